@@ -1,4 +1,5 @@
-"""GPU kernels on a CPU, every access checked. runtime/ is shared by all kernel families; cuda/ runs CUDA C++.
+"""GPU kernels on a CPU, with every access checked.
 
-Imports nothing of the rest of the suite. Observations go to the current watch (runtime/watch.py).
+runtime/ is shared by all kernel families; cuda/ runs CUDA C++. This package imports nothing from
+the rest of the suite. Observations go to the current watch (runtime/watch.py).
 """

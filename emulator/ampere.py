@@ -1,15 +1,19 @@
-"""The GPU that the emulator is to Triton and to Numba: an A100 (CUDA C++ Programming Guide, specifications for 8.0)."""
+"""The GPU that Triton and Numba see: an A100 (CUDA C++ Programming Guide, specifications for
+8.0).
+"""
 
 KIB = 1024
-CAPABILITY = (8, 0)  # Ampere: later ones bring wgmma and tensor memory, which the emulator does not run
-STATIC_SHARED = 48 * KIB  # bytes of a block, without asking for more
+# Ampere: later GPUs need wgmma and tensor memory, which the emulator does not run
+CAPABILITY = (8, 0)
+STATIC_SHARED = 48 * KIB  # bytes that a block gets without asking for more
 MAX_SHARED = 163 * KIB
 MEMORY = 40 * KIB**3
-MAX_THREADS = 1024  # of a block
+MAX_THREADS = 1024  # in a block
 LARGEST_BLOCK = (1024, 1024, 64)
 LARGEST_GRID = (2**31 - 1, 65535, 65535)
-MULTIPROCESSORS = 4  # few: kernels that launch as many blocks as there are should walk over several tiles here, too
-DEVICE = {  # as Numba and CUDA name them
+# Few, so that kernels that launch one block for each walk over several tiles here too.
+MULTIPROCESSORS = 4
+DEVICE = {  # names as in Numba and CUDA
     "MAX_THREADS_PER_BLOCK": MAX_THREADS,
     **{f"MAX_BLOCK_DIM_{axis}": size for axis, size in zip("XYZ", LARGEST_BLOCK, strict=True)},
     **{f"MAX_GRID_DIM_{axis}": size for axis, size in zip("XYZ", LARGEST_GRID, strict=True)},

@@ -1,4 +1,6 @@
-"""The cache of compiled files: named by content, built once by one process, and never visible before they are complete."""
+"""The cache of compiled files: named by content, built once by one process, and visible only when
+complete.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from flash_attest.emulator.errors import EmulatorError
 
 
 def cache_folder() -> Path:
-    """The folder of compiled files: $FLASH_ATTEST_CACHE, else in the user's cache, else in the temporary folder.
+    """Return the folder for compiled files: $FLASH_ATTEST_CACHE, else in the user's cache, else in
+    the temporary folder.
 
     Raises EmulatorError if it cannot be written to.
     """
@@ -27,17 +30,17 @@ def cache_folder() -> Path:
     for folder in preferred:
         try:
             return _writable(folder)
-        except EmulatorError:  # the home folder is read-only
+        except EmulatorError:  # for example, the home folder is read-only
             continue
     return _writable(last)
 
 
 def _folders() -> list[Path]:
-    """The folders to use, best first."""
+    """Return the folders to use, best first."""
     if chosen := os.environ.get("FLASH_ATTEST_CACHE"):
         return [Path(chosen)]
     folders = [Path(tempfile.gettempdir()) / f"flash-attest-{os.getuid()}"]
-    with contextlib.suppress(RuntimeError):  # there is no home folder
+    with contextlib.suppress(RuntimeError):  # if there is no home folder
         user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folders.insert(0, user / "flash-attest" / "cuda")
     return folders
@@ -58,17 +61,19 @@ def _writable(folder: Path) -> Path:
 
 
 def _mine(folder: Path) -> bool:
-    """Whether it belongs to this user: libraries that another user may have put there are not loaded."""
+    """Return whether the folder belongs to this user: libraries that another user could have
+    written are not loaded.
+    """
     return folder.stat().st_uid == os.getuid()
 
 
 def key_of(*parts: str | bytes) -> str:
-    """A name for something made of these parts: if one of them changes, so does the name."""
-    made = hashlib.sha256()
+    """Return a name that depends on the content of all parts."""
+    digest = hashlib.sha256()
     for part in parts:
         part = part.encode() if isinstance(part, str) else part
-        made.update(len(part).to_bytes(8, "little") + part)
-    return made.hexdigest()[:32]
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return digest.hexdigest()[:32]
 
 
 _seconds = 0.0
@@ -76,13 +81,15 @@ while_compiling: Callable[[], AbstractContextManager] = contextlib.nullcontext  
 
 
 def seconds() -> float:
-    """How long this process has compiled so far, or waited for another one that did."""
+    """Return how many seconds this process has compiled so far, or waited for another process that
+    did.
+    """
     return _seconds
 
 
 @contextlib.contextmanager
 def counted() -> Iterator[None]:
-    """Add the time of a block to `seconds`; of nested blocks only the outer one counts."""
+    """Add the time of a block to `seconds`; of nested blocks only the outermost counts."""
     global _seconds
     before, start = _seconds, time.perf_counter()
     try:
@@ -93,12 +100,14 @@ def counted() -> Iterator[None]:
 
 
 def built(key: str, make: Callable[[Path], None], suffix: str = ".so") -> Path:
-    """The library, or another file, of that key; if it does not exist, make(path) makes it at a path in a fresh folder.
+    """Return the library (or other file) with this key; if it does not exist, call make(path) to
+    build it.
 
-    If several processes ask at the same time, one makes it. It is renamed when it is complete; a process that fails or is
-    killed leaves only a temporary folder, which is never read.
+    `path` is in a fresh folder. If several processes ask at the same time, one builds. The file is
+    renamed when it is complete; a process that fails or is killed leaves only a temporary folder,
+    which is never read.
     """
-    for folder in _folders():  # also those that are read-only
+    for folder in _folders():  # read-only ones too
         made = folder / f"{key}{suffix}"
         if made.exists() and _mine(folder):
             return made
@@ -113,14 +122,14 @@ def built(key: str, make: Callable[[Path], None], suffix: str = ".so") -> Path:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file of the cache: another process sees the old text or the new one."""
+    """Write a file of the cache atomically: another process sees the old text or the new one."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         file.write(text)
     os.replace(file.name, path)
 
 
 def read_list(path: Path) -> list[str] | None:
-    """A list that was written before; None if there is none or it is incomplete."""
+    """Read a list written by `write`; None if there is none or it is incomplete."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):

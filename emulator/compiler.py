@@ -1,4 +1,4 @@
-"""Finds g++ and runs it. The runtime needs it, and so does every kernel family that is compiled to C++."""
+"""Finds g++ and runs it, for the runtime and for every kernel family that is compiled to C++."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMON = (
 
 @functools.cache
 def compiler() -> tuple[str, str]:
-    """(g++, its version). Raises NoCompiler."""
+    """Return (path of g++, its version). Raises NoCompiler."""
     named = os.environ.get("CXX")
     gxx = shutil.which(named or "g++")
     if gxx is None and not named:
@@ -32,7 +32,7 @@ def compiler() -> tuple[str, str]:
 
 
 def no_compiler() -> str:
-    """Why kernels cannot be compiled here; "" if they can."""
+    """Return why kernels cannot be compiled here; "" if they can."""
     try:
         compiler()
     except NoCompiler as error:
@@ -41,18 +41,20 @@ def no_compiler() -> str:
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess:
-    """Run a tool and capture what it prints, in ASCII English, because messages of g++ are parsed."""
+    """Run a tool and capture its output, in ASCII English, because messages of g++ are parsed."""
     environment = os.environ | {"LC_ALL": "C"}
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, env=environment)
 
 
 def compiler_key(*parts: str | bytes) -> str:
-    """key_of these parts and of the compiler's version."""
+    """Return key_of these parts and of the compiler's version."""
     return key_of(compiler()[1], *parts)
 
 
 def _not_gxx(path: str) -> str:
-    """Why a program is not a g++; "" if it is one. gcc takes C++ too, but links without its library."""
+    """Return why a program is not a g++; "" if it is one. gcc compiles C++ too, but links without
+    its library.
+    """
     try:
         version, plan = run(path, "--version"), run(path, "-###", "-shared", "-x", "c++", os.devnull)
     except OSError as error:

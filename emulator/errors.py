@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 class EmulatorError(RuntimeError):
-    """Base of all: a folder that cannot be written, no compiler, a source that does not compile, a failed launch."""
+    """Base class: a folder that cannot be written, no compiler, a source that does not compile, a
+    failed launch.
+    """
 
 
 class NoCompiler(EmulatorError):
@@ -16,13 +18,14 @@ class CompileError(EmulatorError):
 
 
 class NotCovered(EmulatorError):
-    """A kernel uses something that cannot be emulated on a CPU: whether it is right is not known."""
+    """A kernel uses something that cannot be emulated on a CPU, so its correctness is unknown."""
 
 
 class Refused(NotCovered, CompileError):
-    """The file uses something that a CPU cannot emulate (inline PTX, cooperative groups, ...): the reason and the line.
+    """The file uses something that a CPU cannot emulate (inline PTX, cooperative groups, ...): has
+    the reason and the line.
 
-    by_nvcc: whether nvcc may compile it, as g++ cannot.
+    by_nvcc: whether nvcc may compile it where g++ cannot.
     """
 
     def __init__(self, reason: str, file: str, line: int, by_nvcc: bool = False):

@@ -1,8 +1,10 @@
-"""Puts the answers in place that a program with a GPU gets from torch (answers/), for a block or for the process.
+"""Installs the answers (answers/) that torch gives to a program with a GPU, for a block or for the
+process.
 
-torch, torch.Tensor, torch.cuda and some of their classes get other attributes. Tensors stay on the CPU, where the emulator
-runs kernels. (A mode of torch.overrides would do less: it is off inside of torch.autograd.grad, which runs the backward of
-packages. A device of our own would have to implement every operator around the kernels.)
+Attributes of torch, torch.Tensor, torch.cuda and some of their classes are replaced. Tensors stay
+on the CPU, where the emulator runs kernels. (A mode of torch.overrides would do less: it is off
+inside torch.autograd.grad, which runs the backward of packages. A device of our own would have to
+implement every operator around the kernels.)
 """
 
 from __future__ import annotations
@@ -38,13 +40,16 @@ ANSWERS: tuple[tuple[Any, dict[str, Any]], ...] = (
 )
 _ABSENT = object()
 _lock = threading.RLock()
-_before: list[tuple[Any, str, Any]] = []  # what was replaced
-_users = 0  # blocks, and the process, that want the answers
+_before: list[tuple[Any, str, Any]] = []  # what was replaced: (owner, name, value)
+_users = 0  # number of blocks that want the answers; the process counts as one
 
 
 @contextlib.contextmanager
 def as_cuda() -> Iterator[None]:
-    """Inside, torch answers as if its GPU were the emulator. Blocks may be nested, and overlap in several threads."""
+    """Make torch answer as if its GPU were the emulator, in this block.
+
+    Blocks may be nested, and may overlap in several threads.
+    """
     answer()
     try:
         yield
@@ -53,7 +58,7 @@ def as_cuda() -> Iterator[None]:
 
 
 def answer() -> None:
-    """Answer until `answer_no_more` has been called as often as this."""
+    """Start answering. Each call needs one `answer_no_more`."""
     global _users
     with _lock:
         _users += 1
@@ -67,7 +72,7 @@ def answer() -> None:
 
 
 def answer_no_more() -> None:
-    """The end of one `answer`."""
+    """End one `answer`; the last one restores torch."""
     global _users
     with _lock:
         _users -= 1
@@ -82,13 +87,14 @@ def answer_no_more() -> None:
 
 
 def is_answering() -> bool:
-    """Whether torch answers as if its GPU were the emulator."""
+    """Return whether torch answers as if its GPU were the emulator."""
     return _users > 0
 
 
 def _tell_script() -> None:
-    """torch.jit.script knows torch's functions by their identity: it takes ours for them."""
-    with contextlib.suppress(ImportError, AttributeError):  # private names, and a part of torch that is on its way out
+    """Register our functions with torch.jit.script, which knows torch's functions by identity."""
+    # Private names, in a part of torch that is deprecated.
+    with contextlib.suppress(ImportError, AttributeError):
         from torch.jit import _builtins
 
         table = _builtins._get_builtin_table()

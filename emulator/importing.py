@@ -1,4 +1,6 @@
-"""Activates an emulator when its compiler is imported: packages may ask for the device while they are being imported."""
+"""Activates an emulator when its compiler is imported, as packages may ask for the device during
+their import.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from typing import Any
 
 
 def when_imported(name: str, activate: Callable[[], Any]) -> None:
-    """Call activate() after this process has imported a module, once; now if it has been imported."""
+    """Call activate() once, after this process has imported a module; at once if it is already
+    imported.
+    """
     if name in sys.modules:
         activate()
     elif not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
@@ -18,7 +22,9 @@ def when_imported(name: str, activate: Callable[[], Any]) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the module where it would be found anyway, and has something called after it was imported."""
+    """Finds the module with the other finders, and makes its loader call something after the
+    import.
+    """
 
     def __init__(self, name: str, activate: Callable[[], Any]) -> None:
         self.name, self.activate = name, activate
@@ -27,7 +33,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name != self.name or self.searching:
             return None
-        self.searching = True  # the search goes on with the other finders
+        self.searching = True  # so that the search below skips this finder
         try:
             spec = importlib.util.find_spec(name)
         finally:

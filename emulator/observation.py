@@ -1,4 +1,6 @@
-"""What the emulator observes while kernels run: who did what where, and which kind of mistake it is."""
+"""Observations of the emulator while kernels run: who did what and where, and the kind of
+mistake.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-DYNAMIC_SHARED = "dynamic shared memory"  # what a Space.SHARED observation calls memory that no variable names
+DYNAMIC_SHARED = "dynamic shared memory"  # name of memory of Space.SHARED that no variable names
 STATIC_SHARED = "shared memory"
 
 
 class Kind(Enum):
-    """Kinds of mistakes, in the order of enum Kind in runtime/runtime.h; `meaning` explains each."""
+    """Kinds of mistakes, in the order of enum Kind in runtime/runtime.h; `meaning` explains
+    each.
+    """
 
     RACE = "race", "two threads access the same byte, one of them writes, and no barrier orders the two"
     OUTSIDE = "outside", "an access outside of every tensor and of all shared memory"
@@ -31,7 +35,10 @@ class Kind(Enum):
 
 
 class Action(Enum):
-    """What a thread did, in the order of enum What in runtime/runtime.h. TOUCH: it is unknown whether it read or wrote."""
+    """A thread's action, in the order of enum What in runtime/runtime.h.
+
+    TOUCH: unknown whether it read or wrote.
+    """
 
     READ = "read", "reads"
     WRITE = "write", "writes"
@@ -46,7 +53,9 @@ class Action(Enum):
 
 
 class Space(Enum):
-    """Which memory; NONE if the observation is not about memory, or the address is in no memory of the launch."""
+    """The kind of memory; NONE if the observation is not about memory, or the address is in no
+    memory of the launch.
+    """
 
     NONE = ""
     GLOBAL = "global"
@@ -56,7 +65,9 @@ class Space(Enum):
 
 @dataclass(frozen=True)
 class Site:
-    """A place in the author's source; text is the line, stripped, or "" if the file cannot be read."""
+    """A line in the author's source; text is the line, stripped, or "" if the file cannot be
+    read.
+    """
 
     file: str
     line: int
@@ -69,7 +80,9 @@ class Site:
 
 @dataclass(frozen=True)
 class Side:
-    """One of the threads that an observation is about: what it did, where in the source, and its indices, if known."""
+    """One of the threads of an observation: what it did, where in the source, and its indices, if
+    known.
+    """
 
     what: Action
     site: Site
@@ -86,9 +99,10 @@ class Side:
 class Observation:
     """One mistake, for all accesses with the same kind, lines and tensor.
 
-    first, second: in the order of this run; second is None if the mistake is one thread's.
-    tensor, index: the element, (i, j, ...) in a tensor, (element,) in a variable. same_value: whether the second access, a
-    write, left the value as it was; None if not compared. count: number of accesses. detail: the mistake in words.
+    first, second: in the order of this run; second is None if only one thread is involved. tensor,
+    index: the element, (i, j, ...) in a tensor, (element,) in a variable. same_value: whether the
+    second access, a write, left the value unchanged; None if not compared. count: number of
+    accesses. detail: the mistake in words.
     """
 
     kind: Kind
@@ -107,12 +121,14 @@ class Observation:
 
     @property
     def sites(self) -> tuple[Site, ...]:
-        """The lines, in the order of this run."""
+        """Return the lines, in the order of this run."""
         return tuple(side.site for side in self.sides)
 
     @property
     def place(self) -> str:
-        """ "tile[33] in shared memory"; "" if it is not about memory."""
+        """Return the location, as in "tile[33] in shared memory"; "" if the mistake is not about
+        memory.
+        """
         if not self.tensor:
             return ""
         element = f"[{', '.join(map(str, self.index))}]" if self.index is not None else ""
@@ -121,7 +137,7 @@ class Observation:
 
     @property
     def headline(self) -> str:
-        """One line, enough for the title of an issue: what, where, which lines."""
+        """Return one line, enough for the title of an issue: what, where, which lines."""
         lines = " and ".join(line for line in dict.fromkeys(map(str, self.sites)) if line not in self._what)
         return f"{self.kind.value}: {self._what}{', ' + lines if lines else ''}"
 
@@ -147,5 +163,5 @@ class Observation:
 
 
 def _short(index: tuple[int, int, int]) -> str:
-    """(3, 0, 0) -> 3, because most launches have one dimension."""
+    """Shorten an index: (3, 0, 0) -> 3, because most launches have one dimension."""
     return str(index[0]) if index[1:] == (0, 0) else f"({', '.join(map(str, index))})"

@@ -1,11 +1,11 @@
-// FlashAttention-2, forward (FA2 Alg. 1), float32, written for readers: one block for each (tile of queries, head, batch).
+// FlashAttention-2, forward (FA2 Alg. 1), in float32. One block per (tile of queries, head, batch).
 //
-//   S = scale Q K^T     m = rowmax(S)     P = exp(S - m)     l = rowsum(P)     O = P V / l     lse = m + ln l
+//   S = scale Q K^T   m = rowmax(S)   P = exp(S - m)   l = rowsum(P)   O = P V / l   lse = m + ln l
 //
-// The loop runs over tiles of keys and keeps m, l, O: when m grows, the sums so far are scaled by
-// alpha = exp(m_old - m_new). q, out (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads, headdim), all
-// contiguous, lse (batch, nheads, seqlen_q). Causal: query i sees keys 0 .. i + seqlen_k - seqlen_q. A query that sees
-// no key has out = 0, lse = -inf.
+// A loop over tiles of keys updates m, l, O: alpha = exp(m_old - m_new) scales the earlier sums.
+// q, out (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads, headdim), contiguous;
+// lse (batch, nheads, seqlen_q). Causal: query i sees keys 0 .. i + seqlen_k - seqlen_q. If a query
+// sees no key, out is 0 and lse -inf.
 #include <cuda_runtime.h>
 #include <math.h>
 
@@ -20,7 +20,7 @@ __device__ size_t row_start(int b, int i, int h, int seqlen, int nheads, int hea
     return ((size_t(b) * seqlen + i) * nheads + h) * headdim;
 }
 
-// Rows first .. first + TILE - 1 of x -> tile (TILE, headdim), by all threads. Rows after the last are 0.
+// All threads load rows first .. first + TILE - 1 of x into tile (TILE, headdim); missing rows as 0.
 __device__ void load_tile(float* tile, const float* x, int b, int first, int h, int seqlen, int nheads, int headdim) {
     for (int e = threadIdx.x; e < TILE * headdim; e += THREADS) {
         int i = first + e / headdim;
@@ -87,7 +87,7 @@ __global__ void flash_forward_kernel(const float* q, const float* k, const float
     }
 
     if (keeps_row) {
-        factor[threadIdx.x] = l == 0.0f ? 0.0f : 1.0f / l;  // == and not >, so that a NaN in l reaches out
+        factor[threadIdx.x] = l == 0.0f ? 0.0f : 1.0f / l;  // ==, not >, so that a NaN in l propagates
         const int i = first_query + threadIdx.x;
         if (i < seqlen_q) lse[(size_t(b) * nheads + h) * seqlen_q + i] = l == 0.0f ? -INFINITY : m + logf(l);
     }

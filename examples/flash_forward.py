@@ -1,4 +1,7 @@
-"""flash_forward.cu as an Implementation: flash-attest check flash_forward.py. It runs on the CPU, and is traced."""
+"""flash_forward.cu as an Implementation, which runs on the CPU and is traced.
+
+flash-attest check flash_forward.py
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ cu = load(Path(__file__).with_name("flash_forward.cu"), "flash_forward")
 
 
 def forward(q, k, v, *, causal=False, softmax_scale=None):
-    """(batch, seqlen_q, nheads, headdim), (batch, seqlen_k, nheads, headdim) x 2 -> out like q, lse (b, h, seqlen_q)."""
+    """q (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads, headdim) -> out, lse.
+
+    out is like q, lse (batch, nheads, seqlen_q).
+    """
     batch, seqlen_q, nheads, headdim = q.shape
     if k.shape != v.shape or k.shape != (batch, k.shape[1], nheads, headdim):
         raise ValueError(f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} do not fit together")

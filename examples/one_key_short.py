@@ -1,4 +1,6 @@
-"""A causal FlashAttention forward in tensor operations, with a bug: one key too few. docs/use/first-verdict.md finds it.
+"""A causal FlashAttention forward in tensor operations, with a bug: one key too few.
+
+docs/use/first-verdict.md finds it:
 
 flash-attest check one_key_short.py
 """
@@ -19,9 +21,9 @@ def forward(q, k, v):
     out, lse = torch.empty_like(q), q.new_empty(batch, nheads, seqlen)
     for i in range(0, seqlen, BLOCK):  # a tile of queries
         stop = min(i + BLOCK, seqlen)
-        last = stop - 1  # the last key that one of these queries sees
-        m = q.new_full((batch, nheads, stop - i, 1), -torch.inf)  # the maximum of each row so far,
-        l, acc = torch.zeros_like(m), torch.zeros_like(q[:, :, i:stop])  # its sum of exp(score - m), and that times v
+        last = stop - 1  # the last key that any of these queries sees
+        m = q.new_full((batch, nheads, stop - i, 1), -torch.inf)  # the running maximum of each row
+        l, acc = torch.zeros_like(m), torch.zeros_like(q[:, :, i:stop])  # running sums of exp(s - m) and exp(s - m) v
         j = 0
         while True:  # a tile of keys
             keys = slice(j, min(j + BLOCK, stop))

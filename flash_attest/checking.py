@@ -1,4 +1,7 @@
-"""check: the laws of attention for scripts, and for loops that write kernels. It needs no run of pytest."""
+"""check: the laws of attention for scripts, and for loops that write kernels.
+
+It needs no run of pytest.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +40,9 @@ IN_THIS_PROCESS = Known()  # whether it has lost its GPU, for one
 class CheckResult:
     """The verdicts of `check`, in the order in which they were reached.
 
-    A result has law, impl, verdict ("pass", "fail", "refused" or "unknown"), reason in one line and, of a failure, message
-    (what pytest would print), smallest (the smallest failing case as text) and replay.
+    A result has law, impl, verdict ("pass", "fail", "refused" or "unknown"), reason in one line
+    and, of a failure, message (what pytest would print), smallest (the smallest failing case as
+    text) and replay.
     """
 
     results: tuple[Result, ...]
@@ -52,7 +56,9 @@ class CheckResult:
 
     @property
     def undecided(self) -> str:
-        """Why a result without failures is not green: what could not be decided, in a line; "" if all was."""
+        """Say why a result without failures is not green: what could not be decided, in a line; ""
+        if all was.
+        """
         return not_green([result.as_dict() for result in self.results], asked_for=True, replayed=self.replayed)
 
     @property
@@ -61,7 +67,9 @@ class CheckResult:
         return bool(self.results) and not self.failures and not self.undecided
 
     def to_json(self) -> str:
-        """The results as JSON: a list of objects, with the fields of results.json (docs/use/reading-a-failure.md)."""
+        """Return the results as JSON: a list of objects, with the fields of results.json
+        (docs/use/reading-a-failure.md).
+        """
         return json.dumps([result.as_dict() for result in self.results], indent=1)
 
     def __str__(self) -> str:
@@ -91,20 +99,22 @@ def check(
         if not result.ok:
             print(result.failures[0].message)
 
-    profile: how many cases each law gets: "smoke" 2, "quick" 12, "default" 60, "thorough" 400, "nightly" 4000.
-    laws: names of laws, with or without "test_"; None judges all that apply, after the contract. `flash-attest laws` lists
-        them.
+    profile: how many cases each law gets: "smoke" 2, "quick" 12, "default" 60,
+        "thorough" 400, "nightly" 4000.
+    laws: names of laws, with or without "test_"; None judges all that apply, after the
+        contract. `flash-attest laws` lists them.
     device: where to judge; "auto" takes a GPU if there is one.
     seed: which cases are drawn.
     case: judge this case alone, such as "seqlen_q=65 headdim=64 causal=True".
-    repeats, perturb: how often, and under which perturbations, the laws about races repeat a call; by default as the profile
-        says, under all.
+    repeats, perturb: how often, and under which perturbations, the laws about races repeat a
+        call; by default as the profile says, under all.
     case_timeout: seconds for one call of the implementation; 0 for no limit.
-    isolated: call the implementation in a process of its own, so that a crash is a failure and not the end of this process.
-        That is possible on Linux, until this process uses CUDA.
+    isolated: call the implementation in a process of its own, so that a crash is a failure and
+        does not end this process. That is possible on Linux, until this process uses CUDA.
     on_result: called with each result as soon as it is there.
 
-    Returns a CheckResult. Raises ValueError for an argument that makes no sense, with what it should be.
+    Returns a CheckResult. Raises ValueError for an argument that makes no sense, with what it
+    should be.
     """
     impls = _implementations(implementation)
     wanted = _checked(impls, profile, laws, device, case_timeout, repeats, seed)
@@ -192,7 +202,10 @@ def _checked(
     repeats: int | None,
     seed: int,
 ) -> list[Law]:
-    """The laws to judge, those that may end a process last. Raises ValueError for what makes no sense."""
+    """Return the laws to judge, those that may end a process last.
+
+    Raises ValueError for what makes no sense.
+    """
     if twice := [name for name, n in Counter(impl.name for impl in impls).items() if n > 1]:
         raise ValueError(f"two implementations are named {twice[0]!r}: give one of them another name")
     if profile not in PROFILES:

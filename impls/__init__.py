@@ -1,4 +1,4 @@
-"""What is judged: the plug-in contract, and our own implementations, which are registered in the same way as a plug-in's."""
+"""The plug-in contract and our own implementations, which are registered as a plug-in's are."""
 
 from flash_attest.impls.contract.record import Absent, ContractError, Implementation, Precision, Supports
 

@@ -1,6 +1,7 @@
 """Makes PyTorch operators (torch.library) of an algorithm's forward and backward.
 
-torch.compile does not look inside of them, a CUDA graph captures their launches, and autograd sees two calls.
+torch.compile does not trace into them, a CUDA graph captures their launches, and autograd sees two
+calls.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ class Operators(NamedTuple):
 
 
 def namespace_of(package: str, original: str, name: str) -> str:
-    """Of operators: an edited copy of a package (a mutant) registers its own beside those of the original."""
+    """Return the namespace of operators. An edited copy of a package (a mutant) has its own."""
     return name if package == original else package.replace(".", "_")
 
 
 def registered(namespace: str, name: str, algorithm: Callable[[str, str], Any]) -> Operators:
-    """Register namespace::NAME_forward and NAME_backward, with what they return and their gradients.
+    """Register namespace::NAME_forward and NAME_backward, with fake outputs and gradients.
 
-    algorithm(name, causal alignment) has forward(q, k, v, ...) -> out, lse and backward(dout, q, k, v, out, lse, ...) ->
-    dq, dk, dv[, dbias], which take causal, bias, softmax_scale; backward takes wants_dbias, too.
+    algorithm(name, causal alignment) has forward(q, k, v, ...) -> out, lse and backward(dout, q, k,
+    v, out, lse, ...) -> dq, dk, dv[, dbias]. Both take causal, bias and softmax_scale; backward
+    also takes wants_dbias.
     """
 
+    # The operators.
     @torch.library.custom_op(f"{namespace}::{name}_forward", mutates_args=())
     def forward(
         q: torch.Tensor,
@@ -40,7 +43,7 @@ def registered(namespace: str, name: str, algorithm: Callable[[str, str], Any]) 
         softmax_scale: float | None,
         alignment: str,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """-> out, lse."""
+        """(q, k, v) -> out, lse."""
         return algorithm(name, alignment).forward(q, k, v, causal=causal, bias=bias, softmax_scale=softmax_scale)
 
     @torch.library.custom_op(f"{namespace}::{name}_backward", mutates_args=())
@@ -57,10 +60,11 @@ def registered(namespace: str, name: str, algorithm: Callable[[str, str], Any]) 
         alignment: str,
         wants_dbias: bool,
     ) -> list[torch.Tensor]:
-        """-> dq, dk, dv, and dbias if there is a bias and it is wanted."""
+        """(dout, q, k, v, out, lse) -> dq, dk, dv, and dbias if there is one and it is wanted."""
         options = dict(causal=causal, bias=bias, softmax_scale=softmax_scale, wants_dbias=wants_dbias)
         return list(algorithm(name, alignment).backward(dout, q, k, v, out, lse, **options))
 
+    # The shapes of their results, for torch.compile.
     @forward.register_fake
     def _(q, k, v, bias, causal, softmax_scale, alignment):
         return q.new_empty(q.shape), q.new_empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32)
@@ -70,7 +74,8 @@ def registered(namespace: str, name: str, algorithm: Callable[[str, str], Any]) 
         differentiated = (q, k, v, bias) if wants_dbias and bias is not None else (q, k, v)
         return [x.new_empty(x.shape) for x in differentiated]
 
-    def keep(ctx, inputs, output):
+    # The gradient of the forward: a call of the backward.
+    def save(ctx, inputs, output):
         *tensors, ctx.causal, ctx.scale, ctx.alignment = inputs
         ctx.save_for_backward(*tensors, *output)
         ctx.mark_non_differentiable(output[1])  # lse
@@ -78,7 +83,7 @@ def registered(namespace: str, name: str, algorithm: Callable[[str, str], Any]) 
     def differentiate(ctx, dout, _):
         wants_dbias = ctx.needs_input_grad[3]
         grads = backward(dout, *ctx.saved_tensors, ctx.causal, ctx.scale, ctx.alignment, wants_dbias)
-        return *grads, *(None,) * (7 - len(grads))  # of all seven arguments
+        return *grads, *(None,) * (7 - len(grads))  # one gradient for each of the seven arguments
 
-    forward.register_autograd(differentiate, setup_context=keep)
+    forward.register_autograd(differentiate, setup_context=save)
     return Operators(forward, backward)

@@ -1,11 +1,13 @@
-"""FlashAttention-2 in tensor operations, written to be read: one line per step, with the formula beside it.
+"""FlashAttention-2 in tensor operations, written to be read: one line per step, and its formula.
 
-The loops are those of a kernel: tiles of BLOCK_M queries by BLOCK_N keys. The last, partial tile is padded with zeros when
-it is loaded, masked when it is used, and cut when it is stored. Only batch and heads are vectorised. Letters are those of
-the paper (FA2 Alg. 1 and 2): S scores, P probabilities, m running row maximum, l running row sum.
+The loops are a kernel's: tiles of BLOCK_M queries by BLOCK_N keys. A partial last tile is padded
+with zeros when it is loaded, masked when it is used, and cut when it is stored. Only batch and
+heads are vectorised. The letters are the paper's (FA2 Alg. 1 and 2): S scores, P probabilities, m
+running row maximum, l running row sum.
 
-Precision: products of operands in their own dtype, sums in float32; P and dS are rounded to the operands' dtype before
-the second product. float32 products rely on torch's default, torch.backends.cuda.matmul.allow_tf32 = False.
+Precision: operands are multiplied in their own dtype and summed in float32. P and dS are rounded to
+the operands' dtype before the second product. float32 products rely on torch's default,
+torch.backends.cuda.matmul.allow_tf32 = False.
 """
 
 import torch
@@ -17,7 +19,10 @@ INF = float("inf")
 
 
 def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
-    """(b, sq, h, d), (b, sk, hk, d), (b, sk, hk, d) -> out (b, sq, h, d), lse (b, h, sq) float32.        FA2 Alg. 1"""
+    """(b, sq, h, d), (b, sk, hk, d), (b, sk, hk, d) -> out (b, sq, h, d), lse (b, h, sq) float32.
+
+    FlashAttention-2, Algorithm 1. Raises ValueError for a call outside of `supports`.
+    """
     check(q, k, v, bias)
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k = k.shape[1]
@@ -55,7 +60,10 @@ def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
 
 
 def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None):
-    """dout, out like q; lse (b, h, sq) -> dq, dk, dv like q, k, v; and dbias like bias if there is one.   FA2 Alg. 2"""
+    """dout, out like q; lse (b, h, sq) -> dq, dk, dv like q, k, v[, dbias like bias].
+
+    FlashAttention-2, Algorithm 2. Raises ValueError for a call outside of `supports`.
+    """
     check(q, k, v, bias)
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k, nheads_k = k.shape[1:3]
@@ -101,7 +109,10 @@ def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=
 
 
 def scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal):
-    """(b, h, BLOCK_M, d), (b, h, BLOCK_N, d) -> S = scale Q K^T + bias (b, h, BLOCK_M, BLOCK_N), -inf where masked."""
+    """(b, h, BLOCK_M, d), (b, h, BLOCK_N, d) -> S = scale Q K^T + bias, -inf where masked.
+
+    S has shape (b, h, BLOCK_M, BLOCK_N).
+    """
     s = scale * (qi @ kj.mT)  # scaled before the maximum is taken: the scale may be negative
     if full_bias is not None:
         s = s + load_tile(load_tile(full_bias, i0, BLOCK_M).mT, j0, BLOCK_N).mT
@@ -115,7 +126,7 @@ def scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal):
 
 
 def load_tile(x, start, block, padding=0.0):
-    """Rows start .. start + block of x (b, h, seqlen, d), as float32; rows beyond seqlen are `padding`."""
+    """Return rows start .. start + block of x (b, h, seqlen, d) in float32, padded after seqlen."""
     tile = x[:, :, start : start + block].float()
     missing = block - tile.shape[2]
     return torch.nn.functional.pad(tile, (0, 0, 0, missing), value=padding) if missing else tile
@@ -128,7 +139,10 @@ def store_tile(x, start, tile):
 
 
 def add_tile(x, start, tile):
-    """Add the rows of tile that exist in x (b, h, seqlen, d): a kernel needs atomics or a fixed order here."""
+    """Add the rows of tile that exist in x (b, h, seqlen, d).
+
+    A kernel needs atomics or a fixed order here.
+    """
     rows = min(tile.shape[2], x.shape[2] - start)
     x[:, :, start : start + rows] += tile[:, :, :rows]
 
@@ -142,18 +156,18 @@ def add_bias_tile(dbias, i0, j0, ds, seqlen_q, seqlen_k):
 
 
 def as_operand(x, q):
-    """x rounded to q's dtype, then float32 again: a tensor core multiplies in q's dtype and sums in float32."""
+    """Round x to q's dtype; return float32. A tensor core multiplies in q's dtype like this."""
     return x.to(q.dtype).float()
 
 
 def key_head_of(q, k):
-    """(h,) the key head that each query head reads: 0 0 0 1 1 1 for 6 query heads and 2 key heads."""
+    """Return (h,) the key head of each query head: 0 0 0 1 1 1 for 6 query and 2 key heads."""
     group = q.shape[2] // max(k.shape[2], 1)
     return torch.arange(q.shape[2], device=q.device) // max(group, 1)
 
 
 def sum_query_heads(x, nheads_k):
-    """(b, h, n, d) -> (b, hk, n, d): a key head's gradient is the sum over the query heads that read it."""
+    """(b, h, n, d) -> (b, hk, n, d): sum the gradients of the query heads that read a key head."""
     return x.unflatten(1, (nheads_k, -1)).sum(2)
 
 

@@ -1,7 +1,8 @@
-"""Attention by the formula, softmax(scale Q K^T + bias) V, in float32 with the whole matrix in memory.
+"""Attention by the formula, softmax(scale Q K^T + bias) V, in float32.
 
-Short, so that it is easy to check. Half inputs are widened first, and autograd computes the backward. The products are
-true float32 with torch's default, torch.backends.cuda.matmul.allow_tf32 = False.
+The whole matrix is in memory. The code is short, so that it is easy to check. Half inputs are
+widened to float32 first, and autograd computes the backward. Products are in float32 with torch's
+default, torch.backends.cuda.matmul.allow_tf32 = False.
 """
 
 import torch
@@ -11,7 +12,7 @@ from flash_attest.impls.torch_refusals import refuses_far_rows
 
 
 def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
-    """(b, sq, h, d), (b, sk, hk, d), (b, sk, hk, d) -> out (b, sq, h, d), lse (b, h, sq) float32."""
+    """q (b, sq, h, d), k, v (b, sk, hk, d) -> out (b, sq, h, d), lse (b, h, sq) float32."""
     check(q, k, v, bias)
     seqlen_q, nheads, headdim = q.shape[1:]
     seqlen_k = k.shape[1]
@@ -24,8 +25,8 @@ def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
         visible = torch.ones(seqlen_q, seqlen_k, dtype=torch.bool, device=q.device).tril(seqlen_k - seqlen_q)
         s = s.masked_fill(~visible, float("-inf"))
 
-    # In a row that sees no key softmax gives 0/0, and NaN times the zero gradient of a later mask is still NaN.
-    # Replace the row before softmax and after it.
+    # In a row that sees no key, softmax gives 0/0 = NaN, and NaN times the zero gradient of a later
+    # mask is still NaN. So the row is replaced before softmax and after it.
     dead = (s == float("-inf")).all(-1, keepdim=True)
     p = s.masked_fill(dead, 0.0).softmax(-1).masked_fill(dead, 0.0)
     out = torch.einsum("bhij,bjhd->bihd", p, per_query_head(v.float(), nheads))
@@ -33,7 +34,7 @@ def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
 
 
 def per_query_head(x, nheads):
-    """(b, sk, hk, d) -> (b, sk, h, d): key head h // (nheads / nheads_k) for query head h."""
+    """(b, sk, hk, d) -> (b, sk, h, d): query head h reads key head h // (nheads / nheads_k)."""
     group = nheads // x.shape[2]
     return x.unsqueeze(3).expand(-1, -1, -1, group, -1).flatten(2, 3)
 

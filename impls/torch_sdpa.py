@@ -1,9 +1,10 @@
-"""PyTorch's own attention, one implementation for each kernel behind torch.nn.functional.scaled_dot_product_attention.
+"""PyTorch's own attention: one implementation for each kernel.
 
-The fused kernels are called through their aten operators, which also return lse; autograd knows their backward. What
-scaled_dot_product_attention prepares for an operator (for example, it pads a bias) is done here in the same way.
-`accepts` refuses what a kernel cannot do, or does wrong without an error, both for the suite and for callers.
-Measured with torch 2.11 on an H200 and 2.13 on a CPU.
+The kernels are those behind torch.nn.functional.scaled_dot_product_attention. The fused kernels are
+called through their aten operators, which also return lse and have an autograd formula. Code here
+prepares an operator's inputs as scaled_dot_product_attention does; for example, it pads a bias.
+`accepts` refuses, for the suite and for callers, what a kernel does not support or gets wrong
+without an error. Measured with torch 2.11 on an H200 and 2.13 on a CPU.
 """
 
 from types import SimpleNamespace
@@ -35,7 +36,7 @@ MULTIPLES_OF_8 = range(8, 257, 8)
 
 
 def math(q, k, v, causal, bias, softmax_scale):
-    """(b, h, sq, d), (b, hk, sk, d), (b, hk, sk, d) -> out (b, h, sq, d). The whole matrix, in float32."""
+    """(b, h, sq, d), (b, hk, sk, d), (b, hk, sk, d) -> out (b, h, sq, d), all in float32."""
     gqa = q.shape[1] != k.shape[1]
     with sdpa_kernel(SDPBackend.MATH):
         return F.scaled_dot_product_attention(
@@ -63,18 +64,18 @@ def flash_cpu(q, k, v, causal, bias, softmax_scale):
 
 
 def flash_cpu_out(*args):
-    """The same -> out only."""
+    """Call flash_cpu -> out (b, h, sq, d) only."""
     return flash_cpu(*args)[0]
 
 
 def efficient(q, k, v, causal, bias, softmax_scale):
-    """(b, h, s, d) x 3 -> out, lse (b, h, sq). CUTLASS, from xformers; causal is top left."""
-    if bias is not None:  # rows must start at multiples of 16 bytes: allocate padded rows and take a view
+    """(b, h, s, d) x 3 -> out, lse (b, h, sq). xformers' CUTLASS kernel; causal is top left."""
+    if bias is not None:  # rows must start at multiples of 16 bytes: pad them and take a view
         seqlen_q, seqlen_k = q.shape[2], k.shape[2]
         bias = F.pad(bias.to(q.dtype), (0, -seqlen_k % 16))[..., :seqlen_k]
         bias = bias.expand(q.shape[0], q.shape[1], seqlen_q, seqlen_k)
     out, lse, *_ = aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, 0.0, causal, scale=softmax_scale)
-    return out, lse[..., : q.shape[2]]  # allocated up to a multiple of 32
+    return out, lse[..., : q.shape[2]]  # the kernel rounds the rows of lse up to a multiple of 32
 
 
 def cudnn(q, k, v, causal, bias, softmax_scale):
@@ -86,7 +87,7 @@ def cudnn(q, k, v, causal, bias, softmax_scale):
 
 
 class _ContiguousGradient(torch.autograd.Function):
-    """Passes its input on; its gradient arrives contiguous, because PyTorch's backward for cuDNN ignores other strides."""
+    """Make the gradient contiguous: PyTorch's backward for cuDNN ignores other strides."""
 
     @staticmethod
     def forward(ctx, x):
@@ -98,7 +99,7 @@ class _ContiguousGradient(torch.autograd.Function):
 
 
 def implementation(name, kernel, *, accepts, supports, **declared):
-    """An Implementation that calls a kernel and refuses what `accepts` and `supports` exclude."""
+    """Return an Implementation that calls a kernel, and refuses what its contract excludes."""
     supports = Supports(**supports, accepts=lambda case: next(filter(None, (rule(case) for rule in accepts)), None))
 
     def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
@@ -110,7 +111,7 @@ def implementation(name, kernel, *, accepts, supports, **declared):
 
 
 def reason_to_refuse(supports, q, k, v, causal, bias, softmax_scale):
-    """None, or why this call is refused."""
+    """Return why this call is refused, or None."""
     (batch, nheads, seqlen_q, headdim), (nheads_k, seqlen_k) = q.shape, k.shape[1:3]
     if not (q.dtype == k.dtype == v.dtype) or q.dtype not in supports.dtypes:
         return f"q, k, v are {q.dtype}, {k.dtype}, {v.dtype}: should be one of {sorted(map(str, supports.dtypes))}"
@@ -171,9 +172,10 @@ IMPLS = [
         precision=Precision(probabilities="float32"),  # half inputs are widened first
         share=OTHERS_TEST_IT,
     ),
-    # Two entries for one kernel, because half dtypes differ: there its exp is an approximation with 20 bits or fewer, so
-    # lse, wrong by up to 5e-5, is not returned; and dk and dv are summed in the dtype of the inputs. empty_rows is
-    # "undefined", because a dead row gives out 0 and lse 0.
+    # Two entries for one kernel. In half dtypes its exp is an approximation with at most 20 bits:
+    # lse is wrong by up to 5e-5 and is not returned, and dk and dv are summed in the dtype of the
+    # inputs. empty_rows is "undefined" in float32, because a row without keys gives out 0 and lse
+    # 0.
     implementation(
         "torch_sdpa_flash_cpu",
         flash_cpu,
@@ -211,9 +213,10 @@ IMPLS = [
         repeatable={"out", "lse", "dk", "dv"},  # dq is summed by atomics
         share=OTHERS_TEST_IT,
     ),
-    # Two entries again: in float32 each product is three tf32 products (CUTLASS OpMultiplyAddFastF32), which is less exact
-    # than float32: out of a single key is not v. The bias must have q's dtype, so a float32 bias fits float32 inputs only.
-    # A dead row gives out 0 and lse 0.
+    # Two entries again. In float32 each product is three tf32 products (CUTLASS
+    # OpMultiplyAddFastF32), less exact than float32: with a single key, out is not v. The bias must
+    # have q's dtype, so a float32 bias needs float32 inputs. A row without keys gives out 0 and
+    # lse 0.
     implementation(
         "torch_sdpa_efficient",
         efficient,
@@ -238,8 +241,9 @@ IMPLS = [
         precision=Precision(multiply="tf32"),
         share=OTHERS_TEST_IT,
     ),
-    # dout is made contiguous: PyTorch caches one backward plan per shape and strides of q, k, v, and ignores the strides of
-    # dout. The second layout of dout in a process would get wrong gradients without an error (torch 2.11).
+    # dout is made contiguous: PyTorch caches one backward plan per shape and strides of q, k, v,
+    # and ignores the strides of dout. A second layout of dout in the same process would get wrong
+    # gradients without an error (torch 2.11).
     implementation(
         "torch_sdpa_cudnn",
         cudnn,

@@ -1,19 +1,20 @@
 """Implementations that are wrong on purpose, each naming the law that must catch it.
 
-    mutant.py    what a mutant is, and what a family of mutants is
+    mutant.py    a mutant, and a family of mutants
     tiled/       in tensor operations          triton/  in impls/triton
     numba/       in impls/numba                cuda/    in impls/cuda and examples
     races/       races of every kind, and which layer of race detection finds which
-    judging.py   a mutant before its law
-    power/       every mutant before all laws, and before the rules of other suites
-    command.py   what flash-attest power does
+    judging.py   judges a mutant by its law
+    power/       judges every mutant by all laws, and by the rules of other suites
+    command.py   the command flash-attest power
 
-Each family's folder has a build.py, which says how an edited source is loaded.
+Each family's folder has a build.py, which loads an edited source.
 
-flash-attest power              each mutant before its law: verdict, smallest case
-flash-attest power --matrix     each mutant before all laws and other suites' rules: which of them catch it
-flash-attest power --races      each planted race before each layer of race detection, under each perturbation
-flash-attest power --page power.html --from FILE ...     what --matrix --json FILE found, as a page
+flash-attest power              each mutant by its law: verdict, smallest case
+flash-attest power --matrix     each mutant by all laws and other suites' rules: which catch it
+flash-attest power --races      each planted race by each layer of race detection
+flash-attest power --page power.html --from FILE ...
+                                the results of --matrix --json FILE as a page
 """
 
 from flash_attest.mutants import cuda, numba, races, tiled, triton

@@ -1,6 +1,8 @@
-"""Each mutant as a plug-in: pytest --impl-from=mutants/by_name.py:cuda_fa2_forward_barrier_1 judges it by every law.
+"""Each mutant as a plug-in: pytest --impl-from=mutants/by_name.py:cuda_fa2_forward_barrier_1 judges
+it by every law.
 
-So a mutant is found as any implementation is, in another process too, which the sanitizer layer needs.
+A mutant can then be loaded like any implementation, also in another process, which the sanitizer
+layer needs.
 """
 
 from __future__ import annotations
@@ -13,16 +15,17 @@ from flash_attest.impls.contract.registry import option_of
 from flash_attest.mutants import ALL, Mutant, build
 from flash_attest.properties.judging.origin import OwnRun
 
-UNEDITED = "unedited_"  # before the name of a mutant: what it was made of, under the mutant's name
+# Before a mutant's name: the original implementation, under the mutant's name.
+UNEDITED = "unedited_"
 
 
 def origin(mutant: Mutant) -> OwnRun:
-    """How another process finds it."""
+    """Return where another process finds the mutant."""
     return OwnRun(option(mutant))
 
 
 def option(mutant: Mutant) -> str:
-    """How a command line names it."""
+    """Return the option that names the mutant on a command line."""
     name = mutant.name if mutant.edits else f"{UNEDITED}{mutant.name}"
     return option_of(f"{os.path.relpath(os.path.realpath(__file__))}:{name}")
 

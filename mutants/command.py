@@ -1,6 +1,7 @@
-"""What `flash-attest power` does. Is every planted bug caught by its law?
+"""The command `flash-attest power`. Is every planted bug caught by its law?
 
-With --matrix: by which laws, and by which other suites? With --races: which layers of race detection find the planted races?
+With --matrix: by which laws, and by which other suites? With --races: which layers of race
+detection find the planted races?
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from flash_attest.properties.law import laws
 
 
 def power(parser: Parser, options: argparse.Namespace) -> int:
-    """Print the table or judge the matrix; 0 if every mutant was caught as required, 1 if not, 2 if none was judged."""
+    """Print the table or judge the matrix; 0 if every mutant was caught as required, 1 if not, 2 if
+    none was judged.
+    """
     console = Console(soft_wrap=True)
     try:
         if options.races and (alone := [o for o in ("rows", "page") if getattr(options, o)]):
@@ -47,7 +50,10 @@ def power(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def named(names: list[str]) -> list[Mutant]:
-    """Return the mutants whose names have one of these as a part, or all without names. Raises OptionError."""
+    """Return the mutants whose names contain one of these; all mutants without names.
+
+    Raises OptionError.
+    """
     known = [mutant.name for mutant in ALL]
     if unknown := [name for name in names if not any(name in mutant for mutant in known)]:
         raise matrix.OptionError(
@@ -57,7 +63,10 @@ def named(names: list[str]) -> list[Mutant]:
 
 
 def _judge(chosen: list[Mutant], options: argparse.Namespace) -> int:
-    """Each mutant by the law that it names, on the device that it names. Raises OptionError."""
+    """Judge each mutant by its law on its device, and return the exit status.
+
+    Raises OptionError.
+    """
     matrix.device_of(options)
     for mutant in [m for m in chosen if elsewhere(m)]:
         print(f"- {mutant.name}: {elsewhere(mutant)}")
@@ -73,7 +82,10 @@ def _judge(chosen: list[Mutant], options: argparse.Namespace) -> int:
 
 
 def _table(chosen: list[Mutant], results, messages: bool) -> int:
-    """One line per mutant: its law, the verdict, seconds, the smallest case; "!" marks a mutant not caught as required."""
+    """Print one line per mutant: its law, the verdict, seconds, the smallest case.
+
+    "!" marks a mutant that is not caught as required.
+    """
     caught, small, spent = 0, 0, 0.0
     print(f"  {'mutant':62} {'law that must catch it':50} verdict  seconds  smallest case")
     for mutant, (result, seconds) in zip(chosen, results, strict=True):
@@ -86,5 +98,5 @@ def _table(chosen: list[Mutant], results, messages: bool) -> int:
             print(f"{'':4}{line}")
         print(*(f"{'':4}{line}".rstrip() for line in (result.message if messages else result.reason).splitlines()),
               sep="\n", flush=True)  # fmt: skip
-    print(f"{caught} of {len(chosen)} mutants caught, {small} of them by a case as small as promised, in {spent:.0f} s")
+    print(f"{caught} of {len(chosen)} mutants caught, {small} of them by a case as small as required, in {spent:.0f} s")
     return 0 if small == len(chosen) else 1

@@ -1,4 +1,4 @@
-"""Judges a mutant by one law, or by the contract."""
+"""Judges a mutant by one law, or by the contract check."""
 
 from __future__ import annotations
 
@@ -22,29 +22,32 @@ from flash_attest.properties.law import Law, laws
 from flash_attest.properties.trial import Trial
 from flash_attest.runner import alone
 
-# Hypothesis stops at the first failure, so many examples cost little for a mutant and make sure that it is caught.
+# Hypothesis stops at the first failure, so a large number of examples costs little for a mutant and
+# makes sure that it is caught.
 EXAMPLES = 300
-NOT_BUILT = "could not be built for CUDA tensors"  # as impls/cuda/extension.py says it
+NOT_BUILT = "could not be built for CUDA tensors"  # the words of impls/cuda/extension.py
 REPEATS = 12  # a fault in 1 call of 20 must show in 30 cases of 12 repeats
 
 
 def plan(seed: int = 0, examples: int = EXAMPLES) -> Plan:
-    """How mutants are judged: on the CPU unless the mutant names another device, with the same cases every time."""
+    """Return the plan for mutants: on the CPU unless the mutant names another device, with the same
+    cases every time.
+    """
     return Plan(device="cpu", examples=examples, seed=seed, repeats=REPEATS, goes_on=False)
 
 
 def judge_mutant(mutant: Mutant, how: Plan) -> Result:
-    """The verdict of the law that the mutant names; "fail" is what it should be."""
+    """Return the verdict of the mutant's law, which should be "fail"."""
     if mutant.law == CONTRACT:
         return contract_result(mutant)
     return judge(laws()[mutant.law], build(mutant), of_mutant(mutant, how))
 
 
 def of_mutant(mutant: Mutant, how: Plan) -> Plan:
-    """The plan for the device where the mutant shows, and where another process finds it. Its `share` makes the cases
-    smaller, but not fewer.
+    """Return the plan for the device where the mutant shows, and where another process finds it.
 
-    A law about traced races runs the traced build only. Trying the contract would compile the plain one, too.
+    Its `share` makes the cases smaller, but not fewer. A law about traced races runs the traced
+    build only; the contract check would compile the plain one too.
     """
     examples = round(how.examples / build(mutant).share_on(mutant.device))
     traced = mutant.law != CONTRACT and "traced" in laws()[mutant.law].needs
@@ -59,7 +62,9 @@ def of_mutant(mutant: Mutant, how: Plan) -> Plan:
 
 
 def first_failure(law: Law, mutant: Mutant, how: Plan) -> tuple[LawBroken, Case] | Result:
-    """The first failure and its case, as they were drawn: no shrinking, no explanation; the Result if there is none."""
+    """Return the first failure and its case as drawn, without shrinking or explanation; the Result
+    if nothing fails.
+    """
     try:
         at_once = replace(law, function=_ending_at_once(law.function))
         return judge(at_once, build(mutant), of_mutant(mutant, how))
@@ -68,9 +73,10 @@ def first_failure(law: Law, mutant: Mutant, how: Plan) -> tuple[LawBroken, Case]
 
 
 def one_of_all(work: tuple[int, int, int]) -> tuple[Result, float]:
-    """(number in ALL, seed, examples) -> the Result of the law that it names, and the seconds it took.
+    """Judge a mutant by its law: (number in ALL, seed, examples) -> (Result, seconds).
 
-    A function of the module that takes numbers, because it is pickled to run in other processes.
+    It is a function of the module and takes numbers, because it is pickled to run in other
+    processes.
     """
     number, seed, examples = work
     started = time.perf_counter()
@@ -78,7 +84,7 @@ def one_of_all(work: tuple[int, int, int]) -> tuple[Result, float]:
 
 
 class _Caught(BaseException):
-    """A law failed. Not an Exception, so Hypothesis does not go on to shrink."""
+    """A law failed. It is not an Exception, so Hypothesis does not shrink the case."""
 
     def __init__(self, broken: LawBroken, case: Case):
         super().__init__(broken.headline)
@@ -97,21 +103,26 @@ def _ending_at_once(function):
 
 
 def contract_result(mutant: Mutant, known: Known | None = None) -> Result:
-    """The verdict of the contract check. An edit that does not compile was not judged, so it is unknown."""
+    """Return the verdict of the contract check; unknown if the edit does not compile, as it was not
+    judged.
+    """
     impl = build(mutant)
     try:
         problems = conformance.tried(impl, Plan(mutant.device, known=known or Known())).problems
-    except Undecided as undecided:  # the edit uses what the emulator does not cover
+    except Undecided as undecided:  # the edit uses something that the emulator does not cover
         return Result(impl.name, "test_contract", CONTRACT, UNKNOWN, str(undecided))
     verdict, reason = (FAIL, problems[0]) if problems else (PASS, "")
-    # What does not compile was not judged, so it is not caught.
+    # A mutant that does not compile was not judged, so it is not caught.
     if problems and device_works(mutant.device) and _does_not_compile(impl, mutant.device):
         verdict = UNKNOWN
     return Result(impl.name, "test_contract", CONTRACT, verdict, reason, message="\n".join(problems))
 
 
 def _does_not_compile(impl: Implementation, device: str) -> bool:
-    """Whether the edited CUDA file does not compile. Found by a call, because problems are only messages."""
+    """Return whether the edited CUDA file does not compile.
+
+    A call finds it out, because problems are only messages.
+    """
     plain = contract_cases.sample(impl)[0]
     try:
         Trial(impl, plain, device).run()
@@ -121,5 +132,7 @@ def _does_not_compile(impl: Implementation, device: str) -> bool:
 
 
 def is_not_compiled(error: BaseException) -> bool:
-    """Whether an edited CUDA file could not be compiled, for the CPU or for a GPU: then the mutant was not judged."""
+    """Return whether an edited CUDA file could not be compiled, for the CPU or for a GPU, so that
+    the mutant was not judged.
+    """
     return isinstance(error, CompileError) or (isinstance(error, RuntimeError) and NOT_BUILT in str(error))

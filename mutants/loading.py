@@ -1,4 +1,6 @@
-"""Loading edited copies of a package: folders that the copies live in, and imports under a name that no other module has."""
+"""Loads edited copies of a package: makes folders for the copies, and imports them under unique
+names.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,16 @@ from flash_attest.mutants.mutant import Mutant
 
 
 def import_copy(mutant: Mutant, file: Path) -> ModuleType:
-    """A module, or a package by its __init__.py, imported under a unique name; it stays in sys.modules."""
+    """Import a module, or a package by its __init__.py, under a unique name; it stays in
+    sys.modules.
+    """
     return import_as(f"mutant_{mutant.name}_{id(mutant)}", file)
 
 
 def import_as(name: str, file: Path) -> ModuleType:
-    """A module, or a package by its __init__.py, imported under this name; it stays in sys.modules."""
+    """Import a module, or a package by its __init__.py, under this name; it stays in
+    sys.modules.
+    """
     within = [str(file.parent)] if file.name == "__init__.py" else None
     spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=within)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -29,10 +35,11 @@ def import_as(name: str, file: Path) -> ModuleType:
 
 
 def kept_folder(files: Mapping[str, str]) -> Path:
-    """A folder with these files (name: text) that stays, because CUDA files are read after the import.
+    """Return a permanent folder with these files (name: text), because CUDA files are read after
+    the import.
 
-    The folder is named by its contents. Compiled files are cached by path and contents, so the next process finds both and
-    compiles nothing again.
+    The folder is named by its contents. Compiled files are cached by path and contents, so the next
+    process finds both and compiles nothing again.
     """
     folder = cache_folder() / f"mutant_{key_of(*(part for file in files.items() for part in file))}"
     if not folder.exists():
@@ -44,6 +51,6 @@ def kept_folder(files: Mapping[str, str]) -> Path:
             try:
                 os.rename(whole, folder)
             except OSError:
-                if not folder.exists():  # otherwise another process made it first
+                if not folder.exists():  # if it exists, another process was faster
                     raise
     return folder

@@ -1,7 +1,9 @@
-"""A mutant: one of our implementations with one mistake edited into its source, and the law that must catch it.
+"""A mutant: one of our implementations with one mistake edited into its source, and the law that
+must catch it.
 
-A mutant is stored as its edit alone, so it reads as a diff and the implementation needs no switches. Every snippet that
-it replaces must occur exactly once in the source, so a mutant that no longer fits a rewritten implementation is reported.
+A mutant is stored as its edit alone, so it reads as a diff and the implementation needs no
+switches. Every snippet that it replaces must occur exactly once in the source, so a mutant that no
+longer fits a rewritten implementation is reported.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ class MutantError(ValueError):
 class Family:
     """A kind of sources in which mutants are planted, and how an edited one is loaded.
 
-    folder: what a mutant's `source` is relative to. load(mutant, edited text) -> the module that holds its implementations.
-    lacking(mutant) -> what this process lacks to judge it; "" if nothing.
+    folder: a mutant's `source` is relative to it. load(mutant, edited text) -> the module with its
+    implementations. lacking(mutant) -> what this process lacks to judge it; "" if nothing.
     """
 
     name: str
@@ -55,10 +57,10 @@ class Mutant:
 
     name: the mistake, in the present tense. law: the law that must catch it, or CONTRACT.
     edits: (old, new) snippets of the source; each old occurs there exactly once.
-    smallest: what the shrunk case must not exceed, field by field: numbers are upper bounds, anything else is exact.
+    smallest: bounds for the fields of the shrunk case: numbers are upper bounds, others are exact.
     story: the real bug that this represents, in a line.
-    family, source: the file it is planted in, relative to the family's folder. impl: the implementation's name.
-    declares: fields of the Implementation that it declares differently.
+    family, source: the edited file, relative to the family's folder. impl: the implementation.
+    declares: fields of the Implementation whose values differ from the original's.
     device: where it shows; "cuda" for a mistake that no CPU can show.
     """
 
@@ -78,7 +80,7 @@ class Mutant:
 
     @property
     def file(self) -> Path:
-        """The file that it edits."""
+        """Return the file that it edits."""
         return self.family.folder / self.source
 
 
@@ -86,7 +88,10 @@ def planted(
     family: Family, name: str, law: str, source: str, edits: tuple, story: str, declares: Mapping[str, Any],
     smallest: Mapping[str, Any] | None = None, *, impl: str, device: str = "cpu",
 ) -> Mutant:  # fmt: skip
-    """A mutant whose name begins with that of its family. smallest: the fields in which the shrunk case exceeds ONE."""
+    """Return a mutant whose name begins with its family's name.
+
+    smallest: the fields in which the shrunk case may exceed ONE.
+    """
     return Mutant(
         name=f"{family.name}_{name}",
         law=law,
@@ -102,7 +107,10 @@ def planted(
 
 
 def edited_source(mutant: Mutant) -> str:
-    """The source with the mutant's edits made. Raises MutantError if a snippet does not occur exactly once."""
+    """Return the source with the mutant's edits.
+
+    Raises MutantError if a snippet does not occur exactly once.
+    """
     text = mutant.file.read_text()
     for old, new in mutant.edits:
         if (times := text.count(old)) != 1:
@@ -116,28 +124,31 @@ def edited_source(mutant: Mutant) -> str:
 
 @cache  # one object per mutant and process
 def build(mutant: Mutant) -> Implementation:
-    """The mutant as an Implementation called mutant_<name>, from a module of its own; tracebacks show its lines."""
+    """Return the mutant as an Implementation called mutant_<name>, from its own module; tracebacks
+    show its lines.
+    """
     module = mutant.family.load(mutant, edited_source(mutant))
     known = {impl.name: impl for impl in getattr(module, "IMPLS", None) or [module.IMPL]}
     if not isinstance(known.get(mutant.impl), Implementation):
         raise MutantError(f"mutant {mutant.name}: {mutant.source} has no implementation called {mutant.impl} here")
     declares = dict(mutant.declares)
-    if (
-        "supports" in declares and mutant.law != OUTSIDE
-    ):  # its build may lack what the original takes, which is no planted bug
+    # Its build may lack features of the original, and that is not a planted bug.
+    if "supports" in declares and mutant.law != OUTSIDE:
         declares.setdefault("outside", "undefined")
     return replace(known[mutant.impl], name=f"mutant_{mutant.name}", **declares)
 
 
 def elsewhere(mutant: Mutant) -> str:
-    """Why a mutant cannot be judged in this process, as a sentence; "" if it can."""
+    """Return why a mutant cannot be judged in this process, as a sentence; "" if it can."""
     if mutant.device == "cuda" and not torch.cuda.is_available():
         return "shows on a GPU only: there is none"
     return mutant.family.lacking(mutant)
 
 
 def beyond_smallest(mutant: Mutant, shrunk: str) -> list[str]:
-    """The fields of the shrunk case (as text) that exceed the mutant's bounds, each as a sentence; [] if none does."""
+    """Return the fields of the shrunk case (as text) that exceed the mutant's bounds, each as a
+    sentence.
+    """
     case = parse_case(shrunk)
     return [
         f"{name}={text_of(getattr(case, name))}, should be {'at most ' if _is_number(bound) else ''}{text_of(bound)}"

@@ -1,4 +1,4 @@
-"""What stops a law: it is broken, it needs another case, or it cannot be decided; and the reasons for a missing verdict."""
+"""The exceptions that stop a law, and the reasons for a missing verdict."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from flash_attest.races.finding import Finding
 if TYPE_CHECKING:
     from flash_attest.properties.checks.wrong import Wrong
 
-# As CUDA, its libraries, Triton and torch's allocator of the CPU say it, whose errors are RuntimeErrors; torch has a type of
-# its own for what it allocates itself on a GPU.
+# The words of CUDA, its libraries, Triton and torch's CPU allocator, which raise plain
+# RuntimeErrors. For GPU memory that torch allocates itself, it has an exception type.
 OUT_OF_MEMORY = re.compile(
     r"CUDA.*out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|DefaultCPUAllocator: can't allocate|bad_alloc"
     r"|CU\w+_STATUS_(\w+_)?ALLOC(ATION)?_FAILED",  # cuBLAS, cuDNN, cuSOLVER
@@ -25,16 +25,17 @@ OUT_OF_MEMORY = re.compile(
 
 
 class Reason(Enum):
-    """Why a law has no verdict of pass or fail. results.json holds the value as `why`, beside the reason in words."""
+    """The reason why a law neither passes nor fails. results.json has the value as `why`."""
 
-    NOT_DECLARED = "not declared"  # refused: the implementation does not declare what the law, or the given case, needs
-    # refused: no case, or not the given one, is both wanted by the law and supported; unknown: none is supported at all
+    NOT_DECLARED = "not declared"  # refused: the law, or the given case, needs what is not declared
+    # refused: no case is both wanted by the law and supported, or the given one is not. unknown:
+    # none is supported
     NO_CASE = "no case"
-    NOT_INSTALLED = "not installed"  # refused: what the implementation is written in is not there
+    NOT_INSTALLED = "not installed"  # refused: a library that the implementation needs is missing
     OTHER_DEVICE = "other device"  # unknown: the implementation does not run on the device of this run
     LAW_OF_OTHER_DEVICE = "law of other device"  # unknown: the law cannot fail on the device of this run
-    NO_SPARSE_MEMORY = "no sparse memory"  # unknown: this machine gives too few addresses, or none that stay unmapped
-    NO_SANITIZER = "no sanitizer"  # unknown: compute-sanitizer is not installed, or cannot watch the calls here
+    NO_SPARSE_MEMORY = "no sparse memory"  # unknown: too few addresses here, or none that stay unmapped
+    NO_SANITIZER = "no sanitizer"  # unknown: compute-sanitizer is missing, or cannot watch the calls here
     NOT_COVERED = "not covered"  # unknown: a kernel uses what the emulator cannot run on a CPU
     CONTRACT = "contract"  # unknown: the implementation breaks the contract
     RESOURCES = "resources"  # unknown: out of memory, or another limit of this machine
@@ -45,12 +46,17 @@ class Reason(Enum):
 
 
 class LawBroken(AssertionError):
-    """A law does not hold: `headline` alone is enough to file an issue, `observed` are the facts below it.
+    """A law does not hold.
 
-    `suggests` is a guess read off the pattern, and is shown as one. `investigate` makes further calls, once, when the
-    smallest case is known: it returns a phrase for the end of the headline, and lines for what was observed.
-    `findings` are all that is wrong, where the headline names only the first: repeats that find the same agree. `found`:
-    the same as a layer of race detection found it. `wrong`: which queries and keys are wrong, for the page.
+    headline: one line that is enough to file an issue.
+    observed: the facts below it.
+    suggests: a guess from the pattern, which is shown as one.
+    investigate: makes further calls, once, when the smallest case is known. It returns a phrase for
+        the end of the headline, and lines for what was observed.
+    findings: everything that is wrong, while the headline names only the first. Repeats agree if
+        they have the same findings.
+    found: the findings of a layer of race detection.
+    wrong: which queries and keys are wrong, for the page.
     """
 
     def __init__(
@@ -74,22 +80,25 @@ class LawBroken(AssertionError):
 
 
 def findings_of(found: Iterable[Finding]) -> LawBroken:
-    """What a layer of race detection found in one case, as a failure: what keeps values comes last."""
+    """Return what a layer of race detection found in one case, as a failure.
+
+    Findings that leave all values unchanged come last.
+    """
     ranked = sorted(found, key=lambda finding: finding.keeps_values)
     headlines = [finding.headline for finding in ranked]
     return LawBroken(headlines[0], *(f"{finding}\n" for finding in ranked), findings=headlines, found=ranked)
 
 
 class Raises(LawBroken):
-    """The implementation raised an exception for a case that it declares to support, whichever law was being judged."""
+    """The implementation raised an exception for a case that it declares to support."""
 
 
 class AnotherCase(Exception):
-    """The law says nothing about this case, or would need what the implementation does not support. Draw another."""
+    """The law says nothing about this case, or needs an unsupported one: draw another."""
 
 
 class Undecided(Exception):
-    """The law could not be decided on this machine: the verdict is unknown, with this reason."""
+    """The law could not be decided on this machine, so the verdict is unknown, with this reason."""
 
     def __init__(self, text: str, why: Reason = Reason.RESOURCES):
         super().__init__(text)
@@ -97,12 +106,12 @@ class Undecided(Exception):
 
 
 class OutOfMemory(Undecided):
-    """Memory ran out, on whichever device."""
+    """Memory ran out, on any device."""
 
 
 @contextmanager
 def undecided_without_memory(where: str) -> Iterator[None]:
-    """In this block an error for want of memory is OutOfMemory."""
+    """Turn any error about memory in this block into OutOfMemory."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -112,15 +121,15 @@ def undecided_without_memory(where: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, on whichever device: what a machine lacks is no mistake of the implementation."""
+    """Return whether memory ran out on any device, which is no mistake of the implementation."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(words_of(error)) is not None
 
 
 def words_of(error: BaseException) -> str:
-    """The text of an exception, whatever its __str__ does."""
+    """Return the text of an exception, whatever its __str__ does."""
     try:
         return str(error)
-    except BaseException:  # the implementation wrote its __str__, too
+    except BaseException:  # the __str__, too, may be the implementation's
         return "(no message: its __str__ raises)"

@@ -1,10 +1,11 @@
-"""What a law is: a function of a trial, the cases that it wants, and what an implementation must declare for it to apply.
+"""A law: a function of a trial, the cases it wants, and what an implementation must declare.
 
     @law(causal=True, needs=("lse",), bug="masks")
     def test_query_sees_exactly_its_prefix(trial): ...
 
-The decorated name is an ordinary pytest test of (impl, judge). The Law itself is its attribute `law`, for callers that judge
-without pytest (mutants/, tests/). The docstring of the function is the rule that a failure shows.
+The decorated name is an ordinary pytest test of (impl, judge). Its attribute `law` is the Law
+itself, for callers that judge without pytest (mutants/, tests/). The docstring of the function is
+the rule that a failure shows.
 """
 
 from __future__ import annotations
@@ -24,13 +25,18 @@ from flash_attest.properties.trial import Trial
 
 @dataclass(frozen=True)
 class Law:
-    """One law. `bug` is its section in docs/why/bugs.md; `share` is its part of the profile's number of cases.
+    """One law.
 
-    `device` is where it can fail; None for everywhere. With "cpu" it is judged there, whatever device the run is on.
-    `last`: judged after the implementation's other laws, as a wrong kernel may end the process.
-    `collects`: its findings of all cases are one set, each with its smallest case (judging/collected.py).
-    `together`: gets the trials of all drawn cases before each is judged by itself, to spare later work. It raises LawBroken
-    for what breaks the law there, whichever case does it.
+    bug: its section in docs/why/bugs.md.
+    share: the law's part of the number of cases that the profile asks for.
+    device: the only device on which the law can fail; None means every device. A law with "cpu" is
+        judged on the CPU, whatever device the run is on.
+    last: whether it is judged after the implementation's other laws, as a wrong kernel may end the
+        process.
+    collects: whether the findings of all cases form one set, each with its smallest case
+        (judging/collected.py).
+    together: gets the trials of all drawn cases before each one is judged by itself, which saves
+        later work. It raises LawBroken for anything that breaks the law, whichever case causes it.
     """
 
     function: Callable[[Trial], None]
@@ -44,14 +50,14 @@ class Law:
     together: Callable[[Iterable[Trial]], None] | None = None
 
     def hold(self, trial: Trial) -> None:
-        """Try the law. Raises LawBroken, or Undecided if memory ran out anywhere, the oracle included."""
+        """Try the law. Raises LawBroken, or Undecided if memory runs out, even in the oracle."""
         with undecided_without_memory(f"on {trial.case}"):
             self.function(trial)
 
     def look_together(self, trials: Iterable[Trial]) -> None:
-        """`together`, if the law has it. Raises as `hold` does."""
+        """Call `together`, if the law has it. Raises as `hold` does."""
         if self.together:
-            with undecided_without_memory("where cases are looked at together"):
+            with undecided_without_memory("while cases are judged together"):
                 self.together(trials)
 
     @property
@@ -60,27 +66,27 @@ class Law:
 
     @property
     def chapter(self) -> str:
-        """The file of the law without its ending: "test_causal"."""
+        """The name of the law's file without its ending: "test_causal"."""
         return Path(inspect.getfile(self.function)).stem
 
     @property
     def rule(self) -> str:
-        """The docstring: why the law holds."""
+        """The docstring: what the law says, and why it holds."""
         return inspect.cleandoc(self.function.__doc__ or "")
 
     def test_id(self, impl_name: str) -> str:
-        """properties/test_causal.py::test_name[impl]"""
+        """Return the test id: properties/test_causal.py::test_name[impl]."""
         return f"properties/{self.chapter}.py::{self.name}[{impl_name}]"
 
 
 @cache
 def laws() -> dict[str, Law]:
-    """Every law of every chapter, by name, in the order of the files."""
-    found = []
+    """Return every law of every chapter, by name, in the order of the files."""
+    everything = []
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         chapter = importlib.import_module(f"flash_attest.properties.{path.stem}")
-        found += [f.law for f in vars(chapter).values() if hasattr(f, "law") and f.__module__ == chapter.__name__]
-    return {law.name: law for law in found}
+        everything += [f.law for f in vars(chapter).values() if hasattr(f, "law") and f.__module__ == chapter.__name__]
+    return {law.name: law for law in everything}
 
 
 def law(
@@ -94,18 +100,18 @@ def law(
     together: Callable[[Iterable[Trial]], None] | None = None,
     **draws: Any,
 ) -> Callable:
-    """Make a pytest test of a function of a Trial; keywords that are not Law's go to Draws.of."""
+    """Make a pytest test of a function of a Trial. Other keywords go to Draws.of."""
     wanted = Draws.of(**draws)
 
     def decorate(function: Callable[[Trial], None]) -> Callable:
-        made = Law(function, wanted, needs, bug, share, device, last, collects, together)
+        new_law = Law(function, wanted, needs, bug, share, device, last, collects, together)
 
         def test(impl, judge):
-            judge(made, impl)
+            judge(new_law, impl)
 
         test.__name__ = test.__qualname__ = function.__name__
         test.__doc__, test.__module__ = function.__doc__, function.__module__
-        test.law = made
+        test.law = new_law
         return test
 
     return decorate

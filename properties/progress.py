@@ -1,4 +1,4 @@
-"""What the judging process does at this moment, in memory that its parent sees too, even when the process has died."""
+"""The state of the judging process, in memory that its parent can read even after its death."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 SIZE = 1 << 14
-_FOUND = SIZE // 2  # where the failure stands that was found last
-# When the call in progress began (0: there is none), the last sign of life; cases done, compilers at work; the number of
-# the process; seconds that the call in progress has compiled, where that is known afterwards; phase, text.
+_FOUND = SIZE // 2  # where the last failure is written
+# When the call in progress began (0: there is none); the last sign of life; cases done; compilers
+# at work; the process id; how many seconds of the call in progress were spent compiling, where that
+# is known only afterwards; the phase; the text.
 _BEGAN, _ALIVE, _CASES, _COMPILING = range(0, 32, 8)
 _PROCESS, _COMPILED, _PHASE, _TEXT = 32, 40, 48, 80
 _LONGEST_PHASE = _TEXT - _PHASE - 1
@@ -21,7 +22,11 @@ _LONGEST_PHASE = _TEXT - _PHASE - 1
 
 @dataclass(frozen=True)
 class Seen:
-    """What the parent saw. text: the case as it was written down last; seconds: of the call in progress, or of silence."""
+    """The state that the parent has read.
+
+    text: the case that was written down last. seconds: since the call in progress began, or since
+    the last sign of life.
+    """
 
     text: str
     in_call: bool
@@ -35,11 +40,11 @@ class Seen:
 
 
 class Status:
-    """Written by the judging process, read by its parent. Both have it since the fork."""
+    """Written by the judging process and read by its parent. Both have had it since the fork."""
 
     def __init__(self):
         self._memory = mmap.mmap(-1, SIZE)  # shared with every process that this one forks
-        self.judging_process: int | None = None  # None: laws are judged in the pytest process itself
+        self.judging_process: int | None = None  # None: the pytest process itself judges the laws
 
     def reset(self) -> None:
         """Forget the last law."""
@@ -50,52 +55,53 @@ class Status:
         self.begins("")
 
     def is_mine(self) -> None:
-        """This process judges from now on."""
+        """Declare this process to be the one that judges from now on."""
         self.judging_process = os.getpid()
         self._set(_PROCESS, self.judging_process)
 
     def forget_process(self) -> None:
-        """Another process will judge."""
+        """Forget the judging process: another one will judge."""
         self._set(_PROCESS, 0)
 
     @property
     def process(self) -> int:
-        """The number of the process that judges."""
+        """The id of the process that judges."""
         return int(self._get(_PROCESS))
 
     @property
     def isolated(self) -> bool:
-        """Whether this is a judging process, which no Ctrl-C reaches."""
+        """Whether this is a separate judging process, which Ctrl-C does not reach."""
         return self.judging_process is not None
 
     def begins(self, text: str) -> None:
-        """A case is about to be launched."""
+        """Record the case that is about to be launched."""
         self._write(_TEXT, text, _FOUND - _TEXT - 1)
         self._set(_ALIVE, time.monotonic())
 
     def lives(self) -> None:
-        """A sign of life outside of a call, of what takes long."""
+        """Give a sign of life outside of a call, during long work."""
         self._set(_ALIVE, time.monotonic())
 
     def enters(self, phase: str) -> None:
-        """The call in progress is in its forward or its backward."""
+        """Record whether the call in progress is in its forward or its backward."""
         self._write(_PHASE, phase, _LONGEST_PHASE)
 
     def found(self, case: str, headline: str) -> None:
-        """A case fails. What follows, shrinking and explaining, may take the process down."""
+        """Record a failing case. Shrinking or explaining it may end the process."""
         self._write(_FOUND, f"{case}\n{headline}", SIZE - _FOUND - 1)
 
     def did(self, cases: int) -> None:
-        """So many cases of this law have been judged."""
+        """Record how many cases of this law have been judged."""
         self._set(_CASES, cases)
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A block in which the implementation has the process.
+        """Mark a block in which the implementation controls the process.
 
-        If it forks, its child returns from the call like its parent, and must not go on judging.
+        If the implementation forks, its child also returns from the call, and must not go on
+        judging.
         """
-        within = self._get(_BEGAN) > 0  # another call, between its forward and its backward
+        within = self._get(_BEGAN) > 0  # inside another call, between its forward and its backward
         self._set(_COMPILED, 0)
         self._set(_BEGAN, time.monotonic())
         try:
@@ -108,7 +114,7 @@ class Status:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """A block in which something compiles, which may take longer than a call."""
+        """Mark a block in which something compiles, which may take longer than a call."""
         before = self._get(_COMPILING)
         self._set(_COMPILING, before + 1)
         try:
@@ -117,11 +123,11 @@ class Status:
             self._set(_COMPILING, before)
 
     def compiled(self, seconds: float) -> None:
-        """The call in progress has compiled for so long."""
+        """Add the seconds that the call in progress has spent compiling."""
         self._set(_COMPILED, self._get(_COMPILED) + seconds)
 
     def seen(self) -> Seen:
-        """What the process does now, or did when it died."""
+        """Return what the process is doing now, or was doing when it died."""
         began = self._get(_BEGAN)
         case, _, headline = self._read(_FOUND).partition("\n")
         return Seen(

@@ -1,4 +1,4 @@
-"""dq, dk, dv and dbias are the derivatives of the definition, whichever of them are asked for."""
+"""dq, dk, dv and dbias are the derivatives of the definition, for any subset of them."""
 
 import torch
 
@@ -16,11 +16,11 @@ from flash_attest.properties.law import law
 
 @law(needs=("backward",), bug="backward")
 def test_gradients_match_the_definition(trial):
-    """dv = P^T dout, dP = dout v^T, delta = rowsum(dout * out), dS = P (dP - delta), dbias = dS,
+    """dv = P^T dout, dq = softmax_scale dS k, dk = softmax_scale dS^T q, dbias = dS.
 
-    dq = softmax_scale dS k, dk = softmax_scale dS^T q                                          FA2 Alg. 2
-    each element as close as rounding allows: docs/why/conventions.md#error-budget. dout is random, as dout = 1 makes
-    delta the same in every row and hides most mistakes.
+    Here dS = P (dP - delta), dP = dout v^T and delta = rowsum(dout * out) (FA2, Algorithm 2). Each
+    element is as close as rounding allows: docs/why/conventions.md#error-budget. dout is random:
+    with dout = 1 all rows of dout and of dP are equal, which hides many mistakes.
     """
     got = trial.run(backward=True)
     check_budget(trial, got, None, *(name for name, _ in got.items() if name in GRADIENTS))
@@ -28,9 +28,10 @@ def test_gradients_match_the_definition(trial):
 
 @law(needs=("backward",), regime=("spread", "mean"), bug="backward")
 def test_equal_values_give_no_score_gradient(trial):
-    """If every key carries the same v, no score matters: dP_ij is the same for all j, so dS = P (dP - delta) = 0.
+    """If all keys have the same v, then dq, dk and dbias are 0, up to rounding.
 
-    dq, dk and dbias are 0, up to rounding. A delta that is missing, scaled or of another row does not cancel.
+    dP_ij is then the same for all j and equals delta_i, so dS = P (dP - delta) = 0. A delta that is
+    missing, scaled or taken from another row does not cancel.
     """
     x = trial.x.with_(v=trial.x.v[:, :1].expand_as(trial.x.v).contiguous())
     got = trial.run(x, backward=True)
@@ -39,7 +40,7 @@ def test_equal_values_give_no_score_gradient(trial):
 
 @law(needs=("backward",), bug="backward", share=0.5)
 def test_no_dout_gives_no_gradient(trial):
-    """Every gradient is linear in dout: with dout = 0 each element of each gradient is 0, exactly."""
+    """With dout = 0 every gradient is exactly 0, as gradients are linear in dout."""
     got = trial.run(trial.zeroed("dout"), backward=True)
     for name, grad in got.items():
         if name in GRADIENTS:
@@ -51,10 +52,12 @@ def test_no_dout_gives_no_gradient(trial):
     share=0.5,
 )  # fmt: skip
 def test_gradients_scale_with_dout(trial):
-    """Every gradient is linear in dout, and powers of two are exact: dout times 2^-40, 2^20 or 2^40 gives the same bits.
+    """dout times 2^-40, 2^20 or 2^40 gives the gradients times the same factor, bit for bit.
 
-    (Within the budget where an output is not declared repeatable. float16 is left out: its dS can be subnormal.) dout is
-    around 1 in every regime, so that one which is clamped, or goes through float16, shows here alone.
+    Gradients are linear in dout, and powers of two are exact. Outputs that are not declared
+    repeatable are compared within the budget. float16 is left out, as its dS can be subnormal. dout
+    is around 1 in every regime, so only this law notices a dout that is clamped or goes through
+    float16.
     """
     x = trial.x
     factor = (2.0**20, 2.0**-40, 2.0**40)[trial.case.seed % 3]
@@ -76,7 +79,7 @@ def test_gradients_scale_with_dout(trial):
 
 @law(needs=("backward", "autograd"), bug="backward", share=0.5)
 def test_any_subset_of_inputs_may_require_grad(trial):
-    """A gradient does not depend on which other inputs require one: any subset of q, k, v, bias gives the same."""
+    """A gradient is the same whichever subset of q, k, v and bias requires gradients."""
     names = ["q", "k", "v"] + (["bias"] if trial.case.bias and trial.impl.gives_dbias else [])
     subset = trial.random("subset").number(1, 2 ** len(names) - 1)
     wrt = tuple(name for n, name in enumerate(names) if subset >> n & 1)
@@ -90,9 +93,10 @@ def test_any_subset_of_inputs_may_require_grad(trial):
 
 @law(needs=("backward", "autograd", "same process"), share=0.2, softmax_scale=False, toward=short, bug="backward")
 def test_backward_may_run_twice_on_one_graph(trial):
-    """With retain_graph=True a second backward gives the gradients of the first one. An error is accepted.
+    """With retain_graph=True a second backward gives the same gradients, or an error.
 
-    So what the forward keeps is not overwritten, by dS in the place of P say, to save memory.
+    So nothing that the forward keeps may be overwritten silently, for example P by dS to save
+    memory.
     """
     trial.caller.needs_answers()
     usual = trial.run(backward=True)

@@ -1,4 +1,4 @@
-"""An additive bias, vector or matrix, broadcast over batch and heads, with -inf as a mask anywhere."""
+"""An additive bias: vector or matrix, broadcast over batch and heads, with -inf as a mask."""
 
 import torch
 
@@ -23,17 +23,21 @@ from flash_attest.properties.trial import Trial
 
 @law(bias=True, needs=("bias",), two_tiles=True, bug="masks")
 def test_biased_attention_matches_the_definition(trial):
-    """S = softmax_scale q k^T + bias, with bias (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k) broadcast over the rest.
+    """S = softmax_scale q k^T + bias, and a bias of size 1 in a dimension is broadcast along it.
 
-    out, lse and every gradient are within the error budget, -inf entries and all. Padding and windows hide whole tiles of
-    keys, also the first one of a row.
+    The bias has the shape (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k). out, lse and every
+    gradient are within the error budget, also with entries of -inf. Padding and windows hide whole
+    tiles of keys, sometimes the first tile of a row.
     """
     check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(bias=True, needs=("bias",), bias_mask=("none",), bug="masks")
 def test_broadcast_bias_equals_its_copy(trial):
-    """A bias of size 1 along batch, heads or queries means the same as its copies written out. Within the budget of both."""
+    """A bias of size 1 along batch, heads or queries gives the results of its expanded copy.
+
+    They agree within the budget of both.
+    """
     x, case = trial.x, trial.case
     rows = case.seqlen_q if "matrix" in trial.impl.supports.bias_kinds else x.bias.shape[2]
     written_out = x.bias.expand(case.batch, case.nheads, rows, case.seqlen_k).contiguous()
@@ -46,12 +50,15 @@ def test_broadcast_bias_equals_its_copy(trial):
 
 @law(bias=True, needs=("bias", "lse"), bias_mask=("none", "right"), bug="softmax-and-lse")
 def test_constant_in_bias_changes_only_lse(trial):
-    """softmax(s + c) = softmax(s), and lse grows by c: a constant added to each row of the bias leaves out as it was."""
+    """A constant c added to each row of the bias leaves out unchanged and adds c to lse.
+
+    softmax(s + c) = softmax(s), and log sum exp(s + c) = c + log sum exp(s).
+    """
     x = trial.x
     random = trial.random("constant")
     added = random.integers((*x.bias.shape[:3], 1), -8, 8)
     moved = x.with_(bias=(x.bias.float() + added).to(x.bias.dtype))
-    exact = (moved.bias.float() - added == x.bias.float()) | x.bias.isinf()  # in a half dtype the sum would often round
+    exact = (moved.bias.float() - added == x.bias.float()) | x.bias.isinf()  # a half dtype often rounds the sum
     x = x.with_(bias=torch.where(exact, x.bias, 0))
     moved = x.with_(bias=torch.where(exact, moved.bias, added.to(x.bias.dtype)))
     before, after = trial.run(x), trial.run(moved)
@@ -63,32 +70,37 @@ def test_constant_in_bias_changes_only_lse(trial):
 
 @law(bias=True, bias_mask=HIDING, needs=("bias", "lse"), two_tiles=True, bug="masks")
 def test_infinite_bias_hides_exactly_its_keys(trial):
-    """With q = 0 and a bias of 0 or -inf, exp(lse) counts the keys that the bias does not hide: a whole number.
+    """With q = 0 and a bias of 0 or -inf, exp(lse) is the number of keys that the query sees.
 
-    Right and left padding, a window and a dead row hide whole tiles at the start, at the end, or everywhere.
+    It is a whole number, so no tolerance is needed. Right and left padding, a window and a dead row
+    hide whole tiles at the start, at the end, or everywhere.
     """
     check_counts(trial, *_hidden_or_zero(trial))
 
 
 @law(bias=True, bias_mask=HIDING, needs=("bias",), two_tiles=True, where=countable, share=0.5, bug="masks")
 def test_out_averages_the_keys_that_a_bias_leaves(trial):
-    """With q = 0 and a bias of 0 or -inf, out is the mean of v over the keys that the bias does not hide.
+    """With q = 0 and a bias of 0 or -inf, out is the mean of v over the keys that the query sees.
 
-    v_j is 1 in column j mod headdim and 0 elsewhere, so out counts the keys column by column, also where there is no lse.
+    v_j is 1 in column j mod headdim and 0 elsewhere, so out counts the keys of each column, even if
+    there is no lse.
     """
     check_averages(trial, *_hidden_or_zero(trial))
 
 
 @law(bias=True, bias_mask=HIDING, needs=("bias",), two_tiles=True, where=countable, share=0.5, bug="masks")
 def test_finite_masks_hide_as_infinity_does(trial):
-    """With q = 0, keys whose bias is -1e9 or the least number of its dtype weigh exactly 0 beside keys whose bias is 0.
+    """With q = 0, a key masked by a large negative bias has weight 0 next to keys of bias 0.
 
-    (-2^15 for -1e9 in float16.) A row that is all -1e9 is not empty: each of its keys weighs the same, and out is their mean.
-    That is asked in float32, of one row in four, as one rounding of such a score may be 64, and exp(64) is too much for a
-    half dtype; and where parts are not merged by lse, in which -1e9 leaves no digit for the number of keys. Gradients are
-    numbers, where no row is all masked.
+    The weight is exactly 0. The bias of masked keys is the least number of its dtype, or -1e9
+    (-2^15 in float16). A row whose keys all have -1e9 is not empty: they weigh the same, and out is
+    their mean. The mean is checked for one row in four, and only in float32: one rounding of such a
+    score may be 64, and exp(64) is too large for a half dtype. It is not checked if parts are
+    merged by lse, as -1e9 leaves no digit there for the number of keys. If no row is all masked,
+    gradients must be numbers.
     """
     x = trial.zeroed("q")
+    # Put the large negative bias where the case has -inf, and everywhere in some rows.
     hidden, least = x.bias.isinf(), torch.finfo(x.bias.dtype).min
     mask = least if trial.case.seed % 2 else max(-1e9, least / 2)
     merges = trial.impl.precision.merge == "lse"
@@ -96,12 +108,13 @@ def test_finite_masks_hide_as_infinity_does(trial):
     if has_mean:
         hidden = hidden | (trial.random("rows").integers((*x.bias.shape[:3], 1), 0, 3) == 0)
     x = x.with_(bias=torch.where(hidden, mask, 0.0).to(x.bias.dtype))
+    # Only the other keys count; in a row without others, the masked ones.
     visible = trial.visible()
-    left = visible & ~hidden
-    masked = visible & ~left.any(dim=-1, keepdim=True)  # the keys of rows that are all masked
-    check_averages(trial, x, left | masked if has_mean else left)
+    unmasked = visible & ~hidden
+    masked = visible & ~unmasked.any(dim=-1, keepdim=True)  # the keys of rows that are all masked
+    check_averages(trial, x, unmasked | masked if has_mean else unmasked)
     if trial.impl.lse is not None:
-        check_counts(trial, x, left)
+        check_counts(trial, x, unmasked)
     if trial.backward and not bool(masked.any()):
         for name, tensor in trial.run(x, backward=True).items():
             if name != "lse":
@@ -111,9 +124,10 @@ def test_finite_masks_hide_as_infinity_does(trial):
 
 @law(bias=True, bias_mask=("right", "left"), needs=("bias",), bug="masks")
 def test_keys_hidden_by_bias_change_no_bit(trial):
-    """Keys that -inf hides from every query and head have no influence: with other k and v there every output stays the same.
+    """Keys that -inf hides from every query and head have no influence on any output.
 
-    Bit for bit (within the budget where not declared repeatable); their own dk and dv are 0 before and after.
+    With other k and v there, outputs keep their bits (within the budget if not declared
+    repeatable). dk and dv of these keys are 0.
     """
     x, case = trial.x, trial.case
     hidden = x.bias.isinf().all(dim=2).all(dim=1).expand(case.batch, case.seqlen_k)[:, :, None, None]  # (b, sk, 1, 1)
@@ -134,15 +148,19 @@ def test_keys_hidden_by_bias_change_no_bit(trial):
 
 @law(bias=True, needs=("bias",), bias_mask=("alibi",), regime=("spread", "mean"), softmax_scale=False, bug="masks")
 def test_alibi_matches_the_definition(trial):
-    """ALiBi, bias_ij = -slope_h |i + seqlen_k - seqlen_q - j|: each head and each diagonal has its own value."""
+    """ALiBi, bias_ij = -slope_h |i + seqlen_k - seqlen_q - j|, gives the defined results.
+
+    Each head and each diagonal has its own value. All results are within the error budget.
+    """
     check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(bias=True, bias_mask=("none",), causal=False, needs=("bias",), bug="boundaries", reach=FAR)
 def test_bias_picks_its_key(trial):
-    """With q = 0 the bias alone decides: one key of each row stands 128 above the rest, so out is its row of v, bit for bit.
+    """With q = 0 and a bias of 128 at one key of each row, out is the v of that key, bit for bit.
 
-    Every row (and batch, and head, where not broadcast) picks another key: a wrong stride or broadcast picks a wrong row.
+    The bias is 0 elsewhere. Each row of the bias picks its own key, in every batch and head. A
+    wrong stride or broadcast picks a wrong row of v.
     """
     x, case = trial.zeroed("q"), trial.case
     picked = _one_key_each(trial.random("picked"), x.bias.shape)
@@ -155,12 +173,12 @@ def test_bias_picks_its_key(trial):
 
 
 def _hidden_or_zero(trial: Trial) -> tuple[Inputs, torch.Tensor]:
-    """Inputs that make every score 0 or -inf, and which keys each query sees (b, h, sq, sk)."""
+    """Return inputs with scores of 0 or -inf, and which keys each query sees (b, h, sq, sk)."""
     x = trial.zeroed("q")
     hidden = x.bias.isinf()
     return x.with_(bias=torch.where(hidden, x.bias, 0)), trial.visible() & ~hidden
 
 
 def _one_key_each(random: RandomTensors, shape: tuple[int, ...]) -> torch.Tensor:
-    """(b | 1, h | 1, 1 | sq, sk) -> indices of keys (b | 1, h | 1, 1 | sq, 1)."""
+    """Return indices of keys (b | 1, h | 1, 1 | sq, 1) for a bias (b | 1, h | 1, 1 | sq, sk)."""
     return random.integers((*shape[:3], 1), 0, shape[3] - 1).long()

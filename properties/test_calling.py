@@ -1,4 +1,4 @@
-"""Calls as a model makes them: on a stream of the caller's, and from autograd."""
+"""Calls as a model makes them: on the caller's stream, and from autograd."""
 
 import time
 
@@ -18,24 +18,25 @@ from flash_attest.properties.law import law
 from flash_attest.properties.trial import Trial
 from flash_attest.races.poison import PATTERNS, leave_behind
 
-DELAY = (0.03, 0.5)  # seconds by which the inputs are late: three times what a call takes, within these bounds
-CYCLES = 2.0e9  # clock cycles of a GPU in a second, at most
+DELAY = (0.03, 0.5)  # bounds, in seconds, of how late the inputs are: three times as long as a call takes
+CYCLES = 2.0e9  # the most clock cycles of a GPU in a second
 
 
 def small(case: Case) -> Case:
-    """The case with more than one batch and head, so that wrong strides show, and short."""
+    """Return the case, short, with several batches and heads, so that wrong strides show."""
     return short(case).but(batch=2, nheads=3, nheads_k=3)
 
 
 @law(needs=("same process",), device="cuda", share=0.3, softmax_scale=False, bug="calling")
 def test_work_waits_on_the_current_stream(trial):
-    """Under torch.cuda.stream(s) a call runs after earlier work on s, which may write its inputs, and before later work.
+    """A call under torch.cuda.stream(s) runs after earlier work on s and before later work on s.
 
-    The inputs hold NaN until s writes them. A kernel launched on another stream, such as the default one with
-    `<<<blocks, threads>>>`, reads them too early. It may also write too late, which shows if it takes longer than a launch.
+    The earlier work writes the inputs, which hold NaN until then. A kernel on another stream, such
+    as the default one with `<<<blocks, threads>>>`, reads them too early. It may also write its
+    results too late, which shows if it takes longer than a launch.
     """
     usual, delay = _timed(trial)
-    _with_late_inputs(trial, 0.0)  # rehearsed: the first time, other streams may wait for its kernels to be loaded
+    _with_late_inputs(trial, 0.0)  # rehearsed: at first, other streams may wait until its kernels are loaded
     for seconds in (delay, DELAY[1]):
         got, in_time = _with_late_inputs(trial, seconds)
         check_unchanged(trial, usual, got, "on a stream that is busy; on the default stream it was")
@@ -44,9 +45,11 @@ def test_work_waits_on_the_current_stream(trial):
 
 
 def _with_late_inputs(trial: Trial, seconds: float) -> tuple[Outputs, bool]:
-    """The outputs on a stream that writes the inputs so much later; whether all was launched before they were there.
+    """Return the outputs on a stream that writes the inputs late, and whether they were still late.
 
-    If not, the call waits for its stream, or the host was slow, as when kernels are loaded: then it shows nothing.
+    The second value is True if all work was launched before the inputs were written. If not, the
+    call waits for its stream, or the host was slow, for example loading kernels. Such a call shows
+    nothing.
     """
     stored, launched = trial.caller.stored(trial.x), []
     late = Inputs(**{name: torch.full_like(tensor, torch.nan) for name, tensor in stored.items()})
@@ -57,7 +60,8 @@ def _with_late_inputs(trial: Trial, seconds: float) -> tuple[Outputs, bool]:
         launched.append(not written.query())
         return outputs.copy()
 
-    # This stream and the default one do not wait for each other. A high priority keeps other work from delaying it.
+    # This stream and the default one do not wait for each other. A high priority keeps other work
+    # from delaying it.
     with torch.cuda.stream(torch.cuda.Stream(priority=-1)):
         torch.cuda._sleep(int(CYCLES * seconds))
         for name, tensor in late.items():
@@ -71,9 +75,10 @@ def _with_late_inputs(trial: Trial, seconds: float) -> tuple[Outputs, bool]:
 
 @law(needs=("backward", "strides"), bug="calling", share=0.5)
 def test_expanded_dout_equals_its_copy(trial):
-    """out.sum().backward() passes dout as one number with stride 0 everywhere: the gradients are those of its copy.
+    """A dout of stride 0, as out.sum().backward() passes it, gives the gradients of its copy.
 
-    Within the budget of both, as another layout may take another path. With strides="last_contiguous" an error is accepted.
+    They agree within the budget of both, as another layout may take another code path. With
+    strides="last_contiguous" an error is accepted.
     """
     one = trial.x.dout.flatten()[:1]
     x = trial.x.with_(dout=one.expand(trial.x.dout.shape))
@@ -89,10 +94,12 @@ def test_expanded_dout_equals_its_copy(trial):
 
 @law(needs=("strides",), share=0.2, toward=small, gqa=False, bug="calling")
 def test_expanded_inputs_equal_their_copy(trial):
-    """k.expand(b, s, h, d) has one head in memory for all of them, with stride 0: out and gradients are those of its copy.
+    """k.expand(b, s, h, d), one head in memory for all, gives the results of its copy.
 
-    So with v and a bias. Or one batch for all, in every input, with one row of dout (as the mean over queries has it) and of
-    the bias. Within the budget of both, as another layout may take another path. An error is accepted.
+    The stride of the heads is then 0. The same holds for v and a bias. Other cases have one batch
+    in memory for all, in every input; dout and the bias then also have one row for all queries, as
+    the mean over queries gives it. Results agree within the budget of both, as another layout may
+    take another code path. An error is accepted.
     """
     trial.caller.needs_answers()
     seqlen, heads = (2, 1) if trial.impl.layout == "bhsd" else (1, 2)
@@ -115,7 +122,10 @@ def test_expanded_inputs_equal_their_copy(trial):
 
 @law(needs=("same process",), cross=False, gqa=False, share=0.1, softmax_scale=False, toward=short, bug="calling")
 def test_one_tensor_may_be_q_k_and_v(trial):
-    """attention(x, x, x) is what it is with three copies of x, and each of q, k and v has a gradient of its own."""
+    """attention(x, x, x) gives the results of attention on three copies of x.
+
+    q, k and v each get their own gradient.
+    """
     x, backward = trial.x.with_(k=trial.x.q.clone(), v=trial.x.q.clone()), trial.backward
     copied = trial.run(x, backward=backward)
     stored = trial.caller.stored(x)
@@ -125,17 +135,20 @@ def test_one_tensor_may_be_q_k_and_v(trial):
 
 @law(share=0.2, softmax_scale=False, toward=short, bug="calling")
 def test_answers_follow_the_values(trial):
-    """The values of the inputs decide, not their addresses, shapes or identities: nothing may be kept by these.
+    """Results depend on the values of the inputs, not on their addresses or identities.
 
-    Equal values at other addresses give the same bits (within the budget where not declared repeatable). New values in the
-    same tensors, written in place, give their own answer, within the error budget.
+    So no result may be cached by an address, a shape or an identity. Equal values at other
+    addresses give the same bits (within the budget if not declared repeatable). New values, written
+    into the same tensors, give their own results, within the error budget.
     """
     caller, backward = trial.caller, trial.backward
+    # Equal values at other addresses.
     handed, _ = caller.place(trial.x, 0.0)
     first = caller.call(handed, backward=backward).copy()
     others, _ = caller.place(trial.x, 0.0, away_from=handed)
     elsewhere = caller.call(others, backward=backward)
-    check_unchanged(trial, first, elsewhere, "at other addresses; where the same values lay before, it was")
+    check_unchanged(trial, first, elsewhere, "at other addresses; at the first addresses it was")
+    # New values in the same tensors.
     new = build(trial.case.but(seed=trial.case.seed + 1), trial.device)
     for name, tensor in handed.items():
         tensor.copy_(caller.as_stored(name, getattr(new, name)))
@@ -143,17 +156,18 @@ def test_answers_follow_the_values(trial):
     try:
         check_budget(trial, second, new)
     except LawBroken as broken:
+        # Find out whether an earlier result was returned, or new values are wrong at any address.
         as_before = [name for name, tensor in second.items() if torch.equal(tensor, getattr(first, name))]
-        kept = [name for name in as_before if _is_wrong(trial, second, new, name)]  # not a 0 that is right both times
-        if not kept:
-            check_budget(trial, first)  # what is wrong with any values follows them
-        suggests = "a result, or part of one, that is kept by the address, the shape or the identity of an input"
-        if kept:
-            then = f"{', '.join(kept)} {'is' if len(kept) == 1 else 'are'} as before"
+        cached = [name for name in as_before if _is_wrong(trial, second, new, name)]  # 0 may be right both times
+        if not cached:
+            check_budget(trial, first)  # a result that is wrong for any values is reported as such
+        suggests = "a result, or part of one, is cached by the address, the shape or the identity of an input"
+        if cached:
+            then = f"{', '.join(cached)} {'is' if len(cached) == 1 else 'are'} as before"
         elif _is_wrong(trial, caller.call(caller.place(new, 0.0, away_from=handed)[0], backward=backward), new):
-            then = "elsewhere they give this, too"
+            then = "other addresses give this, too"
             suggests = (
-                "a result that is wrong for these values: the other laws say more; or part of one, kept by the shape"
+                "the result is wrong for these values (other laws say more), or part of it is cached by the shape"
             )
         else:
             then = "it was right before"
@@ -174,9 +188,10 @@ def _is_wrong(trial: Trial, got: Outputs, x: Inputs, *names: str) -> bool:
 
 @law(needs=("backward", "same process"), share=0.2, softmax_scale=False, toward=short, bug="calling")
 def test_backward_belongs_to_its_own_forward(trial):
-    """In a model all forwards run before the first backward: forward(x), forward(y), backward(y), backward(x).
+    """Gradients do not change if another call runs between a forward and its backward.
 
-    The gradients for x are those that a backward right after its forward gives: what the forward keeps belongs to its call.
+    In a model all forwards run before the first backward: forward(x), forward(y), backward(y),
+    backward(x). What a forward keeps belongs to its own call.
     """
     usual, caller = trial.run(backward=True), trial.caller
     handed = caller.laid_out(trial.x)
@@ -196,11 +211,12 @@ def test_backward_belongs_to_its_own_forward(trial):
     bug="calling",
 )
 def test_calls_outside_the_promise_raise_or_are_right(trial):
-    """A call outside of `supports` gives an error, or the right answer: never a wrong one without an error.
+    """A call outside of `supports` raises an error or gives the right answer.
 
-    Each call differs from a promised case in one thing: a head dim, dtype, layout or number of key heads that is not
-    declared, lengths that `accepts` refuses, q, k and v that do not fit together, a bias of another shape. Where the
-    promised call is wrong, too, it says nothing: other laws do.
+    It never gives a wrong answer without an error. Each call differs from a supported case in one
+    thing: a head dim, dtype, layout or number of key heads that is not declared, lengths that
+    `accepts` refuses, q, k and v that do not fit together, or a bias of another shape. If the
+    supported case itself is wrong, this law says nothing, as other laws report it.
     """
     wrong, worst_z = [], dict(trial.meter.worst_z)
     for probe in probes(trial.impl, trial.case):
@@ -209,26 +225,26 @@ def test_calls_outside_the_promise_raise_or_are_right(trial):
             wrong.append((probe, broken))
             if not trial.caller.device_works():
                 break
-    promise_is_broken = bool(wrong) and trial.caller.device_works() and not _keeps_promise(trial)
-    trial.meter.worst_z = worst_z  # what was tried under either alignment, and a broken promise, say nothing
+    supported_is_wrong = bool(wrong) and trial.caller.device_works() and not _is_right_if_supported(trial)
+    trial.meter.worst_z = worst_z  # calls outside, under either alignment, are not part of the record
     if not wrong:
         return
-    if promise_is_broken:
+    if supported_is_wrong:
         trial.meter.looks += 1
         if not trial.meter.cases and trial.meter.looks == MOST_LOOKS:
-            raise Undecided("what is promised is wrong, too: other laws say how", Reason.CONTRACT)
+            raise Undecided("supported calls are wrong, too: other laws say how", Reason.CONTRACT)
         trial.needs(False)
     (probe, broken), *others = wrong
     raise LawBroken(
         f"called with {probe.what}, it raises no error, and {broken.headline}",
         *broken.observed,
-        *(f"also with {other.what}: {found.headline}" for other, found in others),
+        *(f"also with {other.what}: {failure.headline}" for other, failure in others),
         'raise an error for such a call, support it, or declare outside="undefined"',
     )
 
 
-def _keeps_promise(trial: Trial) -> bool:
-    """Whether the case itself, which is promised, is right."""
+def _is_right_if_supported(trial: Trial) -> bool:
+    """Return whether the supported case itself is right."""
     try:
         check_budget(trial, trial.run(backward=trial.backward))
     except LawBroken:
@@ -237,7 +253,10 @@ def _keeps_promise(trial: Trial) -> bool:
 
 
 def _timed(trial: Trial) -> tuple[Outputs, float]:
-    """The outputs of a second call, as the first may compile, and by how many seconds the inputs are to be late."""
+    """Return the outputs of a second call, and how many seconds late the inputs should be.
+
+    The first call may compile.
+    """
     for _ in range(2):
         started = time.perf_counter()
         outputs = trial.run(backward=trial.backward)

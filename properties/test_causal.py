@@ -1,4 +1,4 @@
-"""Query i sees exactly the keys of its prefix: counted, changed where hidden, cut off, and aligned as declared."""
+"""Query i sees exactly the keys of its prefix, aligned as declared."""
 
 import torch
 
@@ -6,7 +6,7 @@ from flash_attest.impls.contract.call import Outputs
 from flash_attest.properties.cases.strategies import FAR
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.comparisons import check_agree, check_copied, check_unchanged
-from flash_attest.properties.checks.counts import check_averages, check_counts, countable, counts_if_aligned_otherwise
+from flash_attest.properties.checks.counts import check_averages, check_counts, countable, counts_of_other_alignment
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.law import law
 from flash_attest.properties.trial import Trial
@@ -16,26 +16,29 @@ from flash_attest.properties.trial import Trial
 def test_query_sees_exactly_its_prefix(trial):
     """query i sees key j  iff  j <= i + seqlen_k - seqlen_q      (bottom_right; top_left: j <= i)
 
-    With q = 0 every score is 0, so each visible key weighs the same and lse_i = log(number of visible keys):
-    an integer, so no tolerance is needed. Random q hides an error of one key in most draws.
+    With q = 0 every score is 0, so each visible key weighs the same and exp(lse_i) is the number of
+    visible keys. That is an integer, so no tolerance is needed. Random q hides an error of one key
+    in most draws.
     """
     check_counts(trial, trial.zeroed("q"), trial.visible())
 
 
 @law(causal=True, bias=False, needs=("causal",), bug="masks", where=countable, reach=FAR)
 def test_out_averages_exactly_its_prefix(trial):
-    """With q = 0, out_i is the mean of v over the visible keys: times their number, it counts them column by column.
+    """With q = 0, out_i is the mean of v over exactly the keys that query i sees.
 
-    v_j is 1 in column j mod headdim and 0 elsewhere.
+    v_j is 1 in column j mod headdim and 0 elsewhere, so out_i times the number of visible keys
+    counts them, column by column.
     """
     check_averages(trial, trial.zeroed("q"), trial.visible())
 
 
 @law(causal=True, needs=("causal",), bug="masks")
 def test_hidden_keys_change_no_bit(trial):
-    """Keys that a query does not see cannot change it: with new k and v from some key on, the queries before stay the same.
+    """Keys that a query does not see have no influence on its results.
 
-    out, lse and dq of those queries are the same bit for bit (within the budget where not declared repeatable).
+    All k and v from some key on are replaced. For queries that see none of these keys, out, lse and
+    dq keep their bits (within the budget if not declared repeatable).
     """
     first = trial.random("hidden").number(0, trial.case.seqlen_k - 1)
     blind = ~trial.visible()[:, first:].any(dim=1)  # (sq,) queries that see none of the changed keys
@@ -44,15 +47,16 @@ def test_hidden_keys_change_no_bit(trial):
     changed = {name: getattr(x, name).clone() for name in ("k", "v")}
     for tensor in changed.values():
         tensor[:, first:] = random.uniform(tensor[:, first:].shape, -10, 10).to(tensor.dtype)
-    # A step of int8 or fp8 also serves the rows that changed: then within the budget.
+    # With int8 or fp8, one quantization step also serves the changed rows: then within the budget.
     _same_rows(trial, x, x.with_(**changed), blind, f"as keys {first}.. are hidden from this query it should still be")
 
 
 @law(causal=True, cross=False, needs=("causal",), seqlen_q=(2, None), seqlen_k=(2, None), bug="masks")
 def test_prefix_alone_equals_prefix_of_the_whole(trial):
-    """The first n queries see only the first n keys: computed from the first n rows alone they come out the same.
+    """Computed alone, the first n rows give the same results as in the whole.
 
-    Within the budget of both, as another length may mean another order of summation.
+    The first n queries see only the first n keys. Results agree within the budget of both, as
+    another length may mean another order of summation.
     """
     x, case = trial.x, trial.case
     n = trial.cut("prefix", case.seqlen_q, lambda n: [case.but(seqlen_q=n, seqlen_k=n)])
@@ -72,12 +76,13 @@ def test_prefix_alone_equals_prefix_of_the_whole(trial):
 @law(causal=True, cross=True, bias=False, needs=("causal", "lse", "cross"), bug="masks",
      where=lambda case: case.seqlen_q != case.seqlen_k)  # fmt: skip
 def test_alignment_is_as_declared(trial):
-    """With seqlen_q != seqlen_k the mask is aligned to a corner: bottom_right j <= i + seqlen_k - seqlen_q, top_left j <= i.
+    """bottom_right: query i sees key j iff j <= i + seqlen_k - seqlen_q; top_left: iff j <= i.
 
-    With q = 0, exp(lse) counts the visible keys of each query, and the counts tell the two apart.
+    The two differ if seqlen_q != seqlen_k. With q = 0, exp(lse) counts the visible keys of each
+    query, and the counts tell the two alignments apart.
     """
     got = trial.run(trial.zeroed("q")).lse.double().exp().round()
-    other, counts = counts_if_aligned_otherwise(trial)
+    other, counts = counts_of_other_alignment(trial)
     if bool((got == counts).all()):
         raise LawBroken(
             f"causal mask is aligned {other}, but {trial.impl.causal_alignment} is declared",
@@ -88,9 +93,10 @@ def test_alignment_is_as_declared(trial):
 
 @law(causal=True, bias=False, needs=("causal",), bug="masks")
 def test_row_that_sees_one_key_copies_it(trial):
-    """A query with one visible key puts all its weight there: out is that row of v, bit for bit.
+    """A query that sees one key gives it all the weight: out is the v of that key, bit for bit.
 
-    In half dtypes but for scores so large that one float32 rounding of them changes what P is cast to.
+    In half dtypes, scores are left out that are so large that one float32 rounding changes what P
+    is cast to.
     """
     seen = trial.visible()
     alone = (seen.sum(dim=1) == 1)[None, :, None, None]  # (1, sq, 1, 1)
@@ -106,8 +112,8 @@ def _same_rows(trial: Trial, x, x_changed, rows: torch.Tensor, should: str) -> N
     backward = trial.backward
     before, after = trial.run(x, backward=backward), trial.run(x_changed, backward=backward)
     masks = {"out": rows[None, :, None, None], "dq": rows[None, :, None, None], "lse": rows[None, None, :]}
-    kept = {
+    compared = {
         name: torch.where(masks[name], tensor, getattr(before, name)) for name, tensor in after.items() if name in masks
     }
     keeps_bits = bits.keeps_when_others_change(trial)
-    check_unchanged(trial, before, Outputs(**kept), should, x, keeps_bits=keeps_bits, other=x_changed)
+    check_unchanged(trial, before, Outputs(**compared), should, x, keeps_bits=keeps_bits, other=x_changed)

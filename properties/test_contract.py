@@ -1,6 +1,9 @@
-"""An implementation loads, takes what it declares, and returns what it declares. All problems are reported at once."""
+"""An implementation takes and returns what it declares. All problems are reported at once."""
 
 
 def test_contract_is_kept(impl, judge):
-    """Whether calls go through and have the right number, shape, dtype and meaning of results; inputs stay as they were."""
+    """Calls succeed and return what is declared, and inputs stay unchanged.
+
+    Results have the declared number, shape, dtype and meaning.
+    """
     judge.contract(impl)

@@ -1,4 +1,4 @@
-"""The ends of every range: huge and tiny scores, rows without a visible key, one key, no key, scale 0 and negative."""
+"""The ends of every range: huge and tiny scores, rows without a key, one key, no key, scale 0."""
 
 import torch
 
@@ -20,13 +20,13 @@ MAY_BE_EMPTY = ("dead_row", "left", "none")
 
 
 def may_be_empty(case: Case) -> bool:
-    """Whether a query may be left without a key: hidden by the bias, or before the first key."""
+    """Return whether a query may see no key, by its bias or because all keys come after it."""
     by_position = mask_of(case, "bottom_right").has_empty_rows(case.seqlen_q, case.seqlen_k)
     return case.bias_mask in ("dead_row", "left") or by_position
 
 
 def toward_empty(case: Case) -> Case:
-    """The case with more queries than keys, with left padding under a causal mask, or with a dead row of the bias."""
+    """Return the case with more queries than keys, with causal left padding, or with a dead row."""
     if case.causal and case.bias is None:
         return case.but(seqlen_q=max(case.seqlen_q, case.seqlen_k) + 1, seqlen_k=min(case.seqlen_q, case.seqlen_k))
     return case.but(bias_mask="left") if case.causal else case.but(bias="matrix", bias_mask="dead_row")
@@ -38,24 +38,30 @@ def toward_empty(case: Case) -> Case:
     bug="softmax-and-lse",
 )
 def test_huge_scores_match_the_definition(trial):
-    """Scores of +-160 and up to thousands: exp overflows without the row maximum, underflows with a wrong one.
+    """With huge scores, out, lse and every gradient are finite and within the error budget.
 
-    softmax is not affected: out, lse and every gradient stay finite and within the error budget.
+    Scores are +-160, or up to thousands. Only their differences matter to softmax. exp overflows
+    without the row maximum, and underflows with a wrong one.
     """
     check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(regime=("flat", "exact"), softmax_scale=(None, 2.0**-10, -(2.0**-10)), bug="softmax-and-lse")
 def test_tiny_scores_match_the_definition(trial):
-    """Scores within 0.01 of each other, or scaled to almost 0: out is close to the mean of v, and the difference counts."""
+    """Scores within 0.01 of each other, or scaled to almost 0, give the defined results.
+
+    out is then close to the mean of v, and the small difference counts. All results are within the
+    error budget.
+    """
     check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(needs=("empty rows",), bug="masks", bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
 def test_rows_without_keys_give_zero(trial):
-    """A row that sees no key (all masked, or before the first key under bottom-right alignment) has an empty sum:
+    """A row that sees no key has out = 0, lse = -inf and dq = 0, exactly.
 
-    out = 0, lse = -inf, and no gradient reaches its q: dq = 0. Exactly, not NaN and not the mean of v.
+    Its sum over keys is empty, so out is neither NaN nor the mean of v. Its keys are all masked, or
+    all come after it under bottom-right alignment.
     """
     empty = _empty_rows(trial)  # (b, h, sq)
     trial.needs(bool(empty.any()))
@@ -74,16 +80,20 @@ def test_rows_without_keys_give_zero(trial):
 
 @law(needs=("empty rows",), bug="masks", bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
 def test_rows_without_keys_leave_the_others_alone(trial):
-    """A row that sees no key must not turn dk and dv of all keys, or neighbouring rows, into NaN (0 * inf, inf - inf)."""
+    """A row that sees no key does not turn dk, dv or other rows into NaN (0 * inf, inf - inf).
+
+    All results are within the error budget.
+    """
     trial.needs(bool(_empty_rows(trial).any()))
     check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(seqlen_k=(1, 1), cross=True, needs=("cross",), bug="boundaries")
 def test_single_key_is_copied(trial):
-    """One key takes all the weight of every query that sees it: out is its v, bit for bit, whatever the score.
+    """With one key, out is its v, bit for bit, for every query that sees it, whatever the score.
 
-    In half dtypes but for scores so large that one float32 rounding of them changes what P is cast to.
+    The key takes all the weight. In half dtypes, scores are left out that are so large that one
+    float32 rounding changes what P is cast to.
     """
     got = trial.run().out
     sees = ~_empty_rows(trial).transpose(1, 2)[..., None]
@@ -93,13 +103,19 @@ def test_single_key_is_copied(trial):
 
 @law(seqlen_q=(1, 1), cross=True, needs=("cross",), bug="boundaries", reach=FAR)
 def test_single_query_matches_the_definition(trial):
-    """One query over many keys (decoding): under bottom-right alignment it sees them all."""
+    """One query over many keys (decoding) gives results within the error budget.
+
+    Under bottom-right alignment it sees them all.
+    """
     check_budget(trial, trial.run(backward=trial.backward))
 
 
 @law(seqlen_k=(0, 0), cross=True, needs=("cross", "empty rows"), bug="boundaries", share=0.5, bias_mask=("none",))
 def test_no_keys_give_zero(trial):
-    """seqlen_k = 0: every row is an empty sum. out = 0, lse = -inf, dq = 0; dk, dv and dbias have no elements."""
+    """With seqlen_k = 0 every row is an empty sum: out = 0, lse = -inf and dq = 0.
+
+    dk, dv and dbias have no elements.
+    """
     got = trial.run(backward=trial.backward)
     for name, tensor in got.items():
         want = torch.full_like(tensor, -torch.inf if name == "lse" else 0.0)
@@ -108,7 +124,10 @@ def test_no_keys_give_zero(trial):
 
 @law(seqlen_q=(0, 0), cross=True, needs=("cross",), bug="boundaries", share=0.5, bias_mask=("none",))
 def test_no_queries_give_no_gradient(trial):
-    """seqlen_q = 0: out and dq have no elements, and nothing reaches the keys: dk, dv and dbias are 0."""
+    """With seqlen_q = 0 nothing reaches the keys: dk, dv and dbias are 0.
+
+    out and dq have no elements.
+    """
     got = trial.run(backward=trial.backward)
     for name, tensor in got.items():
         check_same(trial, name, tensor, torch.zeros_like(tensor), "there is no query, so it should be")
@@ -116,20 +135,24 @@ def test_no_queries_give_no_gradient(trial):
 
 @law(softmax_scale=(0.0,), needs=("softmax_scale",), bug="softmax-and-lse")
 def test_scale_zero_is_q_zero(trial):
-    """softmax_scale = 0 makes every score 0, as q = 0 does: out and lse have the same bits. 0 is not "the default"."""
+    """softmax_scale = 0 gives the same bits as q = 0, as both make every score 0.
+
+    So 0 does not stand for the default scale.
+    """
     scaled, zeroed = trial.run(), trial.run(trial.zeroed("q"))
     check_unchanged(trial, zeroed, scaled, "with q = 0 it is")
-    for name, tensor in zeroed.items():  # NaN in both is no difference, and no other law looks for it with this scale
+    for name, tensor in zeroed.items():  # NaN in both does not differ, and no other law looks for it with this scale
         numbers = tensor.masked_fill(tensor.isnan(), 0.0)
         check_same(trial, name, tensor, numbers, "every score is 0, so it should be a number, such as")
 
 
 @law(softmax_scale=(0.5, 0.1, 1.0), needs=("softmax_scale",), bug="softmax-and-lse")
 def test_negative_scale_is_negated_q(trial):
-    """softmax_scale <-q, k> = -softmax_scale <q, k>: the scale -s on q gives what the scale s gives on -q.
+    """The scale -s with q gives the results of the scale s with -q, as s <-q, k> = -s <q, k>.
 
-    With a negative scale, the maximum of the unscaled scores is the minimum of the scaled ones. Within the budget of both,
-    as a negative scale may take another path: one that multiplies q by it first, say.
+    With a negative scale, the maximum of the unscaled scores is the minimum of the scaled ones.
+    Results agree within the budget of both, as a negative scale may take another code path, for
+    example one that multiplies q by it first.
     """
     x, s = trial.x, trial.case.softmax_scale
     trial.needs_supported(trial.case.but(softmax_scale=-s))
@@ -141,9 +164,9 @@ def test_negative_scale_is_negated_q(trial):
 @law(softmax_scale=(0.5, 0.125, 1.0), regime=("spread", "exact", "mean"), needs=("softmax_scale",),
      bug="softmax-and-lse")  # fmt: skip
 def test_powers_of_four_move_between_q_and_scale(trial):
-    """(s / 4) <4 q, k> = s <q, k>, exactly: a quarter of the scale on four times the q gives the same bits.
+    """A quarter of the scale with 4 q gives the same bits: (s / 4) <4 q, k> = s <q, k>, exactly.
 
-    (Four, so that it holds as well where q and k are each multiplied by the root of the scale.)
+    Four is a square, so this also holds if q and k are each multiplied by the root of the scale.
     """
     x, s = trial.x, trial.case.softmax_scale
     trial.needs_supported(trial.case.but(softmax_scale=s / 4))
@@ -152,7 +175,7 @@ def test_powers_of_four_move_between_q_and_scale(trial):
 
 
 def _empty_rows(trial: Trial) -> torch.Tensor:
-    """bool (b, h, sq): which queries see no key."""
+    """Return bool (b, h, sq): which queries see no key."""
     case, seen = trial.case, trial.visible()[None, None]
     if trial.x.bias is not None:
         seen = seen & ~(trial.x.bias == -torch.inf)

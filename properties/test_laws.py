@@ -1,6 +1,7 @@
-"""Laws between calls (linearity, permutations, shifts, splitting and merging), and sums that gradients conserve.
+"""Laws between calls (linearity, permutations, shifts, merging) and sums that gradients conserve.
 
-The conservation laws need no oracle, so they are checked at lengths where none fits in memory.
+The conservation laws need no oracle, so they are checked at lengths for which no oracle fits in
+memory.
 """
 
 import torch
@@ -21,15 +22,16 @@ from flash_attest.properties.machine.clock import Work
 from flash_attest.properties.trial import Trial
 
 
-# The regime exact is left out: there P times a small integer is a tie between two numbers one time in four, and a partial
-# sum as small as 2^-149, which may be flushed to 0, decides how it rounds.
+# The regime exact is left out. There P times a small integer is a tie between two numbers one time
+# in four, and its rounding depends on a partial sum as small as 2^-149, which may be flushed to 0.
 @law(bug="softmax-and-lse", regime=("spread", "peaked", "flat", "mean"))
 def test_out_scales_with_v(trial):
-    """out is linear in v, and powers of two are exact: v times 2^-40, 2^20 or 2^60 (float16: 2^4) gives the same bits.
+    """v times 2^-40, 2^20 or 2^60 (float16: 2^4) gives out times the same factor, bit for bit.
 
-    (Within the budget where out is not declared repeatable. Elements are left out that are small enough to be, or to have
-    been summed from, subnormal numbers, as those round differently.) v is around 1 in every regime, so that a v which is
-    clamped, or goes through float16, shows here alone.
+    out is linear in v, and powers of two are exact. An out that is not declared repeatable is
+    compared within the budget. Elements that may be subnormal numbers, or sums of them, are left
+    out, as those round differently. v is around 1 in every regime, so only this law notices a v
+    that is clamped or goes through float16.
     """
     x, dtype = trial.x, trial.case.dtype
     factor = 2.0**4 if dtype == torch.float16 else (2.0**20, 2.0**-40, 2.0**60)[trial.case.seed % 3]
@@ -46,9 +48,9 @@ def test_out_scales_with_v(trial):
 
 @law(bug="softmax-and-lse", regime=("exact",))
 def test_out_is_additive_in_v(trial):
-    """out(v + w) = out(v) + out(w): the weights P do not depend on v. v and w are small integers.
+    """out(v + w) = out(v) + out(w), as the weights P do not depend on v.
 
-    The three results carry a budget each.
+    v and w are small integers. The bound combines the budgets of the three results.
     """
     x = trial.x
     w = trial.random("w").integers(x.v.shape, -3, 3).to(x.v.dtype)
@@ -57,13 +59,16 @@ def test_out_is_additive_in_v(trial):
         x_v = x.with_(v=v)
         parts.append(trial.run(x_v).out.double())
         sigmas.append(trial.budget(trial.want(x_v), x_v).out)
-    stored = [storing(trial, part) for part in parts[:2]]  # the third's is taken off by the check
+    stored = [storing(trial, part) for part in parts[:2]]  # the check itself allows for storing the third
     check_near(trial, "out", parts[2].to(trial.case.dtype), parts[0] + parts[1], combined(trial, *sigmas, *stored))
 
 
 @law(causal=False, needs=("not causal",), bug="softmax-and-lse")
 def test_order_of_keys_does_not_matter(trial):
-    """Attention sums over keys: permuting k, v and the bias's columns changes nothing but the order of dk, dv, dbias."""
+    """Permuting the keys (k, v and the columns of the bias) only permutes dk, dv and dbias.
+
+    Attention sums over keys, so their order does not matter.
+    """
     x, order = trial.x, trial.random("order").order(trial.case.seqlen_k)
     bias = None if x.bias is None else x.bias[..., order].contiguous()
     shuffled = x.with_(k=x.k[:, order].contiguous(), v=x.v[:, order].contiguous(), bias=bias)
@@ -73,9 +78,10 @@ def test_order_of_keys_does_not_matter(trial):
 
 @law(bug="boundaries")
 def test_order_of_batches_and_heads_does_not_matter(trial):
-    """Batches and heads are independent: permuting them permutes the results.
+    """Permuting batches and heads permutes the results, as batches and heads are independent.
 
-    Within the budget of both; a neighbour's offset, mask or statistic is off by far more.
+    Results agree within the budget of both. A neighbour's offset, mask or statistic would be off by
+    far more.
     """
     x, case, random = trial.x, trial.case, trial.random("order")
     batches, groups = random.order(case.batch), random.order(case.nheads_k)
@@ -99,9 +105,10 @@ def test_order_of_batches_and_heads_does_not_matter(trial):
 
 @law(regime=("exact",), bug="softmax-and-lse")
 def test_shifting_all_scores_changes_only_lse(trial):
-    """Adding a vector c to every key adds softmax_scale <q_i, c> to all scores of row i: softmax does not see it, lse does.
+    """Adding a vector c to every key leaves out unchanged and adds softmax_scale <q_i, c> to lse_i.
 
-    q, k and c are small integers, so k + c is exact.
+    It adds the same number to all scores of a row, which softmax ignores. q, k and c are small
+    integers, so k + c is exact.
     """
     x = trial.x
     c = trial.random("c").integers((trial.case.headdim,), -4, 4)
@@ -120,12 +127,14 @@ def test_shifting_all_scores_changes_only_lse(trial):
 @law(causal=False, needs=("not causal", "lse", "cross"), seqlen_k=(2, None), bug="softmax-and-lse",
      bias_mask=("none", "finite", "alibi"))  # fmt: skip
 def test_split_keys_merge_by_lse(trial):
-    """Attention over two parts of the keys, weighed by exp(lse_part - lse), is attention over all of them:
+    """Attention over two parts of the keys, merged by their lse, is attention over all keys.
 
-    lse = log(exp(lse_1) + exp(lse_2)),  out = out_1 exp(lse_1 - lse) + out_2 exp(lse_2 - lse)     (split-K, FlashDecoding)
+    lse = log(exp(lse_1) + exp(lse_2)),  out = out_1 exp(lse_1 - lse) + out_2 exp(lse_2 - lse)
+    (split-K, FlashDecoding)
     """
     x, case = trial.x, trial.case
     n = trial.cut("split", case.seqlen_k, lambda n: [case.but(seqlen_k=n), case.but(seqlen_k=case.seqlen_k - n)])
+    # The two parts.
     parts = []  # (out, lse, sigma of out, sigma of lse) in float64; out and lse as they were stored, rounded
     for keys in (slice(None, n), slice(n, None)):
         bias = None if x.bias is None else x.bias[..., keys].contiguous()
@@ -135,12 +144,14 @@ def test_split_keys_merge_by_lse(trial):
         parts.append(
             (out, lse, combined(trial, budget.out, storing(trial, out)), budget.lse + 2.0**-24 * _finite(lse).abs())
         )
+    # The parts merged, and their errors.
     lse = torch.logaddexp(parts[0][1], parts[1][1])
     weights = [_finite((part_lse - lse).exp()) for _, part_lse, _, _ in parts]  # (b, h, sq)
     (out_1, _, sigma_1, sigma_lse_1), (out_2, _, sigma_2, sigma_lse_2) = parts
     w_1, w_2 = (_per_row(w) for w in weights)
     whole, budget = trial.run(), trial.budget(trial.want())
-    # A weight exp(lse) is off by exp(error) - 1, which is more than the error where lse is kept in a half dtype.
+    # A weight exp(lse) is off by exp(error) - 1. If lse is kept in a half dtype, this is more than
+    # the error.
     off = (
         torch.expm1((oracle.Z_LIMIT * (sigma_lse_1 + sigma_lse_2)).clamp(max=oracle.LARGEST_EXPONENT)) / oracle.Z_LIMIT
     )
@@ -156,13 +167,16 @@ def _finite(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _per_row(tensor: torch.Tensor) -> torch.Tensor:
-    """(b, h, sq) -> (b, sq, h, 1)"""
+    """Turn (b, h, sq) into (b, sq, h, 1)."""
     return tensor.transpose(1, 2)[..., None]
 
 
 @law(needs=("backward",), stretch=LONG, bug="backward", share=0.5)
 def test_gradients_of_keys_sum_to_zero(trial):
-    """sum_j dk_j = 0: moving all keys together shifts all scores of a row alike, which softmax does not see."""
+    """sum_j dk_j = 0, as softmax ignores a shift of all keys by the same vector.
+
+    Such a shift adds the same number to all scores of a row.
+    """
     _conserved(trial, "sum_dk", "sum of dk")
 
 
@@ -177,13 +191,16 @@ def test_gradients_of_keys_sum_to_zero(trial):
     toward=lambda case: case.but(bias_batch=case.batch, bias_nheads=case.nheads),
 )
 def test_rows_of_dbias_sum_to_zero(trial):
-    """sum_j dbias_ij = 0: a constant added to a row of the bias changes nothing."""
+    """sum_j dbias_ij = 0: a constant added to a row of the bias does not change out."""
     _conserved(trial, "sum_dbias", "sum of dbias")
 
 
 @law(needs=("backward",), stretch=LONG, bug="backward", share=0.5)
 def test_q_dq_equals_k_dk(trial):
-    """<q, dq> = <k, dk> for every head of k: both are sum_ij dS_ij S_ij, as S is linear in q and in k."""
+    """<q, dq> = <k, dk> for every head of k, as S is linear in q and in k.
+
+    Both are sum_ij dS_ij S_ij.
+    """
     _conserved(trial, "q_dq", "<q,dq>-<k,dk>")
 
 
@@ -197,16 +214,19 @@ def _conserved(trial: Trial, name: str, what: str) -> None:
     x = trial.x
     got = trial.run(backward=True)
     with trial.meter.clock.counts(Work.BUDGET):
-        found = oracle.conservation(
+        sums = oracle.conservation(
             x.q, x.k, x.v, trial.variant(x), x.dout, got, precision=trial.impl.precision, form=trial.form, only=(name,)
         )
-    residual, sigma = found[name]
-    # What is stored is float64 already: the roundings of the gradients are part of sigma.
+    residual, sigma = sums[name]
+    # The residual is in float64: sigma includes the roundings of the stored gradients.
     check_near(trial, what, residual.double(), torch.zeros_like(residual), sigma)
 
 
 def _agrees_after(trial: Trial, shuffled, back: dict, what: str) -> None:
-    """Results of the shuffled inputs are the shuffled results; `back` gives (dim, order, ...) for each output."""
+    """Check that shuffled inputs give shuffled results.
+
+    `back` has (dim, order, ...) for each output.
+    """
     backward = trial.backward
     got, plain = trial.run(shuffled, backward=backward), trial.run(backward=backward)
     budget = trial.budget(trial.want(backward=backward), backward=backward)

@@ -1,4 +1,4 @@
-"""Memory around the inputs is neither read nor written, and what fresh memory held before does not matter."""
+"""Memory around inputs is not read or written, and what fresh memory holds does not matter."""
 
 import time
 
@@ -21,15 +21,15 @@ from flash_attest.properties.trial import Trial
 from flash_attest.races.bits import bits
 from flash_attest.races.poison import PATTERNS, poisoned
 
-PAUSE = 0.05  # seconds in which work that goes on after a call may show
-AROUND = 7.0  # a harmless value to compare NaN with
+PAUSE = 0.05  # seconds in which work that continues after a call may show
+AROUND = 7.0  # a harmless value to compare with NaN
 
 
 @law(layout=LAYOUTS, bug="memory")
 def test_memory_around_inputs_is_not_read(trial):
-    """NaN before, after and between the rows of every input changes nothing: each output equals the one with 7 there.
+    """NaN before, after and between the rows of every input gives the same outputs as 7 there.
 
-    0 * NaN is NaN, so it also shows padding that is read and then masked after the load.
+    0 * NaN is NaN, so this also shows padding that is read and masked only after the load.
     """
     _same_however(trial, lambda backward: [_run_amid(trial, fill, backward) for fill in (AROUND, torch.nan)],
                   "with NaN around the inputs; with 7 there it is")  # fmt: skip
@@ -37,18 +37,18 @@ def test_memory_around_inputs_is_not_read(trial):
 
 @law(layout=LAYOUTS, bug="memory")
 def test_inputs_come_back_unchanged(trial):
-    """Every input, and 256 elements before and after it, have the same bits after the call as before it."""
+    """A call changes no bit of its inputs, nor of the 256 elements before and after each."""
     handed, placed = trial.caller.place(trial.x, torch.nan)
     trial.caller.call(handed, backward=trial.backward)
     if all_same([(bits(there.buffer), there.before) for there in placed.values()]):
         return
-    found = [_written(trial, name, there) for name, there in placed.items() if there.written()]
-    (headline, elements), *others = found
-    raise LawBroken(headline, elements, *(other for other, _ in others), findings=[each for each, _ in found])
+    changes = [_written(trial, name, there) for name, there in placed.items() if there.written()]
+    (headline, elements), *others = changes
+    raise LawBroken(headline, elements, *(other for other, _ in others), findings=[each for each, _ in changes])
 
 
 def _written(trial: Trial, name: str, there: Placed) -> tuple[str, str]:
-    """What was written of an input, or around it, and where."""
+    """Return what was written to an input, or around it, and where."""
     public = there.tensor if name == "bias" else from_layout(trial.impl, there.tensor)
     before = getattr(trial.x, name)
     if not bool((changed := public != before).any()):
@@ -64,9 +64,10 @@ def _written(trial: Trial, name: str, there: Placed) -> tuple[str, str]:
 
 @law(layout=LAYOUTS[1:], needs=("strides",), bug="calling")
 def test_any_layout_equals_the_contiguous_one(trial):
-    """How q, k, v and dout lie in memory (transposed, packed with others, with gaps, with strides) changes no value.
+    """The memory layout of q, k, v and dout changes no result.
 
-    Within the budget of both, as another layout may take another path.
+    They may be transposed, packed with others, with gaps, or with strides. Results agree within the
+    budget of both, as another layout may take another code path.
     """
     backward = trial.backward
     got, plain = trial.run(backward=backward), trial.run(backward=backward, layout="contiguous")
@@ -75,10 +76,10 @@ def test_any_layout_equals_the_contiguous_one(trial):
 
 
 def _of_several(case: Case) -> Case:
-    """The case with at least two batches, heads and keys, and a bias for each: a single index cannot be spread.
+    """Return the case with at least two batches, heads and keys, and a bias for each.
 
-    A single query over many keys stays single: decoding has kernels of its own. No more than two batches and heads of keys
-    where sparse memory would not hold more.
+    A single index cannot be spread. A single query stays single, as decoding has kernels of its
+    own. There are only two batches and key heads if sparse memory cannot hold more.
     """
     group = case.nheads // case.nheads_k
     seqlen_k = max(case.seqlen_k, 2)
@@ -101,11 +102,12 @@ def _of_several(case: Case) -> Case:
     bug="boundaries",
 )
 def test_offsets_need_64_bits(trial):
-    """Elements that lie 2^32 elements behind the first, as in a key cache of many sequences, are addressed correctly.
+    """Elements 2^32 elements behind the first, as in a large key cache, are addressed correctly.
 
-    One dimension after the other is spread that far in every input, in sparse memory. The memory between is 0, so an offset
-    that is cut to 32 bits reads 0 or another element. Within the budget of both, as for other layouts. An error is accepted:
-    an implementation may refuse a stride that is too large.
+    Each dimension in turn is spread that far in every input, in sparse memory. The memory between
+    holds 0, so an offset that is cut to 32 bits reads 0 or another element. Results agree within
+    the budget of both, as for other layouts. An error is accepted: an implementation may refuse a
+    stride that is too large.
     """
     backward, stored, answered = trial.backward, trial.caller.stored(trial.x), 0
     plain = trial.run(backward=backward)
@@ -130,23 +132,23 @@ def test_offsets_need_64_bits(trial):
     bug="boundaries",
 )
 def test_tensors_beyond_2_31_elements(trial):
-    """Contiguous q, k and v of more than 2^31 elements each: all that is computed from their first batch, their last, and
-    those where 32 bits end, is within the budget of the oracle.
+    """Contiguous q, k and v of more than 2^31 elements each give results within the error budget.
 
-    Also for kernels that take contiguous tensors only, and for outputs of that size.
+    The first and the last batch are checked, and those where 32-bit offsets end. This also covers
+    kernels that take only contiguous tensors, and outputs of that size.
     """
     large = enlarged(trial.impl, trial.case)
     trial.needs(large is not None)
-    places = batches_to_look_at(large)
+    numbers = batches_to_look_at(large)
     with alone_on_the_gpu(trial.device):
         x = inputs_of(large, trial.impl.layout, trial.device)
-        got = trial.caller.call(x, backward=trial.backward, then=lambda outputs: _batches(outputs, places))
+        got = trial.caller.call(x, backward=trial.backward, then=lambda outputs: _batches(outputs, numbers))
         parts = [
-            Inputs(**{name: from_layout(trial.impl, t[b : b + 1]).clone() for name, t in x.items()}) for b in places
+            Inputs(**{name: from_layout(trial.impl, t[b : b + 1]).clone() for name, t in x.items()}) for b in numbers
         ]
         del x
     sizes = f"batch={large.batch} seqlen={large.seqlen_q} nheads={large.nheads} headdim={large.headdim} {large.dtype}"
-    for n, (b, part) in enumerate(zip(places, parts, strict=True)):
+    for n, (b, part) in enumerate(zip(numbers, parts, strict=True)):
         try:
             check_budget(trial, _batches(got, [n]), part)
         except LawBroken as broken:
@@ -155,15 +157,15 @@ def test_tensors_beyond_2_31_elements(trial):
 
 
 def _batches(outputs: Outputs, numbers: list[int]) -> Outputs:
-    """Copies of these batches alone."""
+    """Return copies of these batches only."""
     return Outputs(**{name: tensor[numbers].clone() for name, tensor in outputs.items()})
 
 
 @law(bug="memory")
 def test_what_memory_held_before_does_not_matter(trial):
-    """Fresh memory may hold anything: with huge numbers, NaN, or 0 in it before the call, the outputs are the same.
+    """The outputs do not depend on what fresh memory holds: huge numbers, NaN, or 0.
 
-    So no output element is left unwritten, and no scratch memory is relied on to be clean.
+    So every output element is written, and no scratch memory is assumed to be clean.
     """
 
     def results(backward: bool):
@@ -178,10 +180,11 @@ def test_what_memory_held_before_does_not_matter(trial):
 
 @law(share=0.1, softmax_scale=False, toward=short, bug="memory")
 def test_outputs_stay_as_they_were_returned(trial):
-    """An output belongs to the caller once the call has returned: neither later work nor the next call changes it.
+    """Once a call has returned, neither later work nor the next call changes its outputs.
 
-    Each output is copied at once, on the current stream. It is looked at again after a pause, which is long enough for a
-    thread or another stream to go on writing, and after a call with other inputs of the same sizes.
+    Each output is copied at once, on the current stream. It is compared after a pause, in which a
+    thread or another stream may still write, and again after a call with other inputs of the same
+    sizes.
     """
     at_once = []
 
@@ -193,30 +196,32 @@ def test_outputs_stay_as_they_were_returned(trial):
         got = trial.caller.call(trial.caller.stored(trial.x), backward=trial.backward, then=copied)
         time.sleep(PAUSE)
         look_again()
-        why = "work that goes on after the call has returned: a thread, or another stream that the current one does not await"
+        why = (
+            "work that continues after the call has returned: a thread, or a stream that the current one does not await"
+        )
         _check_kept(trial, at_once[0], got, f"{PAUSE:g} s later", why)
         trial.run(build(trial.case.but(seed=trial.case.seed + 1), trial.device), backward=trial.backward)
         look_again()
-        _check_kept(trial, at_once[0], got, "after another call", "an output buffer that the next call uses again")
+        _check_kept(trial, at_once[0], got, "after another call", "an output buffer that the next call reuses")
 
 
 @law(needs=("same process",), share=0.1, softmax_scale=False, toward=short, bug="memory")
 def test_outputs_may_be_written_to(trial):
-    """An output belongs to the caller, who may write to it: that changes no input, no other output, and no later call.
+    """The caller may write to an output: that changes no input, no other output, and no later call.
 
-    So out is not v itself where there is one key, nor is dv dout, and no constant is kept and returned. (An output with
-    stride 0, which nobody can write to, is left out.)
+    So out is not v itself if there is one key, dv is not dout, and no constant is cached and
+    returned. An output with stride 0, which cannot be written to, is left out.
     """
     handed = trial.caller.stored(trial.x)
     got = trial.caller.call(handed, backward=trial.backward)
-    first, left = got.copy(), dict(got.items())
+    first, unwritten = got.copy(), dict(got.items())
     inputs = Inputs(**{name: tensor.clone() for name, tensor in handed.items()})
     for name, tensor in got.items():
-        del left[name]
+        del unwritten[name]
         if 0 in tensor.stride():
             continue
         tensor.fill_(AROUND)
-        others = [(other, t, getattr(first, other)) for other, t in left.items()]
+        others = [(other, t, getattr(first, other)) for other, t in unwritten.items()]
         for other, now, before in others + [(n, t, getattr(inputs, n)) for n, t in handed.items()]:
             if bool((changed := _changed(now, before)).any()):
                 raise LawBroken(
@@ -230,12 +235,12 @@ def test_outputs_may_be_written_to(trial):
 
 
 def _changed(now: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    """Which elements have other bits."""
+    """Return which elements have other bits."""
     return bits(now.contiguous()) != bits(before.contiguous())
 
 
 def _check_kept(trial: Trial, before: Outputs, now: Outputs, when: str, why: str) -> None:
-    """Raises LawBroken unless all outputs have the bits that they had when the call returned."""
+    """Raise LawBroken unless all outputs have the bits that they had when the call returned."""
     for name, tensor in now.items():
         was = getattr(before, name)
         changed = _changed(tensor, was)
@@ -250,7 +255,10 @@ def _check_kept(trial: Trial, before: Outputs, now: Outputs, when: str, why: str
 
 
 def _check_all_agree(trial: Trial, got: Outputs, plain: Outputs, budget: oracle.Budget, should: str) -> None:
-    """Leaves out elements that are NaN in `plain`: other laws find those, and the layout did not cause them."""
+    """Check agreement, but leave out elements that are NaN in `plain`.
+
+    Other laws find those, and the layout has not caused them.
+    """
     got, plain = (
         Outputs(**{name: x.masked_fill(getattr(plain, name).isnan(), 0.0) for name, x in outputs.items()})
         for outputs in (got, plain)

@@ -1,4 +1,4 @@
-"""The same call gives the same result: calls repeated, equal heads compared, kernels traced, and watched on a GPU."""
+"""The same call gives the same result: repeats, equal heads, traced kernels, GPU sanitizers."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,14 @@ from flash_attest.properties.judging.sanitized import kernels_of, sanitized, san
 from flash_attest.properties.law import law
 from flash_attest.races.tracing import MOST_PRODUCTS, tracing
 
-MOST_SANITIZED = 2**22  # under racecheck, where an access takes a thousand times as long
+MOST_SANITIZED = 2**22  # products; under racecheck an access takes a thousand times as long
 
 
 def _small(most: int) -> Callable[[Case], Case]:
-    """-> the case with fewer heads, then with shorter sequences, if it has more than so many products."""
+    """Return a function that shrinks cases with more than `most` products.
+
+    It first reduces the heads, then the lengths.
+    """
 
     def smaller(case: Case) -> Case:
         if case.products > most:
@@ -41,29 +44,30 @@ INTENDED = (
 
 @law(share=0.1, **SHOWS)
 def test_repeats_agree(trial):
-    """Called again with the same inputs, every output that is declared repeatable has the same bits.
+    """Called again with the same inputs, every output declared repeatable has the same bits.
 
-    Other outputs (atomics sum in any order) stay within the budget of each other. Repeats run under perturbations, one or
-    several at a time: docs/why/races.md says which. Kernels that run in the emulator run in other orders of threads and
-    blocks. After n equal repeats, p < 3/n at 95 %, under these perturbations.
+    Other outputs, which atomics may sum in any order, stay within the budget of each other. Repeats
+    run under perturbations, one or several at a time (docs/why/races.md). Kernels in the emulator
+    run in other orders of threads and blocks. After n equal repeats, a call differs with a
+    probability p < 3/n (95 % confidence, under these perturbations).
     """
-    found = repeats_of(trial, trial.x, trial.repeats, inexact=lambda name: name not in trial.impl.repeatable)
-    spread = check_spread(trial, found, trial.x)
-    for name, times in found.differing.items():
+    repeats = repeats_of(trial, trial.x, trial.repeats, inexact=lambda name: name not in trial.impl.repeatable)
+    spread = check_spread(trial, repeats, trial.x)
+    for name, times in repeats.differing.items():
         if name in trial.impl.repeatable:
-            elements = found.elements[name] > 0
-            each = ", ".join(f"{other} in {plural(n, 'repeat')}" for other, n in found.differing.items())
+            elements = repeats.elements[name] > 0
+            each = ", ".join(f"{other} in {plural(n, 'repeat')}" for other, n in repeats.differing.items())
             raise LawBroken(
-                f"{name}: {times} of {found.n} repeats differ{'s' * (times == 1)} from the first call, "
-                f"in {share(elements)}, by up to {found.largest[name]:.3g}",
+                f"{name}: {times} of {repeats.n} repeats differ{'s' * (times == 1)} from the first call, "
+                f"in {share(elements)}, by up to {repeats.largest[name]:.3g}",
                 where(trial, name, elements, "differs"),
-                f"outputs that differ: {each}" if len(found.differing) > 1 else "",
-                under(found, name),
+                f"outputs that differ: {each}" if len(repeats.differing) > 1 else "",
+                under(repeats, name),
                 suggests=INTENDED,
                 wrong=wrong_in(trial, name, elements),
             )
-    trial.meter.repeats += found.n
-    trial.meter.note = none_found(trial, f"{trial.meter.repeats} repeats", found.n)
+    trial.meter.repeats += repeats.n
+    trial.meter.note = none_found(trial, f"{trial.meter.repeats} repeats", repeats.n)
     trial.meter.note += f"; {spread}" if spread else ""
 
 
@@ -71,23 +75,25 @@ def test_repeats_agree(trial):
 def test_copies_agree(trial):
     """Heads with equal inputs have equal outputs within one call, bit for bit.
 
-    So one launch is as many comparisons as it has heads, some hundred on a GPU. It runs again under the perturbations of
-    test_repeats_agree. Outputs that are not declared in equal_heads stay within the budget of each other. Where nothing is
-    declared there, the heads of a repeatable output that differ are the same ones in each call. On a CPU all this is asked
-    of kernels that are traced; with others, products of a library may depend on where a matrix lies: within the budget.
+    So one launch makes as many comparisons as it has heads, hundreds on a GPU. It is repeated under
+    the perturbations of test_repeats_agree. Outputs that are not declared in equal_heads stay
+    within the budget of each other. If equal_heads is not declared, heads of a repeatable output
+    may differ, but the same heads in each call. On a CPU, all this is asked only of kernels that
+    are traced. Other kernels stay within the budget, as a library's matrix product may depend on
+    where a matrix lies.
     """
-    promised, alike = copies.exact_outputs(trial)
+    exact, alike = copies.exact_outputs(trial)
     x, seen = copies.inputs_of(trial, many=trial.device == "cuda"), copies.Seen()
     launches = max(2, trial.repeats // 10)
-    found = repeats_of(trial, x, launches - 1, inexact=lambda name: name not in promised, see=seen.add)
-    copies.check_spread(trial, found, x)
+    repeats = repeats_of(trial, x, launches - 1, inexact=lambda name: name not in exact, see=seen.add)
+    copies.check_spread(trial, repeats, x)
     for name in seen.differing():
-        if name in promised or (name in alike and seen.varies(name)):
-            raise copies.broken(trial, seen, found, name)
+        if name in exact or (name in alike and seen.varies(name)):
+            raise copies.broken(trial, seen, repeats, name)
     trial.meter.repeats += seen.comparisons
     trial.meter.launches += seen.launches
     tries = f"{plural(trial.meter.repeats, 'comparison')} of equal heads in {plural(trial.meter.launches, 'call')}"
-    if promised or alike:
+    if exact or alike:
         trial.meter.note = none_found(trial, tries, seen.comparisons)
     else:
         trial.meter.note = f"equal heads are within the budget of each other in {tries}; {beyond(trial)}"
@@ -98,26 +104,27 @@ def test_copies_agree(trial):
     collects=True, where=lambda case: case.products <= MOST_PRODUCTS, toward=_small(MOST_PRODUCTS),
 )  # fmt: skip
 def test_no_race_is_traced(trial):
-    """No two threads of a launch access the same byte, one of them writing, without a barrier between them: races/rule.py.
+    """Two threads of a launch access the same byte only to read it, or with a barrier between them.
 
-    The kernels run on the CPU and every access is checked; each case has its own order of threads and blocks. Also found:
-    accesses outside of every tensor, shared memory read before its block wrote it, barriers that not all threads reach,
-    deadlocks, misaligned vectors, failed launches that the host code does not check.
+    races/rule.py has the exact rule. The kernels run on the CPU and every access is checked; each
+    case has its own order of threads and blocks. Also reported: accesses outside of every tensor,
+    reads of shared memory before its block has written it, barriers that not all threads reach,
+    deadlocks, misaligned vectors, and failed launches that the host code does not check.
     """
-    with tracing(seed=trial.case.seed) as found:
+    with tracing(seed=trial.case.seed) as trace:
         try:
             trial.run(backward=trial.backward)
         except LawBroken:
-            if not found.findings:  # a finding explains more than the error that follows from it
+            if not trace.findings:  # a finding explains more than the error that follows from it
                 raise
-    if not found.launches and not found.findings and trial.case.products:
+    if not trace.launches and not trace.findings and trial.case.products:
         raise LawBroken(
             "traced=True, but no traced kernel was launched",
             "run the kernels in the emulator when the tensors are on the CPU, or declare traced=False",
         )
-    if found.findings:
-        raise findings_of(found.findings)
-    trial.meter.launches += found.launches
+    if trace.findings:
+        raise findings_of(trace.findings)
+    trial.meter.launches += trace.launches
     trial.meter.note = f"none for {plural(trial.meter.cases + 1, 'case')} traced, {trial.meter.launches} launches"
 
 
@@ -129,11 +136,12 @@ def test_no_race_is_traced(trial):
     together=watched_together,
 )  # fmt: skip
 def test_sanitizers_report_nothing(trial):
-    """compute-sanitizer reports nothing about the implementation's kernels: racecheck, memcheck and synccheck.
+    """compute-sanitizer's racecheck, memcheck and synccheck report nothing about the kernels.
 
-    They see races in shared memory (not in global memory), accesses outside of every allocation, misaligned ones, and
-    barriers that not all threads reach. Warnings of racecheck count: a race that this GPU has not turned into a wrong result
-    is one. Each tool runs the cases in a process of its own; kernels of PyTorch's operators are not watched.
+    They see races in shared memory (not in global memory), accesses outside of every allocation,
+    misaligned accesses, and barriers that not all threads reach. Warnings of racecheck count: a
+    race is a bug even if it has not changed a result on this GPU. Each tool runs the cases in a
+    separate process. The kernels of PyTorch's operators are not watched.
     """
     program = sanitizer_program()
     meter = trial.meter
@@ -141,10 +149,10 @@ def test_sanitizers_report_nothing(trial):
     clean = trial.case in meter.clean
     if not (kernels := meter.clean[trial.case] if clean else kernels_of(trial)):
         meter.looks += 1
-        none = f"launches no kernels beside those of PyTorch's operators in {plural(meter.looks, 'case')}"
+        none = f"launches only kernels of PyTorch's operators in {plural(meter.looks, 'case')}"
         meter.note = meter.note if meter.cases else none
         trial.needs(False)
-    if not clean and (found := sanitized([trial], program, kernels)):
-        raise findings_of(found)
+    if not clean and (findings := sanitized([trial], program, kernels)):
+        raise findings_of(findings)
     meter.kernels.update(kernels)
     meter.note = f"nothing reported for {plural(meter.cases + 1, 'case')} of {', '.join(sorted(meter.kernels))}"

@@ -1,4 +1,4 @@
-"""Lengths and head dims that are no multiple of anything: tails, padding, columns."""
+"""Lengths and head dims that are multiples of nothing: tails, padding, columns."""
 
 import torch
 
@@ -14,20 +14,21 @@ EDGES = set(edges(2**14))
 
 @law(causal=False, bias=False, needs=("not causal", "lse"), bug="boundaries")
 def test_padding_keys_count_nothing(trial):
-    """With q = 0 every key weighs the same, so exp(lse) = seqlen_k in every row, whatever tile the last key falls into.
+    """With q = 0, exp(lse) is seqlen_k in every row, as every key weighs the same.
 
-    A padding key that is counted with score 0 makes it one more; a tail that is cut off, fewer.
+    The last key may fall anywhere into a tile. A padding key that counts with score 0 makes
+    exp(lse) larger by one, and a tail that is cut off makes it smaller.
     """
     check_counts(trial, trial.zeroed("q"), trial.visible())
 
 
 def near_an_edge(case: Case) -> bool:
-    """Whether a length lies next to a power of two."""
+    """Return whether a length lies next to a power of two."""
     return bool({case.seqlen_q, case.seqlen_k} & EDGES)
 
 
 def toward_an_edge(case: Case) -> Case:
-    """The case with seqlen_k (and seqlen_q, where it is the same) moved to the nearest edge."""
+    """Return the case with seqlen_k moved to the nearest edge, and an equal seqlen_q with it."""
     nearest = min(EDGES, key=lambda n: abs(n - case.seqlen_k))
     same = case.seqlen_q == case.seqlen_k
     return case if near_an_edge(case) else case.but(seqlen_k=nearest, seqlen_q=nearest if same else case.seqlen_q)
@@ -35,10 +36,10 @@ def toward_an_edge(case: Case) -> Case:
 
 @law(regime=("shifted_down", "spread", "mean"), bug="boundaries", where=near_an_edge, toward=toward_an_edge)
 def test_ragged_sizes_match_the_definition(trial):
-    """Lengths next to a power of two, any head dim: out, lse and every gradient stay within the error budget.
+    """With lengths next to a power of two and any head dim, results are within the error budget.
 
-    Scores near -160 are among the regimes: there a padding key of score 0 is the largest of its row, and its
-    exp(0 - lse) overflows.
+    This holds for out, lse and every gradient. Some cases have scores near -160. There a padding
+    key of score 0 is the largest of its row, and its exp(0 - lse) overflows.
     """
     check_budget(trial, trial.run(backward=trial.backward))
 
@@ -48,15 +49,16 @@ def test_ragged_sizes_match_the_definition(trial):
     bug="boundaries",
 )  # fmt: skip
 def test_every_column_of_headdim_matters(trial):
-    """Key j is the unit vector of column c(j), each column at most once; query i is 128/scale times that of one of them.
+    """If key j is the unit vector of its own column, out of a query along it is v_j, bit for bit.
 
-    The score of its key is 128, of every other 0, so out is that key's row of v, bit for bit, column for column. A
-    kernel that reads or writes only some columns (the first 64, those before a multiple of 32) picks or leaves a wrong row.
+    The query is 128/scale times the unit vector, so the score of its key is 128 and every other
+    score is 0. A kernel that reads or writes only some columns (the first 64, or those before a
+    multiple of 32) picks or leaves a wrong row.
     """
     case, random = trial.case, trial.random("columns")
     used = min(case.seqlen_k, case.headdim)
     columns, keys = random.order(case.headdim)[-used:], random.order(case.seqlen_k)[:used]
-    columns[0] = case.headdim - 1 if case.headdim - 1 not in columns else columns[0]  # the last one always
+    columns[0] = case.headdim - 1 if case.headdim - 1 not in columns else columns[0]  # always use the last column
     k = torch.zeros(case.seqlen_k, case.headdim, device=trial.device)
     k[keys, columns] = 1.0
     wanted = keys[random.integers((case.seqlen_q,), 0, used - 1).long()]
@@ -72,8 +74,9 @@ def test_every_column_of_headdim_matters(trial):
 
 @law(bias=False, needs=("lse",), stretch=LONG, seqlen_q=(200, None), seqlen_k=(200, None), share=0.1, bug="masks")
 def test_long_sequences_see_their_keys(trial):
-    """With q = 0, exp(lse) counts the keys of each query at lengths where other laws would be slow, causal or not.
+    """With q = 0, exp(lse) counts the keys of each query in long sequences, causal or not.
 
-    Bugs that start at the tenth tile, or where an offset overflows, do not show at 100 keys.
+    Other laws would be slow at these lengths. Bugs that start at the tenth tile, or where an offset
+    overflows, do not show at 100 keys.
     """
     check_counts(trial, trial.zeroed("q"), trial.visible())

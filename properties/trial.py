@@ -1,4 +1,4 @@
-"""One implementation on one case: builds the inputs, runs it, asks the oracle, and measures time and error."""
+"""One implementation on one case: its inputs, its calls, the oracle's answer, the budget."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ from flash_attest.properties.machine.nearby import Nearby
 
 @dataclass
 class Trial:
-    """What a law gets. `x` are the case's inputs; `run` calls the implementation; `want` and `budget` ask the oracle.
+    """One implementation on one case: inputs `x`, calls, the oracle's answers.
 
-    A law that needs more than `run`, such as buffers of its own or a call that may raise, uses `caller`.
+    This is what a law gets. A law that needs more than `run`, such as its own buffers or a call
+    that may raise, uses `caller`.
     """
 
     impl: Implementation
@@ -41,12 +42,13 @@ class Trial:
     repeats: int = 100
     perturbations: str = ""  # of repeated calls, as --perturb names them (races/perturb)
     origin: Origin = OURS  # how the implementation was found
-    # (device, implementation, cases, options) -> the command of a process that calls it on these cases; None: there is none
+    # (device, implementation, cases, options) -> the command of a process that calls it on these
+    # cases. None: there is no such process.
     alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None
     known: Known = field(default_factory=Known)  # what this process has found out
-    write_down: Callable[[str], None] = lambda what: None  # keeps what is about to be called, should the process die
+    write_down: Callable[[str], None] = lambda what: None  # records the next call, in case the process dies
     calls: type[Caller] = Caller  # calls the implementation, in this process or in a kernel process
-    judges_state: bool = True  # as Caller has it
+    judges_state: bool = True  # see Caller
 
     @cached_property
     def x(self) -> Inputs:
@@ -56,46 +58,51 @@ class Trial:
 
     @cached_property
     def caller(self) -> Caller:
-        """Calls the implementation on inputs that the law has laid out."""
+        """The caller of the implementation, for inputs that the law has laid out."""
         return self.calls(self.impl, self.case, self.device, self.meter, self.known, self.judges_state)
 
     @cached_property
     def nearby(self) -> Nearby:
-        """Where the oracle computes."""
+        """The device on which the oracle computes."""
         return Nearby(self.device)
 
     @property
     def backward(self) -> bool:
-        """Whether there is a backward to judge."""
+        """Whether the implementation has a backward."""
         return self.impl.backward is not None
 
     @property
     def form(self) -> str:
-        """Whether roundings count as independent in this regime, or add up at their worst (oracle/budget.py)."""
+        """Whether roundings count as independent, or add up in the worst way (oracle/budget.py).
+
+        This depends on the regime.
+        """
         return oracle.form_of(self.case.regime, self.case.dtype, self.impl.precision)
 
     def zeroed(self, *names: str) -> Inputs:
-        """The inputs of the case with some of them 0."""
+        """Return the inputs of the case with some of them set to 0."""
         return self.x.with_(**{name: torch.zeros_like(getattr(self.x, name)) for name in names})
 
     def random(self, word: str) -> RandomTensors:
-        """Random numbers of this case, for what a law draws by itself; `word` keeps two such draws apart."""
+        """Return random numbers of this case, for a law's own tensors. `word` tells draws apart."""
         return RandomTensors(self.case, self.device, word)
 
     def needs(self, holds: bool) -> None:
-        """Draw another case unless this holds: the law says nothing about this one."""
+        """Draw another case unless `holds` is true, as the law says nothing about this one."""
         if not holds:
             raise AnotherCase
 
     def needs_supported(self, case: Case) -> None:
-        """Draw another case if the implementation does not support a second one that the law would run."""
+        """Draw another case if this second one, which the law would run, is not supported."""
         if unsupported(self.impl, case) is not None:
             raise AnotherCase
 
     def cut(self, word: str, length: int, parts: Callable[[int], Iterable[Case]]) -> int:
-        """Where to cut this many rows or keys in two, at random, so that the implementation supports the cases parts(n).
+        """Return a random position at which to cut this many rows or keys in two.
 
-        That is a multiple of 8, 16, ..., 128 where it takes no other length. Draw another case if there is none.
+        The implementation supports the cases parts(position). If it takes only certain lengths, the
+        position is a multiple of 8, 16, ..., or 128. If there is no such position, another case is
+        drawn.
         """
         n = self.random(word).number(1, length - 1)
         for multiple in MULTIPLES:
@@ -114,15 +121,16 @@ class Trial:
     ) -> Outputs:
         """Call the implementation on x (public layout), stored in the case's layout.
 
-        `changed` names fields of the case that this call has otherwise (softmax_scale, layout, ...). An exception of the
-        implementation breaks the law. The outputs are copies: where the next call writes to them (a defect that
-        test_memory names), a law that compares two calls would compare the second one with itself.
+        `changed` names fields of the case that have other values in this call (softmax_scale,
+        layout, ...). An exception of the implementation breaks the law. The outputs are copies: if
+        a later call overwrites the outputs of an earlier one (a defect that test_memory names), a
+        law that compares two calls would compare the second call with itself.
         """
         handed = self.caller.laid_out(self.x if x is None else x, changed.pop("layout", self.case.layout))
         return self.caller.call(handed, backward=backward, wrt=wrt, **changed).copy()
 
     def want(self, x: Inputs | None = None, *, backward: bool = False, **changed) -> oracle.Attention:
-        """The oracle's answer in float64."""
+        """Return the oracle's answer, in float64."""
         x = self.x if x is None else x
         with self.meter.clock.counts(Work.ORACLE):
             (x,) = self.nearby.bring(x)
@@ -131,11 +139,11 @@ class Trial:
             )
 
     def budget(self, want: oracle.Attention, x: Inputs | None = None, *, backward: bool = False, **changed):
-        """How wrong each output may be: sigma per element (oracle/budget.py)."""
+        """Return how wrong each output may be: sigma per element (oracle/budget.py)."""
         x = self.x if x is None else x
         with self.meter.clock.counts(Work.BUDGET):
             x, want = self.nearby.bring(x, want)
-            found = oracle.budget(
+            sigma = oracle.budget(
                 x.q,
                 x.k,
                 x.v,
@@ -145,14 +153,14 @@ class Trial:
                 precision=self.impl.precision,
                 form=self.form,
             )
-            return self.nearby.send(found)
+            return self.nearby.send(sigma)
 
     def variant(self, x: Inputs | None = None, **changed) -> oracle.Variant:
-        """What the oracle has to know beside q, k and v; `changed` names fields of the case that differ."""
+        """Return what the oracle needs besides q, k and v. `changed` names fields that differ."""
         x = self.x if x is None else x
         return variant_of(self.case.but(**changed), self.impl.causal_alignment, x.bias)
 
     def visible(self) -> torch.Tensor:
-        """bool (sq, sk): which keys each query sees by position (a bias may hide more)."""
+        """Return bool (sq, sk): which keys each query sees by position (a bias may hide more)."""
         case = self.case
         return mask_of(case, self.impl.causal_alignment).visible(case.seqlen_q, case.seqlen_k, device=self.device)

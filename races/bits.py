@@ -1,4 +1,4 @@
-"""Tensors as integers, for comparing bits."""
+"""Views of tensors as integers, for comparing bits."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's elements as integers, so that NaN equals itself and -0.0 differs from 0.0."""
+    """Return the elements as integers, so that NaN equals itself and -0.0 differs from 0.0."""
     return tensor.contiguous().view(INTEGERS[tensor.element_size()])

@@ -1,7 +1,8 @@
-"""Compares results with the first ones bit for bit, on their device: what differed is read back once, at the end.
+"""Compares results with the first ones bit for bit, on their device.
 
-On a GPU one kernel reads all outputs of a call (compare_kernel.py): it writes something only where they differ, and nothing
-waits for it. Without Triton, and on a CPU, torch does the same in more passes.
+The differences are read back once, at the end. On a GPU one kernel reads all outputs of a call
+(compare_kernel.py). It writes only where they differ, and nothing waits for it. Without Triton, and
+on a CPU, torch does the same in more passes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from flash_attest.races.bits import bits
 
 
 class Dense:
-    """A tensor without gaps in memory, whatever the order of its dimensions: its memory is a row of its elements."""
+    """A tensor without gaps in memory, in any order of dimensions: a row of elements."""
 
     def __init__(self, tensor: torch.Tensor):
         self.order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
@@ -24,66 +25,76 @@ class Dense:
         self.gapless = tensor.permute(self.order).is_contiguous()
 
     def stored(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor itself; a copy only if it is stored otherwise than the first one."""
+        """Return the tensor itself, or a copy if it is stored in another way than the first one."""
         if self.gapless and tensor.stride() == self.strides:
             return tensor
         return tensor.permute(self.order).contiguous()
 
     def like(self, row: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-        """A row of so many elements, in the shape of a tensor."""
-        there = [self.order.index(axis) for axis in range(tensor.dim())]
-        return row.view([tensor.shape[axis] for axis in self.order]).permute(there)
+        """Return a row of elements in the shape of a tensor."""
+        axes = [self.order.index(axis) for axis in range(tensor.dim())]
+        return row.view([tensor.shape[axis] for axis in self.order]).permute(axes)
 
 
 class Comparison:
-    """The first results of a call, and how n repeats of it differ from them. Tensors keep their device."""
+    """The first results of a call and the differences of n repeats.
+
+    Tensors stay on their device.
+    """
 
     def __init__(self, first: dict[str, torch.Tensor], n: int):
         self.n, self.first = n, {name: tensor.clone() for name, tensor in first.items()}
         self.dense = {name: Dense(tensor) for name, tensor in first.items()}
         self.rows = {name: as_row(self.dense[name].stored(tensor)) for name, tensor in self.first.items()}
         device = next((tensor.device for tensor in first.values()), torch.device("cpu"))
-        # By element: in how many repeats it differed. By output and repeat: whether it differed. By output: by how much.
+        # By element: in how many repeats it differed. By output and repeat: whether it differed. By
+        # output: the largest difference.
         self.counts = {name: torch.zeros_like(row, dtype=torch.int32) for name, row in self.rows.items()}
         self.differed = torch.zeros((len(first), n), dtype=torch.int32, device=device)
         self.most = torch.zeros(len(first), dtype=torch.float32, device=device)
         self._compare = _way(device)([*self.rows.values()], [*self.counts.values()], self.differed, self.most)
 
     def see(self, repeat: int, results: dict[str, torch.Tensor]) -> None:
-        """Compare the results of a repeat. Nothing waits."""
+        """Compare the results of a repeat, without waiting for them."""
         self._compare([dense.stored(results[name]) for name, dense in self.dense.items()], repeat)
 
     def which(self) -> dict[str, list[int]]:
-        """By output that differed: the repeats in which it did. Waits for the device."""
+        """Return, for each output that differed, the repeats in which it did.
+
+        Waits for the device.
+        """
         differed = self.differed.tolist()
-        found = {name: [r for r, it in enumerate(row) if it] for name, row in zip(self.first, differed, strict=True)}
-        return {name: repeats for name, repeats in found.items() if repeats}
+        repeats = {name: [r for r, it in enumerate(row) if it] for name, row in zip(self.first, differed, strict=True)}
+        return {name: which for name, which in repeats.items() if which}
 
     def elements(self, name: str) -> torch.Tensor:
-        """In the shape of an output: in how many repeats each element differed."""
+        """Return, in the shape of an output, in how many repeats each element differed."""
         return self.dense[name].like(self.counts[name], self.first[name])
 
     def largest(self, name: str) -> float:
-        """The largest difference of an output; inf if a NaN appeared or disappeared."""
+        """Return the largest difference of an output; inf if a NaN appeared or disappeared."""
         return float(self.most[list(self.first).index(name)])
 
 
 def as_row(stored: torch.Tensor) -> torch.Tensor:
-    """The elements of a tensor without gaps, in the order of memory."""
+    """Return the elements of a tensor without gaps, in the order of memory."""
     return stored.as_strided((stored.numel(),), (1,))
 
 
 def _way(device: torch.device) -> type:
-    """What compares on a device. Where Triton's interpreter runs kernels, it would take seconds for each."""
+    """Return what compares on a device.
+
+    Triton's interpreter would take seconds for each comparison.
+    """
     if device.type != "cuda" or importlib.util.find_spec("triton") is None or interpreted():
         return ByTorch
-    from flash_attest.races.compare_kernel import ByKernel  # here, as importing Triton takes a second
+    from flash_attest.races.compare_kernel import ByKernel  # importing Triton takes a second
 
     return ByKernel
 
 
 class ByTorch:
-    """Compares rows of elements of each output: adds to counts, and writes differed[:, repeat] and most."""
+    """Compares each output's row of elements: updates counts, differed[:, repeat] and most."""
 
     def __init__(
         self, first: list[torch.Tensor], counts: list[torch.Tensor], differed: torch.Tensor, most: torch.Tensor
@@ -95,7 +106,7 @@ class ByTorch:
         for n, (a, b) in enumerate(zip(map(as_row, got), self.first, strict=True)):
             differs = bits(a) != bits(b)
             any_ = differs.any()
-            if a.device.type == "cpu" and not any_:  # on a GPU this question would wait
+            if a.device.type == "cpu" and not any_:  # on a GPU the host would wait for the answer
                 continue
             off = (a.double() - b.double()).abs().masked_fill(~differs, 0.0).nan_to_num(math.inf)
             self.counts[n] += differs

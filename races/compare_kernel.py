@@ -1,6 +1,7 @@
-"""One launch that compares all outputs of a call with the first ones, as ByTorch in compare.py does, which has the words.
+"""Compares all outputs of a call with the first ones in one launch, as ByTorch in compare.py does.
 
-A program reads its part of one output twice, here and there, and ends where no bit differs: one pass over memory.
+A program reads its part of one output and of the first one, and ends if no bit differs: one pass
+over memory.
 """
 
 from collections.abc import Callable
@@ -10,12 +11,12 @@ import triton
 import triton.language as tl
 
 BLOCK = 4096
-ALIGNED = 16  # bytes: Triton compiles a kernel for pointers that are so, and another one for others
+ALIGNED = 16  # bytes: Triton compiles one kernel for pointers with this alignment, and another for the rest
 
 
 @triton.jit
 def word(x):
-    """The bits of floating-point numbers as integers: NaN equals itself, and -0.0 differs from 0.0."""
+    """Return the bits of floats as integers: NaN equals itself, and -0.0 differs from 0.0."""
     if x.dtype == tl.float64:
         return x.to(tl.int64, bitcast=True)
     elif x.dtype == tl.float32:
@@ -29,9 +30,9 @@ def compare_kernel(
     got, first, counts, differed_ptr, most_ptr, starts_ptr, sizes_ptr, repeat, repeats,
     OUTPUTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Output n is compared by the programs starts[n] .. starts[n + 1] - 1, each a block of its elements.
+    """Compare output n, a block of elements each, by programs starts[n] .. starts[n + 1] - 1.
 
-    Starts and sizes are in memory: as arguments they would be compiled in, for each case anew.
+    Starts and sizes are in memory: as arguments they would be compiled in, again for each case.
     """
     program = tl.program_id(0)
     for n in tl.static_range(OUTPUTS):
@@ -46,14 +47,17 @@ def compare_kernel(
                 tl.store(counts[n] + i, tl.load(counts[n] + i, mask=differs, other=0) + 1, mask=differs)
                 off = tl.abs(a.to(tl.float64) - b.to(tl.float64)).to(tl.float32)
                 off = tl.where(differs, tl.where(off != off, float("inf"), off), 0.0)
-                # Bits of floats that are not negative are ordered as the floats.
+                # Floats that are not negative have the same order as their bits.
                 tl.atomic_max(most_ptr + n, tl.max(off, 0).to(tl.int32, bitcast=True), sem="relaxed")
                 tl.atomic_max(differed_ptr + n * repeats + repeat, 1, sem="relaxed")
 
 
 class ByKernel:
-    """As ByTorch. Once the kernel is compiled, a repeat launches it at once, on a GPU with addresses in place of tensors:
-    Triton would look at each argument again, and ask the driver whose memory each tensor is."""
+    """Does what ByTorch does, with a kernel.
+
+    Once the kernel is compiled, a repeat launches it directly, on a GPU with addresses in place of
+    tensors. Triton would inspect each argument again, and ask the driver where each tensor is.
+    """
 
     def __init__(
         self, first: list[torch.Tensor], counts: list[torch.Tensor], differed: torch.Tensor, most: torch.Tensor
@@ -65,14 +69,14 @@ class ByKernel:
         self.grid = (starts[-1], 1, 1)
         self.fixed = (tuple(first), tuple(counts), differed, most.view(torch.int32), *tables)
         self.constants = (differed.shape[1], len(first), BLOCK)
-        # What an argument is passed as: on a GPU its address; the emulator has to see tensors.
+        # How a tensor is passed: on a GPU as its address; the emulator needs the tensor.
         self.passed = torch.Tensor.data_ptr if differed.is_cuda else torch.Tensor.detach
         self.fixed_passed: tuple = ()
         self.launch: Callable | None = None
 
     def __call__(self, got: list[torch.Tensor], repeat: int) -> None:
         """Compare what a repeat stored with the first rows."""
-        aligned = not any(tensor.data_ptr() % ALIGNED for tensor in got)  # which the kernel may be compiled for
+        aligned = not any(tensor.data_ptr() % ALIGNED for tensor in got)  # the compiled kernel may rely on it
         if self.launch and aligned:
             self.launch(tuple(map(self.passed, got)), *self.fixed_passed, repeat, *self.constants)
         elif self.grid[0]:

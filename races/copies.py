@@ -1,7 +1,7 @@
-"""The copies layer: equal slices within one launch, compared with each other, so that a launch is many comparisons.
+"""The copies layer: compares equal slices within one launch, so that a launch is many comparisons.
 
-Blocks that get the same numbers must give the same bits, whatever runs beside them: slices of the same launch differ in
-where and when they run, as repeats do.
+Blocks that get the same numbers must give the same bits, whatever runs beside them. Slices of one
+launch run at different places and times, as repeats do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from flash_attest.races.bits import INTEGERS
 
 @dataclass
 class Copies:
-    """How the slices of an output differ from its first one. marked: bool, its elements; by_slice: bool, its slices."""
+    """The differences of an output's slices from its first slice.
+
+    marked: bool, the elements that differ. by_slice: bool, the slices that differ.
+    """
 
     marked: torch.Tensor
     by_slice: torch.Tensor
@@ -23,12 +26,12 @@ class Copies:
 
     @property
     def n(self) -> int:
-        """How many slices are compared with the first one."""
+        """The number of slices that are compared with the first one."""
         return self.by_slice.numel() - 1
 
 
 def compare_copies(tensor: torch.Tensor, axes: tuple[int, ...]) -> Copies:
-    """A tensor whose slices along `axes` should be equal. Nothing waits for its device."""
+    """Compare the slices of a tensor along `axes`, which should be equal. Nothing waits for it."""
     words = tensor.view(INTEGERS[tensor.element_size()])
     at_first = tuple(slice(0, 1) if axis in axes else slice(None) for axis in range(tensor.dim()))
     marked = words != words[at_first]

@@ -1,4 +1,4 @@
-"""What a layer of race detection found: an observation, and the layer that made it."""
+"""A finding of race detection: an observation, and the layer that made it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flash_attest.emulator.observation import Kind, Observation
 
 
 class Layer(Enum):
-    """How a finding was made."""
+    """The way in which a finding was made."""
 
     TRACE = "trace"  # the emulator checked every access
     SANITIZER = "sanitizer"  # compute-sanitizer reported it on a GPU
@@ -28,12 +28,15 @@ class Finding(Observation):
 
     @property
     def key(self) -> tuple:
-        """Findings of one case with equal keys are one."""
+        """The identity of a finding in one case: findings with equal keys are merged."""
         return self.layer, *self.what, self.tensor
 
     @property
     def what(self) -> tuple:
-        """What is found, in whichever case and tensor. The two lines of a race are one pair, whichever ran first."""
+        """The identity of a finding in any case and tensor.
+
+        A race's two lines are one pair in either order.
+        """
         lines = tuple((site.file, site.line, "" if site.line else site.function) for site in self.sites)
         return self.kind, tuple(sorted(lines)) if self.kind is Kind.RACE else lines or self.headline
 
@@ -46,14 +49,14 @@ class Finding(Observation):
 
     @property
     def keeps_values(self) -> bool:
-        """Whether it is a race in which every write compared left the value as it was: it cannot have changed a result."""
+        """True for a race whose compared writes all kept the value: it cannot change a result."""
         return self.kind is Kind.RACE and self.same_value is True
 
 
 def merge(findings: list[Finding], more: Iterable[Finding]) -> None:
-    """Add `more` to `findings`, in place: one for each kind, pair of lines and tensor, with the sum of the counts.
+    """Add `more` to `findings` in place, one for each kind, lines and tensor, with its count.
 
-    A write that changed a value is not hidden by one at the same lines that did not.
+    A write that kept the value does not hide one at the same lines that changed it.
     """
     at = {finding.key: n for n, finding in enumerate(findings)}
     for finding in more:

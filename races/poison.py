@@ -1,8 +1,10 @@
-"""Fills fresh memory with poison, so that elements that were never written, and scratch used as if it were zero, show.
+"""Fills fresh memory with poison.
 
-Two methods, because neither reaches all memory: allocations through the dispatcher (torch.empty in Python, as in Triton and
-Numba wrappers) are filled when they are made; for those inside a C++ operator, freed blocks of the expected sizes are left in
-the allocator.
+This exposes elements that are never written, and scratch that is assumed to be zero.
+
+There are two methods, because neither reaches all memory. Allocations through the dispatcher
+(torch.empty in Python, also in Triton and Numba wrappers) are filled when they are made. For
+allocations inside a C++ operator, freed blocks of the expected sizes are left in the allocator.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from flash_attest.races.bits import INTEGERS
 
-# As bytes: the largest numbers (NaN in float16), all bits set (NaN, and -1 as an integer), zeros.
+# Byte patterns: the largest numbers (NaN in float16), all bits set (NaN, and -1 as an integer),
+# zeros.
 PATTERNS = (0x7F, 0xFF, 0x00)
 
 _FRESH = (
@@ -33,9 +36,9 @@ _KEYS = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
 
 
 class FillFresh(TorchDispatchMode):
-    """Inside this block, tensors of torch.empty and similar functions start with every byte equal to `pattern`."""
+    """Fill tensors of torch.empty and similar functions with bytes `pattern`, in this block."""
 
-    supports_higher_order_operators = True  # flex_attention is one; it passes through
+    supports_higher_order_operators = True  # flex_attention is one; this mode does not change it
 
     def __init__(self, pattern: int, device: str):
         super().__init__()
@@ -43,23 +46,24 @@ class FillFresh(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Compiled code runs as without this mode."""
+        """Let compiled code run as it does without this mode."""
         return True
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.name() in OPDEFS:
             return self._within(func, args, kwargs or {})
-        made = func(*args, **(kwargs or {}))
-        if func in _FRESH and made.is_floating_point() and made.device.type in ("cpu", "cuda"):
-            fill_bytes(made, self.pattern)
-        return made
+        result = func(*args, **(kwargs or {}))
+        if func in _FRESH and result.is_floating_point() and result.device.type in ("cpu", "cuda"):
+            fill_bytes(result, self.pattern)
+        return result
 
     def _within(self, func, args, kwargs):
-        """Run a torch.library.custom_op with this mode on, which is otherwise off inside it: it can allocate in Python.
+        """Run a torch.library.custom_op with this mode on, which is otherwise off inside it.
 
-        Its implementation is called directly, below autograd; calling the operator would come back here.
+        The implementation is called directly, below autograd; calling the operator would come back
+        here.
         """
-        for key in (torch._C.DispatchKey.CompositeExplicitAutograd, _KEYS[self.device]):  # for all devices, or for one
+        for key in (torch._C.DispatchKey.CompositeExplicitAutograd, _KEYS[self.device]):  # for all devices, or one
             if func.has_kernel_for_dispatch_key(key):
                 with self:
                     return func._op_dk(key, *args, **kwargs)
@@ -73,7 +77,7 @@ def fill_bytes(tensor: torch.Tensor, pattern: int) -> None:
 
 
 def leave_behind(pattern: int, device: str, nbytes: list[int]) -> None:
-    """Fill blocks of these sizes (and half, double and four times as large) with a pattern and free them."""
+    """Fill blocks of these sizes, and of 0.5, 2 and 4 times these, with a pattern and free them."""
     sizes = sorted({max(1, int(n * factor)) for n in nbytes for factor in (0.5, 1, 2, 4)})
     blocks = [torch.full((n,), pattern, dtype=torch.uint8, device=device) for n in sizes for _ in range(2)]
     del blocks
@@ -81,7 +85,7 @@ def leave_behind(pattern: int, device: str, nbytes: list[int]) -> None:
 
 @contextmanager
 def poisoned(pattern: int, device: str, nbytes: list[int]) -> Iterator[None]:
-    """Inside, fresh memory holds `pattern`; `nbytes` are the sizes that an operator is likely to allocate."""
+    """Fill fresh memory with `pattern` in this block. nbytes: likely sizes of allocations."""
     leave_behind(pattern, device, nbytes)
     _current.append((pattern, device, nbytes))
     try:
@@ -92,5 +96,5 @@ def poisoned(pattern: int, device: str, nbytes: list[int]) -> Iterator[None]:
 
 
 def current() -> tuple[int, str, list[int]] | None:
-    """The arguments of the innermost `poisoned` around the caller: a kernel in another process needs it there."""
+    """Return the arguments of the innermost `poisoned`, for a kernel in another process."""
     return _current[-1] if _current else None

@@ -1,6 +1,6 @@
-"""Traces every launch of a process, and of the processes that it starts, into a folder: `flash-attest emulate --trace`.
+"""Traces every launch of a process and its children into a folder: `flash-attest emulate --trace`.
 
-Each process appends to files of its own, so findings of one that is killed are kept.
+Each process appends to its own files, so the findings of a killed process are kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _recorder: Recorder | None = None
 
 @dataclass
 class Recorded:
-    """What the processes found: findings, each once; where (the tests, by the key of a finding); the number of launches."""
+    """The findings of all processes, each once; their tests, by key; the number of launches."""
 
     findings: list[Finding] = field(default_factory=list)
     tests: dict[tuple, list[str]] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Recorded:
 
 
 class Recorder:
-    """Switches tracing on for this process."""
+    """Switches tracing of this process on and off."""
 
     def __init__(self, folder: Path, seed: int = 0, limit: float = LIMIT):
         self.folder, self.seed, self.limit = folder, seed, limit
@@ -55,7 +55,10 @@ class Recorder:
         self._block = None
 
     def _observe(self, observations: list[Observation]) -> None:
-        """Called after every launch; by a forked process with a number of its own."""
+        """Record a launch and its observations.
+
+        A forked process has its own number, so its own files.
+        """
         with (self.folder / f"{os.getpid()}.launches").open("ab") as file:
             file.write(b".")
         if observations:
@@ -66,7 +69,7 @@ class Recorder:
 
 
 def start(folder: str | Path) -> None:
-    """Trace the launches of this process from now on, with the options that lie in the folder."""
+    """Trace the launches of this process from now on, with the options in the folder."""
     global _recorder
     if _recorder is None:
         folder = Path(folder)
@@ -77,7 +80,7 @@ def start(folder: str | Path) -> None:
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """In this block the process is not recorded, so that it can trace for itself."""
+    """Stop recording in this block, so that the process can trace for itself."""
     recorder = _recorder
     if recorder is None:
         yield
@@ -94,10 +97,10 @@ def paused() -> Iterator[None]:
 
 
 def read(folder: Path) -> Recorded:
-    """What the processes have written."""
+    """Return what the processes wrote."""
     recorded = Recorded()
     for path in sorted(folder.glob("*.findings")):
-        with path.open("rb") as file, contextlib.suppress(EOFError, pickle.UnpicklingError):  # the end; or cut off
+        with path.open("rb") as file, contextlib.suppress(EOFError, pickle.UnpicklingError):  # the end, perhaps cut off
             while True:
                 recorded.add(*pickle.load(file))
     recorded.launches = sum(path.stat().st_size for path in folder.glob("*.launches"))

@@ -1,7 +1,8 @@
-"""The repeat layer: launches a call again under perturbations and compares each output bit for bit with the first launch.
+"""The repeat layer: repeats a launch under perturbations, and compares each with the first.
 
-The first launch has no perturbation; which ones each repeat has is drawn from a seed (perturb/schedule.py). Nothing is read
-back from the device before the last launch.
+The first launch has no perturbation. A seed decides which ones each repeat has
+(perturb/schedule.py). Outputs are compared bit for bit, and nothing is read back from the device
+before the last launch.
 """
 
 from __future__ import annotations
@@ -16,51 +17,56 @@ from flash_attest.races.compare import Comparison
 from flash_attest.races.perturb import NONE, Perturbation, Setting, rounds
 
 Tensors = dict[str, torch.Tensor]
-ENOUGH = 3  # repeats that differ, before it is said what they have in common
+ENOUGH = 3  # fewer differing repeats say nothing about what they have in common
 
 
 def bound(n: int) -> float:
-    """The 95 % upper bound on the probability of what was not seen in n tries: 3 / n (the rule of three)."""
+    """Return the 95 % upper bound on the probability of an event unseen in n tries: 3 / n.
+
+    This is the rule of three.
+    """
     return min(1.0, 3 / n) if n else 1.0
 
 
 @dataclass
 class Repeats:
-    """The differences of n repeats of a call from its first result."""
+    """The differences between n repeats of a call and its first result."""
 
     n: int
     first: Tensors
-    under: list[tuple[str, ...]] = field(default_factory=list)  # by repeat: the perturbations that it had
-    # by output: the repeats in which some bit differed; how often each element differed; the largest difference, inf if a
-    # NaN appeared or disappeared
+    under: list[tuple[str, ...]] = field(default_factory=list)  # by repeat: its perturbations
+    # By output: the repeats in which some bit differed; how often each element differed; the
+    # largest difference, inf if a NaN appeared or disappeared; the smallest and the largest values.
     which: dict[str, list[int]] = field(default_factory=dict)
     elements: Tensors = field(default_factory=dict)
     largest: dict[str, float] = field(default_factory=dict)
-    between: dict[str, tuple[torch.Tensor, torch.Tensor]] = field(
-        default_factory=dict
-    )  # the least, and the largest values
+    between: dict[str, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
 
     @property
     def differing(self) -> dict[str, int]:
-        """By output: in how many repeats it differed."""
+        """{output: in how many repeats it differed}."""
         return {name: len(repeats) for name, repeats in self.which.items()}
 
     def only_under(self, name: str) -> list[str]:
-        """The perturbations without which an output never differed, although there were such repeats.
+        """Return the perturbations that every differing repeat had and some other repeats lacked.
 
-        Nothing where few repeats differed: a perturbation that they have in common means little.
+        Returns nothing if few repeats differed: what few repeats have in common means little.
         """
-        differing, found = set(self.which.get(name, ())), []
+        differing, necessary = set(self.which.get(name, ())), []
         if len(differing) < ENOUGH:
-            return found
+            return necessary
         for each in dict.fromkeys(each for had in self.under for each in had):
             without = {repeat for repeat, had in enumerate(self.under) if each not in had}
             if without and not differing & without:
-                found.append(each)
-        return found
+                necessary.append(each)
+        return necessary
 
     def by_perturbation(self, name: str) -> list[tuple[str, int, int, int, int]]:
-        """(perturbation, differing and all repeats with it alone, the same with others beside it) for an output."""
+        """Return rows (perturbation, n, of, n, of) for an output: n of these repeats differed.
+
+        The first pair counts repeats with this perturbation alone, the second repeats with others
+        beside it.
+        """
         differing, rows = set(self.which.get(name, ())), []
         for each in dict.fromkeys((NONE, *(each for had in self.under for each in had))):
             alone = [r for r, had in enumerate(self.under) if had == (() if each == NONE else (each,))]
@@ -77,27 +83,28 @@ def compare_repeats(
     setting: Setting | None = None,
     inexact: Callable[[str], bool] = lambda name: False,
 ) -> Repeats:
-    """Launch once, then n times under perturbations: how often each output differed from the first result.
+    """Launch once, then n times under perturbations; return the differences from the first.
 
-    launch(inputs by name) -> outputs by name; the inputs are setting.handed, or equal ones that lie elsewhere. inexact:
-    whether an output may differ, so that its least and largest values are kept as `between`.
+    launch: inputs by name -> outputs by name. The inputs are setting.handed, or equal ones at other
+    addresses. inexact: whether an output may differ; its smallest and largest values are then kept
+    as `between`.
     """
     setting = setting or Setting("cpu", 0, 0)
     comparison = Comparison(launch(setting.handed), n)
-    found = Repeats(n, comparison.first)
-    found.between = {name: (t.clone(), t.clone()) for name, t in comparison.first.items() if inexact(name)}
+    result = Repeats(n, comparison.first)
+    result.between = {name: (t.clone(), t.clone()) for name, t in comparison.first.items() if inexact(name)}
     for repeat, active in zip(range(n), rounds(perturbations, setting.seed), strict=False):
         here = replace(setting, repeat=repeat, handed=dict(setting.handed))
         with ExitStack() as around:
             for each in active:
                 around.enter_context(each.applied(here))
             results = launch(here.handed)
-        found.under.append(tuple(each.name for each in active))
+        result.under.append(tuple(each.name for each in active))
         comparison.see(repeat, results)
-        for name, (least, most) in found.between.items():
+        for name, (least, most) in result.between.items():
             torch.minimum(least, results[name], out=least)
             torch.maximum(most, results[name], out=most)
-    found.which = comparison.which()
-    for name in found.which:
-        found.elements[name], found.largest[name] = comparison.elements(name), comparison.largest(name)
-    return found
+    result.which = comparison.which()
+    for name in result.which:
+        result.elements[name], result.largest[name] = comparison.elements(name), comparison.largest(name)
+    return result

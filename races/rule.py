@@ -1,36 +1,43 @@
-"""The definition of a race, for every detector; and a checker that applies it by brute force, to test detectors.
+"""The definition of a race, for every detector, and a brute-force checker that tests detectors.
 
 Two accesses of one launch are a race if
 
-    they access a common byte,                                whatever their sizes
+    they access a common byte (their sizes may differ),
     different threads make them,
-    at least one writes,                                      an atomic operation writes, even a compare-and-swap that fails
+    at least one writes (an atomic operation writes, even a compare-and-swap that fails),
     not both are atomic, and
     neither happens before the other.
 
-`a` happens before `b` if a path leads from a to b, and a path has two kinds of steps:
+`a` happens before `b` if a path leads from a to b. A path has two kinds of steps:
 
-    along a thread, from each event to the next               program order
-    at a barrier, from any thread there to all that wait      what any of them did before it happens before what comes after
+    along a thread, from each event to the next (program order)
+    at a barrier, from any thread there to each that waits: what the former did before the barrier
+      happens before what the latter does after it
 
 There are no other steps. It follows:
 
-- Order is transitive: with a barrier of lanes 0 and 1, then one of lanes 1 and 2, what lane 0 did before the first happens
-  before what lane 2 does after the second. With the barriers in the other order it does not.
+- Order is transitive. Take a barrier of lanes 0 and 1, then one of lanes 1 and 2: what lane 0 did
+  before the first happens before what lane 2 does after the second. With the barriers in the other
+  order it does not.
 - Two blocks are not ordered, because no barrier joins threads of two blocks.
-- A shuffle, a vote, a memory fence, a value that was read, an atomic operation order nothing, so accesses protected by an
-  atomic lock are a race here. `__syncthreads` is a barrier of its block, `__syncwarp(mask)` one of the lanes in its mask.
-- A thread that has returned counts at every later barrier that includes it (an Arrival), because a barrier waits until each
-  thread has arrived or returned: what it did happens before what comes after. It orders nothing between two barriers.
-- A read and an atomic operation can be a race. Two atomic operations cannot, whatever their sizes and scopes.
-- Whether the values differ does not matter: two writes of the same value are a race.
-- It does not matter which thread ran first in this execution: another schedule of the same events has the same races.
+- A shuffle, a vote, a memory fence, a value that was read, and an atomic operation order nothing.
+  So accesses that are protected by an atomic lock are a race here. `__syncthreads` is a barrier of
+  its block, `__syncwarp(mask)` a barrier of the lanes in its mask.
+- A thread that has returned counts at every later barrier that includes it (an Arrival), because a
+  barrier waits until each thread has arrived or returned: what the thread did happens before what
+  comes after the barrier. It orders nothing between two barriers.
+- A read and an atomic operation can be a race. Two atomic operations cannot, whatever their sizes
+  and scopes.
+- Values do not matter: two writes of the same value are a race.
+- It does not matter which thread ran first in this execution: another schedule of the same events
+  has the same races.
 
-An asynchronous copy (cp.async) reads its source and writes its target at some time between its issue and the end of its
-thread's wait for it; without a wait, until its thread returns. It is as if the thread accessed both at both ends, so another
-thread's access that is not ordered with either end is a race. An access to the target between the two ends, by any thread,
-its own too, is a mistake of its own kind (ASYNC): `during` says which ones are there in every schedule, which may be.
-Writes to the source between the ends are only seen as races.
+An asynchronous copy (cp.async) reads its source and writes its target at some time between its
+issue and the end of its thread's wait for it. Without a wait the copy ends when its thread returns.
+It counts as if the thread accessed both at both ends, so another thread's access that is not
+ordered with either end is a race. An access to the target between the two ends, by any thread
+including its own, is a separate kind of mistake (ASYNC). `during` says which of them occur in every
+schedule, and which may. Writes to the source between the ends are only seen as races.
 """
 
 from __future__ import annotations
@@ -43,7 +50,7 @@ from typing import Literal, NamedTuple
 
 
 class Thread(NamedTuple):
-    """A thread of a launch: the index of its block, and its index in the block (numbers, or tuples of them)."""
+    """A thread of a launch: its block's index and its index in the block (numbers or tuples)."""
 
     block: Hashable
     index: Hashable
@@ -51,7 +58,10 @@ class Thread(NamedTuple):
 
 @dataclass(frozen=True)
 class Access:
-    """Bytes start .. start + size - 1 of a memory; the shared memories of two blocks have different names."""
+    """An access to bytes start .. start + size - 1 of a memory.
+
+    The shared memories of two blocks have different names.
+    """
 
     what: Literal["read", "write", "atomic"]
     memory: Hashable
@@ -61,21 +71,27 @@ class Access:
 
 @dataclass(frozen=True)
 class Barrier:
-    """A barrier of threads of one block: those with it among their events, each once. The next barrier has another name."""
+    """A barrier of threads of one block, each of which has it once among its events.
+
+    Each has its own name.
+    """
 
     name: Hashable
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """An arrival at a barrier without waiting, as of a returned thread: order goes from here to the barrier only."""
+    """An arrival without waiting, as by a returned thread: order leads only to the barrier."""
 
     at: Barrier
 
 
 @dataclass(frozen=True)
 class Copy:
-    """An asynchronous copy is issued. source: a read, or None if it writes zeros; target: a write. Each copy has its name."""
+    """The issue of an asynchronous copy, with its own name.
+
+    source: a read, or None if the copy writes zeros. target: a write.
+    """
 
     name: Hashable
     source: Access | None
@@ -84,13 +100,13 @@ class Copy:
 
 @dataclass(frozen=True)
 class Done:
-    """The thread that issued the copy has waited for it."""
+    """The end of a copy: the thread that issued it has waited for it."""
 
     copy: Copy
 
 
 class Event(NamedTuple):
-    """An access with its thread and its number among all events of that thread."""
+    """An access with its thread and its number among the events of that thread."""
 
     thread: Thread
     step: int
@@ -98,18 +114,19 @@ class Event(NamedTuple):
 
 
 class Launch:
-    """One execution of one launch: what each thread did, in program order."""
+    """One execution of one launch: the events of each thread, in program order."""
 
     def __init__(self, threads: Mapping[Thread, Sequence[Access | Barrier | Arrival | Copy | Done]]):
         """Raises ValueError for an impossible launch.
 
-        A barrier of two blocks, twice in a thread, or after itself; a copy without an end.
+        A launch is impossible if a barrier joins two blocks, comes twice in a thread or comes after
+        itself, or if a copy has no end.
         """
         self.threads = {thread: tuple(events) for thread, events in threads.items()}
         self._known: dict[tuple[Thread, int], set[tuple[Thread, int]]] = {}
-        # The threads that wait, and at which step.
+        # The threads that wait at a barrier, each with its step.
         self.waiting: dict[Barrier, list[tuple[Thread, int]]] = defaultdict(list)
-        named: dict[Barrier, list[Thread]] = defaultdict(list)  # those, and the threads that only arrive
+        named: dict[Barrier, list[Thread]] = defaultdict(list)  # these, and the threads that only arrive
         for thread, events in self.threads.items():
             for step, event in enumerate(events):
                 if isinstance(event, Barrier):
@@ -140,7 +157,7 @@ class Launch:
         return self.before(a, b) or self.before(b, a)
 
     def _next(self, thread: Thread, step: int) -> Iterator[tuple[Thread, int]]:
-        """The next points on a path: in this thread, and from a barrier in every thread that waits there."""
+        """Yield the next points on a path: in this thread, and after a barrier in all that wait."""
         event = self.threads[thread][step]
         barrier = event.at if isinstance(event, Arrival) else event
         for other, at in [(thread, step), *self.waiting.get(barrier, ())]:
@@ -148,7 +165,7 @@ class Launch:
                 yield other, at + 1
 
     def _after(self, thread: Thread, step: int) -> set[tuple[Thread, int]]:
-        """Every (thread, step) that a path leads to from here."""
+        """Return every (thread, step) to which a path leads from here."""
         if (thread, step) in self._known:
             return self._known[thread, step]
         reached: set[tuple[Thread, int]] = set()
@@ -162,7 +179,7 @@ class Launch:
 
 
 def accesses_of(event: Access | Barrier | Arrival | Copy | Done) -> list[Access]:
-    """What an event accesses: a copy at each of its ends, both memories."""
+    """Return the accesses of an event. A copy accesses both memories at each of its ends."""
     if isinstance(event, Access):
         return [event]
     copy = event if isinstance(event, Copy) else event.copy if isinstance(event, Done) else None
@@ -170,32 +187,35 @@ def accesses_of(event: Access | Barrier | Arrival | Copy | Done) -> list[Access]
 
 
 def common_bytes(a: Access, b: Access) -> range:
-    """The bytes that both access."""
+    """Return the bytes that both access."""
     if a.memory != b.memory:
         return range(0)
     return range(max(a.start, b.start), min(a.start + a.size, b.start + b.size))
 
 
 def conflict(a: Event, b: Event) -> bool:
-    """Whether the two would be a race if they were not ordered."""
+    """Return whether the two would be a race if they were not ordered."""
     whats = {a.access.what, b.access.what}
     one_writes, both_atomic = whats != {"read"}, whats == {"atomic"}
     return a.thread != b.thread and one_writes and not both_atomic and len(common_bytes(a.access, b.access)) > 0
 
 
 def races(launch: Launch) -> list[tuple[Event, Event]]:
-    """Every pair of accesses that is a race: each once, in the order of launch.accesses()."""
+    """Return every pair of accesses that is a race, once, in the order of launch.accesses()."""
     return [(a, b) for a, b in combinations(launch.accesses(), 2) if conflict(a, b) and not launch.ordered(a, b)]
 
 
 def kind(first: Access, second: Access) -> str:
-    """The name of a pair in which `first` ran first: "write after read", "read after write", "write after write"."""
+    """Return the name of a pair of which `first` ran first: "write after read", ..."""
     return " after ".join("read" if access.what == "read" else "write" for access in (second, first))
 
 
 def during(launch: Launch) -> list[tuple[Event, Event, bool]]:
-    """Accesses to the target of a copy under way: (the copy's write, the access, whether it is so in every schedule)."""
-    found = []
+    """Return the accesses to the target of a copy under way.
+
+    Each is (the copy's write, the access, whether this happens in every schedule).
+    """
+    results = []
     for thread, events in launch.threads.items():
         for step, copy in enumerate(events):
             if not isinstance(copy, Copy):
@@ -210,5 +230,5 @@ def during(launch: Launch) -> list[tuple[Event, Event, bool]]:
                 if launch.before(other, issue) or launch.before(done, other):
                     continue
                 always = launch.before(issue, other) and (launch.before(other, done) or other.thread == thread)
-                found.append((issue, other, always))
-    return found
+                results.append((issue, other, always))
+    return results

@@ -1,4 +1,7 @@
-"""Tracing: launches inside `tracing()` run in the emulator, every access checked. The same for all kernel families."""
+"""Tracing: launches inside `tracing()` run in the emulator, which checks every access.
+
+It is the same for all kernel families.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from flash_attest.emulator.observation import Observation
 from flash_attest.emulator.runtime.watch import LIMIT, watching
 from flash_attest.races.finding import Finding, merge
 
-MOST_PRODUCTS = 2**20  # products q k of a case of attention that is traced: about 0.2 s forward
+MOST_PRODUCTS = 2**20  # the most products q k of a traced case of attention: about 0.2 s forward
 
 
 @dataclass
 class Tracing:
-    """The findings, one for each kind, pair of lines and tensor; and the number of launches, once tracing has ended."""
+    """The findings, one for each kind, lines and tensor; at the end the number of launches."""
 
     findings: list[Finding] = field(default_factory=list)
     launches: int = 0
@@ -29,9 +32,12 @@ class Tracing:
 def tracing(seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> Iterator[Tracing]:
     """Trace every launch that runs in the emulator inside this block.
 
-    seed: 0 runs threads and blocks in order, any other value in a random order. switch: the probability that at an access
-    another thread continues, which shows what a race can do to the result.
-    limit: seconds for one launch. Mistakes are findings here, not exceptions.
+    seed: 0 runs threads and blocks in order, any other value in a random order.
+    switch: the probability that another thread continues at an access, which shows what a race can
+    do to the result.
+    limit: seconds for one launch.
+
+    Mistakes are findings here, not exceptions.
     """
     if not 0.0 <= switch <= 1.0:
         raise ValueError(f"switch={switch!r}: should be a probability, from 0 to 1")
@@ -39,29 +45,31 @@ def tracing(seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> Iterato
         raise ValueError(f"seed={seed!r}: should be an int from 0 to 2**64 - 1")
     if not (isinstance(limit, (int, float)) and 0 < limit < 1e6):
         raise ValueError(f"limit={limit!r}: should be seconds, above 0")
-    found = Tracing()
-    with watching(found.add, seed, switch, limit) as watch:
+    result = Tracing()
+    with watching(result.add, seed, switch, limit) as watch:
         try:
-            yield found
+            yield result
         finally:
-            found.launches = watch.launches()
+            result.launches = watch.launches()
 
 
 def trace(call: Callable[[], Any], seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> list[Finding]:
-    """call() with tracing -> all findings; [] means none for this input. See `tracing` for the options.
+    """Trace call() and return all findings; [] means none for this input.
 
-    If the call raises because of a finding (it checks for errors, say), the findings are returned. Raises RuntimeError if no
-    kernel ran, because that would prove nothing.
+    The options are those of `tracing`.
+
+    If the call raises because of a finding (for example, it checks for errors), the findings are
+    returned. Raises RuntimeError if no kernel ran, because that would prove nothing.
     """
-    with tracing(seed, switch, limit) as found:
+    with tracing(seed, switch, limit) as result:
         try:
             call()
         except Exception:
-            if not found.findings:
+            if not result.findings:
                 raise
-    if not found.launches and not found.findings:
+    if not result.launches and not result.findings:
         raise RuntimeError(
             "no traced kernel was launched (there was no launch in the emulator, or the host code checked for the error of a "
             "failed one): there was nothing to trace"
         )
-    return found.findings
+    return result.findings

@@ -36,7 +36,7 @@ class Cause:
 
     @property
     def heading(self) -> str:
-        """What is wrong, in one line: the headline of the first failure."""
+        """The headline of the first failure: what is wrong, in one line."""
         return self.first["reason"]
 
     @property
@@ -57,7 +57,7 @@ class Cause:
 
 
 def causes_of(results: list[dict]) -> list[Cause]:
-    """Return the causes of all failures that are not known: by implementation, the contract first."""
+    """Return the causes of all failures that are not known, by implementation, contract first."""
     groups: dict[str, list[tuple[set, list[dict]]]] = {}
     for result in results:
         if result["verdict"] != FAIL or result["known"]:
@@ -95,7 +95,9 @@ def _kind(result: dict) -> str:
 
 
 def _rank(result: dict) -> tuple:
-    """Return what the best result has least of: which key is missing says most, then the smallest case."""
+    """Return what the best result has least of: which key is missing says most, then the smallest
+    case.
+    """
     chapter, wrong = result["chapter"], result["wrong"] or {}
     place = BEST_FIRST.index(chapter) if chapter in BEST_FIRST else len(BEST_FIRST)
     names_keys = bool(wrong.get("missing") or wrong.get("extra"))

@@ -58,7 +58,7 @@ class Moved:
 
 @dataclass
 class Comparison:
-    """What differs between two reports. common: how many laws have a verdict in both."""
+    """The differences of two reports. common: how many laws have a verdict in both."""
 
     common: int = 0
     worse: list[Change] = field(default_factory=list)

@@ -14,7 +14,7 @@ EXCUSED = {why.value for why in (Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_ME
 
 
 class Group(Enum):
-    """How a verdict counts. The value is what one law does, and what several do."""
+    """The ways in which a verdict counts. Each value has words for one law and for several."""
 
     FAILS = "fails", "fail"
     UNDECIDED = "undecided", "undecided"
@@ -26,7 +26,7 @@ class Group(Enum):
     SANITIZER = "needs compute-sanitizer", "need compute-sanitizer"
 
     def words(self, n: int, device: str = "") -> str:
-        """Return "3 hold". device: that of the run, so that the other one can be named."""
+        """Return "3 hold". device: where the run judges, so that the other device can be named."""
         text = self.value[n != 1]
         other = {"cpu": "a GPU", "cuda": "a CPU"}.get(device)
         return f"{n} {text.replace('another device', other) if other else text}"

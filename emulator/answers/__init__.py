@@ -1,6 +1,6 @@
-"""What torch answers while its GPU is the emulator: ../guards.py puts these tables in place.
+"""Torch's answers while its GPU is the emulator; ../guards.py installs these tables.
 
-memory.py    which tensors the program keeps on the host, and who gets told where a tensor really is
+memory.py    which tensors the program keeps on the host, and who is told where a tensor really is
 tensors.py   torch.Tensor, and the functions of torch that make tensors
 device.py    torch.cuda, torch.accelerator: the device, its streams and events
 random.py    torch.Generator, torch.cuda's random numbers

@@ -1,4 +1,6 @@
-"""torch.autocast("cuda"): the state that programs ask for, and the CPU's autocast, which acts on the tensors."""
+"""torch.autocast("cuda"): programs see the state that they set; the CPU's autocast acts on the
+tensors.
+"""
 
 from __future__ import annotations
 

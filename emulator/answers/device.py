@@ -1,4 +1,4 @@
-"""torch.cuda and torch.accelerator: one device, on which everything has ended when a launch returns."""
+"""torch.cuda and torch.accelerator: one device, on which all work is done when a launch returns."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from flash_attest.emulator.answers.tensors import LEGACY
 
 NAME = "emulated sm_80"
 MAJOR, MINOR = CAPABILITY
-gpu_is_there = torch.cuda.is_available  # what torch says itself
+gpu_is_there = torch.cuda.is_available  # torch's own answer
 
 
 class Device(contextlib.ContextDecorator):
-    """torch.cuda.device, device_of, stream: there is one of each."""
+    """Stands in for torch.cuda.device, device_of and stream: there is only one of each."""
 
     def __init__(self, device: Any = 0, *_: object) -> None:
         if isinstance(device, (int, str, torch.device)) and not (type(device) is int and device < 0):
-            is_gpu(device)  # raises for another one
+            is_gpu(device)  # raises for another GPU
         self.idx, self.prev_idx = 0, 0
 
     def __enter__(self) -> None:
@@ -45,14 +45,14 @@ class Device(contextlib.ContextDecorator):
 
 
 class Stream:
-    """A stream on which everything has ended. Entered, it is the current stream."""
+    """A stream whose work is always done. Entering it makes it the current stream."""
 
     cuda_stream = stream_id = device_index = 0
     device = GPU
     priority = 0
 
     def __init__(self, *_: object, **__: object) -> None:
-        """All streams are the same one."""
+        """Ignore the arguments: all streams are the same one."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Stream)
@@ -78,13 +78,15 @@ class Stream:
         return event
 
     def _nothing(self, *_: object) -> None:
-        """Nothing is left running."""
+        """Do nothing: no work is pending."""
 
     synchronize = wait_stream = wait_event = _nothing
 
 
 class Clock:
-    """In place of torch.cuda, for triton.testing.do_bench: kernels have ended when a launch returns."""
+    """Stands in for torch.cuda in triton.testing.do_bench: kernels are done when a launch
+    returns.
+    """
 
     class Event:
         def __init__(self, enable_timing: bool = False, *_: object, **__: object) -> None:
@@ -94,7 +96,7 @@ class Clock:
             self.seconds = time.perf_counter()
 
         def elapsed_time(self, end: Clock.Event) -> float:
-            """Milliseconds, of this CPU."""
+            """Return the milliseconds between two events, measured on this CPU."""
             if self.seconds is None or end.seconds is None:
                 raise RuntimeError("both events should be recorded before their time is asked for")
             return max(1e-6, (end.seconds - self.seconds) * 1e3)
@@ -103,14 +105,14 @@ class Clock:
             return True
 
         def synchronize(self) -> None:
-            """Nothing is left running."""
+            """Do nothing: no work is pending."""
 
         def wait(self, stream: object = None) -> None:
-            """Nothing is left running."""
+            """Do nothing: no work is pending."""
 
     @staticmethod
     def synchronize(device: object = None) -> None:
-        """Nothing is left running."""
+        """Do nothing: no work is pending."""
 
     @staticmethod
     def current_device() -> int:
@@ -130,7 +132,10 @@ def _properties(device: object = None) -> SimpleNamespace:
 
 
 def _free_and_total(device: object = None) -> tuple[int, int]:
-    """Bytes. As tensors lie in the memory of this machine, no more is free than there."""
+    """Return (free, total) bytes.
+
+    Tensors lie in this machine's memory, so both are limited by what is free there.
+    """
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
@@ -145,8 +150,11 @@ def compiled_kernel(
     cuda_include_dirs: list | None = None,
     nvcc_options: list | None = None,
 ) -> Callable[..., None]:
-    """torch.cuda._compile_kernel: CUDA C++ in a string -> kernel(grid, block, args, shared_mem, stream)."""
-    import hashlib  # these three, as few programs compile CUDA C++
+    """Compile CUDA C++ from a string, as torch.cuda._compile_kernel does.
+
+    The result is called as kernel(grid, block, args, shared_mem, stream).
+    """
+    import hashlib  # these three imports are here because few programs compile CUDA C++
 
     from flash_attest.emulator.build_cache import cache_folder, write
     from flash_attest.emulator.cuda import load
@@ -166,22 +174,28 @@ def compiled_kernel(
 
 
 def _always(answer: Any = None) -> Any:
-    """A function of its own for each name: torch.compile keeps a table of torch's functions by identity."""
+    """Make a function that always returns the same answer.
+
+    Each name gets a function of its own: torch.compile keeps a table of torch's functions by
+    identity.
+    """
     return lambda *_, **__: answer
 
 
 def _own(kind: type) -> type:
-    """A class of its own for a name, as above."""
+    """Make a class of its own for a name, for the same reason."""
     return type(kind.__name__, (kind,), {"__doc__": kind.__doc__})
 
 
 def _nothing(*names: str) -> dict[str, Any]:
-    """There is nothing to do: nothing is left running, and there is one device."""
+    """Map each name to a function that does nothing: no work is pending, and there is one
+    device.
+    """
     return {name: _always() for name in names}
 
 
 def _but_for_suite(answer: Any, truth: Callable[..., Any]) -> Callable[..., Any]:
-    """The suite asks what there is, and judges on the CPU."""
+    """Make a function that gives this suite the true answer, as it judges on the CPU."""
     return lambda *args, **kwargs: truth(*args, **kwargs) if asked_by_suite() else answer
 
 
@@ -220,19 +234,20 @@ CUDA = {
     "default_stream": lambda device=None: Stream(),
     "_compile_kernel": compiled_kernel,
 }
-# The memory that a program would take on a GPU, its graphs, its load are nobody's to know here.
+# Not answered: the memory that a program would take on a GPU, its graphs and its load are unknown
+# here.
 KEPT = ("CudaError", "DeferredCudaCallError", "OutOfMemoryError", "AcceleratorError", "check_error", "cudaStatus")
 
 
-def _refused(module: ModuleType, answered: dict[str, Any], kept: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The other functions and classes of a module: asked, they say that there is no answer."""
+def _refused(module: ModuleType, answered: dict[str, Any], unchanged: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Replace all other functions and classes of a module by ones that raise NotCovered."""
     refused = {}
     for name in module.__all__:
         value = getattr(module, name, None)
-        if name in answered or name in kept or not callable(value) or name.endswith("Storage"):
+        if name in answered or name in unchanged or not callable(value) or name.endswith("Storage"):
             continue
         refuse = not_covered(f"{module.__name__}.{name}")
-        if hasattr(value, "__wrapped__"):  # which torch.compile looks for when it is imported
+        if hasattr(value, "__wrapped__"):  # torch.compile looks for it when it is imported
             refuse.__wrapped__ = value.__wrapped__
         is_class = isinstance(value, type)
         refused[name] = type(name, (), {"__init__": refuse, "__module__": module.__name__}) if is_class else refuse

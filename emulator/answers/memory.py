@@ -1,7 +1,8 @@
-"""Where a tensor is: on the emulated GPU, unless the program made it on the host. Its memory is the CPU's in both cases.
+"""The device of a tensor: the emulated GPU, unless the program made it on the host.
 
-The host is remembered for storages, so views, parameters and `x.data` share the answer. What is computed from host tensors
-gets a storage of its own and counts as on the GPU: torch's operators do not report what they make.
+Its memory is the CPU's in both cases. The host is remembered for each storage, so views, parameters
+and `x.data` share the answer. The result of an operation on host tensors gets a new storage and
+counts as on the GPU, because torch's operators do not report what they make.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from flash_attest.emulator.errors import NotCovered
 GPU = torch.device("cuda", 0)
 CPU = torch.device("cpu")
 SUITE = "flash_attest"
-TOLD_THE_TRUTH = frozenset({"torch", SUITE})  # packages that work with the tensors as what they are
+TOLD_THE_TRUTH = frozenset({"torch", SUITE})  # packages that need to know where tensors really are
 
 _real_device = torch._C.TensorBase.device.__get__
 _host: dict[int, StorageWeakRef] = {}
@@ -25,25 +26,27 @@ _most = 4096  # storages remembered before the freed ones are dropped
 
 
 def real_device(tensor: torch.Tensor) -> torch.device:
-    """Where torch itself has it."""
+    """Return the device on which torch itself has the tensor."""
     return _real_device(tensor)
 
 
 def put_on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Count the memory of a CPU tensor as the host's. -> the tensor."""
+    """Count the memory of a CPU tensor as the host's, and return the tensor."""
     global _most
     if isinstance(tensor, torch.Tensor) and (storage := _storage(tensor)) is not None:
         if len(_host) > _most:
             for key in [key for key, reference in list(_host.items()) if reference.expired()]:
                 _host.pop(key, None)
             _most = max(_most, 2 * len(_host))
-        # The reference keeps the address from being used by another storage.
+        # The reference keeps another storage from reusing the address.
         _host[storage._cdata] = StorageWeakRef(storage)
     return tensor
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """None if it has none on the CPU, or does not show it: a tensor of torch.func.vmap."""
+    """Return the tensor's storage; None if it has none on the CPU or does not show it, as in
+    torch.func.vmap.
+    """
     if real_device(tensor) != CPU or tensor.layout != torch.strided:
         return None
     try:
@@ -53,31 +56,38 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 
 def on_host(tensor: torch.Tensor) -> bool:
-    """Whether its memory counts as the host's."""
+    """Return whether the tensor's memory counts as the host's."""
     return bool(_host) and (storage := _storage(tensor)) is not None and storage._cdata in _host
 
 
 def on_gpu(tensor: torch.Tensor) -> bool:
-    """Whether it counts as on the emulated GPU."""
+    """Return whether the tensor counts as on the emulated GPU."""
     return real_device(tensor) == CPU and not on_host(tensor)
 
 
 def asked_by_torch(depth: int = 2) -> bool:
-    """Whether the code that asks belongs to torch or to this suite. depth: frames from here to that code.
+    """Return whether the code that asks belongs to torch or to this suite.
 
-    torch would hand a device that it is told to C++, which has no GPU.
+    depth: frames from here to that code. If torch were told that a tensor is on the GPU, it would
+    pass this device to C++, which has no GPU.
     """
     return sys._getframe(depth).f_globals.get("__name__", "").partition(".")[0] in TOLD_THE_TRUTH
 
 
 def asked_by_suite(depth: int = 2) -> bool:
-    """Whether the code that asks belongs to this suite, which judges on the CPU what is emulated. depth: as above."""
+    """Return whether the code that asks belongs to this suite, which judges emulated results on the
+    CPU.
+
+    depth: frames from here to that code.
+    """
     return sys._getframe(depth).f_globals.get("__name__", "").partition(".")[0] == SUITE
 
 
 def means_the_host(device: Any) -> bool:
-    """Whether the caller of the caller's caller, who names the CPU, means the host: in torch it may be the device that a
-    tensor said to have there. (nn.Module hands on what its user says.)
+    """Return whether the caller's caller's caller, which names the CPU, means the host.
+
+    If that code is in torch, the CPU may be the device of a tensor that it was told. nn.Module is
+    an exception: it passes on what its user says.
     """
     name = sys._getframe(3).f_globals.get("__name__", "")
     if name.partition(".")[0] in TOLD_THE_TRUTH and name != "torch.nn.modules.module":
@@ -86,7 +96,10 @@ def means_the_host(device: Any) -> bool:
 
 
 def is_gpu(device: Any) -> bool:
-    """Whether the argument names the emulated GPU. Raises RuntimeError if it names another GPU."""
+    """Return whether the argument names the emulated GPU.
+
+    Raises RuntimeError if it names another GPU.
+    """
     if isinstance(device, bool) or not isinstance(device, (int, str, torch.device)):
         return False
     if isinstance(device, str):
@@ -103,12 +116,12 @@ def is_gpu(device: Any) -> bool:
 
 
 def real(device: Any) -> Any:
-    """The device to ask torch for, where a program asks for this one."""
+    """Return the device to request from torch when a program requests this one."""
     return CPU if is_gpu(device) else device
 
 
 def not_covered(name: str) -> Any:
-    """A function that raises NotCovered with this name."""
+    """Make a function that raises NotCovered with this name."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise NotCovered(f"{name} has no answer where the GPU is emulated: run this on a GPU, or leave it out there")

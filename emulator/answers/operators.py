@@ -1,6 +1,7 @@
-"""torch.library: what is registered for CUDA runs for CPU tensors, as those are what is on the emulated GPU.
+"""torch.library: what is registered for CUDA also runs for CPU tensors, as tensors on the emulated
+GPU are CPU tensors.
 
-A kernel for CUDA comes before one for the CPU that the same operator has, whichever was registered first.
+If an operator has kernels for both, the one for CUDA is used, whichever was registered first.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ ON_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "AutocastCUDA": "Autocas
 _init, _impl = Library.__init__, Library.impl
 _register_kernel, _register_autocast = CustomOpDef.register_kernel, CustomOpDef.register_autocast
 _library_autocast = torch.library.register_autocast
-_for_cuda: set[tuple[str, str]] = set()  # operators and keys of the CPU that a kernel for CUDA has taken
+# (operator, CPU key) pairs that a kernel for CUDA has taken
+_for_cuda: set[tuple[str, str]] = set()
 _defined_for_cuda: weakref.WeakSet[CustomOpDef] = weakref.WeakSet()
 
 
 def _registered_by_torch() -> bool:
-    """Whether a part of torch registers an operator of its own: those have a kernel for each device, and keep them."""
+    """Return whether torch itself is registering: its operators have a kernel for each device and
+    keep them.
+    """
     frame = sys._getframe(2)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
@@ -39,7 +43,7 @@ def _registered_by_torch() -> bool:
 
 @functools.wraps(_init)
 def _library(self: Library, ns: str, kind: str, dispatch_key: str = "") -> None:
-    """A library for CUDA has no key of its own: `impl` says it with each operator."""
+    """Create a library for CUDA without a dispatch key: `impl` gives the key for each operator."""
     replaced = dispatch_key in ON_CPU and not _registered_by_torch()
     _init(self, ns, kind, "" if replaced else dispatch_key)
     self.dispatch_key = dispatch_key
@@ -63,11 +67,13 @@ def _implemented(self: Library, op_name: Any, fn: Callable[..., Any], dispatch_k
             f"{qualified} for {key}: an operator of torch itself cannot be replaced where the GPU is emulated, "
             "as the emulator calls it, too"
         )
-    _impl(self, op_name, fn, key, **options)  # for operators that take a device, and no tensor
+    # Under the CUDA key too, for operators that take a device but no tensor.
+    _impl(self, op_name, fn, key, **options)
     options.pop("allow_override", None)
     _for_cuda.add((qualified, ON_CPU[key]))
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")  # a kernel for the CPU
+        # The warning would be about the CPU kernel, which this one replaces.
+        warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
         return _impl(self, op_name, fn, ON_CPU[key], **options)
 
 
@@ -81,7 +87,7 @@ def _with_kernel(self: CustomOpDef, device_types: Any, fn: Callable[..., Any] | 
         types = [each for each in types if each != "cpu"]
         if not types:
             return fn if fn is not None else lambda function: function
-    with _unchanged(Library, "impl", _impl):  # the types say it
+    with _unchanged(Library, "impl", _impl):  # `types` already includes the CPU
         result = _register_kernel(self, None if types == [None] else types, fn)
     if fn is not None:
         return result
@@ -94,7 +100,7 @@ def _with_kernel(self: CustomOpDef, device_types: Any, fn: Callable[..., Any] | 
 
 
 class _unchanged:
-    """A method as it was, in this block."""
+    """Restores the original method inside this block."""
 
     def __init__(self, owner: type, name: str, original: Callable[..., Any]):
         self.owner, self.name, self.original = owner, name, original

@@ -1,4 +1,4 @@
-"""Random numbers: the emulated GPU draws them from the CPU's generator, as its tensors are the CPU's."""
+"""Random numbers: the emulated GPU uses the CPU's generator, as its tensors are CPU tensors."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _Generator = torch.Generator
 
 
 class _AnyGenerator(type(_Generator)):
-    """So that torch.default_generator, made before, is an instance."""
+    """Makes torch.default_generator, which existed before, an instance of the class below."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, _Generator)
 
 
 class Generator(_Generator, metaclass=_AnyGenerator):
-    """torch.Generator, which takes device="cuda"."""
+    """torch.Generator that accepts device="cuda"."""
 
     def __new__(cls, device: Any = "cpu") -> Generator:
-        made = super().__new__(cls, real(device))
-        made._gpu = is_gpu(device)
-        return made
+        generator = super().__new__(cls, real(device))
+        generator._gpu = is_gpu(device)
+        return generator
 
     def __init__(self, device: Any = "cpu") -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""torch.Tensor and the functions that make tensors: "cuda" is the CPU there, and tensors say that they are on a GPU."""
+"""torch.Tensor and the functions that make tensors: they map "cuda" to the CPU, and tensors say
+that they are on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +26,21 @@ from flash_attest.emulator.answers.memory import (
     real,
 )
 
-# Asked before anything is replaced: torch compares the functions that it calls with these.
+# This is read before anything is replaced: torch compares the functions that it calls with these.
 _set = _device_constructors()
 _TENSOR = torch.Tensor
 _to, _type = _TENSOR.to, _TENSOR.type
 LEGACY = ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
 
 
-# ---- making tensors ----------------------------------------------------------------------------------------------------
+# ---- making tensors ------------------------------------------------------------------------------
 
 
 def _default_is_gpu() -> bool:
-    """Whether a tensor is on the GPU that the caller's caller makes without a device.
+    """Return whether a tensor that the caller's caller makes without a device is on the GPU.
 
-    As torch.set_default_device or `with torch.device` say. The inputs that the suite makes go to what it judges.
+    It depends on torch.set_default_device and `with torch.device`. Inputs that the suite makes are
+    on the GPU, as they go to the kernels that it judges.
     """
     return asked_by_suite(3) or _default_device_is_gpu()
 
@@ -46,13 +49,17 @@ def _default_device_is_gpu() -> bool:
     for i in reversed(range(torch._C._len_torch_function_stack())):
         if isinstance(mode := torch._C._get_function_stack_at(i), DeviceContext):
             return mode.device.type == "cuda"
-    device = torch.utils._device.CURRENT_DEVICE  # where torch has left the mode for a call of its own
+    # The mode is off while torch makes a call of its own.
+    device = torch.utils._device.CURRENT_DEVICE
     return device is not None and device.type == "cuda"
 
 
 def _places(kwargs: dict[str, Any]) -> bool | None:
-    """Replace the device of the caller's call. -> whether the result is on the GPU; None if the call does not say."""
-    if kwargs.get("pin_memory"):  # without a GPU torch has none
+    """Replace the device in the arguments of the caller's call.
+
+    Returns whether the result is on the GPU; None if the call does not say.
+    """
+    if kwargs.get("pin_memory"):  # torch cannot pin memory without a GPU
         kwargs["pin_memory"] = False
     device = kwargs.get("device")
     if device is None:
@@ -61,14 +68,14 @@ def _places(kwargs: dict[str, Any]) -> bool | None:
     return is_gpu(device) or not means_the_host(device)
 
 
-def _placed(made: Any, gpu: bool, kwargs: dict[str, Any]) -> Any:
-    if not gpu and kwargs.get("out") is None and isinstance(made, torch.Tensor):
-        put_on_host(made)
-    return made
+def _placed(result: Any, gpu: bool, kwargs: dict[str, Any]) -> Any:
+    if not gpu and kwargs.get("out") is None and isinstance(result, torch.Tensor):
+        put_on_host(result)
+    return result
 
 
 def makes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that makes tensors from sizes and numbers: torch.empty."""
+    """Wrap a function that makes tensors from sizes and numbers, such as torch.empty."""
 
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -79,7 +86,9 @@ def makes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def makes_like(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function or method whose first argument is the tensor that the result lies beside: torch.empty_like, x.new_empty."""
+    """Wrap a function or method whose first argument determines the device, such as
+    torch.empty_like or x.new_empty.
+    """
 
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -93,7 +102,10 @@ def makes_like(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def converts(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that makes a tensor of data: torch.as_tensor. A tensor's place is kept, if no other is asked for."""
+    """Wrap a function that makes a tensor from data, such as torch.as_tensor.
+
+    A tensor stays on its device unless the call names another.
+    """
 
     @functools.wraps(function)
     def convert(data: Any, *args: Any, **kwargs: Any) -> Any:
@@ -104,16 +116,16 @@ def converts(function: Callable[..., Any]) -> Callable[..., Any]:
             return _placed(function(data, *args, **kwargs), _default_is_gpu() if gpu is None else gpu, kwargs)
         before = on_gpu(data)
         gpu = before if gpu is None else gpu
-        made = function(data, *args, **kwargs)
-        if gpu != before and _share(made, data):
-            made = made.clone()
-        return _placed(made, gpu, kwargs)
+        result = function(data, *args, **kwargs)
+        if gpu != before and _share(result, data):
+            result = result.clone()
+        return _placed(result, gpu, kwargs)
 
     return convert
 
 
 def _array_of(data: Any) -> np.ndarray:
-    """The memory of an array of Numba's as NumPy's, without a copy."""
+    """Return the memory of a Numba array as a NumPy array, without a copy."""
 
     holder = SimpleNamespace(__array_interface__={**data.__cuda_array_interface__, "version": 3}, owner=data)
     return np.asarray(holder)
@@ -124,12 +136,12 @@ def _share(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose tensor shares memory of the host: torch.from_numpy."""
+    """Wrap a function whose tensor shares memory of the host, such as torch.from_numpy."""
 
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Any:
-        made = function(*args, **kwargs)
-        return made if asked_by_suite() else put_on_host(made)
+        result = function(*args, **kwargs)
+        return result if asked_by_suite() else put_on_host(result)
 
     return make
 
@@ -139,7 +151,7 @@ LIKE = tuple(f"{name}_like" for name in ("empty", "zeros", "ones", "full", "rand
 
 
 def _makers(owner: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Torch's own list of the functions that take a device, by the names that they have in a module."""
+    """Yield the functions in a module that take a device, by name, from torch's own list."""
     known = {id(function) for function in _set}
     for name, function in list(vars(owner).items()):
         if id(function) in known:
@@ -151,7 +163,7 @@ _load, _get_default_device = torch.load, torch.get_default_device
 
 @functools.wraps(_load)
 def _loaded(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """What a file says to be on a GPU is on this one."""
+    """Load a file: tensors that it says are on a GPU are on the emulated one."""
     if map_location is None or is_gpu(map_location):
         map_location = "cpu"
     elif isinstance(map_location, dict):
@@ -169,7 +181,7 @@ def _default_device() -> torch.device:
 
 
 def _in_context(self: DeviceContext, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """DeviceContext.__torch_function__: the default device is the CPU where it is the GPU."""
+    """DeviceContext.__torch_function__: the default device is the CPU if it is the GPU."""
     kwargs = kwargs or {}
     if func in _set and kwargs.get("device") is None:
         kwargs["device"] = real(self.device)
@@ -177,11 +189,12 @@ def _in_context(self: DeviceContext, func: Any, types: Any, args: Any = (), kwar
 
 
 def _compile(model: Any = None, **_: Any) -> Any:
-    """torch.compile: its kernels for a GPU need one, so functions run as they are written."""
+    """torch.compile: its kernels for a GPU need one, so functions run uncompiled."""
     return model if model is not None else lambda function: function
 
 
-# ---- asking and moving tensors -----------------------------------------------------------------------------------------
+# ---- asking and moving tensors
+# --------------------------------------------------------------------
 
 
 def _device(self: torch.Tensor) -> torch.device:
@@ -197,7 +210,9 @@ def _get_device(self: torch.Tensor) -> int:
 
 
 def _interface(self: torch.Tensor) -> dict[str, Any]:
-    """Where a tensor lies, for packages that take those of a GPU by it: numba.cuda.as_cuda_array."""
+    """Return where a tensor lies, for packages that take GPU tensors this way, such as
+    numba.cuda.as_cuda_array.
+    """
     if not on_gpu(self):
         raise AttributeError(
             f"a tensor on {memory.real_device(self)} has no __cuda_array_interface__: should be on cuda, as x.cuda() is"
@@ -213,7 +228,7 @@ def _moved(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def _move(self: torch.Tensor, args: tuple, kwargs: dict[str, Any]) -> torch.Tensor:
-    """Tensor.to. A move between host and GPU copies, as it does with a GPU."""
+    """Tensor.to: a move between host and GPU copies, as on a real GPU."""
     target = kwargs.get("device")
     if target is None and args and (isinstance(args[0], (str, torch.device)) or type(args[0]) is int):
         target = args[0]
@@ -227,12 +242,12 @@ def _move(self: torch.Tensor, args: tuple, kwargs: dict[str, Any]) -> torch.Tens
         kwargs["device"] = real(kwargs["device"])
     elif target is not None:
         args = (real(target), *args[1:])
-    made = _to(self, *args, **kwargs)
-    if memory.real_device(made) != memory.CPU:  # meta, say
-        return made
-    if gpu != before and _share(made, self):
-        made = made.clone()
-    return made if gpu else put_on_host(made)
+    result = _to(self, *args, **kwargs)
+    if memory.real_device(result) != memory.CPU:  # for example meta
+        return result
+    if gpu != before and _share(result, self):
+        result = result.clone()
+    return result if gpu else put_on_host(result)
 
 
 def _cuda(
@@ -253,7 +268,7 @@ def _pinned(self: torch.Tensor, device: Any = None) -> torch.Tensor:
 
 @functools.wraps(_type)
 def _typed(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-    """Tensor.type: "torch.cuda.FloatTensor" is the type of one on the GPU."""
+    """Tensor.type: "torch.cuda.FloatTensor" is the type of a tensor on the GPU."""
     if dtype is None:
         name = _type(self)
         return name if asked_by_torch() or not on_gpu(self) else name.replace("torch.", "torch.cuda.", 1)

@@ -1,4 +1,4 @@
-"""Compiles authors' .cu files with g++: each once, by content, into the user's cache (emulator/build_cache.py)."""
+"""Compiles authors' .cu files with g++: once each, by content, into the user's cache."""
 
 from __future__ import annotations
 
@@ -20,34 +20,37 @@ from flash_attest.emulator.runtime.library import HEADERS, load_cpp, runtime
 
 HERE = Path(__file__).resolve().parent
 INCLUDE, HOST, EMULATOR = HERE / "include", HERE / "host", HERE.parent
-# The same reason as for -fno-gnu-unique: the plain and the traced library of a file must not share a variable.
+# For the same reason as -fno-gnu-unique: the plain and the traced library of a file must not share
+# a variable.
 HIDDEN = ("-fvisibility=hidden",)
 PLAIN = ("-O2", "-g1")
 # -fno-optimize-sibling-calls, -fno-crossjumping: an access keeps a line of its own.
-# -fno-tree-loop-distribute-patterns: a loop does not become a call of memset.
-# -fno-tree-vectorize: accesses stay as wide as they were written.
-# -fno-builtin-memcpy and the others: they stay calls, see NOT_ANNOUNCED.
+# -fno-tree-loop-distribute-patterns: a loop does not become a call of memset. -fno-tree-vectorize:
+# accesses stay as wide as they were written. -fno-builtin-memcpy and similar: they stay calls, see
+# NOT_ANNOUNCED.
 TRACED = (
     "-g1", "-fsanitize=thread,alignment", "--param", "tsan-instrument-func-entry-exit=0", "-fno-optimize-sibling-calls",
     "-fno-crossjumping", "-fno-tree-loop-distribute-patterns", "-fno-tree-vectorize", "-fno-ipa-icf",
     "-fno-builtin-memcpy", "-fno-builtin-memmove", "-fno-builtin-memset",
 )  # fmt: skip
-LEVEL = "-O1"  # of the traced build, unless another is given
-LARGE = 40_000  # bytes of a file with its headers; above, a message is printed: g++ takes seconds
-# Refused by a header of include/, and not only because g++ compiles it: nvcc would not help.
+LEVEL = "-O1"  # of the traced build, unless the caller names another
+# Bytes of a file with its headers; above this, g++ takes seconds and a message is printed.
+LARGE = 40_000
+# These are refused by a header of include/, whichever compiler is used: nvcc would not help.
 NOT_BY_NVCC = ("PyTorch's headers", "cuBLAS", "cuRAND", "Thrust", "the driver API", "CUDA graphs")
-NOT_ANNOUNCED = ("memcpy", "memmove", "memset")  # not instrumented, so calls are redirected to host/hooks.cpp
+# g++ does not instrument them, so calls are redirected to host/hooks.cpp
+NOT_ANNOUNCED = ("memcpy", "memmove", "memset")
 
 
 @functools.cache
 def host() -> ctypes.CDLL:
-    """The library of host/, on top of the runtime's; authors' libraries find the names of both."""
+    """Load the library of host/ on top of the runtime's; authors' libraries use names of both."""
     runtime()
     return load_cpp(HOST, [*HEADERS, *sorted(HOST.glob("*.h")), *sorted((INCLUDE / "shim").glob("*"))])
 
 
 def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: bool, level: str = LEVEL) -> Path:
-    """The compiled library of a .cu, with an entry for each of `names`.
+    """Return the compiled library of a .cu, with an entry for each of `names`.
 
     Raises NoCompiler, CompileError (g++'s message), Refused (what is not covered, with the line).
     """
@@ -69,11 +72,13 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
             )
         _compile(text, how, names, source, traced, to)
 
+    # The author's headers are known after the first compilation, so the key needs no preprocessing.
     headers = read_list(known)
     if headers is not None and all(Path(p).exists() for p in headers):
         final = folder / f"{with_headers(headers)}.so"
         if final.exists():
             return final
+    # The file or one of its headers is new.
     with counted(), FileLock(folder / f"{key}.lock"):
         preprocessed, headers = _preprocessed(source, flags, how)
         text, kernels = rewrite(preprocessed, str(INCLUDE))
@@ -84,53 +89,57 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
 
 @functools.cache
 def _shim() -> str:
-    """A key of everything else that compiled files depend on; a change recompiles them."""
+    """Return a key of everything else that compiled files depend on; a change recompiles them."""
     files = sorted(p for p in INCLUDE.rglob("*") if p.is_file())
     files += [EMULATOR / "runtime" / "kernel_api.h", Path(__file__), HERE / "source.py"]
     return compiler_key(*(p.read_bytes() for p in files))
 
 
 def _compiled_shim(how: tuple[str, ...]) -> Path:
-    """A header that includes the shim. Beside it lies a precompiled one, which g++ takes in its place.
+    """Write a header that includes the shim, and beside it a precompiled one, which g++ uses
+    instead.
 
-    The shim and the headers of C++ that it includes have 26,000 lines, a small kernel ten.
+    The shim and the C++ headers that it includes have 26,000 lines; a small kernel has ten.
     """
 
     def make(to: Path) -> None:
         header = cache_folder() / f"{key}.h"
         write(header, f'#include "{INCLUDE / "cuda_shim.h"}"\n')
         if run(compiler()[0], "-x", "c++-header", *how, "-isystem", INCLUDE, header, "-o", to).returncode:
-            to.write_bytes(b"")  # g++ passes over an empty one, and reads the header
+            to.write_bytes(b"")  # g++ ignores an empty one and reads the header
 
     key = compiler_key(*how, str(INCLUDE), _shim())
     return built(key, make, ".h.gch").with_suffix("")
 
 
 def _preprocessed(source: Path, flags: tuple[str, ...], how: tuple[str, ...]) -> tuple[str, list[str]]:
-    """The .cu with all includes and macros expanded, and the author's headers that it includes.
+    """Return the .cu with all includes and macros expanded, and the author's headers that it
+    includes.
 
-    A pragma stands for the shim, which is compiled already.
+    A pragma takes the place of the shim, which is compiled already.
     """
-    # The author's macros are defined after the shim, so that one called T does not break the shim.
+    # The author's macros are defined after the shim, so that a macro named T does not break it.
     defines = cache_folder() / f"{compiler_key(*flags)}.defines.h"
     lines = [flag.removeprefix("-D").partition("=") for flag in flags if flag.startswith("-D")]
     write(defines, "".join(f"#define {name} {value}\n" for name, _, value in lines))
     shim = _compiled_shim(how)
-    made = run(
+    process = run(
         compiler()[0], "-E", "-fpch-preprocess", "-x", "c++", *how, *(flag for flag in flags if not flag.startswith("-D")),
         "-isystem", INCLUDE, "-include", shim, "-include", defines, source,
     )  # fmt: skip
-    if made.returncode:
-        raise _explained(made.stderr, source)
-    files = re.findall(r'^# \d+ "([^"<]+)"(?: [12])*$', made.stdout, re.MULTILINE)
+    if process.returncode:
+        raise _explained(process.stderr, source)
+    files = re.findall(r'^# \d+ "([^"<]+)"(?: [12])*$', process.stdout, re.MULTILINE)
     own = {f for f in files if Path(f).is_file() and not Path(f).samefile(source)}
-    return made.stdout, sorted(
+    return process.stdout, sorted(
         f for f in own - {str(defines), str(shim)} if not Path(f).resolve().is_relative_to(EMULATOR.resolve())
     )
 
 
 def _entries(names: list[str], kernels: list[str], traced: bool) -> str:
-    """C++ after the author's last line, for Python: the table of entries, the names of the kernels, the module."""
+    """Return C++ to append to the author's file, for Python: the table of entries, the kernels'
+    names, the module.
+    """
     rows = "".join(f'\n# 1 "{name}"\n    ::emulator::entry<&{name}>({json.dumps(name)}),' for name in names)
     return f"""
 namespace emulator {{ extern const Module this_module = {{{int(traced)}, &anchor}}; }}
@@ -149,26 +158,28 @@ extern "C" const ::emulator::Entry* emulator_cuda_entries() {{
 def _compile(text: str, how: tuple[str, ...], names: list[str], source: Path, traced: bool, to: Path) -> None:
     file, obj = to.with_suffix(".ii"), to.with_suffix(".o")
     file.write_text(text)
-    made = run(compiler()[0], "-fpreprocessed", "-x", "c++", *how, "-c", file, "-o", obj)
-    if made.returncode:
-        raise _explained(made.stderr, source, names)
+    process = run(compiler()[0], "-fpreprocessed", "-x", "c++", *how, "-c", file, "-o", obj)
+    if process.returncode:
+        raise _explained(process.stderr, source, names)
     if traced:
         renamed = [f"--redefine-sym={name}=emulator_{name}" for name in NOT_ANNOUNCED]
-        made = run("objcopy", *renamed, obj)
-        if made.returncode:
-            raise CompileError(f"objcopy: {made.stderr}")
-    made = run(compiler()[0], "-shared", obj, "-o", to, "-Wl,-z,now")
-    if made.returncode:
-        raise _explained(made.stderr, source, names)
+        process = run("objcopy", *renamed, obj)
+        if process.returncode:
+            raise CompileError(f"objcopy: {process.stderr}")
+    process = run(compiler()[0], "-shared", obj, "-o", to, "-Wl,-z,now")
+    if process.returncode:
+        raise _explained(process.stderr, source, names)
 
 
 def _explained(stderr: str, source: Path, names: Iterable[str] = ()) -> CompileError:
-    """The error for a message of g++: Refused, with the author's line, for what is not covered; else CompileError."""
-    if found := re.search(r"CUDA_SHIM_REFUSED:? ?([^\"\n]*)", stderr):
+    """Make the error for a message of g++: Refused, with the author's line, for what is not
+    covered; else CompileError.
+    """
+    if refusal := re.search(r"CUDA_SHIM_REFUSED:? ?([^\"\n]*)", stderr):
         own = re.findall(r"(?:In file included from|from|^)\s*([^:\n]+):(\d+)", stderr, re.MULTILINE)
         own = [(file, line) for file, line in own if str(INCLUDE) not in file]
         file, line = own[0] if own else (str(source), "0")
-        reason = found[1].strip()
+        reason = refusal[1].strip()
         return Refused(reason, file, int(line), by_nvcc=not reason.startswith(NOT_BY_NVCC))
     lines = [line for line in stderr.splitlines() if " error: " in line or "fatal error" in line]
     shown = lines[:5] or stderr.splitlines()[:8]
@@ -179,7 +190,8 @@ def _explained(stderr: str, source: Path, names: Iterable[str] = ()) -> CompileE
                 f"{name!r} should be a C++ expression that names one function of {source.name}: "
                 "a host function or a kernel, template arguments written out"
             )
-    # Only for the first error: after another one, a name may be unknown because its declaration did not compile.
+    # Only for the first error: after another error, a name may be unknown because its declaration
+    # did not compile.
     if unknown := re.search(r"'(\w+)' was not declared in this scope", shown[0] if shown else ""):
         hints.append(
             f"{unknown[1]}: neither {source.name} nor the shim for the CPU has it "

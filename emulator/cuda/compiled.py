@@ -1,4 +1,6 @@
-"""A .cu that nvcc compiled: its host code runs as it is, and its launches go to the PTX engine (emulator/ptx)."""
+"""A .cu that nvcc compiled: its host code runs natively, and its launches go to the PTX engine
+(emulator/ptx).
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from flash_attest.emulator.cuda.ptx_lines import with_own_lines
 from flash_attest.emulator.errors import EmulatorError, NotCovered
 from flash_attest.emulator.runtime.symbols import base_name
 
-FAILED = -1  # what a launch returns that raised in Python; it is none of LaunchStatus
+FAILED = -1  # returned by a launch that raised in Python; no LaunchStatus has this value
 
-# Launcher and Refuser of cudart/launches.cpp.
+# These match Launcher and Refuser in cudart/launches.cpp.
 _LAUNCHER = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(ctypes.c_uint), ctypes.c_size_t,
     ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_size_t,
@@ -23,7 +25,10 @@ _REFUSER = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 class CompiledFile(CudaFile):
-    """A .cu through nvcc. The library of its host code is the same in a trace and outside: only the engine differs."""
+    """A .cu compiled by nvcc.
+
+    The library of its host code is the same in a trace and outside: only the engine differs.
+    """
 
     def __init__(self, path: Path, names: tuple[str, ...], flags: tuple[str, ...], compiler: str):
         super().__init__(path, names, flags, build.LEVEL)
@@ -33,12 +38,12 @@ class CompiledFile(CudaFile):
     def entries(self, traced: bool) -> dict[str, Entry]:
         with library_lock:
             if not self._libraries:
-                build.host()  # before the library, which needs its functions
+                build.host()  # loaded first, because the library needs its functions
                 self._libraries[False] = self._loaded()
             return self._libraries[False]
 
     def raise_failed(self) -> None:
-        """Raise what a launch of the last call raised."""
+        """Raise the exception, if any, that a launch of the last call raised."""
         raised, self._raised = self._raised, None
         if raised is not None:
             raise raised
@@ -51,11 +56,13 @@ class CompiledFile(CudaFile):
         text = with_own_lines(text, nvcc.include_folder(self.compiler).resolve())
         self.module = ptx.load(text, source=f"{self.path.name}, compiled")
         self.kernels = tuple(base_name(name) for n, name in enumerate(self.names) if library.emulator_cuda_is_kernel(n))
-        self._called = _LAUNCHER(self._launch), _REFUSER(self._refuse)  # kept: the library calls them
+        # Referenced here, because the library calls them later.
+        self._called = _LAUNCHER(self._launch), _REFUSER(self._refuse)
         library.emulator_cuda_connect(*self._called)
         n = 0
         while name := library.emulator_cuda_variable(ctypes.c_size_t(n)).decode():
-            if name in self.module.variables:  # the compiler leaves out those that no kernel uses
+            # The compiler leaves out variables that no kernel uses.
+            if name in self.module.variables:
                 library.emulator_cuda_place(ctypes.c_size_t(n), ctypes.c_void_p(self.module.variables[name][0]))
             n += 1
         return dict(zip(self.names, library.emulator_cuda_entries(), strict=False))
@@ -69,7 +76,7 @@ class CompiledFile(CudaFile):
             status, said = kernel.start(tuple(grid[:3]), tuple(block[:3]), shared, bytes(params), shared_limit=limit)
             ctypes.memmove(text, said.encode()[: text_bytes - 1] + b"\0", min(len(said.encode()), text_bytes - 1) + 1)
             return status
-        except BaseException as error:  # it cannot pass through C++; raise_failed raises it
+        except BaseException as error:  # it cannot pass through C++; raise_failed raises it later
             self._raised = self._raised or error
             return FAILED
 
@@ -79,10 +86,14 @@ class CompiledFile(CudaFile):
 
 
 def compile_through_nvcc(path: Path, names: tuple[str, ...], flags: tuple[str, ...]) -> CompiledFile:
-    """Load a .cu through nvcc. Raises EmulatorError without one, CompileError, Refused (an instruction is not covered)."""
-    found = nvcc.nvcc()
-    if found is None:
+    """Load a .cu through nvcc.
+
+    Raises EmulatorError without nvcc, CompileError, and Refused for an instruction that is not
+    covered.
+    """
+    compiler = nvcc.nvcc()
+    if compiler is None:
         raise EmulatorError(f"{path.name}: {nvcc.NONE}")
-    file = CompiledFile(path, names, flags, found)
+    file = CompiledFile(path, names, flags, compiler)
     file.entries(traced=False)
     return file

@@ -1,4 +1,4 @@
-"""Loads a .cu: through g++, or through nvcc if it has what g++ cannot compile."""
+"""Loads a .cu: through g++, or through nvcc if it has code that g++ cannot compile."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def load(
 ) -> CudaFile:
     """Compile a .cu for the CPU (once; later it comes from the cache).
 
-    names: C++ expressions that name functions of the file, host functions or kernels: "flash_forward", "scale<float, 4>".
-    defines: macros, {"BLOCK": 32}. include: folders of its headers. level: optimisation of the traced build.
-    through: "g++" or "nvcc"; None: g++, and nvcc for what g++'s route refuses, such as inline PTX.
-    Raises FileNotFoundError, ValueError without a name, CompileError, Refused (something is not covered; with the line),
-    NoCompiler.
+    names: C++ expressions that name functions of the file, host functions or kernels:
+    "flash_forward", "scale<float, 4>". defines: macros, {"BLOCK": 32}. include: folders of its
+    headers. level: optimisation of the traced build. through: "g++" or "nvcc"; None: g++, and nvcc
+    for code that the g++ route refuses, such as inline PTX. Raises FileNotFoundError, ValueError
+    without a name, CompileError, Refused (something is not covered; with the line), NoCompiler.
     """
     path = Path(path).resolve()
     if not path.is_file():
@@ -43,9 +43,8 @@ def load(
         return compile_through_nvcc(path, names, tuple(flags))
     loaded = CudaFile(path, names, tuple(flags), level)
     try:
-        loaded.entries(
-            watch.needs_traced_build()
-        )  # the build that runs next, so that errors of the compiler are raised now
+        # Build the variant that runs next, so that compiler errors are raised now.
+        loaded.entries(watch.needs_traced_build())
     except Refused as refused:
         if through == "g++" or not refused.by_nvcc:
             raise

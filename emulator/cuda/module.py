@@ -19,7 +19,7 @@ from flash_attest.emulator.runtime import watch
 from flash_attest.emulator.runtime.calls import CallMemory, Dims, memory_of, raise_observed, refuse_large, three
 from flash_attest.emulator.runtime.symbols import base_name, register_variables
 
-# The codes of shim/entry.h for the type that a pointer points to -> the dtypes that fit.
+# Maps the codes of shim/entry.h for pointer types to the dtypes that fit.
 POINTEES = {
     "f": {torch.float32}, "d": {torch.float64}, "e": {torch.float16}, "g": {torch.bfloat16}, "?": {torch.bool, torch.uint8},
     "b": {torch.int8}, "B": {torch.uint8, torch.bool}, "h": {torch.int16}, "H": {torch.int16, torch.uint16},
@@ -33,7 +33,9 @@ RANGES = {"?": (0, 1)} | {
 
 
 class CudaError(EmulatorError):
-    """A launch failed, or a kernel did what stops it on a GPU: a deadlock, an illegal address, a trap."""
+    """A launch failed, or a kernel did something that stops it on a GPU: a deadlock, an illegal
+    address, a trap.
+    """
 
 
 class _Value(ctypes.Structure):
@@ -55,29 +57,31 @@ library_lock = threading.RLock()  # held while a library is loaded
 
 
 class CudaFile:
-    """A .cu whose functions can be called: file.forward(q, k, ...), file["scale<4>"].launch(grid, block)(x, n)."""
+    """A .cu whose functions can be called: file.forward(q, k, ...), file["scale<4>"].launch(grid,
+    block)(x, n).
+    """
 
     def __init__(self, path: Path, names: tuple[str, ...], flags: tuple[str, ...], level: str):
         self.path, self.names, self.flags, self.level = path, names, flags, level
-        self.kernels: tuple[str, ...] = ()  # their names, without namespaces and template arguments
+        self.kernels: tuple[str, ...] = ()  # names without namespaces and template arguments
         self._libraries: dict[bool, dict[str, Entry]] = {}
 
     def __getitem__(self, name: str) -> Function:
         if name not in self.names:
-            raise KeyError(f"{self.path.name}: {name!r} was not named in load(); named were {', '.join(self.names)}")
+            raise KeyError(f"{self.path.name}: {name!r} was not named in load(), which named {', '.join(self.names)}")
         return Function(self, name)
 
     def __getattr__(self, name: str) -> Function:
         if name.startswith("_") or name not in self.names:
             known = ", ".join(self.__dict__.get("names", ()))
-            raise AttributeError(f"{name!r} was not named in load(); named were {known}")
+            raise AttributeError(f"{name!r} was not named in load(), which named {known}")
         return Function(self, name)
 
     def entries(self, traced: bool) -> dict[str, Entry]:
-        """The entry of each name, in the plain library or the traced one."""
+        """Return the entry of each name, in the plain library or the traced one."""
         with library_lock:
             if traced not in self._libraries:
-                build.host()  # before the library, which needs its functions
+                build.host()  # loaded first, because the library needs its functions
                 path = build.library(self.path, self.names, self.flags, traced, self.level)
                 library = ctypes.CDLL(str(path))
                 library.emulator_cuda_kernels.restype = ctypes.c_char_p
@@ -85,13 +89,17 @@ class CudaFile:
                 library.emulator_cuda_entries.restype = ctypes.POINTER(Entry)
                 self.kernels = tuple(library.emulator_cuda_kernels().decode().split())
                 register_variables(library.emulator_cuda_module(), str(path), self.kernels)
-                table = library.emulator_cuda_entries()  # copied: in a plain build a kernel may write over it
+                # Copied, as a kernel of a plain build may overwrite it.
+                table = library.emulator_cuda_entries()
                 entries = [Entry.from_buffer_copy(table[i]) for i in range(len(self.names))]
                 self._libraries[traced] = dict(zip(self.names, entries, strict=True))
             return self._libraries[traced]
 
     def raise_failed(self) -> None:
-        """Raise what a launch of the last call raised in Python; here they run in C++."""
+        """Raise what a launch of the last call raised in Python.
+
+        Nothing here, as these launches run in C++.
+        """
 
     @functools.cached_property
     def text(self) -> str:
@@ -108,7 +116,10 @@ class Function:
         return f"<{self.name} of {self.file.path.name}>"
 
     def __call__(self, *arguments: Any) -> float | int | None:
-        """Call a host function. Pointers take CPU tensors, or None for a null pointer; other parameters take numbers."""
+        """Call a host function.
+
+        Pointers take CPU tensors or None (null); other parameters take numbers.
+        """
         if self.is_kernel:
             raise TypeError(
                 f"{self.name} is a kernel: launch it, as in .launch(grid, block)(...), or call a host function"
@@ -116,7 +127,10 @@ class Function:
         return self._run(arguments, None)
 
     def launch(self, grid: Dims, block: Dims, shared: int = 0) -> Callable[..., None]:
-        """A function that launches this kernel. grid, block: 1 to 3 sizes; shared: bytes of dynamic shared memory."""
+        """Return a function that launches this kernel.
+
+        grid, block: 1 to 3 sizes. shared: bytes of dynamic shared memory.
+        """
         if not self.is_kernel:
             raise TypeError(f"{self.name} is a host function, not a kernel: call it")
         shape = _Shape(three("grid", grid), three("block", block), shared)
@@ -124,14 +138,14 @@ class Function:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it is declared __global__."""
+        """Return whether it is declared __global__."""
         return base_name(self.name) in self.file.kernels
 
     @functools.cached_property
     def parameters(self) -> list[str]:
-        """The names of its parameters, as the source has them; [] if they cannot be read."""
-        found = re.search(rf"\b{re.escape(base_name(self.name))}\s*\(([^;{{}}]*?)\)\s*\{{", self.file.text)
-        return re.findall(r"(\w+)\s*(?:\[\s*\])?\s*(?=,|$)", found[1]) if found else []
+        """Return the names of its parameters, as in the source; [] if they cannot be read."""
+        declaration = re.search(rf"\b{re.escape(base_name(self.name))}\s*\(([^;{{}}]*?)\)\s*\{{", self.file.text)
+        return re.findall(r"(\w+)\s*(?:\[\s*\])?\s*(?=,|$)", declaration[1]) if declaration else []
 
     def _run(self, arguments: tuple, shape: _Shape | None) -> float | int | None:
         watching = watch.current()
@@ -139,10 +153,10 @@ class Function:
         values = self._values(entry.types, arguments)
         tensors = [(self._name(i), a) for i, a in enumerate(arguments) if isinstance(a, torch.Tensor)]
         with memory_of(tensors) as memory:
-            left = iter(memory.addresses)
+            addresses = iter(memory.addresses)
             for value, argument in zip(values, arguments, strict=False):
                 if isinstance(argument, torch.Tensor):
-                    value.pointer = next(left)
+                    value.pointer = next(addresses)
             if watching:
                 refuse_large(self._who, memory.storages, CudaError)
             result = _Value()
@@ -178,7 +192,7 @@ class Function:
 
 
 def _fill(value: _Value, code: int, argument: Any) -> str:
-    """Store an argument in a value; returns what is wrong with it, or ""."""
+    """Store an argument in a value; return what is wrong with it, or ""."""
     if code & 0x80:
         pointee = chr(code & 0x7F)
         if argument is None:
@@ -207,7 +221,10 @@ def _fill(value: _Value, code: int, argument: Any) -> str:
 def _called(
     entry: Entry, values: ctypes.Array, shape: _Shape | None, result: _Value, memory: CallMemory
 ) -> tuple[str, list[Observation]]:
-    """Make the call -> the message of an exception that the host code threw, or ""; and what was observed."""
+    """Make the call.
+
+    Returns the message of an exception that the host code threw, or "", and the observations.
+    """
     host = build.host()
     host.emulator_cuda_thrown.restype = ctypes.c_char_p
     host.emulator_cuda_begin_call()

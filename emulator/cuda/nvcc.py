@@ -1,4 +1,6 @@
-"""Compiles a .cu with nvcc: its kernels to PTX, its host code and emulator/cuda/cudart to a library, once, by content."""
+"""Compiles a .cu with nvcc, once, by content: its kernels to PTX, its host code and
+emulator/cuda/cudart to a library.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from flash_attest.emulator.errors import CompileError
 
 HERE = Path(__file__).resolve().parent
 CUDART = HERE / "cudart"
-ARCHITECTURE = "compute_80"  # the newest whose kernels use no wgmma, TMA or clusters
-# -lineinfo: .loc lines. -c with PTX only: ptxas does not run.
+ARCHITECTURE = "compute_80"  # the newest one whose kernels use no wgmma, TMA or clusters
+# -lineinfo writes .loc lines. -c with PTX only keeps ptxas from running.
 FLAGS = (
     "-std=c++17", "-c", "-lineinfo", f"-gencode=arch={ARCHITECTURE},code={ARCHITECTURE}", "-cudart=none", "-w",
     "-Xcompiler=-fPIC,-fvisibility=hidden,-fno-gnu-unique,-O1,-g1",
@@ -27,29 +29,33 @@ NONE = "nvcc, which compiles it to PTX that runs here, was not found: install th
 
 
 def nvcc() -> str | None:
-    """The path of nvcc: CUDACXX, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, or a wheel of NVIDIA's. None if not found."""
+    """Find nvcc in CUDACXX, CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda, or a wheel of NVIDIA's;
+    None if not found.
+    """
     if named := os.environ.get("CUDACXX"):
         return shutil.which(named)
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     folders = [Path(home) / "bin"] if home else []
     wheels = [path for root in sys.path for path in sorted(Path(root).glob("nvidia/cu*/bin"))]
     for place in [*folders, None, Path("/usr/local/cuda/bin"), *wheels]:
-        if found := shutil.which("nvcc", path=None if place is None else str(place)):
-            return found
+        if path := shutil.which("nvcc", path=None if place is None else str(place)):
+            return path
     return None
 
 
 @functools.cache
 def _version(path: str) -> str:
-    made = run(path, "--version")
-    if made.returncode:
-        raise CompileError(f"{path} --version fails: {made.stderr.strip()[:500]}")
-    return made.stdout
+    process = run(path, "--version")
+    if process.returncode:
+        raise CompileError(f"{path} --version fails: {process.stderr.strip()[:500]}")
+    return process.stdout
 
 
 @functools.cache
 def include_folder(path: str) -> Path:
-    """The folder of cuda_runtime.h that an nvcc uses. It may be a script, so it is asked."""
+    """Return the folder of the cuda_runtime.h that an nvcc uses. nvcc may be a script, so it is
+    asked.
+    """
     plan = run(path, "--dryrun", "-x", "cu", os.devnull).stderr
     for folder in re.findall(r'-I\s*"?([^"\s]+)"?', plan):
         if (Path(folder) / "cuda_runtime.h").is_file():
@@ -60,7 +66,8 @@ def include_folder(path: str) -> Path:
 
 
 def library(path: str, source: Path, names: Iterable[str], flags: tuple[str, ...]) -> Path:
-    """The library of a .cu made by the nvcc at `path`, with an entry for each of `names`, and the PTX in it.
+    """Return the library of a .cu made by the nvcc at `path`, with an entry for each of `names`,
+    and its PTX inside.
 
     Raises CompileError (the message of nvcc), NoCompiler.
     """
@@ -80,13 +87,13 @@ def library(path: str, source: Path, names: Iterable[str], flags: tuple[str, ...
 
 
 def _headers(path: str, source: Path, flags: tuple[str, ...]) -> list[str]:
-    """The author's headers that the .cu includes."""
+    """Return the author's headers that the .cu includes."""
     with counted():
-        made = run(path, "-M", "-std=c++17", f"-ccbin={compiler()[0]}", *flags, source)
-    if made.returncode:
-        raise _explained(made.stdout + made.stderr, source, ())
+        process = run(path, "-M", "-std=c++17", f"-ccbin={compiler()[0]}", *flags, source)
+    if process.returncode:
+        raise _explained(process.stdout + process.stderr, source, ())
     toolkit = include_folder(path).resolve().parent
-    words = {Path(p) for p in made.stdout.replace("\\\n", " ").partition(" : ")[2].split()} - {source}
+    words = {Path(p) for p in process.stdout.replace("\\\n", " ").partition(" : ")[2].split()} - {source}
     return sorted(str(p) for p in words if not p.is_relative_to("/usr/") and not p.resolve().is_relative_to(toolkit))
 
 
@@ -94,29 +101,29 @@ def _compile(path: str, source: Path, names: list[str], flags: tuple[str, ...], 
     folder = to.parent
     whole, obj = folder / "whole.cu", folder / "whole.o"
     whole.write_text(f'#include "{CUDART / "entry.h"}"\n#line 1 "{source}"\n#include "{source}"\n{_entries(names)}')
-    made = run(
+    process = run(
         path, *FLAGS, f"-ccbin={compiler()[0]}", *flags, "--keep", f"--keep-dir={folder}", whole, "-o", obj,
     )  # fmt: skip
-    if made.returncode:
-        raise _explained(made.stdout + made.stderr, source, names)
+    if process.returncode:
+        raise _explained(process.stdout + process.stderr, source, names)
     (folder / "ptx.S").write_text(
         '.section .rodata\n.global emulator_cuda_ptx\nemulator_cuda_ptx: .incbin "whole.ptx"\n.byte 0\n'
         '.section .note.GNU-stack,"",@progbits\n'
     )
     parts = [*sorted(CUDART.glob("*.cpp")), folder / "ptx.S"]
-    made = run(
+    process = run(
         compiler()[0], *COMMON, "-O1", "-fvisibility=hidden", f"-I{include_folder(path)}", f"-Wa,-I{folder}", "-shared",
         obj, *parts, "-o", to,
     )  # fmt: skip
-    if made.returncode:
-        raise CompileError(f"{source} does not link:\n{made.stderr[:2000]}")
+    if process.returncode:
+        raise CompileError(f"{source} does not link:\n{process.stderr[:2000]}")
     unknown = re.findall(r"\bU (_*cuda\w+|cu[A-Z]\w+|cublas\w+|curand\w+|nvtx\w+)", run("nm", "-D", to).stdout)
     if unknown:
         raise CompileError(f"{source}: its host code calls {', '.join(unknown)}, which the emulator does not have")
 
 
 def _entries(names: list[str]) -> str:
-    """C++ after the author's last line, for Python: the table of entries."""
+    """Return C++ to append to the author's file, for Python: the table of entries."""
     rows = "".join(f'\n#line 1 "{name}"\n    ::emulator::entry<&{name}>({json.dumps(name)}),' for name in names)
     return f"""
 #line 1 "entries"
@@ -135,7 +142,7 @@ extern "C" int emulator_cuda_is_kernel(int n) {{
 
 
 def _explained(text: str, source: Path, names: Iterable[str]) -> CompileError:
-    """The error for what nvcc printed."""
+    """Make the error for nvcc's output."""
     lines = [line for line in text.splitlines() if "error" in line]
     hints = [
         f"{name!r} should be a C++ expression that names one function of {source.name}: a host function or a kernel, "

@@ -1,4 +1,6 @@
-"""Lines of PTX that nvcc made of a .cu: the author's, where nvcc names those of CUDA's own headers."""
+"""Source lines in PTX that nvcc made of a .cu: the author's, where nvcc names lines of CUDA's own
+headers.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,20 @@ FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"', re.MULTILINE)
 
 
 def with_own_lines(text: str, toolkit: Path) -> str:
-    """The PTX, with each line of a header of the toolkit replaced by the author's line that calls it.
+    """Return the PTX, with each line of a toolkit header replaced by the author's line that calls
+    it.
 
-    `.loc 2 151 3, function_name $L__info_string0, inlined_at 1 6 5` is line 151 of file 2, a function that line 6 of file 1
-    calls; that line may be in an inlined function too, which an earlier .loc says. No line of the text moves.
+    `.loc 2 151 3, function_name $L__info_string0, inlined_at 1 6 5` is line 151 of file 2, in a
+    function that line 6 of file 1 calls; that line may be in an inlined function too, which an
+    earlier .loc says. No line of the text moves.
     """
     foreign = {number for number, name in FILE.findall(text) if Path(name).resolve().is_relative_to(toolkit)}
     callers: dict[tuple[str, ...], tuple[str, ...]] = {}
     lines = text.split("\n")
     for n, line in enumerate(lines):
-        if not (found := LOC.match(line)):
+        if not (match := LOC.match(line)):
             continue
-        place, caller = found.group(2, 3, 4), found.group(5, 6, 7)
+        place, caller = match.group(2, 3, 4), match.group(5, 6, 7)
         if caller[0]:
             callers[place] = caller
         else:
@@ -30,5 +34,5 @@ def with_own_lines(text: str, toolkit: Path) -> str:
         while place[0] in foreign and place in callers and place not in seen:
             seen.add(place)
             place = callers[place]
-        lines[n] = f"{found[1]}{' '.join(place)}"
+        lines[n] = f"{match[1]}{' '.join(place)}"
     return "\n".join(lines)

@@ -1,8 +1,9 @@
-"""Rewrites an author's .cu to C++ that g++ compiles: preprocessed with the shim, then a few tokens are replaced.
+"""Rewrites an author's .cu to C++ that g++ compiles: it is preprocessed with the shim, then a few
+tokens are replaced.
 
-Replaced are launches (<<<>>>), shared memory and kernels, which C++ does not have. Everything else is in include/. Only
-tokens of the author's lines change, no line moves, and the line markers stay, so that messages and debug information refer to
-the author's file.
+The replaced tokens are launches (<<<>>>), shared memory and kernels, which C++ does not have.
+Everything else is in include/. Only tokens of the author's lines change, no line moves, and the
+line markers stay, so messages and debug information refer to the author's file.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TOKEN = re.compile(
 )
 MARKER = re.compile(r'#(?:line)? (\d+) "((?:\\.|[^"\\])*)"([ \d]*)$')
 
-# Names of features that a CPU cannot emulate, and why.
+# Features that a CPU cannot emulate, by name, and why.
 REFUSED = {
     "asm": "inline PTX",
     "__asm__": "inline PTX",
@@ -39,7 +40,7 @@ REFUSED = {
 
 @dataclass
 class Token:
-    """A token, whose text may be replaced, with its file and line."""
+    """A token with its file and line; its text may be replaced."""
 
     text: str
     kind: str
@@ -48,9 +49,10 @@ class Token:
 
 
 def rewrite(preprocessed: str, shim: str) -> tuple[str, list[str]]:
-    """The output of g++ -E, with the author's kernels, launches and shared memory as C++; and the names of the kernels.
+    """Rewrite the output of g++ -E: the author's kernels, launches and shared memory become C++.
 
-    `shim` is the folder of the shim's headers. Raises Refused, with file and line, for what is not covered.
+    Returns the text and the names of the kernels. `shim` is the folder of the shim's headers.
+    Raises Refused, with file and line, for what is not covered.
     """
     tokens = list(_tokens(preprocessed, shim))
     own = [token for token in tokens if token.kind != "foreign" and token.kind != "space"]
@@ -63,7 +65,9 @@ def rewrite(preprocessed: str, shim: str) -> tuple[str, list[str]]:
 
 
 def _tokens(preprocessed: str, shim: str) -> Iterator[Token]:
-    """Tokens of the author's lines; text from system headers and the shim stays in one piece."""
+    """Yield the tokens of the author's lines; text from system headers and the shim stays in one
+    piece.
+    """
     for foreign, file, line, text in _stretches(preprocessed, shim):
         if foreign:
             yield Token(text, "foreign", file, line)
@@ -74,7 +78,9 @@ def _tokens(preprocessed: str, shim: str) -> Iterator[Token]:
 
 
 def _stretches(preprocessed: str, shim: str) -> Iterator[tuple[bool, str, int, str]]:
-    """(whether from a system header or the shim, file, first line, text) for each part between two line markers."""
+    """Yield each part between two line markers: (is it from a system header or the shim, file,
+    first line, text).
+    """
     foreign, file, line, lines = True, "", 1, []
     for text in preprocessed.splitlines(keepends=True):
         marker = MARKER.match(text) if text.startswith("#") else None
@@ -97,7 +103,10 @@ def _refuse(own: list[Token]) -> None:
 
 
 def _kernels(own: list[Token]) -> tuple[list[str], set[str]]:
-    """The names of all kernels, and of those that are templates: launched without <...>, their arguments are deduced."""
+    """Return the names of all kernels, and the names of templates.
+
+    A template that is launched without <...> has its arguments deduced.
+    """
     names, templates = set(), set()
     for i, token in enumerate(own):
         if token.text != "__global__" or (name := _declared_name(own, i)) is None:
@@ -112,7 +121,9 @@ def _kernels(own: list[Token]) -> tuple[list[str], set[str]]:
 
 
 def _declared_name(own: list[Token], at: int) -> int | None:
-    """The position of the kernel's name after __global__: the name before the parameter list."""
+    """Return the position of the kernel's name after __global__: the name before the parameter
+    list.
+    """
     i = at + 1
     while i < len(own) and own[i].text not in ";{":
         if own[i].text == "(" and own[i - 1].kind == "name" and own[i - 1].text not in ("__attribute__", "alignas"):
@@ -122,7 +133,7 @@ def _declared_name(own: list[Token], at: int) -> int | None:
 
 
 def _close(own: list[Token], at: int) -> int:
-    """The position after the bracket that closes the one at `at`."""
+    """Return the position after the bracket that closes the one at `at`."""
     opening, depth = own[at].text, 0
     closing = {"(": ")", "{": "}", "[": "]"}[opening]
     for i in range(at, len(own)):
@@ -133,10 +144,11 @@ def _close(own: list[Token], at: int) -> int:
 
 
 def _mark_returns(own: list[Token]) -> None:
-    """Make each `return;` of device code call the runtime, so that it is no missed barrier, and remove the qualifiers.
+    """Make each `return;` of device code call the runtime, so that it is not taken for a missed
+    barrier, and remove the qualifiers.
 
-    All calls in a kernel are inlined, as nvcc does, and because g++ does not instrument the read of an argument that is a
-    struct in memory.
+    All calls in a kernel are inlined, because nvcc does so too, and because g++ does not instrument
+    the read of an argument that is a struct in memory.
     """
     for i, token in enumerate(own):
         if token.text not in ("__global__", "__device__"):
@@ -154,7 +166,9 @@ def _mark_returns(own: list[Token]) -> None:
 
 
 def _share(own: list[Token]) -> None:
-    """Put __shared__ variables into the TLS block of the library; `extern` ones refer to the dynamic shared memory."""
+    """Put __shared__ variables into the TLS block of the library; `extern` ones refer to the
+    dynamic shared memory.
+    """
     for i, token in enumerate(own):
         if token.text != "__shared__":
             continue
@@ -167,9 +181,10 @@ def _share(own: list[Token]) -> None:
         if "extern" in words:
             _share_dynamic(own[start:end])
         else:
-            kept = "__attribute__((used)) "  # also if no code writes it, because reading it is a mistake to observe
-            token.text = kept + ("thread_local" if "static" in words else "static thread_local")
-            if own[i + 1].text == "alignas":  # C++ requires it first
+            # Keeps variables that no code writes, as reading one is a mistake to observe.
+            used = "__attribute__((used)) "
+            token.text = used + ("thread_local" if "static" in words else "static thread_local")
+            if own[i + 1].text == "alignas":  # C++ requires alignas first
                 close = _close(own, i + 2)
                 own[start].text = f"{_joined(own[i + 1 : close])} {own[start].text}"
                 for cut in own[i + 1 : close]:
@@ -177,8 +192,8 @@ def _share(own: list[Token]) -> None:
 
 
 def _share_dynamic(declaration: list[Token]) -> None:
-    """`extern __shared__ T name[]` -> `T (&name)[] = <the dynamic shared memory>`."""
-    kept: list[Token] = []
+    """Rewrite `extern __shared__ T name[]` to `T (&name)[] = <the dynamic shared memory>`."""
+    declarator: list[Token] = []
     i = 0
     while i < len(declaration):
         token = declaration[i]
@@ -186,23 +201,23 @@ def _share_dynamic(declaration: list[Token]) -> None:
             i = _close(declaration, i + 1)
             continue
         if token.text not in ("extern", "__shared__"):
-            kept.append(token)
+            declarator.append(token)
         i += 1
-    if len(kept) < 4 or [token.text for token in kept[-2:]] != ["[", "]"]:
+    if len(declarator) < 4 or [token.text for token in declarator[-2:]] != ["[", "]"]:
         where = declaration[0]
         raise Refused(
             "extern __shared__ should be an array without a size: extern __shared__ float tile[];",
             where.file,
             where.line,
         )
-    base, name = _joined(kept[:-3]), kept[-3].text
+    base, name = _joined(declarator[:-3]), declarator[-3].text
     for token in declaration:
         token.text = ""
     declaration[0].text = f"{base} (&{name})[] = reinterpret_cast<{base} (&)[]>(*::emulator_dynamic_shared)"
 
 
 def _launch(own: list[Token], templates: set[str]) -> None:
-    """`kernel<<<grid, block>>>(x)` -> `bind(Config(grid, block), "kernel", kernel)(x)`."""
+    """Rewrite `kernel<<<grid, block>>>(x)` to `bind(Config(grid, block), "kernel", kernel)(x)`."""
     for i, token in enumerate(own):
         if token.text != "<<<":
             continue
@@ -223,7 +238,7 @@ def _launch(own: list[Token], templates: set[str]) -> None:
 
 
 def _kernel_start(own: list[Token], at: int) -> int:
-    """The start of the expression before <<<: name, ns::name, name<...>."""
+    """Return the start of the expression before <<<: name, ns::name, name<...>."""
     i = at
     if i > 0 and own[i - 1].text == ")":
         return _open(own, i - 1)  # (kernel)<<<...>>>
@@ -244,7 +259,7 @@ def _kernel_start(own: list[Token], at: int) -> int:
 
 
 def _joined(tokens: list[Token]) -> str:
-    """Their text, with a space only between two words."""
+    """Join the text of tokens, with a space only between two words."""
     text = ""
     for token in tokens:
         text += (" " if text[-1:].isalnum() and token.text[:1].isalnum() else "") + token.text
@@ -252,7 +267,7 @@ def _joined(tokens: list[Token]) -> str:
 
 
 def _open(own: list[Token], at: int) -> int:
-    """The position of the bracket that the one at `at` closes."""
+    """Return the position of the bracket that the one at `at` closes."""
     depth = 0
     for i in range(at, -1, -1):
         depth += (own[i].text == ")") - (own[i].text == "(")

@@ -1,4 +1,6 @@
-"""From the arguments of a launch to those of the PTX: as Numba passes them to the driver, with names for findings."""
+"""Turns the arguments of a launch into arguments of the PTX, as Numba passes them to the driver,
+with names for findings.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +29,27 @@ FLOATS = {16: "<e", 32: "<f", 64: "<d"}
 NULL = bytes(8)
 
 
-# ---- types ------------------------------------------------------------------------------------------------------------
+# ---- types ---------------------------------------------------------------------------------------
 
 
 def register() -> None:
-    """Tell Numba the type of tensors on the CPU. Numba on a GPU finds the same types, by DLPack."""
+    """Tell Numba the type of tensors on the CPU.
+
+    Numba on a GPU finds the same types through DLPack.
+    """
     typeof_impl.register(torch.Tensor)(typeof_tensor)
 
 
 def typeof_tensor(tensor: torch.Tensor, context: Any = None) -> types.Array:
-    """The type of a tensor. Raises TypeError, ValueError for what Numba would not take on a GPU either."""
+    """Return the type of a tensor.
+
+    Raises TypeError, ValueError for a tensor that Numba refuses on a GPU too.
+    """
     if tensor.device.type != "cpu":
         raise ValueError(f"a tensor of the shape {tuple(tensor.shape)} is on {tensor.device}: should be on the CPU")
     if tensor.requires_grad:
         raise ValueError(
-            f"a tensor of the shape {tuple(tensor.shape)} requires gradients, and Numba takes none that does: "
+            f"a tensor of the shape {tuple(tensor.shape)} requires gradients, which Numba does not support: "
             "pass x.detach()"
         )
     if tensor.layout != torch.strided:
@@ -61,11 +69,13 @@ def array_type(dtype: torch.dtype, dims: int, layout: str) -> types.Array:
     return types.Array(numpy_support.from_dtype(DTYPES[dtype]), dims, layout)
 
 
-# ---- values -----------------------------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------------------
 
 
 def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
-    """(name, argument) of each PTX parameter that an argument becomes: a tensor, or the bytes of a number."""
+    """Yield (name, argument) for each PTX parameter that an argument becomes: a tensor, or the
+    bytes of a number.
+    """
     if isinstance(type_, types.Array):
         yield from _array(name, type_, value)
     elif isinstance(type_, types.Boolean):
@@ -88,11 +98,11 @@ def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(type_, types.Record):
         raise NotCovered(f"{name} is a record, which is not covered on the CPU: pass its fields")
     else:
-        raise TypeError(f"{name}={value!r} has the type {type_}, which is none of those that kernels take")
+        raise TypeError(f"{name}={value!r} has the type {type_}, which kernels do not take")
 
 
 def _integer(name: str, type_: types.Integer, value: Any) -> int:
-    """Modulo 2**bits, as ctypes has it, by which Numba passes integers."""
+    """Return the integer modulo 2**bits, as ctypes does, which Numba uses to pass integers."""
     try:
         return operator.index(value) % 2**type_.bitwidth
     except TypeError:
@@ -118,7 +128,7 @@ def _array(name: str, type_: types.Array, value: Any) -> Iterator[tuple[str, Any
 
 @functools.cache
 def _dtype(type_: types.Array) -> np.dtype:
-    """The dtype of the tensor that carries an array of this type."""
+    """Return the dtype of the tensor that carries an array of this type."""
     if isinstance(type_.dtype, (types.NPDatetime, types.NPTimedelta)):
         return np.dtype("int64")
     return numpy_support.as_dtype(type_.dtype)
@@ -131,13 +141,15 @@ def _laid_out(tensor: torch.Tensor, layout: str) -> bool:
 
 
 def tensor_of(name: str, value: Any) -> torch.Tensor:
-    """A tensor in the memory of an array: of NumPy, of Numba (on the device or not), or of whoever has DLPack."""
+    """Return a tensor in the memory of an array: NumPy's, Numba's (on the device or not), or any
+    with DLPack.
+    """
     if isinstance(value, torch.Tensor):
         return value
     if isinstance(value, ArgHint):
         return _hinted(tensor_of(name, value.value), value)
     if not isinstance(value, np.ndarray):
-        if isinstance(value, DeviceNDArrayBase):  # whose interface leaves out strides of 0
+        if isinstance(value, DeviceNDArrayBase):  # its interface leaves out strides of 0
             pointer = value.device_ctypes_pointer.value or 0
             value = numpy_of(
                 dict(shape=value.shape, strides=value.strides, typestr=value.dtype.str, data=(pointer, False))
@@ -159,14 +171,19 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
 
 
 def numpy_of(interface: dict) -> np.ndarray:
-    """A view of the memory that an array interface describes, writable: a kernel's type says whether it writes."""
+    """Return a view of the memory that an array interface describes.
+
+    It is writable: whether a kernel writes depends on the kernel's type.
+    """
     described = type("Described", (), {})()
     described.__array_interface__ = {**interface, "data": (interface["data"][0], False), "version": 3}
     return np.asarray(described)
 
 
 def _hinted(tensor: torch.Tensor, hint: ArgHint) -> torch.Tensor:
-    """What cuda.In and cuda.Out say on a GPU: In is not copied back, Out has nothing in it yet."""
+    """Prepare a tensor for cuda.In or cuda.Out: as on a GPU, In is not copied back and Out is
+    uninitialised.
+    """
     if isinstance(hint, In):
         return tensor.clone()
     if type(hint) is Out and tensor.is_contiguous():

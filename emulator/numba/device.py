@@ -1,4 +1,4 @@
-"""The device that Numba sees: its context, its memory, its streams and events. All of it is this CPU."""
+"""The device that Numba sees: its context, memory, streams and events. All of it is this CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flash_attest.emulator.ampere import CAPABILITY, DEVICE, MAX_SHARED, MAX_THR
 
 
 class Device:
-    """What numba.cuda.get_current_device() gives."""
+    """The result of numba.cuda.get_current_device()."""
 
     id = 0
     name = b"emulated sm_80"
@@ -35,11 +35,14 @@ class Device:
         return context
 
     def reset(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the device holds nothing."""
 
 
 class Context:
-    """Where memory, streams and events come from. Kernels have ended when a launch returns, so nothing has to wait."""
+    """Provides memory, streams and events.
+
+    Kernels are done when a launch returns, so nothing has to wait.
+    """
 
     def __init__(self) -> None:
         self.device = Device()
@@ -47,7 +50,9 @@ class Context:
         self._recorded: dict[int, float] = {}  # when each event was recorded, in seconds
 
     def memalloc(self, size: int) -> driver.MemoryPointer:
-        """Memory of a device array: NaN in every floating type, as no value can be relied on."""
+        """Allocate memory for a device array: NaN in every floating type, so that no value can be
+        relied on.
+        """
         return self.mempin(np.full(size, 0xFF, np.uint8), None, size, False)
 
     def mempin(self, owner: Any, pointer: int | None, size: int, mapped: bool = False) -> driver.MemoryPointer:
@@ -81,7 +86,7 @@ class Context:
         return (self._recorded[end] - self._recorded[start]) * 1e3
 
     def get_max_potential_block_size(self, func: Any, blocksizelimit: int = MAX_THREADS, **_: Any) -> tuple[int, int]:
-        """(blocks, threads of a block) that would keep a GPU busy: what forall uses."""
+        """Return (blocks, threads of a block) that would keep a GPU busy, for forall."""
         return DEVICE["MULTIPROCESSOR_COUNT"], min(256, func.attrs.maxthreads, blocksizelimit)
 
     def get_active_blocks_per_multiprocessor(self, *_: Any, **__: Any) -> int:
@@ -92,13 +97,13 @@ class Context:
         yield
 
     def _nothing(self) -> None:
-        """Nothing is left running, and contexts are not changed: there is one."""
+        """Do nothing: no work is pending, and there is only one context."""
 
     synchronize = reset = push = pop = _nothing
 
 
 class Runtime:
-    """In place of Numba's stack of contexts."""
+    """Stands in for Numba's stack of contexts."""
 
     def get_or_create_context(self, devnum: int | None) -> Context:
         if devnum:
@@ -110,13 +115,13 @@ class Runtime:
         yield
 
     def reset(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to release."""
 
 
 context = Context()
 
 
-# ---- the functions of CUDA's driver that Numba's device arrays, streams and events call --------------------------------
+# ---- functions of CUDA's driver that Numba's device arrays, streams and events call --------------
 
 
 def _copy(to: Any, source: Any, size: int, stream: Any = 0) -> None:
@@ -136,7 +141,7 @@ def _elapsed(start: int, end: int) -> float:
 
 
 def _set_attribute(attribute: Any, value: int, kernel: Any, device: int) -> None:
-    """Of a kernel (function.py); of those that can be set, one matters here."""
+    """Set an attribute of a kernel (function.py). Only one of the attributes matters here."""
     if attribute == driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
         most = MAX_SHARED - kernel.attributes.shared
         if not 0 <= value <= most:
@@ -145,7 +150,7 @@ def _set_attribute(attribute: Any, value: int, kernel: Any, device: int) -> None
 
 
 def _nothing(*_: Any) -> None:
-    """All has ended already."""
+    """Do nothing: no work is pending."""
 
 
 FUNCTIONS = {

@@ -1,8 +1,9 @@
 """A key for the PTX of a kernel: it changes with everything that Numba compiles into it.
 
-That is the bytecode with its lines and constants, closures, defaults and globals, the same of every function that it calls
-and of the overloads and intrinsics that its names mean, the types of the arguments, the options, Numba's settings, and the
-versions. What is not known to be covered has no key (Unkeyed), and is compiled in every process.
+The key covers the kernel's bytecode with its lines and constants, closures, defaults and globals,
+and the same of every function that it calls and of the overloads and intrinsics that its names
+refer to. It also covers the types of the arguments, the options, Numba's settings, and the
+versions. A kernel that uses anything else has no key (Unkeyed) and is compiled in every process.
 """
 
 from __future__ import annotations
@@ -34,9 +35,11 @@ from flash_attest.emulator.numba.taught import Taught, is_of_package, maker
 
 TYPES = (types.Number, types.Boolean, types.NPDatetime, types.NPTimedelta)
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
-LOADS = ("GLOBAL", "NAME", "DEREF")  # in names of instructions, which differ between versions of Python
+# Parts of instruction names, which differ between versions of Python.
+LOADS = ("GLOBAL", "NAME", "DEREF")
 ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
-# Of the standard library: what they give depends on the arguments only. os.environ and time.time do not.
+# Modules of the standard library whose results depend only on the arguments. os.environ and
+# time.time do not qualify.
 STEADY = (
     *("math", "cmath", "operator", "builtins", "functools", "itertools", "types", "typing", "enum", "numbers"),
     *("collections", "inspect", "textwrap"),
@@ -44,11 +47,11 @@ STEADY = (
 
 
 class Unkeyed(Exception):
-    """Why there is no key."""
+    """A kernel has no key; the message says why."""
 
 
 def key(function: Any, argtypes: tuple, options: dict[str, Any]) -> str:
-    """Raises Unkeyed."""
+    """Return the key. Raises Unkeyed."""
     if options.get("debug"):
         raise Unkeyed("debug=True: the kernel's exceptions are known to the compiler only")
     _taught.update()
@@ -65,7 +68,7 @@ _taught = Taught()
 
 @functools.cache
 def _surroundings() -> str:
-    """What is the same all through a process."""
+    """Return the part of the key that is constant in a process."""
     libraries = [Path(pathfinder.load_nvidia_dynamic_lib(name).abs_path) for name in ("nvvm", "nvrtc")]
     files = [(path, path.stat().st_size, path.stat().st_mtime_ns) for path in libraries]
     sources = sorted(Path(__file__).parent.glob("*.py"))
@@ -77,22 +80,24 @@ def _surroundings() -> str:
 
 
 def _settings() -> str:
-    """Numba's: NUMBA_OPT and others."""
+    """Return Numba's settings, NUMBA_OPT and others."""
     return repr(sorted((k, v) for k, v in vars(config).items() if k.isupper() and isinstance(v, PLAIN)))
 
 
-# ---- what a function consists of --------------------------------------------------------------------------------------
+# ---- the parts of a function ---------------------------------------------------------------------
 
 
 class _Walk:
-    """Through a kernel and the device functions that it calls. Each gives the parts of the key that it makes."""
+    """Walks through a kernel and the device functions that it calls; each yields parts of the
+    key.
+    """
 
     def __init__(self) -> None:
-        self._seen: dict[int, int] = {}  # function -> its number: functions may call themselves
+        self._seen: dict[int, int] = {}  # function -> its number, as functions may call themselves
 
     def function(self, function: Any) -> Iterator[str]:
         if not isinstance(function, python_types.FunctionType):
-            raise Unkeyed(f"{function!r} is no Python function")
+            raise Unkeyed(f"{function!r} is not a Python function")
         if id(function) in self._seen:
             yield f"function {self._seen[id(function)]}"
             return
@@ -139,7 +144,8 @@ class _Walk:
             yield f"type {name}" if getattr(types, name, None) is value else self.type(value)
         elif isinstance(value, CUDADispatcher):
             yield from self.options(value.targetoptions)
-            if not value._can_compile:  # signatures given at its decoration, to which callers' arguments are converted
+            # Signatures given in its decorator, to which callers' arguments are converted.
+            if not value._can_compile:
                 yield from (str(compiled.signature) for compiled in value.overloads.values())
             yield from self.function(value.py_func)
         elif isinstance(value, enum.EnumMeta):
@@ -159,7 +165,7 @@ class _Walk:
             yield f"known {_known(value)}"
 
     def templates(self, templates: Iterable[Any]) -> Iterator[str]:
-        """Of the overloads and intrinsics of an author."""
+        """Yield the parts of an author's overloads and intrinsics."""
         for template in templates:
             yield template.__name__
             for name in ("_attr", "_jit_options", "_strict", "prefer_literal", "metadata"):
@@ -189,7 +195,9 @@ class _Walk:
 
 
 def _named(code: Any, names: dict[str, Any], cells: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(name, value) of each global and closure variable that the code loads; of a module, what is loaded of it."""
+    """Yield (name, value) of each global and closure variable that the code loads; for a module, of
+    the attributes loaded.
+    """
     for name, attributes in _loads(code):
         if name in cells:
             try:
@@ -197,7 +205,7 @@ def _named(code: Any, names: dict[str, Any], cells: dict[str, Any]) -> Iterator[
             except ValueError:
                 raise Unkeyed(f"{name} has no value yet") from None
         elif name in code.co_cellvars or name in code.co_freevars:
-            continue  # a variable of the function around it
+            continue  # a variable of the enclosing function
         else:
             value = names.get(name, getattr(builtins, name, None))
         within = None
@@ -213,37 +221,43 @@ def _named(code: Any, names: dict[str, Any], cells: dict[str, Any]) -> Iterator[
 
 @functools.lru_cache(maxsize=1024)
 def _loads(code: Any) -> list[tuple[str, list[str]]]:
-    """(name, the attributes that follow it) of each variable from outside that the code loads."""
-    found: list[tuple[str, list[str]]] = []
-    follows = False  # whether an attribute that is loaded next is one of the last variable
+    """Return (name, attributes that follow it) of each variable from outside that the code
+    loads.
+    """
+    variables: list[tuple[str, list[str]]] = []
+    follows = False  # whether an attribute loaded next belongs to the last variable
     for instruction in dis.get_instructions(code):
         name, value = instruction.opname, instruction.argval
         if name.startswith("IMPORT_"):
             raise Unkeyed(f"{code.co_name} imports {value}")
         if name.startswith("LOAD_") and any(part in name for part in LOADS):
-            found.append((value, []))
+            variables.append((value, []))
             follows = True
         elif follows and name in ATTRIBUTES:
-            found[-1][1].append(value)
+            variables[-1][1].append(value)
         else:
             follows = False
-    return found
+    return variables
 
 
 def _check_steady(module: str) -> None:
-    """Overloads and intrinsics may ask for anything when a kernel is compiled."""
+    """Raise Unkeyed for an unknown module: overloads and intrinsics may use it when a kernel is
+    compiled.
+    """
     top = module.partition(".")[0].removeprefix("_")
     if top in sys.stdlib_module_names and top not in STEADY:
         raise Unkeyed(f"{module}, which may say something else in another process")
 
 
 def _known(value: Any) -> str:
-    """The name of what belongs to a known package, whose version is in the key: math.exp, numpy.float32, cuda.grid."""
+    """Return the name of an object of a known package, whose version is in the key: math.exp,
+    numpy.float32, cuda.grid.
+    """
     if isinstance(value, python_types.ModuleType):
         if is_of_package(value.__name__) and sys.modules.get(value.__name__) is value:
             _check_steady(value.__name__)
             return value.__name__
-        raise Unkeyed(f"the module {value.__name__}, used otherwise than by a name in it")
+        raise Unkeyed(f"the module {value.__name__}, used as a value")
     module = getattr(value, "__module__", None) or ""
     name = getattr(value, "__qualname__", None) or getattr(value, "_name", None) or ""
     if is_of_package(module) and module in sys.modules:
@@ -253,7 +267,8 @@ def _known(value: Any) -> str:
                 return f"{module}.{name}"
         except AttributeError:
             pass
-    for module in (math, np, operator):  # functions that do not know where they are from, as NumPy's ufuncs
+    # Some functions do not know their module, such as NumPy's ufuncs.
+    for module in (math, np, operator):
         if getattr(module, getattr(value, "__name__", ""), None) is value:
             return f"{module.__name__}.{value.__name__}"
     raise Unkeyed(f"{type(value).__module__}.{type(value).__qualname__} {getattr(value, '__name__', '')}")

@@ -1,4 +1,7 @@
-"""A kernel in the engine: what Numba's CUDA function is on a GPU. Says no to launches that a GPU would not start."""
+"""A kernel in the engine, as Numba's CUDA function is on a GPU.
+
+It refuses launches that a GPU would not start.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,20 @@ ASKED = "numba.cuda.cudadrv.driver.driver.cuKernelSetAttribute(MAX_DYNAMIC_SHARE
 
 
 class Function:
-    """Called with a grid, a block, bytes of shared memory, and (name, argument) of each parameter of the PTX."""
+    """Called with a grid, a block, bytes of shared memory, and (name, argument) of each PTX
+    parameter.
+    """
 
     device = context.device
 
     def __init__(self, kernel: Any):
         self.title, self.name, text = kernel.py_func.__name__, kernel.entry_name, kernel.ptx
         if re.fullmatch(r"\w+", self.title) and not re.search(rf"\b{self.title}\b", text):
-            text, self.name = text.replace(self.name, self.title), self.title  # in messages, too
+            text, self.name = text.replace(self.name, self.title), self.title  # also in messages
         self.module = ptx.load(text, source=f"{self.title}.ptx")
         self.loaded = self.module.kernels[self.name]
         self.attributes = self.attrs = Attributes(self.title, self.loaded)
-        self.kernel = self.handle = self  # of cuda.core, which has the attributes, and of CUDA
+        self.kernel = self.handle = self  # the names that cuda.core and CUDA use for it
 
     def __call__(self, grid: tuple, block: tuple, shared: int, named: list[tuple[str, Any]]) -> None:
         self._check(grid, block, shared)
@@ -54,15 +59,15 @@ class Function:
             raise PtxError(f"{self.title} cannot be launched: shared={shared} bytes: at most {most}{beside}{more}")
 
     def variable(self, what: str) -> ctypes.c_int:
-        """One of those that kernels have with debug=True."""
+        """Return the value of a variable that kernels have with debug=True."""
         return ctypes.c_int.from_address(self.module.variables[f"{self.name}__{what}__"][0])
 
     def set_shared_memory_carveout(self, carveout: int) -> None:
-        """A hint, of no effect here."""
+        """Ignore this hint: it has no effect here."""
 
 
 class Attributes:
-    """Of a function, by the names that Numba has and, at the end, those that cuda.core has."""
+    """Attributes of a function, by Numba's names and, at the end, by cuda.core's."""
 
     def __init__(self, title: str, kernel: ptx.module.Kernel):
         self._title, self._kernel = title, kernel

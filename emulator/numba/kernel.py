@@ -1,4 +1,4 @@
-"""A compiled kernel: where Numba would load a cubin and launch it, its PTX is loaded and run."""
+"""A compiled kernel: its PTX is loaded and run, where Numba would load a cubin and launch it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from flash_attest.emulator.numba import arguments, fingerprint
 from flash_attest.emulator.numba.function import Function
 from flash_attest.emulator.numba.text import links_only_numba, text_of
 
-NumbaKernel = dispatcher._Kernel  # before it is replaced
+NumbaKernel = dispatcher._Kernel  # saved before it is replaced
 
 
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
-    """In this block Python's garbage is not looked for: with all that Numba makes, that is a tenth of the time."""
+    """Turn Python's garbage collection off in this block: with Numba's many objects it takes a
+    tenth of the time.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -35,7 +37,7 @@ def without_collections() -> Iterator[None]:
 
 
 class Kernel(NumbaKernel):
-    """What replaces Numba's kernel, one for each signature, while the emulator is active."""
+    """Replaces Numba's kernel, one for each signature, while the emulator is active."""
 
     def __init__(self, py_func: Any, argtypes: tuple, **options: Any):
         self.compiler_arguments = py_func, argtypes, options
@@ -46,12 +48,12 @@ class Kernel(NumbaKernel):
             path = None
         if not self.ptx and path:
             self._read(path)
-        if not self.ptx:  # there is no key, or somebody cleaned the cache just now
+        if not self.ptx:  # there is no key, or the cache was just cleaned
             self._compile()
         self.function = functools.cache(lambda: Function(self))
 
     def _compile(self) -> None:
-        """By Numba, up to PTX."""
+        """Let Numba compile the kernel to PTX."""
         py_func, argtypes, options = self.compiler_arguments
         with without_collections():
             super().__init__(py_func, argtypes, **options)
@@ -69,26 +71,28 @@ class Kernel(NumbaKernel):
         path.write_text(json.dumps([self.entry_name, self.ptx]))
 
     def _read(self, path: Path) -> None:
-        """What another process compiled: with the attributes that Numba sets if a kernel comes from its own cache."""
+        """Read what another process compiled, and set the attributes that Numba sets for a kernel
+        from its own cache.
+        """
         try:
             name, ptx = json.loads(path.read_text())
         except (OSError, ValueError):
             return
         py_func, argtypes, options = self.compiler_arguments
-        made = NumbaKernel._rebuild(
+        kernel = NumbaKernel._rebuild(
             cooperative=False, name=name, signature=typing.signature(types.void, *argtypes), codelibrary=Library(self),
             debug=False, lineinfo=options.get("lineinfo", False), call_helper=None, extensions=[],
         )  # fmt: skip
-        self.__dict__.update(vars(made))
+        self.__dict__.update(vars(kernel))
         self.py_func, self.argtypes, self.launch_bounds = py_func, argtypes, options.get("launch_bounds")
         self.objectmode, self.ptx = False, ptx
 
     def bind(self) -> None:
-        """Nothing to load on a device."""
+        """Do nothing: there is no device to load it on."""
 
     @functools.cached_property
     def names(self) -> list[str]:
-        """Of the Python parameters."""
+        """Return the names of the Python parameters."""
         return list(inspect.signature(self.py_func).parameters)
 
     def launch(self, args: tuple, griddim: tuple, blockdim: tuple, stream: Any = 0, sharedmem: int = 0) -> None:
@@ -108,7 +112,9 @@ class Kernel(NumbaKernel):
             each()
 
     def _raise_exception(self) -> None:
-        """What the kernel raised: with debug=True it stores the number of the exception, and which thread raised it."""
+        """Raise what the kernel raised: with debug=True it stores the exception's number and the
+        thread.
+        """
         code = self.function().variable("errcode")
         number, code.value = code.value, 0
         if not number:
@@ -123,7 +129,9 @@ class Kernel(NumbaKernel):
 
 
 class Library:
-    """Of a kernel: Numba's code library, which is compiled when somebody asks for more than the function."""
+    """Numba's code library of a kernel, which is compiled only when more than the function is
+    requested.
+    """
 
     def __init__(self, kernel: Kernel, compiled: Any = None):
         self._kernel, self._compiled = kernel, compiled

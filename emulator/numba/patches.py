@@ -1,6 +1,8 @@
-"""The names of numba-cuda that are replaced while the emulator is active: all of them, here and nowhere else.
+"""The names of numba-cuda that are replaced while the emulator is active: all of them, here and
+nowhere else.
 
-tests/emulator/numba/test_canaries.py says of each what it is for; if another version has changed one, its test fails.
+tests/emulator/numba/test_canaries.py says what each is for; its test fails if another version of
+numba-cuda changes it.
 """
 
 from __future__ import annotations
@@ -18,23 +20,28 @@ from numba.cuda.debuginfo import CUDADIBuilder
 from flash_attest.emulator.numba import arguments, device, kernel
 
 _compile_cuda = dispatcher.compile_cuda
-LINES_ONLY = "DebugDirectivesOnly"  # of what Numba compiles with lineinfo=True
+LINES_ONLY = "DebugDirectivesOnly"  # of functions that Numba compiles with lineinfo=True
 
 
 @functools.wraps(_compile_cuda)
 def compile_with_lines(*args: Any, debug: bool = False, lineinfo: bool = False, **options: Any) -> Any:
-    """Python lines in the PTX of every kernel and device function: findings name them. (debug=True has them anyway.)"""
+    """Compile with Python lines in the PTX of every kernel and device function, because findings
+    name them.
+
+    With debug=True the lines are there anyway.
+    """
     with warnings.catch_warnings():
-        if not lineinfo:  # nobody asked for them: a function without a file is no reason to warn
+        # The author did not ask for lines, so a function without a file needs no warning.
+        if not lineinfo:
             warnings.simplefilter("ignore", errors.NumbaDebugInfoWarning)
         return _compile_cuda(*args, debug=debug, lineinfo=not debug, **options)
 
 
 def with_debug_only(describe: Callable[..., Any]) -> Callable[..., Any]:
-    """What describes variables to a debugger, for debug=True only.
+    """Wrap a function that describes variables to a debugger, so that it runs with debug=True only.
 
-    Beside lines that are not asked for NVVM does not need it, and it rejects some kernels for it, with "Symbol name with
-    unsupported characters".
+    NVVM does not need the description for lines alone, and because of it rejects some kernels with
+    "Symbol name with unsupported characters".
     """
 
     @functools.wraps(describe)
@@ -45,7 +52,7 @@ def with_debug_only(describe: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def no_stream(stream: Any) -> int:
-    """Streams are ignored: everything has ended when a launch returns."""
+    """Ignore the stream: all work is done when a launch returns."""
     return 0
 
 
@@ -66,7 +73,7 @@ REPLACED = (
 
 
 def activate() -> None:
-    """Make the emulator the device of Numba in this process."""
+    """Make the emulator Numba's device in this process."""
     if not is_active():
         arguments.register()
         for owner, name, value in REPLACED:

@@ -1,6 +1,6 @@
-"""What a process has taught Numba beside what it comes with: overloads and intrinsics, by numba.extending.
+"""A process's additions to Numba with numba.extending: overloads and intrinsics.
 
-A kernel that is compiled means them by its names, so they are a part of its key (fingerprint.py).
+A compiled kernel refers to them by name, so they are a part of its key (fingerprint.py).
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("numba", "numba_cuda", "numpy", "llvmlite")  # a change of them changes a version, as one of Python does
+# A change of these, or of Python, changes a version in the key.
+PACKAGES = ("numba", "numba_cuda", "numpy", "llvmlite")
 STANDARD_LIBRARY = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
 REGISTRIES = {
     **{f"numba.{part}": "builtin_registry" for part in ("core.imputils", "core.typing.templates")},
@@ -23,13 +24,15 @@ LISTS = ("functions", "attributes", "globals", "getattrs", "setattrs", "casts", 
 
 
 def is_of_package(module: Any) -> bool:
-    """Whether a module belongs to the packages whose versions are in the key, or to Python."""
+    """Return whether a module belongs to Python or to a package whose version is in the key."""
     top = module.partition(".")[0] if isinstance(module, str) else ""
     return top in PACKAGES or (top in sys.stdlib_module_names and top in sys.modules and _is_standard(sys.modules[top]))
 
 
 def _is_standard(module: python_types.ModuleType) -> bool:
-    """Not an author's own, which has the same name: statistics.py, token.py."""
+    """Return whether the module is Python's own, not an author's of the same name: statistics.py,
+    token.py.
+    """
     file = getattr(module, "__file__", None)
     if file is None:
         return module.__name__ in sys.builtin_module_names
@@ -37,12 +40,14 @@ def _is_standard(module: python_types.ModuleType) -> bool:
 
 
 class Taught:
-    """Of a process. Numba's lists grow only, so each entry is looked at once."""
+    """The additions of a process. Numba's lists only grow, so each entry is examined once."""
 
     def __init__(self) -> None:
-        self.everywhere: list[Any] = []  # templates for what any kernel may name: math.exp, operator.add
-        self.of: dict[int, list[Any]] = {}  # id of a function of the author's -> templates: kernels have to name it
-        self.otherwise = ""  # a module that teaches by other means than overload and intrinsic
+        # Templates for names that any kernel may use: math.exp, operator.add.
+        self.everywhere: list[Any] = []
+        # Id of an author's function -> templates, for kernels that name it.
+        self.of: dict[int, list[Any]] = {}
+        self.otherwise = ""  # a module that extends Numba other than by overload and intrinsic
         self._looked_at: dict[tuple[str, str], int] = {}
 
     def update(self) -> None:
@@ -56,9 +61,9 @@ class Taught:
     def _add(self, entry: Any, name: str) -> None:
         if isinstance(entry, tuple):  # (what it is for, its type), or (implementation, what it is for, ...)
             if entry[0] is entry[1]:
-                return  # what an intrinsic made when it was compiled
+                return  # made by an intrinsic when it was compiled
             entry = entry[1] if name == "globals" else entry[0]
-        for each in getattr(entry, "templates", (entry,)):  # of a types.Function
+        for each in getattr(entry, "templates", (entry,)):  # for a types.Function
             author = next((home for home in _homes(each) if not is_of_package(home)), None)
             if author is None:
                 continue
@@ -70,18 +75,22 @@ class Taught:
                 self._keep(self.everywhere, each)
 
     def _keep(self, templates: list[Any], template: Any) -> None:
-        """An overload has two templates: one for Numba itself, one for numba-cuda."""
+        """Keep a template. An overload has two: one for Numba itself, one for numba-cuda."""
         if all(maker(template) is not maker(known) for known in templates):
             templates.append(template)
 
 
 def maker(template: Any) -> Any:
-    """The author's function that makes the code, of an overload or an intrinsic; None of other templates."""
+    """Return the author's function that makes the code of an overload or intrinsic; None for other
+    templates.
+    """
     return getattr(template, "_overload_func", None) or getattr(template, "_definition_func", None)
 
 
 def _homes(each: Any) -> Iterator[str]:
-    """The modules that an entry comes from: Numba wraps some implementations in functions of its own."""
+    """Yield the modules that an entry comes from: Numba wraps some implementations in its own
+    functions.
+    """
     function = maker(each) or each
     cells = getattr(function, "__closure__", None) or ()
     for part in (function, *(cell.cell_contents for cell in cells)):

@@ -1,4 +1,6 @@
-"""The whole PTX of a kernel: with the functions that it links, and with the names that its author gave to shared arrays."""
+"""The whole PTX of a kernel: with the functions that it links, and the author's names of shared
+arrays.
+"""
 
 from __future__ import annotations
 
@@ -16,39 +18,47 @@ from numba.cuda import CUSource, PTXSource
 from flash_attest.emulator.errors import CompileError, NotCovered
 
 NUMBERED = re.compile(r"(?<=\.file\t)\d+|(?<=\.file )\d+|(?<=\.loc\t)\d+|(?<=\.loc )\d+|(?<=inlined_at )\d+")
-# Where LLVM's text uses a shared array.
+# A use of a shared array in LLVM's text.
 SHARED = re.compile(r'addrspace\(3\)\*? @"?(_cudapy_smem_\d+)"?[^\n]*!dbg !(\d+)')
-# What begins the loops of atom.cas by which Numba makes those atomic operations that PTX lacks (float max, 64-bit inc, ...).
+# The first load in the atom.cas loops that Numba uses for atomic operations that PTX lacks (float
+# max, 64-bit inc, ...).
 VOLATILE = re.compile(r"ld\.volatile(\.global|\.shared|)\.[bsuf](32|64)(\s+%\w+,\s*\[[^\]]*\]);")
 FIELD = re.compile(r'(\w+): (?:!(\d+)|"([^"]*)"|(\d+))')
 
 
 def text_of(library: Any) -> str:
-    """The PTX of a kernel's code library (numba.cuda.codegen). Raises NotCovered if it links what is not PTX or CUDA C++."""
+    """Return the PTX of a kernel's code library (numba.cuda.codegen).
+
+    Raises NotCovered if it links anything that is neither PTX nor CUDA C++.
+    """
     files = sorted(library._linking_files, key=str)
     texts = [*map(with_atomic_reads, library.get_asm_strs()), *map(linked, files)]
     return with_names("\n".join(_files_apart(texts)), library.llvm_strs)
 
 
 def with_atomic_reads(ptx: str) -> str:
-    """The PTX with the first reads of Numba's atomic loops as the parts of an atomic operation that they are.
+    """Return the PTX with the first reads of Numba's atomic loops marked as parts of an atomic
+    operation.
 
-    No other load of Numba is volatile. A plain read beside an atomic operation of another thread is a race (races/rule.py).
+    No other load of Numba is volatile. A plain read beside an atomic operation of another thread is
+    a race (races/rule.py).
     """
     return VOLATILE.sub(r"atom\1.or.b\2\3, 0;", ptx)
 
 
 def links_only_numba(library: Any) -> bool:
-    """Whether what it links belongs to numba-cuda, so that its version says what that is."""
+    """Return whether the library links only code of numba-cuda, which its version identifies."""
     own = str(Path(numba_cuda.__file__).parent)
     return all(isinstance(code, str) and code.startswith(own) for code in library._linking_files)
 
 
-# ---- what a kernel links ----------------------------------------------------------------------------------------------
+# ---- what a kernel links -------------------------------------------------------------------------
 
 
 def linked(code: Any) -> str:
-    """PTX of a source: float16 arithmetic of Numba is CUDA C++, and authors may give link=["functions.cu"]."""
+    """Return the PTX of a source: Numba's float16 arithmetic is CUDA C++, and authors may give
+    link=["functions.cu"].
+    """
     if isinstance(code, str):
         name, kind = Path(code).name, Path(code).suffix
     else:
@@ -62,7 +72,9 @@ def linked(code: Any) -> str:
 
 @functools.lru_cache(maxsize=32)
 def _compiled(source: bytes, name: str) -> str:
-    """CUDA C++ -> PTX, by NVRTC itself: cuda.core and numba.cuda.cudadrv.nvrtc ask for a driver."""
+    """Compile CUDA C++ to PTX with NVRTC directly: cuda.core and numba.cuda.cudadrv.nvrtc need a
+    driver.
+    """
     from cuda.bindings import nvrtc
     from numba.cuda.cudadrv.nvrtc import get_arch_option
 
@@ -75,9 +87,9 @@ def _compiled(source: bytes, name: str) -> str:
         return results[0] if results else status
 
     def text(size: Any, fill: Any) -> str:
-        made = b" " * called(size, program)
-        called(fill, program, made)
-        return made.rstrip(b"\0 ").decode()
+        buffer = b" " * called(size, program)
+        called(fill, program, buffer)
+        return buffer.rstrip(b"\0 ").decode()
 
     program = called(nvrtc.nvrtcCreateProgram, source, name.encode(), 0, [], [])
     try:
@@ -95,32 +107,36 @@ def _compiled(source: bytes, name: str) -> str:
 
 
 def _includes(nvrtc: Any) -> Iterator[Any]:
-    """Numba's own headers first, as Numba has it, then those of the toolkit's wheels."""
+    """Yield include folders: Numba's own headers first, as in Numba, then those of the toolkit's
+    wheels.
+    """
     import numba.cuda.cudadrv
     from cuda import pathfinder
 
     folder = Path(numba.cuda.cudadrv.__file__).parent.parent
     yield folder / "include" / str(nvrtc.nvrtcVersion()[1])
     for library in ("cudart", "cccl"):
-        if found := pathfinder.locate_nvidia_header_directory(library):
-            yield found.abs_path
+        if header := pathfinder.locate_nvidia_header_directory(library):
+            yield header.abs_path
     yield folder / "memory_management"
 
 
 def _files_apart(texts: list[str]) -> Iterator[str]:
-    """The texts, each with numbers of its own for its files."""
+    """Yield the texts, each with its own file numbers."""
     used = 0
     for text in texts:
         known = {number: str(used + int(number)) for number in set(NUMBERED.findall(text))}
-        yield NUMBERED.sub(lambda found, known=known: known[found[0]], text) if used else text
+        yield NUMBERED.sub(lambda match, known=known: known[match[0]], text) if used else text
         used = max([used, *map(int, known.values())])
 
 
-# ---- names ------------------------------------------------------------------------------------------------------------
+# ---- names ---------------------------------------------------------------------------------------
 
 
 def with_names(ptx: str, llvm: list[str]) -> str:
-    """The PTX with shared arrays called as the variables that hold them; Numba numbers them through a process."""
+    """Return the PTX with shared arrays named after the variables that hold them; Numba only
+    numbers them.
+    """
     names: dict[str, str] = {}
     for module in llvm:
         for symbol, place in SHARED.findall(module):
@@ -128,11 +144,11 @@ def with_names(ptx: str, llvm: list[str]) -> str:
                 wanted = _variable(*_place(module, place)) or "shared_array"
                 taken = {name for name in names.values() if re.fullmatch(rf"{re.escape(wanted)}(_\d+)?", name)}
                 names[symbol] = f"{wanted}_{len(taken) + 1}" if taken else wanted
-    return re.sub(r"\b_cudapy_smem_\d+\b", lambda found: names.get(found[0], found[0]), ptx)
+    return re.sub(r"\b_cudapy_smem_\d+\b", lambda match: names.get(match[0], match[0]), ptx)
 
 
 def _place(module: str, number: str) -> tuple[str, int]:
-    """The file and the line of a DILocation."""
+    """Return the file and the line of a DILocation."""
     line, entry = 0, _entry(module, number)
     while entry:
         line = line or int(entry.get("line", 0))
@@ -144,22 +160,24 @@ def _place(module: str, number: str) -> tuple[str, int]:
 
 
 def _entry(module: str, number: str) -> dict[str, str]:
-    found = number and re.search(rf"^!{number} = [^\n]*", module, re.M)
-    return {key: a or b or c for key, a, b, c in FIELD.findall(found[0])} if found else {}
+    match = number and re.search(rf"^!{number} = [^\n]*", module, re.M)
+    return {key: a or b or c for key, a, b, c in FIELD.findall(match[0])} if match else {}
 
 
 def _variable(file: str, line: int) -> str:
-    """What a statement at this line assigns to, if that is one variable."""
+    """Return the variable to which the statement at this line assigns; "" if it is not a single
+    one.
+    """
     names = [name for first, last, name in _assigned("".join(linecache.getlines(file))) if first <= line <= last]
     return names[0] if len(names) == 1 and names[0].strip("_") else ""
 
 
 @functools.lru_cache(maxsize=8)
 def _assigned(source: str) -> list[tuple[int, int, str]]:
-    """(first line, last line, variable) of each assignment."""
+    """Return (first line, last line, variable) of each assignment."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
-    except SyntaxError:  # a notebook's cell with magic commands
+    except SyntaxError:  # a notebook cell with magic commands
         return []
     statements = [node for node in nodes if isinstance(node, ast.Assign)]
     return [(n.lineno, n.end_lineno, t.id) for n in statements for t in n.targets if isinstance(t, ast.Name)]

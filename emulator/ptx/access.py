@@ -1,4 +1,7 @@
-"""Instructions that access memory: each function encodes one family of the table (instructions.py)."""
+"""Instructions that access memory: each function encodes one family of the table.
+
+The table is in instructions.py.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ def st(encoder, instruction: Instruction, plan: Plan) -> None:
 
 
 def _check_vector(encoder, plan: Plan, operands: tuple, type: str) -> int:
-    """Bytes of the registers of a load or a store: all the same."""
+    """Return the bytes of each register of a load or a store; all must have the same."""
     count = int((plan.words["vec"] or "v1")[1:])
     if len(operands) != count:
         raise encoder.error(f"takes {count} registers, has {len(operands)}")
@@ -48,12 +51,12 @@ def _check_vector(encoder, plan: Plan, operands: tuple, type: str) -> int:
 
 
 def atom(encoder, instruction: Instruction, plan: Plan) -> None:
-    """atom.cas.b32 d, [a], b, c; red.add.f32 [a], b."""
+    """Encode atom.cas.b32 d, [a], b, c and red.add.f32 [a], b."""
     _atomic(encoder, instruction, plan, plan.words["t"])
 
 
 def integer_atom(encoder, instruction: Instruction, plan: Plan) -> None:
-    """atom.add of signed and of unsigned integers is one operation."""
+    """Encode atom.add of integers: the signed and the unsigned one are the same operation."""
     _atomic(encoder, instruction, plan, f"u{plan.words['t']}")
 
 
@@ -69,7 +72,10 @@ def _atomic(encoder, instruction: Instruction, plan: Plan, type: str) -> None:
 
 
 def cp_async(encoder, instruction: Instruction, plan: Plan) -> None:
-    """cp.async.ca.shared.global [to], [from], bytes, bytes of the source, or a predicate: whether it is ignored."""
+    """Encode cp.async.ca.shared.global [to], [from], bytes, last.
+
+    `last` is the number of bytes of the source, or a predicate: whether the source is ignored.
+    """
     to, source, size, *more = take(encoder, instruction, 3, 4, 5)
     if ".L2::cache_hint" in instruction.opcode and more:
         more = more[:-1]
@@ -97,14 +103,16 @@ def wait_group(encoder, instruction: Instruction, plan: Plan) -> None:
 
 
 def cvta(encoder, instruction: Instruction, plan: Plan) -> None:
-    """Between an address in a space and a generic one: for global memory they are the same."""
+    """Convert between a generic address and an address in a space; for global memory they are the
+    same.
+    """
     to, value = take(encoder, instruction, 2)
     source = encoder.source(value, "b64")
     encoder.emit(plan.handler, [encoder.destination(to, "u64"), source])
 
 
 def policy(encoder, instruction: Instruction, plan: Plan) -> None:
-    """A cache policy: a number that nothing reads."""
+    """Encode a cache policy: a number that nothing reads."""
     encoder.emit(
         plan.handler, [encoder.destination(instruction.operands[0], "b64"), encoder.source(Immediate(0), "b64")]
     )

@@ -1,9 +1,10 @@
-"""Where registers lie in a warp's register file: two that are never needed at the same time share a slot.
+"""Allocates registers in a warp's register file: two that are never needed at the same time share
+a slot.
 
-Each lane has its own column of a slot and follows its own path, so what counts is whether a value is needed on any path of
-control flow. A slot is shared by registers of one width only: lanes at different instructions would otherwise overwrite each
-other's columns. A destination never lies where a source of the same instruction lies, because handlers may write the first
-before they read the second.
+Each lane has its own column of a slot and follows its own path, so a slot is occupied if the value
+is needed on any path of control flow. Only registers of one width share a slot: otherwise, lanes at
+different instructions would overwrite each other's columns. A destination never lies where a source
+of the same instruction lies, because handlers may write the first before they read the second.
 """
 
 from __future__ import annotations
@@ -18,25 +19,30 @@ ALIGNMENT = 64
 
 
 def slot_bytes(width: int) -> int:
-    """Bytes of the slot of a register of `width` bytes a lane; 0 is a predicate: a bit a lane."""
+    """Return the bytes of a slot for a register of `width` bytes a lane.
+
+    Width 0 is a predicate: one bit a lane.
+    """
     return LANES * width if width else LANES // 8
 
 
 @dataclass
 class Flow:
-    """What each instruction of a program reads and writes, by numbers of registers, and where it leads."""
+    """The registers that each instruction of a program reads and writes, by number, and where it
+    leads.
+    """
 
     reads: list[Sequence[int]] = field(default_factory=list)
     writes: list[Sequence[int]] = field(default_factory=list)
     partial: list[bool] = field(default_factory=list)  # guarded: a write may leave the old value
-    target: list[int] = field(default_factory=list)  # of a branch; -1 for others
+    target: list[int] = field(default_factory=list)  # for a branch; -1 for others
     falls: list[bool] = field(default_factory=list)  # whether the next instruction may follow
 
 
 def allocate(flow: Flow, widths: Sequence[int], start: int, share: bool = True) -> tuple[list[int], int]:
-    """(the offset of each register, the bytes of the register file). start: where the first slot may lie.
+    """Return (the offset of each register, the bytes of the register file).
 
-    share: if False, each register has a slot of its own.
+    start: offset of the first slot. share: if False, each register has its own slot.
     """
     first, last = _lifetimes(flow, len(widths))
     if not share:
@@ -62,7 +68,9 @@ def allocate(flow: Flow, widths: Sequence[int], start: int, share: bool = True) 
 
 
 def _lifetimes(flow: Flow, count: int) -> tuple[list[int], list[int]]:
-    """(first, last instruction) between which each register is needed, in the order of the text; last is -1 if never."""
+    """Return (first, last) instruction, in the order of the text, between which each register is
+    needed; last is -1 if never.
+    """
     first, last = [len(flow.reads)] * count, [-1] * count
     for i in range(len(flow.reads) - 1, -1, -1):
         for number in flow.reads[i]:
@@ -90,7 +98,7 @@ def _lifetimes(flow: Flow, count: int) -> tuple[list[int], list[int]]:
 
 
 def _blocks(flow: Flow) -> list[tuple[int, int]]:
-    """Stretches (start, end) without branches into or out of them."""
+    """Return the stretches (start, end) without branches into or out of them."""
     n = len(flow.reads)
     starts = {0, n} | {t for t in flow.target if t >= 0}
     starts |= {i + 1 for i in range(n) if flow.target[i] >= 0 or not flow.falls[i]}
@@ -99,9 +107,13 @@ def _blocks(flow: Flow) -> list[tuple[int, int]]:
 
 
 def _live(flow: Flow, blocks: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """The registers whose values are needed later, as sets of bits: before and after each block."""
+    """Return the registers whose values are needed later, as sets of bits: before and after each
+    block.
+    """
     number_of = {start: number for number, (start, _) in enumerate(blocks)}
     needed, replaced, following = [], [], []
+    # Within each block: the registers that it reads first, those that it writes, and its
+    # successors.
     for start, end in blocks:
         need = kill = 0
         for i in range(end - 1, start - 1, -1):
@@ -118,6 +130,7 @@ def _live(flow: Flow, blocks: list[tuple[int, int]]) -> tuple[list[int], list[in
         if flow.falls[end - 1] and end in number_of:
             leads.append(number_of[end])
         following.append(leads)
+    # Between blocks: pass the needed registers backwards until nothing changes.
     before, after = list(needed), [0] * len(blocks)
     changed = True
     while changed:
@@ -133,9 +146,9 @@ def _live(flow: Flow, blocks: list[tuple[int, int]]) -> tuple[list[int], list[in
 
 
 def _bits(of: int) -> list[int]:
-    found = []
+    numbers = []
     while of:
         low = of & -of
-        found.append(low.bit_length() - 1)
+        numbers.append(low.bit_length() - 1)
         of ^= low
-    return found
+    return numbers

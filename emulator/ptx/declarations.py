@@ -16,25 +16,25 @@ ONE = re.compile(r"\s*([\w$%]+)((?:\s*\[\s*\w*\s*\])*)\s*(?:=\s*(.*?))?\s*$", re
 
 
 def number(text: str) -> Immediate | None:
-    """A literal, or None."""
-    if found := INTEGER.match(text):
-        digits = found[2]
+    """Return a literal's value; None if the text is not a literal."""
+    if match := INTEGER.match(text):
+        digits = match[2]
         octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
         value = int(digits, 8 if octal else 0)
-        return Immediate(-value if found[1] else value)
-    if found := BITS.match(text):
-        wide = found[2] in "dD"
-        if len(found[3]) != (16 if wide else 8):
+        return Immediate(-value if match[1] else value)
+    if match := BITS.match(text):
+        wide = match[2] in "dD"
+        if len(match[3]) != (16 if wide else 8):
             return None
         width = 64 if wide else 32
-        return Immediate(int(found[3], 16) ^ (1 << width - 1 if found[1] else 0), width)
+        return Immediate(int(match[3], 16) ^ (1 << width - 1 if match[1] else 0), width)
     if DECIMAL.match(text):
         return Immediate(float(text.replace(" ", "")))
     return None
 
 
 def encoded(value: Immediate, type: str) -> bytes:
-    """The bytes of a literal in a type; a number that does not fit is cut as C does."""
+    """Return the bytes of a literal in a type; a number that does not fit is truncated as in C."""
     size = type_bytes(type)
     if type in ("f32", "f64") or (value.bits and size in (4, 8)):
         as_float = value.value
@@ -52,66 +52,69 @@ def encoded(value: Immediate, type: str) -> bytes:
 
 
 def parameters(text: str, error: Callable[..., Exception]) -> list[Parameter]:
-    """The parameters of a function, with their offsets."""
-    found, offset = [], 0
+    """Return the parameters of a function, with their offsets."""
+    results, offset = [], 0
     for one in filter(None, (part.strip() for part in text.split(","))):
         type, name = TYPE.search(one), re.search(r"([\w$%]+)\s*(?:\[\s*(\d*)\s*\])?$", one)
         if not one.startswith((".param", ".reg")) or not type or not name:
             raise error(f"{one!r} cannot be read as a parameter")
         size = type_bytes(type[1]) * int(name[2] or 1)
         align = re.search(r"\.align\s+(\d+)", one)
-        pointer = bool(re.search(r"\.ptr\b", one))  # .align is that of what it points to, then
+        # Then .align belongs to the data that it points to.
+        pointer = bool(re.search(r"\.ptr\b", one))
         step = int(align[1]) if align and not pointer else type_bytes(type[1])
         offset = -(-offset // step) * step
         kind = f"{type[1]}[]" if name[2] is not None else type[1]
-        found.append(Parameter(name[1], offset, size, kind, pointer))
+        results.append(Parameter(name[1], offset, size, kind, pointer))
         offset += size
-    return found
+    return results
 
 
 def variables(space: str, text: str, extern: bool, line: int, error: Callable[..., Exception]) -> Iterator[Variable]:
-    """The variables of one declaration: what follows .shared, .global, .const, .local or .param."""
+    """Return the variables of one declaration: the text after .shared, .global, .const, .local or
+    .param.
+    """
     type, align, vector = TYPE.search(text), re.search(r"\.align\s+(\d+)", text), re.search(r"\.v([24])\b", text)
     if not type:
-        raise error(f".{space}{text.rstrip()}: no type that is known")
+        raise error(f".{space}{text.rstrip()}: has no known type")
     rest = text[max(m.end() for m in (type, align, vector) if m) :]
     width = type_bytes(type[1]) * int(vector[1] if vector else 1)
     for one in _split(re.sub(r"\.(?:attribute\s*\([^)]*\)|managed|ptr|unified)\b", "", rest)):
-        found = ONE.match(one)
-        if not found:
+        match = ONE.match(one)
+        if not match:
             raise error(f"{one.strip()!r} cannot be read as a variable")
-        sizes = [int(n, 0) if n else 0 for n in re.findall(r"\[\s*(\w*)\s*\]", found[2])]
+        sizes = [int(n, 0) if n else 0 for n in re.findall(r"\[\s*(\w*)\s*\]", match[2])]
         values, addresses = None, ()
-        if found[3] is not None:
-            values, addresses = _initialiser(found[3], type[1], error)
+        if match[3] is not None:
+            values, addresses = _initialiser(match[3], type[1], error)
         count = 1
         for n in sizes:
             count *= n
         if sizes and not sizes[0] and values is not None:
             count = len(values) // width
         yield Variable(
-            found[1], space, int(align[1]) if align else width, width * count, line, values, addresses, extern
+            match[1], space, int(align[1]) if align else width, width * count, line, values, addresses, extern
         )
 
 
 def _split(text: str) -> list[str]:
-    """At the commas outside of braces."""
+    """Split the text at commas outside braces."""
     return re.findall(r"(?:\{(?:[^{}]|\{[^{}]*\})*\}|[^,{}])+", text)
 
 
 def _initialiser(text: str, type: str, error: Callable[..., Exception]) -> tuple[bytes, tuple]:
-    """(bytes, addresses in them)."""
+    """Return (bytes, addresses in them)."""
     if "{" in text.strip()[1:]:
         raise error("an initialiser with braces within braces is not covered")
-    made, addresses = bytearray(), []
+    values, addresses = bytearray(), []
     for item in filter(None, (part.strip() for part in text.strip().strip("{}").split(","))):
         if literal := number(item):
-            made += encoded(literal, type)
+            values += encoded(literal, type)
         elif symbol := re.fullmatch(r"(?:generic\s*\(\s*)?([A-Za-z_$%][\w$]*)\s*\)?(?:\s*\+\s*(\d+))?", item):
             if type_bytes(type) != 8:
                 raise error(f"the address {item!r} is not 64 bits wide")
-            addresses.append((len(made), Symbol(symbol[1], int(symbol[2] or 0))))
-            made += bytes(8)
+            addresses.append((len(values), Symbol(symbol[1], int(symbol[2] or 0))))
+            values += bytes(8)
         else:
             raise error(f"{item!r} cannot be read as a value")
-    return bytes(made), tuple(addresses)
+    return bytes(values), tuple(addresses)

@@ -1,4 +1,4 @@
-"""PTX text -> what is needed to run it. Each kernel is decoded once and kept on disk."""
+"""Turns PTX text into code that can run. Each kernel is decoded once and kept on disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from flash_attest.emulator.ptx.parse import Parser
 from flash_attest.emulator.ptx.syntax import Parameter, Place, Variable
 
 KEPT = 64  # texts in memory
-# Lines in there are not the author's: the line around them is shown, as for the headers of emulator/cuda.
+# Lines in these files are not the author's: the line around them is shown, as for the headers of
+# emulator/cuda.
 LIBRARIES = re.compile(
     r"/triton/(language|experimental|tools)/|-packages/numba(_cuda)?/|^/usr/|/cuda[^/]*/([^/]+/)*include/|/nvidia/([^/]+/)*include/"
 )
@@ -38,17 +39,18 @@ class Head:
 
 @dataclass
 class Code:
-    """A kernel's code, or why it cannot be run. places: (file, line), by the numbers in `encoded.places`."""
+    """A kernel's code, or why it cannot run.
+
+    places: (file, line), by the numbers in `encoded.places`.
+    """
 
     encoded: Encoded | None
     places: list[tuple[str, int]]
-    problem: tuple[str, str, int] | str = (
-        ""  # (reason, file, line) of what is not covered; or the message of what is wrong
-    )
+    problem: tuple[str, str, int] | str = ""  # (reason, file, line) of code that is not covered; or an error message
 
 
 class Decoded:
-    """A text: its variables, and its kernels, which are decoded when they are asked for."""
+    """A decoded text: its variables, and its kernels, which are decoded on demand."""
 
     def __init__(self, text: str, source: str, key: str):
         self.text, self.source, self.key = text, source, key
@@ -57,7 +59,7 @@ class Decoded:
         self._codes: dict[str, Code] = {}
 
     def code(self, kernel: str) -> tuple[Encoded, list[tuple[str, int]]]:
-        """(the machine's arrays, places). Raises Refused, CompileError."""
+        """Return (the machine's arrays, places). Raises Refused, CompileError."""
         code = self._codes.get(kernel)
         if code is None:
             code = self._codes[kernel] = _kept(key_of(self.key, kernel), lambda: self._decode(kernel))
@@ -92,12 +94,14 @@ class Decoded:
         return Code(encoded, [_author(place, parser.module.files) for place in parser.module.places])
 
     def _where(self, refused: Refused, files: dict[int, str]) -> tuple[str, str, int]:
-        """(reason, file, line): the author's line, if a .loc before the line of the PTX says one."""
+        """Return (reason, file, line): the author's line, if a .loc before the line of the PTX
+        gives one.
+        """
         for line in reversed(self.lines[: refused.line]):
-            if found := LOC.match(line):
-                path = files.get(int(found[1]), "")
+            if match := LOC.match(line):
+                path = files.get(int(match[1]), "")
                 if path and not LIBRARIES.search(path):
-                    return f"{refused.reason}, in line {refused.line} of its PTX", path, int(found[2])
+                    return f"{refused.reason}, in line {refused.line} of its PTX", path, int(match[2])
                 break
         return refused.reason, self.source, refused.line
 
@@ -106,33 +110,39 @@ _known: OrderedDict[str, Decoded] = OrderedDict()
 
 
 def decoded(text: str, source: str) -> Decoded:
-    """The text, decoded before or to be decoded. Raises CompileError with the line of what is not PTX."""
+    """Return the text, decoded before or to be decoded.
+
+    Raises CompileError with the line of anything that is not PTX.
+    """
     key = key_of(_version(), source, text)
-    found = _known.get(key) or Decoded(text, source, key)
-    _known[key] = found
+    result = _known.get(key) or Decoded(text, source, key)
+    _known[key] = result
     _known.move_to_end(key)
     if len(_known) > KEPT:
         _known.popitem(last=False)
-    return found
+    return result
 
 
 def _kept(key: str, make: Callable[[], Any]) -> Any:
-    """What make() returned, now or in another process."""
+    """Return the result of make(), computed now or in another process."""
     path = built(key, lambda to: to.write_bytes(pickle.dumps(make(), 5)), ".ptx")
     try:
         return pickle.loads(path.read_bytes())
-    except (OSError, EOFError, pickle.UnpicklingError):  # the disk is full, or somebody cleans the cache
+    # The disk is full, or the cache is being cleaned.
+    except (OSError, EOFError, pickle.UnpicklingError):
         return make()
 
 
 @functools.cache
 def _version() -> str:
-    """Changes with the code that decodes."""
+    """Return a key that changes with the code that decodes."""
     return key_of(*(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
 
 
 def _author(place: Place, files: dict[int, str]) -> tuple[str, int]:
-    """(file, line) of a .loc; in a library, of the nearest line around it that is the author's."""
+    """Return (file, line) of a .loc; for a line in a library, the nearest enclosing line that is
+    the author's.
+    """
     for file, line in ((place.file, place.line), *place.within):
         path = files.get(file, "") if isinstance(file, int) else _path(file, files)
         if path and not LIBRARIES.search(path):
@@ -141,5 +151,5 @@ def _author(place: Place, files: dict[int, str]) -> tuple[str, int]:
 
 
 def _path(name: str, files: dict[int, str]) -> str:
-    """The path of a file whose last part is known."""
+    """Return the path of a file whose last part is known."""
     return next((path for path in files.values() if path.rpartition("/")[2] == name), name)

@@ -1,4 +1,6 @@
-"""A parsed kernel -> the arrays of the machine (machine/machine.h): handlers, slots, constants, and where each line is."""
+"""Turns a parsed kernel into the machine's arrays (machine/machine.h): handlers, slots, constants,
+and each line's location.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from flash_attest.emulator.ptx.syntax import (
     type_bytes,
 )
 
-NONE = -(2**31)  # machine.h
+NONE = -(2**31)  # as in machine.h
 SPECIAL = (
     *(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"), "%laneid", "%warpid", "%nwarpid",
     *(f"%lanemask_{name}" for name in ("eq", "le", "lt", "ge", "gt")), "%dynamic_smem_size",
@@ -43,22 +45,27 @@ WIDTHS = {"pred": 0}  # bytes of one lane's value in a slot, by type
 
 @dataclass
 class Encoded:
-    """A kernel for the machine. `code`: handler, guard, negated, operands of each instruction; handlers by `handlers`."""
+    """A kernel for the machine. `code`: handler, guard, negated, operands of each instruction;
+    handlers index `handlers`.
+    """
 
     handlers: list[Handler]
     code: array
     operands: array
     constants: bytearray
-    addresses: list[tuple[int, str, int]]  # (offset in constants, variable, offset in it): filled in when it is loaded
+    # (offset in constants, variable, offset in it): filled in when loaded
+    addresses: list[tuple[int, str, int]]
     register_bytes: int
     layout: Layout
-    lines: array  # of each instruction, in the PTX text
-    places: array  # of each instruction: its .loc, or -1
+    lines: array  # for each instruction, in the PTX text
+    places: array  # for each instruction: its .loc, or -1
     first_needs: dict[Handler, int]  # handler -> the first line of the PTX text that needs it
 
 
 def encode(function: Function, text: Text, share: bool = True) -> Encoded:
-    """The arrays of a kernel. Raises Refused with the line of what is not covered, CompileError for what is not PTX.
+    """Encode a kernel.
+
+    Raises Refused with the line of code that is not covered, CompileError for text that is not PTX.
 
     share: whether registers that are not needed at the same time share slots.
     """
@@ -75,16 +82,17 @@ class Encoder:
         self.handlers: dict[Handler, int] = {}
         self.code = array("i")
         self.pool: list[int] = []
-        self.slots: list[tuple[int, int]] = []  # (place in the pool, register), filled in by the allocation
-        self.guards: list[tuple[int, int]] = []  # (place in the code, register)
-        self.labels: list[tuple[int, Label, int]] = []  # (instruction, label, place in the pool)
+        # (position in the pool, register), filled in by the allocation
+        self.slots: list[tuple[int, int]] = []
+        self.guards: list[tuple[int, int]] = []  # (position in the code, register)
+        self.labels: list[tuple[int, Label, int]] = []  # (instruction, label, position in the pool)
         self.constants = bytearray()
         self.known: dict[tuple, int] = {}  # constants, by width and value
         self.addresses: list[tuple[int, str, int]] = []
         self.flow = Flow()
         self.lines, self.places = array("i"), array("i")
         self.carry: Register | None = None
-        self.reads: list[int] = []  # of the instruction that is being made
+        self.reads: list[int] = []  # for the current instruction
         self.writes: list[int] = []
         self.now: Instruction | None = None
         self.first_needs: dict[Handler, int] = {}
@@ -94,16 +102,16 @@ class Encoder:
         for instruction in self.function.instructions:
             starts.append(len(self.lines))
             self.now = instruction
-            found = plan(instruction.opcode)
-            if found is None:
+            entry = plan(instruction.opcode)
+            if entry is None:
                 raise self.refused(f"opcode {instruction.opcode}")
-            if found.row.by:
-                found.row.by(self, instruction, found)
+            if entry.row.by:
+                entry.row.by(self, instruction, entry)
             else:
-                self._plain(instruction, found)
+                self._plain(instruction, entry)
         starts.append(len(self.lines))
         self._end()
-        # Labels lead somewhere only now, as one instruction of the text may have become several.
+        # Labels are resolved last, as one instruction of the text may have become several.
         for number, label, place in self.labels:
             self.flow.target[number] = self.pool[place] = starts[label.index]
         # Registers get their slots last, as two may share one only if no instruction needs both.
@@ -120,7 +128,7 @@ class Encoder:
         )  # fmt: skip
 
     def _end(self) -> None:
-        """A kernel whose text just ends returns there."""
+        """End a kernel whose text has no final return with one."""
         after = len(self.function.instructions)
         last = self.function.instructions[-1] if self.function.instructions else None
         if self.flow.falls and not self.flow.falls[-1] and all(label.index < after for _, label, _ in self.labels):
@@ -129,40 +137,46 @@ class Encoder:
         self.now = Instruction("ret", (), None, False, line, last.place if last else -1)
         self.emit(RETURN, ())
 
-    def _plain(self, instruction: Instruction, found: Plan) -> None:
-        """An instruction whose operands are those of its row."""
-        given, wanted = instruction.operands, found.operands
-        made, position = [], 0
+    def _plain(self, instruction: Instruction, entry: Plan) -> None:
+        """Encode an instruction whose operands are those of its row."""
+        given, wanted = instruction.operands, entry.operands
+        slots, position = [], 0
         for to, type in wanted:
             if type == "cc":
-                made.append(self.carry_flag(to))
+                slots.append(self.carry_flag(to))
                 continue
             if position == len(given):
                 break
             operand = given[position]
-            made.append(self.destination(operand, type) if to else self.source(operand, type))
+            slots.append(self.destination(operand, type) if to else self.source(operand, type))
             position += 1
-        if len(made) != len(wanted) or position != len(given):
+        if len(slots) != len(wanted) or position != len(given):
             written = sum(type != "cc" for _, type in wanted)
             raise self.error(f"takes {written} operands, has {len(given)}")
-        self.emit(found.handler, made)
+        self.emit(entry.handler, slots)
 
-    # ---- what families.py uses ------------------------------------------------------------------------------------
+    # ---- methods for families.py
+    # ---------------------------------------------------------------------
 
     def emit(self, handler: Handler, operands, *, guard: Register | None = None, plain: bool = False) -> None:
-        """Add an instruction for the machine, for the current one of the text. plain: without its guard."""
+        """Add a machine instruction for the current instruction of the text.
+
+        plain: without its guard.
+        """
         now, reads, writes = self.now, self.reads, self.writes
-        self.reads, self.writes = [], []  # of the next instruction for the machine: one of the text may emit several
+        self.reads, self.writes = [], []  # one instruction of the text may emit several
         number = self.handlers.get(handler)
         if number is None:
             number = self.handlers[handler] = len(self.handlers)
             self.first_needs[handler] = now.line
+        # The instruction: handler, guard, and where its operands are in the pool.
         guard = None if plain else guard or now.guard
         index = len(self.lines)
         self.code.extend((number, NONE, now.negated and guard is not None, len(self.pool)))
         if guard is not None:
             self.guards.append((4 * index + 1, guard.number))
             reads.append(guard.number)
+        # Registers and labels get their final values later (see `encode`).
         pool, slots = self.pool, self.slots
         for operand in operands:
             if operand.__class__ is Register:
@@ -173,17 +187,19 @@ class Encoder:
                 pool.append(0)
             else:
                 pool.append(operand)
+        # The facts that the allocation of registers needs.
         flow = self.flow
         flow.reads.append(reads)
         flow.writes.append(writes)
-        flow.partial.append(guard is not None)  # a lane whose guard does not hold keeps the old value of a destination
+        # A lane whose guard is false keeps the destination's old value.
+        flow.partial.append(guard is not None)
         flow.target.append(-1)
         flow.falls.append(guard is not None or (handler != BRANCH and handler not in ENDS))
         self.lines.append(now.line)
         self.places.append(now.place)
 
     def source(self, operand, type: str, width: int | None = None) -> Register | int:
-        """The slot of a source. width: of the slot, if it may be wider than the type."""
+        """Return the slot of a source. width: of the slot, if it may be wider than the type."""
         if width is None:
             width = WIDTHS.get(type)
             if width is None:
@@ -205,7 +221,7 @@ class Encoder:
         raise self.error(f"{shown(operand)} cannot be a source of type .{type}")
 
     def destination(self, operand, type: str, width: int | None = None) -> Register:
-        """The slot of a destination."""
+        """Return the slot of a destination."""
         if width is None:
             width = WIDTHS.get(type)
             if width is None:
@@ -220,15 +236,15 @@ class Encoder:
         return operand
 
     def constant(self, value: Immediate, type: str, width: int) -> int:
-        """The slot of a number."""
+        """Return the slot of a number."""
         if width == 0:
             return self.slot_of((-1 if value.value else 0).to_bytes(4, "little", signed=True), 1)
         try:
-            made = encoded(value, type)
+            bits = encoded(value, type)
         except (ValueError, OverflowError) as error:
             raise self.error(str(error)) from error
-        fill = b"\xff" if type[0] == "s" and made[-1] >= 128 else b"\0"
-        return self.slot_of(made + fill * (width - len(made)), 32)
+        fill = b"\xff" if type[0] == "s" and bits[-1] >= 128 else b"\0"
+        return self.slot_of(bits + fill * (width - len(bits)), 32)
 
     def slot_of(self, value: bytes, times: int) -> int:
         known = self.known.get((value, times))
@@ -239,7 +255,7 @@ class Encoder:
         return known
 
     def number(self, value: int) -> int:
-        """The slot of a 32-bit number."""
+        """Return the slot of a 32-bit number."""
         return self.slot_of((value % 2**32).to_bytes(4, "little"), 32)
 
     def special(self, operand: Special, type: str, width: int) -> Register | int:
@@ -253,7 +269,7 @@ class Encoder:
         return slot
 
     def symbol(self, symbol: Symbol, width: int = 8) -> int:
-        """The slot of an address."""
+        """Return the slot of an address."""
         space, value = self.layout.address(symbol, self)
         if space in ("global", "const"):
             if width != 8:
@@ -271,7 +287,7 @@ class Encoder:
         return len(self.constants) - 32 * width
 
     def address(self, operand, space: str) -> list:
-        """[slot, bytes of the address, offset] of an operand in brackets."""
+        """Return [slot, bytes of the address, offset] of an operand in brackets."""
         if operand.__class__ is not Address:
             raise self.error(f"{shown(operand)} is not an address")
         base = operand.base
@@ -282,9 +298,9 @@ class Encoder:
             return [base, base.bytes, self._offset(operand.offset)]
         if base is None:
             return [self.slot_of((operand.offset % 2**64).to_bytes(8, "little"), 32), 8, 0]
-        found, _ = self.layout.address(base, self)
-        if space not in (found, "") or (not space and found not in ("global", "const")):
-            raise self.error(f"{base.name} is in .{found}, not in {'.' + space if space else 'generic memory'}")
+        declared, _ = self.layout.address(base, self)
+        if space not in (declared, "") or (not space and declared not in ("global", "const")):
+            raise self.error(f"{base.name} is in .{declared}, not in {'.' + space if space else 'generic memory'}")
         return [self.symbol(base), 8, self._offset(operand.offset)]
 
     def _offset(self, offset: int) -> int:
@@ -293,21 +309,22 @@ class Encoder:
         return offset
 
     def temporary(self, width: int) -> Register:
-        """A register of our own."""
-        made = Register("", {0: "pred", 2: "b16", 4: "b32", 8: "b64"}[width], len(self.registers))
-        self.registers.append(made)
-        return made
+        """Return a new register of the encoder's own."""
+        register = Register("", {0: "pred", 2: "b16", 4: "b32", 8: "b64"}[width], len(self.registers))
+        self.registers.append(register)
+        return register
 
     def inverted(self, predicate) -> Register:
-        """A predicate that is !predicate."""
-        # It is emitted before the instruction whose operand it is, which is half made: its reads and writes are set aside.
+        """Return a predicate that is !predicate."""
+        # The inversion comes before the instruction whose operand it is. That one is half built, so
+        # its reads and writes are set aside.
         reads, writes = self.reads, self.writes
         self.reads, self.writes = [], []
-        made = self.temporary(0)
-        self.emit(NOT, [self.destination(made, "pred"), self.source(predicate, "pred")])
+        register = self.temporary(0)
+        self.emit(NOT, [self.destination(register, "pred"), self.source(predicate, "pred")])
         self.reads, self.writes = reads, writes
-        self.reads.append(made.number)
-        return made
+        self.reads.append(register.number)
+        return register
 
     def carry_flag(self, written: bool) -> Register:
         if self.carry is None:

@@ -1,4 +1,6 @@
-"""Instructions whose operands follow no fixed pattern: each function encodes one family of the table (instructions.py)."""
+"""Instructions whose operands follow no fixed pattern: each function encodes one family of the
+table (instructions.py).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ def take(encoder, instruction: Instruction, *counts: int) -> tuple:
 
 
 def _two(operand) -> tuple:
-    """(d, p) of d|p; (d, None) of d."""
+    """Split d|p into (d, p); d alone gives (d, None)."""
     return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, None)
 
 
 def wanted(encoder, operand, type: str):
-    """A destination, or NONE if there is none."""
+    """Return a destination's slot; NONE for a sink."""
     return NONE if operand is None or operand is SINK else encoder.destination(operand, type)
 
 
@@ -31,16 +33,19 @@ def as_tuple(operand) -> tuple:
 
 
 def _predicate(encoder, operand) -> list:
-    """[slot, whether it is negated]"""
+    """Return [slot, whether it is negated]."""
     negated = isinstance(operand, Not)
     return [encoder.source(operand.predicate if negated else operand, "pred"), int(negated)]
 
 
-# ---- comparison, moves, conversion ------------------------------------------------------------------------------------
+# ---- comparison, moves, conversion ---------------------------------------------------------------
 
 
 def setp(encoder, instruction: Instruction, plan: Plan) -> None:
-    """setp.lt.s32 p, a, b; setp.lt.and.f32 p|q, a, b, !c: p = (a < b) and !c, q = !(a < b) and !c."""
+    """Encode setp.lt.s32 p, a, b and setp.lt.and.f32 p|q, a, b, !c.
+
+    The second computes p = (a < b) and !c, q = !(a < b) and !c.
+    """
     op, type, handler = plan.words["op"], plan.words["t"], plan.handler
     to, a, b, *c = take(encoder, instruction, 4 if op else 3)
     p, q = _two(to)
@@ -48,12 +53,13 @@ def setp(encoder, instruction: Instruction, plan: Plan) -> None:
         encoder.emit(handler, [encoder.destination(p, "pred"), encoder.source(a, type), encoder.source(b, type)])
         return
     guard = instruction.guard
-    if guard is not None:  # one of the steps may overwrite it
+    if guard is not None:  # one of the steps may overwrite the guard
         guard = encoder.temporary(0)
         encoder.emit(
             MOVE_PREDICATE, [encoder.destination(guard, "pred"), encoder.source(instruction.guard, "pred")], plain=True
         )
-    # Into temporaries, because p or q may be a source of a later step: setp.lt.and p|q, a, b, p.
+    # Results go to temporaries, because p or q may be a source of a later step: setp.lt.and p|q, a,
+    # b, p.
     true, false = encoder.temporary(0), encoder.temporary(0)
     sources = [encoder.source(a, type), encoder.source(b, type)]
     encoder.emit(handler, [encoder.destination(true, "pred"), *sources], guard=guard)
@@ -64,12 +70,12 @@ def setp(encoder, instruction: Instruction, plan: Plan) -> None:
     if op:
         combined = []
         for to, value in results:
-            made = encoder.temporary(0)
+            temporary = encoder.temporary(0)
             other = encoder.source(c[0], "pred")
             encoder.emit(
-                COMBINE[op], [encoder.destination(made, "pred"), encoder.source(value, "pred"), other], guard=guard
+                COMBINE[op], [encoder.destination(temporary, "pred"), encoder.source(value, "pred"), other], guard=guard
             )
-            combined.append((to, made))
+            combined.append((to, temporary))
         results = combined
     for to, value in results:
         if to is not SINK:
@@ -77,7 +83,7 @@ def setp(encoder, instruction: Instruction, plan: Plan) -> None:
 
 
 def setp_pair(encoder, instruction: Instruction, plan: Plan) -> None:
-    """setp.lt.f16x2 p|q, a, b: p is of the low half, q of the high one."""
+    """Encode setp.lt.f16x2 p|q, a, b: p is for the low half, q for the high half."""
     to, a, b = take(encoder, instruction, 3)
     p, q = _two(to)
     type = plan.words["t"]
@@ -86,7 +92,7 @@ def setp_pair(encoder, instruction: Instruction, plan: Plan) -> None:
 
 
 def mov(encoder, instruction: Instruction, plan: Plan) -> None:
-    """A move; of several registers to one, or of one to several; of a clock."""
+    """Encode a move: of one register, of several to one, of one to several, or of a clock."""
     to, value = take(encoder, instruction, 2)
     type = plan.words["t"]
     width = type_bytes(type)
@@ -120,10 +126,14 @@ def _part(encoder, width: int, parts: tuple) -> str:
 
 
 def cvt(encoder, instruction: Instruction, plan: Plan) -> None:
-    """cvt.u64.u32 d, a: registers may be wider than the types. With two sources: d = {b, a}, a in the upper half."""
+    """Encode cvt.u64.u32 d, a, whose registers may be wider than the types.
+
+    With two sources: d = {b, a}, a in the upper half.
+    """
     d, t = plan.words["d"], plan.words["t"]
     to, *values = take(encoder, instruction, 3 if d.endswith("x2") and t == "f32" else 2)
-    if d.endswith("x2") or t.endswith("x2") or d == "tf32":  # packed.cpp: registers are exactly as wide as the types
+    # In packed.cpp registers are exactly as wide as the types.
+    if d.endswith("x2") or t.endswith("x2") or d == "tf32":
         encoder.emit(
             plan.handler,
             [encoder.destination(to, f"b{8 * _bytes(d)}"), *(encoder.source(v, _same(t)) for v in values)],
@@ -140,7 +150,7 @@ def cvt(encoder, instruction: Instruction, plan: Plan) -> None:
 
 
 def _same(type: str) -> str:
-    """A type that literals can have."""
+    """Return a type of the same width that literals can have."""
     return type if type[0] in "bsuf" and "m" not in type else f"b{8 * _bytes(type)}"
 
 
@@ -153,7 +163,7 @@ def _check_wide(encoder, operand, bytes: int, type: str) -> None:
         raise encoder.error(f"{operand.name} is declared .{operand.type}, too narrow for .{type}")
 
 
-# ---- control, warps ---------------------------------------------------------------------------------------------------
+# ---- control, warps ------------------------------------------------------------------------------
 
 
 def bra(encoder, instruction: Instruction, plan: Plan) -> None:
@@ -163,13 +173,13 @@ def bra(encoder, instruction: Instruction, plan: Plan) -> None:
 
 
 def barrier(encoder, instruction: Instruction, plan: Plan) -> None:
-    """bar.sync id, threads."""
+    """Encode bar.sync id, threads."""
     number, *count = take(encoder, instruction, *((2,) if plan.handler.endswith("arrive") else (1, 2)))
     encoder.emit(plan.handler, [encoder.source(number, "u32"), encoder.source(count[0], "u32") if count else NONE])
 
 
 def bar_red(encoder, instruction: Instruction, plan: Plan) -> None:
-    """bar.red.popc.u32 d, id, threads, !p."""
+    """Encode bar.red.popc.u32 d, id, threads, !p."""
     to, number, *count, p = take(encoder, instruction, 3, 4)
     counted = encoder.source(count[0], "u32") if count else NONE
     target = encoder.destination(to, "u32" if plan.handler.endswith("popc") else "pred")
@@ -204,7 +214,7 @@ def match_all(encoder, instruction: Instruction, plan: Plan) -> None:
     encoder.emit(plan.handler, [encoder.destination(d, "b32"), wanted(encoder, p, "pred"), *sources])
 
 
-# ---- matrices ---------------------------------------------------------------------------------------------------------
+# ---- matrices ------------------------------------------------------------------------------------
 
 BITS = {"e4m3": 8, "e5m2": 8, "tf32": 32}
 
@@ -217,7 +227,8 @@ def mma(encoder, instruction: Instruction, plan: Plan) -> None:
     for name, operand, size in zip("dabc", given, (m * n, m * k, k * n, m * n), strict=True):
         type = words[name]
         bits = BITS.get(type) or 8 * type_bytes(type)
-        # A register holds 32 bits of a matrix in each of 32 lanes, 1024 in all. One of doubles holds an element in each lane.
+        # A register holds 32 bits of a matrix in each of 32 lanes, 1024 in all. A register of
+        # doubles holds one element in each lane.
         operand, count = as_tuple(operand), max(1, size * min(bits, 32) // 1024)
         if len(operand) != count:
             raise encoder.error(f"{name} takes {count} registers, has {len(operand)}")
@@ -231,4 +242,4 @@ def mma(encoder, instruction: Instruction, plan: Plan) -> None:
 
 
 def nothing(encoder, instruction: Instruction, plan: Plan) -> None:
-    """Nothing is computed, and no other thread can tell."""
+    """Emit nothing: the instruction computes nothing, and no other thread can tell."""

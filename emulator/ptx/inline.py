@@ -1,6 +1,7 @@
-"""Calls are replaced by the functions that they call, with registers, labels and variables of their own.
+"""Replaces calls by the called functions, with registers, labels and variables of their own.
 
-The parameters of a call are variables in local memory: the caller stores into them and the function loads from them.
+The parameters of a call are variables in local memory: the caller stores into them and the function
+loads from them.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ from flash_attest.emulator.ptx.syntax import (
 )
 
 CALL = re.compile(r"(?:\(\s*([^)]*)\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?\s*(,.*)?$", re.DOTALL)
-MOST = 400_000  # instructions of a kernel with all that it calls
-# What nvcc makes of assert() and printf(): our opcode, and how many parameters it has.
+MOST = 400_000  # instructions of a kernel with everything that it calls
+# nvcc turns assert() and printf() into these calls: our opcode, and its number of parameters.
 KNOWN = {"__assertfail": ("trap.assert", 1), "vprintf": ("vprintf", 2)}
 
 
 def inlined(function: Function, text: Text, read: Callable[[str], Function]) -> Function:
-    """A kernel without calls. read: gives a function with its instructions. Raises Refused, CompileError."""
+    """Return a kernel without calls. Raises Refused, CompileError.
+
+    read: returns a function with its instructions.
+    """
     if not any(i.opcode.startswith("call") for i in function.instructions):
         return function
     return _Inliner(function, text, read).made
@@ -45,10 +49,14 @@ class _Inliner:
         self._copy(kernel, {name: name for name in self.made.variables}, (kernel.name,), None)
 
     def _copy(self, function: Function, names: dict[str, str], within: tuple[str, ...], end: Label | None) -> None:
-        """Add the instructions of a function. names: of its variables; end: where it returns to, None for the kernel."""
+        """Add the instructions of a function.
+
+        names: of its variables. end: the label that it returns to, None for the kernel.
+        """
         out, starts, labels = self.made.instructions, [], {}
         known: dict = {}
 
+        # An operand in the copy. The kernel keeps its own registers; each call gets new ones.
         def mapped(operand):
             kind = operand.__class__
             if kind is Register:
@@ -80,6 +88,7 @@ class _Inliner:
                 self._call(i, mapped, names, within)
                 continue
             guard = mapped(i.guard) if i.guard else None
+            # A return of a called function becomes a branch to its end.
             if end is not None and i.opcode in ("ret", "ret.uni"):
                 out.append(i._replace(opcode="bra", operands=(end,), guard=guard))
                 continue
@@ -87,24 +96,28 @@ class _Inliner:
             if ".param" in opcode and self._is_local(i, names, end is not None):
                 opcode = opcode.replace(".param::func", ".local").replace(".param", ".local")
             out.append(i._replace(opcode=opcode, operands=tuple(map(mapped, i.operands)), guard=guard))
+        # Calls have added instructions, so labels get their final positions here.
         starts.append(len(out))
         for old, new in labels.items():
             new.index = starts[old.index]
 
     def _is_local(self, i: Instruction, names: dict[str, str], in_function: bool) -> bool:
-        """Whether a ld.param or st.param is of a call's parameter, not of one of the kernel's."""
+        """Return whether a ld.param or st.param accesses a call's parameter, not one of the
+        kernel's.
+        """
         address = next((operand for operand in i.operands if isinstance(operand, Address)), None)
         if address is None:
             return False
         return address.base.name in names if isinstance(address.base, Symbol) else in_function
 
     def _call(self, i: Instruction, mapped: Callable, names: dict[str, str], within: tuple[str, ...]) -> None:
-        found = CALL.match(i.operands[0])
-        if not found:
+        match = CALL.match(i.operands[0])
+        if not match:
             raise CompileError(f"{self.text.source}:{i.line}: {i.opcode} {i.operands[0]}: cannot be read as a call")
-        results, name, given, prototype = found.groups()
+        results, name, given, prototype = match.groups()
         out = self.made.instructions
         guard = mapped(i.guard) if i.guard else None
+        # Functions of CUDA's own become one opcode.
         if name in KNOWN:
             opcode, count = KNOWN[name]
             out.extend(self._known(i, opcode, guard, _passed(given, names)[:count]))
@@ -114,6 +127,8 @@ class _Inliner:
             raise Refused(f"a call of {name}", self.text.source, i.line)
         if name in within:
             raise Refused(f"{name}, which calls itself", self.text.source, i.line)
+
+        # Give the copy its own variables, and bind its parameters to the caller's variables.
         function = self.read(name)
         self.copies += 1
         prefix = f"{name}.{self.copies}."
@@ -129,6 +144,8 @@ class _Inliner:
                 if variable not in self.made.variables:
                     raise Refused(f"a call of {name} with parameters in registers", self.text.source, i.line)
                 inner[parameter.name] = variable
+
+        # Insert the code; lanes whose guard is false branch around it.
         end = Label(f"after {name}")
         if guard is not None:
             out.append(Instruction("bra", (end,), guard, not i.negated, i.line, i.place))
@@ -136,7 +153,9 @@ class _Inliner:
         end.index = len(out)
 
     def _known(self, i: Instruction, opcode: str, guard, parameters: list[str]) -> Iterator[Instruction]:
-        """A call of a function of CUDA's own: its first parameters, which are addresses, become operands of an opcode."""
+        """Yield the opcode for a call of one of CUDA's own functions; its first parameters, which
+        are addresses, become operands.
+        """
         operands = []
         for variable in parameters:
             operands.append(Register(f"%{variable}", "b64", len(self.made.registers)))
@@ -147,12 +166,14 @@ class _Inliner:
 
 
 def _passed(listed: str | None, names: dict[str, str]) -> list[str]:
-    """The variables that a call lists, by their names in the kernel."""
+    """Return the variables that a call lists, by their names in the kernel."""
     return [names.get(part, part) for part in re.findall(r"[\w$%]+", listed or "")]
 
 
 def _placed(function: Function, prefix: str) -> dict[str, Variable]:
-    """The variables of a function, by their names in the kernel: those of calls are local ones."""
+    """Return the variables of a function by their names in the kernel; parameters of calls are
+    local variables.
+    """
     return {
         prefix + v.name: replace(v, name=prefix + v.name, space="local" if v.space == "param" else v.space)
         for v in function.variables.values()

@@ -1,13 +1,14 @@
-"""The table of opcodes: how PTX spells them, what the machine calls them, and what their operands are.
+"""The table of opcodes: PTX's spelling, the machine's name for it, and the operands.
 
-A row's spelling is a pattern (spelling.py). {a,b}: one of them. [a]: with it or without. (a): the same, but ignored, because
-the machine does the same with it or without; (a)*: any number of those. <t=a>: a, and its name in the operands. What is
-matched and not ignored is the name of the machine's handler, unless the row has another one. An opcode that matches no row
-is refused.
+A row's spelling is a pattern (spelling.py). {a,b}: one of them. [a]: with it or without. (a): the
+same, but ignored, because the machine does the same with it or without; (a)*: any number of those.
+<t=a>: a, and its name in the operands. The matched text that is not ignored is the name of the
+machine's handler, unless the row has another name. An opcode that matches no row is refused.
 
-Operands, in PTX's order: `=t` a destination, `t` a source, of the type that `t` stands for in the spelling, or of a type by
-its own name; `t*2` of twice that width. `=cc` and `cc` are the carry flag, which PTX does not write. A row of which the
-operands are more than that has the function of families.py or access.py that reads them and emits (`by`).
+Operands, in PTX's order: `=t` a destination, `t` a source, of the type that `t` stands for in the
+spelling, or of a type by its own name; `t*2` of twice that width. `=cc` and `cc` are the carry
+flag, which PTX does not write. If that does not describe the operands, the row names a function of
+families.py or access.py that reads them and emits code (`by`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from flash_attest.emulator.ptx.spelling import meanings, pattern, without_ignore
 INTEGER = "{s,u}{16,32,64}"
 ORDER = "{eq,ne,lt,le,gt,ge}"
 FLOATS = "{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}"
-WITH = "(.<op={and,or,xor}>)"  # a third predicate, by which the result of setp is combined
+WITH = "(.<op={and,or,xor}>)"  # a third predicate, with which the result of setp is combined
 ROUND = "{rn,rz,rm,rp}"
 WHOLE = "{rni,rzi,rmi,rpi}"
 SCOPES = "(.{weak,volatile,relaxed,acquire,release,acq_rel,mmio})(.{cta,cluster,gpu,sys})"
@@ -52,7 +53,8 @@ SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
 MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
 POINTER_SPACE = "(.<space={global,shared}>)(::cta)"
 HINT = "(.L2::cache_hint)"
-# In either order behind the space, as Triton writes them, or behind the operation, as libcu++ does.
+# These follow the space, in either order, as Triton writes them, or follow the operation, as in
+# libcu++.
 AFTER = "(.{cta,cluster,gpu,sys,relaxed,acquire,release,acq_rel})*"
 ATOM, RED = f"atom{SCOPES}{POINTER_SPACE}{AFTER}", f"red{SCOPES}{POINTER_SPACE}{AFTER}"
 
@@ -217,8 +219,8 @@ TABLE = {
         _("ret(.uni)"),
         _("exit"),
         _("trap"),
-        _("trap.assert", "b64", note="what a call of __assertfail becomes"),
-        _("vprintf", "b64 b64", note="what a call of it becomes"),
+        _("trap.assert", "b64", note="stands for a call of __assertfail"),
+        _("vprintf", "b64 b64", note="stands for a call of vprintf"),
     ),
     "Barriers and warps": (
         _("{bar,barrier}(.cta).sync(.aligned)", by=barrier, name="bar.sync"),
@@ -251,7 +253,7 @@ TABLE = {
     "Without an effect here": (
         _(
             "{membar,fence}(.{proxy,async,alias,acq_rel,sc,acquire,release,cta,cluster,gpu,gl,sys})*", by=nothing,
-            note="orders nothing in the rule of races",
+            note="orders nothing in the race rule",
         ),
         _("nanosleep.u32", by=nothing),
         _(
@@ -266,19 +268,19 @@ TABLE = {
 
 @functools.cache
 def plan(opcode: str) -> Plan | None:
-    """The plan for an opcode; None if no row has it."""
+    """Return the plan for an opcode; None if no row has it."""
     for row, expression in _rows().get(re.match(r"\w+", opcode)[0], ()):
-        found = expression.fullmatch(opcode)
-        if found:
-            words = found.groupdict()
-            name = row.name.format(**words) if row.name else without_ignored(expression, found)
+        match = expression.fullmatch(opcode)
+        if match:
+            words = match.groupdict()
+            name = row.name.format(**words) if row.name else without_ignored(expression, match)
             operands = tuple(_operand(token, words) for token in row.operands.split())
             return Plan(row, Handler(name), operands, words)
     return None
 
 
 def handlers_of(row: Row) -> set[Handler]:
-    """The handlers that a row can ask for."""
+    """Return the handlers that a row can ask for."""
     if row.by is nothing:
         return set()
     names = {Handler(row.name.format(**words) if row.name else text) for text, words in meanings(row.spelling)}
@@ -294,7 +296,7 @@ def _operand(token: str, words: dict) -> tuple[bool, str]:
 
 @functools.cache
 def _rows() -> dict[str, list[tuple[Row, re.Pattern]]]:
-    """The rows by the first word of their opcodes."""
+    """Return the rows by the first word of their opcodes."""
     by_word: dict[str, list] = {}
     for row in (row for rows in TABLE.values() for row in rows):
         first = re.match(r"\{([\w,]+)\}|(\w+)", row.spelling)

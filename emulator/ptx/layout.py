@@ -1,4 +1,6 @@
-"""Where the variables of a kernel lie: in its shared memory, its local memory and its parameters."""
+"""The addresses of a kernel's variables: in its shared memory, its local memory and its
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from dataclasses import dataclass, field
 
 from flash_attest.emulator.ptx.syntax import Function, Symbol, Text, Variable
 
-APART = 256  # bytes between two shared variables, so that an access beyond one of them is seen
+APART = 256  # bytes between two shared variables, so that an access beyond one of them is detected
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,10 @@ class Placed:
 
 @dataclass
 class Layout:
-    """The variables that a kernel uses. Shared memory: its own variables, APART, then what the launch gives."""
+    """The variables that a kernel uses.
+
+    Shared memory: its own variables, APART, then the launch's.
+    """
 
     function: Function
     text: Text
@@ -28,20 +33,23 @@ class Layout:
     shared_bytes: int = 0
     local_bytes: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
-    is_dynamic: bool = False  # whether it uses the shared memory that the launch gives
+    is_dynamic: bool = False  # whether it uses the shared memory of the launch
 
     def __post_init__(self):
         self._parameters = {parameter.name: parameter for parameter in self.function.parameters}
         self._lay_out()
 
     def __getstate__(self) -> dict:
-        return self.__dict__ | {"function": None, "text": None}  # they are not needed once a kernel is encoded
+        # Not needed once a kernel is encoded.
+        return self.__dict__ | {"function": None, "text": None}
 
     def variable(self, name: str) -> Variable | None:
         return self.function.variables.get(name) or self.text.variables.get(name)
 
     def address(self, symbol: Symbol, encoder) -> tuple[str, int]:
-        """(space, address): an offset in shared memory, local memory or the parameters; 0 for other spaces."""
+        """Return (space, address): an offset in shared memory, local memory or the parameters; 0
+        for other spaces.
+        """
         if parameter := self._parameters.get(symbol.name):
             return "param", parameter.offset + symbol.offset
         variable = self.variable(symbol.name)
@@ -82,7 +90,7 @@ class Layout:
             self.offsets[name] = self.shared_bytes
 
     def _used(self) -> list[str]:
-        """The variables that the kernel names, in the order in which they are declared."""
+        """Return the variables that the kernel names, in the order of their declarations."""
         named: set[str] = set()
         for instruction in self.function.instructions:
             for operand in instruction.operands:

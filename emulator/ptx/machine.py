@@ -1,4 +1,6 @@
-"""Compiles the machine's C++ (machine/) once, by content and processor, and declares its functions for ctypes."""
+"""Compiles the machine's C++ (machine/) once, by content and processor, and declares its functions
+for ctypes.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,16 @@ from pathlib import Path
 from flash_attest.emulator.runtime.library import HEADERS, load_cpp, runtime
 
 FOLDER = Path(__file__).resolve().parent / "machine"
-# Operations are loops over 32 lanes, for g++ to vectorise. It does so with sqrt and with choices between two results only if
-# neither errno nor the processor's exception flags, which nobody reads here, have to be right.
-# Functions start at a cache line: else a line more in one of them shifts the loops of all after it, which has made the same
-# code up to 11 % slower.
+# Operations are loops over 32 lanes, for g++ to vectorise. It vectorises sqrt and choices between
+# two results only if it may ignore errno and the processor's exception flags, which nothing here
+# reads. Functions start at a cache line: otherwise, adding a line to one function shifts the loops
+# of all later ones, which has made the same code up to 11 % slower.
 FLAGS = ("-O3", "-falign-functions=64", "-march=native", "-fno-math-errno", "-fno-trapping-math")
 
 
 @functools.cache
 def machine() -> ctypes.CDLL:
-    """The machine's library, on top of the runtime's. Raises NoCompiler, CompileError."""
+    """Return the machine's library, on top of the runtime's. Raises NoCompiler, CompileError."""
     runtime()
     library = load_cpp(FOLDER, [*HEADERS, *sorted(FOLDER.glob("*.h"))], FLAGS)
     size, pointer = ctypes.c_size_t, ctypes.c_void_p
@@ -45,7 +47,7 @@ def machine() -> ctypes.CDLL:
 
 @functools.cache
 def handlers() -> dict[str, int]:
-    """The number of each handler, by its name."""
+    """Return the number of each handler, by its name."""
     most = machine().emulator_ptx_handlers(None, 0)
     names = (ctypes.c_char_p * most)()
     machine().emulator_ptx_handlers(names, most)

@@ -24,20 +24,23 @@ from flash_attest.emulator.runtime.calls import Dims, memory_of, raise_observed,
 LARGEST_SHARED = 227 * 1024  # bytes of shared memory a block, as in runtime.h
 LAUNCH_DONE, LAUNCH_INVALID, LAUNCH_STOPPED = 0, 2, 5  # enum LaunchStatus
 _serial = itertools.count(1)
-_lock = threading.RLock()  # of loading
+_lock = threading.RLock()  # held while loading
 
 
 class PtxError(EmulatorError):
-    """A launch failed, or a kernel did what stops it on a GPU: a deadlock, an illegal address, a trap."""
+    """A launch failed, or a kernel did something that stops it on a GPU: a deadlock, an illegal
+    address, a trap.
+    """
 
 
 def load(text: str | bytes, source: str = "<ptx>", kernels: Sequence[str] = (), replicated: bool = False) -> Module:
     """Decode PTX text (once; later it comes from the cache).
 
-    source: its name, for messages. kernels: names of those that must be covered; others are looked at when they are
-    launched. replicated: threads may hold copies of a value and all store it, as Triton's compiler has it, so two writes
-    of one value are no race. Raises CompileError with the line of what is not PTX; Refused with the opcode and the line of
-    what is not covered; KeyError for a name that is not there.
+    source: its name, for messages. kernels: names of kernels that must be covered; others are
+    checked when launched. replicated: threads may hold copies of a value and all store it, as in
+    Triton's code, so two writes of one value are no race. Raises CompileError with the line of
+    anything that is not PTX; Refused with the opcode and the line of anything that is not covered;
+    KeyError for an unknown name.
     """
     if isinstance(text, bytes):
         text = text.rstrip(b"\0").decode(errors="replace")
@@ -51,12 +54,15 @@ def load(text: str | bytes, source: str = "<ptx>", kernels: Sequence[str] = (), 
 
 
 class Module:
-    """A PTX module: module["name"] is a kernel. Its .global and .const variables keep their values between launches."""
+    """A PTX module: module["name"] is a kernel.
 
-    def __init__(self, text: str, source: str, found: Decoded, replicated: bool = False):
-        self.text, self.source, self.decoded, self.replicated = text, source, found, replicated
-        self.library = f"ptx:{found.key}:{next(_serial)}"
-        self.kernels: Mapping[str, Kernel] = {name: Kernel(self, kernel) for name, kernel in found.kernels.items()}
+    Its .global and .const variables keep their values between launches.
+    """
+
+    def __init__(self, text: str, source: str, content: Decoded, replicated: bool = False):
+        self.text, self.source, self.decoded, self.replicated = text, source, content, replicated
+        self.library = f"ptx:{content.key}:{next(_serial)}"
+        self.kernels: Mapping[str, Kernel] = {name: Kernel(self, kernel) for name, kernel in content.kernels.items()}
 
     def __getitem__(self, name: str) -> Kernel:
         if name not in self.kernels:
@@ -69,43 +75,47 @@ class Module:
 
     @functools.cached_property
     def variables(self) -> dict[str, tuple[int, int]]:
-        """(address, bytes) of each .global and .const variable."""
+        """Return (address, bytes) of each .global and .const variable."""
         return {variable.name: (self.storage.address(variable.name), variable.size) for variable in self.storage}
 
     @functools.cached_property
     def storage(self) -> Storage:
-        """Where they lie. Raises Refused if one cannot be initialised."""
+        """Return the memory of the variables. Raises Refused if one cannot be initialised."""
         return Storage(self.decoded.variables, self.source)
 
 
 class Kernel:
     """A kernel of a module: kernel.launch(grid, block, shared)(*arguments)."""
 
-    def __init__(self, module: Module, found: Head):
-        self.module, self.head, self.name = module, found, found.name
+    def __init__(self, module: Module, content: Head):
+        self.module, self.head, self.name = module, content, content.name
 
     def __repr__(self) -> str:
         return f"<{self.name} of {self.module.source}>"
 
     @property
     def parameters(self) -> list[Parameter]:
-        """In the order of the PTX."""
+        """Return the parameters in the order of the PTX."""
         return self.head.parameters
 
     def check(self) -> None:
-        """Raises Refused with the opcode and the line if the kernel uses something that is not covered."""
+        """Check the kernel.
+
+        Raises Refused with the opcode and the line of anything that is not covered.
+        """
         _ = self._program
 
     def launch(
         self, grid: Dims, block: Dims, shared: int = 0, shared_limit: int = LARGEST_SHARED
     ) -> Callable[..., None]:
-        """A function that launches this kernel with arguments.
+        """Return a function that launches this kernel with arguments.
 
-        grid, block: 1 to 3 sizes. shared: bytes of dynamic shared memory; shared_limit: the most with the kernel's own.
-        An argument is a CPU tensor, None (a null pointer), a number, or the bytes of a parameter. names=[...]: what messages
-        call the arguments. Raises Refused, PtxError (a failed launch; without tracing also what stops a kernel on a GPU).
+        grid, block: 1 to 3 sizes. shared: bytes of dynamic shared memory; shared_limit: the most,
+        including the kernel's own. An argument is a CPU tensor, None (a null pointer), a number, or
+        the bytes of a parameter. names=[...]: what messages call the arguments. Raises Refused,
+        PtxError (a failed launch; without tracing also an error that stops a kernel on a GPU).
         """
-        _ = self._program  # refused now, not when it is called
+        _ = self._program  # so that it is refused now, not when the result is called
         shape = three("grid", grid), three("block", block)
         if not isinstance(shared, int) or shared < 0:
             raise ValueError(f"shared={shared!r}: should be a number of bytes")
@@ -118,7 +128,9 @@ class Kernel:
     def start(
         self, grid: Dims, block: Dims, shared: int, params: bytes, shared_limit: int | None = None
     ) -> tuple[int, str]:
-        """Run the kernel in memory that is set up already -> (a LaunchStatus of the runtime, why it failed or "").
+        """Run the kernel in memory that is already set up.
+
+        Returns (a LaunchStatus of the runtime, why it failed or "").
 
         params: the parameter buffer, with the addresses that kernels use.
         """
@@ -133,15 +145,14 @@ class Kernel:
         )  # fmt: skip
         return status, text.value.decode(errors="replace")
 
-    # ---- how it is done -------------------------------------------------------------------------------------------
+    # ---- implementation
+    # ------------------------------------------------------------------------------
 
     @functools.cached_property
     def _program(self) -> Program:
         with _lock:
             module = self.module
-            module.decoded.code(
-                self.name
-            )  # what is wrong with the kernel is raised before what is wrong with a variable
+            module.decoded.code(self.name)  # errors of the kernel are raised before errors of a variable
             return Program(module.decoded, self.name, module.storage, module.library, module.replicated)
 
     @property
@@ -149,7 +160,7 @@ class Kernel:
         return f"{self.name} of {self.module.source}"
 
     def _wrong_block(self, block: tuple[int, ...]) -> str:
-        """Why the kernel cannot be launched with these threads; "" if it can."""
+        """Return why the kernel cannot be launched with these threads; "" if it can."""
         required, most = (self.head.directives.get(name) for name in ("reqntid", "maxntid"))
         if required and (*required, 1, 1)[:3] != block:
             return f"block={block}: the kernel was compiled for {(*required, 1, 1)[:3]} (.reqntid)"
@@ -165,10 +176,10 @@ class Kernel:
         packed = self._packed(arguments, names)
         watching = watch.current()
         with memory_of(tensors) as memory:
-            left = iter(memory.addresses)
+            addresses = iter(memory.addresses)
             for parameter, argument in zip(self.parameters, arguments, strict=True):
                 if isinstance(argument, torch.Tensor):
-                    struct.pack_into("<Q", packed, parameter.offset, next(left))
+                    struct.pack_into("<Q", packed, parameter.offset, next(addresses))
             if watching:
                 refuse_large(self._who, memory.storages, PtxError)
             status, text = self.start(tuple(grid), tuple(block), shared, bytes(packed), limit)
@@ -190,7 +201,7 @@ class Kernel:
         return list(names or wanted)
 
     def _packed(self, arguments: tuple, names: list[str]) -> bytearray:
-        """The parameter buffer; the addresses of tensors are still missing."""
+        """Return the parameter buffer; the addresses of tensors are still missing."""
         size = max((p.offset + p.size for p in self.parameters), default=0)
         packed = bytearray(size)
         for parameter, argument, name in zip(self.parameters, arguments, names, strict=True):
@@ -203,7 +214,10 @@ class Kernel:
 
 
 def packed_argument(parameter: Parameter, argument: Any) -> bytes:
-    """The bytes of an argument; zeros for a tensor. Raises TypeError, ValueError with what it should be."""
+    """Return the bytes of an argument; zeros for a tensor.
+
+    Raises TypeError, ValueError that say what it should be.
+    """
     kind, size = parameter.kind, parameter.size
     if isinstance(argument, (bytes, bytearray, memoryview)):
         if len(argument) != size:

@@ -31,7 +31,7 @@ SPECIALS = re.compile(
 
 
 class Scope:
-    """The names that a { } block declares, on top of those around it."""
+    """The names that a { } block declares, on top of the enclosing scopes' names."""
 
     __slots__ = ("labels", "names", "operands", "outer", "pending", "ranges")
 
@@ -41,7 +41,7 @@ class Scope:
         self.ranges: dict[str, tuple[int, str]] = {}  # "%r": (1296, "b32") of .reg .b32 %r<1296>
         self.labels: dict[str, int] = {}
         self.pending: list[tuple[Label, int]] = []  # branches, with their lines
-        self.operands: dict[str, object] = {}  # operands that were read before
+        self.operands: dict[str, object] = {}  # operands that have been read
 
 
 class Operands:
@@ -49,7 +49,7 @@ class Operands:
 
     function: Function | None
     scope: Scope
-    error: Callable[..., Exception]  # with the line
+    error: Callable[..., Exception]  # makes an error with the line
 
     def _operand(self, text: str) -> object:
         operand = self.scope.operands.get(text)
@@ -58,7 +58,7 @@ class Operands:
         return operand
 
     def _read(self, text: str) -> object:
-        """An operand; "" for an empty one."""
+        """Return an operand; "" for an empty one."""
         if not text:
             return ""
         first = text[0]
@@ -85,16 +85,16 @@ class Operands:
             return Special(text)
         if WORD.match(text):
             return Symbol(text)
-        symbol = ADDRESS.match(text)  # variable+4
+        symbol = ADDRESS.match(text)  # such as variable+4
         if symbol and symbol[1] and not self._register(symbol[1]):
             return Symbol(symbol[1], _signed(symbol[2]))
         return self._unknown(text)
 
     def _address(self, text: str) -> Address:
-        found = ADDRESS.match(text)
-        if not found or not text:
+        match = ADDRESS.match(text)
+        if not match or not text:
             self._unknown(f"[{text}]")
-        name, offset = found[1], _signed(found[2])
+        name, offset = match[1], _signed(match[2])
         if name is None:
             return Address(None, offset)
         return Address(self._register(name) or Symbol(name), offset)

@@ -1,4 +1,7 @@
-"""Writes the table of opcodes into docs/use/tracing-ptx.md: python -m flash_attest.emulator.ptx.page. A test compares the two."""
+"""Writes the table of opcodes into docs/use/tracing-ptx.md. A test compares the two.
+
+Run it with python -m flash_attest.emulator.ptx.page.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ SHORT = {
 
 
 def table() -> str:
-    """The table, in Markdown."""
+    """Return the table in Markdown."""
     lines = []
     for section, rows in TABLE.items():
         lines += ["", f"### {section}", "", "```text", *map(_line, rows), "```"]
@@ -36,7 +39,7 @@ def _line(row: Row) -> str:
 
 
 def page(text: str) -> str:
-    """The page with the table that is current."""
+    """Return the page with the current table."""
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
     return before + START + table() + END + after

@@ -1,4 +1,7 @@
-"""PTX text -> its parts (syntax.py). One regular expression reads a statement; names are resolved in scopes."""
+"""Parses PTX text into its parts (syntax.py).
+
+One regular expression reads a statement; names are resolved in scopes.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +48,16 @@ RANGE = re.compile(rf"({NAME})\s*(?:<\s*(\d+)\s*>)?$")
 BRACE = re.compile(r'"[^"\n]*"|[{}]')
 
 
-INLINED = re.compile(r"//\s*\S+:\d+(?::\d+)? @\[[^\n]*")  # LLVM's comment behind .loc
+INLINED = re.compile(r"//\s*\S+:\d+(?::\d+)? @\[[^\n]*")  # LLVM's comment after .loc
 AROUND = re.compile(r"([^\s\[\]@]+?):(\d+)(?::\d+)?(?=[\s\]])")
 WITHIN = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 
 
 def parse(text: str, source: str = "<ptx>") -> Text:
-    """A module, with all its functions. Raises CompileError with the line of what is not PTX."""
+    """Return a module with all its functions.
+
+    Raises CompileError with the line of anything that is not PTX.
+    """
     parser = Parser(text, source)
     for name in parser.bodies:
         parser.read(name)
@@ -59,31 +65,35 @@ def parse(text: str, source: str = "<ptx>") -> Text:
 
 
 class Parser(Operands):
-    """Reads what lies outside of functions first, then each function that is asked for: a text may have hundreds."""
+    """Reads everything outside functions first, then each function on demand: a text may have
+    hundreds.
+    """
 
     def __init__(self, text: str, source: str):
         self.module = Text(source)
         self.text = COMMENT.sub(_without_comment, text)
         self.newlines = [m.start() for m in re.finditer("\n", self.text)]
         self.at = 0
-        self.skip = 0  # where to go on, if not behind the statement
+        self.skip = 0  # where to continue, if not after the statement
         self.function: Function | None = None
         self.scope = Scope()
         self.place = -1
         self.known_places: dict[tuple[str, str, str], int] = {}
-        self.columns: dict[tuple[int, int, int], Place] = {}  # where nvcc's inlined_at may lead
+        # Targets that nvcc's inlined_at may name.
+        self.columns: dict[tuple[int, int, int], Place] = {}
         self.handlers = {
             "opcode": self._instruction, "loc": self._loc, "label": self._label, "open": self._open, "close": self._close,
             "reg": self._registers, "path": self._file, "what": self._head, "begin": self._function,
-            "declared": self._variable, "wrong": self._wrong, "skip": lambda found: None,
+            "declared": self._variable, "wrong": self._wrong, "skip": lambda match: None,
         }  # fmt: skip
-        self.bodies: dict[str, tuple[int, int]] = {}  # of functions: where their statements begin and end
+        # For each function: where its statements begin and end.
+        self.bodies: dict[str, tuple[int, int]] = {}
         self._scan(0, len(self.text))
         if not self.module.target and not self.module.functions:
             raise self.error("this is not PTX: it has neither a .target nor a function", 1)
 
     def read(self, name: str) -> Function:
-        """The function of this name, with its instructions."""
+        """Return the function of this name, with its instructions."""
         function = self.module.functions[name]
         if name in self.bodies and not function.instructions:
             start, end = self.bodies[name]
@@ -96,9 +106,9 @@ class Parser(Operands):
     def _scan(self, start: int, end: int) -> None:
         handlers = self.handlers
         while start < end:
-            for found in STATEMENT.finditer(self.text, start, end):
-                start = self.at = found.end() - 1
-                handlers[KINDS[found.lastgroup]](found)
+            for match in STATEMENT.finditer(self.text, start, end):
+                start = self.at = match.end() - 1
+                handlers[KINDS[match.lastgroup]](match)
                 if self.skip:
                     start, self.skip = self.skip, 0
                     break
@@ -106,10 +116,10 @@ class Parser(Operands):
                 return
 
     def _body(self, start: int) -> int:
-        """Where the body that starts there ends: behind its closing brace."""
+        """Return the end of the body that starts there: the position after its closing brace."""
         depth = 1
         for brace in BRACE.finditer(self.text, start):
-            depth += {"{": 1, "}": -1}.get(brace[0], 0)  # none in a string
+            depth += {"{": 1, "}": -1}.get(brace[0], 0)  # 0 for text in a string
             if not depth:
                 return brace.end()
         raise self.error(f"{list(self.module.functions)[-1]} has no closing brace")
@@ -120,15 +130,16 @@ class Parser(Operands):
     def error(self, what: str, line: int = 0) -> CompileError:
         return CompileError(f"{self.module.source}:{line or self.line_of(self.at)}: {what}")
 
-    # ---- instructions ---------------------------------------------------------------------------------------------
+    # ---- instructions
+    # --------------------------------------------------------------------------------
 
-    def _instruction(self, found: re.Match) -> None:
-        negated, guard, opcode, operands = found.group("negated", "guard", "opcode", "operands")
-        position = found.start("opcode")
+    def _instruction(self, match: re.Match) -> None:
+        negated, guard, opcode, operands = match.group("negated", "guard", "opcode", "operands")
+        position = match.start("opcode")
         if self.function is None:
             self.at = position
             raise self.error(f"{opcode!r} is outside of a function")
-        self.at = found.start("guard") if guard else position
+        self.at = match.start("guard") if guard else position
         line = bisect_right(self.newlines, self.at - 1) + 1
         predicate = self._operand(guard) if guard else None
         if guard and not (isinstance(predicate, Register) and predicate.type == "pred"):
@@ -151,16 +162,17 @@ class Parser(Operands):
             Instruction(opcode, read, predicate, bool(negated), line, self.place)
         )  # fmt: skip
 
-    # ---- names ----------------------------------------------------------------------------------------------------
+    # ---- names
+    # ---------------------------------------------------------------------------------------
 
-    def _registers(self, found: re.Match) -> None:
+    def _registers(self, match: re.Match) -> None:
         if self.function is None:
             raise self.error("a register is declared outside of a function")
-        type, _, names = found["reg"].strip().removeprefix(".").partition(" ")
+        type, _, names = match["reg"].strip().removeprefix(".").partition(" ")
         type, _, more = type.partition("\t")
         if not re.fullmatch(r"pred|[bsuf](8|16|32|64|128)|(bf16|f16|tf32)(x2)?", type):
             raise self.error(f"registers of type .{type} are not known")
-        self.scope.operands = {}  # a name may have meant something else before
+        self.scope.operands = {}  # a name may have had another meaning before
         for name in (more + names).split(","):
             one = RANGE.match(name.strip())
             if not one:
@@ -170,18 +182,18 @@ class Parser(Operands):
             else:
                 self._declare(self.scope, one[1], type)
 
-    def _label(self, found: re.Match) -> None:
+    def _label(self, match: re.Match) -> None:
         if self.function is not None:
-            self.scope.labels[found["label"]] = len(self.function.instructions)
+            self.scope.labels[match["label"]] = len(self.function.instructions)
 
-    def _open(self, found: re.Match) -> None:
+    def _open(self, match: re.Match) -> None:
         if self.function is None:
             raise self.error("a block is outside of a function")
         self.scope = Scope(self.scope)
 
-    def _close(self, found: re.Match) -> None:
+    def _close(self, match: re.Match) -> None:
         if self.function is None:
-            raise self.error("a closing brace too many")
+            raise self.error("an unmatched closing brace")
         closed, self.scope = self.scope, self.scope.outer
         for label, line in closed.pending:
             if label.name in closed.labels:
@@ -193,45 +205,46 @@ class Parser(Operands):
         if self.scope.outer is None:
             self.function = None
 
-    # ---- directives -----------------------------------------------------------------------------------------------
+    # ---- directives
+    # ----------------------------------------------------------------------------------
 
-    def _loc(self, found: re.Match) -> None:
-        key = found["file"], found["row"], found["loc"]
+    def _loc(self, match: re.Match) -> None:
+        key = match["file"], match["row"], match["loc"]
         known = self.known_places.get(key)
         if known is None:
-            place = Place(int(found["file"]), int(found["row"]), self._within(found["loc"]))
-            column = re.match(r"\s*(\d+)", found["loc"])
+            place = Place(int(match["file"]), int(match["row"]), self._within(match["loc"]))
+            column = re.match(r"\s*(\d+)", match["loc"])
             self.columns[place.file, place.line, int(column[1]) if column else 0] = place
             known = self.known_places[key] = len(self.module.places)
             self.module.places.append(place)
         self.place = known
 
     def _within(self, rest: str) -> tuple[tuple[int | str, int], ...]:
-        if found := WITHIN.search(rest):
-            file, line, column = map(int, found.groups())
+        if match := WITHIN.search(rest):
+            file, line, column = map(int, match.groups())
             outer = self.columns.get((file, line, column))
             return ((file, line), *(outer.within if outer else ()))
         if "@[" in rest:
             return tuple((file, int(line)) for file, line in AROUND.findall(rest.partition("@[")[2]))
         return ()
 
-    def _file(self, found: re.Match) -> None:
-        self.module.files[int(found["number"])] = re.sub(r"\\(.)", r"\1", found["path"])
+    def _file(self, match: re.Match) -> None:
+        self.module.files[int(match["number"])] = re.sub(r"\\(.)", r"\1", match["path"])
 
-    def _head(self, found: re.Match) -> None:
-        what = found["what"].strip()
-        if found["head"] == "target":
+    def _head(self, match: re.Match) -> None:
+        what = match["what"].strip()
+        if match["head"] == "target":
             self.module.target = what.split(",")[0].strip()
-        if found["head"] == "address_size" and what != "64":
+        if match["head"] == "address_size" and what != "64":
             raise self.error(f".address_size is {what}, should be 64")
 
-    def _function(self, found: re.Match) -> None:
-        self.at = found.start("kind")
-        header = HEADER.match(found["header"])
+    def _function(self, match: re.Match) -> None:
+        self.at = match.start("kind")
+        header = HEADER.match(match["header"])
         if self.function is not None or not header:
-            raise self.error(f".{found['kind']}{found['header'].rstrip()} cannot be read")
-        function = Function(header["name"], found["kind"] == "entry", self.line_of(found.start("kind")))
-        function.has_body = found["begin"] == "{"
+            raise self.error(f".{match['kind']}{match['header'].rstrip()} cannot be read")
+        function = Function(header["name"], match["kind"] == "entry", self.line_of(match.start("kind")))
+        function.has_body = match["begin"] == "{"
         function.parameters = parameters(header["parameters"] or "", self.error)
         function.results = parameters((header["results"] or "").strip("()"), self.error)
         for name, sizes in re.findall(r"\.(\w+)((?:[ \t]+\d+(?:\s*,\s*\d+)*)?)", header["rest"]):
@@ -239,30 +252,30 @@ class Parser(Operands):
         if function.has_body or function.name not in self.module.functions:
             self.module.functions[function.name] = function
         if function.has_body:
-            self.skip = self._body(found.end())
-            self.bodies[function.name] = found.end(), self.skip
+            self.skip = self._body(match.end())
+            self.bodies[function.name] = match.end(), self.skip
 
-    def _variable(self, found: re.Match) -> None:
-        self.at = found.start("space")
-        extern = "extern" in found["linked"]
+    def _variable(self, match: re.Match) -> None:
+        self.at = match.start("space")
+        extern = "extern" in match["linked"]
         holder = self.module if self.function is None else self.function
-        for variable in variables(found["space"], found["declared"], extern, self.line_of(self.at), self.error):
+        for variable in variables(match["space"], match["declared"], extern, self.line_of(self.at), self.error):
             known = holder.variables.get(variable.name)
             if variable.space == "param" and known and known.size > variable.size:
                 continue  # calls use the same names one after another: the largest serves all
             holder.variables[variable.name] = variable
 
-    def _wrong(self, found: re.Match) -> None:
-        self.at = found.start("wrong")
-        raise self.error(f"{found['wrong'].strip()[:80]!r} cannot be read as PTX")
+    def _wrong(self, match: re.Match) -> None:
+        self.at = match.start("wrong")
+        raise self.error(f"{match['wrong'].strip()[:80]!r} cannot be read as PTX")
 
 
-# The last group of a match of STATEMENT -> which statement it is.
+# Maps the last group of a match of STATEMENT to the kind of statement.
 KINDS = {name: name for name in STATEMENT.groupindex} | {"operands": "opcode"}
 
 
-def _without_comment(found: re.Match) -> str:
-    text = found[0]
+def _without_comment(match: re.Match) -> str:
+    text = match[0]
     if text[0] == '"':
         return text
     if text[1] == "/":

@@ -1,4 +1,4 @@
-"""A kernel in the machine, and what its records mean: lines and variables."""
+"""A kernel in the machine, and the meaning of its records: lines and variables."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from flash_attest.emulator.runtime.symbols import register
 
 
 class Program:
-    """A kernel in the machine, and what its records mean (runtime/symbols.py, Symbols).
+    """A kernel in the machine, and the meaning of its records (runtime/symbols.py, Symbols).
 
-    storage: the variables of its module. library: what records call the module. replicated: as of `load` (module.py). Raises
-    Refused, CompileError.
+    storage: the variables of its module. library: what records call the module. replicated: see
+    `load` (module.py). Raises Refused, CompileError.
     """
 
     def __init__(self, text: Decoded, name: str, storage: Storage, library: str, replicated: bool):
@@ -33,7 +33,7 @@ class Program:
         for handler, line in code.first_needs.items():
             if handler not in known:
                 raise Refused(f"opcode {handler}", text.source, line)
-        self._storage = storage  # all variables: one may hold the address of another
+        self._storage = storage  # all variables are needed: one may hold the address of another
         self.address = self._made(code, [known[name] for name in code.handlers], replicated)
         weakref.finalize(self, machine().emulator_ptx_free, self.address)
         own = f"{library}:{name}"
@@ -49,7 +49,8 @@ class Program:
             instructions[i] = numbers[instructions[i]]
         constants = bytearray(code.constants)
         for at, name, offset in code.addresses:
-            constants[at : at + 256] = struct.pack("<Q", self._storage.address(name) + offset) * 32  # one for each lane
+            # Once for each lane.
+            constants[at : at + 256] = struct.pack("<Q", self._storage.address(name) + offset) * 32
         layout, lib = code.layout, machine()
         address = lib.emulator_ptx_program(
             instructions.buffer_info()[0], len(code.lines), code.operands.buffer_info()[0], len(code.operands),
@@ -67,11 +68,14 @@ class Program:
         return address
 
     def _line(self, index: int) -> tuple[str, int]:
-        """The author's file and line of an instruction; those of the PTX if it says none."""
+        """Return the author's file and line of an instruction; the PTX's if the author's is
+        unknown.
+        """
         place = self.code.places[index]
         return self.places[place] if place >= 0 and self.places[place][0] else (self.source, self.code.lines[index])
 
-    # ---- Symbols --------------------------------------------------------------------------------------------------
+    # ---- Symbols
+    # -------------------------------------------------------------------------------------
 
     @property
     def dynamic_start(self) -> int:
@@ -99,14 +103,16 @@ class Program:
 
 
 def readable(name: str) -> str:
-    """The name in the source: C++ puts the functions around a variable into its symbol (_ZZ4gemmPfE4tile -> tile)."""
+    """Return the name in the source: C++ puts enclosing functions into a variable's symbol
+    (_ZZ4gemmPfE4tile -> tile).
+    """
     if name.startswith("_ZZ"):
-        for found in re.finditer(r"E(\d+)", name):
-            start, length = found.end(), int(found[1])
+        for match in re.finditer(r"E(\d+)", name):
+            start, length = match.end(), int(match[1])
             if len(name) - start == length or re.fullmatch(r"_\d+|__\d+_", name[start + length :] or "x"):
                 return name[start : start + length]
-    if found := re.match(r"_ZN?(?:L)?(\d+)", name):
-        start, parts = found.start(1), []
+    if match := re.match(r"_ZN?(?:L)?(\d+)", name):
+        start, parts = match.start(1), []
         while number := re.match(r"(\d+)", name[start:]):
             start += number.end()
             parts.append(name[start : start + int(number[1])])

@@ -1,4 +1,6 @@
-"""What the table of opcodes is made of (instructions.py): its rows, and what a row says about one opcode."""
+"""The parts of the table of opcodes (instructions.py): its rows, and the plan that a row gives for
+an opcode.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,17 @@ class Row:
 
     spelling: str
     operands: str = ""
-    by: Callable[[Any, Instruction, Plan], None] | None = None  # reads the operands and emits, through an Encoder
+    # Reads the operands and emits code through an Encoder.
+    by: Callable[[Any, Instruction, Plan], None] | None = None
     name: str = ""  # of the handler; {t} is what <t=...> matched
     also: tuple[Handler, ...] = ()  # other handlers that `by` emits
     note: str = ""
 
 
 class Plan(NamedTuple):
-    """What to do with an opcode: the row, the handler, the operands as (is a destination, type)."""
+    """Directions to encode an opcode: the row, the handler, the operands as (is a destination,
+    type).
+    """
 
     row: Row
     handler: Handler

@@ -1,7 +1,8 @@
-"""The patterns by which the table spells opcodes (instructions.py): as regular expressions, and all that they can mean.
+"""The patterns with which the table spells opcodes (instructions.py), as regular expressions and as
+lists of meanings.
 
-{a,b}: one of them. [a]: with it or without. (a): with it or without, not part of the handler's name; (a)*: any number of
-those. <t=a>: a, called t.
+{a,b}: one of them. [a]: with it or without. (a): with it or without, not part of the handler's
+name; (a)*: any number of those. <t=a>: a, called t.
 """
 
 from __future__ import annotations
@@ -14,41 +15,46 @@ CLOSES = {"{": "}", "[": "]", "(": ")", "<": ">"}
 
 
 def pattern(spelling: str) -> re.Pattern:
-    """The regular expression of a spelling. What is not part of the handler's name is in groups called ignored0, ..."""
-    made, open, ignored, position = [], [], 0, 0
+    """Return the regular expression of a spelling.
+
+    Text that is not part of the handler's name is in groups called ignored0, ...
+    """
+    parts, open, ignored, position = [], [], 0, 0
     while position < len(spelling):
         letter = spelling[position]
         if letter == "<":
             name = re.match(r"<(\w+)=", spelling[position:])[1]
-            made.append(f"(?P<{name}>")
+            parts.append(f"(?P<{name}>")
             open.append(letter)
             position += len(name) + 1
         elif letter in "{[":
-            made.append("(?:")
+            parts.append("(?:")
             open.append(letter)
         elif letter == "(":
-            made.append(f"(?P<ignored{ignored}>(?:")
+            parts.append(f"(?P<ignored{ignored}>(?:")
             open.append(letter)
             ignored += 1
         elif letter in "}])>":
             many = letter == ")" and spelling[position + 1 : position + 2] == "*"
-            made.append({"{": ")", "[": ")?", "(": ")*)" if many else ")?)", "<": ")"}[open.pop()])
+            parts.append({"{": ")", "[": ")?", "(": ")*)" if many else ")?)", "<": ")"}[open.pop()])
             position += many
         else:
-            made.append("|" if letter == "," and "{" in open else re.escape(letter))
+            parts.append("|" if letter == "," and "{" in open else re.escape(letter))
         position += 1
-    return re.compile("".join(made))
+    return re.compile("".join(parts))
 
 
-def without_ignored(expression: re.Pattern, found: re.Match) -> str:
-    """What was matched, without what is not part of the handler's name."""
-    spans = [found.span(name) for name in expression.groupindex if name.startswith("ignored")]
+def without_ignored(expression: re.Pattern, match: re.Match) -> str:
+    """Return the matched text, without the parts that do not belong to the handler's name."""
+    spans = [match.span(name) for name in expression.groupindex if name.startswith("ignored")]
     skip = {i for start, end in spans for i in range(start, end)}
-    return "".join(letter for i, letter in enumerate(found[0]) if i not in skip)
+    return "".join(letter for i, letter in enumerate(match[0]) if i not in skip)
 
 
 def meanings(spelling: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each (name without what is ignored, words by their <names>) that a spelling can give."""
+    """Yield each (name without ignored parts, words by their <names>) that a spelling can
+    produce.
+    """
     parts = _parts(spelling)
     for chosen in product(*parts):
         words: dict[str, str] = {}
@@ -58,7 +64,7 @@ def meanings(spelling: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _parts(spelling: str) -> list[list[tuple[str, dict[str, str]]]]:
-    """The choices at each place of a sequence."""
+    """Return the choices at each position of a sequence."""
     parts, position = [], 0
     while position < len(spelling):
         letter = spelling[position]
@@ -84,7 +90,7 @@ def _parts(spelling: str) -> list[list[tuple[str, dict[str, str]]]]:
 
 
 def _end(spelling: str, opening: int) -> int:
-    """Where the bracket at `opening` closes."""
+    """Return the position where the bracket at `opening` closes."""
     depth = 0
     for i in range(opening, len(spelling)):
         depth += (spelling[i] in CLOSES) - (spelling[i] in "}])>")
@@ -94,17 +100,17 @@ def _end(spelling: str, opening: int) -> int:
 
 
 def _choices(inside: str) -> list[str]:
-    """At the commas that are in no bracket."""
-    found, depth = [""], 0
+    """Split the text at commas outside brackets."""
+    choices, depth = [""], 0
     for letter in inside:
         depth += (letter in CLOSES) - (letter in "}])>")
         if letter == "," and not depth:
-            found.append("")
+            choices.append("")
         else:
-            found[-1] += letter
-    return found
+            choices[-1] += letter
+    return choices
 
 
 def plain(spelling: str) -> str:
-    """Without the <names>."""
+    """Return the spelling without the <names>."""
     return re.sub(r"<\w+=|>", "", spelling)

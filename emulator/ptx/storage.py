@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping
 from flash_attest.emulator.errors import Refused
 from flash_attest.emulator.ptx.syntax import Variable
 
-ALIGNMENT = 256  # bytes, of every variable, as a GPU's allocations have it
+ALIGNMENT = 256  # bytes, for every variable, as in a GPU's allocations
 
 
 class Storage:
-    """The .global and .const variables of a loaded module, in memory of this process, which lasts as long as this object.
+    """The .global and .const variables of a loaded module, in this process's memory while this
+    object exists.
 
-    declared: those of the text. source: its name, for messages. Raises Refused if one holds the address of what is in
-    neither space.
+    declared: the text's variables. source: its name, for messages. Raises Refused if one holds the
+    address of something in neither space.
     """
 
     def __init__(self, declared: Mapping[str, Variable], source: str):
@@ -29,7 +30,7 @@ class Storage:
             name: _aligned(max(variable.size, 1), max(variable.align, ALIGNMENT))
             for name, variable in self._variables.items()
         }
-        # Only now, as a variable may hold the address of one that is declared after it.
+        # This comes last, as a variable may hold the address of one that is declared after it.
         for name, variable in self._variables.items():
             values = (variable.values or b"")[: variable.size]
             ctypes.memmove(self.address(name), values, len(values))
@@ -40,16 +41,16 @@ class Storage:
                 ctypes.memmove(self.address(name) + at, held, 8)
 
     def __iter__(self) -> Iterator[Variable]:
-        """In the order of the text, by which the runtime numbers them."""
+        """Yield the variables in the order of the text, by which the runtime numbers them."""
         return iter(self._variables.values())
 
     def address(self, name: str) -> int:
-        """Where a variable lies."""
+        """Return the address of a variable."""
         return ctypes.addressof(self._memory[name])
 
 
 def _aligned(size: int, align: int) -> ctypes.Array:
-    """Zeroed memory whose address is a multiple of `align`."""
+    """Return zeroed memory whose address is a multiple of `align`."""
     whole = (ctypes.c_ubyte * (size + align))()
     start = -ctypes.addressof(whole) % align
     return (ctypes.c_ubyte * size).from_buffer(whole, start)

@@ -1,4 +1,4 @@
-"""What PTX text is made of once it is read: modules, kernels, variables, instructions, operands."""
+"""The parts of PTX text once it is read: modules, kernels, variables, instructions, operands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BYTES = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16}  # of a type by the digit
 
 
 def type_bytes(name: str) -> int:
-    """Bytes of one value of a type: "f32" -> 4, "f16x2" -> 4, "pred" -> 0."""
+    """Return the bytes of one value of a type: "f32" -> 4, "f16x2" -> 4, "pred" -> 0."""
     if name == "pred":
         return 0
     scalar, _, count = name.partition("x")
@@ -17,7 +17,9 @@ def type_bytes(name: str) -> int:
 
 
 class Register:
-    """A declared register; `bytes` of one lane's value as the machine keeps it: 2, 4, 8, or 0 for a predicate."""
+    """A declared register. `bytes`: of one lane's value in the machine: 2, 4, 8, or 0 for a
+    predicate.
+    """
 
     __slots__ = ("bytes", "name", "number", "type")
 
@@ -30,7 +32,7 @@ class Register:
 
 
 class Immediate(NamedTuple):
-    """A number as it is written: an int, a float, or the bits of a float (0f3F800000: bits, 32)."""
+    """A number as written: an int, a float, or the bits of a float (0f3F800000: bits, 32)."""
 
     value: int | float
     bits: int = 0  # 32 or 64 if value is the bits of a float of that width
@@ -50,20 +52,20 @@ class Symbol(NamedTuple):
 
 
 class Address(NamedTuple):
-    """[base + offset]: base is a Register, a Symbol, or None for an absolute address."""
+    """An address [base + offset]: base is a Register, a Symbol, or None for an absolute address."""
 
     base: Register | Symbol | None
     offset: int
 
 
 class Not(NamedTuple):
-    """!p"""
+    """A negated predicate, !p."""
 
     predicate: Register
 
 
 class Pair(NamedTuple):
-    """p|q: two destinations."""
+    """Two destinations, p|q."""
 
     first: object
     second: object
@@ -79,7 +81,7 @@ class Label:
 
 
 class Sink:
-    """_: a destination that is not wanted, or a source that is not given."""
+    """The operand _: an unwanted destination, or a source that is not given."""
 
     def __repr__(self) -> str:
         return "_"
@@ -89,7 +91,7 @@ SINK = Sink()
 
 
 def shown(operand) -> str:
-    """As PTX writes it."""
+    """Return an operand as PTX writes it."""
     if operand.__class__ is tuple:
         return f"{{{', '.join(map(shown, operand))}}}"
     if isinstance(operand, Address):
@@ -102,7 +104,9 @@ def shown(operand) -> str:
 
 
 class Instruction(NamedTuple):
-    """A statement; `line` of the PTX text; `place`: the number of its .loc in Module.places, or -1."""
+    """A statement; `line` of the PTX text; `place`: the number of its .loc in Module.places, or
+    -1.
+    """
 
     opcode: str
     operands: tuple
@@ -114,12 +118,14 @@ class Instruction(NamedTuple):
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of a state space. `values`: its bytes as far as they are given; None if it has no initialiser."""
+    """A variable of a state space. `values`: its initial bytes, as far as given; None without an
+    initialiser.
+    """
 
     name: str
     space: str
     align: int
-    size: int  # 0: of a launch's choice
+    size: int  # 0: chosen by the launch
     line: int
     values: bytes | None = None
     addresses: tuple[tuple[int, Symbol], ...] = ()  # (offset, symbol): initialised by an address
@@ -128,7 +134,9 @@ class Variable:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a kernel: its place in the parameter buffer and its type, "u64", "f32", ...; "b8" for a struct."""
+    """A parameter of a kernel: its position in the parameter buffer and its type, "u64", "f32",
+    ...; "b8" for a struct.
+    """
 
     name: str
     offset: int
@@ -154,9 +162,12 @@ class Function:
 
 
 class Place(NamedTuple):
-    """A .loc: a line of the author's source. within: the lines that this code was inlined into, the nearest first.
+    """A .loc: a line of the author's source.
 
-    A file is its number, or the end of its path, which is all that LLVM says of the lines around.
+    within: the lines that this code was inlined into, innermost first.
+
+    A file is given by its number, or by the end of its path, which is all that LLVM says of the
+    enclosing lines.
     """
 
     file: int | str

@@ -1,7 +1,9 @@
-"""Memory for the tensors of a call, with margins, in which writes out of bounds do no damage and are detected.
+"""Memory for the tensors of a call, with margins in which writes out of bounds are harmless and
+detected.
 
-Whole storages are copied in, so that views, strides and gaps stay as they are, and copied back afterwards. Large storages are
-not copied, because a call accesses little of them: kernels get their own memory.
+Whole storages are copied in, so that views, strides and gaps are kept, and copied back afterwards.
+Large storages are not copied, because a call accesses little of them: kernels get the original
+memory.
 """
 
 from __future__ import annotations
@@ -14,15 +16,17 @@ from dataclasses import dataclass, field
 
 import torch
 
-MARGIN = 64 * 1024  # bytes; a tile of 128 rows of 128 float32
-LARGE = 2**28  # bytes of a storage that is not copied
+MARGIN = 64 * 1024  # bytes: a tile of 128 rows of 128 float32
+LARGE = 2**28  # bytes; larger storages are not copied
 POISON = 0xFF  # NaN in every floating type
 _PATTERN = bytes([POISON]) * MARGIN
 
 
 @dataclass
 class View:
-    """One tensor argument: name, shape, strides, bytes per element, and the byte of its storage where it starts."""
+    """One tensor argument: name, shape, strides, bytes per element, and its first byte in the
+    storage.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -32,18 +36,20 @@ class View:
 
     @property
     def end(self) -> int:
-        """The byte after its last element."""
+        """Return the byte after its last element."""
         if 0 in self.shape:
             return self.start
         return self.start + self.width * (1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)))
 
     def index_of(self, offset: int) -> tuple[int, ...]:
-        """The element that holds the byte at `offset` of the storage (the first one, if the tensor is broadcast)."""
-        left, index = (offset - self.start) // self.width, [0] * len(self.shape)
+        """Return the element that holds the byte at `offset` of the storage (the first one, if the
+        tensor is broadcast).
+        """
+        remainder, index = (offset - self.start) // self.width, [0] * len(self.shape)
         for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
             if self.strides[axis]:
-                index[axis] = min(left // self.strides[axis], self.shape[axis] - 1)
-                left -= index[axis] * self.strides[axis]
+                index[axis] = min(remainder // self.strides[axis], self.shape[axis] - 1)
+                remainder -= index[axis] * self.strides[axis]
         return tuple(index)
 
 
@@ -58,7 +64,7 @@ class Stored:
 
     @property
     def margin(self) -> int:
-        """Bytes of margin before and after it; 0 if it is not in the arena."""
+        """Return the bytes of margin before and after it; 0 if it is not in the arena."""
         return MARGIN if self.nbytes <= LARGE else 0
 
     @property
@@ -66,7 +72,7 @@ class Stored:
         return min(view.width for view in self.views)
 
     def holds(self, storage: torch.UntypedStorage) -> bool:
-        """Whether a storage is this one or a part of it."""
+        """Return whether a storage is this one or a part of it."""
         start = storage.data_ptr()
         return start == self.source or self.source <= start < self.source + self.nbytes
 
@@ -86,7 +92,9 @@ class Stored:
             ctypes.memmove(self.source, new, self.nbytes)
 
     def beside(self) -> str:
-        """Where a margin was written, in words, from the nearest element to the end of the farthest; "" if none was."""
+        """Say where a margin was written, from the nearest element to the end of the farthest; ""
+        if nowhere.
+        """
         if not self.margin:
             return ""
         name = ", ".join(view.name for view in self.views)
@@ -99,31 +107,38 @@ class Stored:
         return ""
 
     def _reach(self, margin: bytes) -> str:
-        """ "24 to 28": how far the written elements lie, in a margin that begins at the tensor. One byte of each suffices."""
+        """Return the range of written elements, as in "24 to 28", in a margin that begins at the
+        tensor.
+
+        An element counts as written if one of its bytes is.
+        """
         written = [i // self.width for i, byte in enumerate(margin) if byte != POISON]
         return f"{written[0] * self.width} to {(written[-1] + 1) * self.width}"
 
 
 def _storages(tensors: list[tuple[str, torch.Tensor]]) -> tuple[list[Stored], list[tuple[Stored, int]]]:
-    """The storages (overlapping ones, as of two NumPy arrays, are one), and each tensor's storage and start in it."""
-    found: list[Stored] = []
+    """Return the storages, and each tensor's storage and start in it.
+
+    Overlapping storages, as of two NumPy arrays, are merged.
+    """
+    storages: list[Stored] = []
     starts = []
     for storage in sorted((t.untyped_storage() for _, t in tensors), key=lambda s: s.data_ptr()):
         start, nbytes = storage.data_ptr(), storage.nbytes()
-        if found and start < found[-1].source + found[-1].nbytes:
-            found[-1].nbytes = max(found[-1].nbytes, start + nbytes - found[-1].source)
-        elif not any(place.holds(storage) for place in found):
-            found.append(Stored(start, nbytes))
+        if storages and start < storages[-1].source + storages[-1].nbytes:
+            storages[-1].nbytes = max(storages[-1].nbytes, start + nbytes - storages[-1].source)
+        elif not any(place.holds(storage) for place in storages):
+            storages.append(Stored(start, nbytes))
     for name, tensor in tensors:
-        place = next(p for p in found if p.holds(tensor.untyped_storage()))
+        place = next(p for p in storages if p.holds(tensor.untyped_storage()))
         start = tensor.data_ptr() - place.source if tensor.numel() else 0
         place.views.append(View(name, tuple(tensor.shape), tensor.stride(), tensor.element_size(), start))
         starts.append((place, start))
-    return found, starts
+    return storages, starts
 
 
 class Arena:
-    """Memory for the storages of one call; kept between calls, because fresh pages are slow."""
+    """Memory for the storages of one call, kept between calls because fresh pages are slow."""
 
     def __init__(self):
         self._memory: mmap.mmap | None = None
@@ -131,7 +146,9 @@ class Arena:
 
     @contextmanager
     def holding(self, tensors: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[list[Stored], list[int]]]:
-        """Copy in; give the storages and each tensor's address; copy back at the end, also after an exception."""
+        """Copy in; yield the storages and each tensor's address; copy back at the end, also after
+        an exception.
+        """
         stored, starts = _storages(tensors)
         self._lay_out(stored)
         for place in stored:

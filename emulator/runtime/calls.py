@@ -1,4 +1,6 @@
-"""The tensors of one call, in memory that the runtime knows; and what it observed during the call."""
+"""The tensors of one call, in memory that the runtime knows, and what it observed during the
+call.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from flash_attest.emulator.runtime.records import take_observations
 Dims = int | Sequence[int]
 
 _arena = Arena()
-_lock = threading.RLock()  # one call at a time: the arena and the runtime hold the state of one
+# One call at a time, because the arena and the runtime hold the state of one call.
+_lock = threading.RLock()
 
 
 @dataclass
@@ -30,13 +33,16 @@ class CallMemory:
     addresses: list[int]
 
     def take_observations(self) -> list[Observation]:
-        """All observations since the last time."""
+        """Return all observations since the last time."""
         return take_observations(dict(enumerate(self.storages)))
 
 
 @contextmanager
 def memory_of(tensors: list[tuple[str, torch.Tensor]]) -> Iterator[CallMemory]:
-    """Memory for a call with these (name, tensor): copied in before, copied back after. Calls of other threads wait."""
+    """Yield memory for a call with these (name, tensor): copied in before, copied back after.
+
+    Calls of other threads wait.
+    """
     with _lock, _arena.holding(tensors) as (storages, addresses):
         runtime().emulator_begin_call()
         regions = [_add_region(number, stored) for number, stored in enumerate(storages)]
@@ -75,7 +81,9 @@ def refuse_large(who: str, storages: list[Stored], error: type[EmulatorError]) -
 def raise_observed(
     who: str, observations: list[Observation], storages: list[Stored], error: type[EmulatorError]
 ) -> None:
-    """Raise an error if a call that is not traced did what stops it on a GPU, or wrote beside its tensors."""
+    """Raise an error if an untraced call did something that stops it on a GPU, or wrote outside its
+    tensors.
+    """
     if observations:
         raise error("\n".join(map(str, observations)))
     for stored in storages:
@@ -84,7 +92,7 @@ def raise_observed(
 
 
 def three(what: str, sizes: Dims) -> ctypes.Array:
-    """One to three sizes, of a grid or a block, as three."""
+    """Return one to three sizes, of a grid or a block, as three."""
     given = tuple(sizes) if isinstance(sizes, Sequence) else (sizes,)
     if not 1 <= len(given) <= 3 or not all(isinstance(n, int) and 0 <= n < 2**31 for n in given):
         raise ValueError(f"{what}={sizes!r}: should be one to three sizes")

@@ -19,7 +19,8 @@ std::string threads_of(const Block& in, bool (*member)(const Thread&)) {
     return text;
 }
 
-// All threads that have not returned wait at a block barrier: records it if they wait at different ones, or if some ran past.
+// All threads that have not returned wait at a block barrier: records a mistake if they wait at
+// different ones, or if some ran past it.
 void check_barrier(const Block& in) {
     const Thread *first = nullptr, *other = nullptr, *past = nullptr;
     for (const Thread& thread : in.threads) {
@@ -76,7 +77,7 @@ uint64_t reduced(int op, uint32_t a, uint32_t b) {
     }
 }
 
-struct Lanes {  // those that take part in one warp operation
+struct Lanes {  // lanes that take part in one warp operation
     Thread* member[WARP];
     unsigned count = 0;
     uint32_t everybody = 0, ballot = 0, total = 0;
@@ -110,15 +111,15 @@ uint64_t result_of(const Block& in, const Lanes& lanes, const Thread& thread) {
 void order_among_all(Block& in, unsigned first, Warp& warp, uint32_t mask, uint32_t lanes) {
     size_t threads = in.threads.size();
     std::vector<uint32_t> joined(threads);
-    for (uint32_t left = mask; left; left &= left - 1) {
-        unsigned thread = first + static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        unsigned thread = first + static_cast<unsigned>(__builtin_ctz(rest));
         if (thread >= threads) continue;
         const uint32_t* clock = clock_of(in, thread);
         for (size_t m = 0; m < threads; ++m) joined[m] = std::max(joined[m], clock[m]);
         joined[thread] = warp.syncs;
     }
-    for (uint32_t left = lanes; left; left &= left - 1)
-        memcpy(clock_of(in, first + static_cast<unsigned>(__builtin_ctz(left))), joined.data(), threads * sizeof(uint32_t));
+    for (uint32_t rest = lanes; rest; rest &= rest - 1)
+        memcpy(clock_of(in, first + static_cast<unsigned>(__builtin_ctz(rest))), joined.data(), threads * sizeof(uint32_t));
 }
 
 }  // namespace
@@ -144,22 +145,23 @@ void release_if_complete(Block& in) {
 }
 
 void complete_warp_op(Block& in, const Thread& arrived) {
-    // The lanes of its mask that have not returned must all wait at the same operation; the last to arrive completes it.
-    // Lanes mostly arrive in order, so a missing lane is found soonest from the highest lane down.
+    // The lanes of its mask that have not returned must all wait at the same operation; the last to
+    // arrive completes it. Lanes mostly arrive in order, so searching from the highest lane down
+    // finds a missing one soonest.
     const Wait wait = arrived.wait;
     const unsigned first = arrived.linear - arrived.lane();
     auto missing = [&](const Thread& thread) {
         return thread.state != State::done &&
                !(thread.state == State::at_warp && thread.wait.op == wait.op && thread.wait.mask == wait.mask);
     };
-    for (uint32_t left = wait.mask; left;) {
-        unsigned lane = 31 - static_cast<unsigned>(__builtin_clz(left));
-        left &= ~(1u << lane);
+    for (uint32_t rest = wait.mask; rest;) {
+        unsigned lane = 31 - static_cast<unsigned>(__builtin_clz(rest));
+        rest &= ~(1u << lane);
         if (first + lane < in.threads.size() && missing(in.threads[first + lane])) return;
     }
     Lanes lanes;
-    for (uint32_t left = wait.mask; left; left &= left - 1) {
-        size_t at = first + static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = wait.mask; rest; rest &= rest - 1) {
+        size_t at = first + static_cast<unsigned>(__builtin_ctz(rest));
         if (at < in.threads.size() && in.threads[at].state != State::done) lanes.add(in.threads[at]);
     }
     if (wait.op == SYNCWARP && !in.warps.empty()) order_warp(in, arrived.warp(), wait.mask, lanes.everybody);
@@ -167,8 +169,8 @@ void complete_warp_op(Block& in, const Thread& arrived) {
     for (unsigned i = 0; i < lanes.count; ++i) make_ready(in, *lanes.member[i]);
 }
 
-// __syncwarp joins the clocks of its lanes: what they did, and what happens before it, happens before what they do next.
-// A lane that has returned counts as having arrived.
+// __syncwarp joins the clocks of its lanes: their actions so far, and anything that happens before
+// them, happen before their next actions. A lane that has returned counts as having arrived.
 void order_warp(Block& in, unsigned warp_number, uint32_t mask, uint32_t lanes) {
     Warp& warp = in.warps[warp_number];
     uint32_t joined[WARP] = {};
@@ -179,7 +181,7 @@ void order_warp(Block& in, unsigned warp_number, uint32_t mask, uint32_t lanes) 
         for (unsigned m = 0; m < WARP; ++m) joined[m] = std::max(joined[m], warp.clock[lane][m]);
         joined[lane] = warp.syncs;
     }
-    for (uint32_t left = lanes; left; left &= left - 1) memcpy(warp.clock[__builtin_ctz(left)], joined, sizeof joined);
+    for (uint32_t rest = lanes; rest; rest &= rest - 1) memcpy(warp.clock[__builtin_ctz(rest)], joined, sizeof joined);
 }
 
 void complete_without(Block& in, const Thread& gone) {
@@ -191,17 +193,17 @@ void complete_without(Block& in, const Thread& gone) {
 }
 
 void finish_copies(Thread& thread, unsigned before_batch) {
-    size_t left = 0;
+    size_t pending = 0;
     for (const Copy& copy : thread.copies) {
         if (copy.batch >= before_batch) {
-            thread.copies[left++] = copy;
+            thread.copies[pending++] = copy;
             continue;
         }
         if (gpu.launch->traced) check_copy(copy, false);
         memcpy(copy.to, copy.from, copy.bytes - copy.filled);
         memset(copy.to + copy.bytes - copy.filled, 0, copy.filled);
     }
-    thread.copies.resize(left);
+    thread.copies.resize(pending);
 }
 
 }  // namespace emulator

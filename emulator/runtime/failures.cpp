@@ -16,7 +16,8 @@ std::string name_of(const Wait& wait, State state) {
     return text;
 }
 
-// Whether two threads are in one group: both run, or both wait at the same line, in the same operation.
+// Whether two threads are in one group: both run, or both wait at the same line in the same
+// operation.
 bool same_wait(const Thread& a, const Thread& b) {
     if (a.state != b.state) return false;
     if (a.state == State::ready) return true;
@@ -85,7 +86,8 @@ void record_deadlock(const Block& in) {
 
 void record_fault(const Fault& fault) {
     bool memory = fault.signal == SIGSEGV || fault.signal == SIGBUS;
-    // Local memory that is too large is accessed from its far end, which can be far below the stack.
+    // If local memory is too large, it is accessed from its far end, which can be far below the
+    // stack.
     bool local = memory && fault.address + 4 * STACK - gpu.thread->own < 4 * STACK + 4096;
     Kind kind = memory ? OUTSIDE : fault.signal == SIGFPE || fault.signal == SIGILL ? TRAP : DEADLOCK;
     Record& record = add_record(kind, nullptr, memory ? fault.address : 0, 0, 1, side_here(TOUCH, fault.pc));

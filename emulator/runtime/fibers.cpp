@@ -1,5 +1,6 @@
-// Fibers, one for each thread of a block: created by ucontext, switched by setjmp (which does not save the signal mask in a
-// system call, so a switch takes 10 ns; swapcontext takes 300). And the signals that can end a launch inside a fiber.
+// Fibers, one for each thread of a block, and the signals that can end a launch inside a fiber.
+// ucontext creates fibers, and setjmp switches them: it does not save the signal mask in a system
+// call, so a switch takes 10 ns (swapcontext takes 300).
 #undef _FORTIFY_SOURCE
 #include "runtime.h"
 
@@ -16,16 +17,17 @@ namespace emulator {
 namespace {
 
 constexpr unsigned SLAB = 1024;  // fibers whose stacks are mapped together
-constexpr size_t GUARD = 4096;  // bytes below each stack: local memory that is too large faults there
+// Bytes below each stack; accesses to too large local memory fault there.
+constexpr size_t GUARD = 4096;
 
 struct Slab {
     char* stacks;
     std::vector<Fiber> fibers;
 };
 
-std::vector<Slab*> slabs;  // never freed: stacks are used by launch after launch
-jmp_buf scheduler;  // where run_fiber was called
-void (*body_of_fibers)();  // what run_fiber was given
+std::vector<Slab*> slabs;  // never freed: later launches reuse the stacks
+jmp_buf scheduler;  // set in run_fiber
+void (*body_of_fibers)();  // argument of run_fiber
 
 Slab* make_slab() {
     void* stacks = mmap(nullptr, SLAB * STACK, PROT_READ | PROT_WRITE,
@@ -36,7 +38,7 @@ Slab* make_slab() {
     return slab;
 }
 
-// Never returns: after each thread it waits to be resumed for the next one, on the same stack.
+// Never returns: after each thread it waits to be resumed for the next one on the same stack.
 void fiber_main(unsigned low, unsigned high) {
     auto* self = reinterpret_cast<Fiber*>((static_cast<uintptr_t>(high) << 32) | low);
     for (;;) {
@@ -90,7 +92,7 @@ bool in_stacks(uintptr_t address) {
     return false;
 }
 
-// ---- signals ------------------------------------------------------------------------------------------------------
+// ---- signals ------------------------------------------------------------------------------------
 
 namespace {
 
@@ -98,12 +100,12 @@ const int CLOCK = SIGRTMIN + 3;
 const int WATCHED[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGINT, CLOCK};
 constexpr int COUNT = sizeof WATCHED / sizeof *WATCHED;
 constexpr long TICK = 50 * 1000 * 1000;  // ns between two checks of the time limit
-struct sigaction before[COUNT];  // the handlers that a launch replaces, of each signal in WATCHED
+struct sigaction before[COUNT];  // handlers that a launch replaces, for each signal in WATCHED
 void (*on_fault)(int, uintptr_t, uintptr_t);
 double deadline;  // of the launch, in seconds_now()
-stack_t stack_before;  // the signal stack that a launch replaces
+stack_t stack_before;  // signal stack that a launch replaces
 timer_t timer;
-pid_t timer_of = 0;  // the OS thread that the timer signals
+pid_t timer_of = 0;  // OS thread that the timer signals
 
 pid_t gettid_now() { return static_cast<pid_t>(syscall(SYS_gettid)); }
 
@@ -130,8 +132,9 @@ Place place_of(void* context) {
 #endif
 }
 
-// A fault in a kernel ends its launch at once. The timer and Ctrl-C can interrupt any code: they end the launch at once only
-// if the author's code runs on a fiber. Otherwise they set a flag, which the runtime reads (stop_if_requested).
+// A fault in a kernel ends its launch at once. The timer and Ctrl-C can interrupt any code: they
+// end the launch at once only if the author's code runs on a fiber. Otherwise they set a flag that
+// the runtime reads (stop_if_requested).
 void on_signal(int signal, siginfo_t* info, void* context) {
     bool fault = signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL;
     bool here = gpu.launch && gettid_now() == gpu.launch->os_thread;
@@ -139,7 +142,7 @@ void on_signal(int signal, siginfo_t* info, void* context) {
     const Fiber* fiber = here && gpu.thread ? gpu.thread->fiber : nullptr;
     bool on_fiber = fiber && place.stack - reinterpret_cast<uintptr_t>(fiber->stack) + 4 * STACK < 5 * STACK;
     bool in_kernel = on_fiber && place.pc - gpu.launch->code < gpu.launch->code_bytes;
-    if (fault && !on_fiber) {  // not in a kernel: the previous handler gets it
+    if (fault && !on_fiber) {  // not in a kernel: for the previous handler
         for (int i = 0; i < COUNT; ++i)
             if (WATCHED[i] == signal) sigaction(signal, &before[i], nullptr);
         return;
@@ -167,7 +170,7 @@ void watch_signals(double seconds, void (*handler)(int, uintptr_t, uintptr_t)) {
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     for (int i = 0; i < COUNT; ++i) {
         sigaction(WATCHED[i], &action, &before[i]);
-        // Ctrl-C stays ignored in a process that runs in the background.
+        // Ctrl-C stays ignored in a background process.
         if (before[i].sa_handler == SIG_IGN) sigaction(WATCHED[i], &before[i], nullptr);
     }
     pid_t self = gettid_now();

@@ -1,4 +1,5 @@
-// Happens-before (the rule is in races/rule.py) between the accesses remembered in a cell and the running thread's access.
+// Happens-before between the accesses remembered in a cell and the running thread's access. The
+// rule is in races/rule.py.
 #pragma once
 
 #include "runtime.h"
@@ -7,18 +8,22 @@
 
 namespace emulator {
 
-// What the check of an access remembers beside the cells.
+// The state of checking one access, beside the cells.
 struct Checking {
-    // The access is to shared memory, where accesses of other blocks that are still in the cells no longer count.
+    // The access is to shared memory, so accesses of other blocks that are still in the cells do
+    // not count.
     bool in_shared = false;
 
-    // The write is that of an asynchronous copy, which is made later: the value that it will leave is not known yet.
+    // The write belongs to an asynchronous copy, which happens later: the value that it will leave
+    // is unknown.
     bool in_copy = false;
 
-    // The write and the one before it are one store of a warp, whose lanes may hold copies of one value (Launch::replicated).
+    // This write and the one before it are one store of a warp, whose lanes may hold copies of one
+    // value (Launch::replicated).
     bool together = false;
 
-    // The last write that raced, until it is made and it is known whether it changed the value. record: its number, or -1.
+    // The last write that raced, until it happens and shows whether it changed the value. record:
+    // its number, or -1.
     struct {
         long record = -1;
         const unsigned char* place = nullptr;
@@ -27,7 +32,8 @@ struct Checking {
         bool together = false;
     } unsettled;
 
-    // What cells point to. Deques, because they do not move their elements; emptied with the cells (forget_shadows).
+    // The targets of pointers in cells. Deques do not move their elements. They are emptied with
+    // the cells (forget_shadows).
     std::deque<EarlierLanes> earlier_lanes;
     std::deque<AccessSet> atomic_sets;
     std::deque<std::vector<Cell>> byte_cells;
@@ -41,7 +47,7 @@ inline bool counts(uint32_t serial) {
 }
 inline uint32_t site_of(uintptr_t pc) { return static_cast<uint32_t>(pc - gpu.launch->code); }
 
-// Whether an access of this block at that epoch happens before what the running thread does now.
+// Whether an access of this block at that epoch happens before the running thread's current action.
 inline bool happens_before(uint32_t interval, uint16_t thread, uint32_t syncs) {
     if (interval != gpu.block->interval || thread == self()) return true;
     if (gpu.launch->joins_warps) return clock_of(*gpu.block, self())[thread] > syncs;
@@ -63,39 +69,42 @@ inline Conflict conflict_with(const LastWrite& last) {
     return {last.serial, last.thread, last.site, true};
 }
 
-// Those of `lanes` whose access at that time is concurrent with what the running thread does now.
+// The lanes among `lanes` whose access at that time is concurrent with the running thread's current
+// action.
 inline uint32_t concurrent_lanes(uint32_t lanes, uint32_t syncs) {
     auto& clock = gpu.block->warps[gpu.thread->warp()].clock[gpu.thread->lane()];
-    uint32_t left = 0;
+    uint32_t concurrent = 0;
     for (lanes &= ~(1u << gpu.thread->lane()); lanes; lanes &= lanes - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes));
-        if (clock[lane] <= syncs) left |= 1u << lane;
+        if (clock[lane] <= syncs) concurrent |= 1u << lane;
     }
-    return left;
+    return concurrent;
 }
 
 inline Conflict conflict_with_lanes(uint32_t lanes, uint32_t syncs, uint32_t site) {
-    uint32_t left = concurrent_lanes(lanes, syncs);
-    if (!left) return NONE;
-    unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    uint32_t concurrent = concurrent_lanes(lanes, syncs);
+    if (!concurrent) return NONE;
+    unsigned lane = static_cast<unsigned>(__builtin_ctz(concurrent));
     return {gpu.block->serial, static_cast<uint16_t>(gpu.thread->warp() * WARP + lane), site, true};
 }
 
-// Those of these lanes, of any warp, whose access is concurrent with what the running thread does now.
+// The lanes among these, of any warp, whose access is concurrent with the running thread's current
+// action.
 inline uint32_t concurrent_of(const EarlierLanes& earlier) {
     const uint32_t* clock = clock_of(*gpu.block, self());
-    uint32_t left = 0;
+    uint32_t concurrent = 0;
     for (uint32_t lanes = earlier.lanes; lanes; lanes &= lanes - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes)), thread = earlier.warp * WARP + lane;
-        if (thread != self() && clock[thread] <= earlier.syncs) left |= 1u << lane;
+        if (thread != self() && clock[thread] <= earlier.syncs) concurrent |= 1u << lane;
     }
-    return left;
+    return concurrent;
 }
 
 inline Conflict conflict_of_any_warp(const AccessSet& set) {
     for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
-        if (uint32_t left = concurrent_of(*earlier))
-            return {gpu.block->serial, static_cast<uint16_t>(earlier->warp * WARP + static_cast<unsigned>(__builtin_ctz(left))),
+        if (uint32_t concurrent = concurrent_of(*earlier))
+            return {gpu.block->serial,
+                    static_cast<uint16_t>(earlier->warp * WARP + static_cast<unsigned>(__builtin_ctz(concurrent))),
                     earlier->site, true};
     return NONE;
 }
@@ -108,10 +117,10 @@ inline Conflict conflict_with(const AccessSet& set) {
     if (gpu.launch->joins_warps) return conflict_of_any_warp(set);
     if (set.first / WARP != gpu.thread->warp()) return {set.serial, set.first, set.site, true};
     if (set.other != NOBODY) return {set.serial, set.other, set.other_site, true};
-    Conflict found = conflict_with_lanes(set.lanes, set.syncs, set.site);
-    for (EarlierLanes* earlier = set.earlier; earlier && !found.found; earlier = earlier->next)
-        found = conflict_with_lanes(earlier->lanes, earlier->syncs, earlier->site);
-    return found;
+    Conflict conflict = conflict_with_lanes(set.lanes, set.syncs, set.site);
+    for (EarlierLanes* earlier = set.earlier; earlier && !conflict.found; earlier = earlier->next)
+        conflict = conflict_with_lanes(earlier->lanes, earlier->syncs, earlier->site);
+    return conflict;
 }
 
 inline void start_set(AccessSet& set, uint32_t site) {
@@ -128,21 +137,22 @@ inline void start_set(AccessSet& set, uint32_t site) {
     set.earlier = &checking.earlier_lanes.back();
 }
 
-// Adds the access of the running thread to the list of all warps; those that happen before it are dropped.
+// Adds the running thread's access to the list of all warps; accesses that happen before it are
+// dropped.
 inline void add_among_all(AccessSet& set, uint32_t site) {
     for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
         if (earlier->warp == gpu.thread->warp() && earlier->syncs == syncs_now() && earlier->site == site) {
             earlier->lanes |= 1u << gpu.thread->lane();
             return;
         }
-    EarlierLanes* kept = nullptr;
+    EarlierLanes* list = nullptr;
     for (EarlierLanes *earlier = set.earlier, *next; earlier; earlier = next) {
         next = earlier->next;
         if (!(earlier->lanes = concurrent_of(*earlier))) continue;
-        earlier->next = kept;
-        kept = earlier;
+        earlier->next = list;
+        list = earlier;
     }
-    checking.earlier_lanes.push_back({syncs_now(), 1u << gpu.thread->lane(), site, gpu.thread->warp(), kept});
+    checking.earlier_lanes.push_back({syncs_now(), 1u << gpu.thread->lane(), site, gpu.thread->warp(), list});
     set.earlier = &checking.earlier_lanes.back();
 }
 
@@ -175,18 +185,18 @@ inline void add_access(AccessSet& set, uint32_t site) {
         checking.earlier_lanes.push_back({set.syncs, 1u << gpu.thread->lane(), site, gpu.thread->warp(), set.earlier});
         set.earlier = &checking.earlier_lanes.back();
     } else {  // the warp has synced since: lanes whose access happens before this one are dropped
-        EarlierLanes* kept = nullptr;
-        uint32_t left = concurrent_lanes(set.lanes, set.syncs);
-        if (left) {
-            checking.earlier_lanes.push_back({set.syncs, left, set.site, gpu.thread->warp(), kept});
-            kept = &checking.earlier_lanes.back();
+        EarlierLanes* list = nullptr;
+        uint32_t concurrent = concurrent_lanes(set.lanes, set.syncs);
+        if (concurrent) {
+            checking.earlier_lanes.push_back({set.syncs, concurrent, set.site, gpu.thread->warp(), list});
+            list = &checking.earlier_lanes.back();
         }
         for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
-            if ((left = concurrent_lanes(earlier->lanes, earlier->syncs))) {
-                checking.earlier_lanes.push_back({earlier->syncs, left, earlier->site, gpu.thread->warp(), kept});
-                kept = &checking.earlier_lanes.back();
+            if ((concurrent = concurrent_lanes(earlier->lanes, earlier->syncs))) {
+                checking.earlier_lanes.push_back({earlier->syncs, concurrent, earlier->site, gpu.thread->warp(), list});
+                list = &checking.earlier_lanes.back();
             }
-        set.earlier = kept;
+        set.earlier = list;
         set.syncs = syncs_now();
         set.lanes = 1u << gpu.thread->lane();
         set.site = site;

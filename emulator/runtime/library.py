@@ -19,14 +19,15 @@ HEADERS = sorted(FOLDER.glob("*.h"))
 
 @functools.cache
 def runtime() -> ctypes.CDLL:
-    """The runtime's library."""
+    """Return the runtime's library."""
     return load_cpp(FOLDER, HEADERS)
 
 
 def load_cpp(folder: Path, headers: Iterable[Path], flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """The .cpp files of a folder as one library, which sees the libraries loaded before and is seen by those loaded later.
+    """Compile and load the .cpp files of a folder as one library.
 
-    headers: all that the files include. flags: of the compiler, after the usual ones. Raises NoCompiler, CompileError.
+    It sees the libraries loaded before, and those loaded later see it. headers: all that the files
+    include. flags: of the compiler, after the usual ones. Raises NoCompiler, CompileError.
     """
     sources = sorted(folder.glob("*.cpp"))
     how = [*COMMON, *flags, *([processor()] if "-march=native" in flags else [])]
@@ -36,7 +37,9 @@ def load_cpp(folder: Path, headers: Iterable[Path], flags: Sequence[str] = ()) -
 
 @functools.cache
 def processor() -> str:
-    """What this machine's processor can do: another machine, with another one, may share the cache."""
+    """Return the features of this machine's processor, because a different machine may share the
+    cache.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -48,9 +51,9 @@ def processor() -> str:
 def _build(sources: list[Path], flags: Sequence[str], to: Path) -> None:
     objects = [to.with_name(f"{source.stem}.o") for source in sources]
     with ThreadPoolExecutor() as pool:
-        made = list(
+        processes = list(
             pool.map(lambda s, o: run(compiler()[0], "-O2", "-g1", *COMMON, *flags, "-c", s, "-o", o), sources, objects)
         )
-    made.append(run(compiler()[0], "-shared", *objects, "-o", to, "-lrt", "-pthread"))
-    if wrong := [m.stderr for m in made if m.returncode]:
+    processes.append(run(compiler()[0], "-shared", *objects, "-o", to, "-lrt", "-pthread"))
+    if wrong := [m.stderr for m in processes if m.returncode]:
         raise CompileError(f"{sources[0].parent} does not compile with {compiler()[1]}:\n{wrong[0]}")

@@ -1,7 +1,8 @@
-// The memory that a module brings: its globals, its kernels' static shared memory, and dynamic shared memory.
+// The memory of a module: its globals, its kernels' static shared memory, and dynamic shared
+// memory.
 //
-// Static shared variables are thread_local variables of the compiled library. They form one block of memory (TLS) that holds
-// nothing else of the program. Dynamic shared memory is one buffer.
+// Static shared variables are thread_local variables of the compiled library. They form one block
+// of memory (TLS), which contains nothing else of the program. Dynamic shared memory is one buffer.
 #include "runtime.h"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 #include <link.h>
 #include <map>
 
-// The margin after it takes writes past its end.
+// The margin after it catches writes past its end.
 extern "C" {
 alignas(1024) unsigned char emulator_dynamic_shared[emulator::LARGEST_SHARED + 64 * 1024] = {};
 }
@@ -19,21 +20,22 @@ namespace {
 
 constexpr uintptr_t NEAR = 4096;  // bytes: an access this close to static shared memory is recorded as beside it
 
-struct Loaded {  // where a module's data are
+struct Loaded {  // where a module's data lie
     uintptr_t code = 0;
     std::vector<Region> globals;
     Region shared = {};
     std::vector<Variable> variables;  // in shared memory
-    std::vector<Variable> named;  // in the library's data: what a kernel may access there
+    std::vector<Variable> named;  // in the library's data: the variables that a kernel may access
 };
-std::map<const Module*, Loaded> modules;  // what is known of each, from the first question about it
-thread_local std::map<const Module*, uintptr_t> shared_of_thread;  // where their TLS blocks lie in this OS thread
+std::map<const Module*, Loaded> modules;  // known modules
+// Addresses of their TLS blocks in this OS thread.
+thread_local std::map<const Module*, uintptr_t> shared_of_thread;
 Loaded* entered = nullptr;  // the module of the launch in progress
-Region dynamic = {};  // the dynamic shared memory of the launch
-Region parameters = {};  // the launch's parameters: kernels may read them in place
+Region dynamic = {};  // dynamic shared memory of the launch
+Region parameters = {};  // parameters of the launch: kernels may read them in place
 
-// A part of the library's data. In what stays writable a kernel may access the author's variables: the rest is the emulator's
-// and the loader's.
+// A part of the library's data. In data that stays writable a kernel may access the author's
+// variables; the rest is the emulator's and the loader's.
 void add_data(Loaded& loaded, uintptr_t low, uintptr_t high, bool read_only) {
     if (low >= high) return;
     Region region = {};
@@ -43,7 +45,7 @@ void add_data(Loaded& loaded, uintptr_t low, uintptr_t high, bool read_only) {
     region.read_only = read_only;
     region.id = -1;
     if (!read_only) {
-        region.spans.push_back({low, low});  // nothing, until one is added
+        region.spans.push_back({low, low});  // nothing is accessible until a span is added
         for (const Variable& variable : loaded.named)
             if (loaded.code + variable.start >= low && loaded.code + variable.end <= high)
                 region.spans.push_back({loaded.code + variable.start, loaded.code + variable.end});
@@ -59,12 +61,12 @@ struct Search {
 
 int visit(dl_phdr_info* info, size_t, void* data) {
     auto* search = static_cast<Search*>(data);
-    bool found = false;
+    bool is_module = false;
     for (int i = 0; i < info->dlpi_phnum; ++i) {
         auto& header = info->dlpi_phdr[i];
-        found |= header.p_type == PT_LOAD && search->inside - (info->dlpi_addr + header.p_vaddr) < header.p_memsz;
+        is_module |= header.p_type == PT_LOAD && search->inside - (info->dlpi_addr + header.p_vaddr) < header.p_memsz;
     }
-    if (!found) return 0;
+    if (!is_module) return 0;
     Loaded& loaded = *search->loaded;
     loaded.code = info->dlpi_addr;
     loaded.globals.clear();
@@ -92,7 +94,7 @@ int visit(dl_phdr_info* info, size_t, void* data) {
     return 1;
 }
 
-// A module's data, looked up the first time that an OS thread launches from it.
+// A module's data, looked up at an OS thread's first launch from it.
 Loaded& loaded_of(const Module* module) {
     Loaded& loaded = modules[module];
     if (!module->anchor) return loaded;
@@ -107,7 +109,8 @@ Loaded& loaded_of(const Module* module) {
     return loaded;
 }
 
-// All kernels of a file have their shared variables in one TLS block; on a GPU a kernel has only its own.
+// All kernels of a file have their shared variables in one TLS block; on a GPU a kernel has only
+// its own.
 void limit_to_kernel(Loaded& loaded) {
     Region& region = loaded.shared;
     auto kernel = reinterpret_cast<uintptr_t>(gpu.launch->request->function);
@@ -235,7 +238,7 @@ using namespace emulator;
 
 extern "C" {
 
-// The author's variables in a library: those in shared memory, and the others.
+// The author's variables in a library: shared memory first, then the others.
 void emulator_variables(const Module* module, size_t count, const Variable* shared, size_t others, const Variable* named) {
     modules[module].variables.assign(shared, shared + count);
     modules[module].named.assign(named, named + others);

@@ -1,7 +1,9 @@
-// Barriers that some threads of a block pass together, and that others only arrive at (bar.sync 1, 64; bar.arrive).
+// Barriers that some threads of a block pass together, and at which others only arrive (bar.sync 1,
+// 64; bar.arrive).
 //
-// They order the threads of some warps and not of others, so each thread has a clock for every thread of the block: clocks as in
-// struct Warp, a time being the number of synchronisations of the thread's warp.
+// They order the threads of some warps and not of others, so each thread has a clock for every
+// thread of the block. The clocks are as in struct Warp; time is the number of synchronisations of
+// the thread's warp.
 #include "runtime.h"
 
 #include <algorithm>
@@ -10,7 +12,7 @@
 namespace emulator {
 namespace {
 
-// What a thread did so far happens before what comes after the barrier.
+// A thread's actions so far happen before anything after the barrier.
 void join(Block& in, NamedBarrier& barrier, unsigned thread, uint32_t syncs) {
     size_t count = in.threads.size();
     barrier.joined.resize(count);
@@ -23,7 +25,8 @@ bool has_arrived(const NamedBarrier& barrier, const Thread& thread) {
     return barrier.lanes.size() > thread.warp() && (barrier.lanes[thread.warp()] >> thread.lane() & 1);
 }
 
-// A thread that has returned counts as having arrived with its warp, or, if all threads take part, with the block.
+// A thread that has returned counts as having arrived with its warp or, if all threads take part,
+// with the block.
 void join_returned(Block& in, NamedBarrier& barrier) {
     for (const Thread& thread : in.threads) {
         bool takes_part = !barrier.expected || barrier.lanes[thread.warp()];
@@ -40,7 +43,7 @@ uint64_t result_of(const NamedBarrier& barrier, int op) {
 void complete(Block& in, NamedBarrier& barrier) {
     if (gpu.launch->traced) join_returned(in, barrier);
     NamedBarrier done;
-    std::swap(done, barrier);  // empty again before anybody goes on
+    std::swap(done, barrier);  // emptied before any thread continues
     for (unsigned number : done.waiting) {
         Thread& thread = in.threads[number];
         if (!done.joined.empty()) {
@@ -52,7 +55,8 @@ void complete(Block& in, NamedBarrier& barrier) {
     }
 }
 
-// A warp arrives when all its threads that have not returned are there, and counts as 32 threads, as PTX has it.
+// A warp arrives when all its threads that have not returned are there. It counts as 32 threads, as
+// in PTX.
 bool is_complete(const Block& in, const NamedBarrier& barrier) {
     if (!barrier.arrived) return false;
     unsigned missing[MOST_THREADS / WARP] = {}, count = 0;

@@ -1,4 +1,4 @@
-// In which order threads and blocks run: in sequence, shuffled, or warp by warp.
+// The order in which threads and blocks run: in sequence, shuffled, or warp by warp.
 #include "runtime.h"
 
 #include <algorithm>
@@ -39,8 +39,8 @@ Thread& take_ready(Block& in) {
         auto from = in.ready.begin() + static_cast<long>(in.next_ready);
         std::iter_swap(from, std::min_element(from, in.ready.end(), sooner));
     } else if (gpu.options.seed) {
-        size_t left = in.ready.size() - in.next_ready;
-        std::swap(in.ready[in.next_ready], in.ready[in.next_ready + random_bits() % left]);
+        size_t count = in.ready.size() - in.next_ready;
+        std::swap(in.ready[in.next_ready], in.ready[in.next_ready + random_bits() % count]);
     }
     return in.threads[in.ready[in.next_ready++]];
 }

@@ -1,4 +1,5 @@
-// What was observed, as plain structs for Python: one record for all observations of one kind, pair of sites and region.
+// Observations as plain structs for Python: one record for all observations of one kind, pair of
+// sites and region.
 #include "runtime.h"
 
 #include <cstring>
@@ -12,16 +13,17 @@ namespace {
 
 using Key = std::tuple<int, int, int, uint64_t, uint64_t, std::string, std::string>;
 struct {
-    // All records, by their numbers. A deque does not move its elements, and callers hold references.
+    // All records, by number. A deque does not move its elements, and callers hold references.
     std::deque<Record> records;
 
     // The number of the record of each kind, region and pair of sites.
     std::map<Key, long> numbers;
 
-    // Accesses that were checked so far.
+    // The number of accesses checked so far.
     uint64_t accesses = 0;
 
-    // The access at which each record was last counted: an access that conflicts in several cells counts once.
+    // The access at which each record was last counted: an access that conflicts in several cells
+    // counts once.
     std::map<long, uint64_t> counted_at;
 } recorded;
 
@@ -81,7 +83,7 @@ void note_value(long number, bool same) {
 
 Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t size, int sides, Side first, Side second) {
     int space = region ? region->space : NOWHERE, id = region ? region->id : -1;
-    // A race of two lines is one record, whichever ran first.
+    // A race of two lines is one record, whichever line ran first.
     bool swapped = kind == RACE && second.pc < first.pc;
     const Side &one = swapped ? second : first, &two = swapped ? first : second;
     Key key(kind, space, id, one.pc, two.pc, place(one), place(two));

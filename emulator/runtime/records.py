@@ -1,4 +1,7 @@
-"""Turns the runtime's records (runtime.h) into Observations: addresses become source lines and elements of tensors."""
+"""Turns the runtime's records (runtime.h) into Observations.
+
+Addresses become source lines and elements of tensors.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,13 @@ from flash_attest.emulator.runtime.arena import Stored
 from flash_attest.emulator.runtime.library import runtime
 from flash_attest.emulator.runtime.symbols import symbols_of
 
-KINDS, ACTIONS = tuple(Kind), tuple(Action)  # by the numbers of enum Kind and enum What
+KINDS, ACTIONS = tuple(Kind), tuple(Action)  # indexed by the numbers of enum Kind and enum What
 NOWHERE, GLOBAL, STATIC, DYNAMIC, MODULE, LOCAL, _PARAMETER = range(7)  # enum Space
 SPACES = {
     NOWHERE: Space.NONE, GLOBAL: Space.GLOBAL, STATIC: Space.SHARED, DYNAMIC: Space.SHARED, MODULE: Space.GLOBAL,
     LOCAL: Space.LOCAL,
 }  # fmt: skip
-ALLOCATION = "allocated memory"  # the name of device memory that host code allocated
+ALLOCATION = "allocated memory"  # names device memory that host code allocated
 
 
 class RecordSide(ctypes.Structure):
@@ -49,7 +52,9 @@ class Record(ctypes.Structure):
 
 
 def take_observations(storages: dict[int, Stored]) -> list[Observation]:
-    """All records since the last time, as observations; `storages` by the ids of their regions."""
+    """Return all records since the last time, as observations. `storages`: by the ids of their
+    regions.
+    """
     lib = runtime()
     lib.emulator_records.restype = ctypes.c_size_t
     lib.emulator_record.restype = ctypes.POINTER(Record)
@@ -67,7 +72,9 @@ def take_observations(storages: dict[int, Stored]) -> list[Observation]:
 
 
 def _is_copied_value(record: Record) -> bool:
-    """Two writes of one value by one line of one block, where threads may hold copies of a value."""
+    """Return whether one line of one block wrote the same value twice; threads may hold copies of a
+    value.
+    """
     if not record.copies or record.same_value != 1:
         return False
     first, second = (_site(record, side) for side in _sides(record))
@@ -91,7 +98,7 @@ def _observation(record: Record, storages: dict[int, Stored]) -> Observation:
 
 
 def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int, ...] | None, str]:
-    """(tensor or variable, index, for an access outside: where it is, in words)."""
+    """Return (tensor or variable, index, location in words if the access is outside)."""
     offset, size = record.offset, max(record.size, 1)
     if record.space == NOWHERE:
         outside = KINDS[record.kind] is Kind.OUTSIDE
@@ -109,11 +116,14 @@ def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int,
 
 
 def _in_variable(record: Record, offset: int, size: int) -> tuple[str, tuple[int, ...], str]:
-    """In a shared or a global variable. An access outside is described by the variable before it."""
+    """Return the same for a shared or global variable.
+
+    An access outside is described by the variable before it.
+    """
     symbols = symbols_of(record.library.decode())
     is_shared = record.space in (STATIC, DYNAMIC)
-    found = symbols.shared(record.space == DYNAMIC) if is_shared else symbols.module(record.region)
-    known = [variable for variable in found if not variable.guard]
+    variables = symbols.shared(record.space == DYNAMIC) if is_shared else symbols.module(record.region)
+    known = [variable for variable in variables if not variable.guard]
     if KINDS[record.kind] is Kind.OUTSIDE:
         function = _site(record, record.first).function
         known = [v for v in known if v.end <= offset]

@@ -1,4 +1,5 @@
-// Which addresses a kernel may access: tensors, device allocations, local memory, and what a module brings (modules.cpp).
+// The addresses that a kernel may access: tensors, device allocations, local memory, and a module's
+// memory (modules.cpp).
 #include "runtime.h"
 
 #include <algorithm>
@@ -10,9 +11,11 @@ namespace {
 constexpr size_t ALLOCATION_MARGIN = 64 * 1024;
 
 std::vector<Region*> regions;  // by margin_low; margins do not overlap other regions
-Region* last = nullptr;  // that an address was found in: most accesses are in the same one as the access before
-std::map<void*, Region> allocations;  // by their address
-uintptr_t local_low = 0, local_high = 0;  // the local memory of all threads of the block, if they have no fibers
+// Region of the last access, as most accesses are in the same region as the one before.
+Region* last = nullptr;
+std::map<void*, Region> allocations;  // by address
+// Local memory of all threads of the block, if they have no fibers.
+uintptr_t local_low = 0, local_high = 0;
 
 Region* find(uintptr_t address) {
     auto at = std::upper_bound(regions.begin(), regions.end(), address,
@@ -74,10 +77,10 @@ void allocation_added(void* base, size_t bytes) {
 }
 
 void allocation_removed(void* base) {
-    auto found = allocations.find(base);
-    if (found == allocations.end()) return;
-    remove_region(&found->second);
-    allocations.erase(found);
+    auto entry = allocations.find(base);
+    if (entry == allocations.end()) return;
+    remove_region(&entry->second);
+    allocations.erase(entry);
 }
 
 void written_by_host(const void* base, size_t bytes) {
@@ -98,7 +101,8 @@ using namespace emulator;
 
 extern "C" {
 
-// A tensor's storage, with `margin` bytes on both sides and `width` bytes per cell. Python chooses the id.
+// A tensor's storage, with `margin` bytes on both sides and `width` bytes per cell. Python chooses
+// the id.
 void* emulator_add_storage(void* base, size_t bytes, size_t margin, int id, unsigned width) {
     auto* region = new Region{};
     region->low = reinterpret_cast<uintptr_t>(base);
@@ -109,7 +113,7 @@ void* emulator_add_storage(void* base, size_t bytes, size_t margin, int id, unsi
     region->space = GLOBAL;
     region->id = id;
     region->shift = width >= 4 ? 2 : width == 2 ? 1 : 0;
-    region->spans.push_back({region->low, region->low});  // nothing, until add_span
+    region->spans.push_back({region->low, region->low});  // nothing is accessible until add_span
     add_region(region);
     return region;
 }

@@ -1,7 +1,9 @@
-// The runtime of GPU kernels on a CPU: scheduling, barriers, memory, and what was observed. Shared by every kernel family.
+// The runtime of GPU kernels on a CPU: scheduling, barriers, memory, and observations. All kernel
+// families share it.
 //
-// One launch runs at a time. Its blocks run one after another (a few concurrently if threads are switched at random), and
-// each thread of a block has a fiber. One OS thread at a time uses everything here (launch_lock).
+// One launch runs at a time. Its blocks run one after another (a few concurrently if threads are
+// switched at random), and each thread of a block has a fiber. Only one OS thread at a time uses
+// anything here (launch_lock).
 #pragma once
 
 #include <csetjmp>
@@ -18,10 +20,10 @@ namespace emulator {
 
 constexpr unsigned WARP = 32, MOST_THREADS = 1024;
 constexpr size_t DEFAULT_SHARED = 48 * 1024, LARGEST_SHARED = 227 * 1024;  // bytes per block: by default, and after opting in
-constexpr size_t STACK = 576 * 1024;  // bytes per thread: a GPU gives 512 KiB of local memory
+constexpr size_t STACK = 576 * 1024;  // bytes per thread: a GPU has 512 KiB of local memory
 constexpr unsigned char POISON = 0xFF;  // fills the shared memory of a new block: NaN, -1
 
-// ---- threads and blocks -------------------------------------------------------------------------------------------
+// ---- threads and blocks -------------------------------------------------------------------------
 
 struct Fiber {
     ucontext_t start;
@@ -39,9 +41,9 @@ struct Wait {  // the barrier or warp operation that a thread waits at
     int argument, width;
     const char* file;
     int line;
-    const char* name;  // the operation as messages spell it; null: by its CUDA name
-    const void* operation;  // what another engine does when all are there
-    bool reduces;  // a barrier of another engine, with a result
+    const char* name;  // the operation's name in messages; null: its CUDA name
+    const void* operation;  // run by another engine when all have arrived
+    bool reduces;  // a barrier of another engine that has a result
 };
 
 struct Copy {  // an asynchronous copy that has not been waited for
@@ -57,38 +59,42 @@ struct Thread {
     Dim index;
     unsigned linear;
     State state;
-    bool left_early;  // its last action was a `return`, so it did not run past the barrier that others wait at
+    // Its last action was a `return`, so it did not run past the barrier of others.
+    bool left_early;
     Wait wait;
-    unsigned batch;  // number of committed batches of asynchronous copies
+    unsigned batch;  // number of batches of asynchronous copies committed
     std::vector<Copy> copies;
-    uintptr_t recent[4];  // the last addresses accessed, to detect spinning
+    uintptr_t recent[4];  // last addresses accessed, to detect spinning
     unsigned next_recent;
     uintptr_t recent_pc;
     uint64_t since_new;  // accesses since it touched another address
-    uint32_t stores;  // so far, if Launch::replicated: lanes that execute one store together have made as many before
+    // Stores so far, if Launch::replicated: equal for lanes that execute one store together.
+    uint32_t stores;
 
     unsigned warp() const { return linear / WARP; }
     unsigned lane() const { return linear % WARP; }
 };
 
-// Vector clocks of a warp since the last block barrier. Time is the number of __syncwarps of the warp. clock[l][m] > s means
-// that what lane m did at time s happens before what lane l does now (the rule is in races/rule.py).
+// Vector clocks of a warp since the last block barrier. Time is the number of __syncwarps of the
+// warp. clock[l][m] > s means that lane m's actions at time s happen before lane l's next action
+// (the rule is in races/rule.py).
 struct Warp {
     uint32_t syncs;
     uint32_t clock[WARP][WARP];
 };
 
-// A barrier of some threads of the block: those that wait at it, and those that have only arrived (named_barriers.cpp).
+// A barrier for some threads of the block: threads that wait at it, and threads that only arrive
+// (named_barriers.cpp).
 struct NamedBarrier {
     unsigned expected = 0, arrived = 0;  // threads
-    unsigned holding = 0;  // of those that arrived, how many gave a value that is not 0
-    std::vector<uint32_t> lanes;  // that have arrived, of each warp
+    unsigned holding = 0;  // number of arrived threads whose value is not 0
+    std::vector<uint32_t> lanes;  // arrived lanes of each warp
     std::vector<unsigned> waiting;
-    std::vector<uint32_t> joined;  // the clocks of all that have arrived
+    std::vector<uint32_t> joined;  // clocks of all that have arrived
 };
 
 struct Region;
-struct Side {  // who did what where; plain, as Python reads it (emulator/runtime/records.py)
+struct Side {  // who did what where; plain, because Python reads it (emulator/runtime/records.py)
     int what;
     unsigned thread[3], block[3];
     uint64_t pc;  // 0 if file and line are known instead
@@ -96,14 +102,15 @@ struct Side {  // who did what where; plain, as Python reads it (emulator/runtim
     int line;
 };
 
-// A read of shared memory before any write in its block. It is recorded when the block ends or when an ordered write follows.
-// A write that races with the read cancels it: which of the two ran first depends on the schedule, and the race is reported.
+// A read of shared memory before any write in its block. It is recorded when the block ends or when
+// an ordered write follows. A write that races with the read cancels it: which of the two ran first
+// depends on the schedule, and the race is reported.
 struct UninitialisedRead {
     const Region* region;
     uintptr_t address;
     size_t size;
     Side side;
-    uint32_t next;  // the previous one of the same cell, as in Cell::uninitialised
+    uint32_t next;  // previous read of the same cell, as in Cell::uninitialised
 };
 
 struct Block {
@@ -116,26 +123,28 @@ struct Block {
     std::vector<Warp> warps;
     std::vector<uint32_t> clocks;  // of all threads, if barriers may join some warps: clocks[l * threads + m] as in Warp
     NamedBarrier named[16];
-    std::vector<unsigned> rank;  // of each warp, if the threads run by warp
+    std::vector<unsigned> rank;  // of each warp, if threads run by warp
     std::vector<uint16_t> ready;
     size_t next_ready;
-    std::vector<Cell> shared_static, shared_dynamic;  // shadow of this block's shared memory
+    std::vector<Cell> shared_static, shared_dynamic;  // shadow of the block's shared memory
     std::vector<UninitialisedRead> uninitialised;
     std::vector<unsigned char> image;  // its shared memory while another block runs
 };
 
-// ---- launches (scheduler.cpp) -------------------------------------------------------------------------------------
+// ---- launches (scheduler.cpp) -------------------------------------------------------------------
 
 struct Launch {
     const Request* request;
     bool traced;  // every access is checked
     bool switched;  // threads are switched at accesses, traced or not
-    uint64_t until_switch;  // accesses that are not checked
-    bool joins_warps;  // barriers may join some warps of a block only
+    uint64_t until_switch;  // number of accesses before the next switch, if they are not checked
+    bool joins_warps;  // barriers may join only some warps of a block
     bool replicated;  // threads may hold copies of a value and all store it: two writes of one value are no mistake
-    bool by_barrier;  // threads wait at one barrier if it has one number, wherever they are; a thread that ends holds up none
-    uint32_t first_serial;  // of block 0
-    uintptr_t code, code_bytes;  // where the module is loaded: sites are offsets from here
+    // Threads wait at one barrier if its number is equal, wherever they are; a thread that ends
+    // blocks none.
+    bool by_barrier;
+    uint32_t first_serial;  // serial of block 0
+    uintptr_t code, code_bytes;  // address of the module: sites are offsets from here
     int os_thread;
     bool stopped;
     volatile bool interrupted, expired;  // by Ctrl-C; by the time limit
@@ -145,74 +154,87 @@ struct Options {
     bool trace = false;
     uint64_t seed = 0;
     double switch_chance = 0;
-    bool by_warp = false;  // the warps of a block run one after another, in a random order, each until it waits for others
+    // Warps of a block run one after another, in random order, each until it waits for others.
+    bool by_warp = false;
     double limit = 60;  // seconds for one launch
 };
 
-// The state of the emulated GPU. There is one, and the launch in progress has it. What a single file remembers beside it is a
-// struct of that file: schedule (scheduler.cpp), checking (happens_before.h), recorded (records.cpp).
+// The state of the emulated GPU. There is one, and the launch in progress has it. State that only
+// one file needs is in a struct of that file: schedule (scheduler.cpp), checking
+// (happens_before.h), recorded (records.cpp).
 struct Gpu {
-    // The thread that runs: barriers, accesses and faults are its own. It is null outside of kernels, so that the functions of
-    // kernel_api.h do nothing in host code. The machine for PTX runs many lanes at once and sets it for what concerns one.
+    // The running thread: barriers, accesses and faults are its own. It is null outside kernels, so
+    // that the functions of kernel_api.h do nothing in host code. The machine for PTX runs many
+    // lanes at once and sets it when an action concerns one.
     Thread* thread = nullptr;
 
-    // The block whose shared memory is mapped: the block of `thread`, and the last one that ran while no thread runs. It is
-    // null before the first block of a launch, and once the object of a block that ended is reused.
+    // The block whose shared memory is mapped: the block of `thread`, or the last one that ran
+    // while no thread runs. It is null before the first block of a launch, and after the object of
+    // an ended block is reused.
     Block* block = nullptr;
 
-    // The launch in progress, on the stack of emulator_launch. It is null between launches, which tells the signal handler that
-    // a fault is not a kernel's.
+    // The launch in progress, on the stack of emulator_launch. It is null between launches, which
+    // tells the signal handler that a fault does not come from a kernel.
     Launch* launch = nullptr;
 
-    // How launches run: checked or not, in which order, for how long. Python sets it between launches (emulator_configure).
+    // How launches run: checked or not, in which order, for how long. Python sets it between
+    // launches (emulator_configure).
     Options options;
 };
 extern Gpu gpu;
 
-// What runs the blocks of a launch. The runtime chooses the order of blocks; `run` is called while `has_ready` says so.
+// Runs the blocks of a launch. The runtime chooses the order of blocks and calls `run` while
+// `has_ready` is true.
 struct Engine {
-    void (*start)();  // of the launch
+    void (*start)();  // called when a launch starts
     void (*begin)(Block& in);
     bool (*has_ready)(const Block& in);
-    void (*run)(Block& in);  // some threads of it, until they wait, end, or have run for long
+    void (*run)(Block& in);  // runs some threads of it, until they wait, end, or have run for long
 };
 
-bool call_was_stopped();  // a launch of this call was stopped: as on a GPU, nothing more can be launched
+bool call_was_stopped();  // a launch of this call was stopped: as on a GPU, no more can be launched
 void wait_here();  // back to the scheduler, until the thread is made ready
 void yield_now();  // back to the scheduler, at the end of the ready queue
 [[noreturn]] void stop_launch();  // called in a kernel: the launch ends here
-void stop_if_requested(uintptr_t pc, const char* file = nullptr, int line = 0);  // by Ctrl-C or the time limit
+// Ctrl-C or the time limit
+void stop_if_requested(uintptr_t pc, const char* file = nullptr, int line = 0);
 void release_if_complete(Block& in);
 void complete_warp_op(Block& in, const Thread& arrived);
-void order_warp(Block& in, unsigned warp, uint32_t mask, uint32_t lanes);  // a __syncwarp of `lanes`, those of `mask` that are left
-void complete_without(Block& in, const Thread& gone);  // warp operations that waited for a lane that has now returned
+// A __syncwarp of `lanes`, the remaining lanes of `mask`
+void order_warp(Block& in, unsigned warp, uint32_t mask, uint32_t lanes);
+// Completes warp operations that waited for a lane that has now returned.
+void complete_without(Block& in, const Thread& gone);
 void make_ready(Block& in, Thread& thread);
-void switch_at_random();  // at an access: perhaps another thread goes on first
+void switch_at_random();  // called at an access: another thread may continue first
 void detect_spinning(uintptr_t address, uintptr_t pc);
-void enter_block(Block& in);  // its shared memory is the one that is mapped now
-constexpr uint64_t WAITING = 1 << 10;  // accesses to the same few addresses, after which another block may be what a thread waits for
+void enter_block(Block& in);  // maps its shared memory
+// Accesses to the same few addresses after which a thread may be waiting for another block.
+constexpr uint64_t WAITING = 1 << 10;
 void made_progress();  // a thread returned or reached a barrier
-void finish_copies(Thread& thread, unsigned before_batch);  // of the batches with a lower number
+void finish_copies(Thread& thread, unsigned before_batch);  // of batches with a lower number
 
-// ---- named_barriers.cpp -------------------------------------------------------------------------------------------
+// ---- named_barriers.cpp -------------------------------------------------------------------------
 
-// Threads of a warp arrive at barrier `number`, which `expected` threads pass together (0: all that have not returned).
-// Those that wait are made ready when it is complete; their wait.result is as of a barrier of the block.
+// Threads of a warp arrive at barrier `number`, which `expected` threads pass together (0: all that
+// have not returned). Waiting threads become ready when it is complete; their wait.result is as at
+// a barrier of the block.
 void arrive(Block& in, unsigned number, unsigned expected, const std::vector<unsigned>& threads, bool wait);
-void forget_order(Block& in);  // at a barrier of the whole block, which orders all that came before
-void complete_named(Block& in);  // barriers that waited for a thread that has now returned
-uint32_t* clock_of(Block& in, unsigned thread);  // of a thread, if Launch::joins_warps
+void forget_order(Block& in);  // at a barrier of the whole block, which orders everything before it
+// Completes barriers that waited for a thread that has now returned.
+void complete_named(Block& in);
+uint32_t* clock_of(Block& in, unsigned thread);  // clock of a thread, if Launch::joins_warps
 
-// ---- order.cpp ----------------------------------------------------------------------------------------------------
+// ---- order.cpp ----------------------------------------------------------------------------------
 
 void seed_random(uint64_t seed);
 uint64_t random_bits();
-std::vector<unsigned> order_of(unsigned n);  // in which n threads, warps or blocks run
-Thread& take_ready(Block& in);  // the thread that runs next; one must be ready
+std::vector<unsigned> order_of(unsigned n);  // order in which n threads, warps or blocks run
+Thread& take_ready(Block& in);  // thread that runs next; one must be ready
 
-// ---- failures.cpp -------------------------------------------------------------------------------------------------
+// ---- failures.cpp -------------------------------------------------------------------------------
 
-constexpr uintptr_t UNKNOWN = ~uintptr_t(0);  // the address of a fault if the processor does not give it
+// Address of a fault if the processor does not give it.
+constexpr uintptr_t UNKNOWN = ~uintptr_t(0);
 
 struct Fault {
     int signal;
@@ -222,36 +244,36 @@ struct Fault {
 };
 
 void record_fault(const Fault& fault);  // of the running thread
-void record_deadlock(const Block& in);  // no thread of this block can go on
+void record_deadlock(const Block& in);  // no thread of this block can continue
 LaunchStatus check_request(const Request& request, char* text, size_t text_bytes);  // against the limits of a GPU
 
-// ---- fibers.cpp ---------------------------------------------------------------------------------------------------
+// ---- fibers.cpp ---------------------------------------------------------------------------------
 
-Fiber* fiber(unsigned slot);  // slots start at 0; a fiber is made when first asked for
+Fiber* fiber(unsigned slot);  // slots start at 0; a fiber is created when first requested
 void run_fiber(Fiber* fiber, void (*body)());  // starts or resumes it, until leave_fiber or the end of body
 void leave_fiber(Fiber* fiber);
 [[noreturn]] void abandon_fiber();  // back to run_fiber's caller, never to be resumed; safe in a signal handler
-bool run_stoppable(void (*body)());  // false if stop_launch was called in it, by threads without fibers
+bool run_stoppable(void (*body)());  // false if threads without fibers called stop_launch in it
 bool in_stacks(uintptr_t address);
 void watch_signals(double seconds, void (*on_fault)(int signal, uintptr_t address, uintptr_t pc));
 void unwatch_signals();
 
-// ---- regions.cpp --------------------------------------------------------------------------------------------------
+// ---- regions.cpp --------------------------------------------------------------------------------
 
 enum Space : int { NOWHERE, GLOBAL, SHARED_STATIC, SHARED_DYNAMIC, MODULE, LOCAL, PARAMETER };
 
 struct Region {
     uintptr_t low, high;
     uintptr_t margin_low, margin_high;  // an access in a margin is recorded as beside this region
-    bool soft;  // the margins belong to the emulator, so such an access does no damage
+    bool soft;  // the margins belong to the emulator, so such an access is harmless
     Space space;
     int id;
-    unsigned shift;  // a shadow cell stands for 1 << shift bytes
+    unsigned shift;  // a shadow cell covers 1 << shift bytes
     bool read_only;
     Cell* cells;  // null until the first access
     std::vector<Cell> own;
     std::vector<bool> written;  // by byte, for device allocations; else empty
-    std::vector<std::pair<uintptr_t, uintptr_t>> spans;  // what may be accessed; empty: all of it
+    std::vector<std::pair<uintptr_t, uintptr_t>> spans;  // accessible parts; empty: all of it
     std::vector<std::pair<uintptr_t, uintptr_t>> unwatched;  // variables that the compiler added
 
     bool allows(uintptr_t from, size_t bytes) const {
@@ -261,31 +283,32 @@ struct Region {
         return false;
     }
 
-    void forget() {  // all accesses to it
+    void forget() {  // forgets all accesses to it
         cells = nullptr;
         own.clear();
     }
 };
 
 Region* region_of(uintptr_t address);  // or null
-Region* region_around(uintptr_t address);  // margins included
+Region* region_around(uintptr_t address);  // including margins
 void add_region(Region* region);
 void remove_region(Region* region);
-void forget_regions();  // all accesses to them
-bool in_local(uintptr_t address);  // local memory of threads without fibers
+void forget_regions();  // forgets all accesses to them
+bool in_local(uintptr_t address);  // whether it is local memory of a thread without a fiber
 void set_local(uintptr_t low, size_t bytes);
 
 // Device memory that host code allocates.
-void allocation_added(void* base, size_t bytes);  // its contents count as not written
+void allocation_added(void* base, size_t bytes);  // its contents count as unwritten
 void allocation_removed(void* base);
 void written_by_host(const void* base, size_t bytes);
 bool is_device_memory(const void* base, size_t bytes);  // whether a kernel may access all of it
 
-// ---- modules.cpp --------------------------------------------------------------------------------------------------
+// ---- modules.cpp --------------------------------------------------------------------------------
 
-struct Variable {  // of an author's library; plain, as Python fills it (emulator/runtime/symbols.py)
+struct Variable {  // of an author's library; plain, as Python fills it (runtime/symbols.py)
     uint64_t start, end;  // in the TLS block if it is in shared memory, else in the library
-    uint64_t kernel;  // the kernel that a shared one belongs to, as an offset in the library; 0: any
+    // Kernel that a shared variable belongs to, as an offset in the library; 0: any.
+    uint64_t kernel;
     int guard;  // the compiler's flag that a constructor has run
 };
 
@@ -293,14 +316,16 @@ void enter_module(const Module* module);  // adds its globals and its static sha
 void leave_module();
 void forget_cells();  // forgets all accesses
 size_t static_shared_of(const Module* module, const void* kernel);  // bytes of the kernel's own variables
-void limit_dynamic(const std::vector<std::pair<size_t, size_t>>& spans);  // offsets in dynamic shared memory that may be accessed
-void add_global(const Module* module, void* base, size_t bytes, bool read_only);  // of a module that is no library
+// Accessible offsets in dynamic shared memory.
+void limit_dynamic(const std::vector<std::pair<size_t, size_t>>& spans);
+// Of a module that is not a library.
+void add_global(const Module* module, void* base, size_t bytes, bool read_only);
 void map_shared(Block& of, size_t dynamic_bytes);  // the shared regions now show this block's cells
 void swap_shared(Block* out, Block* in);
 void poison_shared(size_t dynamic_bytes);
 size_t static_shared_bytes();
 
-// ---- records.cpp --------------------------------------------------------------------------------------------------
+// ---- records.cpp --------------------------------------------------------------------------------
 
 enum Kind : int {  // in the order of Kind in emulator/observation.py
     RACE, OUTSIDE, UNINITIALISED, BARRIER, DEADLOCK, MISALIGNED, MASK, ASYNC, LAUNCH, TRAP,
@@ -313,7 +338,7 @@ struct Record {
     uint64_t size, count;
     int sides;
     Side first, second;
-    uint64_t code;  // where the library is loaded
+    uint64_t code;  // address of the library
     const char* library;
     char text[1024];
 };
@@ -322,18 +347,20 @@ Side side_of(const Thread& thread, const Block& in, What what, uintptr_t pc);
 Side side_here(What what, uintptr_t pc);  // of the running thread
 Side side_waiting(const Thread& thread, const Block& in);
 Side side_of_earlier(uint32_t serial, unsigned thread, What what, uint32_t site);
-void new_access();  // several records of one access count once
+void new_access();  // several records of one access count as one
 long record_number(const Record& record);
 void note_value(long record, bool same);
 Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t size, int sides, Side first, Side second = {});
 
-// ---- shadow.cpp ---------------------------------------------------------------------------------------------------
+// ---- shadow.cpp ---------------------------------------------------------------------------------
 
-void check_access(uintptr_t address, size_t bytes, What what, uintptr_t pc);  // of the running thread, before it is made
-void pass_access(uintptr_t address, uintptr_t pc);  // the same without a check: threads are switched
+// Called for the running thread, before the access.
+void check_access(uintptr_t address, size_t bytes, What what, uintptr_t pc);
+// The same without a check: only switches threads.
+void pass_access(uintptr_t address, uintptr_t pc);
 void check_copy(const Copy& copy, bool begins);
-void forget_shadows();  // all cells are gone
-void record_uninitialised_reads(Block& of);  // those that are left when a block ends
-void settle_value();  // compares what a racing write left with what was there before
+void forget_shadows();  // forgets all cells
+void record_uninitialised_reads(Block& of);  // records the remaining ones when a block ends
+void settle_value();  // compares the value that a racing write left with the value before
 
 }  // namespace emulator

@@ -1,4 +1,5 @@
-// Runs a launch: block after block, the threads of a block one after another until each waits, returns, or is stopped.
+// Runs a launch: block after block, and in a block thread after thread, each until it waits,
+// returns, or is stopped.
 #include "runtime.h"
 
 #include <algorithm>
@@ -16,39 +17,45 @@ Gpu gpu;
 namespace {
 
 constexpr unsigned SIDE_BY_SIDE = 4;  // blocks in flight if threads are switched at random
-constexpr unsigned MOST_IN_FLIGHT = 32;  // if a block may be waiting for one that has not started
-constexpr uint64_t SPINNING = 1 << 20;  // accesses to the same few addresses, after which a thread counts as waiting for ever
+constexpr unsigned MOST_IN_FLIGHT = 32;  // if a block may wait for one that has not started
+// Accesses to the same few addresses after which a thread counts as waiting for ever.
+constexpr uint64_t SPINNING = 1 << 20;
 
 struct {
-    // Held for a whole launch: everything in the runtime is of one launch at a time.
+    // Held during a whole launch: all state of the runtime belongs to one launch at a time.
     std::mutex launch_lock;
 
-    // The serial of the next launch's first block. Cells name a block by its serial; when they run out, cells are forgotten.
+    // The serial of the next launch's first block. Cells name a block by its serial; when serials
+    // run out, the cells are forgotten.
     uint32_t next_serial = 1;
 
-    // Launches since emulator_configure. Each has a random order of its own, the same in every run with this seed.
+    // The number of launches since emulator_configure. Each has its own random order, the same in
+    // every run with this seed.
     uint64_t launches = 0;
 
-    // How often a thread returned or reached a barrier: while it grows, threads that spin may get what they wait for.
+    // How often a thread returned or reached a barrier. While it grows, spinning threads may still
+    // get what they wait for.
     uint64_t progress = 0;
 
-    // A launch of this call was stopped: as on a GPU, nothing more can be launched until the next call (call_was_stopped).
+    // A launch of this call was stopped: as on a GPU, nothing more can be launched until the next
+    // call (call_was_stopped).
     bool dead = false;
 
-    // Why the thread that ran last was abandoned, for record_fault. Written in a signal handler; signal 0: by stop_launch.
+    // Why the thread that ran last was abandoned, for record_fault. A signal handler writes it;
+    // signal 0: stop_launch.
     Fault fault;
 } schedule;
 
 void body() { gpu.launch->request->entry(gpu.launch->request->params); }
 
-// In a signal handler: the launch ends here, and record_fault says where.
+// Runs in a signal handler: the launch ends here, and record_fault says where.
 void on_fault(int signal, uintptr_t address, uintptr_t pc) {
     schedule.fault = {signal, address, pc + 1, nullptr, 0};
     gpu.launch->stopped = true;
     abandon_fiber();
 }
 
-// ---- one block ----------------------------------------------------------------------------------------------------
+// ---- one block ----------------------------------------------------------------------------------
 
 void begin_block(Block& in, unsigned linear) {
     const Request& request = *gpu.launch->request;
@@ -118,44 +125,50 @@ bool all_spin(const std::vector<Block*>& in_flight, uint64_t accesses) {
     return any;
 }
 
-// ---- the grid -----------------------------------------------------------------------------------------------------
+// ---- the grid -----------------------------------------------------------------------------------
 
 void run_blocks(std::vector<Block*>& in_flight) {
     const Dim& grid = gpu.launch->request->grid;
     unsigned blocks = grid.x * grid.y * grid.z;
     std::vector<unsigned> order = order_of(blocks);
-    // Static, as run_grid looks at the blocks that a stopped launch leaves after this has returned.
-    static std::vector<std::unique_ptr<Block>> made;
-    made.clear();
+    // Static, because run_grid examines a stopped launch's blocks after this has returned.
+    static std::vector<std::unique_ptr<Block>> objects;
+    objects.clear();
     size_t wanted = gpu.launch->switched ? SIDE_BY_SIDE : 1, next = 0;
     std::vector<Block*> idle;
     uint64_t progress_when_stuck = schedule.progress;
     while (!gpu.launch->stopped && !gpu.launch->interrupted) {
+        // Start blocks until enough are in flight.
         while (in_flight.size() < wanted && next < blocks) {
             if (idle.empty()) {
-                made.push_back(std::make_unique<Block>());
-                made.back()->number = static_cast<unsigned>(made.size() - 1);
-                idle.push_back(made.back().get());
+                objects.push_back(std::make_unique<Block>());
+                objects.back()->number = static_cast<unsigned>(objects.size() - 1);
+                idle.push_back(objects.back().get());
             }
             Block* in = idle.back();
             idle.pop_back();
             begin_block(*in, order[next++]);
-            if (gpu.block == in) gpu.block = nullptr;  // the object is reused: its old shared memory must not be kept
+            // The object is reused: its old shared memory must not be saved.
+            if (gpu.block == in) gpu.block = nullptr;
             in_flight.push_back(in);
         }
         if (in_flight.empty()) return;
+
+        // Find the blocks that can continue. If none can, start another block or report a deadlock.
         std::vector<Block*> able;
         for (Block* in : in_flight)
             if (has_ready(*in)) able.push_back(in);
         bool stuck = able.empty() || all_spin(in_flight, SPINNING);
-        if (stuck && !able.empty() && schedule.progress != progress_when_stuck) {  // what they wait for may have happened since
+        // The event that they wait for may have happened since.
+        if (stuck && !able.empty() && schedule.progress != progress_when_stuck) {
             progress_when_stuck = schedule.progress;
             for (Block* in : in_flight)
                 for (Thread& thread : in->threads) thread.since_new = 0;
             continue;
         }
         bool more_blocks = next < blocks && wanted < MOST_IN_FLIGHT;
-        if (more_blocks && (stuck || all_spin(in_flight, WAITING))) {  // perhaps they wait for a block that has not started
+        // They may wait for a block that has not started.
+        if (more_blocks && (stuck || all_spin(in_flight, WAITING))) {
             ++wanted;
             continue;
         }
@@ -163,9 +176,11 @@ void run_blocks(std::vector<Block*>& in_flight) {
             gpu.launch->stopped = true;
             return record_deadlock(*in_flight[0]);
         }
+
+        // Run one of them.
         Block* in = able[able.size() > 1 ? random_bits() % able.size() : 0];
         bool more;
-        do {  // without random switches a block goes on until none of its threads can
+        do {  // without random switches a block continues until none of its threads can
             bool may_spin = true;
             if (gpu.launch->request->engine) {
                 gpu.launch->request->engine->run(*in);
@@ -279,8 +294,9 @@ LaunchStatus emulator_launch(const Request* request, char* text, size_t text_byt
     return schedule.dead ? snprintf(text, text_bytes, "the launch was stopped"), LAUNCH_STOPPED : LAUNCH_DONE;
 }
 
-// trace: whether launches of traced modules are checked; seed: order of threads and blocks; switch_chance: the probability that
-// threads are switched at an access of a traced module, checked or not; limit: seconds for one launch.
+// Trace: check launches of traced modules. seed: order of threads and blocks. switch_chance: the
+// probability that threads are switched at an access of a traced module, checked or not. limit:
+// seconds for one launch.
 void emulator_configure(int trace, uint64_t seed, double switch_chance, int by_warp, double limit) {
     gpu.options = {trace != 0, seed, switch_chance, by_warp != 0, limit};
     schedule.launches = 0;

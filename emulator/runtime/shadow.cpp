@@ -1,4 +1,5 @@
-// Checks every access of a traced kernel: is it inside a tensor, and does every conflicting access happen before it?
+// Checks every access of a traced kernel: is it inside a tensor, and does every conflicting access
+// happen before it?
 #include "happens_before.h"
 
 #include <algorithm>
@@ -14,7 +15,8 @@ bool executed_together(const LastWrite& last, What what, uint32_t site) {
            last.thread / WARP == gpu.thread->warp() && last.site == site && last.step == gpu.thread->stores;
 }
 
-// Whether two values can be copies of one sum, to which each lane added in an order of its own: a warp stores one of them.
+// Whether two values can be copies of one sum that each lane added up in its own order: a warp
+// stores one of them.
 bool are_close(const unsigned char* a, const unsigned char* b, unsigned size) {
     for (unsigned i = 0; i + 4 <= size; i += 4) {
         float x, y;
@@ -61,8 +63,9 @@ void record_read(UninitialisedRead& read) {
     read.region = nullptr;
 }
 
-// A write to a cell that was read before. If the two race, the reads are dropped; if they are ordered, they are recorded. A
-// write by the reading thread decides nothing, because another thread's write may follow.
+// A write to a cell that was read before. If the two race, the reads are dropped; if they are
+// ordered, the reads are recorded. A write by the reading thread decides nothing, because another
+// thread's write may follow.
 void settle_uninitialised_reads(Cell& cell, bool raced) {
     bool own = true;
     for (uint32_t at = cell.uninitialised; at; at = gpu.block->uninitialised[at - 1].next)
@@ -93,7 +96,8 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
         if (with.found) race(region, with, was, address, size, what, pc);
         raced |= with.found;
     };
-    // It conflicts with the last write, with atomics unless it is one, and with reads unless it is one.
+    // The access conflicts with the last write, with atomics unless it is one, and with reads
+    // unless it is one.
     checking.together = executed_together(cell.write, what, site);
     check(conflict_with(cell.write), WRITE);
     checking.together = false;
@@ -112,7 +116,8 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
         add_access(*cell.atomics, site);
     } else {
         cell.write = {gpu.block->serial, gpu.block->interval, syncs_now(), site, self(), gpu.thread->stores};
-        // What came before is forgotten: it was ordered before this write, or the race has been recorded.
+        // Earlier accesses are forgotten: they are ordered before this write, or the race has been
+        // recorded.
         reads.serial = 0;
         if (cell.atomics) cell.atomics->serial = 0;
     }
@@ -129,7 +134,7 @@ Cell* bytes_of(Cell& cell, unsigned count) {
     if (!cell.bytes) {
         Cell each = cell;
         std::vector<Cell> parts(count, each);
-        for (auto& part : parts) {  // each needs sets of its own, as they change separately from here
+        for (auto& part : parts) {  // each needs its own sets, as they change separately from here
             part.reads.earlier = copied(each.reads.earlier);
             if (!each.atomics) continue;
             checking.atomic_sets.push_back(*each.atomics);
@@ -163,7 +168,8 @@ void make_cells(Region& region) {
     region.cells = region.own.data();
 }
 
-// An access outside of all tensors and variables. If the memory is not the emulator's, the launch ends here, as on a GPU.
+// An access outside all tensors and variables. If the memory is not the emulator's, the launch ends
+// here, as on a GPU.
 void record_outside(Region* near, uintptr_t address, size_t bytes, What what, uintptr_t pc) {
     add_record(OUTSIDE, near, address, bytes, 1, side_here(what, pc));
     bool harmless = near && (near->soft ? address >= near->margin_low && address + bytes <= near->margin_high
@@ -174,8 +180,8 @@ void record_outside(Region* near, uintptr_t address, size_t bytes, What what, ui
 
 }  // namespace
 
-// A thread that keeps accessing the same few addresses may be waiting for another thread. It lets the others run now and
-// then; the scheduler ends the launch if every thread waits or spins.
+// A thread that keeps accessing the same few addresses may be waiting for another thread. Here it
+// lets the others run now and then; the scheduler ends the launch if every thread waits or spins.
 void detect_spinning(uintptr_t address, uintptr_t pc) {
     for (uintptr_t seen : gpu.thread->recent)
         if (seen == address) {
@@ -209,7 +215,8 @@ void switch_at_random() {
     checking.in_copy = saved;
 }
 
-// Counts down to the next switch, as a random number for each access would take most of the time.
+// Counts down to the next switch, because drawing a random number for each access would take most
+// of the time.
 void pass_access(uintptr_t address, uintptr_t pc) {
     if (gpu.launch->until_switch--) return;
     gpu.launch->until_switch = random_bits() % static_cast<uint64_t>(2 / gpu.options.switch_chance + 1);
@@ -221,7 +228,7 @@ void pass_access(uintptr_t address, uintptr_t pc) {
 void check_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
     if (!bytes) return;
     if (address - gpu.thread->own < gpu.thread->own_bytes) return;  // the thread's own local memory
-    settle_value();  // a write that raced has been made by now
+    settle_value();  // a write that raced has happened by now
     if (gpu.thread->fiber) {  // another engine does the same for a whole warp
         stop_if_requested(pc);
         gpu.thread->left_early = false;

@@ -1,9 +1,11 @@
-// Shadow memory: the accesses that are remembered for each piece of memory. An access that races with any earlier one also
-// races with a remembered one; the comment at each struct says why. After FastTrack (Flanagan and Freund, PLDI 2009): of the
-// writes the last is kept, of the reads since then only those that are concurrent.
+// Shadow memory: the accesses that are remembered for each piece of memory. An access that races
+// with any earlier one also races with a remembered one; the comment at each struct says why. It
+// follows FastTrack (Flanagan and Freund, PLDI 2009): the last write is kept, and of the reads
+// since then only those that are concurrent.
 //
-// The epoch of an access is (serial, interval, syncs, thread): its block, the block barriers passed, the __syncwarps of its
-// warp since then, its thread. Happens-before follows from two epochs and the clocks of a warp (happens_before.h).
+// The epoch of an access is (serial, interval, syncs, thread): its block, the block barriers
+// passed, the __syncwarps of its warp since then, its thread. Happens-before follows from two
+// epochs and the clocks of a warp (happens_before.h).
 #pragma once
 
 #include <cstdint>
@@ -12,24 +14,27 @@ namespace emulator {
 
 constexpr uint16_t NOBODY = 0xFFFF;
 
-// The last write, by its epoch. An earlier write happens before it, or raced with it and has been recorded.
+// The last write, by its epoch. An earlier write happens before it, or has raced with it and been
+// recorded.
 struct LastWrite {
     uint32_t serial, interval, syncs, site;
     uint16_t thread;
     uint32_t step;  // Thread::stores
 };
 
-// Lanes of one warp that made an access on one line when the warp had had so many syncs; a list, in an AccessSet.
+// Lanes of one warp that made an access on one line after `syncs` syncs of the warp; a list in an
+// AccessSet.
 struct EarlierLanes {
     uint32_t syncs, lanes, site, warp;
     EarlierLanes* next;
 };
 
 // Accesses that may be concurrent with each other: the reads since the last write, or the atomics.
-// Of other blocks one thread is enough, because it conflicts with every access from a third block, and `first` conflicts with
-// every access from the second. The same holds for other warps of the block. Of the warp of `first` all lanes are kept, each
-// with its number of syncs, because __syncwarp may have ordered some and not others. Where a barrier may join some warps of a
-// block only, that holds for every warp, and all are kept in `earlier`.
+// One thread of other blocks is enough, because it conflicts with every access from a third block,
+// and `first` conflicts with every access from the second. The same holds for other warps of the
+// block. All lanes of the warp of `first` are kept, each with its number of syncs, because
+// __syncwarp may have ordered only some of them. If a barrier may join only some warps of a block,
+// every warp needs the same, and all lanes are kept in `earlier`.
 struct AccessSet {
     uint32_t serial, interval;
     uint32_t syncs, lanes, site;  // lanes of the warp of `first`
@@ -40,15 +45,17 @@ struct AccessSet {
     uint32_t before_serial, before_site;
 };
 
-// A cell stands for a few bytes as long as they are accessed together; after that there is a cell for each byte.
+// A cell covers a few bytes as long as they are accessed together; after that there is a cell for
+// each byte.
 struct Cell {
     LastWrite write;
     AccessSet reads;
     AccessSet* atomics;
     Cell* bytes;
-    uint32_t copying;  // serial of the block with asynchronous copies into it under way, or 0
-    uint32_t copies;  // how many
-    // Reads before any write in block uninitialised_in: the number of the last in Block::uninitialised, plus 1; or 0.
+    uint32_t copying;  // serial of the block with pending asynchronous copies into it, or 0
+    uint32_t copies;  // number of these copies
+    // Reads before any write in block uninitialised_in: the last one's number in
+    // Block::uninitialised, plus 1; or 0.
     uint32_t uninitialised, uninitialised_in;
 };
 

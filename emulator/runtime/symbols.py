@@ -1,6 +1,8 @@
-"""The variables, kernels and source lines of a compiled library, from its symbols and its debug information.
+"""The variables, kernels and source lines of a compiled library, from its symbols and debug
+information.
 
-Other engines than g++'s libraries have their own `Symbols`, registered by the name that records give.
+Engines that do not use g++'s libraries have their own `Symbols`, registered by the name that
+records give.
 """
 
 from __future__ import annotations
@@ -18,19 +20,23 @@ from weakref import WeakValueDictionary
 from flash_attest.emulator.observation import Site
 from flash_attest.emulator.runtime.library import runtime
 
-EMULATOR = str(Path(__file__).resolve().parents[1])  # lines of headers in here are the emulator's, not the author's
+# Lines of headers in this folder are the emulator's, not the author's.
+EMULATOR = str(Path(__file__).resolve().parents[1])
 OWN_NAMES = re.compile(r"N8emulator|emulator_cuda_")  # symbols of namespace emulator, and of the appended table
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable: its offsets (in the TLS block if it is shared memory, else in the library), its name and its function."""
+    """A variable with its name, its function and its offsets.
+
+    The offsets are in the TLS block if it is shared memory, else in the library.
+    """
 
     start: int
     end: int
     name: str
     function: str = ""  # demangled; "" for a variable of a file or namespace
-    at: int = 0  # the offset of that function
+    at: int = 0  # offset of that function
     guard: bool = False  # the compiler's flag that a constructor has run
 
 
@@ -46,18 +52,18 @@ class LibraryVariable(ctypes.Structure):
 
 
 class Symbols(Protocol):
-    """What records.py asks about the code that made a record."""
+    """The questions that records.py asks about the code that made a record."""
 
-    dynamic_start: int  # the offset of dynamic shared memory in the kernel's shared memory
+    dynamic_start: int  # offset of dynamic shared memory in the kernel's shared memory
 
     def sites(self, offsets: set[int]) -> dict[int, Site]:
-        """The author's lines, by the offsets that records give."""
+        """Return the author's lines by the offsets that records give."""
 
     def shared(self, dynamic: bool) -> list[Variable]:
-        """The variables in shared memory: in that of the launch (dynamic), or in that of the library."""
+        """Return the variables in the launch's shared memory (dynamic) or in the library's."""
 
     def module(self, region: int) -> list[Variable]:
-        """The variables in global memory, by their offsets in a record's region."""
+        """Return the variables in global memory, by their offsets in a record's region."""
 
 
 class Library:
@@ -82,18 +88,20 @@ _registered: WeakValueDictionary[str, Symbols] = WeakValueDictionary()
 
 
 def register(name: str, symbols: Symbols) -> None:
-    """Records of the code of this name are explained by `symbols`, as long as it exists."""
+    """Explain records of the code with this name by `symbols`, as long as that object exists."""
     _registered[name] = symbols
 
 
 def symbols_of(name: str) -> Symbols:
-    """By the name that a record gives: a library's path, or a name that was registered."""
+    """Return the symbols for the name that a record gives: a library's path, or a registered
+    name.
+    """
     return _registered.get(name) or Library(name)
 
 
 @functools.cache
 def variables(library: str) -> tuple[list[Variable], list[Variable]]:
-    """(shared ones, global ones)."""
+    """Return (shared variables, global variables)."""
     tls = {line.split()[-1] for line in _run("readelf", "-sW", library).splitlines() if " TLS " in line}
     symbols = [line.split() for line in _run("nm", "-S", library).splitlines()]
     symbols = [(int(s[0], 16), int(s[1], 16), s[2], s[3]) for s in symbols if len(s) == 4]
@@ -120,17 +128,20 @@ def variables(library: str) -> tuple[list[Variable], list[Variable]]:
 
 
 def _encoding(function: str) -> str:
-    """A function's name in the form that the names of its static variables contain."""
+    """Return a function's name in the form that the names of its static variables contain."""
     return f"{function[2:]}E" if function.startswith("_Z") else f"{len(function)}{function}E"
 
 
 def base_name(function: str) -> str:
-    """ "void ns::scale<4>(float*)" -> "scale"."""
+    """Strip a function's name: "void ns::scale<4>(float*)" -> "scale"."""
     return re.split(r"[<(]", function, maxsplit=1)[0].strip().split(" ")[-1].split("::")[-1]
 
 
 def register_variables(module: int, library: str, kernels: tuple[str, ...]) -> None:
-    """Tell the runtime what a module's kernels may access in its library. module: the address of its struct Module."""
+    """Tell the runtime which variables of its library a module's kernels may access.
+
+    module: the address of its struct Module.
+    """
     shared, other = variables(library)
     owners = [variable.at if base_name(variable.function) in kernels else 0 for variable in shared]
     tables = (_table(shared, owners), _table(other, [0] * len(other)))
@@ -138,8 +149,8 @@ def register_variables(module: int, library: str, kernels: tuple[str, ...]) -> N
     runtime().emulator_variables(ctypes.c_void_p(module), *arguments)
 
 
-def _table(found: list[Variable], owners: list[int]) -> ctypes.Array:
-    rows = [(v.start, v.end, owner, v.guard) for v, owner in zip(found, owners, strict=True)]
+def _table(variables: list[Variable], owners: list[int]) -> ctypes.Array:
+    rows = [(v.start, v.end, owner, v.guard) for v, owner in zip(variables, owners, strict=True)]
     return (LibraryVariable * len(rows))(*rows)
 
 
@@ -147,11 +158,16 @@ _sites: dict[tuple[str, int], Site] = {}
 
 
 def sites(library: str, offsets: set[int]) -> dict[int, Site]:
-    """Return addresses, as offsets in a library -> the author's lines. One addr2line for all that are not known yet."""
-    left = sorted(offset for offset in offsets if (library, offset) not in _sites)
-    # A return address is that of the next instruction; one less belongs to the call.
+    """Map return addresses, as offsets in a library, to the author's lines.
+
+    One addr2line runs for all unknown ones.
+    """
+    fresh = sorted(offset for offset in offsets if (library, offset) not in _sites)
+    # A return address is the next instruction's; one less belongs to the call.
     answer = (
-        _run("addr2line", "-e", library, "-a", "-i", "-f", "-C", *(hex(offset - 1) for offset in left)) if left else ""
+        _run("addr2line", "-e", library, "-a", "-i", "-f", "-C", *(hex(offset - 1) for offset in fresh))
+        if fresh
+        else ""
     )
     for stretch in re.split(r"^0x(?=[0-9a-f]+$)", answer, flags=re.MULTILINE)[1:]:
         address, *lines = stretch.splitlines()

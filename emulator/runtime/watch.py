@@ -1,4 +1,6 @@
-"""Switches the checking of launches on, or another order of threads: the interface between the runtime and its users."""
+"""Switches on the checking of launches, or another order of threads: the interface between the
+runtime and its users.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,15 @@ LIMIT = 60.0  # seconds for one launch; a longer one is a deadlock, or too much 
 
 @dataclass
 class Watch:
-    """Checking that is switched on. A kernel family runs its traced build then, and passes observations to `observe`."""
+    """Checking that is switched on.
+
+    Kernel families then run traced builds and pass observations to `observe`.
+    """
 
     observe: Callable[[list[Observation]], None]
 
     def launches(self) -> int:
-        """How many kernels ran since it was switched on."""
+        """Return how many kernels ran since it was switched on."""
         lib = runtime()
         lib.emulator_launches.restype = ctypes.c_uint64
         return lib.emulator_launches()
@@ -29,34 +34,41 @@ class Watch:
 
 @dataclass
 class Mode:
-    """How this process launches kernels. There is one runtime in a process, so there is one of these."""
+    """The way this process launches kernels. One process has one runtime, so there is one Mode."""
 
-    watch: Watch | None = None  # the checking that is on
-    switching: bool = False  # threads are switched at accesses, which only the traced build announces
-    changing: threading.RLock = field(default_factory=threading.RLock)  # held as long as the mode is not the plain one
+    watch: Watch | None = None  # checking that is on
+    switching: bool = False  # switch threads at accesses, which only the traced build announces
+    # Held unless the mode is plain.
+    changing: threading.RLock = field(default_factory=threading.RLock)
 
 
 _mode = Mode()
 
 
 def current() -> Watch | None:
-    """The checking that is on in this process; None in plain mode, in which a family raises what was observed."""
+    """Return the checking that is on in this process; None in plain mode, in which a family raises
+    what was observed.
+    """
     return _mode.watch
 
 
 def needs_traced_build() -> bool:
-    """Whether a kernel family runs the build that announces its accesses: they are checked, or threads switched there."""
+    """Return whether kernel families must run the build that announces accesses, to check them or
+    to switch threads.
+    """
     return _mode.watch is not None or _mode.switching
 
 
 @contextmanager
 def ordered(seed: int, switch: float = 0.0, by_warp: bool = False) -> Iterator[None]:
-    """Run launches inside this block in another order, without checking; inside `watching` its own order stays.
+    """Run launches inside this block in another order, without checking; a `watching` block inside
+    keeps its own order.
 
-    seed, switch: as of `watching`. by_warp: warps run one after another in a random order, each until it waits for others.
+    seed, switch: as in `watching`. by_warp: warps run one after another in a random order, each
+    until it waits for others.
     """
     with _mode.changing:
-        if needs_traced_build():  # an order is chosen already
+        if needs_traced_build():  # an order has been chosen already
             yield
             return
         _configure(False, seed, switch, LIMIT, by_warp)
@@ -70,10 +82,12 @@ def ordered(seed: int, switch: float = 0.0, by_warp: bool = False) -> Iterator[N
 
 @contextmanager
 def watching(observe: Callable[[list[Observation]], None], seed: int, switch: float, limit: float) -> Iterator[Watch]:
-    """Check every access of the launches inside this block. Raises RuntimeError inside another such block.
+    """Check every access of the launches inside this block.
 
-    seed: 0 for threads and blocks in order, else a random order. switch: the probability that another thread continues at
-    an access. limit: seconds for one launch.
+    Raises RuntimeError inside another such block.
+
+    seed: 0 for threads and blocks in order, else a random order. switch: the probability that
+    another thread continues at an access. limit: seconds for one launch.
     """
     with _mode.changing:
         if _mode.watch is not None:

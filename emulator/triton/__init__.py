@@ -6,11 +6,12 @@
 
 driver.py    the device that Triton sees: its properties, its clock, how autotuning chooses
 backend.py   Triton's compiler for NVIDIA, without the step from PTX to machine code
-launcher.py  from the arguments of a launch to those of the PTX; lines.py: of which files its lines are
-../importing.py switches it on as soon as somebody imports Triton
+launcher.py  from the arguments of a launch to the arguments of the PTX; lines.py: its source files
+../importing.py  activates it when Triton is imported
 ../guards.py  what packages ask torch about its GPU: as_cuda()
 
-docs/use/tracing-triton.md says what authors of kernels have to know. Importing this imports neither Triton nor torch.
+docs/use/tracing-triton.md is for authors of kernels. Importing this imports neither Triton nor
+torch.
 """
 
 from __future__ import annotations
@@ -21,15 +22,22 @@ import os
 
 
 def interpreted() -> bool:
-    """Whether TRITON_INTERPRET is on: then Triton's own interpreter runs kernels, which never reach a driver."""
+    """Return whether TRITON_INTERPRET is on, so that Triton's own interpreter runs kernels, which
+    never reach a driver.
+    """
     return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")
 
 
 def activate() -> bool:
-    """Make the emulator Triton's device in this process. -> False with TRITON_INTERPRET, which comes first."""
+    """Make the emulator Triton's device in this process.
+
+    Returns False with TRITON_INTERPRET, which takes precedence.
+    """
     if interpreted():
         return False
-    importlib.import_module("triton")  # here, as it takes a second; before the driver: it may activate (importing.py)
+    # Imported here, as it takes a second; before the driver, as it may activate the emulator
+    # (importing.py).
+    importlib.import_module("triton")
     from flash_attest.emulator.triton import driver
 
     driver.activate()
@@ -37,7 +45,7 @@ def activate() -> bool:
 
 
 def is_active() -> bool:
-    """Whether the emulator is Triton's device in this process."""
+    """Return whether the emulator is Triton's device in this process."""
     import sys
 
     loaded = sys.modules.get("flash_attest.emulator.triton.driver")
@@ -45,21 +53,24 @@ def is_active() -> bool:
 
 
 def activate_when_imported() -> None:
-    """Activate as soon as this process imports Triton, whoever does; at once if it has been imported."""
+    """Activate when this process imports Triton; at once if it has been imported."""
     from flash_attest.emulator.importing import (
-        when_imported,  # here, so that this package names its functions and nothing else
+        when_imported,  # imported here, so that this package exports only its own functions
     )
 
     when_imported("triton", activate)
 
 
 def as_cuda() -> contextlib.AbstractContextManager[None]:
-    """`with as_cuda():` imports and calls a package that asks torch for a GPU: is_cuda, torch.cuda.*, device="cuda".
+    """Let a package that needs torch's GPU be imported and called: is_cuda, torch.cuda.*,
+    device="cuda".
 
-    Inside, torch answers as if its GPU were the emulator; the memory of tensors stays the CPU's. For a whole program:
-    flash_attest.emulate(). Where there is a GPU it does nothing, so that an adapter serves both.
+    Inside, torch answers as if its GPU were the emulator; tensors stay in the CPU's memory. For a
+    whole program, use flash_attest.emulate(). On a machine with a GPU it does nothing, so one
+    adapter serves both.
     """
-    importlib.import_module("torch")  # here, as it takes seconds; before guards: it may put them in place
+    # Imported here, as it takes seconds; before guards, as it may install them.
+    importlib.import_module("torch")
     from flash_attest.emulator import guards
 
     if not guards.gpu_is_there():

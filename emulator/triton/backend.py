@@ -1,4 +1,7 @@
-"""Triton's compiler for NVIDIA up to PTX. The device's binaries are PTX, so ptxas, a fifth of the time, does not run."""
+"""Triton's compiler for NVIDIA up to PTX.
+
+PTX serves as the binary, so ptxas, a fifth of the time, does not run.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ TARGET = GPUTarget("cuda", ARCH, DEVICE["WARP_SIZE"])
 
 
 class Backend(CUDABackend):
-    """What replaces CUDABackend while the emulator is active: for its target only."""
+    """Replaces CUDABackend while the emulator is active, for its target only."""
 
     def parse_options(self, opts: dict) -> object:
         if self.target == TARGET and (opts.get("num_ctas") or 1) > 1:
@@ -26,5 +29,5 @@ class Backend(CUDABackend):
         return src.encode()
 
     def hash(self) -> str:
-        """A part of the key of Triton's cache: binaries for a GPU have other keys."""
+        """Return a part of the key of Triton's cache, where binaries for a GPU have other keys."""
         return f"emulator-{ARCH}" if self.target == TARGET else super().hash()

@@ -29,7 +29,7 @@ PROPERTIES = {
 
 
 def activate() -> None:
-    """Make the emulator the device of Triton in this process."""
+    """Make the emulator Triton's device in this process."""
     if is_active():
         return
     nvidia = triton_backends.backends["nvidia"]
@@ -38,21 +38,24 @@ def activate() -> None:
 
 
 def is_active() -> bool:
-    return isinstance(triton.runtime.driver._active, Driver)  # `active` would look for a GPU if there is none yet
+    # `active` would look for a GPU if there is no driver yet
+    return isinstance(triton.runtime.driver._active, Driver)
 
 
 class Utils:
-    """What Triton's compiled kernels ask of a driver."""
+    """The functions that Triton's compiled kernels need from a driver."""
 
     def get_device_properties(self, device: int) -> dict[str, int]:
         return dict(PROPERTIES)
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple:
-        """-> module, what launches get (the launcher loads it), registers, spilled ones, threads of a block at most."""
+        """Return (module, PTX for the launcher, registers, spilled registers, most threads of a
+        block).
+        """
         return name, binary.decode(), 0, 0, MAX_THREADS
 
     def set_printf_fifo_size(self, size: int) -> None:
-        """Nothing to do: device_print writes to stdout."""
+        """Do nothing: device_print writes to stdout."""
 
 
 class Driver(DriverBase):
@@ -68,7 +71,8 @@ class Driver(DriverBase):
         return True
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        from triton.backends.nvidia.driver import ty_to_cpp  # of a private module, which few programs need
+        # From a private module, which few programs need.
+        from triton.backends.nvidia.driver import ty_to_cpp
 
         return ty_to_cpp(ty)
 
@@ -82,7 +86,7 @@ class Driver(DriverBase):
         return 0
 
     def set_current_device(self, device: int) -> None:
-        """There is one."""
+        """Do nothing: there is only one device."""
 
     def get_current_stream(self, device: int | None = None) -> int:
         return 0
@@ -107,13 +111,15 @@ class Driver(DriverBase):
 
 
 class FirstThatRuns:
-    """Autotuning here: the first configuration that can be launched is chosen, and the others are not even compiled.
+    """Autotuning here: the first configuration that can be launched is chosen; the others are not
+    compiled.
 
-    Times on a CPU say nothing about a GPU, and the choice must not depend on them: a failure could not be repeated.
+    Times on a CPU say nothing about a GPU, and the choice must not depend on them, or a failure
+    could not be repeated.
     """
 
     def __init__(self) -> None:
-        self._chosen: object = None  # the arguments of the call for which a configuration has been run
+        self._chosen: object = None  # the arguments of the call for which a configuration has run
 
     def __call__(self, kernel_call: Callable[[], object], *, quantiles: Sequence[float] = (0.5,), **_: object) -> list:
         call = _arguments_of(kernel_call)
@@ -125,7 +131,9 @@ class FirstThatRuns:
 
 
 def _arguments_of(kernel_call: Callable[[], object]) -> object:
-    """Autotuner.nargs, one object for all configurations of a call; None if it is not the Autotuner that calls."""
+    """Return Autotuner.nargs, one object for all configurations of a call; None if the caller is
+    not the Autotuner.
+    """
     names = getattr(getattr(kernel_call, "__code__", None), "co_freevars", ())
     if "self" not in names:
         return None

@@ -1,4 +1,4 @@
-"""A launch: Triton's arguments -> those of the PTX, in its order."""
+"""Turns Triton's arguments of a launch into the arguments of the PTX, in its order."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ PACKED = {
     "i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "B", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
     "fp16": "e", "fp32": "f", "f32": "f", "fp64": "d",
 }  # fmt: skip
-NOT_PASSED = "constexpr"  # the type of what was compiled into the kernel, None and the integer 1 among it
+# The type of values compiled into the kernel, including None and the integer 1.
+NOT_PASSED = "constexpr"
 SCRATCH = ("global scratch", "profile scratch")  # the last parameters of every kernel
 
 
 class Launcher:
-    """What Triton calls to launch a compiled kernel; one for each. `src`, `metadata`: of the compilation."""
+    """The object that Triton calls to launch a compiled kernel, one for each. `src`, `metadata`: of
+    the compilation.
+    """
 
     def __init__(self, src: Any, metadata: Any):
         self.name = metadata.name
@@ -44,12 +47,15 @@ class Launcher:
         self, grid_x: int, grid_y: int, grid_z: int, stream: int, ptx: str, packed_metadata: tuple, launch_metadata: Any,
         enter_hook: Any, exit_hook: Any, *values: Any,
     ) -> None:  # fmt: skip
-        """Run grid_x * grid_y * grid_z programs. `values`: one for each of the kernel's Python parameters."""
+        """Run grid_x * grid_y * grid_z programs.
+
+        values: one for each of the kernel's Python parameters.
+        """
         programs = grid_x * grid_y * grid_z
         if enter_hook is not None:
             enter_hook(launch_metadata)
         kernel = self._load(ptx)
-        if programs > 0:  # none: as on a GPU, nothing is launched
+        if programs > 0:  # as on a GPU, no programs means no launch
             named = [pair for (name, type_), value in zip(self.signature.items(), values, strict=True)
                      for pair in flat(name, type_, value)]  # fmt: skip
             named += self._scratch(programs, len(kernel.parameters) - len(named))
@@ -62,7 +68,10 @@ class Launcher:
             exit_hook(launch_metadata)
 
     def _load(self, ptx: str) -> Any:
-        """The kernel in emulator.ptx; loaded here, as only the compilation knows of which Python files its lines are."""
+        """Load the kernel into emulator.ptx.
+
+        It happens here, because only the compilation knows the Python files of its lines.
+        """
         if self.loaded is None:
             text = ptx if self.source is None else relocated(ptx, self.source)
             loaded = engine.load(text, source=f"{self.name}.ptx", replicated=True)
@@ -70,7 +79,9 @@ class Launcher:
         return self.loaded
 
     def _scratch(self, programs: int, wanted: int) -> list[tuple[str, Any]]:
-        """The parameters that Triton adds: memory that its compiler asks for, one part for each program, or null."""
+        """Return the parameters that Triton adds: memory that its compiler asks for, one part for
+        each program, or null.
+        """
         if not 0 <= wanted <= len(SCRATCH):
             raise EmulatorError(
                 f"{self.name}: its PTX has {wanted:+d} parameters more than its signature: {self.signature}"
@@ -89,7 +100,9 @@ class Launcher:
 
 
 def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
-    """(name, argument) of each PTX parameter that an argument becomes: a tensor, bytes of a number, an address, None."""
+    """Yield (name, argument) for each PTX parameter that an argument becomes: a tensor, bytes of a
+    number, an address, None.
+    """
     if isinstance(type_, tuple):
         fields = getattr(value, "_fields", None) or range(len(type_))
         for field, of, part in zip(fields, type_, value, strict=True):
@@ -109,7 +122,9 @@ def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def pointed_to(value: Any) -> Any:
-    """What a pointer points to: a tensor; an address, where the object gives nothing else."""
+    """Return the tensor that a pointer points to, or the address if the object gives nothing
+    else.
+    """
     if value is None or isinstance(value, (torch.Tensor, int)):
         return value
     if hasattr(value, "base"):  # triton.reinterpret
@@ -118,7 +133,9 @@ def pointed_to(value: Any) -> Any:
 
 
 def _number(value: Any, code: str) -> int | float:
-    """In the range of the type: Triton passes integers of 2**31 to 2**32 - 1 as i64, and addresses as they are."""
+    """Bring a number into the range of the type: Triton passes integers of 2**31 to 2**32 - 1 as
+    i64, addresses as they are.
+    """
     if code in "fed":
         return float(value)
     value, bits = int(value), 8 * struct.calcsize(f"<{code}")
@@ -127,7 +144,10 @@ def _number(value: Any, code: str) -> int | float:
 
 
 def _descriptor(name: str, type_: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """A TensorDescriptor, which kernels for sm_80 read through a pointer; Triton passes shape and strides twice."""
+    """Yield the parameters of a TensorDescriptor, which kernels for sm_80 read through a pointer.
+
+    Triton passes shape and strides twice.
+    """
     yield f"{name}.base", pointed_to(value.base)
     rank = re.match(r"tensordesc(?:_im2col)?<[^\[>]*\[([^\]]*)\]", type_)[1].count(",") + 1
     if len(value.shape) != rank:
@@ -144,7 +164,7 @@ def _descriptor(name: str, type_: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _name(src: Any, key: Any) -> str:
-    """The Python name of a parameter; of PTX or IR that was loaded from a file there are numbers only."""
+    """Return the Python name of a parameter; PTX or IR loaded from a file has only numbers."""
     if isinstance(key, str):
         return key
     names = getattr(getattr(src, "fn", None), "arg_names", None)

@@ -1,7 +1,7 @@
-"""Source files that PTX names: those of the kernel that is launched, not those from which it happened to be compiled.
+"""The source files that PTX names: those of the launched kernel, even if a copy was compiled first.
 
-Triton's cache goes by the text of a kernel. A copy of a source, in another checkout or in a temporary folder, may have been
-compiled first, and findings would point to its lines.
+Triton's cache uses the text of a kernel as its key. A copy of a source, in another checkout or a
+temporary folder, may have been compiled first; findings would then point to its lines.
 """
 
 from __future__ import annotations
@@ -15,21 +15,25 @@ FILE = re.compile(r'^(\s*\.file\s+\d+\s+")([^"]+)(")', re.M)
 
 
 def relocated(ptx: str, kernel: Any) -> str:
-    """The PTX with the files of a kernel (a JITFunction) and of all that it may call."""
+    """Return the PTX with the files of a kernel (a JITFunction) and of all functions that it may
+    call.
+    """
     known: dict[str, set[str]] = {}
     for file in _files(kernel, set()):
         known.setdefault(Path(file).name, set()).add(file)
 
-    def named(found: re.Match) -> str:
-        files = known.get(Path(found[2]).name, {found[2]})
-        file = found[2] if found[2] in files else max(sorted(files), key=lambda file: _common(file, found[2]))
-        return f"{found[1]}{file}{found[3]}"
+    def named(match: re.Match) -> str:
+        files = known.get(Path(match[2]).name, {match[2]})
+        file = match[2] if match[2] in files else max(sorted(files), key=lambda file: _common(file, match[2]))
+        return f"{match[1]}{file}{match[3]}"
 
     return FILE.sub(named, ptx)
 
 
 def _files(function: Any, seen: set[int]) -> set[str]:
-    """The file of a jitted function, and those of the functions that its module names, which they may call."""
+    """Return the file of a jitted function, and the files of the functions that its module names,
+    which it may call.
+    """
     python = getattr(function, "fn", None)
     code = getattr(python, "__code__", None)
     if code is None or id(python.__globals__) in seen:
@@ -49,6 +53,6 @@ def _has_kernels(module: ModuleType) -> bool:
 
 
 def _common(one: str, other: str) -> int:
-    """How many of the last parts of two paths agree."""
+    """Return how many of the last parts of two paths agree."""
     pairs = zip(reversed(Path(one).parts), reversed(Path(other).parts), strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), 99)

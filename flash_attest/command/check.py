@@ -1,7 +1,8 @@
 """flash-attest check: judges implementations by the laws, from any folder.
 
-The laws are pytest tests of this package. No conftest.py and no settings of the current folder take part, nor do plug-ins
-of pytest that happen to be installed, so that a run means the same everywhere.
+The laws are pytest tests of this package. No conftest.py and no settings of the current folder take
+part, nor do plug-ins of pytest that happen to be installed, so that a run means the same
+everywhere.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ REPORT = Path("attest-report")
 SUITE = "flash_attest.runner.plugin.suite"
 PLUGINS = ("xdist.plugin", "_hypothesis_pytestplugin", SUITE)
 CONFIG = Path(__file__).with_name("check.ini")
-# Which kind of run it is, for whatever names the command that judges a case again. Processes of the run inherit it.
+# Which kind of run it is, for whatever names the command that judges a case again. Processes of the
+# run inherit it.
 ENTRY = {"FLASH_ATTEST_ENTRY": NAME}
 # What others set for their own runs of pytest.
 NOT_OURS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
@@ -130,7 +132,9 @@ def run(arguments: list[str]) -> int:
 
 
 def pytest_arguments(options: argparse.Namespace, chosen: targets.Targets, tests: list[str]) -> list[str]:
-    """Return what pytest is given: the one place that knows how its options, and those of the suite, are spelt."""
+    """Return what pytest is given: the one place that knows how its options, and those of the
+    suite, are spelt.
+    """
     found = ["-c", str(CONFIG), "--rootdir", str(ROOMS), "--noconftest", "--disable-plugin-autoload"]
     for plugin in PLUGINS:
         found += ["-p", plugin]
@@ -163,7 +167,7 @@ def pytest_arguments(options: argparse.Namespace, chosen: targets.Targets, tests
 
 
 def _tests(laws: list[str], of_chapters: list[str]) -> Iterator[str]:
-    """The pytest ids of laws and chapters. Raises UnknownName."""
+    """Yield the pytest ids of laws and chapters. Raises UnknownName."""
     for name in of_chapters:
         yield str(ROOMS / "properties" / f"{chapters.chapter_of(name)}.py")
     for law in laws:
@@ -183,7 +187,7 @@ def _look_up(chosen: targets.Targets, options: argparse.Namespace) -> None:
 
 
 def _ours(device: str, wanted: list[str] | None = None) -> list[str]:
-    """The names of our implementations; of those modules only that have `wanted`."""
+    """Return the names of our implementations, only from modules that have `wanted`."""
     from flash_attest.impls.contract import registry
     from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 
@@ -193,7 +197,9 @@ def _ours(device: str, wanted: list[str] | None = None) -> list[str]:
 
 @contextlib.contextmanager
 def _surroundings(folders: list[str], command: str) -> Iterator[None]:
-    """In this block modules in `folders` can be imported, here and in processes that are started, and pytest is our own."""
+    """In this block modules in `folders` can be imported, here and in processes that are started,
+    and pytest is our own.
+    """
     before, path = dict(os.environ), list(sys.path)
     added = [folder for folder in dict.fromkeys(folders) if folder not in sys.path]
     sys.path += added

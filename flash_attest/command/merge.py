@@ -1,4 +1,4 @@
-"""flash-attest merge: the reports of the parts of a run become one, or the files of several sweeps."""
+"""flash-attest merge joins the reports of the parts of a run, or the files of several sweeps."""
 
 from __future__ import annotations
 

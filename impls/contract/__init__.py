@@ -1,6 +1,9 @@
-"""The plug-in contract: what an implementation says about itself, how it is found, and how it is called.
+"""The plug-in contract: what an implementation states about itself, how it is found and called.
 
-record.py    Implementation, Supports, Precision, Absent     arguments.py   what a call is given, as tensors
-registry.py  finds implementations                           shares.py      how large a share of the cases some get
-call.py      calls one                                       one_device.py  languages that run on one device a process
+record.py      Implementation, Supports, Precision, Absent
+registry.py    finds implementations
+call.py        calls an implementation
+arguments.py   checks the tensors of a call
+shares.py      shares of the cases that some implementations get
+one_device.py  languages that run on one device per process
 """

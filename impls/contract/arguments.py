@@ -1,4 +1,4 @@
-"""Checks the arguments of our kernels before a launch, and rounds sizes up. Errors are ValueErrors with the values."""
+"""Checks the arguments of our kernels before a launch. Errors are ValueErrors with the values."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import torch
 from torch.autograd import forward_ad
 
 ALIGNMENTS = ("bottom_right", "top_left")
-LARGEST_SCALE = 2.0**127  # times log2(e) it is still a float32
-LARGEST_SIZE = 2**30  # so that kernels' 32 bits hold the number of a query plus seqlen_k, or plus a tile
+LARGEST_SCALE = 2.0**127  # its product with log2(e) is still a finite float32
+LARGEST_SIZE = 2**30  # a query's index plus seqlen_k, or plus a tile, then fits a kernel's 32-bit integer
 
 
 class Sizes(NamedTuple):
-    """q (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim)."""
+    """The sizes of a call.
+
+    q is (batch, seqlen_q, nheads, headdim), k and v are (batch, seqlen_k, nheads_k, headdim).
+    """
 
     batch: int
     seqlen_q: int
@@ -26,12 +29,15 @@ class Sizes(NamedTuple):
 
     @property
     def scores(self) -> tuple[int, int, int, int]:
-        """(batch, nheads, seqlen_q, seqlen_k): what a bias broadcasts to."""
+        """(batch, nheads, seqlen_q, seqlen_k): the scores' shape, to which a bias broadcasts."""
         return self.batch, self.nheads, self.seqlen_q, self.seqlen_k
 
 
 def sizes_of(q: object, k: object, v: object) -> Sizes:
-    """The sizes of a call. Raises ValueError unless q, k and v are tensors that fit together."""
+    """Return the sizes of a call.
+
+    Raises ValueError unless q, k and v are tensors that fit together.
+    """
     for name, x in (("q", q), ("k", k), ("v", v)):
         check_tensor(name, x)
         if x.dim() != 4:
@@ -46,7 +52,7 @@ def sizes_of(q: object, k: object, v: object) -> Sizes:
 
 
 def check_tensor(name: str, x: object) -> None:
-    """Raises ValueError for what is no tensor with strides."""
+    """Raises ValueError unless x is a tensor with strides."""
     if not isinstance(x, torch.Tensor):
         raise ValueError(f"{name} is a {type(x).__name__}: should be a tensor")
     if x.layout != torch.strided:
@@ -61,13 +67,16 @@ def check_sizes(sizes: Sizes) -> None:
 
 
 def check_headdim(headdim: int, largest: int, where: str = "") -> None:
-    """Raises ValueError unless headdim is 1 to largest. `where` says what sets this limit: " with a gradient"."""
+    """Raises ValueError unless headdim is 1 to largest.
+
+    where: the reason for this limit, which ends the message, as in " with a gradient".
+    """
     if not 1 <= headdim <= largest:
         raise ValueError(f"headdim is {headdim}: should be 1 to {largest}{where}")
 
 
 def check_dtypes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtypes: Collection[torch.dtype]) -> None:
-    """Raises ValueError unless q, k and v have one dtype, among those given."""
+    """Raises ValueError unless q, k and v have one dtype, and it is one of `dtypes`."""
     if not (q.dtype == k.dtype == v.dtype):
         raise ValueError(f"q is {q.dtype}, k {k.dtype}, v {v.dtype}: should be one dtype")
     if q.dtype not in dtypes:
@@ -75,7 +84,7 @@ def check_dtypes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtypes: Coll
 
 
 def check_one_device(**tensors: torch.Tensor | None) -> None:
-    """Raises ValueError unless all tensors, by their names, are on one device."""
+    """Raises ValueError unless all tensors are on one device. Keywords name them."""
     devices = {name: x.device for name, x in tensors.items() if x is not None}
     if len(set(devices.values())) > 1:
         raise ValueError(f"{', '.join(f'{name} is on {at}' for name, at in devices.items())}: should be one device")
@@ -99,20 +108,27 @@ def check_bias(bias: object, q: torch.Tensor, scores: tuple[int, int, int, int])
 
 
 def check_options(causal: object, softmax_scale: object, alignment: object) -> None:
-    """Raises ValueError for a mask that is none, and for a scale that is no number or beyond float32."""
+    """Raises ValueError for an unknown alignment, a causal that is not a bool, or a bad scale.
+
+    A softmax_scale is bad if it is neither None nor a number, or if its magnitude exceeds
+    LARGEST_SCALE.
+    """
     if alignment not in ALIGNMENTS:
         raise ValueError(f"causal_alignment is {alignment!r}: should be one of {', '.join(map(repr, ALIGNMENTS))}")
     if not isinstance(causal, bool):
         raise ValueError(f"causal is {causal!r}: should be True or False")
     number = isinstance(softmax_scale, numbers.Real) and not isinstance(softmax_scale, bool)
     if number and not isinstance(softmax_scale, int):
-        softmax_scale = float(softmax_scale)  # NumPy's float16 has no 2^127 to be compared with
+        softmax_scale = float(softmax_scale)  # NumPy's float16 cannot be compared with 2^127
     if softmax_scale is not None and not (number and abs(softmax_scale) <= LARGEST_SCALE):
         raise ValueError(f"softmax_scale is {softmax_scale!r}: should be a number of magnitude at most 2^127, or None")
 
 
 def check_no_tangent(**tensors: torch.Tensor | None) -> None:
-    """Raises NotImplementedError for a tensor with a tangent (torch.func.jvp): PyTorch would go on as if it had none."""
+    """Raises NotImplementedError for a tensor with a tangent (torch.func.jvp).
+
+    PyTorch would silently ignore the tangent.
+    """
     for name, x in tensors.items():
         if x is not None and forward_ad.unpack_dual(x).tangent is not None:
             raise NotImplementedError(
@@ -121,7 +137,7 @@ def check_no_tangent(**tensors: torch.Tensor | None) -> None:
 
 
 def check_backward(q: torch.Tensor, out: object, dout: object, lse: object) -> None:
-    """q (batch, seqlen_q, nheads, headdim). Raises ValueError unless out, dout are like it, lse (b, h, sq) float32."""
+    """Raises ValueError unless out, dout are like q (b, sq, h, d) and lse is (b, h, sq) float32."""
     batch, seqlen_q, nheads, _ = q.shape
     for name, x in (("out", out), ("dout", dout)):
         check_like(name, x, q.shape, q.dtype, q.device)
@@ -138,10 +154,10 @@ def check_like(name: str, x: object, shape: tuple[int, ...], dtype: torch.dtype,
 
 
 def unit_stride(x: torch.Tensor) -> torch.Tensor:
-    """The same tensor, copied if its last stride is not 1. That of a single column may be anything."""
+    """Return x, copied if its last stride is not 1. With a single column, any stride will do."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
 def rounded_up(n: int, multiple: int) -> int:
-    """The least multiple that is at least n."""
+    """Return the smallest multiple of `multiple` that is at least n."""
     return -(-n // multiple) * multiple

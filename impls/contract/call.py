@@ -1,6 +1,9 @@
-"""Calls implementations; nothing else does. Inputs go over in their layout, outputs come back in the public one.
+"""The only module that calls implementations.
 
-Public layout of every tensor: (batch, seqlen, nheads, headdim); lse (batch, nheads, seqlen_q), natural log.
+Inputs are passed in the implementation's layout; outputs are returned in the public layout.
+
+Public layout of every tensor: (batch, seqlen, nheads, headdim); lse (batch, nheads, seqlen_q),
+natural log.
 """
 
 from __future__ import annotations
@@ -17,16 +20,19 @@ import torch
 from flash_attest.impls.contract.record import KEYWORDS, ContractError, Implementation, Supports
 
 
-def tensors_of(made: object) -> Iterator[tuple[str, torch.Tensor]]:
-    """(name, tensor) of every field of a dataclass that is not None."""
-    for field in fields(made):
-        if (tensor := getattr(made, field.name)) is not None:
+def tensors_of(record: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield (name, tensor) for each field of a dataclass that is not None."""
+    for field in fields(record):
+        if (tensor := getattr(record, field.name)) is not None:
             yield field.name, tensor
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias None or (b | 1, h | 1, 1 | sq, sk)."""
+    """The inputs of a call.
+
+    q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias None or (b | 1, h | 1, 1 | sq, sk).
+    """
 
     q: torch.Tensor
     k: torch.Tensor
@@ -35,22 +41,25 @@ class Inputs:
     bias: torch.Tensor | None = None
 
     def with_(self, **changed: torch.Tensor) -> Inputs:
-        """The same inputs with some of them replaced."""
+        """Return the same inputs with some tensors replaced."""
         return replace(self, **changed)
 
     def items(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """(name, tensor) of every input that is not None."""
+        """Yield (name, tensor) for each input that is not None."""
         return tensors_of(self)
 
     @property
     def nbytes(self) -> list[int]:
-        """The size of each. An implementation is likely to allocate such sizes."""
+        """The size of each input in bytes. An implementation often allocates such sizes."""
         return [tensor.nbytes for _, tensor in self.items()]
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """out, dq (b, sq, h, d), lse (b, h, sq), dk, dv (b, sk, hk, d), dbias like bias; None where not computed."""
+    """The outputs of a call. Those that were not computed are None.
+
+    out, dq (b, sq, h, d), lse (b, h, sq), dk, dv (b, sk, hk, d), dbias shaped like bias.
+    """
 
     out: torch.Tensor | None = None
     lse: torch.Tensor | None = None
@@ -60,28 +69,28 @@ class Outputs:
     dbias: torch.Tensor | None = None
 
     def copy(self) -> Outputs:
-        """The same values in memory of their own."""
+        """Return a deep copy: the same values in new memory."""
         return Outputs(**{name: tensor.clone() for name, tensor in self.items()})
 
     def items(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """(name, tensor) of every output that is not None."""
+        """Yield (name, tensor) for each output that is not None."""
         return tensors_of(self)
 
 
 def to_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
-    """(b, s, h, d) -> the same values in the implementation's layout, contiguous there."""
+    """(b, s, h, d) -> the same values in the implementation's layout, contiguous in it."""
     return (tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor).contiguous()
 
 
 def from_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
-    """The implementation's layout -> (b, s, h, d), as a view."""
+    """Return a tensor of the implementation's layout as (b, s, h, d), a view."""
     return tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor
 
 
 def keywords(supports: Supports, **options: Any) -> dict[str, Any]:
-    """The keywords that `supports` declares, and no others, with the values of `options` or their defaults.
+    """Return the keywords that `supports` declares, with the values of `options` or their defaults.
 
-    Raises TypeError for an option that is no keyword.
+    Raises TypeError for an option that no implementation takes.
     """
     if unknown := sorted(set(options) - set(KEYWORDS)):
         raise TypeError(f"{', '.join(unknown)}: no keyword of an implementation; those are {', '.join(KEYWORDS)}")
@@ -91,17 +100,20 @@ def keywords(supports: Supports, **options: Any) -> dict[str, Any]:
 
 
 class Phase(Enum):
-    """What a call is doing."""
+    """The phases of a call."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
 
 
 class Call:
-    """One call of an implementation; `phase` says how far it came, also after an exception.
+    """One call of an implementation. `phase` is the phase it reached, even if it raised.
 
-    x: inputs in the implementation's layout. backward: whether gradients are asked for. wrt: the inputs that require a
-    gradient (for backward="autograd"); None means all that have one. options: causal, softmax_scale, ... (KEYWORDS).
+    x: inputs in the implementation's layout.
+    backward: whether to compute gradients.
+    wrt: the inputs that require a gradient (for backward="autograd"); None means every input that
+    can have one.
+    options: causal, softmax_scale, ... (KEYWORDS).
     """
 
     def __init__(
@@ -109,22 +121,22 @@ class Call:
     ):
         self.impl, self.x, self.backward, self.options = impl, x, backward, options
         self.phase = Phase.FORWARD
-        self.enters: Callable[[str], None] = lambda phase: None  # called with each phase when it begins
+        self.enters: Callable[[str], None] = lambda phase: None  # called with each phase as it begins
         self.between: Callable[[], None] = lambda: None  # called between the two phases
-        self.twice = False  # with autograd: backward runs twice on one graph, and the second one's gradients count
-        self.around: Callable[[str], AbstractContextManager] = (
-            nullcontext  # of a phase: entered while it has the process
-        )
+        self.twice = False  # with autograd: backward runs twice on one graph, and the second run's gradients count
+        # phase -> the context manager in which the implementation's code runs
+        self.around: Callable[[str], AbstractContextManager] = nullcontext
         if wrt is None:
             wrt = ("q", "k", "v", "bias") if x.bias is not None and impl.supports.bias_grad else ("q", "k", "v")
         self.wrt = tuple(wrt)
 
     def run(self) -> Outputs:
-        """Outputs in the public layout, with the gradients if they are asked for.
+        """Return the outputs in the public layout, with gradients if `backward` is set.
 
-        Raises ContractError if what comes back has the wrong number, shape, dtype or device.
+        Raises ContractError if a result has the wrong count, shape, dtype or device.
         """
         impl, x = self.impl, self.x
+        # Forward. For autograd, its inputs are leaves that require grad.
         self.enters(self.phase.value)
         differentiate = self.backward and impl.backward == "autograd"
         leaves = dict(q=x.q, k=x.k, v=x.v, bias=x.bias)
@@ -141,6 +153,7 @@ class Call:
             returned = _forward_result(impl, returned)
             out, lse = (_plain(name, t) for name, t in zip(("out", "lse"), returned, strict=True))
         _check_forward(impl, x, out, lse)
+        # Backward: by autograd, or by the implementation's own function.
         if self.backward:
             self.between()
             self.phase = Phase.BACKWARD
@@ -154,6 +167,7 @@ class Call:
                 with self.around(self.phase.value):
                     gradients = impl.backward(x.dout, *operands, *returned, **given)
                 gradients = _backward_result(impl, x, gradients)
+        # Gradients and lse in the public form.
         gradients = {name: _plain(name, grad) for name, grad in gradients.items()}
         _check_gradients(x, gradients)
         public = {name: g if name == "dbias" else from_layout(impl, g) for name, g in gradients.items()}
@@ -165,14 +179,14 @@ class Call:
 def run(
     impl: Implementation, x: Inputs, *, backward: bool = False, wrt: Iterable[str] | None = None, **options: Any
 ) -> Outputs:
-    """Call(...).run(): inputs in the implementation's layout -> Outputs in the public one."""
+    """Run one call: inputs in the implementation's layout -> Outputs in the public layout."""
     return Call(impl, x, backward, wrt, **options).run()
 
 
 def _plain(name: str, tensor: torch.Tensor | None) -> torch.Tensor | None:
-    """The same values, still differentiable, as a torch.Tensor itself.
+    """Return the same values as a plain torch.Tensor, still differentiable.
 
-    A subclass decides by itself what comparisons and arithmetic with it give, so laws must not ask it.
+    A subclass can change what comparisons and arithmetic return, so a law must not see one.
     """
     kind = type(tensor)
     if tensor is None or kind is torch.Tensor:
@@ -223,7 +237,7 @@ def _autograd(
         if twice:
             torch.autograd.grad(out, asked_for, dout, allow_unused=True, retain_graph=True)
         grads = torch.autograd.grad(out, asked_for, dout, allow_unused=True)
-    empty = out.numel() == 0 or leaves["k"].numel() == 0  # then nothing depends on anything, and None means 0
+    empty = out.numel() == 0 or leaves["k"].numel() == 0  # out does not depend on anything: None means 0
     grads = [torch.zeros_like(leaves[name]) if g is None and empty else g for name, g in zip(wrt, grads, strict=True)]
     missing = [name for name, grad in zip(wrt, grads, strict=True) if grad is None]
     if missing:

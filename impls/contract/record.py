@@ -1,7 +1,10 @@
-"""The plug-in contract: what an implementation of attention says about itself.
+"""The plug-in contract: what an implementation of attention states about itself.
 
-An `Implementation` is a promise. Inside `supports` it must be right; outside it must refuse with a clear error.
-Nothing here runs a kernel: call.py does that, and properties/judging/conformance.py tries the promise out once.
+An `Implementation` is a contract. Inside `supports` the implementation must be right; outside it
+must raise a clear error.
+
+Nothing here runs a kernel: call.py does, and properties/judging/conformance.py checks the contract
+once.
 """
 
 from __future__ import annotations
@@ -20,12 +23,12 @@ OUTPUTS = ("out", "lse", *GRADIENTS)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
 LARGEST_HEADDIM = 1024
-TRACED = "traced"  # a flag with a message of its own: it needs the right device
-MOST_OF_EXP = 0.01  # beyond, the budget of the first order says little
+TRACED = "traced"  # this flag's own message also checks the device
+MOST_OF_EXP = 0.01  # with a larger error, the budget's first-order terms no longer describe the result
 
 
 class ContractError(ValueError):
-    """An implementation breaks the contract; the message says what to change, one problem per line."""
+    """An implementation breaks the contract. The message has one problem per line."""
 
     def __init__(self, problems: str | list[str]):
         self.problems = [problems] if isinstance(problems, str) else list(problems)
@@ -34,22 +37,26 @@ class ContractError(ValueError):
 
 @dataclass(frozen=True)
 class Precision:
-    """How the implementation rounds; the error budget (oracle/budget.py) is derived from it.
+    """The rounding of an implementation, from which oracle/budget.py derives the error budget.
 
-    multiply: products of q k and P v are exact in the operands' dtype ("operand") or rounded to "tf32",
-    or cut off to it, as the matrix unit does with float32 that nobody rounded ("tf32_cut": tl.dot in Triton),
-    or three products of parts in tf32 ("tf32x3").
+    multiply: products of q k and P v are exact in the operands' dtype ("operand"); or operands are
+    rounded to "tf32"; or they are truncated to it, which the matrix unit does to float32 that was
+    not rounded first ("tf32_cut": tl.dot in Triton); or each product is three products of tf32
+    parts ("tf32x3").
     accumulate: sums are kept in "float32", or in the dtype of the inputs ("operand").
-    probabilities: P and dS are cast to the dtype of the inputs before the second product ("operand"), or stay "float32".
-    merge: parts of the keys are merged by their running maximum and sum ("accumulator"), or by weights exp(lse_part - lse)
-    made of float32 lse ("lse").
-    scaled: softmax_scale multiplies the scores, or "q", or "k", or its root "both", which are then rounded to their dtype.
-    tile_sum: P v is summed in the dtype of the inputs over tiles of so many keys, which float32 then adds; None: it is not.
+    probabilities: P and dS are cast to the dtype of the inputs before the second product
+    ("operand"), or stay "float32".
+    merge: parts of the keys are merged by their running maximum and sum ("accumulator"), or with
+    weights exp(lse_part - lse) computed from float32 lse ("lse").
+    scaled: softmax_scale multiplies the "scores"; or it multiplies "q" or "k", or its root
+    multiplies "both", and the products are rounded to the operands' dtype.
+    tile_sum: P v is summed in the dtype of the inputs over tiles of this many keys, and the tiles
+    are summed in float32. None: P v is not summed in this way.
     statistics: m, l and lse are kept in "float32", or in the dtype of the inputs ("operand").
-    quantize: for the scores, q and k are cast to "int8" or "fp8" (e4m3), or not ("none").
-    quantize_by: one step for each "tensor", "head" or "block" of rows.
-    exp: the largest relative error of P = exp(...), where that is more than float32's: 8.8e-5 for the cubic polynomial of
-    FlashAttention-4.
+    quantize: for the scores, q and k are cast to "int8" or "fp8" (e4m3), or not at all ("none").
+    quantize_by: there is one quantization step for each "tensor", "head" or "block" of rows.
+    exp: the largest relative error of P = exp(...), if it exceeds float32's: 8.8e-5 for
+    FlashAttention-4's cubic polynomial.
     """
 
     multiply: Literal["operand", "tf32", "tf32_cut", "tf32x3"] = "operand"
@@ -66,7 +73,7 @@ class Precision:
 
 @dataclass(frozen=True)
 class Supports:
-    """What an implementation promises to get right. The defaults promise least."""
+    """The calls that an implementation must get right. The defaults support the fewest calls."""
 
     dtypes: Collection[torch.dtype] = frozenset({torch.float16, torch.bfloat16})
     headdims: Collection[int] = (64, 128)
@@ -81,17 +88,17 @@ class Supports:
 
     @property
     def bias_kinds(self) -> tuple[str, ...]:
-        """The kinds of bias taken, in a fixed order: () for "none"."""
+        """The supported kinds of bias, in a fixed order; () for "none"."""
         return tuple(kind for kind in ("vector", "matrix") if self.bias != "none" and kind in self.bias)
 
     @property
     def headdim_list(self) -> list[int]:
-        """The supported head dims up to 1024, in order."""
+        """The supported head dims up to LARGEST_HEADDIM, in order."""
         return [d for d in range(1, LARGEST_HEADDIM + 1) if d in self.headdims]
 
 
 class Keyword(NamedTuple):
-    """A keyword of forward and backward: its value where a caller does not say, and who gets it."""
+    """A keyword of forward and backward: its default, and whether an implementation takes it."""
 
     default: Any
     declared: Callable[[Supports], bool]
@@ -106,12 +113,13 @@ KEYWORDS = {
 
 @dataclass(frozen=True)
 class Implementation:
-    """One implementation of attention, and what it promises. See docs/use/adding-an-implementation.md.
+    """One implementation of attention and its contract. See docs/use/adding-an-implementation.md.
 
     forward(q, k, v, *, causal, bias, softmax_scale) -> out, or (out, lse)
-    backward(dout, q, k, v, out, lse, *, causal, bias, softmax_scale) -> (dq, dk, dv) or (dq, dk, dv, dbias)
-    with q, dout, out (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim) in layout "bshd".
-    A keyword is passed only where `supports` declares it.
+    backward(dout, q, k, v, out, lse, *, causal, bias, softmax_scale) -> (dq, dk, dv[, dbias])
+    with q, dout, out (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim)
+    in layout "bshd".
+    A keyword is passed only if `supports` declares it.
     """
 
     name: str
@@ -119,20 +127,22 @@ class Implementation:
     backward: Callable[..., Any] | Literal["autograd"] | None = None
     layout: Literal["bshd", "bhsd"] = "bshd"
     devices: Collection[str] = frozenset({"cuda", "cpu"})
-    unavailable: Mapping[str, str] = field(default_factory=dict)  # device -> what this machine lacks for it
-    supports: Supports | Mapping[str, Supports] = field(default_factory=Supports)  # a mapping: by device
+    unavailable: Mapping[str, str] = field(default_factory=dict)  # device -> what this machine lacks to run there
+    supports: Supports | Mapping[str, Supports] = field(default_factory=Supports)  # a mapping has one per device
     causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
     lse: Literal["natural", "log2"] | None = None
     empty_rows: Literal["zero", "undefined"] = "zero"
-    outside: Literal["error", "undefined"] = "error"  # a call outside `supports` raises, or is right all the same
+    outside: Literal["error", "undefined"] = "error"  # a call outside `supports` raises, or its result is still right
     repeatable: Collection[str] = frozenset(OUTPUTS)
-    # Outputs whose bits are promised to be the same for all batches and heads with the same inputs in one call. None: no
-    # promise, but such heads are within the budget of each other, and repeatable ones that differ do so in every call.
+    # Outputs that have the same bits for all batches and heads with the same inputs in one call.
+    # None states nothing: such heads are within the budget of each other, and repeatable outputs
+    # that differ between heads do so in every call.
     equal_heads: Collection[str] | None = None
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
-    traced: bool = False  # on a CPU its kernels run in the emulator, so test_races can check every access
-    # The share of a profile's cases and repeats: less for kernels that are emulated. {"cpu": 0.2}: on a CPU.
+    traced: bool = False  # on a CPU its kernels run in the emulator, where test_races checks every memory access
+    # The share of a profile's cases and repeats: less for emulated kernels. {"cpu": 0.2} applies to
+    # a CPU only.
     share: float | Mapping[str, float] = 1.0
     known_failures: Mapping[str, str] = field(default_factory=dict)
     _on: dict[str, Implementation] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -144,33 +154,36 @@ class Implementation:
         if isinstance(self.supports, Mapping):
             for device, supports in self.supports.items():
                 self._on[device] = replace(self, supports=supports)
-            for one in self._on.values():  # each leads to the others: a run on a GPU judges some laws on the CPU
+            for one in self._on.values():  # a run on a GPU judges some laws on the CPU: all records are linked
                 one._on.update(self._on)
 
     def on(self, device: str) -> Implementation:
-        """What it promises on "cpu" or "cuda": itself where `supports` is one for all devices, and always the same object."""
+        """Return the Implementation for "cpu" or "cuda", the same object in each call.
+
+        It is self if one `supports` holds for all devices.
+        """
         return self._on.get(device, self)
 
     @property
     def gives_dbias(self) -> bool:
-        """Whether backward also returns dbias."""
+        """True if backward also returns dbias."""
         return bool(self.backward) and self.supports.bias_grad
 
     def share_on(self, device: str) -> float:
-        """`share` on "cpu" or "cuda": 1 where a mapping does not name the device."""
+        """Return `share` on "cpu" or "cuda": 1 if a mapping does not name the device."""
         return self.share.get(device, 1.0) if isinstance(self.share, Mapping) else self.share
 
 
 @dataclass(frozen=True)
 class Absent:
-    """Takes the place of an Implementation whose language is not installed. Its laws are refused with the reason."""
+    """An implementation whose language is not installed. Its laws are refused with the reason."""
 
     name: str
     reason: str
 
 
 def declaration_problems(impl: Implementation) -> list[str]:
-    """Everything that is wrong with the declaration itself. Each problem says what to change."""
+    """Return everything that is wrong with the record itself. Each problem says what to change."""
     problems: list[str] = []
 
     def must(ok: bool, text: str) -> None:
@@ -178,12 +191,13 @@ def declaration_problems(impl: Implementation) -> list[str]:
             problems.append(text)
 
     def check_values(record: object, prefix: str = "") -> None:
-        """Check the fields whose annotation lists their values."""
+        """Check the fields whose annotations list their values."""
         for name, allowed in _listed_values(type(record)).items():
             value = getattr(record, name)
             must(value in allowed, f"{prefix}{name}={value!r}: should be one of {', '.join(map(repr, allowed))}")
 
     p = impl.precision
+    # The implementation: its functions, devices and outputs.
     named = isinstance(impl.name, str) and re.fullmatch(r"[a-z0-9_]+", impl.name)
     must(bool(named), f"name={impl.name!r}: should match [a-z0-9_]+, as it becomes part of test ids")
     must(callable(impl.forward), f"forward={impl.forward!r}: should be a function of (q, k, v, ...)")
@@ -201,8 +215,9 @@ def declaration_problems(impl: Implementation) -> list[str]:
     must(_subset(impl.repeatable, OUTPUTS), f"repeatable={impl.repeatable!r}: should be a subset of {set(OUTPUTS)}")
     must(
         impl.equal_heads is None or _subset(impl.equal_heads, OUTPUTS),
-        f"equal_heads={impl.equal_heads!r}: should be a subset of {set(OUTPUTS)}, or None for no promise",
+        f"equal_heads={impl.equal_heads!r}: should be a subset of {set(OUTPUTS)}, or None",
     )
+    # What it supports, once or by device.
     for prefix, s in _supports_of(impl).items():
         if not isinstance(s, Supports):
             problems.append(f"{prefix}={s!r}: should be a Supports(...)")
@@ -228,6 +243,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
             set(impl.supports) == set(impl.devices),
             f"supports is given for {_listed(impl.supports)}: should be for {_listed(impl.devices)}, as devices says",
         )
+    # Its rounding, and how it is judged.
     if isinstance(p, Precision):
         check_values(p, "precision.")
         whole = p.tile_sum is None or (isinstance(p.tile_sum, int) and p.tile_sum is not True and p.tile_sum > 0)
@@ -254,7 +270,10 @@ def declaration_problems(impl: Implementation) -> list[str]:
 
 @cache
 def _listed_values(record: type) -> dict[str, tuple]:
-    """Field -> the values that its annotation lists: bool, None and Literal[...] do; a field that may be more is left out."""
+    """Return field -> the values that its annotation lists, by bool, None or Literal[...].
+
+    Fields that may have other values are left out.
+    """
     listed = {name: _values_of(hint) for name, hint in get_type_hints(record).items() if name != TRACED}
     return {name: values for name, values in listed.items() if values is not None}
 
@@ -273,7 +292,7 @@ def _values_of(hint: Any) -> tuple | None:
 
 
 def _supports_of(impl: Implementation) -> dict[str, Any]:
-    """Each Supports, by how a message names it."""
+    """Return each Supports, keyed by its name in messages."""
     if isinstance(impl.supports, Mapping):
         return {f"supports[{device!r}]": supports for device, supports in impl.supports.items()}
     return {"supports": impl.supports}

@@ -1,6 +1,7 @@
-"""Finds implementations: in a file or module (--impl-from), through a plug-in's hook (pytest_attention_impls), in impls/.
+"""Finds implementations in files, modules (--impl-from), plug-ins' hooks, and in impls/.
 
-What cannot be loaded does not stop the others: it becomes an `Unloadable` entry, whose contract check fails with the reason.
+A plug-in that cannot be loaded does not stop the others. It becomes an `Unloadable`, whose contract
+check fails.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from flash_attest.places import ROOMS
 
 HERE = ROOMS / "impls"
 FIELDS = {c.__name__: ", ".join(f.name for f in fields(c) if f.init) for c in (Implementation, Supports, Precision)}
-MODULES = "attest_plugin_"  # how the name of a plug-in's module begins
+MODULES = "attest_plugin_"  # module names of plug-ins begin with this
 NOT_IMPLEMENTATIONS = {
     "__init__", "arguments", "call", "contract", "one_device", "operators", "registry", "shares", "torch_refusals",
 }  # fmt: skip
 
 
 class RegistryError(ValueError):
-    """The selection is invalid: no such file, an unknown name, or two implementations of one name."""
+    """The selection is invalid: no such file, an unknown name, or two entries of one name."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,12 @@ class Unloadable:
 
 @dataclass(frozen=True)
 class Entry:
-    """An implementation (or Unloadable), the file it came from, and how to name it on a command line."""
+    """An implementation (or Unloadable), its file, and how a command line names it."""
 
     impl: Implementation | Absent | Unloadable
     file: str
     option: str = ""  # "--impl-from=my_file.py" for the replay command, quoted for the shell; "" for our own
-    threads: tuple[str, ...] = ()  # the names of the threads that importing the file has started
+    threads: tuple[str, ...] = ()  # names of the threads that importing the file started
 
     @property
     def name(self) -> str:
@@ -57,14 +58,15 @@ class Entry:
 
     @property
     def plug_in(self) -> bool:
-        """Whether it is not one of ours."""
+        """True if it comes from outside impls/."""
         return bool(self.option) or (bool(self.file) and HERE not in Path(self.file).resolve().parents)
 
 
 def ours(wanted: Collection[str] | None = None) -> list[Entry]:
-    """The entries of every module and package in impls/ that has IMPL or IMPLS.
+    """Return the entries of every module and package in impls/ that has IMPL or IMPLS.
 
-    wanted: names; then only the modules are imported that these begin with. Numba's, for one, takes a second.
+    wanted: names. A module is imported only if one of them begins with its name, because importing
+    Numba's, for example, takes a second.
     """
     paths = [path for path in sorted(HERE.iterdir()) if path.suffix == ".py" or (path / "__init__.py").exists()]
     return [
@@ -117,9 +119,10 @@ def from_file(argument: str) -> list[Entry]:
 
 @contextmanager
 def beside(folder: Path) -> Iterator[None]:
-    """A block in which a plug-in is imported: modules in its folder are found first, and afterwards too, after all others.
+    """Search a plug-in's folder for modules: first in this block, last after it.
 
-    Two plug-ins may each have a helper of the same name, say utils.py. The one from another folder is put aside here.
+    Two plug-ins may each have a helper of the same name, say utils.py. The block hides the helpers
+    of other plug-ins.
     """
     text, plain = str(folder), {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
     aside = {
@@ -140,7 +143,7 @@ def beside(folder: Path) -> Iterator[None]:
         sys.modules.update(aside)
 
 
-_folders: set[str] = set()  # those of plug-ins, which are on sys.path
+_folders: set[str] = set()  # folders of plug-ins, which are on sys.path
 
 
 def _lies_in(module: object, folders: Collection[str]) -> bool:
@@ -149,7 +152,7 @@ def _lies_in(module: object, folders: Collection[str]) -> bool:
 
 
 def _from_module(argument: str, module_name: str, name: str) -> list[Entry]:
-    """Import a module by its name, so that it is the one that everybody else imports."""
+    """Import a module by its name, so that it is the module that other importers get."""
     option = option_of(argument)
     try:
         module = importlib.import_module(module_name)
@@ -158,15 +161,15 @@ def _from_module(argument: str, module_name: str, name: str) -> list[Entry]:
             raise
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise RegistryError(f"--impl-from {argument}: there is no module {error.name}") from None
-        found = sys.modules.get(module_name) or importlib.util.find_spec(module_name)
-        path = Path(getattr(found, "origin", None) or module_name)
+        loaded = sys.modules.get(module_name) or importlib.util.find_spec(module_name)
+        path = Path(getattr(loaded, "origin", None) or module_name)
         return [Entry(Unloadable(as_name(module_name), _import_problem(path, error)), str(path), option)]
     path = Path(module.__file__ or module_name)
     return [Entry(impl, str(path), option) for impl in _declared(module, name, path)]
 
 
 def module_of(argument: str) -> tuple[str, str] | None:
-    """Read "package.module:NAME" as the module and the name; None for a file."""
+    """Split "package.module:NAME" into the module and the name. Returns None for a file."""
     match = re.fullmatch(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", argument)
     if match is None or match[1].endswith(".py") or any(Path(text).is_file() for text in (argument, match[1])):
         return None
@@ -174,12 +177,12 @@ def module_of(argument: str) -> tuple[str, str] | None:
 
 
 def can_be_tried(argument: str) -> bool:
-    """Tell whether there is something to import: a file that exists, or a module."""
+    """Return whether there is something to import: a file that exists, or a module."""
     return module_of(argument) is not None or file_of(argument)[0].is_file()
 
 
 def file_of(argument: str) -> tuple[Path, str | None]:
-    """ "my_file.py:NAME" -> the file and the name; None without a name."""
+    """Split "my_file.py:NAME" into the file and the name, which is None if it is not given."""
     text, name = argument, None
     if not Path(text).exists() and ":" in text:
         text, name = text.rsplit(":", 1)
@@ -187,14 +190,14 @@ def file_of(argument: str) -> tuple[Path, str | None]:
 
 
 def option_of(argument: str) -> str:
-    """The option of a file, as the replay command has it, quoted for a shell."""
+    """Return the option that loads `argument`, quoted for a shell, as the replay command has it."""
     return shlex.quote(f"--impl-from={argument}")
 
 
 def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
-    """What the plug-ins' pytest_attention_impls returned -> entries; what is no Implementation becomes Unloadable.
+    """Return entries for what pytest_attention_impls returned; other objects become Unloadable.
 
-    `option`: how the plug-ins are named on a command line, if they are.
+    option: how the command line names these plug-ins, if it does.
     """
     entries = []
     for result in results:
@@ -208,7 +211,7 @@ def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
 
 
 def on_device(entries: Iterable[Entry], device: str) -> list[Entry]:
-    """The entries with what their implementations promise on "cpu" or "cuda"."""
+    """Return the entries with their contracts on "cpu" or "cuda"."""
     return [
         replace(entry, impl=entry.impl.on(device)) if isinstance(entry.impl, Implementation) else entry
         for entry in entries
@@ -216,27 +219,30 @@ def on_device(entries: Iterable[Entry], device: str) -> list[Entry]:
 
 
 def choose(plugins: list[Entry], names: str | None, alone: bool) -> list[Entry]:
-    """What --impl names among the plug-ins and ours. Without --impl: everything, or only the plug-ins, if `alone`.
+    """Return the plug-ins and our implementations that --impl names.
 
-    Raises RegistryError for the same reasons as `select`.
+    names: None without --impl: then all are returned, or only the plug-ins if `alone`.
+
+    Raises RegistryError as `select` does.
     """
     if names is None:
         return select(plugins if alone else [*plugins, *ours()], None)
     entries = [*plugins, *ours(wanted := named(names))]
     if not wanted or not {*wanted} <= {entry.name for entry in entries}:
-        entries = [*plugins, *ours()]  # the message lists all names that are known
+        entries = [*plugins, *ours()]  # so that the message can list all known names
     return select(entries, names)
 
 
 def named(names: str) -> list[str]:
-    """ "a,b" -> its names."""
+    """Split "a,b" into its names."""
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
 def select(entries: list[Entry], names: str | None) -> list[Entry]:
-    """All entries, or those of "a,b", sorted by name so that every worker sees the same order.
+    """Return all entries, or those named in "a,b", sorted by name: all workers see one order.
 
-    Raises RegistryError for an unknown name (with the known ones) and for two entries of one name (with both files).
+    Raises RegistryError for an unknown name (with the known ones), or if two entries share a name
+    (with both files).
     """
     by_name: dict[str, Entry] = {}
     for entry in entries:
@@ -257,13 +263,13 @@ def select(entries: list[Entry], names: str | None) -> list[Entry]:
 
 def _declared(module, name: str | None, path: Path) -> list[Implementation | Absent | Unloadable]:
     default = getattr(module, "IMPL", getattr(module, "IMPLS", None))
-    found = default if name is None else getattr(module, name, None)
-    impls = list(found) if isinstance(found, (list, tuple)) else [found]
+    value = default if name is None else getattr(module, name, None)
+    impls = list(value) if isinstance(value, (list, tuple)) else [value]
     if impls and all(isinstance(impl, (Implementation, Absent)) for impl in impls):
         return impls
     what = name or "IMPL or IMPLS"
-    defined = sorted(k for k, value in vars(module).items() if isinstance(value, Implementation))
-    hint = f"; it has {', '.join(defined)}" if defined else _what_is_there(found)
+    defined = sorted(k for k, v in vars(module).items() if isinstance(v, Implementation))
+    hint = f"; it has {', '.join(defined)}" if defined else _what_is_there(value)
     problem = f"{path}: {what} should be an Implementation, or a list of them{hint}"
     if name is not None and not hasattr(module, name):
         hint += did_you_mean(name, defined)
@@ -271,17 +277,17 @@ def _declared(module, name: str | None, path: Path) -> list[Implementation | Abs
     return [Unloadable(as_name(path.stem), problem)]
 
 
-def _what_is_there(found: object) -> str:
-    """What stands in the place of an Implementation, for a message; "" for nothing."""
-    if isinstance(found, (list, tuple)):
-        kinds = dict.fromkeys(type(impl).__name__ for impl in found if not isinstance(impl, (Implementation, Absent)))
-        return f"; the list holds {', '.join(kinds)}" if found else "; the list is empty"
-    return "" if found is None else f"; it is a {type(found).__name__}{': call it' if callable(found) else ''}"
+def _what_is_there(value: object) -> str:
+    """Describe a value that should be an Implementation, for a message; "" for None."""
+    if isinstance(value, (list, tuple)):
+        kinds = dict.fromkeys(type(impl).__name__ for impl in value if not isinstance(impl, (Implementation, Absent)))
+        return f"; the list holds {', '.join(kinds)}" if value else "; the list is empty"
+    return "" if value is None else f"; it is a {type(value).__name__}{': call it' if callable(value) else ''}"
 
 
 def _import_problem(path: Path, error: BaseException) -> str:
     if isinstance(error, ContractError):
-        return "\n".join([f"{path}: the declaration is wrong", *(f"  {problem}" for problem in error.problems)])
+        return "\n".join([f"{path}: the Implementation is invalid", *(f"  {problem}" for problem in error.problems)])
     where = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
     line = f"{path}:{where[-1].lineno}" if where else str(path)
     if isinstance(error, SyntaxError):
@@ -293,13 +299,13 @@ def _import_problem(path: Path, error: BaseException) -> str:
 
 
 def _hint(text: str, fields: str) -> str:
-    """Return the fields of a record, and which one may have been meant. text: of the error that names a wrong one."""
+    """Return a record's field names, and a suggestion for the wrong name in the error's text."""
     wrong = re.search(r"unexpected keyword argument '(\w+)'", text)
     return f"; its fields are {fields}{did_you_mean(wrong[1], fields.split(', ')) if wrong else ''}"
 
 
 def as_name(text: str) -> str:
-    """A file's name as the name of a plug-in."""
+    """Turn a file's name into a plug-in's name."""
     return "".join(c if c.isalnum() else "_" for c in text.lower()) or "plugin"
 
 
@@ -316,8 +322,8 @@ def declared_at(entry: Entry) -> str:
 
 
 def file_of_function(function: object) -> str:
-    """The file that a function comes from, for messages."""
+    """Return the file that defines a function, for messages."""
     try:
         return inspect.getfile(inspect.unwrap(function))
-    except (TypeError, AttributeError):  # no Python function; or an Absent, which has none
+    except (TypeError, AttributeError):  # not a Python function, or None, which an Absent gives
         return "a plug-in"

@@ -1,10 +1,12 @@
-"""How large a share of a profile's cases some of our implementations get (Implementation.share), and why."""
+"""The shares of a profile's cases that some implementations get (Implementation.share)."""
 
-# PyTorch's kernels: many others test them, and a run of everything should take minutes, on two cores and on a GPU.
+# PyTorch's kernels: many other suites test them, and a run of all implementations should take
+# minutes.
 OTHERS_TEST_IT = {"cpu": 0.5, "cuda": 0.5}
-# Those of them for which each shape takes a tenth of a second first: cuDNN makes a plan for it, TorchInductor compiles.
+# PyTorch's kernels with a cost of 0.1 s per new shape: cuDNN makes a plan for it, TorchInductor
+# compiles.
 MADE_FOR_EACH_SHAPE = {"cuda": 0.25}
 # An implementation that shares most of its code with another one.
 VARIANT = {"cpu": 0.05, "cuda": 0.25}
-# FlashAttention 1: one block has a whole head, so that most of a GPU has nothing to do.
+# FlashAttention 1: one block computes a whole head, so most of a GPU is idle.
 BLOCK_FOR_EACH_HEAD = {"cuda": 0.33}

@@ -1,4 +1,4 @@
-"""FlashAttention 1 and 2 on tensors: check, allocate, call the host functions. On CPU and CUDA tensors alike."""
+"""FlashAttention 1 and 2 on CPU or CUDA tensors: check, allocate, call the host functions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from flash_attest.impls.contract.arguments import (
 from . import host
 from .problem import DTYPES, integers
 
-LARGEST_HEADDIM = 256  # of the backward, and of 16-bit dtypes
-WIDEST_HEADDIM = 1024  # of the forward in float32
-TILE = 64  # least keys for a block of the backward
+LARGEST_HEADDIM = 256  # for the backward, and for 16-bit dtypes
+WIDEST_HEADDIM = 1024  # for the forward in float32
+TILE = 64  # the least number of keys for a block of the backward
 MANY_BLOCKS = 768  # three times as many as an H200 runs at once
-MOST_SPLITS = 8  # times the memory of dq
+MOST_SPLITS = 8  # the limit of extra memory, in copies of dq
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class Algorithm:
     alignment: str = "bottom_right"
 
     def forward(self, q, k, v, *, causal=False, bias=None, softmax_scale=None):
-        """q (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) -> out like q, lse (b, h, sq) float32.
+        """q (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) -> out, lse.
 
-        Raises ValueError, before any launch, for invalid arguments; RuntimeError if the device cannot do it.
+        out is like q, lse (b, h, sq) in float32. Raises ValueError for invalid arguments, before
+        any launch, and RuntimeError if the kernels cannot be compiled or launched.
         """
         check(q, k, v, bias, causal, softmax_scale, self.alignment)
         q, k, v = map(unit_stride, (q, k, v))
@@ -54,9 +55,9 @@ class Algorithm:
     def backward(
         self, dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None, wants_dbias: bool = True
     ):
-        """dout, out like q, lse (b, h, sq) -> dq, dk, dv like q, k, v; and dbias like bias, if there is one and it is wanted.
+        """dout, out like q, lse (b, h, sq) -> dq, dk, dv like q, k, v[, dbias like bias].
 
-        Raises ValueError, before any launch, for invalid arguments; RuntimeError if the device cannot do it.
+        dbias is returned if there is a bias and wants_dbias is set. Raises as `forward` does.
         """
         check(q, k, v, bias, causal, softmax_scale, self.alignment, differentiated=True)
         check_backward(q, out, dout, lse)
@@ -77,7 +78,10 @@ class Algorithm:
 
 
 def check(q, k, v, bias, causal, softmax_scale, alignment, differentiated: bool = False) -> Sizes:
-    """Raise ValueError, with the values, for a call that is not supported. differentiated: it has a backward."""
+    """Raise ValueError, with the values, for a call that is not supported.
+
+    differentiated: the call has a backward.
+    """
     sizes = sizes_of(q, k, v)
     check_dtypes(q, k, v, tuple(DTYPES))
     if differentiated:
@@ -96,10 +100,10 @@ def check(q, k, v, bias, causal, softmax_scale, alignment, differentiated: bool 
 
 
 def splits_of(k: torch.Tensor) -> int:
-    """k (b, sk, hk, d) -> how many blocks share the keys of a head in the backward of FlashAttention-2 (backward.cuh).
+    """k (b, sk, hk, d) -> how many blocks share the keys of a head in FlashAttention-2's backward.
 
-    Just enough to fill a large GPU, because each has its own float32 dq. It does not depend on the device, and so neither
-    do the bits of dq.
+    There are just enough to fill a large GPU, as each has its own float32 dq (backward.cuh). The
+    number is the same on every device, and so are the bits of dq.
     """
     batch, seqlen_k, nheads_k, _ = k.shape
     tiles, to_fill = -(-seqlen_k // TILE), -(-MANY_BLOCKS // max(1, batch * nheads_k))
@@ -111,11 +115,11 @@ def _scale(q: torch.Tensor, softmax_scale: float | None) -> float:
 
 
 def _statistic(q: torch.Tensor) -> torch.Tensor:
-    """(batch, nheads, seqlen_q), float32: lse, l, m, delta."""
+    """Return an empty (batch, nheads, seqlen_q) tensor in float32, for lse, l, m or delta."""
     return q.new_empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32)
 
 
 def _sums(q: torch.Tensor, splits: int = 1) -> torch.Tensor:
-    """(splits, batch, nheads, seqlen_q, headdim), float32."""
+    """Return an empty (splits, batch, nheads, seqlen_q, headdim) tensor in float32."""
     b, sq, h, d = q.shape
     return q.new_empty(splits, b, h, sq, d, dtype=torch.float32)

@@ -1,26 +1,30 @@
-// The backward of FlashAttention-1 (FA1 Alg. 4) and FlashAttention-2 (FA2 Alg. 2), with S and P recomputed from lse:
+// The backward of FlashAttention-1 (FA1 Alg. 4) and FlashAttention-2 (FA2 Alg. 2). S and P are
+// recomputed from lse:
 //
-//   delta_i = <dout_i, out_i>           in a separate kernel, once for each i
+//   delta_i = <dout_i, out_i>           computed by a separate kernel, once for each i
 //   for each tile of keys j:            K_j, V_j stay in shared memory, dK_j, dV_j in registers
-//       for each tile of queries i:     Q_i, dO_i are loaded; the sum dQ_i is in global memory: loaded and stored
+//       for each tile of queries i:     Q_i, dO_i are loaded; dQ_i is loaded and stored
 //           P = exp(S - lse)            dV_j += P^T dO_i
 //           dP = dO_i V_j^T             dS = P (dP - delta)
 //           dQ_i += scale dS K_j        dK_j += scale dS^T Q_i
 //
-// Here the two differ in how key tiles are assigned to blocks. (In the papers also in what is stored: FA1 has l and m
-// instead of lse, and computes delta in every step.) In FlashAttention-1 one block processes all of a head. In
-// FlashAttention-2 the tiles are dealt in turn to several blocks (`splits`), to fill the device when there are few heads.
-// In FA2 the blocks add to dQ by atomics, in any order; here each block has its own sums, and a last kernel adds them in
-// a fixed order: every bit is repeatable, for `splits` times the memory of dQ.
+// The two algorithms assign key tiles to blocks differently. In FlashAttention-1 one block
+// processes all key tiles of a head. In FlashAttention-2 key tiles are dealt round-robin to several
+// blocks (`splits`), to fill the device when there are few heads. In the paper these blocks add to
+// dQ by atomics, in any order. Here each block has its own sums, in global memory, and a last
+// kernel adds them in a fixed order: every bit is repeatable, at the cost of `splits` times the
+// memory of dQ. (The papers also differ in what is stored: FA1 has l and m instead of lse, and
+// computes delta in every step.)
 //
-// S, P, dP and dS are stored transposed, (keys, queries): dV and dK then need only rows that the same group of lanes
-// computed. One block walks over the query heads that share its key head, so no other block writes its dQ, dK and dV.
-// Within the block each element of dQ belongs to one thread.
+// S, P, dP and dS are stored transposed, (keys, queries): dV and dK then need only rows that the
+// same group of lanes computed. One block processes the query heads that share its key head, so no
+// other block writes its dQ, dK and dV. Within the block each element of dQ belongs to one thread.
 #pragma once
 
 #include "scores.cuh"
 
-// delta (batch, nheads, seqlen_q). Each group of lanes computes one row; a block computes GROUPS rows.
+// delta (batch, nheads, seqlen_q). Each group of lanes computes one row; a block computes GROUPS
+// rows.
 __global__ void __launch_bounds__(THREADS) delta_kernel(Problem p, const void* dout, const void* out, float* delta) {
     const int64_t rows = int64_t(p.batch) * p.nheads * p.seqlen_q, n = int64_t(blockIdx.x) * GROUPS + group();
     float sum = 0.0f;
@@ -39,8 +43,9 @@ template <int M, int N, int D>
 constexpr int64_t BACKWARD_BYTES =
     sizeof(float) * int64_t(2 * (M + N) * STRIDE<D> + N * STRIDE<M> + M * STRIDE<N>);
 
-// dq_sums (splits, batch, nheads, seqlen_q, headdim): queries that see none of the block's keys are not written.
-// Block (split * batch + b) * nheads_k + h_k. Two blocks per multiprocessor: while one waits, the other computes.
+// dq_sums (splits, batch, nheads, seqlen_q, headdim): queries that see none of the block's keys are
+// not written. Block (split * batch + b) * nheads_k + h_k. Two blocks per multiprocessor: while one
+// waits, the other computes.
 template <int M, int N, int D>
 __global__ void __launch_bounds__(THREADS, 2)
     backward_kernel(Problem p, const void* dout, const void* q, const void* k, const void* v, const void* bias,
@@ -54,7 +59,8 @@ __global__ void __launch_bounds__(THREADS, 2)
     float* turned = V + N * STRIDE<D>;   // (N, M): P^T, then dS^T
     float* dS = turned + N * STRIDE<M>;  // (M, N)
 
-    // Under a causal mask more queries see early keys, so the blocks that begin with them start first.
+    // Under a causal mask more queries see early keys, so the blocks that begin with them start
+    // first.
     const int blocks = p.nheads_k * p.batch, split = blockIdx.x / blocks, rest = blockIdx.x % blocks;
     const int h_k = rest % p.nheads_k, b = rest / p.nheads_k, headdim = p.headdim;
     dq_sums += int64_t(split) * p.batch * p.nheads * p.seqlen_q * headdim;
@@ -103,8 +109,9 @@ __global__ void __launch_bounds__(THREADS, 2)
                 share(turned, dP);
                 __syncthreads();  // a row of dS is written by all groups; a row of dS^T by the lanes of its own group
 
-                // No barrier: this thread wrote these elements itself, one step of the outer loop ago. Loaded before dK is
-                // computed, used after it. For the block's first key tile there is no sum yet.
+                // No barrier: this thread wrote these elements itself, in the previous step of the
+                // outer loop. They are loaded before dK is computed and used after it. For the
+                // block's first key tile there is no sum yet.
                 float dQ[TM][D / LANES] = {};
                 float* sum = dq_sums + (rows_before + i0) * headdim;
                 if (j0 != split * N) fetch_rows<TM, D>(dQ, sum, headdim, rows, headdim);
@@ -119,8 +126,9 @@ __global__ void __launch_bounds__(THREADS, 2)
     }
 }
 
-// dq: the sums of all blocks, added in order. Each group of lanes adds one row; a block adds GROUPS rows. m, n: the tile
-// sizes of the sums; a block has no sum for queries before the first tile that sees its keys.
+// dq: the sums of all blocks, added in order. Each group of lanes adds one row; a block adds GROUPS
+// rows. m, n: the tile sizes of the sums. A block has no sum for queries before the first tile that
+// sees its keys.
 __global__ void __launch_bounds__(THREADS) sum_dq_kernel(Problem p, int m, int n, const float* dq_sums, void* dq) {
     const int64_t rows = int64_t(p.batch) * p.nheads * p.seqlen_q, at = int64_t(blockIdx.x) * GROUPS + group();
     if (at >= rows) return;

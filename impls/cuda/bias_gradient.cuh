@@ -7,8 +7,9 @@
 template <int M, int N, int D>
 constexpr int64_t BIAS_BYTES = sizeof(float) * int64_t(2 * (M + N) * STRIDE<D> + GROUPS * N);
 
-// dbias = dS, summed where its strides are 0 (over batch, heads, queries), in this order. One block for each tile of
-// queries and keys, or of keys only if all queries share a row.
+// dbias = dS, summed in this order over the dimensions (batch, heads, queries) in which its stride
+// is 0. There is one block for each tile of queries and keys, or for each tile of keys if all
+// queries share a row.
 template <int M, int N, int D>
 __global__ void __launch_bounds__(THREADS, 1)
     bias_gradient_kernel(Problem p, BiasStrides strides, const void* dout, const void* q, const void* k, const void* v,

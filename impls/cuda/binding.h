@@ -1,7 +1,8 @@
-// Shared by the PyTorch operators of both algorithms: tensors to pointers, q's device, its current stream, exceptions.
+// Shared by the PyTorch operators of both algorithms: tensors to pointers, q's device and its
+// current stream, exceptions.
 //
-// It uses only LibTorch's stable ABI, so a library built against one version of PyTorch loads into later ones. The stream
-// needs -DUSE_CUDA.
+// It uses only LibTorch's stable ABI, so a library that is built against one version of PyTorch
+// loads into later ones. The stream needs -DUSE_CUDA.
 #pragma once
 
 #include <cstdint>
@@ -22,13 +23,15 @@ using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 using Optional = std::optional<Tensor>;
 
-// Not STD_TORCH_CHECK: its failure crashed the process (PyTorch 2.11; it formats its message with a std::ostringstream).
+// Not STD_TORCH_CHECK: its failure crashed the process (PyTorch 2.11; it formats its message with a
+// std::ostringstream).
 inline void must(bool holds, const char* message) {
     if (!holds) throw std::runtime_error(message);
 }
 
-// Converts a tensor to a pointer parameter of a host function, whose type determines the checks: float* and void* are on
-// the device, int64_t* (sizes and strides) on the CPU. An absent tensor is a null pointer.
+// Converts a tensor to a pointer parameter of a host function. The parameter's type determines the
+// checks: float* and void* are on the device, int64_t* (sizes and strides) on the CPU. An absent
+// tensor is a null pointer.
 class Argument {
   public:
     Argument(const Tensor& tensor) : tensor_(&tensor) {}
@@ -57,8 +60,9 @@ class Argument {
     const Tensor* tensor_;
 };
 
-// Calls host(arguments as pointers, softmax_scale, stream) on the device of q and its current stream. If the host function
-// returns a cudaError_t other than 0, throws the text of refusal(text, size).
+// Calls host(arguments as pointers, softmax_scale, stream) on the device of q and its current
+// stream. If the host function returns a cudaError_t other than 0, throws the text of refusal(text,
+// size).
 template <class Host, class... Tensors>
 void call(Host host, int (*refusal)(char*, int), const Tensor& q, double softmax_scale, const Tensors&... arguments) {
     const torch::stable::accelerator::DeviceGuard guard(q.get_device_index());

@@ -1,4 +1,4 @@
-"""The Implementations that the suite judges: the operators of functions.py, on each device with a compiler here."""
+"""The Implementations that the suite judges, on each device with a compiler."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SHARE = {"cpu": 0.2}  # simulated GPU threads run one at a time
 
 
 def unavailable() -> dict[str, str]:
-    """Each device that the kernels cannot be compiled for here -> a sentence about the missing compiler."""
-    cxx, found = os.environ.get("CXX"), {}
+    """Return, for each device without a compiler here, a sentence about the missing compiler."""
+    cxx, missing = os.environ.get("CXX"), {}
     if not shutil.which(cxx or "g++"):
         named = f" (CXX={cxx!r})" if cxx else ""
-        found["cpu"] = f"no g++ found{named}, which compiles the kernels for CPU tensors"
+        missing["cpu"] = f"no g++ found{named}, which compiles the kernels for CPU tensors"
     if not nvcc():
-        found["cuda"] = "no nvcc found, which compiles the kernels for CUDA tensors"
-    return found
+        missing["cuda"] = "no nvcc found, which compiles the kernels for CUDA tensors"
+    return missing
 
 
 def implementation(
@@ -40,9 +40,10 @@ def implementation(
     wide: bool = False,
     share: dict[str, float] = SHARE,
 ):
-    """A function of functions.py and its backward operator -> what they promise on the available devices.
+    """Return the Implementation of a function of functions.py and its backward operator.
 
-    lacking: the result of `unavailable`. wide: the kernel for head dims beyond 256, which has no backward.
+    lacking: the result of `unavailable`. wide: the kernel for head dims beyond 256, which has no
+    backward.
     """
 
     def run(q, k, v, *, causal=False, bias=None, softmax_scale=None):
@@ -79,7 +80,7 @@ def implementation(
 
 
 def implementations() -> list[Implementation | Absent]:
-    """Every implementation; without either compiler, an Absent with the reason instead of each."""
+    """Return every implementation. If both compilers are missing, return an Absent for each."""
     lacking = unavailable()
     if len(lacking) == len(DEVICES):
         return [Absent(name, "; ".join(lacking.values())) for name in NAMES]

@@ -1,4 +1,7 @@
-"""The PyTorch operators for GPUs: one library per algorithm, from fa?.cu and fa?_binding.cpp, built once by nvcc."""
+"""The PyTorch operators for GPUs, built by nvcc.
+
+Each algorithm has one library, made from fa?.cu and fa?_binding.cpp.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,19 @@ from flash_attest.emulator.build_cache import built, key_of
 FOLDER = Path(__file__).parent
 PATTERNS = ("*.cu", "*.cuh", "*.h", "*_binding.cpp")
 CXX_FLAGS = ("-O3", "-std=c++17", "-DUSE_CUDA")
-# Lines for compute-sanitizer, which change no instruction; ptxas on all cores: half the time on four cores.
+# -lineinfo gives compute-sanitizer line numbers and changes no instruction. --split-compile=0 runs
+# ptxas on all cores, which halves the time on four cores.
 NVCC_FLAGS = ("-O3", "-std=c++17", "-lineinfo", "--split-compile=0")
-# Read by PyTorch's build or by nvcc.
+# The environment variables that PyTorch's build or nvcc reads.
 VARIABLES = ("CXX", "PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
-ERRORS = 5  # lines of the compiler that are shown
+ERRORS = 5  # how many lines of the compiler's errors are shown
 
 
 def nvcc() -> str | None:
-    """The path of nvcc, found where PyTorch looks for it: CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda. None if not found."""
+    """Return the path of nvcc, or None.
+
+    It is searched where PyTorch searches: CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda.
+    """
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home:
         return shutil.which("nvcc", path=str(Path(home) / "bin"))
@@ -35,7 +42,7 @@ def nvcc() -> str | None:
 
 
 def toolkit(nvcc: str) -> str:
-    """The folder of the CUDA toolkit of an nvcc, which may be a link or a script in another folder."""
+    """Return the folder of an nvcc's CUDA toolkit. The nvcc may be a link or a script elsewhere."""
     homes = [path.parent.parent for path in (Path(nvcc), Path(nvcc).resolve())]
     for home in homes:
         if (home / "include" / "cuda_runtime.h").exists():
@@ -47,10 +54,11 @@ def toolkit(nvcc: str) -> str:
 
 @functools.cache
 def load(name: str):
-    """torch.ops.flash_attest_cuda_<name> for "fa1" or "fa2", built if it is not in the cache (emulator/build_cache.py).
+    """Return torch.ops.flash_attest_cuda_<name> for "fa1" or "fa2", built unless it is cached.
 
-    One process builds, and others wait for it. Raises RuntimeError without nvcc or ninja, and if a source does not compile,
-    with the compiler's first errors.
+    The cache is emulator/build_cache.py: one process builds, and others wait for it. Raises
+    RuntimeError without nvcc or ninja, or with the compiler's first errors if a source does not
+    compile.
     """
     if nvcc() is None:
         raise RuntimeError(
@@ -62,16 +70,19 @@ def load(name: str):
 
 
 def key(name: str) -> str:
-    """The cache key of the library: it changes with sources, tools, flags and GPUs."""
+    """Return the cache key of the library: it changes with sources, tools, flags and GPUs."""
     sources = sorted(path for pattern in PATTERNS for path in FOLDER.glob(pattern))
     contents = [part for path in sources for part in (path.name, path.read_bytes())]
     tools = (torch.__version__, str(torch.version.cuda), _nvcc_version(nvcc()))
-    asked = [f"{variable}={os.environ.get(variable)}" for variable in VARIABLES]
-    return key_of(name, *tools, *asked, architectures(), *CXX_FLAGS, *NVCC_FLAGS, *contents)
+    settings = [f"{variable}={os.environ.get(variable)}" for variable in VARIABLES]
+    return key_of(name, *tools, *settings, architectures(), *CXX_FLAGS, *NVCC_FLAGS, *contents)
 
 
 def architectures() -> str:
-    """TORCH_CUDA_ARCH_LIST if it is set, otherwise the compute capabilities of the visible GPUs: "8.0;9.0"."""
+    """Return the compute capabilities to build for: "8.0;9.0".
+
+    They are TORCH_CUDA_ARCH_LIST if it is set, otherwise those of the visible GPUs.
+    """
     if chosen := os.environ.get("TORCH_CUDA_ARCH_LIST"):
         return chosen
     capabilities = {torch.cuda.get_device_capability(n) for n in range(torch.cuda.device_count())}
@@ -79,13 +90,14 @@ def architectures() -> str:
 
 
 def build(name: str, to: Path) -> None:
-    """Compile and link the library of an algorithm into the file `to`, in a new folder, so no other process locks it.
+    """Compile and link the library of an algorithm into the file `to`, whose folder is new.
 
-    Raises RuntimeError, with the compiler's first errors and what to do.
+    No other process locks a new folder. Raises RuntimeError with the compiler's first errors and
+    what to do.
     """
-    from torch.utils import cpp_extension  # here, as its import takes as long as all others together
+    from torch.utils import cpp_extension  # importing it takes as long as all other imports together
 
-    cpp_extension.CUDA_HOME = toolkit(nvcc())  # PyTorch set it at import, and would use the folder of a script
+    cpp_extension.CUDA_HOME = toolkit(nvcc())  # PyTorch set it at import, perhaps to the folder of a script
     with _interpreters_folder_in_path():
         try:
             cpp_extension.load(
@@ -98,13 +110,14 @@ def build(name: str, to: Path) -> None:
             )
         except (RuntimeError, OSError, ValueError) as error:  # from the build, CUDA_HOME, or TORCH_CUDA_ARCH_LIST
             raise RuntimeError(_explained(name, str(error))) from error
-    # PyTorch loaded it under the first name. The loader knows a file by its inode, so the renamed one is not loaded again.
+    # PyTorch loaded the library under its first name. The loader knows a file by its inode, so it
+    # does not load the renamed file again.
     (library,) = to.parent.glob("*.so")
     os.replace(library, to)
 
 
-def _explained(name: str, said: str) -> str:
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _explained(name: str, output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower() and not line.lower().startswith("error building")]
     shown = (errors or lines)[:ERRORS]
     hint = (
@@ -117,7 +130,7 @@ def _explained(name: str, said: str) -> str:
 
 @contextmanager
 def _interpreters_folder_in_path() -> Iterator[None]:
-    """Append this Python's folder to PATH: pip installs ninja there, even if no environment is activated."""
+    """Append this Python's folder to PATH, where pip installs ninja in any environment."""
     before = os.environ.get("PATH", os.defpath)
     os.environ["PATH"] = os.pathsep.join([before, str(Path(sys.executable).parent)])
     try:

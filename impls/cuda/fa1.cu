@@ -1,13 +1,15 @@
-// FlashAttention-1 on the host: chooses the instance of a kernel and its shared memory; refuses what cannot be computed.
+// FlashAttention-1 on the host: chooses a kernel's instance and its shared memory, and refuses
+// invalid calls.
 //
-// The caller allocates everything. All three functions return a cudaError_t, 0 for success; if they refuse before any
-// launch, or a launch fails, fa1_refusal gives the reason.
+// The caller allocates everything. All three functions return a cudaError_t, 0 for success. If they
+// refuse before any launch, or if a launch fails, fa1_refusal gives the reason.
 //
 //   problem, softmax_scale    problem.cuh; `stream` is a cudaStream_t
 //   l, m, lse, delta          (batch, nheads, seqlen_q), float32
 //   out_scratch               (batch, nheads, seqlen_q, headdim), float32; null if q is float32
 //   dq_sums                   the same, but never null
-//   dbias                     in bias's dtype; summed where dbias_strides (batch, head, query, key) are 0
+//   dbias                     in bias's dtype; summed where dbias_strides
+//                             (batch, head, query, key) are 0
 #include "fa1_forward.cuh"
 #include "host_backward.cuh"
 
@@ -20,7 +22,8 @@ Instance<ForwardKernel> forward_instance() {
     return {M, N, D, FORWARD_BYTES<M, N, D>, fa1_forward_kernel<M, N, D>};
 }
 
-// Sorted by head dim, then from large tiles to small. As large as registers allow: O (M, D) is spread over them.
+// Sorted by head dim, then from large tiles to small. Tiles are as large as registers allow: O (M,
+// D) is spread over them.
 #ifdef ONE_INSTANCE  // compiles in a second, for tests that edit a source
 const Instance<ForwardKernel> FORWARD[] = {forward_instance<16, 16, 32>()};
 #else
@@ -62,7 +65,7 @@ int fa1_backward(const void* dout, const void* q, const void* k, const void* v, 
                     softmax_scale, stream);
 }
 
-// delta: as fa1_backward wrote it.
+// delta is as fa1_backward wrote it.
 int fa1_bias_gradient(const void* dout, const void* q, const void* k, const void* v, const void* bias, const float* lse,
                       const float* delta, void* dbias, const int64_t* problem, const int64_t* dbias_strides,
                       double softmax_scale, void* stream) {
@@ -70,5 +73,5 @@ int fa1_bias_gradient(const void* dout, const void* q, const void* k, const void
                          softmax_scale, stream);
 }
 
-// Why the last call of this thread returned an error -> text; its length.
+// Writes why this thread's last call returned an error to text, and returns its length.
 int fa1_refusal(char* text, int size) { return snprintf(text, size_t(size), "%s", refusal); }

@@ -1,5 +1,6 @@
-// The PyTorch operators of FlashAttention-1, torch.ops.flash_attest_cuda_fa1: the host functions of fa1.cu
-// with tensors instead of pointers. algorithm.py checks the tensors; extension.py builds this file.
+// The PyTorch operators of FlashAttention-1, torch.ops.flash_attest_cuda_fa1: the host functions of
+// fa1.cu with tensors instead of pointers. algorithm.py checks the tensors; extension.py builds
+// this file.
 #include "binding.h"
 
 // fa1.cu

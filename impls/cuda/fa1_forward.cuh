@@ -1,17 +1,19 @@
-// FlashAttention-1, forward (FA1 Alg. 1; line numbers refer to it): the outer loop is over keys, the inner over queries.
+// FlashAttention-1, forward (FA1 Alg. 1; line numbers refer to it). The outer loop is over keys:
 //
 //   for each tile of keys j:                      K_j, V_j stay in shared memory
-//       for each tile of queries i:               Q_i is loaded; O_i, l_i, m_i are in global memory: loaded and stored
-//           S = scale Q_i K_j^T + bias            m~ = rowmax(S)     P~ = exp(S - m~)     l~ = rowsum(P~)
+//       for each tile of queries i:               load Q_i; load and store O_i, l_i, m_i
+//           S = scale Q_i K_j^T + bias
+//           m~ = rowmax(S)                        P~ = exp(S - m~)        l~ = rowsum(P~)
 //           m' = max(m, m~)                       l' = e^(m - m') l + e^(m~ - m') l~
 //           O_i = (l e^(m - m') O_i + e^(m~ - m') P~ V_j) / l'          m = m', l = l'
 //   lse = m + ln l
 //
-// One block processes a whole (head, batch), so no other block accesses its O, l and m, and the order of all sums is
-// fixed. Within the block each element of O, l and m is read and written by one thread only, in all steps, so accesses to
-// global memory need no barrier.
+// One block processes a whole (head, batch), so no other block accesses its O, l and m, which are
+// in global memory, and the order of all sums is fixed. Within the block each element of O, l and m
+// is read and written by the same thread in all steps, so these accesses need no barrier.
 //
-// __launch_bounds__(THREADS, 1): there are rarely more blocks than multiprocessors, so a thread may use all 255 registers.
+// __launch_bounds__(THREADS, 1): there are rarely more blocks than multiprocessors, so a thread may
+// use all 255 registers.
 #pragma once
 
 #include "scores.cuh"
@@ -20,8 +22,8 @@
 template <int M, int N, int D>
 constexpr int64_t FORWARD_BYTES = sizeof(float) * int64_t((M + 2 * N) * STRIDE<D> + M * STRIDE<N>);
 
-// O is summed in out if that is float32, otherwise in out_scratch (batch, nheads, seqlen_q, headdim).
-// l, m, lse (batch, nheads, seqlen_q). Block b * nheads + h.
+// O is summed in out if that is float32, otherwise in out_scratch (batch, nheads, seqlen_q,
+// headdim). l, m, lse (batch, nheads, seqlen_q). Block b * nheads + h.
 template <int M, int N, int D>
 __global__ void __launch_bounds__(THREADS, 1)
     fa1_forward_kernel(Problem p, const void* q, const void* k, const void* v, const void* bias, void* out,
@@ -59,8 +61,8 @@ __global__ void __launch_bounds__(THREADS, 1)
             const int rows = p.seqlen_q - i0;
             const bool keeps = lane() < TM && kept < rows;
             load_tile<M, D>(Q, p.dtype, q, p.q.row(b, i0, h), p.q.seqlen, rows, p.headdim);
-            // No barrier: this thread wrote these elements itself, one step of the outer loop ago. Loaded before the
-            // products, used after them.
+            // No barrier: this thread wrote these elements itself, in the previous step of the
+            // outer loop. They are loaded before the products and used after them.
             fetch_rows<TM, D>(O, accumulated + i0 * stride, stride, rows, p.headdim);
             const float l_kept = keeps ? l[i0 + kept] : 0.0f;  // no barrier: lane r wrote it as well
             const float m_kept = keeps ? m[i0 + kept] : -INFINITY;
@@ -87,7 +89,8 @@ __global__ void __launch_bounds__(THREADS, 1)
                 const float m_new = fmaxf(m_old, m_tile);  // line 11
                 const float before = __expf(m_old - finite(m_new)) * l_old, now = __expf(m_tile - finite(m_new));
                 const float l_new = before + now * l_tile;
-                // No visible key yet: O stays 0. Compare by == instead of >, so that a NaN in l reaches out.
+                // No visible key yet: O stays 0. Compare by == instead of >, so that a NaN in l
+                // propagates.
                 alpha[r] = l_new == 0.0f ? 0.0f : before / l_new;
                 const float beta = l_new == 0.0f ? 0.0f : now / l_new;
 #pragma unroll

@@ -1,13 +1,14 @@
-// FlashAttention-2 on the host: chooses the instance of a kernel and its shared memory; refuses what cannot be computed.
+// FlashAttention-2 on the host: chooses a kernel's instance and its shared memory, and refuses
+// invalid calls.
 //
-// The caller allocates everything. All three functions return a cudaError_t, 0 for success; if they refuse before any
-// launch, or a launch fails, fa2_refusal gives the reason.
+// The caller allocates everything. All three functions return a cudaError_t, 0 for success. If they
+// refuse before any launch, or if a launch fails, fa2_refusal gives the reason.
 //
 //   problem, softmax_scale    problem.cuh; `stream` is a cudaStream_t
 //   lse, delta                (batch, nheads, seqlen_q), float32
 //   dq_sums                   (splits, batch, nheads, seqlen_q, headdim), float32
-//   bias                      may be null; dbias is in its dtype, summed where dbias_strides (batch, head, query,
-//                             key) are 0
+//   bias                      may be null; dbias is in its dtype, summed where dbias_strides
+//                             (batch, head, query, key) are 0
 #include "fa2_forward.cuh"
 #include "host_backward.cuh"
 
@@ -20,8 +21,8 @@ Instance<ForwardKernel> forward_instance() {
     return {M, N, WIDE ? LARGEST_FORWARD : D, FORWARD_BYTES<M, N, D>, fa2_forward_kernel<M, N, D, WIDE>};
 }
 
-// Sorted by head dim, then from large tiles to small. As large as registers allow: O (M, D) is spread over them. A block
-// of a WIDE instance owns 256 columns of O.
+// Sorted by head dim, then from large tiles to small. Tiles are as large as registers allow: O (M,
+// D) is spread over them. A block of a WIDE instance owns 256 columns of O.
 #ifdef ONE_INSTANCE  // compiles in a second, for tests that edit a source
 constexpr int WIDE = 32;
 const Instance<ForwardKernel> FORWARD[] = {forward_instance<16, 16, 32>(), forward_instance<16, 16, WIDE, true>()};
@@ -49,7 +50,7 @@ int fa2_forward(const void* q, const void* k, const void* v, const void* bias, v
     return launch("fa2_forward", chosen->kernel, blocks, chosen->bytes, stream, p, q, k, v, bias, out, lse);
 }
 
-// The key tiles of each head are dealt to problem's `splits` blocks.
+// The key tiles of each head are dealt round-robin to problem's `splits` blocks.
 int fa2_backward(const void* dout, const void* q, const void* k, const void* v, const void* bias, const void* out,
                  const float* lse, float* delta, float* dq_sums, void* dq, void* dk, void* dv, const int64_t* problem,
                  double softmax_scale, void* stream) {
@@ -57,7 +58,7 @@ int fa2_backward(const void* dout, const void* q, const void* k, const void* v, 
                     softmax_scale, stream);
 }
 
-// delta: as fa2_backward wrote it.
+// delta is as fa2_backward wrote it.
 int fa2_bias_gradient(const void* dout, const void* q, const void* k, const void* v, const void* bias, const float* lse,
                       const float* delta, void* dbias, const int64_t* problem, const int64_t* dbias_strides,
                       double softmax_scale, void* stream) {
@@ -65,5 +66,5 @@ int fa2_bias_gradient(const void* dout, const void* q, const void* k, const void
                          softmax_scale, stream);
 }
 
-// Why the last call of this thread returned an error -> text; its length.
+// Writes why this thread's last call returned an error to text, and returns its length.
 int fa2_refusal(char* text, int size) { return snprintf(text, size_t(size), "%s", refusal); }

@@ -1,5 +1,6 @@
-// The PyTorch operators of FlashAttention-2, torch.ops.flash_attest_cuda_fa2: the host functions of fa2.cu
-// with tensors instead of pointers. algorithm.py checks the tensors; extension.py builds this file.
+// The PyTorch operators of FlashAttention-2, torch.ops.flash_attest_cuda_fa2: the host functions of
+// fa2.cu with tensors instead of pointers. algorithm.py checks the tensors; extension.py builds
+// this file.
 #include "binding.h"
 
 // fa2.cu

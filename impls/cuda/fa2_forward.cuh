@@ -1,24 +1,28 @@
-// FlashAttention-2, forward (FA2 Alg. 1): one block for each (tile of queries, head, batch), which walks over the keys.
+// FlashAttention-2, forward (FA2 Alg. 1). One block for each (tile of queries, head, batch) loops
+// over the tiles of keys.
 //
 //   S = scale Q K^T + bias                  m_new = max(m, rowmax(S))
 //   P = exp(S - m_new)                      alpha = exp(m - m_new)
-//   l = alpha l + rowsum(P)                 O     = alpha O + P V          at the end: O / l, lse = m + ln l
+//   l = alpha l + rowsum(P)                 O     = alpha O + P V
+//   at the end: O / l, lse = m + ln l
 //
-// m, l and O stay in registers for the whole walk. Scores and probabilities are float32 for every dtype.
+// m, l and O stay in registers for the whole loop. Scores and probabilities are float32 for every
+// dtype.
 #pragma once
 
 #include "scores.cuh"
 
-// At least two blocks per multiprocessor, if shared memory allows: while one waits for memory, another computes. That
-// leaves 255 registers to a thread; by default the compiler spills some to make room for a fourth block.
+// At least two blocks per multiprocessor, if shared memory allows: while one waits for memory,
+// another computes. This leaves 255 registers per thread. By default the compiler spills some to
+// make room for a fourth block.
 constexpr int BLOCKS = 2;
 
 // Bytes of shared memory with tiles of M queries and N keys: Q, K, V and P.
 template <int M, int N, int D>
 constexpr int64_t FORWARD_BYTES = sizeof(float) * int64_t((M + 2 * N) * STRIDE<D> + M * STRIDE<N>);
 
-// WIDE: for head dims beyond D. Several blocks share a query tile: each owns D columns of O, and computes all of S itself,
-// D columns of Q and K at a time.
+// WIDE: for head dims beyond D. Several blocks share a query tile: each owns D columns of O, and
+// computes all of S itself, D columns of Q and K at a time.
 template <int M, int N, int D, bool WIDE>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
     fa2_forward_kernel(Problem p, const void* q, const void* k, const void* v, const void* bias, void* out,
@@ -30,8 +34,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     float* V = K + N * STRIDE<D>;  // (N, D)
     float* P = V + N * STRIDE<D>;  // (M, N)
 
-    // Under a causal mask late queries see more keys. The late tiles of all heads start first, so that no long block runs
-    // alone at the end.
+    // Under a causal mask late queries see more keys. The late tiles of all heads start first, so
+    // that no long block runs alone at the end.
     const int tiles = round_up(p.seqlen_q, M) / M, pieces = WIDE ? round_up(p.headdim, D) / D : 1;
     const int of_a_tile = gridDim.x / tiles, rest = blockIdx.x % of_a_tile;
     const int first_query = (tiles - 1 - int(blockIdx.x / of_a_tile)) * M;
@@ -91,7 +95,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
     for (int r = 0; r < TM; ++r) {
         l[r] = sum_of_lanes(l[r]);
-        factor[r] = l[r] == 0.0f ? 0.0f : 1.0f / l[r];  // no visible key: 0. Compare by ==, so that a NaN in l reaches out
+        factor[r] = l[r] == 0.0f ? 0.0f : 1.0f / l[r];  // no visible key: 0. ==, so that a NaN in l propagates
         if (row(r) < queries && lane() == 0 && first_column == 0)
             lse[(int64_t(b) * p.nheads + h) * p.seqlen_q + first_query + row(r)] =
                 l[r] == 0.0f ? -INFINITY : m[r] + logf(l[r]);

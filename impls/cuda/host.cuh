@@ -1,4 +1,5 @@
-// Shared by all host functions: check, choose the instance of a kernel, launch it, store the reason of a refusal.
+// Shared by all host functions: checks, chooses the instance of a kernel, launches it, stores the
+// reason of a refusal.
 #pragma once
 
 #include <limits.h>
@@ -49,7 +50,8 @@ inline int shared_memory_limit(int64_t* bytes) {
 #endif
 }
 
-// A checked launch of a one-dimensional grid with dynamic shared memory; no launch for 0 blocks. -> a cudaError_t
+// Launches a one-dimensional grid with dynamic shared memory and checks for errors; no launch for 0
+// blocks. -> a cudaError_t
 template <class... P, class... A>
 int launch(const char* name, void (*kernel)(P...), int64_t blocks, int64_t bytes, void* stream, A... arguments) {
     if (blocks == 0) return cudaSuccess;
@@ -66,7 +68,8 @@ int launch(const char* name, void (*kernel)(P...), int64_t blocks, int64_t bytes
                            cudaGetErrorString(error));
 }
 
-// Of the tiles that fit into shared memory: the smallest that hold both sequences, otherwise the largest.
+// Chooses among the tiles that fit into shared memory: the smallest that hold both sequences,
+// otherwise the largest.
 template <class Kernel, size_t COUNT>
 int choose(const char* name, const Instance<Kernel> (&instances)[COUNT], const Problem& p,
            const Instance<Kernel>** chosen) {
@@ -88,7 +91,7 @@ int choose(const char* name, const Instance<Kernel> (&instances)[COUNT], const P
                   static_cast<long long>(limit));
 }
 
-// Refuses what none of the kernels supports. -> a cudaError_t
+// Refuses calls that no kernel supports. -> a cudaError_t
 inline int check(const char* name, const int64_t* n, int largest_headdim) {
     static const char* const names[] = {"batch",   "nheads", "nheads_k", "seqlen_q",  "seqlen_k",
                                         "headdim", "causal", "dtype",    "bias_dtype", "splits"};

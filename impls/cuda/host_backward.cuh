@@ -10,7 +10,8 @@ template <int M, int N, int D>
 Instance<BackwardKernel> backward_instance() {
     return {M, N, D, BACKWARD_BYTES<M, N, D>, backward_kernel<M, N, D>};
 }
-// Sorted by head dim, then from large tiles to small. As large as registers allow: dK and dV (N, D) are spread over them.
+// Sorted by head dim, then from large tiles to small. Tiles are as large as registers allow: dK and
+// dV (N, D) are spread over them.
 #ifdef ONE_INSTANCE  // compiles in a second, for tests that edit a source
 inline const Instance<BackwardKernel> BACKWARD[] = {backward_instance<16, 16, 32>()};
 #else
@@ -21,7 +22,8 @@ inline const Instance<BackwardKernel> BACKWARD[] = {
 };
 #endif
 
-// Writes dq, dk, dv, and delta, which bias_gradient needs. dq_sums (splits, batch, nheads, seqlen_q, headdim) is scratch.
+// Writes dq, dk, dv, and delta, which bias_gradient needs. dq_sums (splits, batch, nheads,
+// seqlen_q, headdim) is scratch.
 inline int backward(const char* name, In dout, In q, In k, In v, In bias, In out, const float* lse,
                     float* delta, float* dq_sums, void* dq, void* dk, void* dv, const int64_t* problem,
                     double softmax_scale, void* stream) {

@@ -13,13 +13,15 @@ from .functions import flash_attention_1, wants_gradient
 
 
 def multihead_attention(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, h: int) -> torch.Tensor:
-    """Q, K, V (N, d_model) float32 -> (N, d_model). Head i has columns i w to (i + 1) w of each, with w = d_model / h.
+    """Q, K, V (N, d_model) float32 -> (N, d_model), the columns of h heads side by side.
+
+    With w = d_model / h, head i has columns i w to (i + 1) w:
 
         columns of head i = softmax(Q_i K_i^T / sqrt(w)) V_i
 
-    Not causal. FlashAttention-1 reads the columns by their strides; only inputs whose columns are not adjacent
-    (Q.stride(1) != 1) are copied. w can be up to 1024 (256 where a gradient is computed). Raises ValueError, with the
-    numbers, for invalid arguments.
+    Not causal. FlashAttention-1 reads the columns by their strides. Only inputs whose columns are
+    not adjacent (Q.stride(1) != 1) are copied. w can be up to 1024 (256 if a gradient is computed).
+    Raises ValueError, with the numbers, for invalid arguments.
     """
     check_tensor("Q", Q)
     if Q.dim() != 2 or Q.dtype != torch.float32:

@@ -1,11 +1,13 @@
-// The arguments of both algorithms: sizes, strides, mask, bias. One struct, which the host fills from an array of integers
-// and passes to kernels by value.
+// The arguments of both algorithms: sizes, strides, mask, bias. The host fills one struct from an
+// array of integers and passes it to kernels by value.
 //
-//   q, out, dout, dq (batch, seqlen_q, nheads, headdim)      k, v, dk, dv (batch, seqlen_k, nheads_k, headdim)
-//   bias, dbias (batch | 1, nheads | 1, seqlen_q | 1, seqlen_k)      lse, delta (batch, nheads, seqlen_q), contiguous
+//   q, out, dout, dq (batch, seqlen_q, nheads, headdim)
+//   k, v, dk, dv (batch, seqlen_k, nheads_k, headdim)
+//   bias, dbias (batch | 1, nheads | 1, seqlen_q | 1, seqlen_k)
+//   lse, delta (batch, nheads, seqlen_q), contiguous
 //
-// Every tensor has its own strides, in elements; headdim has stride 1, a broadcast dimension of bias has stride 0.
-// Offsets have 64 bits: batch * seqlen * nheads * headdim exceeds 2^31.
+// Every tensor has its own strides, in elements. headdim has stride 1; a broadcast dimension of
+// bias has stride 0. Offsets have 64 bits, because batch * seqlen * nheads * headdim exceeds 2^31.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -40,7 +42,8 @@ struct Problem {
     Strides q, k, v, out, dout, dq, dk, dv;
     BiasStrides bias;
 
-    // Query i sees keys 0 .. keys_of(i) - 1: j <= i + seqlen_k - seqlen_q (bottom right), j <= i (top left).
+    // Query i sees keys 0 .. keys_of(i) - 1: j <= i + seqlen_k - seqlen_q (bottom right), j <= i
+    // (top left).
     __host__ __device__ int keys_of(int i) const {
         if (causal == FULL) return seqlen_k;
         int last = causal == BOTTOM_RIGHT ? i + seqlen_k - seqlen_q : i;
@@ -55,7 +58,8 @@ struct Problem {
     __host__ __device__ int group() const { return nheads / nheads_k; }  // query heads that share a key head
 };
 
-// The order of the integers in which Python and the PyTorch operators pass a problem (impls/cuda/problem.py).
+// The order of the integers in which Python and the PyTorch operators pass a problem
+// (impls/cuda/problem.py).
 inline Problem problem_of(const int64_t* n, double softmax_scale) {
     Problem p;
     int64_t at = 0;

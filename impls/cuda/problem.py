@@ -17,10 +17,11 @@ def integers(
     splits: int = 1,
     **others: torch.Tensor,
 ) -> torch.Tensor:
-    """q (b, sq, h, d), k, v (b, sk, h_k, d), bias (b | 1, h | 1, sq | 1, sk) -> int64 (38,), in the order of problem_of.
+    """Return a call as int64 (38,), in the order of problem_of in problem.cuh.
 
-    causal: None, "bottom_right" or "top_left". splits: how many blocks share the keys of a head in the backward.
-    others: those of out, dout, dq, dk, dv that the call has.
+    q (b, sq, h, d), k, v (b, sk, h_k, d), bias (b | 1, h | 1, sq | 1, sk).
+    causal: None, "bottom_right" or "top_left". splits: how many blocks share the keys of a head in
+    the backward. others: the tensors among out, dout, dq, dk, dv that the call has.
     """
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k, nheads_k = k.shape[1:3]

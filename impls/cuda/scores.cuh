@@ -1,16 +1,18 @@
-// From a tile of Q K^T to scores: scale, bias and mask; and in the backward to probabilities, from lse.
+// Scores from a tile of Q K^T: scale, bias and mask. For the backward, probabilities from lse.
 #pragma once
 
 #include "tiles.cuh"
 
-// S = Q K^T becomes scale S + bias, and -inf where query i does not see key j: causal mask and both tails. The scale may
-// be negative, so it is applied before any maximum. Rows are queries and columns keys; if ROWS_ARE_KEYS, the reverse.
+// Turns S = Q K^T into scale S + bias, and -inf where query i does not see key j: causal mask and
+// both tails. The scale may be negative, so it is applied before any maximum. Rows are queries and
+// columns keys; if ROWS_ARE_KEYS, the reverse.
 template <bool ROWS_ARE_KEYS, int TM, int TN>
 __device__ __forceinline__ void finish_scores(float (&S)[TM][TN], const Problem& p, const void* bias, int b, int h,
                                               int first_query, int first_key) {
     constexpr int KEYS = ROWS_ARE_KEYS ? GROUPS * TM : LANES * TN, QUERIES = ROWS_ARE_KEYS ? LANES * TN : GROUPS * TM;
-    // The first query of a tile sees the fewest keys. If rows are queries, a query beyond the last needs no mask, because
-    // its row is not stored; if rows are keys, it enters a sum, where its 0 times an infinite key would be NaN.
+    // The first query of a tile sees the fewest keys. If rows are queries, a query beyond the last
+    // needs no mask, because its row is not stored. If rows are keys, it enters a sum, where 0
+    // times an infinite key is NaN.
     const bool all_seen = first_key + KEYS <= p.keys_of(first_query) &&
                           (!ROWS_ARE_KEYS || first_query + QUERIES <= p.seqlen_q);
 #pragma unroll
@@ -29,10 +31,12 @@ __device__ __forceinline__ void finish_scores(float (&S)[TM][TN], const Problem&
         }
 }
 
-// The value to subtract before exp: 0 for a maximum of -inf, because -inf - -inf is NaN; otherwise the maximum.
+// The value to subtract before exp: 0 for a maximum of -inf, because -inf - -inf is NaN; otherwise
+// the maximum.
 __device__ __forceinline__ float finite(float maximum) { return maximum == -INFINITY ? 0.0f : maximum; }
 
-// lse, or +inf so that P = exp(S - lse) is 0 for a query that sees no key (lse = -inf) and for a query beyond the last.
+// lse of query i; +inf if it sees no key (lse = -inf) or is beyond the last, so that P = exp(S -
+// lse) is 0.
 __device__ __forceinline__ float lse_at(const float* lse, int i, int seqlen_q) {
     const float x = i < seqlen_q ? lse[i] : INFINITY;
     return x == -INFINITY ? INFINITY : x;
@@ -42,7 +46,8 @@ __device__ __forceinline__ float delta_at(const float* delta, int i, int seqlen_
     return i < seqlen_q ? delta[i] : 0.0f;
 }
 
-// P = exp(S - lse). At most 1, even if scores are so large that the rounding error of lse matters; NaN stays NaN.
+// P = exp(S - lse), at most 1 even if scores are so large that the rounding of lse matters. NaN
+// stays NaN.
 __device__ __forceinline__ float probability(float s, float lse) {
     const float x = s - lse;
     return __expf(x > 0.0f ? 0.0f : x);

@@ -1,17 +1,21 @@
-// Tiles: loading them into shared memory, and the two products of register tiles that all kernels consist of.
+// Tiles: loading them into shared memory, and the two products of register tiles in all kernels.
 //
-//   add_rows_dot_rows      S += A B^T      A (rows, d), B (columns, d)      S = Q K^T, dP = dO V^T, or transposed
-//   add_product            O += P V        P (rows, n), V (n, d)            O, dQ = dS K, dK = dS^T Q, dV = P^T dO
+//   add_rows_dot_rows    S += A B^T    A (rows, d), B (columns, d)    S, dP, or transposed
+//   add_product          O += P V      P (rows, n), V (n, d)          O, dQ, dK, dV
 //
-// A block has THREADS = 8 x 16 threads. The 16 lanes of a group share the rows group, group + 8, ... of S and O. A lane
-// owns the columns lane, lane + 16, ... of S, and up to four adjacent columns of O in each piece of 64. The lanes of a
-// group are in one warp, so they exchange values of their rows by shuffles and __syncwarp() only.
+// S = Q K^T, dP = dO V^T; O = P V, dQ = dS K, dK = dS^T Q, dV = P^T dO.
 //
-//   S: row(r), column(c) for r < TM, c < TN        O: row(r), head_column<D>(n) for r < TM, n < D / LANES
+// A block has THREADS = 8 x 16 threads. The 16 lanes of a group share the rows group, group + 8,
+// ... of S and O. A lane owns the columns lane, lane + 16, ... of S, and up to four adjacent
+// columns of O in each piece of 64. The lanes of a group are in one warp, so they exchange values
+// of their rows by shuffles and __syncwarp() only.
 //
-// A tile in shared memory is float32 with D + PAD floats per row. Memory serves 8 lanes that read float4 at once; with the
-// padding, 8 lanes that read the same columns of 8 rows have no bank conflict. Rows beyond the sequence and columns beyond
-// the head dim are 0.
+//   S: row(r), column(c) for r < TM, c < TN
+//   O: row(r), head_column<D>(n) for r < TM, n < D / LANES
+//
+// A tile in shared memory is float32 with D + PAD floats per row. Memory serves 8 lanes that read
+// float4 at once. Thanks to the padding, 8 lanes that read the same columns of 8 rows have no bank
+// conflict. Rows beyond the sequence and columns beyond the head dim are 0.
 #pragma once
 
 #include "problem.cuh"
@@ -20,7 +24,8 @@ constexpr int THREADS = 128, LANES = 16, GROUPS = THREADS / LANES;
 constexpr int PAD = 4;
 constexpr unsigned WARP = 0xffffffffu;
 
-// Inlined on a GPU, where tiles are in registers. For the CPU each is compiled once for all kernels, in a quarter of the time.
+// Inlined on a GPU, so that tiles are in registers. On the CPU each is compiled once for all
+// kernels, in a quarter of the time.
 #ifdef CUDA_ON_CPU
 #define TILE_FUNCTION __device__ __noinline__
 #else
@@ -45,7 +50,7 @@ __device__ __forceinline__ int head_column(int n) {
 
 __host__ __device__ __forceinline__ int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 
-// ---- memory -------------------------------------------------------------------------------------------------------
+// ---- memory ------------------------------------------------------------------------------------
 
 template <class T>
 struct alignas(4 * sizeof(T)) Four {
@@ -93,8 +98,9 @@ __device__ __forceinline__ void load_tile_by(float* tile, const T* x, int64_t st
     }
 }
 
-// All threads load rows of a tensor, `stride` apart, with headdim columns, the first at x[at], into a tile
-// (ROWS, round_up(headdim, PIECE)). Rows from `rows` on and columns from headdim on are 0.
+// All threads load rows of a tensor into a tile (ROWS, round_up(headdim, PIECE)). The rows are
+// `stride` apart and have headdim columns; the first is at x[at]. Rows from `rows` on and columns
+// from headdim on become 0.
 template <int ROWS, int D>
 TILE_FUNCTION void load_tile(float* tile, Dtype dtype, const void* x, int64_t at, int64_t stride, int rows,
                              int headdim) {
@@ -106,7 +112,8 @@ TILE_FUNCTION void load_tile(float* tile, Dtype dtype, const void* x, int64_t at
     });
 }
 
-// Stores factor * O to x, the rows and columns that exist: x points to row 0 of the tile, `rows` rows remain from there.
+// Stores factor * O to x, within bounds. x points to row 0 of the tile; `rows` rows remain from
+// there.
 template <int TM, int D, class T>
 TILE_FUNCTION void store_rows(T* x, int64_t stride, int rows, int headdim, const float (&O)[TM][D / LANES],
                               const float (&factor)[TM]) {
@@ -133,14 +140,14 @@ TILE_FUNCTION void store_rows(T* x, int64_t stride, int rows, int headdim, const
     }
 }
 
-// Stores factor * O to rows of a tensor of any dtype, the first at x[at].
+// Stores factor * O to rows of a tensor of any dtype. The first row is at x[at].
 template <int TM, int D>
 TILE_FUNCTION void store_tile(Dtype dtype, void* x, int64_t at, int64_t stride, int rows, int headdim,
                               const float (&O)[TM][D / LANES], const float (&factor)[TM]) {
     as_dtype(dtype, x, [&](auto* typed) { store_rows<TM, D>(typed + at, stride, rows, headdim, O, factor); });
 }
 
-// Loads this thread's elements of float32 rows in global memory into O: those that store_rows writes; 0 elsewhere.
+// Loads the elements that store_rows writes from float32 rows in global memory into O; 0 elsewhere.
 template <int TM, int D>
 TILE_FUNCTION void fetch_rows(float (&O)[TM][D / LANES], const float* x, int64_t stride, int rows,
                               int headdim) {
@@ -163,9 +170,10 @@ TILE_FUNCTION void fetch_rows(float (&O)[TM][D / LANES], const float* x, int64_t
     }
 }
 
-// ---- products -----------------------------------------------------------------------------------------------------
+// ---- products ----------------------------------------------------------------------------------
 
-// S[r][c] += sum_d A[row(r)][d] B[column(c)][d] for d < columns (the head dim; the tiles are 0 up to a multiple of 4).
+// S[r][c] += sum_d A[row(r)][d] B[column(c)][d] for d < columns (the head dim; the tiles are 0 up
+// to a multiple of 4).
 template <int D, int TM, int TN>
 TILE_FUNCTION void add_rows_dot_rows(float (&S)[TM][TN], const float* A, const float* B, int columns) {
     A += group() * STRIDE<D>;
@@ -189,8 +197,8 @@ TILE_FUNCTION void add_rows_dot_rows(float (&S)[TM][TN], const float* A, const f
     }
 }
 
-// O[r][n] += sum_j P[row(r)][j] V[j][head_column(n)] for j < length (P and V are 0 up to a multiple of 4).
-// P has NP columns. Whole pieces of columns beyond the head dim are skipped.
+// O[r][n] += sum_j P[row(r)][j] V[j][head_column(n)] for j < length (P and V are 0 up to a multiple
+// of 4). P has NP columns. Whole pieces of columns beyond the head dim are skipped.
 template <int D, int NP, int TM>
 TILE_FUNCTION void add_product(float (&O)[TM][D / LANES], const float* P, const float* V, int length,
                                int headdim) {
@@ -229,8 +237,8 @@ TILE_FUNCTION void add_product(float (&O)[TM][D / LANES], const float* P, const 
     }
 }
 
-// Stores this thread's piece of S to a tile (rows, 16 TN) in shared memory, for add_product. Only the lanes of a group
-// read its rows, so a __syncwarp() before reading is enough.
+// Stores this thread's piece of S to a tile (rows, 16 TN) in shared memory, for add_product. Only
+// the lanes of a group read its rows, so a __syncwarp() before reading is enough.
 template <int TM, int TN>
 __device__ __forceinline__ void share(float* tile, const float (&S)[TM][TN]) {
 #pragma unroll
@@ -239,9 +247,10 @@ __device__ __forceinline__ void share(float* tile, const float (&S)[TM][TN]) {
         for (int c = 0; c < TN; ++c) tile[row(r) * STRIDE<LANES * TN> + column(c)] = S[r][c];
 }
 
-// ---- rows ---------------------------------------------------------------------------------------------------------
+// ---- rows --------------------------------------------------------------------------------------
 
-// Over the 16 lanes of a group, all of which get the same bits. Every thread of the block must take part.
+// The maximum and the sum over the 16 lanes of a group, the same bits for all. Every thread of the
+// block must take part.
 __device__ __forceinline__ float maximum_of_lanes(float x) {
     for (int other = LANES / 2; other; other /= 2) x = fmaxf(x, __shfl_xor_sync(WARP, x, other));
     return x;

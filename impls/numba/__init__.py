@@ -1,16 +1,21 @@
 """FlashAttention 1 and 2 in Numba, forward and backward. Read fa2.py first.
 
-fa2.py, fa1.py    the forwards                   backward.py, bias_gradient.py   the backward of both; dbias
-tiles.py          tiles in shared memory and registers, their products; what the kernels and matmul.py are built from
-matmul.py         a tiled matrix product of the same pieces
-scores.py         scale, bias and mask; probabilities
-memory.py, elements.py   matrices in memory; elements of every dtype as float32
-problem.py        sizes, mask, strides, and all checks           tuning.py   the tiles that fit a device
-launch.py         launching a kernel on tensors                  on_gpu.py   the same on a GPU, where time counts
-shared_memory.py  more than a launch of Numba can ask for        device.py   a GPU, or the emulator
-attention.py      from tensors to tensors: check, allocate, launch
-functions.py      flash_attention_1 and flash_attention_2, with autograd, torch.compile and CUDA graphs
-declared.py       the Implementations that the suite judges
+fa2.py, fa1.py      the forwards
+backward.py         the backward of both; bias_gradient.py adds dbias
+tiles.py            tiles in shared memory and registers, and their products: used by all kernels
+matmul.py           a tiled matrix product, made of the same device functions
+scores.py           scale, bias and mask; probabilities
+memory.py           matrices in memory
+elements.py         elements of every dtype as float32
+problem.py          sizes, mask, strides, and all checks
+tuning.py           the tiles that fit a device
+launch.py           launching a kernel on tensors
+on_gpu.py           the same on a GPU, where time counts
+shared_memory.py    more shared memory than a launch of Numba can ask for
+device.py           a GPU, or the emulator
+attention.py        from tensors to tensors: check, allocate, launch
+functions.py        flash_attention_1 and _2, with autograd, torch.compile and CUDA graphs
+declared.py         the Implementations that the suite judges
 """
 
 from flash_attest.impls import Absent

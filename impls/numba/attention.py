@@ -22,9 +22,10 @@ class Algorithm:
     alignment: str = "bottom_right"
 
     def forward(self, q, k, v, *, causal=False, bias=None, softmax_scale=None):
-        """q (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) -> out like q, lse (b, h, sq) float32.
+        """q (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) -> out, lse.
 
-        Raises ValueError, before any launch, for invalid arguments; RuntimeError if the device cannot do it.
+        out is like q, lse (b, h, sq) in float32. Raises ValueError for invalid arguments, before
+        any launch, and RuntimeError if the device has too little shared memory.
         """
         check(q, k, v, bias, causal, softmax_scale, self.alignment)
         q, k, v = map(unit_stride, (q, k, v))
@@ -37,9 +38,9 @@ class Algorithm:
         return out, lse
 
     def backward(self, dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None, wants_dbias=True):
-        """dout, out like q, lse (b, h, sq) -> dq, dk, dv like q, k, v; and dbias like bias, if there is one and it is wanted.
+        """dout, out like q, lse (b, h, sq) -> dq, dk, dv like q, k, v[, dbias like bias].
 
-        Raises as `forward` does.
+        dbias is returned if there is a bias and wants_dbias is set. Raises as `forward` does.
         """
         check(q, k, v, bias, causal, softmax_scale, self.alignment)
         check_backward(q, out, dout, lse)
@@ -60,15 +61,18 @@ class Algorithm:
 
 
 def scale_of(q: torch.Tensor, softmax_scale: float | None) -> float:
-    """The scale of a call; None means headdim ** -0.5."""
+    """Return the scale of a call: headdim ** -0.5 if softmax_scale is None."""
     return q.shape[-1] ** -0.5 if softmax_scale is None else float(softmax_scale)
 
 
 def statistic(q: torch.Tensor) -> torch.Tensor:
-    """An empty (batch, nheads, seqlen_q) in float32: lse, l, m, delta."""
+    """Return an empty (batch, nheads, seqlen_q) tensor in float32, for lse, l, m or delta."""
     return q.new_empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32)
 
 
 def bias_of(q: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    """What the kernels get as bias: float32, so that there is one of each for a dtype of q; empty if there is none."""
+    """Return the bias for the kernels, in float32; empty if there is none.
+
+    One dtype for the bias means one compiled kernel per dtype of q.
+    """
     return q.new_empty(0, dtype=torch.float32) if bias is None else unit_stride(bias).float()

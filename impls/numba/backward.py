@@ -1,22 +1,26 @@
-"""The backward of FlashAttention-1 (FA1 Algorithm 4) and FlashAttention-2 (FA2 Algorithm 2): S and P are recomputed from lse.
+"""The backward of FlashAttention-1 (FA1 Algorithm 4) and FlashAttention-2 (FA2 Algorithm 2).
 
-    delta_i = <dout_i, out_i>               in a kernel of its own, once for each i
+S and P are recomputed from lse.
+
+    delta_i = <dout_i, out_i>               computed by a separate kernel, once for each i
 
     for each tile of keys j:                K_j, V_j in shared memory, dK_j, dV_j in registers
-        for each tile of queries i:         Q_i, dO_i in shared memory; dQ_i, a sum in global memory, is loaded and stored
+        for each tile of queries i:         Q_i, dO_i in shared memory
             S  = softmax_scale Q_i K_j^T + bias
             P  = exp(S - lse)               dV_j += P^T dO_i
             dP = dO_i V_j^T
-            dS = P (dP - delta)             dK_j += softmax_scale dS^T Q_i          dQ_i += softmax_scale dS K_j
+            dS = P (dP - delta)             dK_j += softmax_scale dS^T Q_i
+            dQ_i += softmax_scale dS K_j    a sum in global memory, loaded and stored
 
-The two algorithms differ in who takes the key tiles. In FlashAttention-1 one block takes all of a head. In FlashAttention-2
-they are dealt in turn to several blocks (`splits`), which fill a GPU even if there are few heads. The blocks of the paper add
-to dQ by atomics, in any order. Here each block has a dQ of its own, and a last kernel adds them in order: every bit of dq is
-repeatable, for `splits` times its memory.
+The two algorithms assign key tiles to blocks differently. In FlashAttention-1 one block processes
+all key tiles of a head. In FlashAttention-2 key tiles are dealt round-robin to several blocks
+(`splits`), which fill a GPU even if there are few heads. In the paper the blocks add to dQ by
+atomics, in any order. Here each block has its own dQ, and a last kernel adds them in order: every
+bit of dq is repeatable, at the cost of `splits` times its memory.
 
-S, P, dP and dS are transposed, (keys, queries), so that dV and dK need only rows that the same group of lanes computed. A
-block walks over all query heads that read its key head, so that no other block adds to its dK and dV; and within a block
-each element of dQ belongs to one thread.
+S, P, dP and dS are stored transposed, (keys, queries), so that dV and dK need only rows that the
+same group of lanes computed. A block processes all query heads that read its key head, so no other
+block adds to its dK and dV. Within a block each element of dQ belongs to one thread.
 """
 
 import functools
@@ -53,17 +57,18 @@ from .tiles import (
 )
 from .tuning import choose
 
-# Two blocks per multiprocessor: while one waits for memory, the other computes. That leaves 255 registers to a thread.
+# Two blocks per multiprocessor: while one waits for memory, the other computes. This leaves 255
+# registers per thread.
 BLOCKS = 2
 
-KEYS = 64  # at least, for each block that shares the keys of a head
+KEYS = 64  # the least number of keys for each block that shares the keys of a head
 MANY_BLOCKS = 768  # three times as many as an H200 runs at once
-MOST_SPLITS = 8  # times the memory of dq
+MOST_SPLITS = 8  # the limit of extra memory, in copies of dq
 
 
 @cuda.jit(launch_bounds=THREADS)
 def delta_kernel(dout, out, delta, p):
-    """delta (batch, nheads, seqlen_q), flat, like lse. Each group of lanes computes one of it, a block GROUPS of them."""
+    """Compute delta (batch, nheads, seqlen_q), flat like lse, a row per group, GROUPS a block."""
     n = cuda.blockIdx.x * GROUPS + group()
     exists = n < p.batch * p.nheads * p.seqlen_q
     total = ZERO
@@ -79,24 +84,29 @@ def delta_kernel(dout, out, delta, p):
 
 
 def backward_bytes(M: int, N: int, D: int) -> int:
-    """Bytes of shared memory for tiles of M queries and N keys: Q, dO (M, D), K, V (N, D), P^T or dS^T (N, M), dS (M, N)."""
+    """Return the bytes of shared memory for tiles of M queries and N keys.
+
+    They hold Q, dO (M, D), K, V (N, D), P^T or dS^T (N, M), dS (M, N).
+    """
     return 4 * (2 * (M + N) * (D + PAD) + N * (M + PAD) + M * (N + PAD))
 
 
 @functools.cache
 def make_backward(M: int, N: int, D: int, known_wide: int | None):
-    """The kernel with tiles of M queries and N keys, for head dims up to D. One block for each (split, batch, key head).
+    """Return the kernel with tiles of M queries and N keys, for head dims up to D.
 
-    known_wide: Problem.wide of its calls, as a kernel for both would need more registers than a thread has. None: for both,
-    as in the emulator, where compiling takes longer than anything else.
+    It has one block for each (split, batch, key head). known_wide: Problem.wide of its calls,
+    because a kernel for both values would need more registers than a thread has. None: a kernel for
+    both, for the emulator, where compiling takes the most time.
     """
     TK, TQ, TM, TD = N // GROUPS, M // LANES, M // GROUPS, D // LANES
 
     @cuda.jit(launch_bounds=(THREADS, BLOCKS))
     def backward_kernel(dout, q, k, v, bias, lse, delta, dq_sums, dk, dv, softmax_scale, splits, p):
-        """dout, q, k, v, bias, dk, dv: all elements, flat. lse, delta (batch, nheads, seqlen_q), flat. p: Problem.
+        """dout, q, k, v, bias, dk, dv: all elements, flat.
 
-        dq_sums (splits, batch, nheads, seqlen_q, headdim), flat: rows of queries that see no key of the block stay unwritten.
+        lse, delta (batch, nheads, seqlen_q), flat. dq_sums (splits, batch, nheads, seqlen_q,
+        headdim), flat: rows of queries that see no key of the block are not written. p: Problem.
         """
         shared = cuda.shared.array(0, float32, alignment=16)
         Q = matrix(shared, 0, M, D + PAD)
@@ -107,7 +117,8 @@ def make_backward(M: int, N: int, D: int, known_wide: int | None):
         dS = matrix(shared, 2 * (M + N) * (D + PAD) + N * (M + PAD), M, N + PAD)
         wide = p.wide if known_wide is None else known_wide
 
-        # Under a causal mask more queries see early keys, so the blocks that begin with them start first.
+        # Under a causal mask early keys are seen by more queries: blocks that begin with them start
+        # first.
         split, rest = cuda.blockIdx.x // (p.batch * p.nheads_k), cuda.blockIdx.x % (p.batch * p.nheads_k)
         b, h_k = rest // p.nheads_k, rest % p.nheads_k
         k_bh = matrix(k, offset(p.k, b, h_k), p.seqlen_k, p.k.row)
@@ -163,8 +174,8 @@ def make_backward(M: int, N: int, D: int, known_wide: int | None):
                     share(turned, dP)
                     cuda.syncthreads()  # a row of dS is written by all groups, one of dS^T by the lanes of its own
 
-                    # No barrier: this thread wrote these elements itself, one step of the outer loop ago. For the block's
-                    # first key tile there is no sum yet.
+                    # No barrier: this thread wrote these elements itself, in the previous step of
+                    # the outer loop. For the block's first key tile there is no sum yet.
                     fetch_rows(dQ, sums, i0, p.seqlen_q if j0 != split * N else 0, p.headdim, wide)
                     add_product(dK, turned, Q, M, p.headdim)  # dK += dS^T Q
                     add_product(dQ, dS, K, N, p.headdim)  # dQ += dS K
@@ -179,9 +190,10 @@ def make_backward(M: int, N: int, D: int, known_wide: int | None):
 
 @cuda.jit(launch_bounds=THREADS)
 def sum_dq_kernel(dq_sums, dq, M, N, splits, p):
-    """dq: the sums of all blocks, added in order. Each group of lanes adds one row, a block GROUPS of them.
+    """Write dq: the sums of all blocks, added in order. Each group adds one row, each block GROUPS.
 
-    M, N: the tiles of the kernel that wrote the sums. A block has no sum for query tiles before the first that sees its keys.
+    M, N: the tiles of the kernel that wrote the sums. A block has no sum for the query tiles before
+    the first one that sees its keys.
     """
     rows = p.batch * p.nheads * p.seqlen_q
     n = cuda.blockIdx.x * GROUPS + group()
@@ -201,9 +213,10 @@ def sum_dq_kernel(dq_sums, dq, M, N, splits, p):
 def backward(
     dout, q, k, v, bias, out, lse, delta, dq_sums, dq, dk, dv, softmax_scale: float, splits: int, p: Problem
 ) -> None:
-    """Write dq, dk, dv, and delta, which the gradient of the bias needs. dq_sums (splits, b, h, sq, d) is scratch.
+    """Write dq, dk, dv, and delta, which the gradient of the bias needs.
 
-    Tensors have unit strides, lse and delta are contiguous; bias is empty if there is none.
+    dq_sums (splits, b, h, sq, d) is scratch. Tensors have unit strides; lse and delta are
+    contiguous; bias is empty if there is none.
     """
     tile = choose("backward", backward_bytes, p.headdim, q.device)
     rows = -(-p.batch * p.nheads * p.seqlen_q // GROUPS)  # blocks with a row for each group
@@ -216,9 +229,10 @@ def backward(
 
 
 def splits_of(k: torch.Tensor) -> int:
-    """k (b, sk, hk, d) -> how many blocks of FlashAttention-2 share the keys of a head: just enough to fill a large GPU.
+    """k (b, sk, hk, d) -> how many blocks of FlashAttention-2 share the keys of a head.
 
-    Each has its own float32 dq. The number is the same on every device, and so are the bits of dq.
+    There are just enough to fill a large GPU, as each has its own float32 dq. The number is the
+    same on every device, and so are the bits of dq.
     """
     batch, seqlen_k, nheads_k, _ = k.shape
     return max(1, min(-(-seqlen_k // KEYS), -(-MANY_BLOCKS // max(1, batch * nheads_k)), MOST_SPLITS))

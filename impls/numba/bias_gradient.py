@@ -1,4 +1,7 @@
-"""The gradient of the bias: dbias = dS = P (dO V^T - delta), summed over the dimensions that the bias broadcasts."""
+"""The gradient of the bias: dbias = dS = P (dO V^T - delta).
+
+It is summed over the dimensions that the bias broadcasts.
+"""
 
 import functools
 
@@ -28,22 +31,29 @@ from .tuning import choose
 
 
 def bias_gradient_bytes(M: int, N: int, D: int) -> int:
-    """Bytes of shared memory for tiles of M queries and N keys: Q, dO (M, D), K, V (N, D), and a row of sums per group."""
+    """Return the bytes of shared memory for tiles of M queries and N keys.
+
+    They hold Q, dO (M, D), K, V (N, D), and one row of sums per group.
+    """
     return 4 * (2 * (M + N) * (D + PAD) + GROUPS * N)
 
 
 @functools.cache
 def make_bias_gradient(M: int, N: int, D: int):
-    """The kernel with tiles of M queries and N keys, for head dims up to D.
+    """Return the kernel with tiles of M queries and N keys, for head dims up to D.
 
-    One block for each (batch and head of dbias, tile of queries, tile of keys): it walks over the batches and heads that
-    share them, in order. If all queries share a row of the bias, it walks over the tiles of queries, too.
+    It has one block for each (batch and head of dbias, tile of queries, tile of keys). The block
+    processes the batches and heads that share them, in order. If all queries share a row of the
+    bias, it also processes all tiles of queries.
     """
     TM, TN = M // GROUPS, N // LANES
 
     @cuda.jit(launch_bounds=(THREADS, 1))
     def bias_gradient_kernel(dout, q, k, v, bias, lse, delta, dbias, softmax_scale, strides, p):
-        """dbias: all elements, flat, with these Strides, 0 where it is summed. The others are those of backward_kernel."""
+        """dbias: all elements, flat, with these Strides, 0 where it is summed.
+
+        The other arguments are as in backward_kernel.
+        """
         shared = cuda.shared.array(0, float32, alignment=16)
         Q = matrix(shared, 0, M, D + PAD)
         dO = matrix(shared, M * (D + PAD), M, D + PAD)
@@ -51,6 +61,7 @@ def make_bias_gradient(M: int, N: int, D: int):
         V = matrix(shared, (2 * M + N) * (D + PAD), N, D + PAD)
         sums = matrix(shared, 2 * (M + N) * (D + PAD), GROUPS, N)
 
+        # The part of dbias that this block computes, and the batches, heads and queries in its sum.
         vector = strides.row == 0
         tiles_k, tiles_q = (p.seqlen_k + N - 1) // N, 1 if vector else (p.seqlen_q + M - 1) // M
         heads = p.nheads if strides.head else 1
@@ -95,6 +106,7 @@ def make_bias_gradient(M: int, N: int, D: int):
                             total[r, c] += probability(P[r, c], lse_i) * (dP[r, c] - delta_i)
                     cuda.syncthreads()  # Q, dO, and K and V in their last step, are still being read
 
+        # A matrix is stored as it is. For a vector the rows are summed first.
         dbias_bh = matrix(dbias, offset(strides, first_batch, first_head), p.seqlen_q, strides.row)
         if not vector:
             for r in range(TM):
@@ -119,7 +131,10 @@ def make_bias_gradient(M: int, N: int, D: int):
 
 
 def bias_gradient(dout, q, k, v, bias, lse, delta, dbias, softmax_scale: float, p: Problem) -> None:
-    """Write dbias, like bias, summed over its dimensions of size 1. delta: as backward wrote it; the others as there."""
+    """Write dbias, like bias, summed over its dimensions of size 1.
+
+    delta: as `backward` wrote it. The other arguments are as in `backward`.
+    """
     strides = strides_of_bias(dbias)
     tile = choose("bias_gradient", bias_gradient_bytes, p.headdim, q.device)
     blocks = -(-p.seqlen_k // tile.N) * (-(-p.seqlen_q // tile.M) if strides.row else 1)

@@ -17,7 +17,7 @@ SHARE = {"cpu": 0.08}  # simulated GPU threads run one at a time
 
 
 def implementation(name: str, way: Algorithm, dtypes=DTYPES, headdims=range(1, LARGEST_HEADDIM + 1), share=SHARE):
-    """An algorithm -> what it promises."""
+    """Return the Implementation of an algorithm."""
     return Implementation(
         name=name,
         forward=way.forward,

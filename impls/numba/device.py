@@ -1,4 +1,4 @@
-"""Where the kernels run: on a GPU; where there is none, compiled for sm_80 as well, in the emulator (emulator/numba)."""
+"""The device of the kernels: a GPU; without one, the emulator, for which they target sm_80."""
 
 import torch
 
@@ -8,7 +8,7 @@ EMULATED = not torch.cuda.is_available()
 
 
 def lacking() -> str:
-    """Why the kernels cannot run in this process; "" if they can."""
+    """Return why the kernels cannot run in this process; "" if they can."""
     return emulated_numba.lacking(EMULATED)
 
 

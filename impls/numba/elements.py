@@ -1,6 +1,6 @@
-"""Elements of a tensor as float32, and back: float32, float16, and bfloat16, which is passed as its bits in int16.
+"""Conversion of a tensor's elements to float32 and back: float32, float16 and bfloat16.
 
-NumPy has no bfloat16, and so Numba's arrays have none.
+NumPy has no bfloat16, so neither have Numba's arrays: it is passed as its bits in int16.
 """
 
 from numba import float32, int16, int32
@@ -10,12 +10,12 @@ from numba.cuda.types import float16
 
 
 def to_float(x):
-    """An element of any dtype -> float32, exactly."""
+    """Convert an element of any dtype to float32, exactly."""
     raise NotImplementedError("called from kernels only")
 
 
 def from_float(x, like):
-    """float32 -> an element of the dtype of the array `like`, rounded to nearest, ties to even."""
+    """Round a float32 to the dtype of the array `like`, to nearest, ties to even."""
     raise NotImplementedError("called from kernels only")
 
 

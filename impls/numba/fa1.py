@@ -1,15 +1,18 @@
-"""FlashAttention-1's forward (Dao 2022, Algorithm 1; line numbers refer to it): keys outside, queries inside.
+"""FlashAttention-1's forward (Dao 2022, Algorithm 1): keys in the outer loop, queries in the inner.
+
+Line numbers in comments refer to the algorithm.
 
     for each tile of keys j:                K_j, V_j stay in shared memory
-        for each tile of queries i:         Q_i is loaded; O_i, l_i, m_i are in global memory: loaded and stored
+        for each tile of queries i:         Q_i is loaded; O_i, l_i, m_i are loaded and stored
             S  = softmax_scale Q_i K_j^T + bias
             m~ = rowmax(S)                  P~ = exp(S - m~)                l~ = rowsum(P~)
             m' = max(m, m~)                 l' = e^(m - m') l + e^(m~ - m') l~
             O_i = (l e^(m - m') O_i + e^(m~ - m') P~ V_j) / l'              m = m', l = l'
     lse = m + log(l)
 
-One block processes a whole (batch, head), so no other block accesses its O, l and m, and the order of all sums is fixed.
-Each element of O is read and written by one thread only, in all steps.
+One block processes a whole (batch, head), so no other block accesses its O, l and m, which are in
+global memory, and the order of all sums is fixed. Each element of O is read and written by the same
+thread in all steps.
 """
 
 import functools
@@ -47,22 +50,26 @@ from .tuning import choose
 
 
 def forward_bytes(M: int, N: int, D: int) -> int:
-    """Bytes of shared memory for tiles of M queries and N keys: Q (M, D), K and V (N, D), P (M, N)."""
+    """Return the bytes of shared memory for Q (M, D), K, V (N, D) and P (M, N), padded."""
     return 4 * ((M + 2 * N) * (D + PAD) + M * (N + PAD))
 
 
 @functools.cache
 def make_forward(M: int, N: int, D: int):
-    """The kernel with tiles of M queries and N keys, for head dims up to D. One block for each (batch, head)."""
+    """Return the kernel with tiles of M queries and N keys, for head dims up to D.
+
+    It has one block for each (batch, head).
+    """
     TM, TN, TD = M // GROUPS, N // LANES, D // LANES
 
     # There are rarely more blocks than multiprocessors: a thread may use 255 registers.
     @cuda.jit(launch_bounds=THREADS)
     def fa1_forward(q, k, v, bias, sums, out, l, m, lse, softmax_scale, p):
-        """q, k, v, bias, out: all elements, flat. l, m, lse (batch, nheads, seqlen_q), flat. p: Problem.
+        """q, k, v, bias, out: all elements, flat. l, m, lse (batch, nheads, seqlen_q), flat. p:
+        Problem.
 
-        O is summed in float32 in `sums`, with the strides of out; it is out itself if that is float32. Line 2 is done by the
-        caller: O = 0, l = 0, m = -inf.
+        O is summed in float32 in `sums`, with the strides of out; this is out itself if out is
+        float32. The caller does line 2: O = 0, l = 0, m = -inf.
         """
         shared = cuda.shared.array(0, float32, alignment=16)
         Q = matrix(shared, 0, M, D + PAD)
@@ -70,6 +77,7 @@ def make_forward(M: int, N: int, D: int):
         V = matrix(shared, (M + N) * (D + PAD), N, D + PAD)
         P = matrix(shared, (M + 2 * N) * (D + PAD), M, N + PAD)
 
+        # This block's batch and head.
         head = cuda.blockIdx.x
         b, h = head // p.nheads, head % p.nheads
         first = head * p.seqlen_q  # of l, m and lse
@@ -80,6 +88,7 @@ def make_forward(M: int, N: int, D: int):
         sums_bh = matrix(sums, offset(p.out, b, h), p.seqlen_q, p.out.row)
         out_bh = matrix(out, offset(p.out, b, h), p.seqlen_q, p.out.row)
 
+        # Register tiles, and l and m of their rows.
         S = cuda.local.array((TM, TN), float32)
         O = cuda.local.array((TM, TD), float32)
         l_old = cuda.local.array(TM, float32)
@@ -117,7 +126,7 @@ def make_forward(M: int, N: int, D: int):
                     before = libdevice.fast_expf(m_old[r] - finite(m_new)) * l_old[r]
                     now = libdevice.fast_expf(m_tile - finite(m_new))
                     l_new = before + now * l_tile
-                    dead = l_new == ZERO  # no visible key yet: O stays 0. By ==, so that a NaN in l reaches out
+                    dead = l_new == ZERO  # no visible key yet: O stays 0. ==, so that a NaN in l propagates
                     alpha = ZERO if dead else before / l_new
                     beta = ZERO if dead else now / l_new
                     for c in range(TN):

@@ -1,11 +1,14 @@
-"""FlashAttention-2's forward (Dao 2023, Algorithm 1): one block for each tile of queries, which walks over the tiles of keys.
+"""FlashAttention-2's forward (Dao 2023, Algorithm 1).
+
+One block for each tile of queries loops over the tiles of keys.
 
     S = softmax_scale Q K^T + bias          m_new = max(m, rowmax(S))
     P = exp(S - m_new)                      alpha = exp(m - m_new)
-    l = alpha l + rowsum(P)                 O     = alpha O + P V          at the end:  O / l,  lse = m + log(l)
+    l = alpha l + rowsum(P)                 O     = alpha O + P V
+    at the end:  O / l,  lse = m + log(l)
 
-Q, K, V and P are in shared memory. m, l and O stay in registers for the whole walk. Scores and probabilities are float32
-for every dtype.
+Q, K, V and P are in shared memory. m, l and O stay in registers for the whole loop. Scores and
+probabilities are float32 for every dtype.
 """
 
 import functools
@@ -40,32 +43,38 @@ from .tiles import (
 )
 from .tuning import choose
 
-# At least two blocks per multiprocessor, if shared memory allows: while one waits for memory, another computes. That leaves
-# 255 registers to a thread.
+# At least two blocks per multiprocessor, if shared memory allows: while one waits for memory,
+# another computes. This leaves 255 registers per thread.
 BLOCKS = 2
 
 
 def forward_bytes(M: int, N: int, D: int) -> int:
-    """Bytes of shared memory for tiles of M queries and N keys: Q (M, D), K and V (N, D), P (M, N)."""
+    """Return the bytes of shared memory for Q (M, D), K, V (N, D) and P (M, N), padded."""
     return 4 * ((M + 2 * N) * (D + PAD) + M * (N + PAD))
 
 
 @functools.cache
 def make_forward(M: int, N: int, D: int):
-    """The kernel with tiles of M queries and N keys, for head dims up to D. One block for each (tile, batch, head)."""
+    """Return the kernel with tiles of M queries and N keys, for head dims up to D.
+
+    It has one block for each (tile, batch, head).
+    """
     TM, TN, TD = M // GROUPS, N // LANES, D // LANES
 
     @cuda.jit(launch_bounds=(THREADS, BLOCKS))
     def fa2_forward(q, k, v, bias, out, lse, softmax_scale, p):
-        """q, k, v, bias, out: all elements, flat. lse (batch, nheads, seqlen_q), flat. p: Problem."""
+        """q, k, v, bias, out: all elements, flat.
+
+        lse (batch, nheads, seqlen_q), flat. p: Problem.
+        """
         shared = cuda.shared.array(0, float32, alignment=16)
         Q = matrix(shared, 0, M, D + PAD)
         K = matrix(shared, M * (D + PAD), N, D + PAD)
         V = matrix(shared, (M + N) * (D + PAD), N, D + PAD)
         P = matrix(shared, (M + 2 * N) * (D + PAD), M, N + PAD)
 
-        # Under a causal mask late queries see more keys. The late tiles of all heads start first, so that no long block
-        # runs alone at the end.
+        # Under a causal mask late queries see more keys. The late tiles of all heads start first,
+        # so that no long block runs alone at the end.
         tile, head = cuda.blockIdx.x // (p.batch * p.nheads), cuda.blockIdx.x % (p.batch * p.nheads)
         i0 = ((p.seqlen_q - 1) // M - tile) * M
         b, h = head // p.nheads, head % p.nheads
@@ -115,7 +124,7 @@ def make_forward(M: int, N: int, D: int):
 
         for r in range(TM):
             total = sum_of_lanes(l[r])
-            dead = total == ZERO  # no visible key: out 0, lse -inf. By ==, so that a NaN in l reaches out
+            dead = total == ZERO  # no visible key: out 0, lse -inf. ==, so that a NaN in l propagates
             factor = ZERO if dead else ONE / total
             for n in range(TD):
                 O[r, n] *= factor

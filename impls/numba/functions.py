@@ -1,7 +1,7 @@
-"""What a model calls: flash_attention_1 and flash_attention_2, differentiable, and opaque to torch.compile.
+"""The functions that a model calls: flash_attention_1 and flash_attention_2, with gradients.
 
-Forward and backward of each algorithm are PyTorch operators in the namespace flash_attest_numba (torch.library), so a
-compiled graph and autograd see two calls and not the kernels' launches.
+Forward and backward of each algorithm are PyTorch operators in the namespace flash_attest_numba
+(torch.library). torch.compile and autograd see two calls, not the launches of kernels.
 """
 
 from __future__ import annotations
@@ -18,19 +18,27 @@ NAMESPACE = namespace_of(__package__, "flash_attest.impls.numba", "flash_attest_
 def flash_attention_1(
     q, k, v, bias=None, causal=False, softmax_scale=None, *, causal_alignment="bottom_right", return_lse=False
 ):
-    """FlashAttention-1 (Dao et al. 2022, Algorithm 1): softmax(softmax_scale q k^T + bias) v.
+    """Return softmax(softmax_scale q k^T + bias) v by FlashAttention-1.
 
-    q (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim), where nheads is a multiple of nheads_k;
-    all float32, float16 or bfloat16; headdim 1 to 256. Any strides. On a GPU; where there is none, on the CPU, for tests.
-    bias: None, or float32 or q's dtype, (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k). A key with bias -inf is hidden.
-    softmax_scale: headdim ** -0.5 if None. 0 and negative numbers are scales like any other.
-    causal_alignment: which corner the diagonal of a causal mask meets if seqlen_q != seqlen_k: "bottom_right", "top_left".
-    Returns out, like q; with return_lse also lse (batch, nheads, seqlen_q): float32, natural logarithm, no gradient.
-    Where a query sees no key, out is 0 and lse -inf.
-    First-order gradients, in reverse mode. Each kernel is compiled when it is first needed, in seconds: call once before
-    a CUDA graph captures it.
-    Raises, before any launch, ValueError that names the argument and its value, and NotImplementedError in forward-mode AD;
-    RuntimeError if the GPU has too little shared memory.
+    Dao et al. 2022, Algorithm 1.
+
+    q: (batch, seqlen_q, nheads, headdim).
+    k, v: (batch, seqlen_k, nheads_k, headdim), where nheads is a multiple of nheads_k. All three
+    are float32, float16 or bfloat16, with headdim 1 to 256 and any strides, on a GPU; without a
+    GPU, on the CPU, for tests.
+    bias: None, or float32 or q's dtype, (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k). A key with
+    bias -inf is hidden.
+    softmax_scale: headdim ** -0.5 if None. 0 and negative numbers are allowed.
+    causal_alignment: which corner the diagonal of a causal mask meets if seqlen_q != seqlen_k:
+    "bottom_right" or "top_left".
+
+    Returns out, like q; with return_lse also lse (batch, nheads, seqlen_q): float32, natural
+    logarithm, no gradient. If a query sees no key, out is 0 and lse -inf. Gradients are
+    first-order, in reverse mode. Each kernel is compiled when it is first needed, which takes
+    seconds: call once before a CUDA graph captures it.
+
+    Raises, before any launch, ValueError with the argument and its value, and NotImplementedError
+    in forward-mode AD. Raises RuntimeError if the GPU has too little shared memory.
     """
     given = (q, k, v, bias, causal, softmax_scale, causal_alignment)
     return _attention("fa1", given, return_lse)
@@ -39,7 +47,10 @@ def flash_attention_1(
 def flash_attention_2(
     q, k, v, bias=None, causal=False, softmax_scale=None, *, causal_alignment="bottom_right", return_lse=False
 ):
-    """FlashAttention-2 (Dao 2023, Algorithm 1), called as flash_attention_1. Faster: it has a block for each query tile."""
+    """Return the same by FlashAttention-2 (Dao 2023, Algorithm 1), called as flash_attention_1.
+
+    It is faster, as it has one block for each query tile.
+    """
     given = (q, k, v, bias, causal, softmax_scale, causal_alignment)
     return _attention("fa2", given, return_lse)
 

@@ -1,7 +1,8 @@
-"""Launching a kernel on tensors: on torch's current stream and the tensors' device; in the emulator if there is no GPU.
+"""Launches a kernel on torch's current stream; without a GPU, in the emulator.
 
-Numba's kernels take flat arrays with all elements of a tensor, from the first to the last in memory, and compute addresses
-from the strides in Problem. So a kernel is compiled once for each dtype, not for each pattern of strides as well.
+Numba's kernels take flat arrays of all elements of a tensor, in the order of memory, and compute
+addresses from the strides in Problem. So a kernel is compiled once per dtype, not once per pattern
+of strides.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ from .device import EMULATED
 from .shared_memory import allow_shared_memory
 from .tiles import THREADS
 
-MOST_BLOCKS = 2**31 - 1  # of a one-dimensional grid
+MOST_BLOCKS = 2**31 - 1  # CUDA's limit for a one-dimensional grid
 
 
 def launch(kernel: Any, blocks: int, bytes_: int, *arguments: Any) -> None:
-    """Run `blocks` blocks of a kernel with so many bytes of dynamic shared memory each; nothing for 0 blocks.
+    """Run blocks of a kernel, each with `bytes_` of dynamic shared memory; nothing for 0 blocks.
 
-    arguments: tensors, flattened here; numbers; tuples of integers. Raises if it cannot be launched: RuntimeError, or on a
-    GPU what cuda.core raises.
+    arguments: tensors, flattened here; numbers; tuples of integers. Raises RuntimeError if the
+    kernel cannot be launched; on a GPU, cuda.core may raise its own error.
     """
     if blocks == 0:
         return
     if blocks > MOST_BLOCKS:
         raise RuntimeError(f"{kernel.__name__}: {blocks} blocks are more than the {MOST_BLOCKS} of a grid")
-    passed = [flat(x) if isinstance(x, torch.Tensor) else x for x in arguments]
+    flattened = [flat(x) if isinstance(x, torch.Tensor) else x for x in arguments]
     if EMULATED:
-        _emulate(kernel, blocks, bytes_, passed)
+        _emulate(kernel, blocks, bytes_, flattened)
     else:
-        from . import on_gpu  # needs the driver
+        from . import on_gpu  # importing it needs the driver
 
-        on_gpu.launch(kernel, blocks, bytes_, passed)
+        on_gpu.launch(kernel, blocks, bytes_, flattened)
 
 
 def _emulate(kernel: Any, blocks: int, bytes_: int, passed: list[Any]) -> None:
@@ -48,7 +49,7 @@ _allowed: set[tuple] = set()
 
 
 def flat(x: torch.Tensor) -> torch.Tensor:
-    """A tensor of any strides -> its memory from first to last element, (elements,); bfloat16 as its bits, in int16."""
+    """x of any strides -> its memory, (elements,), not copied; bfloat16 as its bits in int16."""
     x = x.detach()
     if x.dtype == torch.bfloat16:
         x = x.view(torch.int16)

@@ -1,8 +1,9 @@
-"""A tiled matrix product of any sizes: the device functions of the attention kernels, in the simplest kernel they make.
+"""A tiled matrix product of any sizes: the simplest kernel with these device functions.
 
-    C = A B         one block for each tile of C, which walks over the tiles of A's columns and B's rows
+    C = A B     one block for each tile of C loops over the tiles of A's columns and B's rows
 
-Read this first if tiles in shared memory are new to you; then fa2.py, where K^T, the softmax and V stand in place of B.
+Read this first if tiles in shared memory are new to you, then fa2.py, where K^T, the softmax and V
+take the place of B.
 """
 
 import functools
@@ -19,12 +20,12 @@ from .memory import matrix
 from .problem import DTYPES, by_four, check_device
 from .tiles import GROUPS, LANES, PAD, THREADS, ZERO, add_product, fill, load_tile, store_rows
 
-ROWS = 16 if EMULATED else 64  # of a tile of C; small ones compile faster
-SIDE = 64  # columns of a tile of A, and of B and C
+ROWS = 16 if EMULATED else 64  # rows of a tile of C; small tiles compile faster
+SIDE = 64  # columns of a tile of A, B and C
 
 
 class Sizes(NamedTuple):
-    """A (m, k), B (k, n), C (m, n), and the stride from row to row of each. wide: 1 if they allow wide loads, or 0."""
+    """A (m, k), B (k, n), C (m, n), and their row strides. wide: 1 allows wide loads, 0 forbids."""
 
     m: int
     n: int
@@ -37,7 +38,7 @@ class Sizes(NamedTuple):
 
 @functools.cache
 def make_matmul(M: int, K: int, N: int):
-    """The kernel with tiles A (M, K), B (K, N), C (M, N)."""
+    """Return the kernel with tiles A (M, K), B (K, N), C (M, N)."""
     TM, TN = M // GROUPS, N // LANES
 
     @cuda.jit(launch_bounds=THREADS)
@@ -49,7 +50,7 @@ def make_matmul(M: int, K: int, N: int):
         C = cuda.local.array((TM, TN), float32)
         fill(C, ZERO)
 
-        tiles = (s.n + N - 1) // N  # beside each other
+        tiles = (s.n + N - 1) // N  # in a row of C
         i0, j0 = cuda.blockIdx.x // tiles * M, cuda.blockIdx.x % tiles * N
         for k0 in range(0, s.k, K):
             left = s.k - k0
@@ -64,14 +65,15 @@ def make_matmul(M: int, K: int, N: int):
 
 
 def matmul_bytes(M: int, K: int, N: int) -> int:
-    """Bytes of shared memory: A (M, K), B (K, N)."""
+    """Return the bytes of shared memory for A (M, K), B (K, N)."""
     return 4 * (M * (K + PAD) + K * (N + PAD))
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a (m, k), b (k, n) -> a b (m, n), in their dtype, summed in float32. Any sizes, any strides, no gradient.
+    """a (m, k), b (k, n) -> a b (m, n), in their dtype, summed in float32, without a gradient.
 
-    Raises ValueError, with the values, for what is not supported.
+    Sizes and strides are arbitrary. Raises ValueError, with the values, for arguments that are not
+    supported.
     """
     for name, x in (("a", a), ("b", b)):
         check_tensor(name, x)

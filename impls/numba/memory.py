@@ -1,13 +1,15 @@
-"""Matrices in memory, and four elements at once: what Numba's arrays lack for fast kernels.
+"""Matrices in memory and access to four elements at once, which Numba's arrays lack.
 
-    A = matrix(memory, at, rows, stride)     a (rows, stride) array that begins at element `at` of a flat array
-    a = load4(A, i, d)                       the four elements A[i, d .. d + 3], by one instruction
-    store4(A, i, d, a)                       and back
+    A = matrix(memory, at, rows, stride)   a (rows, stride) array at element `at` of a flat array
+    a = load4(A, i, d)                     the four elements A[i, d .. d + 3], by one instruction
+    store4(A, i, d, a)                     the reverse
 
-A device function cannot return an array in Numba, and the compiler does not join loads of single elements to wide ones. So
-these three are intrinsics (numba.cuda.extending): functions that write LLVM's instructions at the place of the call.
+A device function cannot return an array in Numba, and the compiler does not join loads of single
+elements to wide ones. So these three are intrinsics (numba.cuda.extending): functions that emit
+LLVM instructions where they are called.
 
-Private names of Numba that they need: make_array and populate_array, its arrays in LLVM (tests/impls/numba/test_forward.py).
+They need Numba's private names make_array and populate_array, its arrays in LLVM
+(tests/impls/numba/test_forward.py).
 """
 
 from llvmlite import ir
@@ -20,9 +22,10 @@ INT64 = types.int64
 
 @intrinsic
 def matrix(typing_context, memory, at, rows, stride):
-    """A flat array, shared or global -> its elements from `at` on as an array (rows, stride); nothing is copied.
+    """Return the elements of a flat array from `at` on as an array (rows, stride), without a copy.
 
-    A row is `stride` elements; often only the first of them are ours. Indices are not checked.
+    The array is shared or global. A row has `stride` elements; often only the first of them belong
+    to the matrix. Indices are not checked.
     """
 
     def generate(context, builder, signature, arguments):
@@ -30,22 +33,22 @@ def matrix(typing_context, memory, at, rows, stride):
         of = make_array(signature.args[0])(context, builder, memory)
         element = signature.return_type.dtype
         size = ir.Constant(ir.IntType(64), context.get_abi_sizeof(context.get_data_type(element)))
-        made = make_array(signature.return_type)(context, builder)
+        result = make_array(signature.return_type)(context, builder)
         populate_array(
-            made,
+            result,
             data=builder.gep(of.data, [at]),
             shape=(rows, stride),
             strides=(builder.mul(stride, size), size),
             itemsize=size,
             meminfo=None,
         )
-        return made._getvalue()
+        return result._getvalue()
 
     return types.Array(memory.dtype, 2, "C")(memory, INT64, INT64, INT64), generate
 
 
 def _address_of_four(context, builder, type_, array, i, d):
-    """-> a pointer to the vector A[i, d .. d + 3], and its alignment."""
+    """Return a pointer to the vector A[i, d .. d + 3], and its alignment."""
     array = make_array(type_)(context, builder, array)
     element = context.get_data_type(type_.dtype)
     _, stride = _parts_of(builder, array.shape, 2)
@@ -56,13 +59,16 @@ def _address_of_four(context, builder, type_, array, i, d):
 
 
 def _parts_of(builder, value, count):
-    """The elements of an array or structure in LLVM."""
+    """Return the elements of an array or structure in LLVM."""
     return [builder.extract_value(value, n) for n in range(count)]
 
 
 @intrinsic
 def load4(typing_context, array, i, d):
-    """A (rows, stride) -> a tuple of A[i, d .. d + 3]. Their address must be a multiple of their size."""
+    """A (rows, stride) -> the tuple A[i, d .. d + 3].
+
+    Its address must be a multiple of its size.
+    """
 
     def generate(context, builder, signature, arguments):
         pointer, align = _address_of_four(context, builder, signature.args[0], *arguments)
@@ -75,7 +81,7 @@ def load4(typing_context, array, i, d):
 
 @intrinsic
 def store4(typing_context, array, i, d, values):
-    """Store a tuple of four elements to A[i, d .. d + 3]. Their address must be a multiple of their size."""
+    """Store a tuple of four to A[i, d .. d + 3]. Its address must be a multiple of its size."""
 
     def generate(context, builder, signature, arguments):
         array, i, d, values = arguments

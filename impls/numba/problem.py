@@ -1,4 +1,7 @@
-"""A call as the kernels take it: sizes, mask and strides, in tuples with names; checks; which tensors allow wide loads."""
+"""A call in the form that kernels take: named tuples of sizes, mask and strides.
+
+Also the checks of a call.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Strides(NamedTuple):
-    """The strides of a tensor in elements, 0 where it broadcasts; its last dimension has stride 1."""
+    """The strides of a tensor in elements, 0 where it broadcasts.
+
+    Its last dimension has stride 1.
+    """
 
     batch: int = 0
     head: int = 0
@@ -31,11 +37,13 @@ class Strides(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """One call: q (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim). All are int64 in a kernel.
+    """One call: q (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim).
 
-    Query i sees keys 0 .. min(i + diagonal, seqlen_k - 1); query head h reads key head h // group. has_bias and wide are 0
-    or 1; wide: every tensor with a head dim may be accessed four elements at a time. Then the strides of the tensors that
-    the call has: bias broadcast to (batch, nheads, seqlen_q, seqlen_k), the others (batch, seqlen, heads, headdim).
+    All fields are int64 in a kernel. Query i sees keys 0 .. min(i + diagonal, seqlen_k - 1); query
+    head h reads key head h // group. has_bias and wide are 0 or 1. wide: every tensor with a head
+    dim may be accessed four elements at a time. Then follow the strides of the call's tensors: bias
+    is broadcast to (batch, nheads, seqlen_q, seqlen_k), the others are (batch, seqlen, heads,
+    headdim).
     """
 
     batch: int
@@ -60,7 +68,10 @@ class Problem(NamedTuple):
 
 
 def problem_of(q, k, v, bias, causal: bool, alignment: str, **others: torch.Tensor) -> Problem:
-    """A call that `check` allows, its tensors with unit strides -> its Problem. others: those of out, dout, dq, dk, dv."""
+    """Return the Problem of a call that `check` allows, whose tensors have unit strides.
+
+    others: the tensors among out, dout, dq, dk, dv that the call has.
+    """
     (batch, seqlen_q, nheads, headdim), (seqlen_k, nheads_k) = q.shape, k.shape[1:3]
     diagonal = seqlen_k  # every query sees every key
     if causal:
@@ -89,7 +100,7 @@ def check(q, k, v, bias, causal, softmax_scale, alignment) -> None:
 
 
 def check_device(x: torch.Tensor, name: str = "q") -> None:
-    """Raise ValueError unless a tensor is where the kernels run in this process."""
+    """Raise ValueError unless a tensor is on the device where the kernels run in this process."""
     should = "cpu" if EMULATED else "cuda"
     if x.device.type != should:
         why = "there is no GPU, so kernels run in the emulator" if EMULATED else "there is a GPU"
@@ -97,22 +108,25 @@ def check_device(x: torch.Tensor, name: str = "q") -> None:
 
 
 def strides_of(x: torch.Tensor) -> Strides:
-    """(batch, seqlen, heads, headdim) -> its strides."""
+    """Return the Strides of x (batch, seqlen, heads, headdim)."""
     batch, row, head = _strides(x)
     return Strides(batch, head, row)
 
 
 def strides_of_bias(bias: torch.Tensor) -> Strides:
-    """(batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k) -> its strides."""
+    """Return the Strides of bias (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k)."""
     return Strides(*_strides(bias))
 
 
 def _strides(x: torch.Tensor) -> tuple[int, ...]:
-    """All but the last; 0 for a dimension of size 1, where the stride is arbitrary."""
+    """Return all strides but the last; 0 for a dimension of size 1, whose stride is arbitrary."""
     return tuple(0 if n == 1 else stride for n, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True))
 
 
 def by_four(x: torch.Tensor) -> bool:
-    """A tensor with a last stride of 1 -> whether each row may be accessed four elements at a time, with none left over."""
+    """Return whether each row of x may be accessed four elements at a time, without a remainder.
+
+    x has a last stride of 1.
+    """
     fours = all(n % 4 == 0 for n in (*_strides(x), x.shape[-1]))
     return fours and x.data_ptr() % (4 * x.element_size()) == 0

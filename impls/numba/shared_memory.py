@@ -1,4 +1,4 @@
-"""Lets kernels have more dynamic shared memory than a launch of Numba can ask for."""
+"""Gives kernels more dynamic shared memory than a launch of Numba can ask for."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from numba.cuda.cudadrv.driver import binding, driver
 
 
 def allow_shared_memory(function: Any, bytes_: int) -> None:
-    """Allow a loaded kernel more than 48 KiB of dynamic shared memory, for which Numba's launch has no option."""
+    """Allow a loaded kernel more than 48 KiB of dynamic shared memory."""
     limit = binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     driver.cuKernelSetAttribute(limit, bytes_, function.handle, function.device.id)

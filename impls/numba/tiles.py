@@ -1,19 +1,22 @@
-"""Tiles: loading them into shared memory, and the two products of register tiles that all kernels consist of.
+"""Tiles: loading them into shared memory, and the two products of register tiles in all kernels.
 
     add_rows_dot_rows(S, A, B, d)     S += A B^T      S = Q K^T, dP = dO V^T, or transposed
     add_product(O, P, V, n, d)        O += P V        O = P V, dQ = dS K, dK = dS^T Q, dV = P^T dO
 
-A block has THREADS = 8 groups of 16 lanes, and a group lies within a warp. A thread holds its part of a tile in a register
-tile, a cuda.local.array that becomes registers, because all its indices are known when the kernel is compiled:
+A block has THREADS = 8 groups of 16 lanes; a group lies within a warp. A thread holds its part of a
+tile in a register tile: a cuda.local.array whose indices are all known when the kernel is compiled,
+so it becomes registers.
 
     S (TM, TN)    S[r, c] is row(r), column(c)         of a tile (8 TM, 16 TN) of scores
-    O (TM, TD)    O[r, n] is row(r), head_column(n)    of a tile (8 TM, 16 TD) of out, or of a gradient
+    O (TM, TD)    O[r, n] is row(r), head_column(n)    of a tile (8 TM, 16 TD) of out or a gradient
 
-The 16 lanes of a group share its rows, so they exchange values of a row by shuffles, or through memory and cuda.syncwarp().
+The 16 lanes of a group share its rows, so they exchange values of a row by shuffles, or through
+memory and cuda.syncwarp().
 
-A shared tile (rows, D + PAD) is float32 in shared memory, made by `matrix`. With the padding, 8 lanes that read four
-elements each at the same columns of 8 rows have no bank conflict. Rows beyond the sequence and columns beyond the head dim
-are 0. A global matrix (seqlen, stride) is one (batch, head) of a tensor, also made by `matrix`.
+A shared tile (rows, D + PAD) is float32 in shared memory, made by `matrix`. Thanks to the padding,
+8 lanes that read four elements each at the same columns of 8 rows have no bank conflict. Rows
+beyond the sequence and columns beyond the head dim are 0. A global matrix (seqlen, stride) is one
+(batch, head) of a tensor, also made by `matrix`.
 """
 
 import numpy as np
@@ -26,62 +29,63 @@ from .memory import load4, store4
 THREADS, LANES = 128, 16
 GROUPS = THREADS // LANES
 PAD = 4
-MOST_TM = 8  # of any tile: at most 64 rows
+MOST_TM = 8  # for any tile: at most 64 rows
 WARP = 0xFFFFFFFF
-ZERO, ONE, INF = np.float32(0), np.float32(1), np.float32("inf")  # a Python number would make float64 of float32
+ZERO, ONE, INF = np.float32(0), np.float32(1), np.float32("inf")  # a Python number would turn float32 into float64
 
 # Inlined, so that register tiles are registers and their loops are unrolled.
 device_function = cuda.jit(device=True, forceinline=True)
 
 
-# ---- who has what -------------------------------------------------------------------------------------------------
-# By bits, not by // and %: so the compiler knows that an index is not negative, and needs no code for Python's x[-1].
+# ---- which elements a thread holds --------------------------------------------------------------
+# Indices use bit operations, not // and %: the compiler then knows that they are not negative, and
+# adds no code for Python's x[-1].
 
 
 @device_function
 def lane():
-    """0 .. 15: this thread's place in its group."""
+    """Return this thread's position in its group, 0 .. 15."""
     return cuda.threadIdx.x & (LANES - 1)
 
 
 @device_function
 def group():
-    """0 .. 7: this thread's group."""
+    """Return this thread's group, 0 .. 7."""
     return (cuda.threadIdx.x // LANES) & (GROUPS - 1)
 
 
 @device_function
 def row(r):
-    """The row of a tile that S[r] and O[r] are in."""
+    """Return the tile's row of S[r] and O[r]."""
     return group() + GROUPS * r
 
 
 @device_function
 def column(c):
-    """The column of a tile that S[:, c] is in."""
+    """Return the tile's column of S[:, c]."""
     return lane() + LANES * c
 
 
 @device_function
 def head_column(n):
-    """The column of a tile that O[:, n] is in: four adjacent columns in every 64."""
+    """Return the tile's column of O[:, n]: four adjacent columns in every 64."""
     return n // 4 * (4 * LANES) + 4 * lane() + n % 4
 
 
 @device_function
 def fill(S, value):
-    """S (TM, TN) = value."""
+    """Set S (TM, TN) to value."""
     for r in range(S.shape[0]):
         for c in range(S.shape[1]):
             S[r, c] = value
 
 
-# ---- products -----------------------------------------------------------------------------------------------------
+# ---- products -----------------------------------------------------------------------------------
 
 
 @device_function
 def add_rows_dot_rows(S, A, B, headdim):
-    """S (TM, TN) += A B^T, with shared tiles A (8 TM, D), B (16 TN, D), over the first headdim columns.
+    """S (TM, TN) += A B^T, with shared tiles A (8 TM, D), B (16 TN, D), over headdim columns.
 
     headdim is rounded up to a multiple of 4; the tiles are 0 there.
     """
@@ -98,10 +102,11 @@ def add_rows_dot_rows(S, A, B, headdim):
 
 @device_function
 def add_product(O, P, V, length, headdim):
-    """O (TM, TD) += P V, with shared tiles P (8 TM, N), V (N, 16 TD), over the first `length` rows of V.
+    """O (TM, TD) += P V, with shared tiles P (8 TM, N), V (N, 16 TD), over `length` rows of V.
 
-    length is rounded up to a multiple of 4; the tiles are 0 there. Every 64 columns beyond headdim are skipped. They are no
-    loop, because the compiler leaves so long a loop as it is, and O in memory.
+    length is rounded up to a multiple of 4; the tiles are 0 there. Blocks of 64 columns beyond
+    headdim are skipped. These are separate statements because the compiler does not unroll so long
+    a loop, and then leaves O in memory.
     """
     for j in range(0, length, 4):
         add_product_of_four(O, 0, P, V, j)
@@ -115,7 +120,7 @@ def add_product(O, P, V, length, headdim):
 
 @device_function
 def add_product_of_four(O, n, P, V, j):
-    """O[:, n .. n + 3] += four columns of P times four rows of V, those from j on."""
+    """O[:, n .. n + 3] += P[:, j .. j + 3] V[j .. j + 3]."""
     for r in range(O.shape[0]):
         p = load4(P, row(r), j)
         for e in range(4):
@@ -126,24 +131,25 @@ def add_product_of_four(O, n, P, V, j):
             O[r, n + 3] += p[e] * v[3]
 
 
-# ---- memory -------------------------------------------------------------------------------------------------------
+# ---- memory -------------------------------------------------------------------------------------
 
 
 @device_function
 def offset(strides, b, h):
-    """Strides of a tensor -> the element where its matrix of batch b and head h begins: matrix(x, offset(...), rows, row)."""
+    """Return where the matrix of batch b and head h begins: matrix(x, offset(...), rows, row)."""
     return b * strides.batch + h * strides.head
 
 
 @device_function
 def load_tile(tile, x, first_row, rows, headdim, wide):
-    """All threads: a shared tile (at most 64, D) = rows first_row .. of a global matrix x, headdim columns of it.
+    """Load rows first_row .. of a global matrix x into a shared tile (at most 64, D).
 
-    rows: those of x. Rows from there on and columns from headdim on become 0. Out of bounds nothing is read, because that
-    memory may be NaN or unmapped. wide: x may be read four elements at a time.
+    All threads must call it. rows: the number of rows of x. Later rows, and columns from headdim
+    on, become 0. Nothing is read out of bounds, because that memory may be NaN or unmapped. wide: x
+    may be read four elements at a time.
     """
-    # One loop for each kind of load, without a condition on the piece: NVVM 13 otherwise sometimes makes a branch to a block
-    # that it has removed, and fails with "Symbol name with unsupported characters".
+    # One loop for each kind of load, without a condition inside: otherwise NVVM 13 sometimes makes
+    # a branch to a block that it removed, and fails with "Symbol name with unsupported characters".
     if wide:
         for piece in range((tile.shape[1] - PAD) // 64):
             load_four_columns(tile, x, first_row, rows, headdim, head_column(4 * piece))
@@ -158,7 +164,7 @@ def load_tile(tile, x, first_row, rows, headdim, wide):
 @device_function
 def load_four_columns(tile, x, first_row, rows, headdim, d):
     """tile[row(r), d .. d + 3] = x[first_row + row(r), d .. d + 3]; 0 out of bounds."""
-    loaded = cuda.local.array((MOST_TM, 4), float32)  # all loads are issued before the first is waited for
+    loaded = cuda.local.array((MOST_TM, 4), float32)  # all loads are issued before the first result is needed
     for r in range(tile.shape[0] // GROUPS):
         i = first_row + row(r)
         for e in range(4):
@@ -173,7 +179,10 @@ def load_four_columns(tile, x, first_row, rows, headdim, d):
 
 @device_function
 def store_rows(x, first_row, rows, headdim, O, wide):
-    """Rows first_row .. of a global matrix x = O (TM, TD), those below `rows`, in its dtype. No loop: see add_product."""
+    """Store O (TM, TD) to rows first_row .. of a global matrix x below `rows`, in its dtype.
+
+    It is not a loop: see add_product.
+    """
     store_four_columns(x, first_row, rows, headdim, O, 0, wide)
     if O.shape[1] > 4:
         store_four_columns(x, first_row, rows, headdim, O, 4, wide)
@@ -185,7 +194,7 @@ def store_rows(x, first_row, rows, headdim, O, wide):
 
 @device_function
 def store_four_columns(x, first_row, rows, headdim, O, n, wide):
-    """x[first_row + row(r), head_column(n)] and the next three = O[r, n .. n + 3]; nothing out of bounds."""
+    """x[first_row + row(r), head_column(n)] and the next three = O[r, n .. n + 3], in bounds."""
     d = head_column(n)
     for r in range(O.shape[0]):
         i = first_row + row(r)
@@ -204,7 +213,7 @@ def store_four_columns(x, first_row, rows, headdim, O, n, wide):
 
 @device_function
 def fetch_rows(O, x, first_row, rows, headdim, wide):
-    """O (TM, TD) = this thread's elements of rows first_row .. of a float32 global matrix x: those that store_rows writes."""
+    """Load the elements that store_rows writes from a float32 global matrix x into O (TM, TD)."""
     fetch_four_columns(O, 0, x, first_row, rows, headdim, wide)
     if O.shape[1] > 4:
         fetch_four_columns(O, 4, x, first_row, rows, headdim, wide)
@@ -216,7 +225,7 @@ def fetch_rows(O, x, first_row, rows, headdim, wide):
 
 @device_function
 def fetch_four_columns(O, n, x, first_row, rows, headdim, wide):
-    """O[r, n .. n + 3] = x[first_row + row(r), head_column(n)] and the next three; 0 out of bounds."""
+    """O[r, n .. n + 3] = x[first_row + row(r), head_column(n)] and the next three, or 0."""
     d = head_column(n)
     for r in range(O.shape[0]):
         i = first_row + row(r)
@@ -234,18 +243,24 @@ def fetch_four_columns(O, n, x, first_row, rows, headdim, wide):
 
 @device_function
 def share(tile, S):
-    """A shared tile (8 TM, 16 TN) = S, for add_product. Only the lanes of a group read its rows: cuda.syncwarp() before."""
+    """Store S to a shared tile (8 TM, 16 TN), for add_product.
+
+    Only the lanes of a group read its rows: cuda.syncwarp() is enough before they do.
+    """
     for r in range(S.shape[0]):
         for c in range(S.shape[1]):
             tile[row(r), column(c)] = S[r, c]
 
 
-# ---- rows ---------------------------------------------------------------------------------------------------------
+# ---- rows ---------------------------------------------------------------------------------------
 
 
 @device_function
 def maximum_of_lanes(x):
-    """The maximum over the 16 lanes of a group, for all of them. Every thread of the warp must take part."""
+    """Return the maximum over the 16 lanes of a group, to all of them.
+
+    The whole warp must call it.
+    """
     for other in (8, 4, 2, 1):
         x = libdevice.fmaxf(x, cuda.shfl_xor_sync(WARP, x, other))
     return x
@@ -253,7 +268,10 @@ def maximum_of_lanes(x):
 
 @device_function
 def sum_of_lanes(x):
-    """The sum over the 16 lanes of a group, the same bits for all of them. Every thread of the warp must take part."""
+    """Return the sum over the 16 lanes of a group, the same bits to all.
+
+    The whole warp must call it.
+    """
     for other in (8, 4, 2, 1):
         x += cuda.shfl_xor_sync(WARP, x, other)
     return x

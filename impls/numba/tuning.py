@@ -1,7 +1,8 @@
-"""Which tiles a kernel runs with: the largest that its device's shared memory holds.
+"""The tiles that a kernel runs with: the largest that fit the device's shared memory.
 
-To change a tile, edit TILES. More queries or keys in a tile mean more products for each element loaded; O (M, D), or dK and
-dV (N, D), are spread over the registers of 128 threads, 255 each.
+To change a tile, edit TILES. More queries or keys in a tile mean more products for each element
+loaded. O (M, D), or dK and dV (N, D), are spread over the registers of 128 threads with 255
+registers each.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from .device import EMULATED
 
 
 class Tile(NamedTuple):
-    """M queries by N keys, for head dims up to D. M is a multiple of 8, N of 16, both at most 64; D of 64."""
+    """M queries by N keys, for head dims up to D.
+
+    M is a multiple of 8, N of 16, D of 64; M, N <= 64.
+    """
 
     M: int
     N: int
     D: int
 
 
-# Sorted by D; then the preferred first, and a small one for devices with little shared memory last.
+# Sorted by D. The preferred tile comes first, and a small one for devices with little shared memory
+# last.
 TILES = {
     "fa1_forward": (
         *(Tile(64, 64, 64), Tile(16, 16, 64)),
@@ -47,8 +52,9 @@ TILES = {
     ),
 }
 
-# In the emulator compiling is most of the time: one tile for every head dim, small, because register tiles are unrolled. Not
-# square where registers allow, so that exchanging the two sizes shows.
+# In the emulator compiling takes the most time: one tile serves every head dim, and it is small
+# because register tiles are unrolled. It is not square where registers allow, so that a mix-up of
+# the two sizes shows.
 EMULATED_TILES = {
     "fa1_forward": (Tile(16, 32, 256),),
     "fa2_forward": (Tile(16, 32, 256),),
@@ -58,7 +64,10 @@ EMULATED_TILES = {
 
 
 def choose(kernel: str, bytes_of: Callable[[int, int, int], int], headdim: int, device: torch.device) -> Tile:
-    """The tile of a kernel on a device. bytes_of(M, N, D): its shared memory. Raises RuntimeError if none fits."""
+    """Return the tile of a kernel on a device. bytes_of(M, N, D): its shared memory.
+
+    Raises RuntimeError if none fits.
+    """
     candidates = [tile for tile in (EMULATED_TILES if EMULATED else TILES)[kernel] if headdim <= tile.D]
     candidates = [tile for tile in candidates if tile.D == candidates[0].D]
     limit = shared_memory_limit(device)
@@ -73,7 +82,7 @@ def choose(kernel: str, bytes_of: Callable[[int, int, int], int], headdim: int, 
 
 @functools.cache
 def shared_memory_limit(device: torch.device) -> int:
-    """Bytes of shared memory that a block on this device may ask for."""
+    """Return the bytes of shared memory that a block on this device may ask for."""
     if EMULATED:
-        return 163 * 1024  # of sm_80
+        return 163 * 1024  # sm_80's limit
     return torch.cuda.get_device_properties(device).shared_memory_per_block_optin

@@ -1,10 +1,13 @@
 """FlashAttention-2 in Triton, forward and backward. Read forward.py first, then backward.py.
 
 tiles.py          loading and storing tiles; scores; every mask
-forward.py        Algorithm 1                        backward.py    Algorithm 2, dq in its own kernel or by atomics
-bias_gradient.py  dbias                              attention.py   from tensors to tensors: allocate and launch
-problem.py        sizes, mask, scale, and all checks tuning.py      tile sizes, warps, stages
-functions.py      flash_attn_func and its packed forms, with autograd, torch.compile and CUDA graphs
+forward.py        Algorithm 1
+backward.py       Algorithm 2, with dq in its own kernel or by atomics
+bias_gradient.py  dbias
+attention.py      from tensors to tensors: allocate and launch
+problem.py        sizes, mask, scale, and all checks
+tuning.py         tile sizes, warps, stages
+functions.py      flash_attn_func and its packed forms, with autograd, torch.compile, CUDA graphs
 every_tile.py     one Implementation for each choice that tuning may make
 device.py         a GPU, or the emulator
 """

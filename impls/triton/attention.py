@@ -21,11 +21,12 @@ from .tuning import Tile
 class FlashAttention2:
     """One way to compute attention with these kernels.
 
-    atomic: dq is summed by atomics (one backward kernel, not repeatable), instead of in a kernel of its own.
-    tf32: float32 products on the matrix units, rounded to tf32.
-    alignment: of the causal mask where seqlen_q != seqlen_k.
+    atomic: dq is summed by atomics (one backward kernel, not repeatable) instead of in a separate
+    kernel.
+    tf32: float32 products run on the matrix units, rounded to tf32.
+    alignment: the alignment of the causal mask if seqlen_q != seqlen_k.
     tiles: {kernel: Tile} forces the tile of a kernel.
-    largest: the largest head dim that it takes.
+    largest: the largest supported head dim.
     """
 
     atomic: bool = False
@@ -35,7 +36,11 @@ class FlashAttention2:
     largest: int = LARGEST_HEADDIM
 
     def forward(self, q, k, v, *, causal=False, bias=None, softmax_scale=None):
-        """q (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) -> out like q, lse (b, h, sq) float32."""
+        """q (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) -> out, lse.
+
+        out is like q, lse (b, h, sq) in float32. Raises ValueError for invalid arguments, before
+        any launch.
+        """
         p = self._problem(q, k, v, bias, causal, softmax_scale)
         q, k, v = (unit_stride(x) for x in (q, k, v))
         bias = None if bias is None else unit_stride(bias)
@@ -55,10 +60,11 @@ class FlashAttention2:
     def backward(
         self, dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None, into=None, wants_dbias=True
     ):
-        """dout, out like q, lse (b, h, sq) -> dq, dk, dv like q, k, v; and dbias like bias if there is one.
+        """dout, out like q, lse (b, h, sq) -> dq, dk, dv like q, k, v[, dbias like bias].
 
-        `into`: (dq, dk, dv) to write to, of any strides with a last stride of 1; for packed gradients.
-        wants_dbias=False skips dbias, for a bias that is only a mask.
+        into: (dq, dk, dv) to write to, of any strides with a last stride of 1; for packed
+        gradients. wants_dbias=False skips dbias, for a bias that is only a mask. Raises as
+        `forward` does.
         """
         p = self._problem(q, k, v, bias, causal, softmax_scale)
         check_backward(q, out, dout, lse)
@@ -101,7 +107,10 @@ class FlashAttention2:
         )  # fmt: skip
 
     def _dk_dv(self, p: Problem, x: _Tensors, dk, dv, dq=None) -> None:
-        """dq, float32 and zero, is added to with atomics. Without it, dk and q are passed as unused placeholders."""
+        """Write dk, dv, and add to dq with atomics if it is given: float32 and zero.
+
+        Without dq, dk and q are passed as unused placeholders.
+        """
         atomic = dq is not None
         (compute_dk_dv_dq if atomic else compute_dk_dv).launch(
             lambda m, n: p.batch * p.nheads_k * cdiv(p.seqlen_k, n),
@@ -119,7 +128,10 @@ class FlashAttention2:
         dq.copy_(total)
 
     def _dbias(self, p: Problem, x: _Tensors):
-        """dbias of a vector is summed over queries by the kernel and over broadcast dimensions by torch, in float32."""
+        """Return dbias.
+
+        For a vector the kernel sums over queries, and torch over broadcast dimensions, in float32.
+        """
         bias, vector = x.bias, x.bias.shape[2] == 1
         if p.pairs == 0:
             return torch.zeros_like(bias)

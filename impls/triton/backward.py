@@ -2,12 +2,14 @@
 
     P  = exp(scale Q K^T + bias - lse)      dV = P^T dO
     dP = dO V^T                             dK = scale dS^T Q
-    dS = P * (dP - delta)                   dQ = scale dS K               delta = rowsum(dO * O)
+    dS = P * (dP - delta)                   dQ = scale dS K
+    delta = rowsum(dO * O)
 
-dK and dV are sums over queries: one program per K tile walks over the Q tiles and over the query heads that share the
-key head. dQ is a sum over keys, computed in one of two ways. Either one program per Q tile walks over the K tiles: this
-computes S and dP a second time but adds in a fixed order, so every bit is repeatable. Or the programs of the K tiles add
-their contributions to dQ with atomics, in any order.
+dK and dV are sums over queries: one program per K tile loops over the Q tiles and over the query
+heads that share the key head. dQ is a sum over keys, computed in one of two ways. One way has one
+program per Q tile, which loops over the K tiles: it computes S and dP a second time but adds in a
+fixed order, so every bit is repeatable. In the other way the programs of the K tiles add their
+contributions to dQ with atomics, in any order.
 """
 
 import triton
@@ -56,9 +58,10 @@ def gather_dk_dv(
     ALIGN: tl.constexpr, BIAS: tl.constexpr,
     PRECISION: tl.constexpr, ATOMIC: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Walk over the queries first .. last of one head: adds to dk and dv (BLOCK_N, BLOCK_D) and returns them.
+    """Add the queries first .. last of one head to dk and dv (BLOCK_N, BLOCK_D), and return them.
 
-    All tiles are computed transposed, (keys, queries), so P^T and dS^T are first operands without a transposition.
+    All tiles are computed transposed, (keys, queries), so P^T and dS^T are first operands without a
+    transposition.
     """
     j = j0 + tl.arange(0, BLOCK_N)[:, None]
     for i0 in tl.range(first, last, BLOCK_M):
@@ -88,7 +91,10 @@ def dk_dv_kernel(
     ALIGN: tl.constexpr, BIAS: tl.constexpr, UNMASKED: tl.constexpr,
     PRECISION: tl.constexpr, ATOMIC: tl.constexpr,
 ):  # fmt: skip
-    """Program (b, key head, K tile). If ATOMIC, it adds its contribution to a float32 dq that starts at zero."""
+    """Write dk and dv: program (b, key head, K tile).
+
+    If ATOMIC, the program adds its contribution to a float32 dq that starts at zero.
+    """
     tiles = tl.cdiv(seqlen_k, BLOCK_N)
     j0 = tl.program_id(0) % tiles * BLOCK_N  # the keys that most queries see under a causal mask come first
     bh = tl.program_id(0) // tiles
@@ -100,8 +106,9 @@ def dk_dv_kernel(
     dk = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
     dv = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
 
-    # Queries before `first` see no key of this tile; queries from `clear` on see all. A tile with padding keys is always
-    # masked: a padding key scores 0, and exp(0 - lse) overflows if lse is very negative.
+    # Queries before `first` see no key of this tile; queries from `clear` on see all. A tile with
+    # padding keys is always masked: a padding key scores 0, and exp(0 - lse) overflows if lse is
+    # very negative.
     first = tl.maximum(j0 - diagonal, 0) // BLOCK_M * BLOCK_M
     clear = tl.minimum(tl.cdiv(tl.maximum(j0 + BLOCK_N - 1 - diagonal, 0), BLOCK_M) * BLOCK_M, seqlen_q)
     clear = tl.where(j0 + BLOCK_N > seqlen_k, seqlen_q, clear)
@@ -140,7 +147,7 @@ def gather_dq(
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr, BIAS: tl.constexpr,
     PRECISION: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Walk over the keys first .. last: adds to dq (BLOCK_M, BLOCK_D) and returns it."""
+    """Add the keys first .. last to dq (BLOCK_M, BLOCK_D), and return it."""
     for j0 in tl.range(first, last, BLOCK_N):
         j = j0 + tl.arange(0, BLOCK_N)[None, :]
         k = load_tile(k_ptr, j0, k_row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN, MASKED)
@@ -162,7 +169,7 @@ def dq_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     ALIGN: tl.constexpr, BIAS: tl.constexpr, UNMASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Program (b, h, Q tile): walks over the K tiles as the forward does."""
+    """Write dq: program (b, h, Q tile) loops over the K tiles as the forward does."""
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
     i0 = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_M
     bh = tl.program_id(0) // tiles
@@ -182,7 +189,9 @@ def dq_kernel(
     delta = load_statistic(delta_ptr + statistics, i, seqlen_q, 0.0)
     dq = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
 
-    clear = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + 1), 0) // BLOCK_N * BLOCK_N  # as in the forward
+    # As in the forward, every query sees the keys before `clear`, and none sees the keys from `end`
+    # on.
+    clear = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + 1), 0) // BLOCK_N * BLOCK_N
     end = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + BLOCK_M), 0)
     if UNMASKED:
         dq = gather_dq(

@@ -1,10 +1,11 @@
-"""dbias = dS, summed over the broadcast dimensions of the bias, without atomics: repeatable bit for bit.
+"""dbias = dS, summed over the bias's broadcast dimensions without atomics, so it is repeatable.
 
     dS = P * (dO V^T - delta),  P = exp(scale Q K^T + bias - lse)
 
-A matrix bias (batch | 1, nheads | 1, seqlen_q, seqlen_k) has one program for each of its tiles, which walks over the
-batches and heads that share it. A vector bias (.., 1, seqlen_k) has one program per (b, h, K tile), which walks over the
-queries; torch does the remaining small sum over batch and heads.
+A matrix bias (batch | 1, nheads | 1, seqlen_q, seqlen_k) has one program for each of its tiles,
+which loops over the batches and heads that share it. A vector bias (.., 1, seqlen_k) has one
+program per (b, h, K tile), which loops over the queries; torch computes the small sum over batch
+and heads that remains.
 """
 
 import triton
@@ -33,8 +34,11 @@ def dbias_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     ALIGN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Program (batch of dbias, head of dbias, Q tile or all queries, K tile): sums shared_batch batches by shared_heads
-    heads, and for a vector the queries."""
+    """Write dbias: program (batch of dbias, head of dbias, Q tile or all queries, K tile).
+
+    It sums over shared_batch batches and shared_heads heads, and for a vector over the queries.
+    """
+    # The part of dbias that this program computes.
     tiles_k = tl.cdiv(seqlen_k, BLOCK_N)
     queries_each = tl.where(vector != 0, tl.maximum(seqlen_q, 1), BLOCK_M)
     parts_q = tl.maximum(tl.cdiv(seqlen_q, queries_each), 1)
@@ -44,6 +48,7 @@ def dbias_kernel(
     heads = nheads // shared_heads  # of dbias
     b0, h0 = bh // heads * shared_batch, bh % heads * shared_heads
 
+    # The sum of dS over the batches and heads that share this part, and for a vector over queries.
     j = j0 + tl.arange(0, BLOCK_N)[None, :]
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for b in range(b0, b0 + shared_batch):
@@ -63,11 +68,12 @@ def dbias_kernel(
                 qk = product(q, tl.trans(k), PRECISION)
                 s = scores(
                     qk, bias_h, i[:, None], j, scale, bias_strides.row, seqlen_q, seqlen_k, diagonal, True, True
-                )  # every tile is masked, as this kernel is not where the time goes
+                )  # every tile is masked, because this kernel takes little of the time
                 p = probabilities(s, load_lse(lse_ptr + statistics, i, seqlen_q)[:, None], True)
                 dp = product(dout, tl.trans(v), PRECISION)
                 total += p * (dp - load_statistic(delta_ptr + statistics, i, seqlen_q, 0.0)[:, None])
 
+    # A vector is one row, a matrix a tile.
     dbias_ptr = matrix_of(dbias_ptr, dbias_strides, bh // heads, bh % heads, 1)
     if vector != 0:
         keys = j0 + tl.arange(0, BLOCK_N)

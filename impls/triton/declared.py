@@ -1,4 +1,4 @@
-"""The Implementations that the suite judges: each way of computing attention with these kernels."""
+"""The Implementations that the suite judges: each way to compute attention with these kernels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from .attention import FlashAttention2
 from .device import EMULATED
 from .problem import DTYPES, LARGEST_HEADDIM
 
-# In the emulator compiling takes most of the time, beyond 128 three times as long: tests/impls/triton/test_large_heads.py
+# In the emulator compiling takes most of the time, and three times as long beyond 128. See
+# tests/impls/triton/test_large_heads.py.
 HEADDIMS = range(1, (128 if EMULATED else LARGEST_HEADDIM) + 1)
 SHARE = {"cpu": 0.1}  # simulated GPU threads run one at a time
-SMALL = range(1, 65) if EMULATED else HEADDIMS  # of an implementation that differs from another in its products only
+SMALL = range(1, 65) if EMULATED else HEADDIMS  # for an implementation that differs from another only in its products
 
 
 def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEADDIMS, share=SHARE):
-    """One way of computing -> what it promises. Larger head dims are refused, so that no law compiles them."""
+    """Return the Implementation of one way.
+
+    Larger head dims are refused, so that no law compiles them.
+    """
     way = replace(way, largest=max(headdims))
     fixed = frozenset(OUTPUTS) - ({"dq"} if way.atomic else set())
     return Implementation(

@@ -1,4 +1,4 @@
-"""Where the kernels run: on a GPU; where there is none, compiled for sm_80 as well, in the emulator (emulator/triton)."""
+"""The device of the kernels: a GPU; without one, the emulator, for which they target sm_80."""
 
 import importlib.util
 
@@ -9,7 +9,7 @@ from flash_attest.packages import install
 
 
 def lacking() -> str:
-    """Why the kernels cannot run in this process; "" if they can."""
+    """Return why the kernels cannot run in this process; "" if they can."""
     if importlib.util.find_spec("triton") is None:
         return f"Triton is not installed: {install('triton')}"
     if interpreted():

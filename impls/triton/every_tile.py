@@ -1,8 +1,11 @@
-"""One Implementation for each tile that tuning may choose: one kernel is forced to it, the others use their default.
+"""One Implementation for each tile that tuning may choose.
+
+One kernel is forced to the tile; the others use their default.
 
     pytest --impl-from impls/triton/every_tile.py
 
-Lists with a single tile are left out: it is the default, with which every other implementation is judged.
+Lists with a single tile are skipped: it is the default, with which the other implementations are
+judged.
 """
 
 from __future__ import annotations
@@ -12,20 +15,20 @@ from flash_attest.impls.triton.device import lacking
 
 
 def choices() -> dict[tuple[str, int, str], tuple]:
-    """{(kernel, bytes of an operand, tile as text): (tile, the BLOCK_Ds it may be chosen for)}."""
-    from flash_attest.impls.triton.tuning import CANDIDATES  # here, as it imports Triton, which may not be installed
+    """Return {(kernel, bytes of an operand, tile as text): (tile, its possible BLOCK_Ds)}."""
+    from flash_attest.impls.triton.tuning import CANDIDATES  # imports Triton, which may not be installed
 
-    found: dict[tuple[str, int, str], tuple] = {}
+    tiles_of: dict[tuple[str, int, str], tuple] = {}
     for kernel, by_bytes in CANDIDATES.items():
         for bytes_, by_headdim in by_bytes.items():
             for block_d, tiles in by_headdim.items():
                 for tile in tiles if len(tiles) > 1 else ():
-                    found.setdefault((kernel, bytes_, str(tile)), (tile, []))[1].append(block_d)
-    return found
+                    tiles_of.setdefault((kernel, bytes_, str(tile)), (tile, []))[1].append(block_d)
+    return tiles_of
 
 
 def implementations() -> list[Implementation]:
-    """One for each choice, named like triton_fa2_forward_m128_n64_w8_s3; names for float32 end in _float32."""
+    """Return one for each choice, named like triton_fa2_forward_m128_n64_w8_s3, or ..._float32."""
     from flash_attest.impls.triton.attention import FlashAttention2
     from flash_attest.impls.triton.declared import implementation
     from flash_attest.impls.triton.problem import DTYPES

@@ -1,10 +1,13 @@
-"""FlashAttention-2's forward (Dao 2023, Algorithm 1): one program per Q tile, which walks over the K tiles.
+"""FlashAttention-2's forward (Dao 2023, Algorithm 1).
+
+One program per Q tile loops over the K tiles.
 
     S = scale Q K^T + bias                  m_new = max(m, rowmax(S))
     P = exp(S - m_new)                      alpha = exp(m - m_new)
-    l = alpha l + rowsum(P)                 O     = alpha O + P V          at the end:  O / l,  lse = m + log(l)
+    l = alpha l + rowsum(P)                 O     = alpha O + P V
+    at the end:  O / l,  lse = m + log(l)
 
-The running maximum m, sum l and O stay in registers for the whole walk.
+The running maximum m, sum l and O stay in registers for the whole loop.
 """
 
 import triton
@@ -21,7 +24,7 @@ def attend(
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr, BIAS: tl.constexpr,
     PRECISION: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Walk over the keys first .. last: updates and returns acc (BLOCK_M, BLOCK_D), l and m (BLOCK_M,)."""
+    """Update acc (BLOCK_M, BLOCK_D), l, m (BLOCK_M,) by the keys first .. last, and return them."""
     for j0 in tl.range(first, last, BLOCK_N):
         j = j0 + tl.arange(0, BLOCK_N)[None, :]
         k = load_tile(k_ptr, j0, k_row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN, MASKED)
@@ -29,7 +32,7 @@ def attend(
         if MASKED or BIAS:
             s = scores(qk, bias_ptr, i, j, scale, bias_row, seqlen_q, seqlen_k, diagonal, BIAS, MASKED)
             m_new = tl.maximum(m, tl.max(s, 1))
-        else:  # equivalent, but scaling is fused with subtracting m; the scale is not negative here
+        else:  # the same, with scaling fused with the subtraction of m; the scale is not negative here
             s = qk * (scale * LOG2E)
             m_new = tl.maximum(m, tl.max(qk, 1) * (scale * LOG2E))
         m_safe = tl.where(m_new == -INF, 0.0, m_new)  # no visible key yet: exp(-inf - 0) = 0, not NaN
@@ -50,14 +53,14 @@ def forward_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     ALIGN: tl.constexpr, BIAS: tl.constexpr, UNMASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Program (b, h, Q tile). Query head h reads key head h // group; query i sees keys 0 .. i + diagonal.
+    """Write out and lse: program (b, h, Q tile).
 
-    UNMASKED: tiles that need no mask get a separate loop.
+    Query head h reads key head h // group; query i sees keys 0 .. i + diagonal. UNMASKED: tiles
+    that need no mask get a separate loop.
     """
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
-    i0 = (
-        tiles - 1 - tl.program_id(0) % tiles
-    ) * BLOCK_M  # the tiles with the most keys under a causal mask start first
+    # Under a causal mask the tiles with the most keys start first.
+    i0 = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_M
     bh = tl.program_id(0) // tiles
     b, h = bh // nheads, bh % nheads
 
@@ -69,7 +72,7 @@ def forward_kernel(
     lse_ptr += bh.to(tl.int64) * seqlen_q
 
     q = load_tile(q_ptr, i0, q_strides.row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN, True)
-    q = tl.where(scale < 0, -q, q)  # move the sign into Q, which is exact, so that rowmax(Q K^T) scale is the maximum
+    q = tl.where(scale < 0, -q, q)  # moving the sign into Q is exact, and makes rowmax(Q K^T) scale the maximum
     scale = tl.abs(scale)
     i = i0 + tl.arange(0, BLOCK_M)
     m = tl.full((BLOCK_M,), -INF, tl.float32)

@@ -1,7 +1,8 @@
 """The functions that a model calls: flash_attn_func and its packed forms, with gradients.
 
-Each is one PyTorch operator (torch.library): torch.compile does not look inside, and a CUDA graph captures its launches.
-The packed forms read and write the packed tensors through views; nothing is copied if the last stride is 1.
+Each is one PyTorch operator (torch.library): torch.compile does not trace into it, and a CUDA graph
+captures its launches. The packed forms read and write the packed tensors through views; nothing is
+copied if the last stride is 1.
 """
 
 from __future__ import annotations
@@ -17,16 +18,22 @@ from .problem import problem_of
 def flash_attn_func(
     q, k, v, bias=None, causal=False, softmax_scale=None, *, causal_alignment="bottom_right", return_lse=False
 ):
-    """softmax(softmax_scale q k^T + bias) v.                                           FlashAttention-2, Algorithm 1
+    """Return softmax(softmax_scale q k^T + bias) v by FlashAttention-2 (Dao 2023, Algorithm 1).
 
-    q (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim); nheads_k divides nheads.
-    bias None or (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k), float32 or q's dtype; -inf hides a key.
-    softmax_scale: None means headdim ** -0.5; it may be 0 or negative.
-    causal_alignment: with seqlen_q != seqlen_k, the mask's diagonal ends at the "bottom_right" or starts "top_left".
-    -> out like q; with return_lse also lse (batch, nheads, seqlen_q) float32, natural log, without a gradient.
-    A query that sees no key gives out 0 and lse -inf. A finite bias is clamped to at least -1.1e38; only -inf hides.
-    Gradients are first order and reverse mode only. Raises ValueError, before any launch, for invalid arguments;
-    NotImplementedError in forward-mode AD.
+    q: (batch, seqlen_q, nheads, headdim).
+    k, v: (batch, seqlen_k, nheads_k, headdim), where nheads is a multiple of nheads_k.
+    bias: None, or float32 or q's dtype, (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k). A key with
+    bias -inf is hidden; a finite bias is clamped to at least -1.1e38.
+    softmax_scale: headdim ** -0.5 if None. 0 and negative numbers are allowed.
+    causal_alignment: which corner the diagonal of a causal mask meets if seqlen_q != seqlen_k:
+    "bottom_right" or "top_left".
+
+    Returns out, like q; with return_lse also lse (batch, nheads, seqlen_q): float32, natural
+    logarithm, no gradient. If a query sees no key, out is 0 and lse -inf. Gradients are
+    first-order, in reverse mode.
+
+    Raises, before any launch, ValueError for invalid arguments, and NotImplementedError in
+    forward-mode AD.
     """
     return _attention([q, k, v], bias, causal, softmax_scale, causal_alignment, return_lse)
 
@@ -34,22 +41,24 @@ def flash_attn_func(
 def flash_attn_kvpacked_func(
     q, kv, bias=None, causal=False, softmax_scale=None, *, causal_alignment="bottom_right", return_lse=False
 ):
-    """flash_attn_func on q (batch, seqlen_q, nheads, headdim) and kv (batch, seqlen_k, 2, nheads_k, headdim)."""
+    """Call flash_attn_func on packed keys and values.
+
+    q (batch, seqlen_q, nheads, headdim), kv (batch, seqlen_k, 2, nheads_k, headdim).
+    """
     return _attention([q, kv], bias, causal, softmax_scale, causal_alignment, return_lse)
 
 
 def flash_attn_qkvpacked_func(
     qkv, bias=None, causal=False, softmax_scale=None, *, causal_alignment="bottom_right", return_lse=False
 ):
-    """flash_attn_func on qkv (batch, seqlen, 3, nheads, headdim)."""
+    """Call flash_attn_func on qkv (batch, seqlen, 3, nheads, headdim)."""
     return _attention([qkv], bias, causal, softmax_scale, causal_alignment, return_lse)
 
 
 def _attention(packed, bias, causal, softmax_scale, alignment, return_lse):
     q, k, v = unpacked(packed)
-    problem_of(
-        q, k, v, bias, causal, softmax_scale, alignment
-    )  # outside of the operator, so the caller gets a ValueError
+    # This check is outside of the operator, so that the caller gets a ValueError.
+    problem_of(q, k, v, bias, causal, softmax_scale, alignment)
     check_no_tangent(q=q, k=k, v=v, bias=bias)
     scale = None if softmax_scale is None else float(softmax_scale)
     out, lse = attention_forward(packed, bias, causal, scale, alignment)
@@ -96,11 +105,11 @@ def attention_backward(
     alignment: str,
     wants_dbias: bool,
 ) -> list[torch.Tensor]:
-    """-> the gradients of the packed tensors, packed in the same way, and dbias if wanted."""
+    """Return the gradients of the packed tensors, also packed, and dbias if it is wanted."""
     way = FlashAttention2(alignment=alignment)
     grads = [x.new_empty(x.shape) for x in packed]
-    given = dict(causal=causal, bias=bias, softmax_scale=softmax_scale, wants_dbias=wants_dbias)
-    results = way.backward(dout, *unpacked(packed), out, lse, into=unpacked(grads), **given)
+    options = dict(causal=causal, bias=bias, softmax_scale=softmax_scale, wants_dbias=wants_dbias)
+    results = way.backward(dout, *unpacked(packed), out, lse, into=unpacked(grads), **options)
     return grads + list(results[3:])
 
 
@@ -109,7 +118,7 @@ def _(dout, packed, bias, out, lse, causal, softmax_scale, alignment, wants_dbia
     return [x.new_empty(x.shape) for x in packed] + ([bias.new_empty(bias.shape)] if wants_dbias else [])
 
 
-def _keep(ctx, inputs, output):
+def _save(ctx, inputs, output):
     packed, bias, *ctx.options = inputs
     ctx.packed, ctx.biased = len(packed), bias is not None
     ctx.save_for_backward(*packed, *([bias] if ctx.biased else []), *output)
@@ -124,4 +133,4 @@ def _differentiate(ctx, dout, _dlse):
     return grads[: ctx.packed], grads[-1] if wants_dbias else None, None, None, None
 
 
-attention_forward.register_autograd(_differentiate, setup_context=_keep)
+attention_forward.register_autograd(_differentiate, setup_context=_save)

@@ -1,4 +1,4 @@
-"""Sizes, mask and scale of one call, checked before anything is launched."""
+"""Sizes, mask and scale of a call, checked before any launch."""
 
 from __future__ import annotations
 
@@ -44,37 +44,43 @@ class Problem:
     diagonal: int
     causal: bool
     tf32: bool
-    forced: bool = False  # tiles are forced, so head dims are padded as on a GPU, for which they were chosen
+    forced: bool = False  # tiles are forced, so head dims are padded as on a GPU, for which the tiles were chosen
 
     @property
     def group(self) -> int:
-        """Query heads that share a key head."""
+        """The number of query heads that share a key head."""
         return self.nheads // max(self.nheads_k, 1)
 
     def block_d(self, dtype: torch.dtype) -> int:
-        """headdim padded to a power of two, at least 32: smaller tiles compile more kernels and are not faster.
+        """Return headdim padded to a power of two, at least 32.
 
-        In the emulator a kernel compiles for longer than it runs, so the least is larger; float32 also runs for long.
+        Smaller tiles would need more kernels and gain no speed.
+
+        In the emulator a kernel compiles for longer than it runs, so the minimum is larger. float32
+        also runs for long.
         """
         least = 32 if not EMULATED or self.forced else 64 if dtype == torch.float32 else 128
         return max(least, triton.next_power_of_2(self.headdim))
 
     @property
     def pairs(self) -> int:
-        """(query, key) pairs in all heads, including masked ones."""
+        """The number of (query, key) pairs in all heads, including masked pairs."""
         return self.batch * self.nheads * self.seqlen_q * self.seqlen_k
 
     def operations(self, products: int) -> int:
-        """Multiplications and additions in that many matrix products, half of them under a causal mask."""
+        """Return the number of operations in these matrix products; half under a causal mask."""
         return products * 2 * self.pairs * self.headdim // (2 if self.causal else 1)
 
     def arguments(self, *tensors: torch.Tensor) -> dict:
-        """Arguments of every kernel. `tensors`: all that it reads and writes as tiles, which decide on wide loads."""
+        """Return the arguments of every kernel.
+
+        tensors: all that the kernel reads and writes as tiles. They decide whether loads are wide.
+        """
         align = 16 // tensors[0].element_size()  # elements in the widest load, 16 bytes
         if self.headdim % align or not all(aligned(x) for x in tensors) or tensors[0].dtype == torch.float32:
-            align = 1  # float32 is bound by its products, not its loads, so it needs no second kernel
+            align = 1  # float32 is bound by its products, not by its loads, so it needs no second kernel
         if EMULATED and tensors[0].dtype == torch.bfloat16:
-            align = 1  # wide loads are those of float16: a second kernel would only compile
+            align = 1  # bfloat16 loads as float16 does: a second kernel would only cost compilation
         return dict(
             seqlen_q=self.seqlen_q,
             headdim=self.headdim,
@@ -84,14 +90,18 @@ class Problem:
         )
 
     def loops(self, q: torch.Tensor, bias: torch.Tensor | None) -> dict:
-        """Whether tiles that need no mask get a separate loop, which is faster but takes longer to compile.
+        """Return whether there is a bias, and whether tiles that need no mask get a separate loop.
 
-        They do not if the loads of a bias, or products without matrix units, take the time anyway.
+        A separate loop is faster but takes longer to compile. It does not pay off if most of the
+        time goes to loads of a bias, or to products without matrix units.
         """
         return dict(BIAS=bias is not None, UNMASKED=bias is None and q.dtype != torch.float32)
 
     def scoring(self, q: torch.Tensor, bias: torch.Tensor | None) -> dict:
-        """More arguments of kernels that compute scores: scale, mask, bias. Without a bias, q is a placeholder."""
+        """Return more arguments, for kernels that compute scores: scale, mask, bias.
+
+        Without a bias, q is a placeholder.
+        """
         return dict(
             bias_ptr=q if bias is None else bias,
             bias_strides=strides_of_bias(bias),
@@ -104,13 +114,16 @@ class Problem:
 
 
 def strides_of(x: torch.Tensor) -> Strides:
-    """(batch, seqlen, heads, headdim) -> its strides."""
+    """Return the Strides of x (batch, seqlen, heads, headdim)."""
     batch, row, head = _strides(x)
     return Strides.packed(batch, head, row)
 
 
 def strides_of_bias(bias: torch.Tensor | None) -> Strides:
-    """(batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k) -> its strides; 0 where it broadcasts."""
+    """Return the Strides of a bias, 0 where it broadcasts.
+
+    bias (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k).
+    """
     if bias is None:
         return Strides.packed(0, 0, 0)
     batch, head, row = _strides(bias)
@@ -118,12 +131,12 @@ def strides_of_bias(bias: torch.Tensor | None) -> Strides:
 
 
 def aligned(x: torch.Tensor) -> bool:
-    """Whether every row of a tensor starts at a multiple of 16 bytes."""
+    """Return whether every row of a tensor starts at a multiple of 16 bytes."""
     return all(n * x.element_size() % 16 == 0 for n in _strides(x)) and x.data_ptr() % 16 == 0
 
 
 def _strides(x: torch.Tensor) -> list[int]:
-    """The first three strides in elements; 0 for a dimension of size 1, where the stride is arbitrary."""
+    """Return the first three strides in elements; 0 for a dimension of size 1, which needs none."""
     return [0 if size == 1 else stride for size, stride in zip(x.shape[:3], x.stride()[:3], strict=True)]
 
 
@@ -131,7 +144,10 @@ def problem_of(
     q, k, v, bias=None, causal=False, softmax_scale=None, alignment="bottom_right", tf32=False, forced=False,
     largest=LARGEST_HEADDIM,
 ) -> Problem:  # fmt: skip
-    """Check a call and return its Problem. Raises ValueError, with the values, for a call that is not supported."""
+    """Check a call and return its Problem.
+
+    Raises ValueError, with the values, if it is not supported.
+    """
     sizes = sizes_of(q, k, v)
     check_sizes(sizes)
     check_headdim(sizes.headdim, largest)
@@ -149,7 +165,7 @@ def problem_of(
 
 
 def check_into(into, like) -> None:
-    """Raise ValueError unless each of dq, dk, dv has its input's shape and dtype, and a last stride of 1."""
+    """Raise ValueError unless dq, dk, dv have their inputs' shapes and dtypes, last stride 1."""
     for name, x, want in zip(("dq", "dk", "dv"), into, like, strict=True):
         check_like(name, x, want.shape, want.dtype, want.device)
         if unit_stride(x) is not x:

@@ -1,10 +1,12 @@
 """Code that all kernels share: loading and storing tiles, and computing scores.
 
-Scores here are S * log2(e), so that P = exp2(s - m), because the hardware's fast exponential is exp2. A tensor of
-(batch, seqlen, nheads, headdim) is passed as a pointer and its `Strides`; a kernel moves the pointer to its (b, h) and
-then has a matrix of (seqlen, headdim), cut into tiles of (BLOCK, BLOCK_D).
+Scores here are S * log2(e), so that P = exp2(s - m), because the hardware's fast exponential is
+exp2. A tensor of (batch, seqlen, nheads, headdim) is passed as a pointer and its `Strides`. A
+kernel moves the pointer to its (b, h) and then has a matrix of (seqlen, headdim), cut into tiles of
+(BLOCK, BLOCK_D).
 
-Offsets that involve a stride have 64 bits: batch * seqlen * nheads * headdim exceeds 2^31 in practice.
+Offsets that involve a stride have 64 bits: batch * seqlen * nheads * headdim exceeds 2^31 in
+practice.
 """
 
 from typing import NamedTuple
@@ -16,17 +18,18 @@ LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 INF = tl.constexpr(float("inf"))
 PACKED = tl.constexpr(2**62)  # added to every stride
-LEAST = tl.constexpr(
-    -(2.0**127)
-)  # the least finite score: it survives multiplication by ln 2 and back without becoming -inf
+# The least finite score: multiplied by ln 2 and divided by it again, it does not become -inf.
+LEAST = tl.constexpr(-(2.0**127))
 
-# Triton would compile a kernel for every pattern of pointers divisible by 16; ALIGN replaces that (matrix_of).
+# Triton would compile a kernel for every pattern of pointers divisible by 16. ALIGN replaces this
+# (matrix_of).
 POINTERS = [
     "q_ptr", "k_ptr", "v_ptr", "bias_ptr", "out_ptr", "lse_ptr", "dout_ptr", "delta_ptr",
     "dq_ptr", "dk_ptr", "dv_ptr", "dbias_ptr",
 ]  # fmt: skip
 
-# Nor should it compile for every length: kernels take these as plain numbers (each kernel has some of them).
+# Triton should not compile for every length, either: kernels take these as plain numbers (each has
+# some of them).
 NOT_SPECIALIZED = [
     "scale", "q_strides", "k_strides", "v_strides", "bias_strides", "out_strides", "dout_strides",
     "dq_strides", "dk_strides", "dv_strides", "dbias_strides", "nheads", "nheads_k", "group", "shared_batch",
@@ -35,10 +38,11 @@ NOT_SPECIALIZED = [
 
 
 class Strides(NamedTuple):
-    """The strides of a tensor, packed; the last dimension has stride 1. `row` is the stride of a query or key.
+    """The packed strides of a tensor whose last stride is 1. `row` is for a query or key.
 
-    Triton compiles a kernel for every pattern of integers that are 1, divisible by 16, or need 64 bits, and elements of a
-    tuple cannot be exempted. Packed strides are all divisible by 16 and need 64 bits, so there is one pattern.
+    Triton compiles a kernel for every pattern of integers that are 1, divisible by 16, or need 64
+    bits, and elements of a tuple cannot be exempted. Packed strides are all divisible by 16 and
+    need 64 bits, so there is only one pattern.
     """
 
     batch: int
@@ -54,23 +58,26 @@ class Strides(NamedTuple):
 
 @triton.jit
 def elements(packed, ALIGN: tl.constexpr):
-    """A stride from Strides -> elements. The compiler can tell that it is a multiple of ALIGN, which allows wide loads."""
+    """Unpack a stride.
+
+    The compiler can tell that it is a multiple of ALIGN, which allows wide loads.
+    """
     return (packed - PACKED) // (16 * ALIGN) * ALIGN
 
 
 @triton.jit
 def matrix_of(ptr, strides, b, h, ALIGN: tl.constexpr):
-    """Pointer to tensor -> pointer to the (seqlen, headdim) matrix of batch b and head h."""
+    """Return a pointer to the (seqlen, headdim) matrix of batch b and head h of a tensor."""
     batch, head = elements(strides.batch, ALIGN), elements(strides.head, ALIGN)
     ptr += tl.cast(b, tl.int64) * batch + tl.cast(h, tl.int64) * head
-    if ALIGN > 1:  # Triton does not specialise on these pointers, so state the alignment here
+    if ALIGN > 1:  # Triton does not specialise on these pointers, so the alignment is stated here
         ptr = tl.multiple_of(ptr, 16)
     return ptr
 
 
 @triton.jit
 def tile_offsets(first, stride, headdim, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr):
-    """Offsets (BLOCK, BLOCK_D) of rows first .. first + BLOCK, and the row and column numbers."""
+    """Return the offsets (BLOCK, BLOCK_D) of rows first .. first + BLOCK, the rows, the columns."""
     stride = elements(stride, ALIGN)
     rows = first + tl.arange(0, BLOCK)[:, None]
     columns = tl.arange(0, BLOCK_D)[None, :]
@@ -83,9 +90,10 @@ def load_tile(
     ptr, first, stride, seqlen, headdim,
     BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr, TAIL: tl.constexpr,
 ):  # fmt: skip
-    """Rows first .. first + BLOCK -> (BLOCK, BLOCK_D). Zero beyond headdim, and beyond seqlen if the tile may have a TAIL.
+    """Load rows first .. first + BLOCK as (BLOCK, BLOCK_D).
 
-    The load is predicated: a mask applied after it would keep 0 * NaN.
+    They are zero beyond headdim, and beyond seqlen if the tile may have a TAIL. The load is
+    predicated: a mask applied after it would keep 0 * NaN.
     """
     offsets, rows, columns = tile_offsets(first, stride, headdim, BLOCK, BLOCK_D, ALIGN)
     mask = columns < headdim // ALIGN * ALIGN
@@ -99,7 +107,7 @@ def store_tile(
     ptr, tile, first, stride, seqlen, headdim,
     BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
-    """Write the rows and columns of tile (BLOCK, BLOCK_D) that exist, rounded to the tensor's dtype."""
+    """Write the rows and columns of tile (BLOCK, BLOCK_D) that exist, in the tensor's dtype."""
     offsets, rows, columns = tile_offsets(first, stride, headdim, BLOCK, BLOCK_D, ALIGN)
     mask = (rows < seqlen) & (columns < headdim // ALIGN * ALIGN)
     tl.store(ptr + offsets, tile.to(ptr.dtype.element_ty), mask=mask)
@@ -107,11 +115,12 @@ def store_tile(
 
 @triton.jit
 def scores(qk, bias_ptr, i, j, scale, bias_row, seqlen_q, seqlen_k, diagonal, BIAS: tl.constexpr, MASKED: tl.constexpr):
-    """Q K^T of one tile -> S * log2(e), -inf where the query does not see the key.
+    """Return S * log2(e) from Q K^T of one tile, -inf where the query does not see the key.
 
-    i and j are query and key indices, shaped to broadcast against qk: (BLOCK_M, 1) and (1, BLOCK_N), or the reverse for a
-    transposed tile. Query i sees keys 0 .. min(i + diagonal, seqlen_k - 1); a tile in which every query sees every key
-    needs no mask. bias_ptr points to (b, h); bias_row is 0 for a vector bias, which has one row.
+    i and j are query and key indices, shaped to broadcast against qk: (BLOCK_M, 1) and (1,
+    BLOCK_N), or the reverse for a transposed tile. Query i sees keys 0 .. min(i + diagonal,
+    seqlen_k - 1); a tile in which every query sees every key needs no mask. bias_ptr points to (b,
+    h). bias_row is 0 for a vector bias, which has one row.
     """
     s = qk * (scale * LOG2E)
     if BIAS:
@@ -125,7 +134,11 @@ def scores(qk, bias_ptr, i, j, scale, bias_row, seqlen_q, seqlen_k, diagonal, BI
 
 @triton.jit
 def product(a, b, PRECISION: tl.constexpr):
-    """A B in float32. For "tf32" the operands are first rounded to nearest, because the matrix unit would truncate them."""
+    """Return A B in float32.
+
+    For "tf32" the operands are first rounded to nearest, because the matrix unit would truncate
+    them.
+    """
     if PRECISION == "tf32":
         a, b = to_tf32(a), to_tf32(b)
     return tl.dot(a, b, input_precision=PRECISION)
@@ -133,13 +146,13 @@ def product(a, b, PRECISION: tl.constexpr):
 
 @triton.jit
 def to_tf32(x):
-    """float32 -> float32 whose last 13 bits are 0, rounded half away from zero."""
+    """Round float32 to a float32 whose last 13 bits are 0, half away from zero."""
     return ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def probabilities(s, lse, BIAS: tl.constexpr):
-    """P = exp2(s - lse). At most 1, even if a bias makes lse so large that its rounding error matters."""
+    """Return P = exp2(s - lse), at most 1 even if lse is so large that its rounding matters."""
     x = s - lse
     if BIAS:
         x = tl.where(x > 0, 0.0, x)
@@ -148,12 +161,18 @@ def probabilities(s, lse, BIAS: tl.constexpr):
 
 @triton.jit
 def load_statistic(ptr, i, seqlen_q, PADDING: tl.constexpr):
-    """lse or delta, one float32 per query, of the queries i; ptr points to (b, h). PADDING beyond seqlen_q."""
+    """Load lse or delta, one float32 per query, of the queries i; PADDING beyond seqlen_q.
+
+    ptr points to (b, h).
+    """
     return tl.load(ptr + i, mask=i < seqlen_q, other=PADDING)
 
 
 @triton.jit
 def load_lse(ptr, i, seqlen_q):
-    """lse * log2(e), so that P = exp2(s - lse); +inf, so that P = 0, for padding and for rows that see no key."""
+    """Load lse * log2(e), so that P = exp2(s - lse).
+
+    It is +inf, so that P = 0, for padding and for rows that see no key.
+    """
     lse = load_statistic(ptr, i, seqlen_q, INF)
     return tl.where(lse == -INF, INF, lse * LOG2E)

@@ -1,13 +1,14 @@
-"""The tile sizes, warps and stages that a kernel may run with, and how one of them is chosen.
+"""The tile sizes, warps and stages that a kernel may run with, and the choice among them.
 
-Each kernel has a short list of candidates for each head dim and operand size; the first is the default. Small problems
-use the default. From TUNE_FROM operations on, Triton's autotuner tries all candidates once, on the first call with this
-kind of problem, and stores the choice on disk beside the compiled kernels (TRITON_CACHE_DIR). While a CUDA graph is
-captured nothing can be measured, so the default is used. The laws judge every candidate, not only the chosen one:
+Each kernel has a short list of candidates for each head dim and operand size; the first is the
+default. Small problems use the default. From TUNE_FROM operations on, Triton's autotuner tries all
+candidates once, on the first call with this kind of problem. It stores the choice on disk beside
+the compiled kernels (TRITON_CACHE_DIR). Nothing can be measured while a CUDA graph is captured, so
+the default is used. The laws judge every candidate, not only the chosen one:
 impls/triton/every_tile.py.
 
 To change a tile, edit CANDIDATES (the first of a list is the default) and judge them on a GPU with
-`pytest --impl-from=impls/triton/every_tile.py`. In the emulator: emulated_tile.
+`pytest --impl-from=impls/triton/every_tile.py`. For the emulator, edit emulated_tile.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from .device import EMULATED, lacking
 if reason := lacking():
     raise ImportError(reason)
 
-# Operations (2 per multiply and add) from which tuning pays off. Below, a launch takes about 0.1 ms, and compiling all
-# candidates takes longer than a program is likely to gain.
+# The number of operations (2 per multiply and add) from which tuning pays off. Below it a launch
+# takes about 0.1 ms, and compiling all candidates takes longer than a program is likely to gain.
 TUNE_FROM = 2**36
 
 
@@ -41,11 +42,12 @@ class Tile(NamedTuple):
 
 
 def emulated_tile(kernel: str, bytes_: int) -> Tile:
-    """The tile of a kernel in the emulator, for operands of so many bytes and every head dim.
+    """Return a kernel's tile in the emulator, for operands of this size and every head dim.
 
-    There compiling is most of the time, and cases are small: small tiles compile faster, and a case has several. They are
-    not square, so exchanging the two sizes shows; loops are pipelined. In the forward each warp has its own rows, in the
-    backward warps share them. float32 has more warps, because its products are unrolled.
+    Compiling takes most of the time there, and cases are small: small tiles compile faster, and a
+    case has several. They are not square, so that a mix-up of the two sizes shows; loops are
+    pipelined. In the forward each warp has its own rows; in the backward warps share rows. float32
+    has more warps, because its products are unrolled.
     """
     if bytes_ == 4:
         return Tile(32, 16, 8, 2)
@@ -97,17 +99,17 @@ CANDIDATES: dict[str, dict[int, dict[int, list[Tile]]]] = {
     },
 }
 
-# What the tuned choice depends on, besides the dtypes, which Triton adds itself.
+# What the tuned choice depends on. Triton adds the dtypes.
 KEY = ["tuning_key", "BLOCK_D", "ALIGN", "BIAS", "ATOMIC", "PRECISION"]
 
 
 def tuning_key(seqlen_q: int, seqlen_k: int, causal: bool) -> int:
-    """One number for lengths within a factor of two of each other, and the mask."""
+    """Return one number for the mask and for lengths within a factor of two of each other."""
     return (seqlen_q.bit_length() << 8 | seqlen_k.bit_length()) << 1 | causal
 
 
 class Kernel:
-    """A Triton kernel and its candidates. `accumulates` names arguments that it adds to."""
+    """A Triton kernel and its candidates. accumulates: the names of arguments that it adds to."""
 
     def __init__(self, name: str, kernel, accumulates: list[str] | None = None):
         self.name = name
@@ -117,12 +119,12 @@ class Kernel:
             configs=[config(tile) for tile in sorted(tiles)],
             key=KEY,
             prune_configs_by={"early_config_prune": self._fitting},
-            reset_to_zero=accumulates,  # trying a candidate adds to them, so they are zeroed again
+            reset_to_zero=accumulates,  # trying a candidate adds to these, so they are reset afterwards
             cache_results=True,
         )(kernel)
 
     def candidates(self, bytes_: int, block_d: int) -> list[Tile]:
-        """The tiles for operands of so many bytes and a head dim padded to BLOCK_D; the default first."""
+        """Return the tiles for this operand size and padded head dim, the default first."""
         return CANDIDATES[self.name][bytes_][block_d]
 
     def launch(
@@ -135,7 +137,7 @@ class Kernel:
     ) -> None:
         """Run programs(BLOCK_M, BLOCK_N) programs on the device of `like`, an operand.
 
-        `tile` forces a choice; the number of operations decides whether to tune.
+        tile: forces a choice. operations: their number decides whether to tune.
         """
 
         def grid(meta: dict) -> tuple[int]:
@@ -152,7 +154,7 @@ class Kernel:
                 self._launch_first_that_fits(grid, candidates, arguments)
 
     def _launch_first_that_fits(self, grid: Callable, candidates: list[Tile], arguments: dict) -> None:
-        """Older GPUs have less shared memory, and a bias needs some; then a smaller candidate fits."""
+        """Launch the first candidate that fits: shared memory depends on the GPU and the bias."""
         for tile in candidates:
             try:
                 self.kernel[grid](**arguments, **tile._asdict())
@@ -166,11 +168,11 @@ class Kernel:
 
 
 def config(tile: Tile) -> triton.Config:
-    """Tile -> a configuration of Triton's autotuner."""
+    """Return a tile as a configuration of Triton's autotuner."""
     constants = {"BLOCK_M": tile.BLOCK_M, "BLOCK_N": tile.BLOCK_N}
     return triton.Config(constants, num_warps=tile.num_warps, num_stages=tile.num_stages)
 
 
 def capturing() -> bool:
-    """Whether a CUDA graph is being captured on the current stream."""
+    """Return whether a CUDA graph is being captured on the current stream."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()

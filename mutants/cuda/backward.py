@@ -2,11 +2,12 @@
 
 import torch
 
-from flash_attest.mutants.cuda.build import planted, promising
+from flash_attest.mutants.cuda.build import planted, supporting
 from flash_attest.mutants.mutant import TRACED
 
-FILE, BIAS, SPLIT = "backward.cuh", "bias_gradient.cuh", 65  # from so many keys on, dq has more than one sum
-BACKWARD = promising(cross=True)
+# From this many keys on, dq has more than one sum.
+FILE, BIAS, SPLIT = "backward.cuh", "bias_gradient.cuh", 65
+BACKWARD = supporting(cross=True)
 
 MUTANTS = [
     planted(
@@ -15,7 +16,7 @@ MUTANTS = [
         FILE,
         (("p.dout.row(b, i0, h), p.dout.seqlen, rows", "p.dout.row(b, min(i0, j0), h), p.dout.seqlen, rows"),),
         "dV is summed with dout's row of the key's index: invisible with dout = ones",
-        promising(),
+        supporting(),
         dict(seqlen_q=17, seqlen_k=17),
     ),
     planted(
@@ -41,7 +42,7 @@ MUTANTS = [
         FILE,
         (("of_dout = p.dout.row(b, i, h)", "of_dout = p.out.row(b, i, h)"),),
         "dout is read with out's strides, but out.sum().backward() gives dout stride 0",
-        promising(strides=True),
+        supporting(strides=True),
         dict(nheads=3, seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -65,7 +66,7 @@ MUTANTS = [
         FILE,
         (("finish_scores<true>(P, p, bias, b,", "finish_scores<true>(P, p, nullptr, b,"),),
         "P is recomputed without the bias",
-        promising(bias={"vector"}),
+        supporting(bias={"vector"}),
         dict(seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -74,7 +75,7 @@ MUTANTS = [
         FILE,
         (("lse_at(lse + rows_before,", "lse_at(lse + (int64_t(b) * p.nheads + h_k) * p.seqlen_q,"),),
         "heads that share a key head get the statistics of one of them",
-        promising(gqa=True),
+        supporting(gqa=True),
         dict(nheads=3, nheads_k=1),
     ),
     planted(
@@ -83,7 +84,7 @@ MUTANTS = [
         FILE,
         (("h < (h_k + 1) * p.group(); ++h)", "h < h_k * p.group() + 1; ++h)"),),
         "dk and dv are not summed over the heads that share a key head",
-        promising(gqa=True),
+        supporting(gqa=True),
         dict(nheads=3, nheads_k=1),
     ),
     planted(
@@ -126,7 +127,7 @@ MUTANTS = [
         FILE,
         ((" && i >= p.first_query_of(seen * n) / m * m) ++seen;", ") ++seen;"),),
         "a block has no sum for queries that see none of its keys; uninitialised memory is added",
-        promising(causal="optional"),
+        supporting(causal="optional"),
         dict(seqlen_q=SPLIT, seqlen_k=SPLIT),
     ),
     planted(
@@ -135,7 +136,7 @@ MUTANTS = [
         BIAS,
         (("total[r][c] += probability", "total[r][c] += p.softmax_scale * probability"),),
         "dbias = scale dS: the scale belongs to q k, not to the bias",
-        promising(bias={"vector"}, bias_grad=True),
+        supporting(bias={"vector"}, bias_grad=True),
         dict(seqlen_q=2, seqlen_k=2, headdim=2),
     ),
     planted(
@@ -144,7 +145,7 @@ MUTANTS = [
         BIAS,
         (("* (dP[r][c] - delta_i);", "* dP[r][c];"),),
         "dbias = P dP",
-        promising(bias={"matrix"}, bias_grad=True),
+        supporting(bias={"matrix"}, bias_grad=True),
     ),
     planted(
         "dbias_is_not_summed_over_the_batch",
@@ -152,7 +153,7 @@ MUTANTS = [
         BIAS,
         (("end_b = strides.batch ? b0 + 1 : p.batch", "end_b = b0 + 1"),),
         "a bias that all batches share gets the gradient of the first",
-        promising(bias={"matrix"}, bias_grad=True),
+        supporting(bias={"matrix"}, bias_grad=True),
         dict(batch=3, seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -161,7 +162,7 @@ MUTANTS = [
         BIAS,
         (("for (int g = 0; g < GROUPS; ++g)", "for (int g = 0; g < GROUPS - 1; ++g)"),),
         "the last sum over a block leaves out one of the groups that share a column",
-        promising(bias={"vector"}, bias_grad=True),
+        supporting(bias={"vector"}, bias_grad=True),
         dict(seqlen_q=8, seqlen_k=8),
     ),
     planted(
@@ -175,7 +176,7 @@ MUTANTS = [
             ),
         ),
         "a float32 bias beside 16-bit q gets a gradient of half the bytes",
-        promising(torch.float16, bias={"vector"}, bias_grad=True),
+        supporting(torch.float16, bias={"vector"}, bias_grad=True),
         dict(seqlen_q=2, seqlen_k=2),
     ),
 ]

@@ -1,26 +1,29 @@
-"""Every barrier of impls/cuda, removed one at a time. Found in the sources, so a new barrier gets its mutant at once.
+"""Every barrier of impls/cuda, removed one at a time.
 
-The tracer must catch each: a barrier whose removal causes no race is not needed. Results cannot decide it, because threads
-of a warp mostly happen to run in step.
+Barriers are found in the sources, so a new barrier gets its mutant at once. The tracer must catch
+each: a barrier whose removal causes no race is not needed. Results cannot decide it, because
+threads of a warp mostly run in step.
 """
 
 import re
 from pathlib import Path
 
-from flash_attest.mutants.cuda.build import FORWARD, KERNELS, promising
+from flash_attest.mutants.cuda.build import FORWARD, KERNELS, supporting
 from flash_attest.mutants.mutant import ONE, TRACED, Mutant
 
-# The line of a barrier: executed always, or for wide heads only; the reason follows it.
+# The line of a barrier: executed always, or for wide heads only. The reason follows it.
 BARRIER = re.compile(
     r"^ *(?:if \((?P<wide>WIDE)\) )?(?P<call>__sync(?:threads|warp)\(\);)(?P<reason>  // (?P<story>.+))?$"
 )
 
-# Two heads or batches where a bias is summed over them, and a second key tile where the next tile is loaded over the last.
+# Two heads or batches if a bias is summed over them, and a second key tile if the next tile is
+# loaded over the last.
 SMALLEST = ONE | dict(batch=2, nheads=2, seqlen_q=2, seqlen_k=17)
-WIDE = promising(headdims=range(33, 100), backward=False)
-BACKWARD = promising(bias={"vector"}, bias_grad=True, cross=True)
+WIDE = supporting(headdims=range(33, 100), backward=False)
+BACKWARD = supporting(bias={"vector"}, bias_grad=True, cross=True)
 
-# File -> the implementation that is judged, and what it promises. A file that all algorithms share is judged as cuda_fa2.
+# File -> the implementation that is judged, and the fields of its contract. A file that all
+# algorithms share is judged as cuda_fa2.
 JUDGED_AS = {
     "backward.cuh": ("cuda_fa2", BACKWARD),
     "bias_gradient.cuh": ("cuda_fa2", BACKWARD),
@@ -31,14 +34,16 @@ SHARED = ("cuda_fa2", BACKWARD)
 
 
 def barriers() -> list[tuple[Path, int, re.Match]]:
-    """(file, number of the barrier in it, its line) of each barrier, including those without a reason."""
+    """Return (file, number of the barrier in it, its line) of each barrier, including those without
+    a reason.
+    """
     files = sorted(KERNELS.folder.glob("*.cuh"))
-    found = {path: [m for line in path.read_text().splitlines() if (m := BARRIER.match(line))] for path in files}
-    return [(path, number, line) for path, lines in found.items() for number, line in enumerate(lines, 1)]
+    matches = {path: [m for line in path.read_text().splitlines() if (m := BARRIER.match(line))] for path in files}
+    return [(path, number, line) for path, lines in matches.items() for number, line in enumerate(lines, 1)]
 
 
 def without(path: Path, number: int, line: re.Match) -> Mutant:
-    """The mutant that lacks one barrier."""
+    """Return the mutant that lacks one barrier."""
     impl, declares = JUDGED_AS.get(path.name, SHARED)
     if line["wide"]:
         impl, declares = f"{impl}_wide", WIDE

@@ -1,6 +1,8 @@
-"""Mutants of CUDA C++: of impls/cuda, imported from a copy with one file edited, and of the example in docs/.
+"""Builds mutants of CUDA C++: of impls/cuda, imported from a copy with one file edited, and of the
+example in examples/.
 
-They run on the CPU, plain or traced, with tiles of 16 queries by 16 keys (ONE_INSTANCE of fa1.cu and fa2.cu).
+They run on the CPU, plain or traced, with tiles of 16 queries by 16 keys (ONE_INSTANCE of fa1.cu
+and fa2.cu).
 """
 
 from __future__ import annotations
@@ -27,16 +29,17 @@ OF_BACKWARD = re.compile(r"^(int fa[12]_(?:backward|bias_gradient)\([^{]*\{).*?^
 
 
 def load_kernels(mutant: Mutant, text: str) -> ModuleType:
-    """impls/cuda, imported from a copy in which one file is edited and which holds little more than the mutant needs.
+    """Import impls/cuda from a copy in which one file is edited, and which has little more than the
+    mutant needs.
 
-    Each kernel has one instance, with tiles of 16. The 16-bit dtypes and the backward are left out if the mutant does not
-    promise them: each halves the compile time. The PyTorch operators of the copy get names of their own, because two
-    libraries must not define the same operator.
+    Each kernel has one instance, with tiles of 16. The 16-bit dtypes and the backward are left out
+    if the mutant does not support them: each halves the compile time. The copy's PyTorch operators
+    get their own names, because two libraries must not define the same operator.
     """
     files = {p.name: p.read_text() for pattern in FILES for p in sorted(mutant.file.parent.glob(pattern))}
     files[mutant.file.name] = text
-    promised = mutant.declares.get("supports")
-    if promised and set(promised.dtypes) == {torch.float32}:
+    supports = mutant.declares.get("supports")
+    if supports and set(supports.dtypes) == {torch.float32}:
         files["problem.cuh"] = OF_16_BITS.sub("", files["problem.cuh"])
     for name in [name for name in files if name.endswith(".cu")]:
         files[name] = f"#define ONE_INSTANCE {files[name]}"
@@ -49,14 +52,14 @@ def load_kernels(mutant: Mutant, text: str) -> ModuleType:
 
 
 def load_example(mutant: Mutant, text: str) -> ModuleType:
-    """The Python file of the example, imported from a folder in which its .cu file is edited."""
+    """Import the Python file of the example from a folder in which its .cu file is edited."""
     wrapper = mutant.file.with_suffix(".py")
     folder = kept_folder({mutant.file.name: text, wrapper.name: wrapper.read_text()})
     return import_copy(mutant, folder / wrapper.name)
 
 
 def lacking(mutant: Mutant) -> str:
-    """What this process lacks: g++ for the CPU, nvcc for a GPU."""
+    """Return what this process lacks: g++ for the CPU, nvcc for a GPU."""
     if mutant.device == "cpu" and (reason := no_compiler()):
         return f"runs in CUDA C++ on the CPU: {reason}"
     if mutant.device == "cuda" and not nvcc():
@@ -68,13 +71,15 @@ KERNELS = Family("cuda", IMPLS / "cuda", load_kernels, lacking)
 EXAMPLE = Family("cuda example", ROOT / "examples", load_example, lacking)
 
 
-def promising(*dtypes: torch.dtype, headdims: Sequence[int] = range(1, 33), backward: bool = True, **features: Any):
-    """Fields of an Implementation that promises only these features, so every drawn case is about them."""
+def supporting(*dtypes: torch.dtype, headdims: Sequence[int] = range(1, 33), backward: bool = True, **features: Any):
+    """Return fields of an Implementation that supports only these features, so every drawn case is
+    about them.
+    """
     supports = Supports(dtypes=dtypes or {torch.float32}, headdims=headdims, **features)
     return dict(supports=supports, tile=(16, 16), **({} if backward else {"backward": None}))
 
 
-FORWARD = promising(backward=False, cross=True)
+FORWARD = supporting(backward=False, cross=True)
 
 
 planted = partial(planted_in, KERNELS, impl="cuda_fa2")

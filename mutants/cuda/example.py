@@ -1,4 +1,6 @@
-"""Bugs of the CUDA forward of examples, run under the tracer: most give correct results, on a CPU and on many GPUs."""
+"""Bugs of the example's CUDA forward, run under the tracer: most give correct results, on a CPU and
+on many GPUs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ BARRIERS = re.findall(r"__syncthreads\(\);  (//.*)", (EXAMPLE.folder / FILE).rea
 
 
 def planted(name: str, edits: tuple, story: str, smallest: dict[str, Any] | None = None, law: str = TRACED) -> Mutant:
-    """A mutant of flash_forward.cu, which the tracer must catch unless another law is named."""
+    """Return a mutant of flash_forward.cu, which the tracer must catch unless another law is
+    named.
+    """
     return Mutant(
         name=f"cuda_{name}",
         law=law,
@@ -28,7 +32,7 @@ def planted(name: str, edits: tuple, story: str, smallest: dict[str, Any] | None
 
 
 def without_barrier(number: int) -> tuple[tuple[str, str], ...]:
-    """The edit that removes the barrier with this number, from 1."""
+    """Return the edit that removes the barrier with this number, from 1."""
     reason = BARRIERS[number - 1]
     return ((f"__syncthreads();  {reason}", reason),)
 
@@ -59,7 +63,7 @@ MUTANTS = [
         "last_factor_is_read_before_it_is_written",
         without_barrier(5),
         "the barrier after the loop is missing, which is easier to forget than one inside",
-        dict(seqlen_q=2, headdim=2),  # with one element it may store what was there
+        dict(seqlen_q=2, headdim=2),  # with one element it may store the value that was there
     ),
     planted(
         "last_factor_waits_for_its_warp_alone",

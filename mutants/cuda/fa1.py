@@ -1,6 +1,6 @@
 """Bugs of FlashAttention-1 forward in CUDA: statistics and sums that live in global memory."""
 
-from flash_attest.mutants.cuda.build import FORWARD, planted, promising
+from flash_attest.mutants.cuda.build import FORWARD, planted, supporting
 from flash_attest.mutants.mutant import TRACED
 
 FILE, FA1 = "fa1_forward.cuh", "cuda_fa1"
@@ -26,7 +26,7 @@ MUTANTS = [
         FILE,
         (("__shfl_sync(WARP, m_kept, r, LANES)", "__shfl_sync(WARP, m_kept, r)"),),
         "a shuffle without its width: half of the warp gets another row's old maximum",
-        promising(backward=False),
+        supporting(backward=False),
         dict(seqlen_q=17, seqlen_k=17),
         impl=FA1,
     ),

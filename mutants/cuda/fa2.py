@@ -1,6 +1,6 @@
 """Bugs of FlashAttention-2 forward in CUDA: running maximum and sum, the last tile, wide heads."""
 
-from flash_attest.mutants.cuda.build import FORWARD, planted, promising
+from flash_attest.mutants.cuda.build import FORWARD, planted, supporting
 from flash_attest.mutants.mutant import CONTRACT, TRACED
 
 FILE, WIDE = "fa2_forward.cuh", "cuda_fa2_wide"
@@ -12,7 +12,7 @@ MUTANTS = [
         FILE,
         (("O[r][n] *= alpha;", "O[r][n] *= 1.0f;"),),
         "alpha is missing in O",
-        promising(backward=False),
+        supporting(backward=False),
         dict(seqlen_q=17, seqlen_k=17),
     ),
     planted(
@@ -30,7 +30,7 @@ MUTANTS = [
         FILE,
         (("            m[r] = m_new;\n", ""),),
         "the running maximum keeps its initial value: each tile cancels the ones before",
-        promising(backward=False, causal="optional"),
+        supporting(backward=False, causal="optional"),
         dict(seqlen_q=17, seqlen_k=17, headdim=2),
     ),
     planted(
@@ -55,7 +55,7 @@ MUTANTS = [
             ),
         ),
         "with a negative scale the maximum becomes the minimum, and exp(S - minimum) overflows",
-        promising(backward=False, softmax_scale=True),
+        supporting(backward=False, softmax_scale=True),
         dict(seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -64,7 +64,7 @@ MUTANTS = [
         FILE,
         (("factor[r] = l[r] == 0.0f ? 0.0f : 1.0f / l[r];", "factor[r] = 1.0f / l[r];"),),
         "out = 0 / 0 where a query sees no key",
-        promising(backward=False, causal="optional", cross=True),
+        supporting(backward=False, causal="optional", cross=True),
         dict(seqlen_q=2),
     ),
     planted(
@@ -98,7 +98,7 @@ MUTANTS = [
         FILE,
         ((" && first_column == 0)", ")"),),
         "blocks that share a query tile all write its lse: the same value, but still a race",
-        promising(backward=False, headdims=range(33, 129)),
+        supporting(backward=False, headdims=range(33, 129)),
         dict(headdim=33),
         impl=WIDE,
     ),
@@ -108,7 +108,7 @@ MUTANTS = [
         FILE,
         (("p.v.row(b, first_key, h_k) + first_column,", "p.v.row(b, first_key, h_k),"),),
         "a block owns some columns of out, but multiplies by the first columns of V",
-        promising(backward=False, headdims=range(33, 129)),
+        supporting(backward=False, headdims=range(33, 129)),
         dict(headdim=33),
         impl=WIDE,
     ),
@@ -125,8 +125,8 @@ MUTANTS = [
         "test_out_averages_exactly_its_prefix",
         FILE,
         (("p.keys_of(min(first_query + M, p.seqlen_q) - 1);", "p.keys_of(first_query);"),),
-        "one tile short: the bound on keys is that of the tile's first query",
-        promising(backward=False, causal="optional", cross=True),
+        "one tile short: keys are bounded by the tile's first query",
+        supporting(backward=False, causal="optional", cross=True),
         dict(seqlen_q=2, seqlen_k=17),
     ),
     planted(
@@ -135,7 +135,7 @@ MUTANTS = [
         FILE,
         (("h_k = h / p.group();", "h_k = h % p.nheads_k;"),),
         "query head h gets key head h % nheads_k instead of h / group",
-        promising(backward=False, gqa=True),
+        supporting(backward=False, gqa=True),
         dict(nheads=9, nheads_k=3),
     ),
     planted(
@@ -149,7 +149,7 @@ MUTANTS = [
             ),
         ),
         "out is written with q's strides",
-        promising(backward=False, strides=True),
+        supporting(backward=False, strides=True),
         dict(seqlen_q=2, seqlen_k=2),
     ),
     planted(

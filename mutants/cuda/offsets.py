@@ -1,8 +1,10 @@
-"""Offsets in too few bits, which are right until a tensor has 2^31 elements: docs/why/bugs.md#boundaries."""
+"""Offsets in too few bits, which are right until a tensor has 2^31 elements:
+docs/why/bugs.md#boundaries.
+"""
 
 import torch
 
-from flash_attest.mutants.cuda.build import planted, promising
+from flash_attest.mutants.cuda.build import planted, supporting
 
 LAW = "test_offsets_need_64_bits"
 ROW = "int64_t row(int b, int i, int h) const { return b * batch + i * seqlen + h * head; }"
@@ -15,7 +17,7 @@ MUTANTS = [
         "problem.cuh",
         ((ROW, ROW.replace("return ", "return int(").replace(";", ");")),),
         "`int offset = (b * nheads + h) * seqlen * headdim`: negative beyond 2^31 elements",
-        promising(backward=False, strides=True),
+        supporting(backward=False, strides=True),
         dict(nheads=2),
     ),
     planted(
@@ -24,7 +26,7 @@ MUTANTS = [
         "tiles.cuh",
         (("const T* at = x + first * stride + d;", "const T* at = x + unsigned(first * stride) + d;"),),
         "32 bits without a sign: right up to 2^32 elements, then it starts from 0",
-        promising(torch.float16, backward=False, strides=True),
+        supporting(torch.float16, backward=False, strides=True),
         dict(seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -33,7 +35,7 @@ MUTANTS = [
         "fa2_forward.cuh",
         ((V_ROW, f"int({V_ROW})"),),
         "the same in an implementation that takes contiguous tensors only: a batch of 8000 shows it, sparse memory cannot",
-        promising(torch.float16, backward=False, headdims=(32,)),
+        supporting(torch.float16, backward=False, headdims=(32,)),
         device="cuda",
     ),
 ]

@@ -3,7 +3,7 @@
 flash-attest power stream
 """
 
-from flash_attest.mutants.cuda.build import planted, promising
+from flash_attest.mutants.cuda.build import planted, supporting
 from flash_attest.mutants.mutant import STREAMS
 
 LAUNCH = "kernel<<<unsigned(blocks), THREADS, size_t(bytes), static_cast<cudaStream_t>(stream)>>>(arguments...);"
@@ -15,7 +15,7 @@ MUTANTS = [
         "host.cuh",
         ((LAUNCH, LAUNCH.replace(", static_cast<cudaStream_t>(stream)", "")),),
         "`<<<blocks, threads>>>`: right until the caller uses streams, because PyTorch's default stream is the legacy one",
-        promising(),
+        supporting(),
         device="cuda",
     ),
 ]

@@ -1,6 +1,8 @@
-"""Bugs in what all kernels of impls/cuda share: tiles, tails, masks, sums over lanes, strides, the grid of blocks."""
+"""Bugs in the parts that all kernels of impls/cuda share: tiles, tails, masks, sums over lanes,
+strides, the grid of blocks.
+"""
 
-from flash_attest.mutants.cuda.build import FORWARD, planted, promising
+from flash_attest.mutants.cuda.build import FORWARD, planted, supporting
 
 MUTANTS = [
     planted(
@@ -42,7 +44,7 @@ MUTANTS = [
         "tiles.cuh",
         (("stride % 4 == 0 && headdim % 4 == 0;", "stride % 4 == 0;"),),
         "four columns at a time for every head dim: the last four reach into the neighbouring head",
-        promising(backward=False, strides=True),
+        supporting(backward=False, strides=True),
         dict(nheads=4, headdim=2),
     ),
     planted(
@@ -60,7 +62,7 @@ MUTANTS = [
         "tiles.cuh",
         (("other = LANES / 2; other; other /= 2) x += ", "other = LANES / 4; other; other /= 2) x += "),),
         "a step of the reduction is missing: keys of the other lanes do not count",
-        promising(backward=False, causal="optional"),
+        supporting(backward=False, causal="optional"),
         dict(seqlen_q=9, seqlen_k=9),
     ),
     planted(
@@ -87,7 +89,7 @@ MUTANTS = [
         "scores.cuh",
         (("j < p.keys_of(i);", "j <= p.keys_of(i) && j < p.seqlen_k;"),),
         "<= where < was meant: each query sees the next key too",
-        promising(backward=False, causal="optional"),
+        supporting(backward=False, causal="optional"),
         dict(seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -104,7 +106,7 @@ MUTANTS = [
         "scores.cuh",
         (("<= p.keys_of(first_query) &&", "<= p.keys_of(first_query + KEYS - 1) &&"),),
         "a tile is left unmasked if its last query sees all keys: no mask on the diagonal",
-        promising(backward=False, causal="optional"),
+        supporting(backward=False, causal="optional"),
         dict(seqlen_q=16, seqlen_k=16),
     ),
     planted(
@@ -116,7 +118,7 @@ MUTANTS = [
             ("(ROWS_ARE_KEYS ? row(r) : column(c))", "column(c)"),
         ),
         "the backward keeps its scores transposed, but the mask treats rows as queries",
-        promising(causal="optional"),
+        supporting(causal="optional"),
         dict(seqlen_q=17, seqlen_k=17),
     ),
     planted(
@@ -125,7 +127,7 @@ MUTANTS = [
         "scores.cuh",
         (("return maximum == -INFINITY ? 0.0f : maximum;", "return maximum;"),),
         "-inf - -inf, once the whole first tile is hidden",
-        promising(backward=False, bias={"vector"}),
+        supporting(backward=False, bias={"vector"}),
         dict(nheads=3, seqlen_q=33, seqlen_k=33),
     ),
     planted(
@@ -134,7 +136,7 @@ MUTANTS = [
         "scores.cuh",
         (("return x == -INFINITY ? INFINITY : x;", "return x;"),),
         "exp(-inf - -inf): a query that sees no key makes dk and dv of all keys NaN",
-        promising(causal="optional", cross=True, bias={"matrix"}),
+        supporting(causal="optional", cross=True, bias={"matrix"}),
         dict(seqlen_q=2),
     ),
     planted(
@@ -143,7 +145,7 @@ MUTANTS = [
         "problem.cuh",
         (("p.bias.at(b, h, i, j)", "p.bias.at(b, 0, i, j)"),),
         "a bias is assumed to broadcast over the heads",
-        promising(backward=False, bias={"vector"}),
+        supporting(backward=False, bias={"vector"}),
         dict(nheads=3, seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -152,7 +154,7 @@ MUTANTS = [
         "problem.cuh",
         (("causal == BOTTOM_RIGHT ? i + seqlen_k - seqlen_q : i;", "i;"),),
         "the diagonal begins at key 0 although the lengths differ",
-        promising(backward=False, causal="optional", cross=True),
+        supporting(backward=False, causal="optional", cross=True),
         dict(seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -161,7 +163,7 @@ MUTANTS = [
         "problem.cuh",
         (("last < seqlen_k ? last + 1 : seqlen_k;", "last < seqlen_k ? last : seqlen_k;"),),
         "an index is used as a count",
-        promising(backward=False, causal="optional"),
+        supporting(backward=False, causal="optional"),
     ),
     planted(
         "both_queries_that_see_a_tile_start_one_late",
@@ -169,7 +171,7 @@ MUTANTS = [
         "problem.cuh",
         (("causal == BOTTOM_RIGHT ? j - seqlen_k + seqlen_q : j;", "j - seqlen_k + seqlen_q + 1;"),),
         "the first query that sees a key tile is the first of its own tile, which is left out",
-        promising(causal="optional", cross=True),
+        supporting(causal="optional", cross=True),
         dict(seqlen_q=17, seqlen_k=17),
     ),
     planted(
@@ -178,7 +180,7 @@ MUTANTS = [
         "problem.cuh",
         (("= float(softmax_scale);", "= float(softmax_scale ? softmax_scale : 1 / sqrt(p.headdim));"),),
         "`if (!softmax_scale)`: 0 is treated as not given",
-        promising(backward=False, softmax_scale=True),
+        supporting(backward=False, softmax_scale=True),
         dict(seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -187,6 +189,6 @@ MUTANTS = [
         "host_backward.cuh",
         (("blocks = (rows + GROUPS - 1) / GROUPS;", "blocks = rows / GROUPS;"),),
         "the number of blocks is rounded down: delta and dq of the last rows are never written",
-        promising(cross=True),
+        supporting(cross=True),
     ),
 ]

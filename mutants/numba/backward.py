@@ -1,8 +1,10 @@
-"""Bugs of the Numba kernels in the backward: statistics, scale, heads that share a key head, the sums of dq, dbias."""
+"""Bugs of the Numba kernels in the backward: statistics, scale, heads that share a key head, the
+sums of dq, dbias.
+"""
 
-from flash_attest.mutants.numba.build import planted, promising
+from flash_attest.mutants.numba.build import planted, supporting
 
-GRADIENTS = promising(cross=True)
+GRADIENTS = supporting(cross=True)
 DOUT = "dO = matrix(shared, M * (D + PAD), M, D + PAD)"
 
 MUTANTS = [
@@ -79,7 +81,7 @@ MUTANTS = [
         "scores.py",
         (("return max(0, j - p.diagonal)", "return j - p.diagonal"),),
         "x[-1] is the last element: queries before the first are taken from the end",
-        promising(causal="optional", cross=True),
+        supporting(causal="optional", cross=True),
         dict(seqlen_q=2, seqlen_k=33),
     ),
     planted(
@@ -88,7 +90,7 @@ MUTANTS = [
         "backward.py",
         (("for h in range(h_k * p.group, (h_k + 1) * p.group):", "for h in range(h_k * p.group, h_k * p.group + 1):"),),
         "dk and dv are not summed over the query heads that share a key head",
-        promising(gqa=True),
+        supporting(gqa=True),
         dict(nheads=2),
     ),
     planted(
@@ -97,7 +99,7 @@ MUTANTS = [
         "scores.py",
         (("    return INF if x == -INF else x", "    return x"),),
         "exp(-inf - -inf) is NaN, in dk and dv of every key",
-        promising(causal="optional", cross=True),
+        supporting(causal="optional", cross=True),
         dict(seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -111,7 +113,7 @@ MUTANTS = [
             ),
         ),
         "P is recomputed from scores without the bias",
-        promising(bias={"vector"}),
+        supporting(bias={"vector"}),
         dict(seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -125,7 +127,7 @@ MUTANTS = [
             ),
         ),
         "the bias is added after the scale",
-        promising(bias={"vector"}, bias_grad=True),
+        supporting(bias={"vector"}, bias_grad=True),
         dict(seqlen_q=2, seqlen_k=2, headdim=2),
     ),
     planted(
@@ -134,7 +136,7 @@ MUTANTS = [
         "bias_gradient.py",
         (("end_head = first_head + 1 if strides.head else p.nheads", "end_head = first_head + 1"),),
         "a bias that all heads share gets the gradient of the first",
-        promising(bias={"vector"}, bias_grad=True),
+        supporting(bias={"vector"}, bias_grad=True),
         dict(nheads=2, seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -143,7 +145,7 @@ MUTANTS = [
         "bias_gradient.py",
         (("for g in range(GROUPS):", "for g in range(1):"),),
         "rows of the other groups of lanes are not added",
-        promising(bias={"vector"}, bias_grad=True, cross=True),
+        supporting(bias={"vector"}, bias_grad=True, cross=True),
         dict(seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -157,7 +159,7 @@ MUTANTS = [
             ),
         ),
         "delta is computed as if dout were contiguous, but autograd passes expanded ones",
-        promising(strides=True),
+        supporting(strides=True),
         dict(seqlen_q=2, nheads=2, seqlen_k=2),
     ),
 ]

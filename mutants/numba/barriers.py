@@ -1,40 +1,46 @@
-"""Every barrier of impls/numba, removed one at a time. Found in the sources, so a new barrier gets its mutant at once.
+"""Every barrier of impls/numba, removed one at a time.
 
-The tracer must catch each: a barrier whose removal causes no race is not needed. Those of matmul.py, which no
-law judges, are removed in tests/emulator/numba/test_barriers.py.
+Barriers are found in the sources, so a new barrier gets its mutant at once. The tracer must catch
+each: a barrier whose removal causes no race is not needed. tests/emulator/numba/test_barriers.py
+removes the barriers of matmul.py, which no law judges.
 """
 
 import re
 from pathlib import Path
 
 from flash_attest.mutants.mutant import TRACED, Mutant
-from flash_attest.mutants.numba.build import FORWARD, NUMBA, planted, promising
+from flash_attest.mutants.numba.build import FORWARD, NUMBA, planted, supporting
 
-# The line of a barrier; the reason follows it.
+# The line of a barrier. The reason follows it.
 BARRIER = re.compile(r"^ *(?P<call>cuda\.sync(?:threads|warp)\(\))(?P<reason>  # (?P<story>.+))?$")
 
-# Two heads where a bias is summed over them, and a second key tile where the next tile is loaded over the last.
+# Two heads if a bias is summed over them, and a second key tile if the next tile is loaded over the
+# last.
 SMALLEST = dict(nheads=2, seqlen_q=2, seqlen_k=33)
-BACKWARD = promising(bias={"vector"}, bias_grad=True, cross=True)
+BACKWARD = supporting(bias={"vector"}, bias_grad=True, cross=True)
 
-# File -> the implementation that is judged, and what it promises. A file that all algorithms share is judged as numba_fa2.
+# File -> the implementation that is judged, and the fields of its contract. A file that all
+# algorithms share is judged as numba_fa2.
 JUDGED_AS = {
     "fa1.py": ("numba_fa1", FORWARD),
     "fa2.py": ("numba_fa2", FORWARD),
 }
 SHARED = ("numba_fa2", BACKWARD)
-LARGER = {"bias_gradient.py": dict(seqlen_q=17)}  # a vector is summed over tiles of queries, too, 16 in the emulator
+# A vector is also summed over tiles of queries, 16 each in the emulator.
+LARGER = {"bias_gradient.py": dict(seqlen_q=17)}
 
 
 def barriers() -> list[tuple[Path, int, re.Match]]:
-    """(file, number of the barrier in it, its line) of each barrier, including those without a reason."""
+    """Return (file, number of the barrier in it, its line) of each barrier, including those without
+    a reason.
+    """
     files = sorted(NUMBA.folder.glob("*.py"))
-    found = {path: [m for line in path.read_text().splitlines() if (m := BARRIER.match(line))] for path in files}
-    return [(path, number, line) for path, lines in found.items() for number, line in enumerate(lines, 1)]
+    matches = {path: [m for line in path.read_text().splitlines() if (m := BARRIER.match(line))] for path in files}
+    return [(path, number, line) for path, lines in matches.items() for number, line in enumerate(lines, 1)]
 
 
 def without(path: Path, number: int, line: re.Match) -> Mutant:
-    """The mutant that lacks one barrier."""
+    """Return the mutant that lacks one barrier."""
     impl, declares = JUDGED_AS.get(path.name, SHARED)
     call, reason = line["call"], line["reason"] or ""
     return planted(

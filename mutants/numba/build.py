@@ -1,9 +1,10 @@
-"""Mutants of impls/numba: the package with one file edited, imported from copies.
+"""Builds mutants of impls/numba: the package with one file edited, imported from copies.
 
-Compiling a kernel takes a second, so a mutant compiles those alone that its edit changes: its other modules are those of one
-unedited copy, which all mutants share. The name and the folder of a copy are those of its contents, the same in every
-process, because compiled kernels are kept by them. On the CPU they run in the tiles of the original, but for head dims to 64
-only, which compile in half the time.
+Compiling a kernel takes a second, so a mutant compiles only the kernels that its edit changes. Its
+other modules come from one unedited copy, which all mutants share. The name and the folder of a
+copy depend only on its contents, so they are the same in every process, and compiled kernels are
+found again. On the CPU the copies use the tiles of the original, but only for head dims to 64,
+which compile in half the time.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from flash_attest.mutants.mutant import IMPLS, Family, Mutant
 from flash_attest.mutants.mutant import planted as planted_in
 
 FOLDER = IMPLS / "numba"
-LARGEST_HEADDIM = 64  # of the copies on a CPU: the least D of a tile
+LARGEST_HEADDIM = 64  # of the copies on a CPU: the smallest D of a tile
 
 
 def load(mutant: Mutant, text: str) -> ModuleType:
-    """The package with this text as the edited file. Modules that do not import it, directly or not, are shared."""
+    """Return the package with this text as the edited file.
+
+    Modules that do not import it, directly or not, are shared.
+    """
     if text == mutant.file.read_text():
         return unedited()
     changed = {"__init__", mutant.file.stem}
@@ -39,18 +43,20 @@ def load(mutant: Mutant, text: str) -> ModuleType:
 
 @cache
 def unedited() -> ModuleType:
-    """The one copy of the whole package without an edit."""
+    """Return the one copy of the whole package without an edit."""
     return _import(_sources(), {})
 
 
 @cache
 def imports() -> dict[str, set[str]]:
-    """module -> the modules of the package that it imports; the package itself is __init__."""
-    found = {}
+    """Map each module to the modules of the package that it imports; the package itself is
+    __init__.
+    """
+    graph = {}
     for path in FOLDER.glob("*.py"):
         nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ImportFrom) and n.level == 1]
-        found[path.stem] = {name for n in nodes for name in ([n.module] if n.module else [x.name for x in n.names])}
-    return found
+        graph[path.stem] = {name for n in nodes for name in ([n.module] if n.module else [x.name for x in n.names])}
+    return graph
 
 
 def _sources() -> dict[str, str]:
@@ -58,14 +64,14 @@ def _sources() -> dict[str, str]:
 
 
 def _import(files: dict[str, str], shared: dict[str, ModuleType | None]) -> ModuleType:
-    """The package of these files, but with these modules in place of its own."""
+    """Import the package of these files, with these modules in place of its own."""
     folder = kept_folder(files)
     name = f"numba_{folder.name}"
     if name in sys.modules:
         return sys.modules[name]
     sys.modules |= {f"{name}.{stem}": module for stem, module in shared.items() if module}
     module = import_as(name, folder / "__init__.py")
-    tuning = sys.modules.get(f"{name}.tuning")  # not there without Numba
+    tuning = sys.modules.get(f"{name}.tuning")  # None without Numba
     if tuning and "tuning" not in shared:
         small = {kernel: tiles[0]._replace(D=LARGEST_HEADDIM) for kernel, tiles in tuning.EMULATED_TILES.items()}
         tuning.EMULATED_TILES = {kernel: (tile,) for kernel, tile in small.items()}
@@ -73,8 +79,8 @@ def _import(files: dict[str, str], shared: dict[str, ModuleType | None]) -> Modu
 
 
 def lacking(mutant: Mutant) -> str:
-    """What this process lacks: Numba, or the device."""
-    from flash_attest.impls.numba import device  # here, as it imports Numba
+    """Return what this process lacks: Numba, or the device."""
+    from flash_attest.impls.numba import device  # imported here, as it imports Numba
 
     if reason := device.lacking():
         return reason
@@ -86,8 +92,9 @@ def lacking(mutant: Mutant) -> str:
 NUMBA = Family("numba", FOLDER, load, lacking)
 
 
-def promising(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
-    """Fields of an Implementation that promises only these features, so every drawn case is about them.
+def supporting(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
+    """Return fields of an Implementation that supports only these features, so every drawn case is
+    about them.
 
     `share` makes the cases smaller.
     """
@@ -95,7 +102,7 @@ def promising(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> d
     return dict(supports=supports, share=0.01, **({} if backward else {"backward": None}))
 
 
-FORWARD = promising(backward=False, cross=True)
+FORWARD = supporting(backward=False, cross=True)
 
 
 planted = partial(planted_in, NUMBA, impl="numba_fa2")

@@ -1,9 +1,11 @@
-"""Bugs of the Numba kernels that the forward shows: the online softmax, masks, tails, heads, shared memory."""
+"""Bugs of the Numba kernels that the forward shows: the online softmax, masks, tails, heads, shared
+memory.
+"""
 
 import torch
 
 from flash_attest.mutants.mutant import TRACED
-from flash_attest.mutants.numba.build import FORWARD, planted, promising
+from flash_attest.mutants.numba.build import FORWARD, planted, supporting
 
 SHIFTED = "S[r, c] = libdevice.fast_expf(S[r, c] - finite(m_new))"
 SHARED_BYTES = "return 4 * ((M + 2 * N) * (D + PAD) + M * (N + PAD))"
@@ -40,7 +42,7 @@ MUTANTS = [
         "fa2.py",
         ((SHIFTED, "S[r, c] = libdevice.fast_expf(S[r, c])"),),
         "exp(S) overflows from 88 on",
-        promising(backward=False),
+        supporting(backward=False),
     ),
     planted(
         "out_is_not_rescaled",
@@ -66,7 +68,7 @@ MUTANTS = [
         "scores.py",
         (("return ZERO if maximum == -INF else maximum", "return maximum"),),
         "-inf - -inf is NaN as long as a row has seen no key",
-        promising(backward=False, bias={"vector"}, cross=True),
+        supporting(backward=False, bias={"vector"}, cross=True),
         dict(seqlen_q=2, seqlen_k=64),
     ),
     planted(
@@ -75,7 +77,7 @@ MUTANTS = [
         "fa2.py",
         (("factor = ZERO if dead else ONE / total", "factor = ONE / total"),),
         "0 / 0 in a row that sees no key",
-        promising(backward=False, causal="optional", cross=True),
+        supporting(backward=False, causal="optional", cross=True),
         dict(seqlen_q=2),
     ),
     planted(
@@ -97,7 +99,7 @@ MUTANTS = [
         "fa2.py",
         (("keys_of(p, min(i0 + M, p.seqlen_q) - 1)", "keys_of(p, i0)"),),
         "the loop over keys ends with those that the first query of the tile sees",
-        promising(backward=False, causal="optional", cross=True),
+        supporting(backward=False, causal="optional", cross=True),
         dict(seqlen_q=33, seqlen_k=33),
     ),
     planted(
@@ -106,7 +108,7 @@ MUTANTS = [
         "scores.py",
         (("i + p.diagonal + 1))", "i + p.diagonal))"),),
         "j < i for j <= i",
-        promising(backward=False, causal="optional"),
+        supporting(backward=False, causal="optional"),
     ),
     planted(
         "diagonal_tile_is_taken_for_clear",
@@ -119,7 +121,7 @@ MUTANTS = [
             ),
         ),
         "tiles at the end are masked, those at the diagonal are not",
-        promising(backward=False, causal="optional"),
+        supporting(backward=False, causal="optional"),
         dict(seqlen_q=64, seqlen_k=64),
     ),
     planted(
@@ -128,7 +130,7 @@ MUTANTS = [
         "fa2.py",
         (("matrix(k, offset(p.k, b, h // p.group)", "matrix(k, offset(p.k, b, h % (p.nheads // p.group))"),),
         "query head h reads key head h % nheads_k, but the right head of v; a single key head hides it",
-        promising(backward=False, gqa=True),
+        supporting(backward=False, gqa=True),
         dict(nheads=6, seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -151,7 +153,7 @@ MUTANTS = [
             ),
         ),
         "a shuffle is missing: the halves of a row are shifted by other maxima, and alpha differs",
-        promising(backward=False),
+        supporting(backward=False),
         dict(seqlen_q=9, seqlen_k=9),
     ),
     planted(
@@ -160,7 +162,7 @@ MUTANTS = [
         "problem.py",
         (('seqlen_k - seqlen_q if alignment == "bottom_right" else 0', "0"),),
         "the alignment of FlashAttention before 2.1",
-        promising(backward=False, causal="optional", cross=True),
+        supporting(backward=False, causal="optional", cross=True),
         dict(seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -174,7 +176,7 @@ MUTANTS = [
             ),
         ),
         "`softmax_scale or default`",
-        promising(backward=False, softmax_scale=True),
+        supporting(backward=False, softmax_scale=True),
     ),
     planted(
         "scale_is_applied_after_the_maximum",
@@ -185,7 +187,7 @@ MUTANTS = [
             ("maximum_of_lanes(m_tile))", "maximum_of_lanes(m_tile) * softmax_scale)"),
         ),
         "the maximum of the unscaled scores, scaled afterwards: with a negative scale it is the minimum, and exp overflows",
-        promising(backward=False, softmax_scale=True),
+        supporting(backward=False, softmax_scale=True),
         dict(seqlen_k=64),
     ),
     planted(
@@ -194,7 +196,7 @@ MUTANTS = [
         "fa2.py",
         (("offset(p.bias, b, h)", "offset(p.bias, b, 0)"),),
         "with one head in the bias it is right",
-        promising(backward=False, bias={"vector"}),
+        supporting(backward=False, bias={"vector"}),
         dict(nheads=2, seqlen_k=2, seqlen_q=2),
     ),
     planted(
@@ -209,7 +211,7 @@ MUTANTS = [
             ),
         ),
         "each sum of O is rounded to 11 bits, once for each key",
-        promising(torch.float16, backward=False, cross=True),
+        supporting(torch.float16, backward=False, cross=True),
         dict(nheads=3, seqlen_k=4, dtype=torch.float16),
     ),
     planted(
@@ -218,7 +220,7 @@ MUTANTS = [
         "elements.py",
         (("return int16((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)", "return int16(bits >> 16)"),),
         "the upper half of a float32's bits, truncated instead of rounded",
-        promising(torch.bfloat16, backward=False),
+        supporting(torch.bfloat16, backward=False),
         dict(seqlen_q=2, seqlen_k=2, dtype=torch.bfloat16),
     ),
 ]

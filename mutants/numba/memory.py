@@ -1,10 +1,10 @@
-"""Bugs of the Numba kernels in what they read and write, and in how they are launched."""
+"""Bugs of the Numba kernels in their reads and writes, and in their launches."""
 
 import torch
 
 from flash_attest.impls import Supports
 from flash_attest.mutants.mutant import CONTRACT, STREAMS
-from flash_attest.mutants.numba.build import FORWARD, planted, promising
+from flash_attest.mutants.numba.build import FORWARD, planted, supporting
 
 LAUNCH = "kernel[blocks, THREADS, 0, bytes_]"
 KEYS = "range(0, keys_of(p, min(i0 + M, p.seqlen_q) - 1), N)"
@@ -41,7 +41,7 @@ MUTANTS = [
             ("if i < rows and d < headdim:", "if d < headdim:"),
         ),
         "no bounds for the tail: whatever lies behind the tensor enters the tile",
-        promising(backward=False, strides=True),
+        supporting(backward=False, strides=True),
         dict(seqlen_q=2, seqlen_k=2),
     ),
     planted(
@@ -59,7 +59,7 @@ MUTANTS = [
         "tiles.py",
         (("if i < rows and d < headdim else", "if i < rows else"),),
         "head dims are rounded up to a multiple of 4: the columns after the last are the next row's",
-        promising(backward=False, strides=True),
+        supporting(backward=False, strides=True),
         dict(batch=2, nheads=2),
     ),
     planted(
@@ -68,7 +68,7 @@ MUTANTS = [
         "fa2.py",
         (("p.seqlen_q, p.out.row)", "p.seqlen_q, p.q.row)"),),
         "q comes from a packed tensor, out is contiguous",
-        promising(backward=False, strides=True),
+        supporting(backward=False, strides=True),
         dict(seqlen_q=2, nheads=2, seqlen_k=2),
     ),
     planted(
@@ -80,7 +80,7 @@ MUTANTS = [
             ("from numba import cuda, float32", "from numba import cuda, float32, int32"),
         ),
         "an index of a flat array is int64 in Numba only if its factors are",
-        promising(backward=False, strides=True),
+        supporting(backward=False, strides=True),
         dict(batch=2, nheads=2, seqlen_q=2, seqlen_k=2),
     ),
     planted(

@@ -1,9 +1,10 @@
-"""How much the layers of race detection find: planted races of every kind before every layer and perturbation.
+"""The power of the layers of race detection: planted races of every kind, judged by every layer
+under every perturbation.
 
 cuda.py, numba.py, triton.py   races that no other file of mutants/ plants
 kinds.py       every planted race by its kind
-cells.py       one of them before one layer under one perturbation
-matrix.py      all of them, several processes at a time, results on disk
+cells.py       one race, judged by one layer under one perturbation
+matrix.py      all races, several processes at a time, results on disk
 page.py        the tables of docs/why/races.md
 command.py     flash-attest power --races
 """

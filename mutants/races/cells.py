@@ -1,4 +1,7 @@
-"""A cell of the matrix: one planted race before one layer, under one perturbation. Found or not, and after how much."""
+"""A cell of the matrix: one planted race, judged by one layer under one perturbation.
+
+Is it found, and after how many repeats?
+"""
 
 from __future__ import annotations
 
@@ -28,22 +31,24 @@ LAYERS = {  # the law of each layer
     "streams": STREAMS,
     "sanitizer": "test_sanitizers_report_nothing",
 }
-WHERE = {"trace": "cpu", "streams": "cuda", "sanitizer": "cuda"}  # the others: everywhere
+# Device of a layer; the others run on both.
+WHERE = {"trace": "cpu", "streams": "cuda", "sanitizer": "cuda"}
 RAISES = "raises"  # in place of a number
-EVERYTHING = "all"  # the name of a cell with the perturbations that are the default
-LADDER = (2, 5, 10, 20, 50, 100, 200, 500, 1000)  # of repeats; a law makes two at least
-A_LAUNCH = 10  # test_copies_agree launches once for so many repeats
-CASES = 5  # of a layer that does not repeat: other seeds
-# Batch, heads, length: a few tiles, the last of them not whole; more blocks than there are multiprocessors.
+EVERYTHING = "all"  # names a cell with the default perturbations
+LADDER = (2, 5, 10, 20, 50, 100, 200, 500, 1000)  # numbers of repeats; a law makes at least two
+A_LAUNCH = 10  # repeats for which test_copies_agree launches once
+CASES = 5  # seeds for a layer that does not repeat
+# Batch, heads, length: a few tiles, the last one partial; more blocks than there are
+# multiprocessors.
 SIZES = {"cpu": (1, 5, 70), "cuda": (4, 16, 500)}
-SANITIZED = (1, 2, 70)  # under compute-sanitizer, which is a thousand times as slow
-HEADDIM = {"cpu": 8, "cuda": 32}  # of a case, or the least that is supported
+SANITIZED = (1, 2, 70)  # under compute-sanitizer, which is a thousand times slower
+HEADDIM = {"cpu": 8, "cuda": 32}  # of a case, unless only larger ones are supported
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A layer, and for those that repeat the perturbation, by name: NONE, one, or EVERYTHING."""
+    """A layer and, for a layer that repeats, the perturbation by name: NONE, one, or EVERYTHING."""
 
     layer: str
     perturbation: str = ""
@@ -53,21 +58,21 @@ class Cell:
 
     @property
     def default(self) -> bool:
-        """Whether a run of the suite has it without an option."""
+        """Return whether a run of the suite includes it without an option."""
         return self.perturbation in ("", EVERYTHING)
 
 
 def cells(device: str) -> list[Cell]:
-    """The columns of the matrix on a device."""
-    found = []
+    """Return the columns of the matrix on a device."""
+    columns = []
     for layer in (layer for layer in LAYERS if WHERE.get(layer, device) == device):
         single = [name for name, each in ALL.items() if device in each.devices] if layer in ("repeat", "copies") else []
-        found += [Cell(layer, name) for name in (NONE, *single, EVERYTHING)] if single else [Cell(layer)]
-    return found
+        columns += [Cell(layer, name) for name in (NONE, *single, EVERYTHING)] if single else [Cell(layer)]
+    return columns
 
 
 def case_for(impl: Implementation, device: str, sizes: tuple[int, int, int] | None = None) -> Case:
-    """A case with what an implementation declares, but for GQA and scales."""
+    """Return a case with the features that an implementation supports, except GQA and scales."""
     s, (batch, nheads, length) = impl.supports, sizes or SIZES[device]
     headdims = [d for d in s.headdim_list if d <= HEADDIM[device]]
     case = Case(
@@ -86,13 +91,16 @@ def verdict_of(
     origin: Origin = OURS,
     known: Known | None = None,
 ) -> tuple[str, str]:
-    """fail, and "7: headline" (after 7 repeats, launches of copies, or cases); pass; refused or unknown, with the reason.
+    """Return (verdict, details) of a cell.
 
-    "raises: headline" where the call raises, which every law sees.
+    The verdict is fail with "7: headline" (after 7 repeats, launches of copies, or cases), or
+    "raises: headline" if the call raises, which every law sees. Or it is pass, or refused or
+    unknown with the reason.
 
-    origin: where another process finds the implementation. known: what this process remembers between two cells.
+    origin: where another process finds the implementation. known: what this process remembers
+    between two cells.
     """
-    impl = replace(impl, share=1.0)  # fewer repeats would be no measure
+    impl = replace(impl, share=1.0)  # fewer repeats would distort the measurement
     case = case_for(impl, device, SANITIZED if cell.layer == "sanitizer" else None)
     if refusal := unsupported(impl, case):
         return REFUSED, str(refusal)
@@ -102,8 +110,8 @@ def verdict_of(
         device, seed=seed, perturbations=perturbations, origin=origin, alone=alone.command, known=known or Known()
     )
 
-    def tried(n: int, at: Case) -> LawBroken | None:
-        """What is found in so many repeats of a case."""
+    def attempt(n: int, at: Case) -> LawBroken | None:
+        """Return the failure of a case in n repeats, if any."""
         try:
             law.hold(replace(plan, repeats=n).trial(impl, at))
         except LawBroken as broken:
@@ -113,7 +121,7 @@ def verdict_of(
         return None
 
     try:
-        for number, broken in _tries(cell, case.but(seed=seed), repeats, tried):
+        for number, broken in _tries(cell, case.but(seed=seed), repeats, attempt):
             if broken is not None:
                 return FAIL, f"{RAISES if isinstance(broken, Raises) else number}: {broken.headline}"
     except AnotherCase:
@@ -124,15 +132,18 @@ def verdict_of(
 
 
 def _tries(
-    cell: Cell, case: Case, repeats: int, tried: Callable[[int, Case], LawBroken | None]
+    cell: Cell, case: Case, repeats: int, attempt: Callable[[int, Case], LawBroken | None]
 ) -> Iterator[tuple[int, LawBroken | None]]:
-    """(how much it is by then, what was found): more and more repeats of a case, or one case after another."""
+    """Yield (amount so far, failure or None): for more and more repeats of a case, or for one case
+    after another.
+    """
     if cell.layer not in ("repeat", "copies"):
         few = 1 if cell.layer == "sanitizer" else CASES
-        yield from ((n + 1, tried(repeats, case.but(seed=case.seed + n))) for n in range(few))
+        yield from ((n + 1, attempt(repeats, case.but(seed=case.seed + n))) for n in range(few))
         return
     each = A_LAUNCH if cell.layer == "copies" else 1
     most = max(LADDER[0], repeats // each)
-    if broken := tried(most * each, case):  # otherwise fewer would be a waste of time
-        yield from ((n, tried(n * each, case)) for n in LADDER if n < most)
+    # If even the most repeats find nothing, fewer would waste time.
+    if broken := attempt(most * each, case):
+        yield from ((n, attempt(n * each, case)) for n in LADDER if n < most)
         yield most, broken

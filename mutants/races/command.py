@@ -1,4 +1,6 @@
-"""flash-attest power --races: which layers find the planted races, under which perturbations, and after how many repeats."""
+"""The command flash-attest power --races: which layers find the planted races, under which
+perturbations, and after how many repeats.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,11 @@ REPEATS = {"cpu": 10, "cuda": 100}
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Judge, or with --from write what was judged before. 0: every race is found by a layer that is on by default.
+    """Judge, or with --from write earlier results, and return the exit status.
 
-    1: not so, or something is found where nothing is planted, or not all is judged; 2: nothing can be judged here.
-    Raises MutantError for a mutant that no longer applies, before anything is judged; RecordError, OptionError.
+    0: a default layer finds every race. 1: it does not, or something is found where nothing is
+    planted, or something is not judged. 2: nothing can be judged here. Raises MutantError for a
+    mutant that no longer applies, before anything is judged; RecordError, OptionError.
     """
     say = partial(console.print, highlight=False, markup=False)
     if options.write and options.records:
@@ -38,6 +41,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         raise OptionError(
             f"--write {options.write}: name a file for the results in --json, or of earlier ones in --from"
         )
+
+    # List what is to be judged. Every edit must apply before anything is judged.
     device = device_of(options)
     wanted = _wanted(options.layers, device)
     repeats = options.repeats or REPEATS[device]
@@ -46,6 +51,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
         mutant, _ = planted(ALL)[name]
         edited_source(mutant)
         fresh.entries[name] = entry_for(mutant, device)
+
+    # Judge, continuing earlier results if there are some.
     names = list(fresh.entries)
     record = resumed(options.json, fresh) if options.json else fresh
     how = How(device, repeats, options.seed, tuple(wanted))
@@ -59,26 +66,26 @@ def run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _wanted(text: str | None, device: str) -> list:
-    """The cells of the layers that --layers names."""
+    """Return the cells of the layers that --layers names."""
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     if unknown := [name for name in names if name not in LAYERS]:
-        raise OptionError(f"--layers {', '.join(unknown)}: no layer; there are {', '.join(LAYERS)}")
-    found = [cell for cell in cells(device) if not names or cell.layer in names]
-    if not found:
+        raise OptionError(f"--layers {', '.join(unknown)}: not a layer; the layers are {', '.join(LAYERS)}")
+    chosen = [cell for cell in cells(device) if not names or cell.layer in names]
+    if not chosen:
         raise OptionError(
             f"--layers {text}: not on {device}; there are {', '.join({c.layer: 0 for c in cells(device)})}"
         )
-    return found
+    return chosen
 
 
 def _names(options: argparse.Namespace) -> list[str]:
     known = planted(ALL)
-    found = [name for name in known if not options.names or any(part in name for part in options.names)]
+    chosen = [name for name in known if not options.names or any(part in name for part in options.names)]
     if missing := [part for part in options.names if not any(part in name for name in known)]:
         raise OptionError(
             f"no planted race is called {' or '.join(missing)}; --races without a name judges all {len(known)}"
         )
-    return part(found, options.shard)
+    return part(chosen, options.shard)
 
 
 def _concluded(record: Record, wanted: list, say) -> int:

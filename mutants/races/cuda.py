@@ -1,11 +1,13 @@
-"""Races planted in impls/cuda: asynchronous copies, scratch in global memory, blocks that share it, a second stream."""
+"""Races planted in impls/cuda: asynchronous copies, scratch in global memory, blocks that share it,
+a second stream.
+"""
 
-from flash_attest.mutants.cuda.build import FORWARD, planted, promising
+from flash_attest.mutants.cuda.build import FORWARD, planted, supporting
 from flash_attest.mutants.mutant import STREAMS, TRACED
 
 FA2, FA1, HOST = "fa2_forward.cuh", "fa1_forward.cuh", "host_backward.cuh"
 
-# ---- cp.async --------------------------------------------------------------------------------------------------------
+# ---- cp.async ------------------------------------------------------------------------------------
 
 INCLUDE = '#include "scores.cuh"'
 KEYS = "load_tile<N, D>(K, p.dtype, k, p.k.row(b, first_key, h_k) + d, p.k.seqlen, left, width);"
@@ -14,7 +16,7 @@ LOADED = "            __syncthreads();  // Q, K, V are loaded by all threads: co
 SCORES = "        finish_scores<false>(S, p, bias, b, h, first_query, first_key);\n"
 LOOP = "    for (int first_key = 0; first_key < keys; first_key += N) {\n"
 
-# load_tile of float32, in which the copies are only begun.
+# load_tile of float32, which only starts the copies.
 COPY_TILE = (
     INCLUDE,
     f"""#include <cuda_pipeline.h>
@@ -33,14 +35,14 @@ __device__ void copy_tile(float* tile, const float* x, int64_t stride, int rows,
 COPIED_KEYS = KEYS.replace("load_tile", "copy_tile").replace("p.dtype, k, ", "static_cast<const float*>(k) + ")
 COPIED_VALUES = VALUES.replace("load_tile", "copy_tile").replace("p.dtype, v, ", "static_cast<const float*>(v) + ")
 WAIT = "            __pipeline_wait_prior(0);\n"
-# What the planted races lack: the copies of K as they should be.
+# The parts that the planted races lack: the correct copies of K.
 WAITED = (COPY_TILE, (KEYS, COPIED_KEYS), (LOADED, WAIT + LOADED))
 FIRST_KEYS = COPIED_KEYS.replace("first_key", "0").replace(" + d,", ",").replace("left, width", "p.seqlen_k, p.headdim")
 NEXT_KEYS = FIRST_KEYS.replace("row(b, 0,", "row(b, first_key + N,").replace(
     "p.seqlen_k, p.headdim", "left - N, p.headdim"
 )
 
-# ---- scratch in global memory ------------------------------------------------------------------------------------------
+# ---- scratch in global memory --------------------------------------------------------------------
 
 TWO_BLOCKS = dict(batch=2, nheads=2, seqlen_q=17, seqlen_k=2)
 PROBABILITIES = "    float* P = V + N * STRIDE<D>;  // (M, N)\n"
@@ -49,7 +51,9 @@ SUM = "        l[r] = sum_of_lanes(l[r]);\n"
 
 
 def slots(register: str, slot: str) -> tuple[tuple[str, str], ...]:
-    """P in one of 256 slots of global memory, which a special register of the multiprocessor selects."""
+    """Return edits that put P into one of 256 slots of global memory, selected by a special
+    register of the multiprocessor.
+    """
     memory = "__device__ __align__(16) float slots[256 * 16 * (16 + PAD)];  // (256, M, N)\n\n"
     read = f'    unsigned number;\n    asm volatile("mov.u32 %0, %%{register};" : "=r"(number));\n'
     first = "// WIDE: for head dims beyond D."
@@ -59,7 +63,7 @@ def slots(register: str, slot: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-# ---- a second stream -------------------------------------------------------------------------------------------------
+# ---- a second stream -----------------------------------------------------------------------------
 
 BACKWARD = "// Writes dq, dk, dv, and delta, which bias_gradient needs."
 BESIDE = (
@@ -208,7 +212,7 @@ MUTANTS = [
         HOST,
         (BESIDE, (DELTA, f"    wait(beside(), stream);\n{DELTA.replace('0, stream,', '0, beside(),')}")),
         "delta is computed on a second stream, for which the first does not wait",
-        promising(),
+        supporting(),
         device="cuda",
     ),
     planted(
@@ -223,7 +227,7 @@ MUTANTS = [
             ),
         ),
         "a second stream adds the sums of dq without waiting for the kernel that writes them",
-        promising(),
+        supporting(),
         device="cuda",
     ),
 ]

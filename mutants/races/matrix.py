@@ -1,4 +1,7 @@
-"""The matrix of races: each planted race in a process of its own, before every cell. Resumed as that of mutants/power."""
+"""The matrix of races: each planted race in its own process, judged by every cell.
+
+It resumes like the matrix of mutants/power.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,16 @@ from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.runner.plugin.process import prepare
 
-TOGETHER = 2  # processes that launch on a GPU at the same time, where it matters when what runs
-SIGN = 5.0  # seconds between two signs of life of a process that waits for its turn
+TOGETHER = 2  # processes that launch on a GPU at the same time, if timing matters
+SIGN = 5.0  # seconds between two signs of life of a process that waits for the lock
 
 
 @dataclass(frozen=True)
 class How:
-    """How every race is judged; a plain record, as it is sent to other processes. cells: those that are wanted now."""
+    """The settings for judging a race; a plain record, because it is sent to other processes.
+
+    cells: the cells to judge now.
+    """
 
     device: str
     repeats: int
@@ -43,11 +49,11 @@ class How:
 
 
 class Races(Matrix):
-    """Judges what a record of races lacks."""
+    """Judges the cells that a record of races lacks."""
 
-    def __init__(self, record, names, how: How, workers: int, seconds: float, file, told):
+    def __init__(self, record, names, how: How, workers: int, seconds: float, file, say):
         self.missing = partial(missing_cells, how.cells)
-        super().__init__(record, names, how, workers, seconds, file, told)
+        super().__init__(record, names, how, workers, seconds, file, say)
         self.line_of = partial(line_of, how.cells)
 
     def run(self) -> None:
@@ -57,29 +63,31 @@ class Races(Matrix):
 
 
 def missing_cells(wanted: tuple[Cell, ...], entry: Entry) -> list[str]:
-    """The cells without a verdict."""
+    """Return the cells without a verdict."""
     return [str(cell) for cell in wanted if str(cell) not in entry.verdicts]
 
 
 def line_of(wanted: tuple[Cell, ...], name: str, entry: Entry) -> str:
-    """A finished race, and the cells that find it."""
+    """Return the line for a finished race, with the cells that find it."""
     by = [found_by(entry, cell) for cell in wanted if entry.verdicts.get(str(cell)) in KILLS]
     return f"{name}: {', '.join(by) or 'not found'}; {entry.seconds:.0f} s"
 
 
 def found_by(entry: Entry, cell: Cell) -> str:
-    """ "repeat cold 7": the cell, and how much it took."""
+    """Return "repeat cold 7": the cell, and after how many repeats it found the race."""
     return f"{cell} {entry.details.get(str(cell), '').partition(':')[0]}"
 
 
 def judge_cells(folder: Path, pipe: Connection, name: str, how: How, wanted: list[str]) -> None:
     """Judge a planted race by these cells and send a message before and after each.
 
-    What depends on timing waits for its turn, after everything is compiled; the locks are in `folder`.
+    Cells that depend on timing wait for a lock, after everything is compiled; the locks are in
+    `folder`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends us, after it has read what was sent
+    # Ctrl-C: the parent ends this process, after it has read the results.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     mutant = replace(planted(ALL)[name].mutant, device=how.device)
-    with suppress(Exception):  # an error comes again with the first cell
+    with suppress(Exception):  # the first cell raises the error again
         build(mutant)
     prepare(how.device, is_worker=True)
     known, by_name = Known(), {str(cell): cell for cell in cells(how.device)}
@@ -98,12 +106,15 @@ def judge_cells(folder: Path, pipe: Connection, name: str, how: How, wanted: lis
             if not device_works(how.device):
                 pipe.send(NeedsAnother())
                 return
-    except BrokenPipeError:  # the parent is gone
+    except BrokenPipeError:  # the parent process has ended
         return
 
 
 def _turn(lock: FileLock, pipe: Connection, item: str):
-    """The lock, acquired: a context manager. Meanwhile the parent hears that the process lives."""
+    """Return the lock, acquired, as a context manager.
+
+    While waiting, tell the parent that the process lives.
+    """
     while True:
         try:
             return lock.acquire(timeout=SIGN)

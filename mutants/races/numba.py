@@ -1,4 +1,6 @@
-"""Races planted in impls/numba: asynchronous copies, scratch in global memory, blocks that share it, a second stream."""
+"""Races planted in impls/numba: asynchronous copies, scratch in global memory, blocks that share
+it, a second stream.
+"""
 
 import torch
 
@@ -10,7 +12,7 @@ TOTAL = "            total = sum_of_lanes(l[r])\n"
 LSE = "            if lane() == 0 and i0 + row(r) < p.seqlen_q:\n"
 DELTA = "    launch(delta_kernel, rows, 0, dout, out, delta, p)\n"
 SUMS = "    launch(sum_dq_kernel, rows, 0, dq_sums, dq, tile.M, tile.N, splits, p)\n"
-# Little, so that few variants are compiled.
+# Few features, so that few variants are compiled.
 ON_A_GPU = dict(supports=Supports(dtypes={torch.float32}, headdims=range(1, 33)))
 
 IMPORTS = "from .memory import load4, store4\n"
@@ -56,7 +58,8 @@ COPIES = (
     ),
 )
 
-# (slots, M, N) in global memory; in the emulator there are as many slots as its GPU has multiprocessors.
+# (slots, M, N) in global memory; in the emulator there are as many slots as its GPU has
+# multiprocessors.
 MULTIPROCESSORS = """    slots = torch.cuda.get_device_properties(q.device).multi_processor_count if q.is_cuda else 4
     scratch = lse.new_empty(slots * tile.M * (tile.N + PAD))
 """
@@ -64,7 +67,7 @@ SLOTS = "P = matrix(scratch, cuda.blockIdx.x % (scratch.shape[0] // (M * (N + PA
 
 
 def beside(launched: str) -> str:
-    """A launch on a second stream, which waits for the first."""
+    """Return the launch on a second stream, which waits for the first."""
     return (
         "    other = torch.cuda.Stream()\n"
         "    other.wait_stream(torch.cuda.current_stream())\n"

@@ -16,7 +16,7 @@ PLACES = {"cpu": "On a CPU", "cuda": "On a GPU"}
 
 
 def with_matrix(text: str, records: list[Record]) -> str:
-    """The page with the tables of these records in place of those between the markers. Raises RecordError."""
+    """Return the page with the tables of these records between the markers. Raises RecordError."""
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise RecordError(f"--write: the page should have one line {BEGIN} and one line {END}")
     known = planted(ALL)
@@ -31,50 +31,58 @@ def with_matrix(text: str, records: list[Record]) -> str:
 
 
 def overall(records: list[Record]) -> str:
-    """How many planted races some layer finds by default, on some device; which none finds, and which are not judged."""
-    found = {name for record in records for name, entry in _races(record).items() if _by_default(record, entry)}
-    missed = {name for record in records for name in unfound(record)} - found
-    words = [f"**{len(found)} of {len(found | missed)}** planted races are found by a layer that is on by default."]
+    """Say how many planted races some layer finds by default, on some device; which ones none
+    finds, and which are not judged.
+    """
+    caught = {name for record in records for name, entry in _races(record).items() if _by_default(record, entry)}
+    missed = {name for record in records for name in unfound(record)} - caught
+    words = [f"**{len(caught)} of {len(caught | missed)}** planted races are found by a layer that is on by default."]
     words += [f"By none: {', '.join(sorted(missed))}."] if missed else []
-    absent = {name for name, race in planted(ALL).items() if race.kind} - found - missed
+    absent = {name for name, race in planted(ALL).items() if race.kind} - caught - missed
     words += [f"Not judged: {', '.join(sorted(absent))}."] if absent else []
     return " ".join(words + unmeasured(records))
 
 
 def unmeasured(records: list[Record]) -> list[str]:
-    """By device "Not yet measured on a GPU: streams, ...": the layers and perturbations that no record of it has."""
+    """Return lines "Not yet measured on a GPU: streams, ...", by device: the layers and
+    perturbations that no record has.
+    """
     words = []
     for device, place in PLACES.items():
         judged = {cell for record in records if record.environment["device"] == device for cell in _columns(record)}
-        left = [cell for cell in cells(device) if cell not in judged and cell.perturbation not in (NONE, EVERYTHING)]
-        if names := dict.fromkeys(cell.perturbation or cell.layer for cell in left):
+        missing = [cell for cell in cells(device) if cell not in judged and cell.perturbation not in (NONE, EVERYTHING)]
+        if names := dict.fromkeys(cell.perturbation or cell.layer for cell in missing):
             words.append(f"Not yet measured {place[0].lower()}{place[1:]}: {', '.join(names)}.")
     return words
 
 
 def summary(record: Record) -> str:
-    """ "On a CPU (...): N of M planted races are found by a layer that is on by default there", and by each layer alone."""
+    """Return "On a CPU (...): N of M planted races are found by a layer that is on by default
+    there", and the counts by layer.
+    """
     e, races, columns = record.environment, _races(record), _columns(record)
     counts = Counter(str(cell) for entry in races.values() for cell in columns if _found(entry, cell))
-    found, unfinished = sum(_by_default(record, entry) for entry in races.values()), len(unfinished_in(record))
+    caught, unfinished = sum(_by_default(record, entry) for entry in races.values()), len(unfinished_in(record))
     each = ", ".join(f"{cell} {counts[str(cell)]}" for cell in columns)
     elsewhere = sum(bool(entry.elsewhere) for name, entry in record.entries.items() if _kind(name))
     words = (
         f"**{PLACES[str(e['device'])]}** ({e['machine']}, {e['versions']}, at most {e['cases']} repeats, seed {e['seed']}): "
-        f"**{found} of {len(races)}** planted races are found by a layer that is on by default there. Of the same: {each}."
+        f"**{caught} of {len(races)}** planted races are found by a layer that is on by default there. Of the same: {each}."
     )
     words += f" Not finished: {unfinished}." if unfinished else ""
     return words + (f" Not judged here: {elsewhere}." if elsewhere else "")
 
 
 def unfound(record: Record) -> list[str]:
-    """The planted races that every layer which is on by default was asked about, and none finds."""
-    left = unfinished_in(record)
-    return [name for name, entry in _races(record).items() if name not in left and not _by_default(record, entry)]
+    """Return the planted races that no default layer finds, although all of them were asked."""
+    unfinished = unfinished_in(record)
+    return [name for name, entry in _races(record).items() if name not in unfinished and not _by_default(record, entry)]
 
 
 def unfinished_in(record: Record) -> list[str]:
-    """The planted races that no layer finds by default, but some layer was not asked about."""
+    """Return the planted races that no layer finds by default, but some layer was not asked
+    about.
+    """
     asked = [str(cell) for cell in _columns(record) if cell.default]
     open_ = {name for name, entry in _races(record).items() if not set(asked) <= set(entry.verdicts)}
     return [name for name in sorted(open_) if not _by_default(record, record.entries[name])]
@@ -85,7 +93,7 @@ def _by_default(record: Record, entry: Entry) -> bool:
 
 
 def wrongly_found(record: Record) -> list[str]:
-    """ "name, cell: what" for each finding where nothing is planted."""
+    """Return "name, cell: details" for each finding where nothing is planted."""
     return [
         f"{name}, {cell}: {entry.details.get(str(cell), '')}"
         for name, entry in record.entries.items()
@@ -96,7 +104,7 @@ def wrongly_found(record: Record) -> list[str]:
 
 
 def _columns(record: Record) -> list[Cell]:
-    """The cells that were judged."""
+    """Return the cells that were judged."""
     judged = {item for entry in record.entries.values() for item in entry.verdicts}
     return [cell for cell in cells(str(record.environment["device"])) if str(cell) in judged]
 
@@ -107,7 +115,7 @@ def _kind(name: str) -> Kind | None:
 
 
 def _races(record: Record) -> dict[str, Entry]:
-    """The planted races that could be judged in this environment, those that are not finished among them."""
+    """Return the planted races that can be judged in this environment, finished or not."""
     return {name: entry for name, entry in record.entries.items() if not entry.elsewhere and _kind(name)}
 
 

@@ -1,10 +1,12 @@
-"""Races planted in impls/triton: scratch in global memory, programs that share it, a second stream."""
+"""Races planted in impls/triton: scratch in global memory, programs that share it, a second
+stream.
+"""
 
 import torch
 
 from flash_attest.impls import Supports
 from flash_attest.mutants.mutant import STREAMS, TRACED
-from flash_attest.mutants.triton.build import planted, promising
+from flash_attest.mutants.triton.build import planted, supporting
 
 STORE_LSE = "tl.store(lse_ptr + i, lse, mask=i < seqlen_q)"
 SIGNATURE = "    nheads, group, seqlen_q, seqlen_k, diagonal, headdim, tuning_key,\n    BLOCK_M: tl.constexpr, BLOCK_N"
@@ -40,7 +42,7 @@ MUTANTS = [
         name="triton_compiled_lse_behind_the_last_row_is_stored",
         law=TRACED,
         source="forward.py",
-        declares=promising(backward=False),
+        declares=supporting(backward=False),
         edits=((STORE_LSE, "tl.store(lse_ptr + i, lse)"),),
         smallest=dict(batch=1, nheads=1),
         story="the last tile of a head writes the next one's lse, which that head overwrites if its program comes later",
@@ -49,7 +51,7 @@ MUTANTS = [
         name="triton_compiled_delta_goes_through_memory",
         law=TRACED,
         source="backward.py",
-        declares=promising(),
+        declares=supporting(),
         edits=(
             (
                 "    tl.store(delta_ptr + bh.to(tl.int64) * seqlen_q + i, delta, mask=i < seqlen_q)",
@@ -67,7 +69,7 @@ MUTANTS = [
         name="triton_compiled_scratch_has_a_slot_for_each_multiprocessor",
         law=TRACED,
         source="forward.py",
-        declares=promising(backward=False),
+        declares=supporting(backward=False),
         edits=(
             ("import triton\n", "import torch\nimport triton\n"),
             (SIGNATURE, SIGNATURE.replace("tuning_key,", "tuning_key, slots_ptr, slots,")),

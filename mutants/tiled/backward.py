@@ -1,4 +1,6 @@
-"""Bugs of the backward: delta, the scale, sums over tiles and heads, dbias, subsets of inputs: docs/why/bugs.md#backward."""
+"""Bugs of the backward: delta, the scale, sums over tiles and heads, dbias, subsets of inputs:
+docs/why/bugs.md#backward.
+"""
 
 import torch
 
@@ -11,7 +13,8 @@ DV = "dvj += as_operand(p, q).mT @ doi"
 DK = "dkj = dkj * scale"
 SUM_HEADS = "x.unflatten(1, (nheads_k, -1)).sum(2)"
 DBIAS = "tile += ds.sum_to_size(tile.shape)"
-# Longer than the sequences that the oracle computes whole, so only the laws about sums catch it.
+# Longer than the sequences that the oracle computes whole, so that only the laws about sums catch
+# it.
 LONG = "256"
 
 MUTANTS = [

@@ -1,4 +1,6 @@
-"""Bugs at the edges: tails, the last tile, columns beyond a round number, no keys, no queries: docs/why/bugs.md#boundaries."""
+"""Bugs at the edges: tails, the last tile, columns beyond a round number, no keys, no queries:
+docs/why/bugs.md#boundaries.
+"""
 
 import torch
 
@@ -82,7 +84,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=65),
-        story="accumulator columns never written for head dims that are no multiple of 32 (72, 104)",
+        story="accumulator columns never written for a head dim that is not a multiple of 32 (72, 104)",
     ),
     planted(
         name="launch_fails_unnoticed_for_wide_heads",
@@ -241,7 +243,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=1, seqlen_q=1, headdim=1),
-        story="tables exist for groups of 1, 2, 4 and 8: 5 and 7, as Qwen has them, use that of 4",
+        story="tables exist for groups of 1, 2, 4 and 8: 5 and 7, as in Qwen, use the table of 4",
     ),
     planted(
         name="batches_from_the_fourth_on_read_its_keys",

@@ -1,4 +1,6 @@
-"""Mutants of implementations in tensor operations: one edited module, python_tiled.py unless the mutant names another."""
+"""Builds mutants of implementations in tensor operations: one edited module, python_tiled.py unless
+the mutant names another.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from flash_attest.mutants.mutant import IMPLS, Family, Mutant
 
 
 def load(mutant: Mutant, text: str) -> ModuleType:
-    """The edited module. linecache gets its text, so tracebacks show the edited lines."""
+    """Return the edited module. linecache gets its text, so tracebacks show the edited lines."""
     shown = f"<mutant {mutant.name} of {mutant.file.name}>"
     linecache.cache[shown] = (len(text), None, text.splitlines(keepends=True), shown)
     module = ModuleType(f"flash_attest.mutants.built.{mutant.name}")
@@ -23,5 +25,5 @@ TILED = Family("tiled", IMPLS, load)
 
 
 def planted(*, impl: str = "python_tiled", declares: dict[str, Any] | None = None, **fields: Any) -> Mutant:
-    """A mutant of impls/<impl>.py, judged on cases of all sizes."""
+    """Return a mutant of impls/<impl>.py, judged on cases of all sizes."""
     return Mutant(family=TILED, source=f"{impl}.py", impl=impl, declares={"share": 1.0} | (declares or {}), **fields)

@@ -1,4 +1,6 @@
-"""Bugs of calls: outside of what is declared, and those that the first ordinary call shows: docs/why/bugs.md#calling."""
+"""Bugs of calls: outside the supported features, and others that the first ordinary call shows:
+docs/why/bugs.md#calling.
+"""
 
 from dataclasses import replace
 
@@ -12,7 +14,7 @@ SUM = "l = alpha * l + p.sum(-1, keepdim=True)"
 
 
 def kept(key: str) -> tuple[tuple[str, str], ...]:
-    """Edits that keep what forward returns, by a key."""
+    """Return edits that cache forward's result by a key."""
     given = "q.shape, k.shape, q.dtype, causal, softmax_scale, None if bias is None else (bias.shape, bias.dtype)"
     return (
         ('INF = float("inf")\n', 'INF = float("inf")\nKEPT = {}\n'),
@@ -53,7 +55,7 @@ MUTANTS = [
             ),
         ),
         smallest=dict(batch=2, nheads=3, seqlen_q=1, seqlen_k=1, headdim=1),
-        story="no GQA is promised and none is refused: each query head reads the key head of its own number, past the end",
+        story="GQA is neither supported nor refused: each query head reads the key head of its own number, past the end",
         declares=dict(supports=replace(IMPL.supports, gqa=False)),
     ),
     planted(

@@ -1,4 +1,6 @@
-"""Memory bugs: reads or writes out of bounds, wrong strides, fresh memory assumed to be zero: docs/why/bugs.md#memory."""
+"""Memory bugs: reads or writes out of bounds, wrong strides, fresh memory assumed to be zero:
+docs/why/bugs.md#memory.
+"""
 
 from dataclasses import replace
 
@@ -147,7 +149,7 @@ MUTANTS = [
             (OUT, "    k = k.as_strided(k.shape, k.new_empty(k.shape).stride()) if k.stride(3) == 1 else k\n" + OUT),
         ),
         smallest=dict(batch=1, nheads=3, seqlen_q=2, seqlen_k=2, headdim=2),
-        story='only the last stride is checked and promised (strides="last_contiguous"), the others are assumed',
+        story='only the last stride is checked and in the contract (strides="last_contiguous"), the others are assumed',
         declares=dict(supports=replace(IMPL.supports, strides="last_contiguous")),
     ),
     planted(

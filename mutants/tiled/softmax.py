@@ -1,4 +1,6 @@
-"""Bugs of the online softmax, of lse, of the scale, and of precision: docs/why/bugs.md#softmax-and-lse."""
+"""Bugs of the online softmax, of lse, of the scale, and of precision:
+docs/why/bugs.md#softmax-and-lse.
+"""
 
 import torch
 
@@ -13,7 +15,7 @@ SCALE_FORWARD, SCALE_BACKWARD = "k.shape[1]\n    scale = " + DEFAULT, "k.shape[1
 
 
 def _scale(new: str) -> tuple[tuple[str, str], ...]:
-    """Edits that replace the scale by another expression, in forward and backward."""
+    """Return edits that replace the scale by another expression, in forward and backward."""
     return tuple((old, old.replace(DEFAULT, new)) for old in (SCALE_FORWARD, SCALE_BACKWARD))
 
 

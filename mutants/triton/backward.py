@@ -1,10 +1,10 @@
-"""Bugs of the Triton kernels in the backward: both ways to sum dq, statistics, recomputed scores, heads that share a key
-head, dbias.
+"""Bugs of the Triton kernels in the backward: both ways to sum dq, statistics, recomputed scores,
+heads that share a key head, dbias.
 """
 
 import torch
 
-from flash_attest.mutants.triton.build import planted, promising
+from flash_attest.mutants.triton.build import planted, supporting
 
 MUTANTS = [
     planted(
@@ -12,7 +12,7 @@ MUTANTS = [
         law="test_ragged_sizes_match_the_definition",
         source="backward.py",
         impl="triton_fa2_atomic",
-        declares=promising(),
+        declares=supporting(),
         edits=(("clear = tl.where(j0 + BLOCK_N > seqlen_k, seqlen_q, clear)", "clear = clear + 0"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=31, seqlen_k=31, dtype=torch.float16, regime="shifted_down"),
         story="a padding key of a tile without a mask scores 0, and exp(0 - lse) overflows: NaN in dq, the rest is right",
@@ -21,7 +21,7 @@ MUTANTS = [
         name="triton_backward_takes_the_diagonal_tile_for_clear",
         law="test_gradients_match_the_definition",
         source="backward.py",
-        declares=promising(causal="optional"),
+        declares=supporting(causal="optional"),
         edits=(("tl.maximum(j0 + BLOCK_N - 1 - diagonal, 0)", "tl.maximum(j0 - diagonal, 0)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=32, seqlen_k=32, headdim=1, dtype=torch.float16, causal=True),
         story="the loop without a mask starts one tile early: dk and dv sum over queries that do not see the key",
@@ -30,7 +30,7 @@ MUTANTS = [
         name="triton_first_query_tile_is_skipped",
         law="test_gradients_match_the_definition",
         source="backward.py",
-        declares=promising(causal="optional"),
+        declares=supporting(causal="optional"),
         edits=(
             (
                 "first = tl.maximum(j0 - diagonal, 0) // BLOCK_M * BLOCK_M",
@@ -44,16 +44,16 @@ MUTANTS = [
         name="triton_dq_ends_at_the_first_query_of_the_tile",
         law="test_gradients_match_the_definition",
         source="backward.py",
-        declares=promising(causal="optional"),
+        declares=supporting(causal="optional"),
         edits=(("i0 + diagonal + BLOCK_M), 0)", "i0 + diagonal + 1), 0)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=33, seqlen_k=33, headdim=1, causal=True),
-        story="the bound on keys is that of the tile's first query: later keys of the diagonal add nothing to dq",
+        story="keys are bounded by the tile's first query: later keys of the diagonal add nothing to dq",
     ),
     planted(
         name="triton_dq_forgets_the_bias",
         law="test_biased_attention_matches_the_definition",
         source="backward.py",
-        declares=promising(bias={"vector"}),
+        declares=supporting(bias={"vector"}),
         edits=(
             (
                 "s = scores(qk, bias_ptr, i, j, scale, bias_row, seqlen_q, seqlen_k, diagonal, BIAS, MASKED)",
@@ -67,7 +67,7 @@ MUTANTS = [
         name="triton_bias_is_that_of_the_key_head",
         law="test_biased_attention_matches_the_definition",
         source="backward.py",
-        declares=promising(bias={"vector"}, gqa=True),
+        declares=supporting(bias={"vector"}, gqa=True),
         edits=(
             (
                 "bias_h = matrix_of(bias_ptr, bias_strides, b, h, 1)",
@@ -82,7 +82,7 @@ MUTANTS = [
         law="test_gradients_match_the_definition",
         source="backward.py",
         impl="triton_fa2_atomic",
-        declares=promising(gqa=True),
+        declares=supporting(gqa=True),
         edits=(
             (
                 "dq_h = matrix_of(dq_ptr, dq_strides, b, h, ALIGN)",
@@ -96,7 +96,7 @@ MUTANTS = [
         name="triton_dq_of_every_batch_is_that_of_the_first",
         law="test_what_memory_held_before_does_not_matter",
         source="backward.py",
-        declares=promising(),
+        declares=supporting(),
         edits=(
             (
                 "dq_ptr = matrix_of(dq_ptr, dq_strides, b, h, ALIGN)",
@@ -110,7 +110,7 @@ MUTANTS = [
         name="triton_delta_is_that_of_the_first_tile",
         law="test_equal_values_give_no_score_gradient",
         source="backward.py",
-        declares=promising(cross=True),
+        declares=supporting(cross=True),
         edits=(
             (
                 "load_statistic(delta_ptr + statistics, i, seqlen_q, 0.0)",
@@ -124,7 +124,7 @@ MUTANTS = [
         name="triton_statistics_of_a_group_are_those_of_a_key_head",
         law="test_gradients_match_the_definition",
         source="backward.py",
-        declares=promising(gqa=True),
+        declares=supporting(gqa=True),
         edits=(("tl.cast(b * nheads_k * group + h, tl.int64)", "tl.cast(b * nheads_k + h, tl.int64)"),),
         smallest=dict(batch=2, seqlen_q=1, seqlen_k=1, headdim=1),
         story="lse and delta are indexed as if there were nheads_k of them; a single batch hides it",
@@ -133,7 +133,7 @@ MUTANTS = [
         name="triton_dead_rows_keep_their_lse",
         law="test_rows_without_keys_leave_the_others_alone",
         source="tiles.py",
-        declares=promising(causal="optional", cross=True),
+        declares=supporting(causal="optional", cross=True),
         edits=(("return tl.where(lse == -INF, INF, lse * LOG2E)", "return lse * LOG2E"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="exp(-inf - -inf) is NaN, in dk and dv of every key",
@@ -142,7 +142,7 @@ MUTANTS = [
         name="triton_gqa_sums_one_query_head",
         law="test_gradients_match_the_definition",
         source="backward.py",
-        declares=promising(gqa=True),
+        declares=supporting(gqa=True),
         edits=(("range(h_k * group, (h_k + 1) * group)", "range(h_k * group, h_k * group + 1)"),),
         smallest=dict(batch=1, nheads=2, nheads_k=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="dk and dv are those of the group's first query head",
@@ -151,7 +151,7 @@ MUTANTS = [
         name="triton_dbias_is_that_of_the_first_batch",
         law="test_biased_attention_matches_the_definition",
         source="bias_gradient.py",
-        declares=promising(bias={"matrix"}, bias_grad=True),
+        declares=supporting(bias={"matrix"}, bias_grad=True),
         edits=(("for b in range(b0, b0 + shared_batch):", "for b in range(b0, b0 + 1):"),),
         smallest=dict(batch=2, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1, bias="matrix"),
         story="dbias is not summed over the batch that shares the bias",
@@ -160,7 +160,7 @@ MUTANTS = [
         name="triton_dbias_sums_two_batches_at_most",
         law="test_biased_attention_matches_the_definition",
         source="bias_gradient.py",
-        declares=promising(bias={"matrix"}, bias_grad=True),
+        declares=supporting(bias={"matrix"}, bias_grad=True),
         edits=(("for b in range(b0, b0 + shared_batch):", "for b in range(b0, b0 + tl.minimum(shared_batch, 2)):"),),
         smallest=dict(batch=3, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1, bias="matrix"),
         story="a loop over the batches that share the bias is unrolled for two",
@@ -169,7 +169,7 @@ MUTANTS = [
         name="triton_dbias_of_a_vector_is_that_of_one_tile",
         law="test_biased_attention_matches_the_definition",
         source="bias_gradient.py",
-        declares=promising(bias={"vector"}, bias_grad=True, cross=True),
+        declares=supporting(bias={"vector"}, bias_grad=True, cross=True),
         edits=(("total += p *", "total = p *"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=65, seqlen_k=2, headdim=1),
         story="the sum restarts with each query tile",
@@ -178,7 +178,7 @@ MUTANTS = [
         name="triton_dout_is_read_with_the_strides_of_out",
         law="test_any_layout_equals_the_contiguous_one",
         source="attention.py",
-        declares=promising(strides=True),
+        declares=supporting(strides=True),
         edits=(
             (
                 "delta_ptr=delta, out_strides=strides_of(out), dout_strides=strides_of(dout),",
@@ -193,7 +193,7 @@ MUTANTS = [
         law="test_gradients_match_the_definition",
         source="backward.py",
         impl="triton_fa2_atomic",
-        declares=promising(cross=True),
+        declares=supporting(cross=True),
         edits=(
             (
                 'tl.atomic_add(dq_ptr + offsets, dq, mask=(rows < seqlen_q) & (columns < headdim), sem="relaxed")',

@@ -1,4 +1,5 @@
-"""Mutants of impls/triton: each is the whole package with one file edited, imported from a copy.
+"""Builds mutants of impls/triton: each is the whole package with one file edited, imported from a
+copy.
 
 On the CPU they run in the emulator, in small tiles (emulated_tile of impls/triton/tuning.py).
 """
@@ -20,9 +21,10 @@ from flash_attest.mutants.mutant import IMPLS, Family, Mutant
 
 
 def load(mutant: Mutant, text: str) -> ModuleType:
-    """The edited package under another name, as its modules import each other.
+    """Return the edited package under another name, as its modules import each other.
 
-    The copy is deleted when this returns. linecache keeps its lines, because Triton reads a kernel's source when it runs it.
+    The copy is deleted when this returns. linecache keeps its lines, because Triton reads a
+    kernel's source when it runs it.
     """
     package = mutant.file.parent
     with TemporaryDirectory() as directory:
@@ -32,13 +34,14 @@ def load(mutant: Mutant, text: str) -> ModuleType:
         module = import_copy(mutant, copy / "__init__.py")
         for path in map(str, copy.glob("*.py")):
             lines = linecache.getlines(path)
-            linecache.cache[path] = (sum(map(len, lines)), None, lines, path)  # None: linecache does not check the disk
+            # None keeps linecache from checking the disk.
+            linecache.cache[path] = (sum(map(len, lines)), None, lines, path)
     return module
 
 
 def lacking(mutant: Mutant) -> str:
-    """What this process lacks: Triton, or the device."""
-    from flash_attest.impls.triton import device  # here, as it imports Triton
+    """Return what this process lacks: Triton, or the device."""
+    from flash_attest.impls.triton import device  # imported here, as it imports Triton
 
     if reason := device.lacking():
         return reason
@@ -51,14 +54,15 @@ TRITON = Family("triton", IMPLS / "triton", load, lacking)
 
 
 def planted(*, impl: str = "triton_fa2", **fields: Any) -> Mutant:
-    """A mutant of a file of impls/triton."""
+    """Return a mutant of a file of impls/triton."""
     return Mutant(family=TRITON, impl=impl, **fields)
 
 
-def promising(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
-    """Fields of an Implementation that promises only these features, so every drawn case is about them.
+def supporting(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
+    """Return fields of an Implementation that supports only these features, so every drawn case is
+    about them.
 
-    Head dims are those that the unedited kernels promise on a CPU; `share` makes the cases smaller.
+    Head dims are those that the unedited kernels support on a CPU; `share` makes the cases smaller.
     """
     supports = Supports(dtypes=dtypes or {torch.float16}, headdims=range(1, 129), **features)
     return dict(supports=supports, share=0.01, **({} if backward else {"backward": None}))

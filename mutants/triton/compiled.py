@@ -1,18 +1,20 @@
-"""Bugs in how products round and in how programs run beside each other, which show in compiled kernels only."""
+"""Bugs in the rounding of products and in programs that run side by side, which show in compiled
+kernels only.
+"""
 
 import torch
 
 from flash_attest.impls import Supports
 from flash_attest.mutants.mutant import TRACED
-from flash_attest.mutants.triton.build import planted, promising
+from flash_attest.mutants.triton.build import planted, supporting
 
 PRODUCT = "return tl.dot(a, b, input_precision=PRECISION)"
 ADD = 'tl.atomic_add(dq_ptr + offsets, dq, mask=(rows < seqlen_q) & (columns < headdim), sem="relaxed")'
 ROUND = '    if PRECISION == "tf32":\n        a, b = to_tf32(a), to_tf32(b)\n'
 OUT = "    out = acc / tl.where(dead, 1.0, l)[:, None]\n"
 
-# The forward only, because a backward in float32 compiles longest.
-# Head dims are those of triton_fa2_tf32 on a CPU.
+# The forward only, because a backward in float32 compiles longest. Head dims are those of
+# triton_fa2_tf32 on a CPU.
 FLOAT32 = dict(backward=None, supports=Supports(dtypes={torch.float32}, headdims=range(1, 65)))
 
 MUTANTS = [
@@ -40,7 +42,7 @@ MUTANTS = [
         law=TRACED,
         source="backward.py",
         impl="triton_fa2_atomic",
-        declares=promising(cross=True),
+        declares=supporting(cross=True),
         edits=(
             (
                 ADD,
@@ -55,7 +57,7 @@ MUTANTS = [
         name="triton_compiled_row_sums_go_through_memory",
         law=TRACED,
         source="forward.py",
-        declares=promising(backward=False),
+        declares=supporting(backward=False),
         edits=(
             (
                 OUT,

@@ -1,8 +1,10 @@
-"""Bugs of the Triton kernels that the forward shows: masks, tiles, strides, the running maximum, the scale."""
+"""Bugs of the Triton kernels that the forward shows: masks, tiles, strides, the running maximum,
+the scale.
+"""
 
 import torch
 
-from flash_attest.mutants.triton.build import planted, promising
+from flash_attest.mutants.triton.build import planted, supporting
 
 TAIL = "(j < seqlen_k) & (j <= i + diagonal)"
 CLEAR = "clear = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + 1), 0)"
@@ -16,7 +18,7 @@ MUTANTS = [
         name="triton_tail_mask_is_left_to_the_causal_mask",
         law="test_padding_keys_count_nothing",
         source="tiles.py",
-        declares=promising(backward=False),
+        declares=supporting(backward=False),
         edits=((TAIL, "j <= i + diagonal"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="keys beyond the last are hidden by the causal mask only, if there is one",
@@ -25,7 +27,7 @@ MUTANTS = [
         name="triton_last_key_tile_is_dropped",
         law="test_padding_keys_count_nothing",
         source="forward.py",
-        declares=promising(backward=False),
+        declares=supporting(backward=False),
         edits=(
             (
                 "end = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + BLOCK_M), 0)",
@@ -39,7 +41,7 @@ MUTANTS = [
         name="triton_diagonal_tile_is_taken_for_clear",
         law="test_query_sees_exactly_its_prefix",
         source="forward.py",
-        declares=promising(backward=False, causal="optional"),
+        declares=supporting(backward=False, causal="optional"),
         edits=((CLEAR, CLEAR.replace("+ 1)", "+ BLOCK_N)")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=32, seqlen_k=32, headdim=1, dtype=torch.float16),
         story="the loop without a mask runs one tile too far",
@@ -48,7 +50,7 @@ MUTANTS = [
         name="triton_causal_aligns_top_left",
         law="test_alignment_is_as_declared",
         source="problem.py",
-        declares=promising(backward=False, causal="optional", cross=True),
+        declares=supporting(backward=False, causal="optional", cross=True),
         edits=((ALIGNED, "0"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="the alignment of FlashAttention before 2.1",
@@ -57,7 +59,7 @@ MUTANTS = [
         name="triton_columns_behind_the_row_are_read",
         law="test_memory_around_inputs_is_not_read",
         source="tiles.py",
-        declares=promising(backward=False, strides=True),
+        declares=supporting(backward=False, strides=True),
         edits=(("mask = mask & (rows < seqlen)", "mask = rows < seqlen"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="the head dim is padded to a power of two, and its mask is missing when the last tile is loaded",
@@ -66,7 +68,7 @@ MUTANTS = [
         name="triton_columns_after_the_last_multiple_of_32_are_not_written",
         law="test_what_memory_held_before_does_not_matter",
         source="tiles.py",
-        declares=promising(backward=False),
+        declares=supporting(backward=False),
         edits=(
             (
                 "mask = (rows < seqlen) & (columns < headdim // ALIGN * ALIGN)",
@@ -80,7 +82,7 @@ MUTANTS = [
         name="triton_bias_batch_moves_by_the_stride_of_a_head",
         law="test_bias_picks_its_key",
         source="problem.py",
-        declares=promising(backward=False, bias={"vector"}),
+        declares=supporting(backward=False, bias={"vector"}),
         edits=((BIAS_STRIDES, BIAS_STRIDES.replace("packed(batch", "packed(head")),),
         smallest=dict(batch=2, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="the stride of the wrong dimension: with one head in the bias, every batch gets the first one's bias",
@@ -89,7 +91,7 @@ MUTANTS = [
         name="triton_accumulator_is_not_rescaled",
         law="test_out_matches_the_definition",
         source="forward.py",
-        declares=promising(backward=False, cross=True),
+        declares=supporting(backward=False, cross=True),
         edits=(("acc = acc * alpha[:, None] +", "acc = acc +"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=48, headdim=1),
         story="alpha is missing from O: harmless as long as the first tile has the row maximum",
@@ -98,7 +100,7 @@ MUTANTS = [
         name="triton_row_sum_is_not_rescaled",
         law="test_lse_matches_the_definition",
         source="forward.py",
-        declares=promising(backward=False, cross=True),
+        declares=supporting(backward=False, cross=True),
         edits=(("l = alpha * l + tl.sum(p, 1)", "l = l + tl.sum(p, 1)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=48, headdim=1),
         story="alpha is missing from l",
@@ -107,7 +109,7 @@ MUTANTS = [
         name="triton_row_maximum_of_hidden_keys_is_subtracted",
         law="test_infinite_bias_hides_exactly_its_keys",
         source="forward.py",
-        declares=promising(backward=False, bias={"vector"}, cross=True),
+        declares=supporting(backward=False, bias={"vector"}, cross=True),
         edits=(("m_safe = tl.where(m_new == -INF, 0.0, m_new)", "m_safe = m_new"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=48, headdim=1),
         story="-inf - -inf is NaN if the first tile of a row is hidden",
@@ -116,7 +118,7 @@ MUTANTS = [
         name="triton_dead_rows_divide_by_zero",
         law="test_no_keys_give_zero",
         source="forward.py",
-        declares=promising(backward=False, cross=True),
+        declares=supporting(backward=False, cross=True),
         edits=(("acc / tl.where(dead, 1.0, l)[:, None]", "acc / l[:, None]"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, headdim=1),
         story="0 / 0 in a row that sees no key",
@@ -125,7 +127,7 @@ MUTANTS = [
         name="triton_negative_scale_stays_out_of_the_queries",
         law="test_negative_scale_is_negated_q",
         source="forward.py",
-        declares=promising(backward=False, softmax_scale=True),
+        declares=supporting(backward=False, softmax_scale=True),
         edits=((NEGATIVE + "  #", "#"), ("scale = tl.abs(scale)", "scale = scale")),
         smallest=dict(batch=1, nheads=1, seqlen_q=32, seqlen_k=32, dtype=torch.float16),
         story="scale * max(q k) is the minimum when the scale is negative: in the loop without a mask only",
@@ -134,7 +136,7 @@ MUTANTS = [
         name="triton_scale_zero_is_taken_for_the_default",
         law="test_scale_zero_is_q_zero",
         source="problem.py",
-        declares=promising(backward=False, softmax_scale=True),
+        declares=supporting(backward=False, softmax_scale=True),
         edits=(
             (
                 "scale = headdim**-0.5 if softmax_scale is None else float(softmax_scale)",
@@ -148,7 +150,7 @@ MUTANTS = [
         name="triton_lse_is_in_base_2",
         law="test_contract_is_kept",
         source="forward.py",
-        declares=promising(backward=False),
+        declares=supporting(backward=False),
         edits=(("(m + tl.log2(tl.where(dead, 1.0, l))) * LN2", "m + tl.log2(tl.where(dead, 1.0, l))"),),
         smallest={},
         story="the kernel works with exp2 and returns its own lse",
@@ -157,7 +159,7 @@ MUTANTS = [
         name="triton_gqa_reads_keys_of_head_modulo",
         law="test_out_matches_the_definition",
         source="forward.py",
-        declares=promising(backward=False, gqa=True),
+        declares=supporting(backward=False, gqa=True),
         edits=(
             (
                 "k_ptr = matrix_of(k_ptr, k_strides, b, h // group, ALIGN)",
@@ -171,7 +173,7 @@ MUTANTS = [
         name="triton_last_stride_is_taken_for_1",
         law="test_any_layout_equals_the_contiguous_one",
         source="attention.py",
-        declares=promising(backward=False, strides=True),
+        declares=supporting(backward=False, strides=True),
         edits=((UNIT_STRIDE, ""),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=2, layout="last_strided"),
         story="columns are assumed to be adjacent, ignoring the last stride",
@@ -180,7 +182,7 @@ MUTANTS = [
         name="triton_float32_products_are_rounded_to_tf32",
         law="test_lse_matches_the_definition",
         source="problem.py",
-        declares=promising(torch.float32, backward=False),
+        declares=supporting(torch.float32, backward=False),
         edits=(('PRECISION="tf32" if self.tf32 else "ieee"', 'PRECISION="tf32"'),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, dtype=torch.float32),
         story="float32 products on matrix units, with 10 bits, not declared",

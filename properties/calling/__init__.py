@@ -1,1 +1,1 @@
-"""How laws call an implementation: caller.py makes the calls, raised.py says what an exception means, meter.py counts."""
+"""Calls of an implementation by laws: caller.py calls, raised.py reads errors, meter.py counts."""

@@ -1,4 +1,4 @@
-"""Calls an implementation on one case: hands the inputs over, and says what a call that raises means for the law."""
+"""Calls an implementation on one case, and decides what an exception means for the law."""
 
 from __future__ import annotations
 
@@ -21,38 +21,41 @@ from flash_attest.properties.judging.known import Known
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.watch import Watch
 
-MOST_REFUSALS = 20  # errors that a law allows; if no case came without one by then, no further one is tried
+MOST_REFUSALS = 20  # errors that a law allows; if every case raised one by then, no further case is tried
 
 
 @dataclass
 class Caller:
     """Calls one implementation on one case, in this process.
 
-    A law gets it as `trial.caller`. Where the implementation runs in a kernel process, whoever makes the trial hands in
-    another class (runner/untrusted/caller.py).
+    A law gets it as `trial.caller`. If the implementation runs in a kernel process, the trial is
+    made with another class (runner/untrusted/caller.py).
     """
 
     impl: Implementation
     case: Case
     device: str
     meter: Meter = field(default_factory=Meter)
-    known: Known = field(default_factory=Known)  # has the changed state that the contract check has named already
-    judges_state: bool = True  # whether state that a call leaves changed breaks the law; False: the maker looks at it
-    watch: Watch = field(default_factory=Watch)  # records the state that calls leave changed (properties/state)
+    known: Known = field(default_factory=Known)  # holds the state changes that the contract check has reported
+    judges_state: bool = True  # whether a changed global state breaks the law; False: the caller of this checks it
+    watch: Watch = field(default_factory=Watch)  # records global state that calls change (properties/state)
 
     same_process: ClassVar[bool] = True  # whether the implementation shares memory with the law
 
     def laid_out(self, x: Inputs, layout: str | None = None) -> Inputs:
-        """The inputs as `call` takes them: in the implementation's layout, stored in `layout`, or the case's."""
+        """Return the inputs as `call` takes them: in the implementation's layout.
+
+        They are stored in `layout`, or in the case's.
+        """
         layout = layout or self.case.layout
         return Inputs(**{name: lay_out(t, layout_of(name, layout)) for name, t in self.stored(x).items()})
 
     def place(
         self, x: Inputs, fill: float, margin: int = MARGIN, away_from: Inputs | None = None
     ) -> tuple[Inputs, dict[str, Placed]]:
-        """The inputs inside buffers filled with `fill`, ready for `call`, and the buffers.
+        """Return the inputs inside buffers filled with `fill`, ready for `call`, and the buffers.
 
-        away_from: inputs of the same names; each address has another remainder by 128 than there.
+        away_from: inputs with the same names; each new address has another remainder modulo 128.
         """
         placed = {}
         for name, tensor in x.items():
@@ -62,11 +65,11 @@ class Caller:
         return Inputs(**{name: p.tensor for name, p in placed.items()}), placed
 
     def as_stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """An input in the layout that the implementation declares; bias has one layout for all."""
+        """Return an input in the implementation's layout. A bias has only one layout."""
         return tensor if name == "bias" else to_layout(self.impl, tensor)
 
     def stored(self, x: Inputs) -> Inputs:
-        """Inputs in the public layout -> the same, contiguous, in the layout that the implementation declares."""
+        """Turn inputs in the public layout into contiguous ones in the implementation's layout."""
         return Inputs(**{name: self.as_stored(name, tensor) for name, tensor in x.items()})
 
     def call(
@@ -80,46 +83,53 @@ class Caller:
         twice: bool = False,
         **changed,
     ) -> Outputs:
-        """Call the implementation on inputs that are already in its layout; `then` sees the outputs before a GPU is done.
+        """Call the implementation on inputs that are already in its layout.
 
-        between: called between forward and backward, for another call there. twice: backward="autograd" runs twice on one
-        graph, and the outputs are those of the second time.
+        `then` sees the outputs before the GPU has finished. between: called between forward and
+        backward, to make another call there. twice: backward="autograd" runs twice on one graph,
+        and the outputs are those of the second run.
 
-        Raises Undecided if memory runs out, or a kernel uses what the emulator does not cover.
+        Raises Undecided if memory runs out, or if a kernel uses what the emulator does not cover.
         """
         before = places(handed)
-        made = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
-        made.enters, made.around = NOW.enters, self.watch
+        new_call = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
+        new_call.enters, new_call.around = NOW.enters, self.watch
+        # An error of the call made by `between` keeps its own words, so it is raised in place of
+        # this call's.
         of_another: list[Exception] = []
 
         def aside() -> None:
             try:
                 between()
-            except (LawBroken, Undecided) as error:  # of the other call, whose words they are
+            except (LawBroken, Undecided) as error:
                 of_another.append(error)
                 raise
 
-        made.between, made.twice = aside, twice
+        new_call.between, new_call.twice = aside, twice
         try:
-            with self._judged(lambda: made.phase):
-                got = then(made.run())
+            with self._judged(lambda: new_call.phase):
+                got = then(new_call.run())
                 if self.device == "cuda":
                     torch.cuda.synchronize()
         except (LawBroken, Undecided):
             if of_another:
                 raise of_another[0] from None
             raise
+        # The call succeeded: check that it left its inputs and global state unchanged.
         if resized := [name for name, place in places(handed).items() if place != before[name]]:
-            raise LawBroken(f"{made.phase.value} resizes {', '.join(resized)}: inputs should come back as they were")
+            raise LawBroken(
+                f"{new_call.phase.value} resizes {', '.join(resized)}: inputs should come back as they were"
+            )
         if self.judges_state and (changed := self.known.unnamed(self.impl.name, self.watch.changes)):
             raise LawBroken(*changed)
         return got
 
     @contextmanager
     def may_begin_again(self) -> Iterator[None]:
-        """If memory runs out in this block, the case is restarted, unless the call has changed global state.
+        """Restart the case if memory runs out in this block, unless global state has changed.
 
-        That state has been restored, and the next call may not change it again: a restart would hide the change.
+        A call that has changed global state is not repeated. That state has been restored, and the
+        next call may not change it again: a restart would hide the change.
         """
         try:
             yield
@@ -129,20 +139,20 @@ class Caller:
             raise
 
     def launch(self, handed: Inputs, *, backward: bool = False) -> Outputs:
-        """`call` for repeats of one call: does not wait for a GPU, nor looks at what else the call changes."""
-        made = Call(self.impl, handed, backward, None, **keywords_of(self.case))
-        made.enters = NOW.enters
-        with self._judged(lambda: made.phase):
-            return made.run()
+        """Make one of many repeated calls, without waiting for a GPU or watching state."""
+        new_call = Call(self.impl, handed, backward, None, **keywords_of(self.case))
+        new_call.enters = NOW.enters
+        with self._judged(lambda: new_call.phase):
+            return new_call.run()
 
     @contextmanager
     def waited_for(self, backward: bool = False) -> Iterator[None]:
-        """Around calls of `launch`: an error that a GPU finds after one has returned is the implementation's, too."""
+        """Mark a block of `launch` calls, whose errors the GPU may report only later."""
         phase = Phase.BACKWARD if backward else Phase.FORWARD
         try:
             yield
         except RuntimeError:
-            if self.device == "cuda":  # what reads results waits for them: is it an error of the launches?
+            if self.device == "cuda":  # reading results waits for the launches: is the error theirs?
                 with self._judged(lambda: phase):
                     torch.cuda.synchronize()
             raise
@@ -151,21 +161,23 @@ class Caller:
                 torch.cuda.synchronize()
 
     def _judged(self, phase: Callable[[], Phase]) -> AbstractContextManager[None]:
-        """A block in which the implementation works; `phase` says what it is doing, should it raise."""
+        """Mark a block in which the implementation works. `phase` says what it does there."""
         return judged(phase, self.case, self.device, self.meter.clock)
 
     @contextmanager
     def looking_again(self) -> Iterator[Callable[[], None]]:
-        """In this block, look_again() has outputs that were returned in it show what has been written to them since.
+        """Yield a function that updates the outputs returned in this block.
 
-        Here they are the implementation's own memory, so there is nothing to do.
+        They then show what has been written to them since. Here outputs are the implementation's
+        own memory, so it does nothing.
         """
         yield lambda: None
 
     def answer(self, handed: Inputs, *, backward: bool = False, twice: bool = False) -> Outputs | None:
-        """`call`, or None where it raises or runs out of memory: the note beside the verdict then counts the error.
+        """Make a `call`, or return None if it raises or runs out of memory.
 
-        An error after which the device no longer works is raised.
+        The note of the verdict counts these errors. An error after which the device no longer works
+        is raised.
         """
         try:
             return self.call(handed, backward=backward, twice=twice)
@@ -179,10 +191,10 @@ class Caller:
             return None
 
     def needs_answers(self) -> None:
-        """Try no further case where `answer` has given errors only."""
+        """Draw no further case if `answer` has given only errors."""
         if self.meter.cases == 0 and self.meter.refusals >= MOST_REFUSALS:
             raise AnotherCase
 
     def device_works(self) -> bool:
-        """False after an illegal access on a GPU: this process can launch nothing more."""
+        """Return False after an illegal access on a GPU: this process can launch nothing more."""
         return device_works(self.device)

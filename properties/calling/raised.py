@@ -1,4 +1,4 @@
-"""Around a call of the implementation: what an exception means for a law, where it came from, if the device still works."""
+"""Exceptions of the implementation: their meaning for a law, their origin, their effects."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ from flash_attest.properties.failures import (
 from flash_attest.properties.machine.clock import Clock, Work
 from flash_attest.properties.progress import NOW
 
-MESSAGE_WIDTH = 200  # of an exception that a note mentions
-MESSAGE_LINES = 8  # of an exception whose first line ends with ":", as a compiler's do
+MESSAGE_WIDTH = 200  # characters of an exception that a note mentions
+MESSAGE_LINES = 8  # of an exception whose first line ends with ":", like a compiler's
 
 
 @contextmanager
 def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) -> Iterator[None]:
-    """A block in which the implementation works: what it raises there breaks the law, or leaves it undecided.
+    """Mark a block in which an exception is the implementation's.
+
+    It breaks the law, or leaves it undecided.
 
     phase: says what the implementation is doing when it raises.
     """
     try:
         with clock.counts(Work.RUNNING), NOW.call():
             yield
-    except Undecided as error:  # of --untrusted; an implementation may raise it, too, and does not choose the reason
+    except Undecided as error:  # from --untrusted; an implementation may raise it too, but cannot choose the reason
         raise Undecided(str(error)) from error
     except ContractError as error:
         raise LawBroken(error.problems[0], *error.problems[1:]) from error
@@ -47,13 +49,14 @@ def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) ->
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not NOW.isolated:  # Ctrl-C
             raise
-        if is_out_of_memory(error) and device_works(device):  # a library that finds no GPU may say so, too
+        if is_out_of_memory(error) and device_works(device):  # a library without a working GPU may also say this
             words = f": {phase().value} raises {type(error).__name__}: {words_of(error)[:MESSAGE_WIDTH]}"
             raise OutOfMemory(f"out of memory on {case}{words}") from error
         first, *others = words_of(error).strip().splitlines() or [""]
-        # Lines after a first one that ends with ":" are a compiler's; lines after a CUDA error are PyTorch's advice.
+        # A first line that ends with ":" announces a compiler's lines; lines after a CUDA error are
+        # PyTorch's advice.
         first = first or _asserted(error)
-        if (cause := device_error(device)) and cause not in first:  # a library says that its launch failed, not why
+        if (cause := device_error(device)) and cause not in first:  # a library may say that its launch failed, not why
             first = f"{first or 'no text'}: {cause}"
         announced = others[:MESSAGE_LINES] if first.endswith(":") else []
         raise Raises(
@@ -65,7 +68,7 @@ def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) ->
 
 
 def frames_of(error: BaseException) -> list[str]:
-    """Where in the implementation an exception came from: the first frame of its own, and the last."""
+    """Return where in the implementation an exception came from: its first and last frame."""
     if (there := getattr(error, "frames_in_kernel_process", None)) is not None:  # runner/untrusted
         return list(dict.fromkeys([*there[:1], *there[-1:]]))
     frames = traceback.extract_tb(error.__traceback__)
@@ -75,28 +78,28 @@ def frames_of(error: BaseException) -> list[str]:
 
 
 def _asserted(error: BaseException) -> str:
-    """The source line of an assertion without a text; "" for other errors."""
+    """Return the source line of an assertion without a text; "" for other errors."""
     frames = traceback.extract_tb(error.__traceback__)
     return frames[-1].line or "" if isinstance(error, AssertionError) and frames[-1].line.startswith("assert") else ""
 
 
 def places(x: Inputs) -> dict[str, tuple]:
-    """What tensors have beside their values."""
+    """Return the shape, strides and storage size of each tensor."""
     return {name: (t.shape, t.stride(), t.untyped_storage().nbytes()) for name, t in x.items()}
 
 
 def device_error(device: str) -> str:
-    """Why this process can launch nothing more, as after an illegal access on a GPU; "" if it can, as on a CPU always."""
+    """Return why this process can launch nothing more, or "". An illegal access is one reason."""
     if device != "cuda":
         return ""
     try:
-        torch.cuda.synchronize()  # every stream: what fails may have been launched on another one
+        torch.cuda.synchronize()  # all streams: the failing kernel may have been launched on another one
         torch.zeros(1, device=device).item()
     except RuntimeError as error:
-        return "" if is_out_of_memory(error) else words_of(error).strip().partition("\n")[0]  # a full card works
+        return "" if is_out_of_memory(error) else words_of(error).strip().partition("\n")[0]  # a full GPU still works
     return ""
 
 
 def device_works(device: str) -> bool:
-    """Whether this process can launch something more."""
+    """Return whether this process can launch anything more."""
     return not device_error(device)

@@ -1,4 +1,4 @@
-"""Contiguous inputs of more than 2^31 elements in little memory of a GPU: their pages repeat (gpu_ring.py)."""
+"""Contiguous inputs of more than 2^31 elements in little GPU memory, as their pages repeat."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from flash_attest.properties.cases.random_tensors import RandomTensors
 from flash_attest.properties.cases.sparse_memory import BEFORE, sparse_zeros
 from flash_attest.properties.cases.support import unsupported
 
-ELEMENTS = 2**31  # where a signed offset in elements ends; offsets in bytes end earlier
+ELEMENTS = 2**31  # the limit of signed 32-bit offsets in elements; offsets in bytes overflow earlier
 NHEADS = 8
-GRID = 65535  # batch * nheads at most: CUDA's limit for two of the three dimensions of a grid
-HEADDIM = 256  # the most that is used: smaller ones need longer sequences, and so larger matrices of scores
-MULTIPLES = (1, 8, 32, 128)  # what lengths may have to be a multiple of
+GRID = 65535  # the most batch * nheads: CUDA's limit for two of the three dimensions of a grid
+HEADDIM = 256  # the largest that is used; smaller ones need longer sequences, so larger score matrices
+MULTIPLES = (1, 8, 32, 128)  # lengths may have to be a multiple of one of these
 
 
 def enlarged(impl: Implementation, case: Case) -> Case | None:
-    """The case with as many batches and keys as it takes for q, k, v to have more than 2^31 elements each; None if the
-    implementation takes no such case."""
+    """Return the case with enough batches and keys that q, k and v exceed 2^31 elements each.
+
+    Returns None if the implementation takes no such case.
+    """
     takes = impl.supports.headdim_list
     headdim = max((d for d in takes if d <= HEADDIM), default=min(takes))
-    # Two bytes where there is a choice: offsets are the same, and half the memory is enough.
+    # Two bytes if there is a choice: the offsets are the same, and half the memory is enough.
     dtype = min((case.dtype, *impl.supports.dtypes), key=lambda dtype: dtype.itemsize)
+    # Lengths as short as the grid allows, in a multiple that the implementation takes.
     least = ELEMENTS // (GRID // NHEADS * NHEADS * headdim) + 2
     for multiple in MULTIPLES:
         seqlen = rounded_up(least | 1, multiple)
-        batch = ELEMENTS // (NHEADS * seqlen * headdim) + 2  # the last batch lies beyond as a whole
+        batch = ELEMENTS // (NHEADS * seqlen * headdim) + 2  # the whole last batch lies beyond the limit
         heads = dict(batch=batch, nheads=NHEADS, nheads_k=NHEADS)
         large = case.but(**heads, seqlen_q=seqlen, seqlen_k=seqlen, headdim=headdim, dtype=dtype)
         if unsupported(impl, large) is None:
@@ -39,15 +42,19 @@ def enlarged(impl: Implementation, case: Case) -> Case | None:
 
 
 def batches_to_look_at(case: Case) -> list[int]:
-    """The first batch, the last, and those that hold the elements 2^29, 2^30 and 2^31, which no 32 bits count in bytes."""
+    """Return the first batch, the last, and those that hold element 2^29, 2^30 or 2^31.
+
+    The byte offsets of these elements do not fit 32 bits.
+    """
     size = case.seqlen_q * case.nheads * case.headdim
     return sorted({0, case.batch - 1, *(n // size for n in (2**29, 2**30, 2**31))})
 
 
 def inputs_of(case: Case, layout: str, device: str) -> Inputs:
-    """q, k, v, dout, contiguous in this layout, "bshd" or "bhsd". Values are randn and repeat every gpu_ring.PERIOD bytes.
+    """Return q, k, v, dout, contiguous in this layout, "bshd" or "bhsd".
 
-    Memory in front of them is mapped, too: a truncated offset that is negative lands there.
+    Values are randn and repeat every gpu_ring.PERIOD bytes. The memory in front of each tensor is
+    mapped, too: a truncated offset that is negative lands there.
     """
     rows = (case.nheads, case.seqlen_q) if layout == "bhsd" else (case.seqlen_q, case.nheads)
     shape = (case.batch, *rows, case.headdim)

@@ -1,8 +1,9 @@
-"""Which keys the -inf entries of a bias hide, and whether they can leave a query without any.
+"""The keys that -inf entries of a bias hide, and whether they can hide all keys of a query.
 
-Every mask leaves each row of the bias one range of keys, and `first_and_window` the first keys beside it. `start` says how
-long the range is. It is drawn for each batch and head of the bias; ranges of one row with another start contain one another,
-so the shortest one tells what may happen.
+Every mask leaves one range of keys visible in each row of the bias; `first_and_window` also leaves
+the first keys visible. `start` sets how long the range is. It is drawn for each batch and head of
+the bias. For two values of `start`, one row's ranges contain one another, so the shortest range
+decides what may happen.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.random_tensors import RandomTensors
 
-FIRST = 4  # how many first keys first_and_window leaves to each row, at most
+FIRST = 4  # the most first keys that first_and_window leaves visible in each row
 HIDING = ("right", "left", "window", "first_and_window", "dead_row")  # the masks with -inf
 
 
 def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
-    """Which entries of the bias hide their key: bool, broadcastable to the bias; None if none does."""
+    """Return which entries of the bias hide their key (bool, broadcastable), or None if none do."""
     kind, (batch, nheads, rows, keys) = case.bias_mask, case.bias_shape
     if kind in ("none", "alibi") or keys == 0 or rows == 0:
         return None
     j, i = torch.arange(keys, device=random.device), torch.arange(rows, device=random.device)
-    # A number in place of -inf may hide every key: that leaves no row empty.
+    # A finite number instead of -inf may "hide" every key: the row is not empty then.
     start = random.integers((batch, nheads, 1, 1), -1 if kind == "finite" else 0, keys - 1)
     if kind == "dead_row":
         dead = random.integers((batch, nheads, 1, 1), 0, rows - 1)
@@ -41,7 +42,7 @@ def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
 
 
 def may_have_empty_rows(case: Case, alignment: str) -> bool:
-    """Whether position and bias leave some query of the case without a visible key, for some seed."""
+    """Return whether, for some seed, position and bias together may hide all keys of a query."""
     mask = mask_of(case, alignment)
     if mask.has_empty_rows(case.seqlen_q, case.seqlen_k):
         return True
@@ -57,7 +58,7 @@ def may_have_empty_rows(case: Case, alignment: str) -> bool:
         least, most = _left(case, row, torch.tensor(shortest))
         hidden = torch.minimum(last, most) < torch.maximum(first, least)
         if case.bias_mask == "first_and_window":
-            hidden &= first > 0  # key 0 is left to each row
+            hidden &= first > 0  # key 0 is visible in each row
     if case.bias_keeps_key:
         for key in _kept(case, row):
             hidden &= (key < first) | (key > last)
@@ -65,18 +66,18 @@ def may_have_empty_rows(case: Case, alignment: str) -> bool:
 
 
 def _left(case: Case, row: torch.Tensor, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The first and the last key that a mask leaves to each row of the bias, as far as such keys exist."""
+    """Return the first and last key that a mask leaves visible in each row, within range or not."""
     rows, keys = case.bias_shape[2:]
     if case.bias_mask == "left":
         return start, torch.full_like(row, keys - 1)
     if case.bias_mask in ("right", "finite"):
         return torch.zeros_like(row), start
-    # with a window each query has its own key, bottom right
+    # With a window each query has its own key, aligned bottom right.
     own = row + (keys - rows if case.bias == "matrix" else keys - 1)
     return own - start, own
 
 
 def _kept(case: Case, row: torch.Tensor) -> list[torch.Tensor]:
-    """For each alignment, the last key that the first query of each row of the bias sees by position."""
+    """Return, for each alignment, the last key that a bias row's first query sees by position."""
     bounds = (mask_of(case, alignment).bounds(row, case.seqlen_q, case.seqlen_k) for alignment in ALIGNMENTS)
     return [last.clamp(0, max(case.seqlen_k - 1, 0)) for _, last in bounds]

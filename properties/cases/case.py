@@ -1,4 +1,4 @@
-"""A case: the specification of one call of attention. It prints as one line and is read back from that line."""
+"""A case: the specification of one call of attention, written as one line."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ BIAS_MASKS = ("none", "right", "left", "window", "first_and_window", "dead_row",
 
 
 class CaseError(ValueError):
-    """An impossible case: the message names the field and the value."""
+    """The case is impossible. The message names the field and the value."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What one call of attention looks like. docs/use/reading-a-failure.md lists the fields.
+    """The specification of one call of attention. docs/use/reading-a-failure.md lists the fields.
 
-    bias is None, "vector" (1 row for all queries) or "matrix"; bias_batch and bias_nheads are 1 where it is broadcast.
-    bias_mask says which of its entries are -inf ("finite": a number far below 0), or that it is ALiBi's. bias_keeps_key:
-    whatever the mask hides, each query keeps the last key that it sees by position.
+    bias is None, "vector" (1 row for all queries) or "matrix". bias_batch and bias_nheads are 1 if
+    the bias is broadcast. bias_mask says which entries are -inf ("finite": a number far below 0),
+    or that the bias is ALiBi's. With bias_keeps_key each query keeps the last key that it sees by
+    position, whatever the mask hides.
     """
 
     batch: int = 1
@@ -66,21 +67,25 @@ class Case:
 
     @property
     def scale(self) -> float:
-        """softmax_scale, or its default 1 / sqrt(headdim)."""
+        """softmax_scale, or its default, 1 / sqrt(headdim)."""
         return 1.0 / math.sqrt(self.headdim) if self.softmax_scale is None else self.softmax_scale
 
     @property
     def products(self) -> int:
-        """How many products q k there are."""
+        """The number of products q k."""
         return self.batch * self.nheads * self.seqlen_q * self.seqlen_k * self.headdim
 
     @property
     def bias_shape(self) -> tuple[int, int, int, int]:
-        """(batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k)."""
+        """The shape of the bias: (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k)."""
         return (self.bias_batch, self.bias_nheads, self.seqlen_q if self.bias == "matrix" else 1, self.seqlen_k)
 
     def but(self, **changed: Any) -> Case:
-        """The same case with some fields changed; what depends on them follows (nheads_k, bias broadcasting, bias_dtype)."""
+        """Return the case with some fields changed.
+
+        Fields that depend on them are adapted: nheads_k, the broadcasting of the bias, and
+        bias_dtype.
+        """
         if "nheads" in changed and "nheads_k" not in changed and changed["nheads"] % self.nheads_k:
             changed["nheads_k"] = changed["nheads"]
         for size, of in (("bias_batch", "batch"), ("bias_nheads", "nheads")):
@@ -93,7 +98,7 @@ class Case:
 
     def __str__(self) -> str:
         always = ("seqlen_q", "seqlen_k", "headdim", "dtype")
-        default = {f.name: f.default for f in fields(self)} | {"nheads_k": self.nheads}  # parse_case lets it follow
+        default = {f.name: f.default for f in fields(self)} | {"nheads_k": self.nheads}  # parse_case does the same
         shown = [f for f in fields(self) if f.name in always or getattr(self, f.name) != default[f.name]]
         shown.sort(key=lambda f: always.index(f.name) if f.name in always else len(always))
         return " ".join(f"{f.name}={text_of(getattr(self, f.name))}" for f in shown)
@@ -113,16 +118,17 @@ _ALLOWED = dict(
 
 
 def parse_case(text: str) -> Case:
-    """ "seqlen_q=65 headdim=64 dtype=float16" -> Case. Fields that are not named have their defaults.
+    """Return the case of a text such as "seqlen_q=65 headdim=64 dtype=float16".
 
-    seqlen_k follows seqlen_q and nheads_k follows nheads. Raises CaseError, which names the word and the known fields.
+    Missing fields have their defaults, but seqlen_k follows seqlen_q, and nheads_k follows nheads.
+    Raises CaseError, which names the word and the known fields.
     """
     known = {f.name: f for f in fields(Case)}
     values: dict[str, Any] = {}
     for word in text.split():
         name, equals, value = word.partition("=")
         if not equals or name not in known:
-            what = f"there is no field {name!r}" if equals else f"{word!r} is no field=value"
+            what = f"there is no field {name!r}" if equals else f"{word!r} is not of the form field=value"
             raise CaseError(f"--case: {what}; the fields are {', '.join(known)}")
         if "," in value:
             raise CaseError(f"--case: {word}: fields are separated by spaces, not by commas")
@@ -157,7 +163,7 @@ def _read(name: str, value: str) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A value of a case as text: torch.float16 is "float16"."""
+    """Return a value of a case as text: torch.float16 becomes "float16"."""
     return str(value).removeprefix("torch.")
 
 

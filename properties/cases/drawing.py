@@ -1,4 +1,7 @@
-"""Draws cases through Hypothesis, so that a seed fixes them: whatever else is loaded, judged, or was judged before."""
+"""Draws cases through Hypothesis so that they depend on the seed alone.
+
+Nothing else matters: neither what is loaded, nor what was judged before.
+"""
 
 from __future__ import annotations
 
@@ -17,26 +20,29 @@ from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, Hypoth
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.failures import AnotherCase
 
-# Hypothesis' own backend makes up to five of six cases from the one before, in which it copies one choice to another place:
-# seqlen_q=31 five times in a row, a third of a run with headdim=1. Under another name the same provider draws every case by
-# itself. Hypothesis still shrinks with its own.
+# Hypothesis' own backend makes up to five of six cases by copying a choice of the previous case to
+# another position: seqlen_q=31 five times in a row, or headdim=1 in a third of a run. Under another
+# name the same provider draws every case independently. Shrinking still uses Hypothesis' own.
 INDEPENDENT = "independent"
 AVAILABLE_PROVIDERS[INDEPENDENT] = f"{HypothesisProvider.__module__}.{HypothesisProvider.__qualname__}"
 
-# How many are drawn before the first is judged: all that a law has by default. Other profiles have hundreds, of which a law
-# that fails needs a few; drawing all of them takes longer than judging those.
+# How many cases are drawn before the first is judged: by default, all that a law has. Other
+# profiles have hundreds. A failing law needs only a few of them, and drawing all takes longer than
+# judging those few.
 DRAWN_FIRST = 60
 
-# How many cases are tried for each that counts, and before the first one: enough to find one where one in fifty does.
+# How many cases are tried for each that counts, and before the first that counts. This is enough to
+# find one if one in fifty counts.
 TRIED, FIRST_TRIED = 20, 200
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """`examples` cases of a strategy, from the seed `number`.
+    """`examples` cases of a strategy, drawn from the seed `number`.
 
-    No case depends on the one before, or on what was found for it. So many are drawn in one go, which takes a half to a
-    third of the time that Hypothesis needs if each is judged before the next is drawn, and its memory is no longer cached.
+    No case depends on the one before, or on its result. Many cases are drawn in one go. This takes
+    a third to a half of the time that Hypothesis needs if it judges each case before it draws the
+    next one, when its data is no longer in the cache.
     """
 
     strategy: st.SearchStrategy[Case]
@@ -45,18 +51,19 @@ class Drawing:
 
     @cached_property
     def cases(self) -> list[Case]:
-        """The simplest one, then random ones. Raises Unsatisfiable if there are none."""
+        """The simplest case, then random ones. Raises Unsatisfiable if there are none."""
         return self._first(self.examples)
 
     def hold_each(self, hold: Callable[[Case], None]) -> None:
-        """Call hold on each case. One for which it raises AnotherCase does not count: a further one is drawn in its place.
+        """Call hold on each case.
 
-        Any other exception ends it, and is raised again for the smallest case for which Hypothesis finds it; one that is no
-        Exception is raised at once. Raises Unsatisfiable if no case counts.
+        A case for which hold raises AnotherCase does not count, and another one is drawn. Any other
+        Exception ends the loop. It is raised again for the smallest case for which Hypothesis finds
+        it. A BaseException is raised at once. Raises Unsatisfiable if no case counts.
         """
         held, failure = 0, None
-        for place, case in enumerate(self._without_end()):
-            if place == FIRST_TRIED + TRIED * held:
+        for position, case in enumerate(self._without_end()):
+            if position == FIRST_TRIED + TRIED * held:
                 break
             try:
                 hold(case)
@@ -65,20 +72,20 @@ class Drawing:
                 pass
             except Exception as error:
                 failure = error
-            if failure is not None:  # not in the handler: for Hypothesis what is raised there is a failure of its own
-                self._shrink(place, failure, hold)
+            if failure is not None:  # outside the handler: Hypothesis takes what is raised there for another failure
+                self._shrink(position, failure, hold)
             if held == self.examples:
                 return
         if not held:
             raise Unsatisfiable("the law says nothing about any case")
 
     def _without_end(self) -> Iterator[Case]:
-        """The cases, then as many further ones, and so on, while there are any."""
+        """Yield the cases, then further cases as long as there are any, twice as many each time."""
         cases, done = self.cases if self.examples <= DRAWN_FIRST else self._first(DRAWN_FIRST), 0
         while len(cases) > done:
             yield from cases[done:]
             done = len(cases)
-            cases = self.cases if done < self.examples else self._first(2 * done)  # begin with the ones before
+            cases = self.cases if done < self.examples else self._first(2 * done)  # these begin with the earlier ones
 
     def _first(self, number: int) -> list[Case]:
         cases: list[Case] = []
@@ -89,30 +96,30 @@ class Drawing:
         self._run(number, (Phase.generate,), keep)
         return cases
 
-    def _shrink(self, place: int, failure: Exception, hold: Callable[[Case], None]) -> None:
-        """Raise the failure of the case at this place for the smallest case for which Hypothesis finds it."""
+    def _shrink(self, position: int, failure: Exception, hold: Callable[[Case], None]) -> None:
+        """Shrink the failing case at this position, and raise the failure of the smallest."""
         drawn = 0
 
         def hold_from_there(case: Case) -> None:
             nonlocal drawn
             drawn += 1
-            if drawn <= place:
+            if drawn <= position:
                 return
-            if drawn == place + 1:
+            if drawn == position + 1:
                 raise failure
             try:
                 hold(case)
             except AnotherCase:
                 reject()
 
-        with suppress(Unsatisfiable):  # `accepts` does not always say the same: fewer cases came, or none
-            self._run(place + 1, (Phase.generate, Phase.shrink), hold_from_there)
+        with suppress(Unsatisfiable):  # fewer cases came, or none: `accepts` may change its answer
+            self._run(position + 1, (Phase.generate, Phase.shrink), hold_from_there)
         raise failure
 
     def _run(self, number: int, phases: tuple[Phase, ...], on_drawn: Callable[[Case], None]) -> None:
         configured = settings(
             max_examples=number,
-            database=None,  # the same cases in every run; a failing case is kept as its replay line
+            database=None,  # every run has the same cases; a failing case is kept as its replay line
             phases=phases,
             deadline=None,
             derandomize=False,
@@ -128,11 +135,12 @@ class Drawing:
 
 @contextmanager
 def seed_alone() -> Iterator[None]:
-    """In this block Hypothesis draws from its seed alone.
+    """Make Hypothesis draw from its seed alone in this block.
 
-    Otherwise one integer in twenty is a constant found in the source of some loaded module that is not installed: a plug-in
-    beside the one that is judged, or a file of ours that a law imports late. There is no setting for it, and the method is
-    private. A version of Hypothesis that has no such method collects no constants, or test_seeds.py fails.
+    By default, one integer in twenty is a constant from the source of some loaded module that is
+    not installed: another plug-in, or a file of ours that a law imports late. Hypothesis has no
+    setting for this, and the method is private. If a new version of Hypothesis drops the method, it
+    collects no constants, or test_seeds.py fails.
     """
     if not hasattr(HypothesisProvider, "_maybe_draw_constant"):
         yield

@@ -1,4 +1,4 @@
-"""What a law wants its cases to be. strategies.py draws them, fitting.py brings them near to what is accepted."""
+"""The conditions of a law on its cases. strategies.py draws cases, fitting.py adapts them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from flash_attest.properties.cases.features import FEATURES
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """What a law wants its cases to be.
+    """The conditions of a law on its cases.
 
-    features: the values that it wants of each feature that it names (features.py), of the others whatever is declared.
-    cross, gqa: True, False, or None for whatever is declared. With cross=True lengths are drawn apart, and may be equal.
+    features: for each feature that the law names (features.py), the values it wants. Other features
+        have any declared value.
+    cross, gqa: True, False, or None for whatever is declared. With cross=True the two lengths are
+        drawn independently, and may be equal.
     bias_mask: which masks a bias may have.
-    seqlen_q, seqlen_k: (least, most); most=None follows the device. stretch: how many times longer than usual they may be.
-    reach: lengths go that far at least, where the device's limits allow it.
-    two_tiles: lengths go to two tiles of keys and a part of a third one, at least, so that a bias can hide a whole tile.
-    where: a condition that fields cannot express. toward: changes a drawn case so that `where` is likely to hold.
+    seqlen_q, seqlen_k: (least, most); most=None follows the device.
+    stretch: how many times longer than usual the sequences may be.
+    reach: a length that sequences can reach, if the limits of the device allow it.
+    two_tiles: sequences can reach two tiles of keys and part of a third, so that a bias can hide a
+        whole tile.
+    where: a condition that fields cannot express.
+    toward: changes a drawn case so that `where` is likely to hold.
     """
 
     features: Mapping[str, tuple] = field(default_factory=dict)
@@ -38,9 +43,11 @@ class Draws:
 
     @classmethod
     def of(cls, **wants: Any) -> Draws:
-        """Draws.of(causal=True, regime=("spread", "mean"), stretch=LONG): features by name, and fields of Draws.
+        """Make Draws of features by name, and of fields of Draws.
 
-        For a feature: a tuple of values, one value, True (every value but the neutral one) or False (the neutral one).
+        Example: Draws.of(causal=True, regime=("spread", "mean"), stretch=LONG). The value of a
+        feature is a tuple of values, one value, True (every value but the neutral one), or False
+        (the neutral one).
         """
         own = {name: wants.pop(name) for name in tuple(wants) if name in cls.__dataclass_fields__}
         if unknown := sorted(set(wants) - set(FEATURES)):
@@ -49,11 +56,11 @@ class Draws:
         return cls({name: FEATURES[name].wanted(want) for name, want in wants.items()}, **own)
 
     def values(self, name: str, impl: Implementation) -> tuple:
-        """The values of a feature to draw for an implementation, the simplest first."""
+        """Return the values of a feature to draw for an implementation, the simplest first."""
         return FEATURES[name].drawn(impl.supports, self.features.get(name))
 
     def excludes(self, case: Case) -> str | None:
-        """Why a given case is not among those wanted; None if it is."""
+        """Return why the law does not want a given case; None if it does."""
         for feature in FEATURES.values():
             wanted = self.features.get(feature.name, feature.unnamed)
             if wanted is not None and feature.value(case) not in wanted:
@@ -73,4 +80,4 @@ def _between(n: int, bounds: tuple[int, int | None]) -> bool:
     return bounds[0] <= n and (bounds[1] is None or n <= bounds[1])
 
 
-ANYTHING = Draws()  # of what an implementation supports
+ANYTHING = Draws()  # every case that an implementation supports

@@ -1,11 +1,13 @@
-"""The features of attention: one table, read by everything that varies them or asks whether they are declared.
+"""The features of attention: one table for all that varies them or asks what is declared.
 
-A case has a value of each feature. From the table come: what strategies draw, what shrinking tries, what is refused and in
-which words, what the contract check tries out, the keywords of a call, the oracle's variant, and the table of features in
-docs/use/adding-an-implementation.md (python -m flash_attest.properties.cases.features prints it).
+A case has a value of each feature. The table defines what strategies draw, what shrinking tries,
+which cases are refused and in which words, what the contract check tries, the keywords of a call,
+the oracle's variant, and the table of features in docs/use/adding-an-implementation.md (python -m
+flash_attest.properties.cases.features prints it).
 
-A new feature needs an entry here, a field of Case (case.py), a declaration in Supports and, if implementations get a keyword,
-an entry in KEYWORDS (both in impls/contract/record.py), and its mathematics in the oracle.
+A new feature needs an entry here, a field of Case (case.py), a declaration in Supports, and its
+mathematics in the oracle. If implementations get a keyword, it also needs an entry in KEYWORDS
+(impls/contract/record.py, like Supports).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ SCALES = (None, 0.5, 0.1, 1.0, -0.25)  # laws in test_extremes name 0 and furthe
 
 
 class Part(Enum):
-    """Which record of the oracle has the feature as an argument."""
+    """The record of the oracle that takes the feature as an argument."""
 
     MASK = "mask"
     VARIANT = "variant"
@@ -33,7 +35,7 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class Need:
-    """What a law may need of a feature: that one of these values is taken. `reason` is shown where none is."""
+    """A need of a law: the implementation takes one of these values. Else `reason` is shown."""
 
     values: tuple
     reason: str
@@ -43,20 +45,21 @@ class Need:
 class Feature:
     """One feature of attention.
 
-    name: as laws and tables call it.
-    values: what is drawn, the simplest first.
-    takes: (supports, value) -> whether an implementation with this declaration promises that value.
-    words: value -> the value as messages put it: "bias vector".
+    name: the name in laws and tables.
+    values: the values to draw, the simplest first.
+    takes: (supports, value) -> whether an implementation with this declaration takes the value.
+    words: value -> the value in the words of messages: "bias vector".
     of: case -> its value; by default the field of a case that has the feature's name.
     with_value: (case, value) -> the case with that value; by default that field is changed.
     declare: how `Supports` declares it, as documentation shows it.
-    neutral: the value that leaves the feature off; None also where there is no such value.
+    neutral: the value that turns the feature off; None also if there is no such value.
     unnamed: the values that a law gets if it does not name the feature; None means all.
-    together: whether the value is drawn in one product with others; strategies.py draws the rest by hand, with the sizes.
-    part: whether it is an argument of oracle.Mask or of oracle.Variant (a bias is a tensor, so it is passed separately).
-    advice: what to declare where an implementation does not take the keyword.
-    needs: the needs of laws that it decides, by name.
-    tried: the values that the contract check tries out, one by one.
+    together: whether the value is drawn in one product with others. strategies.py draws the rest.
+    part: whether it is an argument of oracle.Mask or of oracle.Variant. A bias, which is a tensor,
+        is passed separately.
+    advice: what to declare if an implementation does not take the keyword.
+    needs: the needs of laws that depend on it, by name.
+    tried: the values that the contract check tries, one by one.
     """
 
     name: str
@@ -75,15 +78,18 @@ class Feature:
     tried: tuple = ()
 
     def value(self, case: Case) -> Any:
-        """The value that a case has."""
+        """Return the value that a case has."""
         return self.of(case) if self.of else getattr(case, self.name)
 
     def changed(self, case: Case, value: Any) -> Case:
-        """The case with another value."""
+        """Return the case with another value."""
         return self.with_value(case, value) if self.with_value else case.but(**{self.name: value})
 
     def wanted(self, want: Any) -> tuple:
-        """What a law asks for -> values: True is every value but the neutral one, False the neutral one alone."""
+        """Return the values that a law wants.
+
+        True means every value but the neutral one, False only the neutral one.
+        """
         if isinstance(want, tuple):
             return want
         if want is True:
@@ -91,7 +97,7 @@ class Feature:
         return (self.neutral,) if want is False else (want,)
 
     def drawn(self, supports: Supports, wanted: tuple | None) -> tuple:
-        """The values to draw for an implementation and a law, the simplest first."""
+        """Return the values to draw for an implementation and a law, the simplest first."""
         if wanted is None:
             wanted = self.values if self.unnamed is None else self.unnamed
         return tuple(value for value in wanted if self.takes(supports, value))
@@ -119,7 +125,7 @@ _TABLE = (
     ),
     Feature(
         name="headdim",
-        values=(),  # strategies.headdims knows which, for each implementation
+        values=(),  # strategies.headdims knows them for each implementation
         takes=lambda s, headdim: headdim in s.headdims,
         words=lambda headdim: f"headdim {headdim}",
         declare="`headdims=range(1, 129)`",
@@ -213,23 +219,23 @@ NO_BIAS = {"bias": None} | {name: getattr(Case, name) for name in BIAS_DETAILS}
 
 
 def keywords_of(case: Case) -> dict[str, Any]:
-    """The keywords of a call, but for the bias, which is a tensor."""
+    """Return the keywords of a call, without the bias, which is a tensor."""
     return {name: FEATURES[name].value(case) for name in KEYWORDS if name != "bias"}
 
 
 def mask_of(case: Case, alignment: str) -> Mask:
-    """The mask by position of a case. (Its bias may hide further keys.)"""
+    """Return the mask by position of a case. (Its bias may hide further keys.)"""
     return Mask(alignment=alignment, **{f.name: f.value(case) for f in _TABLE if f.part is Part.MASK})
 
 
 def variant_of(case: Case, alignment: str, bias: torch.Tensor | None) -> Variant:
-    """A case, and the tensor of its bias -> what the oracle has to know beside q, k and v."""
+    """Return what the oracle needs besides q, k and v, for a case and the tensor of its bias."""
     of_variant = {f.name: f.value(case) for f in _TABLE if f.part is Part.VARIANT}
     return Variant(mask_of(case, alignment), bias, **of_variant)
 
 
 def documentation() -> str:
-    """The table of features, as docs/use/adding-an-implementation.md shows it."""
+    """Return the table of features, as docs/use/adding-an-implementation.md shows it."""
     lines = ["| feature | declared by | keyword of forward and backward | drawn values |", "|---|---|---|---|"]
     for feature in _TABLE:
         if feature.declare:

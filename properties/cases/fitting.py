@@ -1,4 +1,4 @@
-"""The case nearest to a drawn one that an implementation accepts and a law wants."""
+"""Finds the nearest case to a drawn one that an implementation accepts and a law wants."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from flash_attest.properties.cases.features import NO_BIAS
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase
 
-MULTIPLES = (1, 8, 16, 32, 64, 128)  # of which an implementation may want its lengths to be
+MULTIPLES = (1, 8, 16, 32, 64, 128)  # an implementation may require lengths that are multiples of one of these
 
 
 def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
-    """The case, or the nearest one that the implementation accepts and the law wants: lengths are rounded up to a multiple.
+    """Return the case, or the nearest one that the implementation accepts and the law wants.
 
-    Otherwise an implementation that takes multiples of 32 only would refuse 31 of 32 drawn lengths. Either length is also
-    rounded alone, and a single query is tried, as a kernel for decoding may take nothing else.
+    Lengths are rounded up to a multiple, both or only one of them: an implementation that takes
+    only multiples of 32 would refuse 31 of 32 drawn lengths. A single query is tried as well, as a
+    decoding kernel may take nothing else.
     """
 
     def fits(c: Case) -> bool:
@@ -35,13 +36,13 @@ def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
 
 
 def _nearby(case: Case, may_differ: bool, keeping: bool) -> Iterable[Case]:
-    """Yields each once: making a case costs more than everything else here.
+    """Yield each nearby case once: making a case costs more than everything else here.
 
-    keeping: the mask of the bias may keep a key in each row.
+    keeping: also try a bias whose mask keeps a key in each row.
     """
-    kept = dict(bias=case.bias, bias_mask=case.bias_mask, bias_keeps_key=case.bias_keeps_key)
-    biases = [kept, kept | dict(bias_keeps_key=True)] if keeping and case.bias is not None else [kept]
-    biases.append(kept | dict(bias_mask="none"))
+    bias = dict(bias=case.bias, bias_mask=case.bias_mask, bias_keeps_key=case.bias_keeps_key)
+    biases = [bias, bias | dict(bias_keeps_key=True)] if keeping and case.bias is not None else [bias]
+    biases.append(bias | dict(bias_mask="none"))
     lengths = [tuple(rounded_up(n, multiple) for n in (case.seqlen_q, case.seqlen_k)) for multiple in MULTIPLES]
     sizes = []
     for q, k in lengths:

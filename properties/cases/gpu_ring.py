@@ -1,14 +1,16 @@
-"""Memory of a GPU that spans many GiB of addresses in little physical memory: one allocation, mapped again and again.
+"""GPU memory with many GiB of addresses: one small allocation that is mapped repeatedly.
 
     address     | 0 .. PERIOD | PERIOD .. 2 PERIOD | 2 PERIOD .. 3 PERIOD | ...
     physical    | the same PERIOD bytes each time
 
-Every address of the range is valid, so an offset that is cut to 32 bits reads a wrong element or 0, and no kernel faults. It
-never reads the right element by accident: cutting an offset moves it by a multiple of 2^32 bytes, up to 16 times that, and
-PERIOD divides none of these, as it is an odd number of pages larger than 16.
+Every address of the range is valid, so an offset that is cut to 32 bits reads a wrong element or 0,
+and no kernel faults. Such an offset never reads the right element by accident. Cutting it moves it
+by 1 to 16 times 2^32 bytes, and PERIOD divides none of these distances, as it is an odd number of
+pages larger than 16.
 
-This uses CUDA's virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess). Managed memory is no
-substitute: asking for more of it than the card has can hang the driver.
+This uses CUDA's virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap,
+cuMemSetAccess). Managed memory is no substitute: asking for more of it than the GPU has can hang
+the driver.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from flash_attest.properties.machine.cuda_driver import call, driver
 
 PAGE = 2 * 2**20  # bytes; the granularity of CUDA's mappings on every GPU so far (checked)
 PERIOD = 33 * PAGE  # bytes of physical memory
-RANGE = -(-32 * 2**30 // PERIOD) * PERIOD  # bytes of addresses: 2^31 + 2^32 float32, and what rounding strides up adds
-_free: dict[int, list[_Ring]] = {}  # by device. Kept, because mapping takes longer than filling with zeros
+RANGE = -(-32 * 2**30 // PERIOD) * PERIOD  # bytes of addresses: 2^31 + 2^32 float32, and room for rounded strides
+_free: dict[int, list[_Ring]] = {}  # by device; kept, because mapping takes longer than filling with zeros
 
 
 class _Ring:
-    """A range of addresses. As long as a tensor of it lives, it is not given to another one."""
+    """A range of addresses. While a tensor in it is alive, no other tensor gets it."""
 
     def __init__(self, device: int):
         api = driver()
@@ -53,10 +55,10 @@ class _Ring:
             self.release()
             raise
         finally:
-            call(api.cuMemRelease, physical)  # the mappings keep it
+            call(api.cuMemRelease, physical)  # the mappings keep it alive
 
     def release(self) -> None:
-        """Give the addresses back, and with them the memory."""
+        """Free the addresses and the memory."""
         if self.address is None:
             return
         api = driver()
@@ -67,7 +69,7 @@ class _Ring:
 
 
 class _Loan:
-    """What torch.as_tensor keeps alive as long as a tensor uses the ring; then the ring is free for the next one."""
+    """Holds the ring while torch.as_tensor keeps this alive, and then frees it."""
 
     def __init__(self, ring: _Ring):
         self.ring = ring
@@ -78,12 +80,15 @@ class _Loan:
 
 
 def zeros(nbytes: int, device: torch.device) -> torch.Tensor:
-    """(nbytes,) uint8 zeros on a GPU, at most RANGE. Raises MemoryError or OSError, in words, if there is none."""
+    """Return (nbytes,) uint8 zeros on a GPU, at most RANGE.
+
+    Raises MemoryError or OSError if there is no such memory.
+    """
     if nbytes > RANGE:
-        raise OSError(f"more than the {RANGE} bytes of a range")
+        raise OSError(f"{nbytes} bytes are more than the {RANGE} bytes of a range")
     index = torch.cuda.current_device() if device.index is None else device.index
     with torch.cuda.device(index):
-        torch.cuda.synchronize()  # makes sure that the context exists, and that no kernel still uses the ring
+        torch.cuda.synchronize()  # the context must exist, and no kernel may still use the ring
         ring = _free[index].pop() if _free.get(index) else _Ring(index)
         memory = torch.as_tensor(_Loan(ring), device=torch.device("cuda", index))
         memory[:PERIOD].zero_()

@@ -1,16 +1,17 @@
-"""From a case to its tensors. The distribution of the inputs decides which bugs can be seen, more than any tolerance does.
+"""Builds the tensors of a case. Their distribution decides which bugs show, more than tolerances.
 
-spread        scores with a standard deviation of 1, v and dout randn: the everyday case
+spread        scores with a standard deviation of 1, v and dout randn: the ordinary case
 peaked        scores with a standard deviation of 6: a few keys take nearly all the weight
-flat          scores with a standard deviation of 0.01: all keys weigh nearly the same, so one key too many or too few shows
+flat          scores with a standard deviation of 0.01: all keys weigh nearly the same, so one key
+              too many or too few shows
 shifted_down  every score near -160 (lse < -90): exp(0 - lse) of a forgotten padding key overflows
 shifted_up    every score near +160: exp without the row maximum overflows
 large         |x| <= 10
-exact         small integers: sums are exact, bits can be compared
+exact         small integers: sums are exact, so bits can be compared
 selecting     one key wins by more than 64, so out is a row of v, bit for bit
 mean          v and dout around 1: sums do not cancel
 
-Every tensor depends on the case and the device alone, not on what was drawn before.
+Every tensor depends only on the case and the device, not on what was drawn before.
 """
 
 from __future__ import annotations
@@ -28,14 +29,18 @@ from flash_attest.properties.cases.random_tensors import RandomTensors
 
 SHIFT = 160.0  # how far the shifted regimes move every score; exp(-160) is 0 in float32
 GAP = 64.0  # the lead of the winning score in the regime selecting; exp(-64) is below half an ulp in every dtype
-WINS = 128.0  # the lead where a law lets one key win by itself; exp(-128) vanishes beside 1 in every dtype
-# Mask values of those who avoid -inf. A running maximum that starts at -1e4 shows below it. At -1e9 float32 scores would be
-# multiples of 64, so that no budget would say anything of a row that sees nothing else.
+WINS = 128.0  # the lead that a law gives to one key; next to 1, exp(-128) vanishes in every dtype
+# Mask values of callers who avoid -inf. A running maximum that starts at -1e4 is wrong for lower
+# scores. At -1e9 float32 scores would be multiples of 64, and the budget of a row with only such
+# keys would allow anything.
 FINITE_MASKS = (-1e4, -3e4)
 
 
 def build(case: Case, device: str | torch.device) -> Inputs:
-    """Case -> q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) or None, all contiguous."""
+    """Return q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) or None.
+
+    All are contiguous.
+    """
     random = RandomTensors(case, device)
     q_shape = (case.batch, case.seqlen_q, case.nheads, case.headdim)
     k_shape = (case.batch, case.seqlen_k, case.nheads_k, case.headdim)
@@ -55,12 +60,13 @@ def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -
     if regime == "large":
         return random.uniform(q_shape, -10, 10), random.uniform(k_shape, -10, 10)
     if regime not in ("shifted_down", "shifted_up"):
-        spread = {"peaked": 6.0, "flat": 0.01}.get(regime, 1.0)  # of the scores, whatever headdim and scale are
+        spread = {"peaked": 6.0, "flat": 0.01}.get(regime, 1.0)  # of the scores, for any headdim and scale
         per_unit = abs(case.scale) * math.sqrt(case.headdim) or 1.0
         return random.normal(q_shape, spread / per_unit), random.normal(k_shape)
     q, k = random.normal(q_shape, 0.5), random.normal(k_shape, 0.5)
     if case.scale:
-        # q and k each get a component along the same direction, whose product is SHIFT / scale.
+        # q and k each get a component along the same direction. The product of the two is SHIFT /
+        # scale.
         along = min(math.sqrt(SHIFT / abs(case.scale) / case.headdim), 200.0)
         sign = math.copysign(1.0, case.scale) * (1.0 if regime == "shifted_up" else -1.0)
         q, k = q + along, k + sign * along
@@ -68,9 +74,11 @@ def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -
 
 
 def _selecting(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys are distinct vectors of +-1 (as many as headdim allows; the rest are 0), each query a multiple of one of them.
+    """Return queries that are each a multiple of one key, and keys that are vectors of +-1.
 
-    Two distinct codes differ in one place at least, so the wanted key wins by 2 * factor * |scale| >= GAP.
+    The keys are distinct. There are as many such keys as headdim allows; the others are 0. Two
+    distinct keys differ in at least one column, so the wanted key wins by 2 * factor * |scale| >=
+    GAP.
     """
     batch, seqlen_k, nheads_k, headdim = k_shape
     codes = min(seqlen_k, 2 ** min(headdim, 20))
@@ -94,7 +102,10 @@ def _selecting(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple
 
 
 def _seen_under_every_alignment(case: Case, device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
-    """(sq,) each: the first key that a query sees under every alignment, and how many such keys there are (at least 1)."""
+    """Return, (sq,) each, the first key that a query sees under every alignment, and their number.
+
+    The number is at least 1.
+    """
     rows = torch.arange(case.seqlen_q, device=device)
     bounds = [mask_of(case, alignment).bounds(rows, case.seqlen_q, case.seqlen_k) for alignment in ALIGNMENTS]
     first = torch.stack([first for first, _ in bounds]).amax(0)
@@ -128,7 +139,10 @@ def _bias(case: Case, random: RandomTensors) -> torch.Tensor:
 
 
 def _alibi(case: Case, random: RandomTensors) -> torch.Tensor:
-    """-slope_h * |i + seqlen_k - seqlen_q - j|, slopes 2^(-8 (h + 1) / nheads) (Press et al. 2022)."""
+    """Return -slope_h * |i + seqlen_k - seqlen_q - j| (Press et al. 2022).
+
+    slope_h = 2^(-8 (h + 1) / nheads).
+    """
     batch, nheads, rows, keys = case.bias_shape
     slopes = 2.0 ** (-8.0 * torch.arange(1, nheads + 1, device=random.device) / nheads)
     i = torch.arange(rows, device=random.device)[:, None] + keys - rows

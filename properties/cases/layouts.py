@@ -1,7 +1,8 @@
-"""The storage layouts that real models pass to attention, inside buffers whose surroundings the suite controls.
+"""The storage layouts that real models use, in buffers whose surroundings the suite controls.
 
-Every layout is cut out of a buffer with a margin before and after it and, where the layout has them, gaps between rows. The
-suite fills margins and gaps with a value and checks afterwards that it is unchanged.
+Every layout is cut out of a buffer with a margin before and after it. Some layouts also have gaps
+between rows. The suite fills margins and gaps with a value and checks afterwards that it is
+unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 
 from flash_attest.races.bits import bits
 
-MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so alignment is what torch gives
+MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so torch's alignment is kept
 
 
 MIXED = {"q": "transposed", "k": "gapped", "v": "packed", "dout": "contiguous", "bias": "gapped"}
@@ -24,38 +25,45 @@ class Placed:
 
     tensor: torch.Tensor
     buffer: torch.Tensor
-    before: torch.Tensor  # a copy of the buffer's bits as handed over
+    before: torch.Tensor  # a copy of the buffer's bits before the call
 
     def written(self) -> int:
-        """How many elements of the buffer (margin, gaps and the tensor itself) have other bits than before."""
+        """Return how many elements have changed, in margins, gaps and the tensor itself."""
         return int((bits(self.buffer) != self.before).sum())
 
 
 def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    """A 4-D tensor, contiguous -> the same values stored as `layout` says ("contiguous" returns it as it is)."""
+    """Store the values of a contiguous 4-D tensor as `layout` says.
+
+    "contiguous" returns the tensor itself.
+    """
     if layout == "contiguous":
         return tensor
     return place(tensor, layout, fill=0.0).tensor
 
 
 def layout_of(name: str, layout: str) -> str:
-    """The layout of one input. In "mixed" each input has its own, so that strides of the wrong tensor show."""
+    """Return the layout of one input.
+
+    In "mixed" each input has its own, so that strides of a wrong tensor show.
+    """
     return MIXED[name] if layout == "mixed" else layout
 
 
 def place(
     tensor: torch.Tensor, layout: str, fill: float, margin: int = MARGIN, away_from: torch.Tensor | None = None
 ) -> Placed:
-    """A 4-D tensor (w, x, y, z) -> the same values stored as `layout` says; everything around them is `fill`.
+    """Store the values of a 4-D tensor (w, x, y, z) as `layout` says, surrounded by `fill`.
 
-    margin: elements before and after, at least.
-    away_from: the address has another remainder by 128 than that of this tensor; torch promises one by 64.
+    margin: the least number of elements before and after.
+    away_from: modulo 128, the address differs from that tensor's; torch aligns to 64 bytes.
+
     contiguous    as torch makes it
-    transposed    the two middle dimensions exchanged in memory
-    packed        every third row of a longer tensor, as q is in a packed qkv
+    transposed    the two middle dimensions are exchanged in memory
+    packed        every third row of a longer tensor, like q in a packed qkv
     gapped        rows longer than z, the rest unused
-    sliced        the beginning of both middle dimensions, as k[:, :n] of a cache, or some heads of more
-    last_strided  the last dimension with stride 2
+    sliced        the beginning of both middle dimensions, like k[:, :n] of a cache, or some heads
+    last_strided  the last dimension has stride 2
     """
     w, x, y, z = tensor.shape
     stored, cut = {

@@ -1,4 +1,4 @@
-"""Calls outside of what an implementation promises, one step away from a case that it does promise."""
+"""Calls outside of the contract, one step away from a case that the contract covers."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from flash_attest.properties.cases.case import Case, text_of
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.support import unsupported
 
-# Features without a keyword. The others are left out where they are not declared: such a call cannot even be written.
+# Features without a keyword. A call with another feature cannot even be written if the feature is
+# not declared.
 ASKED = ("dtype", "headdim", "gqa", "layout")
 
 
 @dataclass(frozen=True)
 class Probe:
-    """One call outside the promise.
+    """One call outside of the contract.
 
-    what: how it differs from the promised case, as a message puts it. case: whose inputs are built, and `change`d then.
-    answered: whether there is a right answer. coarse: it may be as inexact as in bfloat16, as no precision is promised.
+    what: how it differs from a supported case, in the words of a message.
+    case: the case whose inputs are built and then changed by `change`.
+    answered: whether there is a right answer.
+    coarse: whether the answer may be as inexact as in bfloat16, as no precision is declared.
     """
 
     what: str
@@ -34,7 +37,10 @@ class Probe:
 
 
 def probes(impl: Implementation, case: Case) -> Iterator[Probe]:
-    """The calls to try beside a promised case. None has a row without keys, whose result may be undeclared, too."""
+    """Yield the calls to try beside a supported case.
+
+    None has a row without keys, as its result may be undefined.
+    """
     for probe in (*_undeclared(impl, case), *_other_dtypes(case), *_misfits(case), *_other_biases(case)):
         if probe.answered and may_have_empty_rows(probe.case, impl.causal_alignment):
             continue
@@ -42,7 +48,7 @@ def probes(impl: Implementation, case: Case) -> Iterator[Probe]:
 
 
 def _undeclared(impl: Implementation, case: Case) -> Iterator[Probe]:
-    """Values of features that are not declared, and lengths that `accepts` refuses."""
+    """Yield values of features that are not declared, and lengths that `accepts` refuses."""
     kinds = ("bias",) if impl.supports.bias_kinds else ()
     for name in (*ASKED, *kinds):
         feature = FEATURES[name]
@@ -59,14 +65,17 @@ def _undeclared(impl: Implementation, case: Case) -> Iterator[Probe]:
 
 
 def _headdims(impl: Implementation, case: Case) -> list[int]:
-    """The next head dim that is not declared, and the one after the largest."""
+    """Return the next head dim that is not declared, and the one after the largest declared one."""
     declared = impl.supports.headdim_list
     above = next(d for d in range(case.headdim + 1, declared[-1] + 2) if d not in declared)
     return sorted({above, declared[-1] + 1})
 
 
 def _other_dtypes(case: Case) -> Iterator[Probe]:
-    """float64, which no implementation can declare, and k, v, v alone or dout in another dtype than q."""
+    """Yield float64, and k and v, v alone, or dout in another dtype than q.
+
+    No implementation can declare float64.
+    """
     yield Probe(
         "dtype float64", case.but(dtype=torch.float32), _converted(torch.float64, "q", "k", "v", "dout"), coarse=True
     )
@@ -77,10 +86,11 @@ def _other_dtypes(case: Case) -> Iterator[Probe]:
 
 
 def _misfits(case: Case) -> Iterator[Probe]:
-    """k and v that do not fit q: there is no right answer. (A size of 1 could be broadcast, which would be one.)
+    """Yield k and v that do not fit q, so there is no right answer.
 
-    v of another length than k is left out: scaled_dot_product_attention takes it without an error on a CPU, and so would
-    every implementation that wraps it (docs/why/bugs.md#found-by-this-suite).
+    A size of 1 is not used, as it could be broadcast. v of another length than k is left out:
+    scaled_dot_product_attention takes it without an error on a CPU, and so would every
+    implementation that wraps it (docs/why/bugs.md#found-by-this-suite).
     """
     misfits = [
         (case.batch > 1, "one batch more in k and v than in q", 0),
@@ -93,7 +103,7 @@ def _misfits(case: Case) -> Iterator[Probe]:
 
 
 def _other_biases(case: Case) -> Iterator[Probe]:
-    """A bias in another shape or dtype."""
+    """Yield a bias in another shape or dtype."""
     if case.bias is None:
         return
     names = ("batch", "nheads", "seqlen_q", "seqlen_k")
@@ -113,7 +123,7 @@ def _other_biases(case: Case) -> Iterator[Probe]:
 
 
 def _grown(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    """One slice longer in a dimension."""
+    """Return the tensor, one slice longer in a dimension."""
     return torch.cat((tensor, tensor.narrow(dim, 0, 1)), dim)
 
 
@@ -122,7 +132,7 @@ def _converted(dtype: torch.dtype, *names: str) -> Callable[[Inputs], Inputs]:
 
 
 def other_alignment(impl: Implementation, case: Case) -> Implementation | None:
-    """The implementation with the other alignment, where its declared one says nothing about this case."""
+    """Return the implementation with the other alignment, if this case is not supported."""
     if impl.supports.cross or not case.causal or case.seqlen_q == case.seqlen_k:
         return None
     other = {"bottom_right": "top_left", "top_left": "bottom_right"}[impl.causal_alignment]

@@ -1,4 +1,4 @@
-"""Random tensors of a case: the same ones whatever was drawn before."""
+"""Random tensors of a case, independent of what was drawn before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from flash_attest.properties.cases.case import Case
 
 
 class RandomTensors:
-    """Random float32 tensors on one device, from a case's seed and a word that keeps several draws of a case apart."""
+    """Random float32 tensors on one device, from a case's seed and a word.
+
+    The word keeps several draws of a case apart.
+    """
 
     def __init__(self, case: Case, device: str | torch.device, word: str = ""):
         self.device = device
@@ -25,13 +28,13 @@ class RandomTensors:
         return torch.rand(shape, generator=self.generator, device=self.device).mul_(high - low).add_(low)
 
     def integers(self, shape: tuple[int, ...], low: int, high: int) -> torch.Tensor:
-        """Whole numbers low .. high, as float32."""
+        """Return whole numbers low .. high, as float32."""
         return torch.randint(low, high + 1, shape, generator=self.generator, device=self.device).float()
 
     def order(self, n: int) -> torch.Tensor:
-        """A permutation of 0 .. n - 1."""
+        """Return a permutation of 0 .. n - 1."""
         return torch.randperm(n, generator=self.generator, device=self.device)
 
     def number(self, low: int, high: int) -> int:
-        """One whole number, low .. high."""
+        """Return one whole number, low .. high."""
         return int(self.integers((1,), low, high))

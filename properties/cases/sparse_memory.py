@@ -1,7 +1,8 @@
-"""Sparse memory: tensors whose elements lie further apart than 32 bits can count, in little physical memory.
+"""Sparse memory: elements further apart than 32 bits can count, in little physical memory.
 
-On a CPU that is a mapping whose pages exist only once they are touched. On a GPU it is one small allocation that is mapped
-again and again over the whole range of addresses (gpu_ring.py), so that no truncated offset leaves it.
+On a CPU it is a mapping whose pages exist only once they are touched. On a GPU it is one small
+allocation that is mapped repeatedly over the whole range of addresses (gpu_ring.py), so no
+truncated offset leaves the range.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ from flash_attest.impls.contract.arguments import rounded_up
 from flash_attest.properties.cases import gpu_ring
 from flash_attest.properties.failures import OutOfMemory, Reason, Undecided
 
-BEHIND = 2**32  # elements from the first to the last along a dimension that is spread
+BEHIND = 2**32  # elements from the first to the last along the spread dimension
 BEFORE = 2**31  # elements before the first, where a negative offset lands
-BLOCK = 64  # elements; strides and the first element are multiples of it: rows stay as aligned as torch makes them
-LARGEST = gpu_ring.PERIOD // 2  # bytes of a tensor that is small enough on a GPU, whatever its shape
-NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # in Python from 3.13 on
+BLOCK = 64  # elements; strides and the first position are multiples of it, so rows stay as aligned as in torch
+LARGEST = gpu_ring.PERIOD // 2  # bytes; tensors up to this size fit on a GPU, whatever their shape
+NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # named since Python 3.13
 
 
 def spread(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    """The same values, stored so far apart along `dim` that the last is 2^32 elements behind the first.
+    """Store a tensor so that the last index along `dim` is 2^32 elements behind the first.
 
-    An offset that is cut to 32 bits, signed or not, in elements or bytes, then hits another element, or memory that holds 0.
-    A tensor with a single index along `dim` comes back unchanged. Raises Undecided if the machine has no such memory.
+    An offset that is cut to 32 bits, signed or not, in elements or bytes, then reads another
+    element, or memory that holds 0. A tensor with a single index along `dim` comes back unchanged.
+    Raises Undecided if the machine has no such memory.
     """
     count = tensor.shape[dim]
     if count < 2:
@@ -39,9 +41,10 @@ def spread(tensor: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def _placement(numel: int, count: int, dtype: torch.dtype, ring: bool) -> tuple[int, int]:
-    """(stride, elements before the first) for `count` rows of `numel` elements each.
+    """Return (stride, elements before the first) for `count` rows of `numel` elements each.
 
-    In a ring, row i lies i rows behind the first one: rows share the physical memory without sharing a byte.
+    In a ring, row i starts i rows further than the first row: rows share the physical memory, but
+    no byte.
     """
     stride = rounded_up(-(-BEHIND // (count - 1)), BLOCK)
     if not ring:
@@ -49,12 +52,12 @@ def _placement(numel: int, count: int, dtype: torch.dtype, ring: bool) -> tuple[
     period, row = gpu_ring.PERIOD // dtype.itemsize, rounded_up(numel, BLOCK)
     if (count + 1) * row > period:
         size = (count + 1) * row * dtype.itemsize
-        raise Undecided(f"one of the inputs needs {size} bytes of sparse memory, which has {gpu_ring.PERIOD}")
+        raise Undecided(f"one of the inputs needs {size} bytes of sparse memory, should be at most {gpu_ring.PERIOD}")
     return rounded_up(stride - row, period) + row, rounded_up(BEFORE, period)
 
 
 def sparse_zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """(count,) zeros."""
+    """Return (count,) zeros. Raises Undecided if the machine has no such memory."""
     nbytes = count * dtype.itemsize
     try:
         if device.type == "cuda":
@@ -70,8 +73,9 @@ def sparse_zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.
 def _mapping(nbytes: int) -> mmap.mmap:
     if not hasattr(mmap, "MAP_ANONYMOUS"):
         raise OSError("this system has no anonymous mappings")
-    # Shared, as the limit of a judging process (runner/isolation/memory.py) does not count what is shared.
+    # Shared, as the limit of a judging process (runner/isolation/memory.py) does not count shared
+    # memory.
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | NORESERVE)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # otherwise each row takes 2 MiB where huge pages are on for all memory
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # else each row takes 2 MiB where huge pages are on for all memory
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return memory

@@ -1,7 +1,8 @@
-"""Hypothesis strategies: cases inside what an implementation supports, near the edges where kernels break.
+"""Hypothesis strategies: cases that an implementation supports, near the edges where kernels break.
 
-Simple values come first everywhere and sizes are drawn before everything else, so a failing case shrinks to the shortest
-sequences that still fail, then to the fewest heads, then to the plainest inputs.
+Simple values come first everywhere, and sizes are drawn before everything else. So a failing case
+shrinks to the shortest sequences that still fail, then to the fewest heads, then to the plainest
+inputs.
 """
 
 from __future__ import annotations
@@ -24,45 +25,47 @@ from flash_attest.properties.cases.fitting import fitted
 from flash_attest.properties.failures import AnotherCase
 
 HEADS = ((1, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2), (1, 8), (5, 1), (67, 1))  # (batch, nheads_k)
-SHORT = 40  # keys and queries where a law makes many calls, and longer sequences would show nothing more
+SHORT = 40  # keys and queries, for laws that make many calls and learn nothing from longer sequences
 GROUPS = (2, 3, 4, 5, 7, 8, 16)  # query heads for each key head, with GQA
-APART = (16, 32, 64, 128)  # how many keys more than queries: where the causal diagonal meets the edges of tiles
-USUAL_TILE = (128, 128)  # where none is declared
-LONG = 8  # how many times longer sequences get for laws that need no oracle for the whole
+APART = (16, 32, 64, 128)  # how many keys more than queries: the causal diagonal then meets the edges of tiles
+USUAL_TILE = (128, 128)  # for implementations that declare none
+LONG = 8  # how many times longer sequences get for laws that need no oracle for the whole case
 FAR = 1040  # keys: beyond 1024, where kernels split, wrap around or round positions
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How large cases get on a device. The CPU's are small, because kernels may be emulated there."""
+    """The limits of cases on a device. On a CPU cases are small, as kernels may be emulated."""
 
     seqlen: int
     headdim: int
-    elements: int  # of all score matrices, which the float64 oracle holds at once; of q, k or v four times as many
-    heads: int = 10**6  # batch * nheads, beyond which a case gets one key head
+    elements: int  # of all score matrices, which the float64 oracle holds at once; of q, k or v, four times this
+    heads: int = 10**6  # the most batch * nheads; a case with more gets one key head
     stretch: int = LONG  # how many times longer sequences get at most, whatever a law wants
 
     @classmethod
     def on(cls, device: str, share: float = 1.0, small: bool = False) -> Limits:
-        """The limits for "cpu" or "cuda". An implementation that is judged on a share of the cases gets less.
+        """Return the limits for "cpu" or "cuda".
 
-        small: on a CPU a tile of 64 and the beginning of the next, and few heads, as an emulator takes long for each.
+        An implementation that is judged on a share of the cases gets lower ones. small: on a CPU, a
+        tile of 64 and the beginning of the next, and few heads, as an emulator is slow for each.
         """
         if small and device == "cpu":
             return cls(70, 70, int(2**14 * share), heads=6, stretch=LONG // 2)
         stretch = LONG if share >= 0.5 else LONG // 2
         if device == "cpu":
-            # An emulator takes as long for each head, however short its sequences are, and seconds for a thousand keys.
+            # An emulator needs as long for each head of short sequences, and seconds for a thousand
+            # keys.
             heads = cls.heads if share == 1 else 12
             return cls(130, 130, int(2**18 * share), heads, stretch)
         return cls(1100, 256, int(2**23 * share), stretch=stretch)
 
     def factor(self, want: Draws) -> int:
-        """How many times longer than usual a law's sequences get."""
+        """Return how many times longer than usual a law's sequences get."""
         return min(max(want.stretch, -(-want.reach // self.seqlen)), self.stretch)
 
     def longest(self, want: Draws, tile: tuple[int, int] | None) -> int:
-        """The longest sequences for a law, and an implementation that declares this tile."""
+        """Return the longest length, for a law and the tile that an implementation declares."""
         most = self.seqlen * self.factor(want)
         if not want.two_tiles:
             return most
@@ -70,7 +73,10 @@ class Limits:
 
 
 def one_of(values: tuple) -> st.SearchStrategy:
-    """One of these values, the first being the simplest. Cached: making a strategy costs more than drawing from it."""
+    """Draw one of these values, of which the first is the simplest.
+
+    Strategies are cached: making one costs more than drawing from it.
+    """
     return _one_of(values, tuple(map(type, values)))
 
 
@@ -80,26 +86,32 @@ def _one_of(values: tuple, types: tuple[type, ...]) -> st.SearchStrategy:  # typ
 
 
 def edges(most: int, least: int = 1) -> list[int]:
-    """t - 1, t, t + 1, t + 2 and 2 t + 1 for every power of two t, within least .. most: where tiles end."""
+    """Return t - 1, t, t + 1, t + 2 and 2 t + 1 for every power of two t: where tiles end.
+
+    Only numbers within least .. most are returned.
+    """
     near = {t + d for t in (2**p for p in range(15)) for d in (-1, 0, 1, 2)} | {2 * 2**p + 1 for p in range(15)}
     return sorted(n for n in near if least <= n <= most)
 
 
 @lru_cache(maxsize=1000)
 def seqlens(most: int, least: int = 1) -> st.SearchStrategy[int]:
-    """Any length from least to most, or one near an edge."""
+    """Draw any length from least to most, or one near an edge."""
     return st.one_of(st.integers(least, most), st.sampled_from(edges(most, least) or [least]))
 
 
 @lru_cache(maxsize=1000)
 def seqlens_k(most: int, least: int = 1) -> st.SearchStrategy[int]:
-    """As `seqlens`, or negative: -64 stands for 64 keys more than queries."""
+    """Draw as `seqlens` does, or a negative number: -64 stands for 64 keys more than queries."""
     further = [-n for n in APART if n < most]
     return st.one_of(seqlens(most, least), st.sampled_from(further)) if further else seqlens(most, least)
 
 
 def headdims(impl: Implementation, most: int) -> st.SearchStrategy[int]:
-    """A supported head dim up to `most` (the smallest if all are larger), one near an edge, or now and then a larger one."""
+    """Draw a supported head dim up to `most`, one near an edge, or now and then a larger one.
+
+    If all supported head dims are larger than `most`, the smallest is drawn.
+    """
     return _headdims(tuple(impl.supports.headdim_list), most)
 
 
@@ -115,19 +127,19 @@ def _headdims(supported: tuple[int, ...], most: int) -> st.SearchStrategy[int]:
 def attention_cases(
     impl: Implementation, device: str, draws: Draws = ANYTHING, *, small: bool = False
 ) -> st.SearchStrategy[Case]:
-    """Cases that `impl` supports, as `draws` wants them; small ones for a profile that wants these."""
+    """Draw cases that `impl` supports and `draws` wants. small: only small ones."""
     limits = Limits.on(device, impl.share_on(device), small)
     return _cases(impl, limits, draws, _Choices.of(impl, limits, draws))
 
 
 @dataclass(frozen=True)
 class _Choices:
-    """What does not depend on drawn values. Made once for all cases: making it costs more than drawing from it."""
+    """The parts that do not depend on drawn values, made once, as that costs more than drawing."""
 
     seqlen: int  # the longest
     headdim: st.SearchStrategy[int]
     together: st.SearchStrategy[tuple]  # a value for each feature of TOGETHER
-    bias: st.SearchStrategy[str | None] | None  # which kind; None where nothing is to be drawn
+    bias: st.SearchStrategy[str | None] | None  # which kind; None if there is nothing to draw
 
     @classmethod
     def of(cls, impl: Implementation, limits: Limits, want: Draws) -> _Choices:
@@ -140,6 +152,7 @@ class _Choices:
 
 @st.composite
 def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, choices: _Choices) -> Case:
+    # Sizes come first, so that they shrink first.
     s, most = impl.supports, choices.seqlen
     seqlen_q = draw(seqlens(want.seqlen_q[1] if want.seqlen_q[1] is not None else most, want.seqlen_q[0]))
     cross = want.cross if want.cross is not None else s.cross and draw(BOOLEANS)
@@ -153,11 +166,13 @@ def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, c
     batch, nheads = draw(one_of(HEADS))
     gqa = want.gqa if want.gqa is not None else s.gqa and draw(BOOLEANS)
     nheads_k, nheads = (nheads, nheads * draw(one_of(GROUPS))) if gqa else (nheads, nheads)
+    # Then the features, the head dim before the others.
     fields: dict[str, Any] = {"headdim": draw(choices.headdim)}
     fields |= zip(TOGETHER, draw(choices.together), strict=True)
     if (kind := None if choices.bias is None else draw(choices.bias)) is not None:
         details = draw(_bias_details(kind, want.bias_mask, batch, nheads, fields["dtype"]))
         fields |= {"bias": kind, **dict(zip(BIAS_DETAILS, details, strict=True))}
+    # Then the case is adapted to what the law wants, the device's limits, and `accepts`.
     case = Case(batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k, **fields)
     try:
         case = fitted(impl, _within(want.toward(case), limits, want), want)
@@ -172,12 +187,12 @@ TOGETHER = tuple(feature.name for feature in FEATURES.values() if feature.togeth
 
 @lru_cache(maxsize=1000)
 def _together(*choices: tuple) -> st.SearchStrategy[tuple]:
-    """One of each, in a single draw: drawing is most of what the suite itself costs."""
+    """Draw one of each in a single draw, as draws are most of what the suite itself costs."""
     return one_of(tuple(itertools.product(*(values for values, _ in choices))))
 
 
 def _typed(values: Iterable) -> tuple[tuple, tuple]:
-    """Values with their types, as a key in which (True,) is not (1,)."""
+    """Return values with their types: as a key, (True,) then differs from (1,)."""
     values = tuple(values)
     return values, tuple(map(type, values))
 
@@ -186,10 +201,10 @@ def _typed(values: Iterable) -> tuple[tuple, tuple]:
 def _bias_details(
     kind: str, masks: tuple[str, ...], batch: int, nheads: int, dtype: torch.dtype
 ) -> st.SearchStrategy[tuple]:
-    """BIAS_DETAILS of a bias of this kind."""
+    """Draw BIAS_DETAILS of a bias of this kind."""
     return _together(
         _typed(m for m in masks if m != "dead_row" or kind == "matrix"),
-        _typed((False,)),  # bias_keeps_key: `fitted` sets it where it is needed
+        _typed((False,)),  # bias_keeps_key: `fitted` sets it if needed
         _typed(sorted({1, batch})),
         _typed(sorted({1, nheads})),
         _typed((torch.float32, *({dtype} - {torch.float32}))),
@@ -197,9 +212,9 @@ def _bias_details(
 
 
 def _within(case: Case, limits: Limits, want: Draws) -> Case:
-    """The case with fewer heads, if it, its score matrix or q, k and v would pass what the device is given at once.
+    """Return the case with fewer heads, if its tensors or score matrices exceed the limits.
 
-    A single query has a small matrix, whatever the number of keys.
+    A single query has a small score matrix for any number of keys.
     """
     elements = limits.elements * limits.factor(want)
     heads = case.batch * case.nheads
@@ -212,5 +227,5 @@ def _within(case: Case, limits: Limits, want: Draws) -> Case:
 
 
 def short(case: Case) -> Case:
-    """The case with lengths for which many calls take little time (`Draws.toward`)."""
+    """Return the case with short lengths, so that many calls take little time (`Draws.toward`)."""
     return case.but(seqlen_q=min(case.seqlen_q, SHORT), seqlen_k=min(case.seqlen_k, SHORT))

@@ -1,4 +1,4 @@
-"""What an implementation declares, asked from the suite's side: does it run here, does a law apply, is a case supported?"""
+"""Asks what an implementation declares: does it run here, does a law apply, is a case supported?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import FEATURES
 
-# What a law may need beside features, and the reason that is shown where an implementation does not have it.
+# What a law may need besides features, and the reason shown for an implementation that lacks it.
 OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     "lse": (lambda impl: impl.lse is not None, "forward returns no lse"),
     "backward": (lambda impl: impl.backward is not None, "there is no backward"),
@@ -18,14 +18,14 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     "traced": (lambda impl: impl.traced, "declares no kernels that can be traced here (traced=True)"),
     "empty rows": (
         lambda impl: impl.empty_rows == "zero",
-        'empty_rows="undefined": rows with no visible key promise nothing',
+        'empty_rows="undefined": rows with no visible key have no defined result',
     ),
     "outside": (
         lambda impl: impl.outside == "error",
-        'outside="undefined": calls outside of `supports` promise nothing',
+        'outside="undefined": calls outside of `supports` have no defined result',
     ),
 }
-SAME_PROCESS = "same process"  # a need that the implementation does not decide: it depends on who calls it
+SAME_PROCESS = "same process"  # a need that depends on the caller, not on the implementation
 NOT_SAME_PROCESS = (
     "with --untrusted the kernel runs in another process: inputs and outputs travel as bytes, through host memory"
 )
@@ -33,7 +33,10 @@ FEATURE_NEEDS = {name: (f, need) for f in FEATURES.values() for name, need in f.
 
 
 def not_here(impl: Implementation, device: str) -> str | None:
-    """Why it cannot be judged on this device, and what it lacks here, if it says so; None if it runs there."""
+    """Return why it cannot be judged on this device, or None if it can.
+
+    The reason names what it lacks here, if it says so.
+    """
     if device in impl.devices:
         return None
     lacks = impl.unavailable.get(device)
@@ -41,7 +44,7 @@ def not_here(impl: Implementation, device: str) -> str | None:
 
 
 def missing(impl: Implementation, needs: tuple[str, ...], *, same_process: bool = True) -> str | None:
-    """The first need that the implementation does not meet, as a reason; None if it meets all.
+    """Return the first need that the implementation does not meet, as a reason, or None.
 
     same_process: whether it is called in the process that judges (Caller.same_process).
     """
@@ -55,16 +58,16 @@ def missing(impl: Implementation, needs: tuple[str, ...], *, same_process: bool 
             has, reason = OTHER_NEEDS[name]
             met = has(impl)
         if not met:
-            # Ours in Triton and Numba can be traced, in another process.
+            # Our implementations in Triton and Numba can be traced in another process.
             elsewhere = impl.unavailable.get("cpu") if name == "traced" else None
             return f"{reason}; {elsewhere}" if elsewhere else reason
     return None
 
 
 def unsupported(impl: Implementation, case: Case) -> str | None:
-    """Why the implementation does not promise to take the case; None if it does.
+    """Return why the implementation does not support the case; None if it does.
 
-    Raises ContractError if its `accepts` raises, or returns something else than None or a text.
+    Raises ContractError if its `accepts` raises, or returns neither None nor a text.
     """
     what = None
     for feature in FEATURES.values():
@@ -73,9 +76,9 @@ def unsupported(impl: Implementation, case: Case) -> str | None:
             what = feature.words(value)
             break
     if what is None and impl.empty_rows != "zero" and may_have_empty_rows(case, impl.causal_alignment):
-        what = "rows with no visible key"
+        what = "a row with no visible key"
     if what is not None:
-        return f"{what} is not in what {impl.name} supports"
+        return f"{what} is not supported by {impl.name}"
     accepts = impl.supports.accepts
     try:
         reason = accepts(case) if accepts else None

@@ -1,4 +1,4 @@
-"""Which claims about bits a declared precision gives up, and what is compared instead."""
+"""The claims about bits that a declared precision rules out, and what is compared instead."""
 
 from __future__ import annotations
 
@@ -11,27 +11,38 @@ from flash_attest.properties.trial import Trial
 
 
 def keeps_when_others_change(trial: Trial) -> bool:
-    """Whether a result stays the same if what it does not depend on changes. One step of int8 or fp8 serves many rows."""
+    """Return whether a result keeps its bits when inputs change that it does not depend on.
+
+    With int8 or fp8 it does not: one quantization step serves many rows.
+    """
     return trial.impl.precision.quantize == "none"
 
 
 def keeps_when_scaled(trial: Trial) -> bool:
-    """Whether sums scale with their terms. Those of one tile in float16 may be subnormal, which round in other steps."""
+    """Return whether sums scale with their terms.
+
+    Sums of one tile in float16 may not: they may be subnormal numbers, which round in other steps.
+    """
     return trial.impl.precision.tile_sum is None or trial.case.dtype != torch.float16
 
 
 def keeps_when_moved(trial: Trial) -> bool:
-    """Whether powers of four may move between q and softmax_scale. Times the root of the scale, k may be subnormal."""
+    """Return whether moving powers of four between q and softmax_scale keeps all bits.
+
+    If k is multiplied by the root of the scale, it may become subnormal in float16.
+    """
     return trial.impl.precision.scaled != "both" or trial.case.dtype != torch.float16
 
 
 def copied_within(trial: Trial) -> float:
-    """By how much, relatively, a copied row of v may be off.
+    """Return the relative error that a copied row of v may have.
 
-    4 roundings in float32, as P at the row maximum may be 1 +- an ulp (exp2 of a fused multiply-add) and out = P v / P; where
-    tf32 is declared, its rounding of v (2^-10); where operands are cut off to it, what v and a P just below 1 lose (2^-10
-    each; with three products 2^-20, and 2^-20 for the fourth). Nothing in half dtypes, unless P is divided by an l that is
-    itself rounded, or is itself cut off to tf32. What `exp` declares counts where the dtype would not round 1 + exp to 1.
+    In float32 it is 4 roundings, as P at the row maximum may be 1 +- an ulp (exp2 of a fused
+    multiply-add) and out = P v / P. With tf32 it is the rounding of v (2^-10). If operands are
+    truncated to tf32, v and a P just below 1 lose 2^-10 each; with three products they lose 2^-20
+    each, and the fourth product, left out, is another 2^-20. In half dtypes it is 0, unless P is
+    divided by an l that is itself rounded, or P is truncated to tf32. The declared error of `exp`
+    counts if the dtype would not round 1 + exp to 1.
     """
     precision, dtype = trial.impl.precision, trial.case.dtype
     u = oracle.roundoff(dtype)
@@ -41,16 +52,18 @@ def copied_within(trial: Trial) -> float:
         return of_exp + within[precision.multiply]
     if precision.multiply == "tf32_cut" and precision.probabilities == "float32":
         return of_exp + 2.0**-10 + 2 * u
-    # the rounding of l, and that of out
+    # The roundings of l and of out.
     return of_exp + (4 * u if precision.statistics == "operand" else 0.0)
 
 
 def copied_whatever_rounds(trial: Trial, score: torch.Tensor) -> torch.Tensor:
-    """score (b, h, i) of the one key of each row -> (b, i, h, 1): whether P is cast to 1 whatever a float32 score rounds to.
+    """Return (b, i, h, 1): whether P is cast to 1 for every rounding of a float32 score.
 
-    The exponent score - max may be off by an ulp of the score (a fused multiply-add in base 2), so that P = 1 + x. Up to half
-    a roundoff of the dtype P is cast to 1, but is divided by l = 1 + x: out would be off by as much. So in half dtypes
-    scores are small enough (2048 in float16) that x is at most a quarter of the roundoff.
+    score: (b, h, i), of the only key of each row. The exponent score - max may be off by an ulp of
+    the score (a fused multiply-add in base 2), so P = 1 + x. If x is at most half a roundoff of the
+    dtype, P is cast to 1 but divided by l = 1 + x, and out is off by as much. So in half dtypes
+    only scores count that are so small (2048 in float16) that x is at most a quarter of the
+    roundoff.
     """
     small = torch.ones_like(score, dtype=torch.bool)
     if trial.case.dtype != torch.float32:
@@ -59,9 +72,10 @@ def copied_whatever_rounds(trial: Trial, score: torch.Tensor) -> torch.Tensor:
 
 
 def counted_within(trial: Trial, keys: torch.Tensor) -> torch.Tensor:
-    """By how many keys exp(lse) may be off where it counts them: none, unless l and lse are rounded to a half dtype.
+    """Return by how many keys exp(lse) may be off where it counts keys.
 
-    l is rounded after each tile, of 16 keys or more, and lse = ln l as it is stored. (Or unless exp is declared inexact.)
+    It is 0 unless exp is declared inexact, or l and lse are rounded to a half dtype: l after each
+    tile of 16 keys or more, and lse = ln l when it is stored.
     """
     if trial.impl.precision.statistics != "operand" or trial.case.dtype == torch.float32:
         return (keys * trial.impl.precision.exp + 0.5).floor()

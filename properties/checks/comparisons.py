@@ -1,4 +1,7 @@
-"""The comparisons that laws end with. Each records how close the error came to its limit, or raises LawBroken."""
+"""The comparisons that laws end with.
+
+Each records how close the error came to its limit, or raises LawBroken.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +24,17 @@ from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.machine.clock import Work
 from flash_attest.properties.trial import Trial
 
-Investigate = Callable[[str], tuple[str, list[str]]]  # the name of a wrong output -> as LawBroken.investigate
+Investigate = Callable[[str], tuple[str, list[str]]]  # the name of a wrong output -> see LawBroken.investigate
 
-# A power of two is exact except for numbers below 2^-126, which round in other steps or are flushed to 0. A sum of some
-# thousand terms that contains such numbers can be off by 2^-114 and so round to another neighbour. That happens below this
-# size only (above it 2^-114 is less than 2^-27 of an ulp).
+# Scaling by a power of two is exact except for numbers below 2^-126, which round in other steps or
+# are flushed to 0. A sum of some thousand terms with such numbers can be off by 2^-114, and may so
+# round to another neighbour. This happens only below this size: above it, 2^-114 is less than 2^-27
+# of an ulp.
 NEGLIGIBLE = 2.0**-64
 
 
 def check_budget(trial: Trial, got: Outputs, x=None, *names: str, **changed) -> None:
-    """Every output is within its error budget of the oracle (all of them, or those named)."""
+    """Check that every output, or each named one, is within its error budget of the oracle."""
     x = trial.x if x is None else x
     names = names or tuple(name for name, _ in got.items())
     backward = any(name in GRADIENTS for name in names)
@@ -47,7 +51,7 @@ def check_budget(trial: Trial, got: Outputs, x=None, *names: str, **changed) -> 
 
 
 def check_near(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor) -> None:
-    """One tensor is within its budget: worst z and, over many elements, the root mean square."""
+    """Check that one tensor is within its budget: the worst z, and the rms of many elements."""
     _check_near(trial, [(name, got, want, sigma)], nan_found_elsewhere=True)
 
 
@@ -79,12 +83,15 @@ def _check_near(
 
 
 def check_agree(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, what: str) -> None:
-    """Two results of one implementation that should be equal by mathematics agree. Both carry `sigma` (per element)."""
+    """Check that two results of one implementation agree that are equal by mathematics.
+
+    Both carry `sigma` (per element).
+    """
     _check_agree(trial, [(name, got, want, sigma)], what)
 
 
 def check_all_agree(trial: Trial, got: Outputs, want: Outputs, budget: oracle.Budget, what: str) -> None:
-    """`check_agree` for every output of `got`; `budget` has the sigma of each."""
+    """Run `check_agree` for every output of `got`; `budget` has the sigma of each."""
     _check_agree(trial, [(name, t, getattr(want, name), getattr(budget, name)) for name, t in got.items()], what)
 
 
@@ -102,21 +109,22 @@ def _check_agree(trial: Trial, pairs: list[tuple], what: str) -> None:
 
 
 def _others(tensors: list[tuple], scores: list[oracle.Score], wrong: str) -> list[str]:
-    """A line that says which of the other outputs are right and which are wrong."""
+    """Return a line that says which of the other outputs are right and which are wrong."""
     others = [(name, score.within) for (name, *_), score in zip(tensors, scores, strict=True) if name != wrong]
     parts = [(what, [name for name, within in others if within == is_right])
              for what, is_right in (("right", True), ("wrong, too", False))]  # fmt: skip
-    said = [f"{what}: {', '.join(names)}" for what, names in parts if names]
-    return ["   ".join(said)] if said else []
+    phrases = [f"{what}: {', '.join(names)}" for what, names in parts if names]
+    return ["   ".join(phrases)] if phrases else []
 
 
 def _scored(
     trial: Trial, tensors: list[tuple], scored: Callable[..., oracle.Score], nan_found_elsewhere: bool
 ) -> tuple[list[tuple], list[oracle.Score]]:
-    """(name, got, want, sigma) of each, and its score. Scores are read at once, as every answer of a GPU is waited for.
+    """Return (name, got, want, sigma) of each tensor, and the scores.
 
-    nan_found_elsewhere: `want` is made of the implementation's results, so NaN in both is no difference, and is 0 in what
-    comes back; the law of the definition finds it.
+    Scores are read together, as reading waits for a GPU. nan_found_elsewhere: `want` is made of the
+    implementation's results. NaN in both is then no difference, and is 0 in the returned tensors:
+    the law of the definition finds it.
     """
     with trial.meter.clock.counts(Work.BUDGET):
         scores = [scored(*tensor) for tensor in tensors]
@@ -130,20 +138,29 @@ def _scored(
 
 
 def combined(trial: Trial, *sigmas: torch.Tensor) -> torch.Tensor:
-    """The sigma of a sum of results, each with its own: root of squares, or the plain sum in the worst-case form."""
+    """Return the sigma of a sum of results, each with its own sigma.
+
+    It is the root of the sum of squares, or the plain sum in the worst-case form.
+    """
     if trial.form == LINEAR:
         return sum(sigmas)
     return sum(sigma**2 for sigma in sigmas).sqrt()
 
 
 def storing(trial: Trial, result: torch.Tensor) -> torch.Tensor:
-    """The most that rounding to the case's dtype changed each element of a result, for a law that computes on with it."""
+    """Return the most that rounding to the case's dtype changed each element of a result.
+
+    Laws need it that compute with a stored result.
+    """
     dtype = trial.case.dtype
     return oracle.roundoff(dtype) * result.abs() + oracle.smallest_subnormal(dtype) / 2
 
 
 def stored_dtype(trial: Trial, name: str, got: torch.Tensor) -> torch.dtype:
-    """The dtype that an output was rounded to. That of lse is float32, whatever it was converted to afterwards."""
+    """Return the dtype to which an output was rounded.
+
+    lse is stored in float32, whatever dtype it was converted to afterwards.
+    """
     return torch.float32 if name == "lse" else got.dtype if got.dtype != torch.float64 else trial.case.dtype
 
 
@@ -169,14 +186,15 @@ def _beyond_budget(trial: Trial, name, got, want, sigma, z, should: str) -> LawB
 
 
 def _explained(trial: Trial, sigma: float) -> str:
-    """What one sigma is: a deviation, or a share of the worst case."""
+    """Return one sigma in words: a deviation, or a share of the worst case."""
     return f"{Z_WORST * sigma:.3g} at its worst" if trial.form == LINEAR else f"{sigma:.3g} (one sigma)"
 
 
 def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, should: str) -> None:
-    """Two tensors have equal values in every element (0.0 equals -0.0).
+    """Check that two tensors have equal values in every element (0.0 equals -0.0).
 
-    NaN equals NaN: it is in `want` only where the implementation gave it, and the law of the definition finds it there.
+    NaN equals NaN: `want` has NaN only if the implementation gave it, and the law of the definition
+    finds it there.
     """
     bad = ~(got == want)
     if bool(bad.any()) and bool((bad := bad & ~(got.isnan() & want.isnan())).any()):
@@ -195,9 +213,10 @@ def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
 def check_copied(
     trial: Trial, got: torch.Tensor, want: torch.Tensor, should: str, lse: torch.Tensor | None = None
 ) -> None:
-    """out is a row of v: the same values, or within what bits.py derives (float32, tf32, narrow statistics).
+    """Check that out is a row of v: the same values, or within the error that bits.py allows.
 
-    lse: of the rows (b, h, i), which where one key takes all the weight is its score; None where scores are small.
+    bits.py allows errors for float32, tf32 and narrow statistics. lse: of the rows (b, h, i), equal
+    to the score of the key that takes all the weight; None if scores are small.
     """
     if lse is not None:
         got = torch.where(bits.copied_whatever_rounds(trial, lse), got, want)
@@ -217,10 +236,11 @@ def check_unchanged(
     other: Inputs | None = None,
     **changed,
 ) -> None:
-    """Every output of `after` is as in `before`: bit for bit where declared repeatable, else within the budget of both.
+    """Check that outputs are unchanged: bit for bit if declared repeatable, else within the budget.
 
-    The budget belongs to the inputs x (by default the case's) and is computed only if it is needed. keeps_bits=False: the
-    declared precision gives up the claim about bits (bits.py). other: the inputs of `after`, where their budget may differ.
+    The budget covers both results. It is computed for the inputs x (by default the case's), and
+    only if needed. keeps_bits=False: the declared precision rules out equal bits (bits.py). other:
+    the inputs of `after`, if their budget may differ.
     """
     names = [name for name, _ in after.items()]
     exact = [name for name in names if keeps_bits and name in trial.impl.repeatable]
@@ -239,14 +259,14 @@ def check_unchanged(
 
 
 def all_same(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    """Whether the tensors of each pair have equal values. Asked at once, as every answer of a GPU is waited for."""
+    """Return whether the tensors of each pair have equal values, in one wait for a GPU."""
     return not pairs or not bool(torch.stack([(a != b).any() for a, b in pairs]).any())
 
 
 def check_same_or_agree(
     trial: Trial, name: str, got: Outputs, want: Outputs, sigma, should: str, keeps_bits: bool = True
 ) -> None:
-    """One output is the same: bit for bit if it is declared repeatable, within the budget of both if not."""
+    """Check that one output is unchanged, as check_unchanged does."""
     a, b = getattr(got, name), getattr(want, name)
     if keeps_bits and name in trial.impl.repeatable:
         check_same(trial, name, a, b, should)
@@ -255,7 +275,7 @@ def check_same_or_agree(
 
 
 def _read_off(got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str | None:
-    """A guess at the cause, from the values alone."""
+    """Guess the cause, from the values alone."""
     g, w = got[bad].double(), want.broadcast_to(got.shape)[bad].double()
     if bool(g.isnan().any()):
         return "NaN: inf - inf in the softmax, 0 * inf, or uninitialised memory"

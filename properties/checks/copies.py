@@ -1,4 +1,4 @@
-"""Cases whose heads are all equal, and what came of comparing the heads of each launch."""
+"""Cases whose heads are all equal, and the results of comparing the heads of each launch."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from flash_attest.races.repeat import Repeats
 
 SUGGESTS = "a race, keys that are split by the position of a block, or memory that was never written"
 INTENDED = "\n(if this is intended, as with stream-K or unequal splits, leave the output out of `equal_heads`)"
-HEADS = 256  # of a launch on a GPU, which so is hundreds of comparisons
+HEADS = 256  # of a launch on a GPU, which is then hundreds of comparisons
 MOST_ELEMENTS = 2**25  # of an input
 
 
 def of_several(case: Case) -> Case:
-    """The case, with a second batch if it has one head only."""
+    """Return the case, with a second batch if it has only one head."""
     return case.but(batch=2) if case.batch * case.nheads == 1 else case
 
 
 def exact_outputs(trial: Trial) -> tuple[set[str], set[str]]:
-    """The outputs whose copies have equal bits by a promise; those whose copies differ, if at all, alike in each launch.
+    """Return the outputs whose copies are equal, and those whose copies differ alike.
 
-    The second are those of `repeatable` where nothing is promised: a kernel that reads aligned rows in larger pieces, as
-    PyTorch's reductions do, sums them in an order that depends on where a head lies. On a CPU both are empty but for kernels
-    that are traced: how a library multiplies matrices there may depend on where in memory they begin.
+    The first are declared in `equal_heads`. If nothing is declared, the second are the `repeatable`
+    outputs: a kernel that reads aligned rows in wider loads, like PyTorch's reductions, sums them
+    in an order that depends on where a head lies. On a CPU both are empty unless the kernels are
+    traced, as a library's matrix product may depend there on where in memory a matrix begins.
     """
     impl = trial.impl
     if trial.device != "cuda" and not impl.traced:
@@ -43,9 +44,10 @@ def exact_outputs(trial: Trial) -> tuple[set[str], set[str]]:
 
 
 def inputs_of(trial: Trial, many: bool) -> Inputs:
-    """The case's inputs, each head of them its first one. many: as many heads as a GPU takes at once.
+    """Return the case's inputs with every head equal to the first.
 
-    But not where all batches share a bias: the oracle would sum its gradient over them.
+    many: as many heads as a GPU takes at once. There are no further heads if all batches share a
+    bias: the oracle would sum its gradient over them.
     """
     case, times = trial.case, 1
     if many and (case.bias is None or case.bias_batch == case.batch > 1):
@@ -58,7 +60,10 @@ def inputs_of(trial: Trial, many: bool) -> Inputs:
 
 
 def _equal(name: str, tensor: torch.Tensor, batch: int) -> torch.Tensor:
-    """A tensor whose heads are all the first one, with so many batches at least; bias may have one batch for all."""
+    """Return a tensor with all heads equal to the first, in at least this many batches.
+
+    A bias may keep a single batch.
+    """
     axes, shape = axes_of(name, tensor, least=1), list(tensor.shape)
     if not (name == "bias" and shape[0] == 1):
         shape[0] = max(shape[0], batch)
@@ -67,18 +72,18 @@ def _equal(name: str, tensor: torch.Tensor, batch: int) -> torch.Tensor:
 
 
 def axes_of(name: str, tensor: torch.Tensor, least: int = 2) -> tuple[int, ...]:
-    """The axes of batches and heads, as far as there are several."""
+    """Return the axes of batches and heads that have at least `least` entries."""
     return tuple(n for n, axis in enumerate(AXES[name]) if axis in "bh" and tensor.shape[n] >= least)
 
 
 @dataclass
 class Seen:
-    """The comparisons of all launches, by output. Nothing waits for the device before `differing`."""
+    """The comparisons of all launches, by output. Only `differing` waits for the device."""
 
     launches: int = 0
     comparisons: int = 0
     marked: dict[str, torch.Tensor] = field(default_factory=dict)  # elements that differed in any launch
-    slices: dict[str, list[torch.Tensor]] = field(default_factory=dict)  # of each launch: which differed
+    slices: dict[str, list[torch.Tensor]] = field(default_factory=dict)  # for each launch: which slices differed
     largest: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def add(self, results: dict[str, torch.Tensor]) -> None:
@@ -87,36 +92,36 @@ class Seen:
         most = 0
         for name, tensor in results.items():
             if axes := axes_of(name, tensor):
-                found = compare_copies(tensor, axes)
-                most = max(most, found.n)
-                self._keep(name, found)
+                copies = compare_copies(tensor, axes)
+                most = max(most, copies.n)
+                self._add_output(name, copies)
         self.comparisons += most
 
-    def _keep(self, name: str, found: Copies) -> None:
+    def _add_output(self, name: str, copies: Copies) -> None:
         before = self.marked.get(name)
-        self.marked[name] = found.marked if before is None else before | found.marked
-        self.slices.setdefault(name, []).append(found.by_slice)
+        self.marked[name] = copies.marked if before is None else before | copies.marked
+        self.slices.setdefault(name, []).append(copies.by_slice)
         largest = self.largest.get(name)
-        self.largest[name] = found.largest if largest is None else torch.maximum(largest, found.largest)
+        self.largest[name] = copies.largest if largest is None else torch.maximum(largest, copies.largest)
 
     def varies(self, name: str) -> bool:
-        """Whether other heads of an output differed in one launch than in another one."""
+        """Return whether the heads that differed were not the same in all launches."""
         slices = self.slices[name]
         return any(bool((each != slices[0]).any()) for each in slices)
 
     def differing(self) -> dict[str, list[int]]:
-        """By output: the launches in which some head differed from the first one."""
-        found = {name: torch.stack([s.any() for s in slices]).tolist() for name, slices in self.slices.items()}
-        return {name: [n for n, it in enumerate(differs) if it] for name, differs in found.items() if any(differs)}
+        """Return, by output, the launches in which some head differed from the first one."""
+        by_launch = {name: torch.stack([s.any() for s in slices]).tolist() for name, slices in self.slices.items()}
+        return {name: [n for n, it in enumerate(differs) if it] for name, differs in by_launch.items() if any(differs)}
 
 
-def broken(trial: Trial, seen: Seen, found: Repeats, name: str) -> LawBroken:
-    """The failure: heads of an output differ in some launches."""
+def broken(trial: Trial, seen: Seen, results: Repeats, name: str) -> LawBroken:
+    """Return the failure for an output whose heads differ in some launches."""
     launches = seen.differing()
     slices = torch.stack(seen.slices[name])
     differ, others = slices.any(0), slices[0].numel() - 1
     number, marked = int(differ.sum()), seen.marked[name]
-    repeats = Repeats(seen.launches, {}, [(), *found.under], {name: launches[name]})
+    repeats = Repeats(seen.launches, {}, [(), *results.under], {name: launches[name]})
     each = ", ".join(f"{other} in {plural(len(n), 'call')}" for other, n in launches.items())
     return LawBroken(
         f"{name}: {number} of {plural(others, 'equal head')} differ{'s' * (number == 1)} from the first one, in "
@@ -134,12 +139,15 @@ def broken(trial: Trial, seen: Seen, found: Repeats, name: str) -> LawBroken:
     )
 
 
-def check_spread(trial: Trial, found: Repeats, x: Inputs) -> None:
-    """Outputs whose copies may have other bits stay within the budget of each other, whichever launch and head."""
-    several = {name: pair for name, pair in found.between.items() if axes_of(name, pair[0])}
+def check_spread(trial: Trial, results: Repeats, x: Inputs) -> None:
+    """Check that outputs whose copies may differ stay within the budget of each other.
+
+    All launches and heads are compared.
+    """
+    several = {name: pair for name, pair in results.between.items() if axes_of(name, pair[0])}
     if not several:
         return
-    if x.bias is None or x.bias.shape[0] == x.q.shape[0]:  # all batches are equal: the oracle needs the first one
+    if x.bias is None or x.bias.shape[0] == x.q.shape[0]:  # all batches are equal: the oracle needs only the first
         x = Inputs(**{name: tensor[:1] for name, tensor in x.items()})
     budget = trial.budget(trial.want(x, backward=trial.backward), x, backward=trial.backward)
     for name, (least, most) in several.items():

@@ -1,4 +1,4 @@
-"""Counts the keys that each query sees: in exp(lse), or in out, for implementations without lse as well."""
+"""Counts the keys that each query sees: in exp(lse), or in out for implementations without lse."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from flash_attest.properties.checks.wrong import Wrong, wrong_in
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.trial import Trial
 
-MOST_KEYS = 60  # of one column: then rounding in bfloat16 cannot reach half a key
+MOST_KEYS = 60  # in one column of v; rounding in bfloat16 then stays below half a key
 
 
 def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
-    """With inputs x that make every score 0, exp(lse) counts the keys of each row: as many as `seen` has, exactly.
+    """Check that exp(lse) counts the keys in `seen`, with inputs that make every score 0.
 
-    seen: bool, broadcastable to (b, h, sq, sk).
+    The counts are compared exactly. seen: bool, broadcastable to (b, h, sq, sk).
     """
     lse = trial.run(x).lse
     got = lse.double().exp().round()
@@ -53,10 +53,10 @@ def _picture_or_meaning(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple, 
 
 
 def _count_pattern(trial: Trial, got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str | None:
-    """A guess at the cause, if the counts are those of the other alignment, or each wrong one is off by the same number."""
+    """Guess the cause if the counts fit the other alignment, or are all off by one."""
     guesses = []
     if trial.case.causal and trial.case.seqlen_q != trial.case.seqlen_k:
-        other, counts = counts_if_aligned_otherwise(trial)
+        other, counts = counts_of_other_alignment(trial)
         if bool((got == counts).all()):
             guesses.append(f"aligned {other}: see test_alignment_is_as_declared")
     values = (got - want)[bad].unique().tolist()
@@ -69,23 +69,24 @@ def _count_pattern(trial: Trial, got: torch.Tensor, want: torch.Tensor, bad: tor
     return "\nor ".join(guesses) or None
 
 
-def counts_if_aligned_otherwise(trial: Trial) -> tuple[str, torch.Tensor]:
-    """The alignment that is not declared, and how many keys it would show to each query (sq,)."""
+def counts_of_other_alignment(trial: Trial) -> tuple[str, torch.Tensor]:
+    """Return the alignment that is not declared, and how many keys each query sees in it (sq,)."""
     case = trial.case
     other = {"bottom_right": "top_left", "top_left": "bottom_right"}[trial.impl.causal_alignment]
     return other, mask_of(case, other).visible(case.seqlen_q, case.seqlen_k, device=trial.device).sum(dim=1)
 
 
 def countable(case: Case) -> bool:
-    """Whether few enough keys share a column of v."""
+    """Return whether few enough keys share a column of v."""
     return case.seqlen_k <= MOST_KEYS * case.headdim
 
 
 def check_averages(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
-    """With inputs x that make every score 0, out is the mean of v over the keys that `seen` has, exactly.
+    """Check that out is the mean of v over the keys in `seen`, with every score 0.
 
-    v_j is 1 in column j mod headdim and 0 elsewhere: then out_id times the number of visible keys is how many of them fall
-    on column d, a whole number. seen: bool, broadcastable to (b, h, sq, sk). Rows that see no key are left out.
+    v_j is 1 in column j mod headdim and 0 elsewhere. So out_id times the number of visible keys is
+    a whole number: how many of these keys are in column d. seen: bool, broadcastable to (b, h, sq,
+    sk). Rows that see no key are left out.
     """
     case = trial.case
     seen = seen.expand(case.batch, case.nheads, case.seqlen_q, case.seqlen_k).double()

@@ -1,4 +1,4 @@
-"""With which dout a wrong gradient is right: a test that uses one of these would not see the mistake."""
+"""Finds the dout with which a wrong gradient is right, so that a test with it sees no mistake."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flash_attest.properties.trial import Trial
 
 
 def where_it_shows(trial: Trial, name: str, x: Inputs, **changed) -> list[str]:
-    """Lines that say with which dout the gradient `name` is right and with which it is wrong, of inputs x otherwise."""
+    """Return lines that say with which dout the gradient `name` is right, and with which wrong."""
     right, wrong = [], []
     for words, dout in _douts(x.dout).items():
         inputs = x.with_(dout=dout.contiguous())
@@ -19,19 +19,19 @@ def where_it_shows(trial: Trial, name: str, x: Inputs, **changed) -> list[str]:
         sigma = getattr(trial.budget(want, inputs, backward=True, **changed), name)
         score = oracle.score(got, getattr(want, name), sigma, got.dtype, trial.form)
         (right if score.within else wrong).append(words)
-    lines = [f"{name} is right, and this would not show, with {' or '.join(right)}"] if right else []
+    lines = [f"{name} is right with {' or '.join(right)}, which would hide this mistake"] if right else []
     return [*lines, f"{name} is wrong with {' and '.join(wrong)}, too"] if wrong else lines
 
 
 def _douts(dout: torch.Tensor) -> dict[str, torch.Tensor]:
-    """dout (b, sq, h, d) -> others in its place, by what they are called."""
-    found = {"dout = 1": torch.ones_like(dout)}
+    """Return substitutes for dout (b, sq, h, d), each under its description."""
+    others = {"dout = 1": torch.ones_like(dout)}
     if (n := dout.shape[1]) > 1:
         first, last = torch.zeros_like(dout), torch.zeros_like(dout)
         first[:, 0], last[:, -1] = dout[:, 0], dout[:, -1]
-        found |= {
+        others |= {
             "the same dout in every query": dout[:, :1].expand_as(dout),
             "dout = 0 but in query 0": first,
             f"dout = 0 but in query {n - 1}": last,
         }
-    return found
+    return others

@@ -1,4 +1,4 @@
-"""Recognises what lse is where it is not lse: the row sum, the row maximum, a logarithm of another base, ..."""
+"""Recognises what a wrong lse holds: the row sum, the row maximum, another logarithm, ..."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.trial import Trial
 
-NEAR = 0.02  # of the value and of 1: no candidate is that near to another one in all rows
-ROWS = 16  # of a case that tells the candidates apart: with one key most are equal
+NEAR = 0.02  # relative to 1 + |value|: no two candidates are that close in all rows
+ROWS = 16  # of a case in which the candidates differ: with one key most of them are equal
 RIGHT = "should be m + log l"
-LEAST_OF_EXP = 4e-6  # above what float32 rounds there
+LEAST_OF_EXP = 4e-6  # above the rounding errors of float32
 
 
 class Meaning(NamedTuple):
-    """What lse is instead: in a few words, and as a sentence that says what it should be.
+    """The content of a wrong lse: in a few words, and in a sentence that says what it should be.
 
-    another: whether this is another usual meaning of "lse", which the contract check reports, and no slip of the kernel.
+    another: whether this is another usual meaning of "lse", which the contract check reports, not a
+    slip of the kernel.
     """
 
     short: str
@@ -32,7 +33,7 @@ class Meaning(NamedTuple):
 
 
 def meaning_of_lse(trial: Trial, lse: torch.Tensor) -> Meaning | None:
-    """What a wrong lse (b, h, sq) of the case's inputs is; None if it is right, or nothing known."""
+    """Return what a wrong lse (b, h, sq) holds; None if it is right, or not recognised."""
     want = trial.want().lse
     m = oracle.row_maximum(trial.x.q, trial.x.k, trial.variant())
     seen = want.isfinite()
@@ -59,13 +60,16 @@ def meaning_of_lse(trial: Trial, lse: torch.Tensor) -> Meaning | None:
             True,
         ),
     ]
-    if trial.impl.lse == "log2":  # what arrives here was multiplied by ln 2
+    if trial.impl.lse == "log2":  # this lse has been multiplied by ln 2
         known.insert(0, (want * math.log(2), "in natural log", 'lse is in natural log: declare lse="natural"', True))
     return next((Meaning(*words) for value, *words in known if is_near(value)), None)
 
 
 def what_lse_is(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
-    """What a wrong lse is instead, as LawBroken.investigate gives it; the phrase `otherwise` if it is nothing known."""
+    """Return what a wrong lse holds, as LawBroken.investigate does.
+
+    `otherwise` is the phrase if it is not recognised.
+    """
     case = trial.case
     longer = case.but(seqlen_q=max(case.seqlen_q, ROWS), seqlen_k=max(case.seqlen_k, ROWS), regime="spread")
     if unsupported(trial.impl, longer):
@@ -80,7 +84,7 @@ def what_lse_is(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
 
 
 def _as_of_an_inexact_exp(asked: Trial, lse: torch.Tensor) -> list[str]:
-    """A line where the errors of lse are such as the exp of some kernels makes: small, and alike in size in all rows."""
+    """Return a line if lse looks like the result of an inexact exp, with small errors."""
     off = (lse.double() - asked.want().lse).abs()
     off = off[off.isfinite()]
     if not len(off) or not LEAST_OF_EXP < (most := off.max().item()) < MOST_OF_EXP:

@@ -1,4 +1,4 @@
-"""What a call outside the promise gives: an error, the right answer, or a wrong one."""
+"""The result of a call outside of the contract: an error, the right answer, or a wrong one."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from flash_attest.properties.checks.comparisons import check_near
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.trial import Trial
 
-AROUND = 7.0  # what lies around the inputs
-FARTHEST = 4  # how many times its own size a kernel may read behind an input: float64 in place of float16
+AROUND = 7.0  # the value of the memory around the inputs
+FARTHEST = 4  # a kernel may read this many times an input's size behind it: float64 instead of float16
 
 
 def wrong_outside(trial: Trial, probe: Probe) -> LawBroken | None:
-    """How a call is wrong without an error; None if it raises, or is right. Forward alone, then with its backward."""
+    """Return how a call is wrong without an error; None if it raises, or is right.
+
+    Forward is called alone, then with its backward.
+    """
     at = replace(trial, impl=_converting(trial.impl) if probe.coarse else trial.impl, case=probe.case)
     x = probe.change(at.x)
     try:
@@ -37,10 +40,13 @@ def wrong_outside(trial: Trial, probe: Probe) -> LawBroken | None:
 
 
 def _check(at: Trial, probe: Probe, got: Outputs, x: Inputs, backward: bool) -> None:
-    """Raises LawBroken unless every output is within its budget, under either alignment where none is declared."""
+    """Raise LawBroken unless every output is within its budget.
+
+    Either alignment counts if none is declared.
+    """
     if x.bias is not None and x.bias.dim() == 3:
         x = x.with_(bias=x.bias[None])
-        if got.dbias is not None:  # in the shape of the bias
+        if got.dbias is not None:  # it has the shape of the bias
             got = replace(got, dbias=got.dbias[None])
     try:
         _check_aligned(at, probe, got, x, backward)
@@ -63,9 +69,9 @@ def _check_aligned(at: Trial, probe: Probe, got: Outputs, x: Inputs, backward: b
 
 
 def _amid(at: Trial, x: Inputs) -> Inputs:
-    """The inputs in their layout, far enough inside memory of our own that a wrong stride finds no page of another.
+    """Return the inputs in their layout, so far inside our memory that a wrong stride stays there.
 
-    An output is allocated by the implementation, so that what is written behind it cannot be caught.
+    Outputs are allocated by the implementation, so a write behind one cannot be caught.
     """
     case = at.case
     scores = case.batch * case.nheads * case.seqlen_q * case.seqlen_k
@@ -77,7 +83,10 @@ def _amid(at: Trial, x: Inputs) -> Inputs:
 
 
 def _converting(impl: Implementation) -> Implementation:
-    """The implementation with results in the dtypes of the contract: for an undeclared dtype only the values count."""
+    """Return the implementation with results in the contract's dtypes.
+
+    For an undeclared dtype only the values count.
+    """
 
     def forward(q, k, v, **options):
         result = impl.forward(q, k, v, **options)
@@ -100,6 +109,6 @@ def _as(dtype: torch.dtype, result: object) -> object:
 
 
 def _call(x: Inputs) -> list[str]:
-    """The shapes and dtypes of a call, in a line."""
+    """Return the shapes and dtypes of a call, in one line."""
     each = (f"{name} {tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in x.items())
     return [f"the call: {', '.join(each)}   (public layout)"]

@@ -29,7 +29,7 @@ def share(marked: torch.Tensor) -> str:
 
 
 def number(value: float, beside: float | None = None) -> str:
-    """A float in 6 digits, or in as many as it takes to distinguish it from `beside`."""
+    """Return a float in 6 digits, or in enough digits to distinguish it from `beside`."""
     for digits in (6, 9, 17):
         text = f"{value:.{digits}g}"
         if beside is None or value == beside or text != f"{beside:.{digits}g}":
@@ -44,7 +44,10 @@ def element_at(name: str, at: tuple[int, ...]) -> str:
 
 
 def where(trial: Trial, name: str, bad: torch.Tensor, is_what: str = "wrong") -> str:
-    """Lines that say which batches, heads, queries, keys and columns are wrong; by tile, where the tile is declared."""
+    """Return lines that say which batches, heads, queries, keys and columns are wrong.
+
+    If the implementation declares its tile, they count by tile.
+    """
     axes = AXES.get(name)
     if axes is None or bad.dim() != len(axes):
         return f"wrong: {int(bad.sum())} of {bad.numel()} elements"

@@ -1,4 +1,4 @@
-"""Calls of a trial made again under its perturbations, and the words for what came of them."""
+"""Repeats the calls of a trial under its perturbations, and describes the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRACED = "whether there is a race: test_no_race_is_traced"
 
 
 def perturbations_of(trial: Trial) -> tuple[Perturbation, ...]:
-    """Those of the run that act on this implementation on this device."""
+    """Return the perturbations of the run that act on this implementation on this device."""
     emulated = trial.impl.traced and trial.device == "cpu"
     return chosen(trial.perturbations, trial.device, emulated)
 
@@ -36,9 +36,10 @@ def repeats_of(
     inexact: Callable[[str], bool],
     see: Callable[[dict[str, torch.Tensor]], None] = lambda results: None,
 ) -> Repeats:
-    """Call on x (public layout) and repeat it n times. inexact: whether an output may have other bits.
+    """Call on x (public layout) and repeat the call n times.
 
-    see(outputs) looks at each call's, without waiting for them.
+    inexact: whether an output may have other bits. see: gets the outputs of each call, without
+    waiting for them.
     """
     backward, calls = trial.backward, count()
 
@@ -47,9 +48,8 @@ def repeats_of(
         return trial.caller.laid_out(build(trial.case.but(seed=trial.case.seed + 1), trial.device))
 
     def launch(handed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        call = (
-            trial.caller.launch if next(calls) else trial.caller.call
-        )  # the first one looks at what a call leaves, too
+        # The first call also checks global state.
+        call = trial.caller.launch if next(calls) else trial.caller.call
         results = dict(call(Inputs(**handed), backward=backward).items())
         see(results)
         return results
@@ -64,38 +64,41 @@ def repeats_of(
         large=trial.case.products > MOST_PRODUCTS,
     )
     with trial.caller.waited_for(backward):
-        found = compare_repeats(launch, n, perturbations_of(trial), setting, inexact)
-    trial.meter.under.update(name for active in found.under for name in active)
-    return found
+        repeats = compare_repeats(launch, n, perturbations_of(trial), setting, inexact)
+    trial.meter.under.update(name for active in repeats.under for name in active)
+    return repeats
 
 
-def check_spread(trial: Trial, found: Repeats, x: Inputs) -> str:
-    """Outputs that are not declared repeatable stay within the budget of each other; how far apart they were, in words."""
-    if not found.between:
+def check_spread(trial: Trial, repeats: Repeats, x: Inputs) -> str:
+    """Check that outputs not declared repeatable stay within the budget of each other.
+
+    Returns how far apart they were, in words.
+    """
+    if not repeats.between:
         return ""
     backward, apart = trial.backward, []
     budget = trial.budget(trial.want(x, backward=backward), x, backward=backward)
-    for name, (least, most) in found.between.items():
+    for name, (least, most) in repeats.between.items():
         check_agree(trial, name, most, least, getattr(budget, name), "another repeat gave")
         apart.append(f"{name} by up to {float((most - least).abs().max()) if most.numel() else 0.0:.3g}")
     return f"not declared repeatable, and within the budget of each other: {', '.join(apart)} apart"
 
 
-def under(found: Repeats, name: str) -> str:
-    """A table: under which perturbations repeats of an output differ."""
-    if not any(found.under):
+def under(repeats: Repeats, name: str) -> str:
+    """Return a table of the perturbations under which repeats of an output differ."""
+    if not any(repeats.under):
         return ""
     rows = [("under", "alone", "with others")]
-    for each, alone, of_alone, beside, of_beside in found.by_perturbation(name):
+    for each, alone, of_alone, beside, of_beside in repeats.by_perturbation(name):
         rows.append((each, f"{alone} of {of_alone}" * (of_alone > 0), f"{beside} of {of_beside}" * (of_beside > 0)))
     lines = [f"{a:12} {b:12} {c}".rstrip() for a, b, c in rows]
-    if only := found.only_under(name):
+    if only := repeats.only_under(name):
         lines.append(f"only under {' and '.join(only)}: the other repeats agree with the first call")
     return "\n".join(lines)
 
 
 def none_found(trial: Trial, tries: str, n: int) -> str:
-    """What it is worth that nothing was found, which must not read as an acquittal. n: tries of this case."""
+    """Return what it means that nothing was found, as it is no proof. n: repeats of this case."""
     meter = trial.meter
     meter.p = max(meter.p, bound(n))
     names = ", ".join(sorted(meter.under))
@@ -105,5 +108,5 @@ def none_found(trial: Trial, tries: str, n: int) -> str:
 
 
 def beyond(trial: Trial) -> str:
-    """What knows more than repeats do."""
+    """Return what can find more races than repeats do."""
     return TRACED if trial.impl.traced else NOT_TRACED

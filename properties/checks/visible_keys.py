@@ -1,6 +1,6 @@
-"""Measures which keys each query attends to, for the message of a broken law. It is not used for judging.
+"""Measures which keys each query attends to, for messages. It is not used for judging.
 
-out is linear in v: if v_j is the unit vector of one column, that column of out is the weight P_ij itself.
+out is linear in v: if v_j is the unit vector of a column, that column of out is the weight P_ij.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from flash_attest.properties.checks.pictures import ranges
 from flash_attest.properties.checks.wrong import cells
 from flash_attest.properties.trial import Trial
 
-MOST_KEYS = 512  # more would take too many calls for a message
+MOST_KEYS = 512  # more keys would need too many calls for one message
 SHOWN_KEYS, SHOWN_QUERIES = 12, 4
 LSE_ITSELF = "out has the right keys, so lse itself is wrong"
 LEGEND = "1 attended   0 masked   . missing   ! extra"
 
 
 def weights(trial: Trial, x: Inputs) -> torch.Tensor | None:
-    """P (b, h, sq, sk) of the implementation, headdim keys per call; None if that would take too many calls."""
+    """Return P (b, h, sq, sk) of the implementation, or None if that takes too many calls.
+
+    One call measures headdim keys.
+    """
     case = trial.case
     if case.seqlen_k > MOST_KEYS:
         return None
@@ -48,7 +51,7 @@ def picture(
     got, want = p[b, h] != 0, seen[b, h]
     wrong = (got[i] != want[i]).nonzero().flatten().tolist()
     if not wrong:
-        own = p[b, h, i].sum().item()  # 1 if only existing keys have weight; rounding moves it by 2^-9 at most
+        own = p[b, h, i].sum().item()  # 1 if only existing keys have weight; rounding changes it by at most 2^-9
         return ("padding has weight, too" if own < 0.99 else LSE_ITSELF), [], [], []
     missing = [j for j in wrong if want[i, j]]
     extra = [j for j in wrong if not want[i, j]]

@@ -1,4 +1,4 @@
-"""After a failure: the law goes on without what is special about the smallest case, so that one defect hides no other."""
+"""Judges a law again without what is special about its failure, as one defect may hide another."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.search import Found, Search
 
 ALSO = "also wrong"  # how the line of another failure begins
-SEEDS = 2  # beside the case's own: random numbers may hide that another value of a feature is wrong, too
+SEEDS = 2  # besides the case's own: with one seed alone, another wrong value of a feature may look right
 MOST_SECONDS = 10.0  # for finding out what the clue is
 
 
 @dataclass(frozen=True)
 class Beside:
-    """What became of the law without the clue: the other failure and its case, or on how many cases it was right."""
+    """The result without the clue: another failure and its case, or the number of right cases."""
 
     without: str
     cases: int = 0
@@ -33,40 +33,46 @@ class Beside:
 
     @property
     def line(self) -> str:
-        """In one line."""
+        """The result in one line."""
         if self.broken is None:
             return f"right on {self.cases} cases without {self.without}"
         return f"{ALSO} without {self.without}: {self.broken.headline}"
 
 
 def clues_in(judgement: Judgement, failure: Found) -> LeftOut | None:
-    """Return what is special about the smallest case of a failure. None if that cannot be found out."""
+    """Return what is special about the smallest case of a failure; None if it cannot be found."""
     try:
         return LeftOut(clues_of(judgement, failure.case, _failing_as(judgement, failure.broken)))
-    except (ContextLost, ContractError):  # its `accepts` may raise for a case that was not asked about before
+    except (ContextLost, ContractError):  # `accepts` may raise for a case that it has not seen before
         return None
 
 
 def look_beside(judgement: Judgement, left_out: LeftOut) -> Beside | None:
-    """Judge the law without the clues of a failure: one more search. None if there is no clue, or nothing is decided."""
+    """Judge the law without the clues of a failure, in one more search.
+
+    Returns None if there is no clue, or if nothing could be decided.
+    """
     if not left_out.clues:
         return None
     own = Meter(clock=judgement.meter.clock)
     others = replace(judgement.drawing_from(leaving_out(judgement.law.draws, left_out)), meter=own)
     try:
-        found = Search(others).run()
+        result = Search(others).run()
     except ContextLost as lost:
-        found = Found(lost.broken, lost.case)
+        result = Found(lost.broken, lost.case)
     except (Undecided, AnotherCase, Unsatisfiable, ContractError):
         return None
     judgement.meter.add(own)
-    if found.broken is None and not own.cases:
+    if result.broken is None and not own.cases:
         return None
-    return Beside(str(left_out), own.cases, found.broken, found.case)
+    return Beside(str(left_out), own.cases, result.broken, result.case)
 
 
 def _failing_as(judgement: Judgement, broken: LawBroken) -> Callable[[Case], bool]:
-    """-> whether a case fails, too: by an exception if the failure was one, by a wrong result if it was one."""
+    """Return a function that says whether another case fails in the same way.
+
+    Both failures are exceptions, or neither is.
+    """
     stop = time.perf_counter() + MOST_SECONDS
 
     def fails(case: Case) -> bool:
@@ -80,8 +86,8 @@ def _failing_as(judgement: Judgement, broken: LawBroken) -> Callable[[Case], boo
                 continue
             try:
                 judgement.hold_aside(with_seed)
-            except LawBroken as found:
-                if type(found) is type(broken):
+            except LawBroken as failure:
+                if type(failure) is type(broken):
                     return True
             except (AnotherCase, Undecided):
                 pass

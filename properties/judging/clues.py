@@ -1,7 +1,8 @@
-"""What a smallest failing case has beside the plainest one, and how a law goes on without it.
+"""Finds what is special about a smallest failing case, and judges a law without it.
 
-A clue is a negative scale, a mask, a head dim, a dtype, ...: the failure needs it, as shrinking could not take it away. If
-cases are left out that have all clues of a failure, what fails then is another defect.
+A clue is a negative scale, a mask, a head dim, a dtype, and so on. The failure needs it, as
+shrinking could not remove it. Then the cases that have every clue of the failure are left out:
+anything that still fails is another defect.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from flash_attest.properties.cases.strategies import TOGETHER
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
 
-# Below this length hardly anything is left to judge, so that a case of such a length is no clue by its length.
+# Cases with shorter lengths leave hardly anything to judge, so these lengths are no clue.
 SHORT = 8
 
 
 @dataclass(frozen=True)
 class Clue:
-    """Something that a case may have. without: a case like it that does not have it (CaseError if there is none)."""
+    """Something that a case may have. without(case): a similar case without it, or CaseError."""
 
     words: str
     has: Callable[[Case], bool]
@@ -34,7 +35,7 @@ class Clue:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Cases that have all of these clues."""
+    """The cases that have all of these clues."""
 
     clues: tuple[Clue, ...]
 
@@ -43,12 +44,15 @@ class LeftOut:
         return " and ".join(clue.words for clue in self.clues) + together
 
     def holds(self, case: Case) -> bool:
-        """Whether a case is left out."""
+        """Return whether a case is left out."""
         return all(clue.has(case) for clue in self.clues)
 
 
 def leaving_out(draws: Draws, *groups: LeftOut) -> Draws:
-    """The same draws without these cases. A drawn one loses a clue, so that nearly as many cases are left."""
+    """Return the same draws without these cases.
+
+    A drawn case that is left out loses one clue instead, so that nearly as many cases remain.
+    """
 
     def where(case: Case) -> bool:
         return not any(group.holds(case) for group in groups) and (draws.where is None or draws.where(case))
@@ -73,29 +77,29 @@ def leaving_out(draws: Draws, *groups: LeftOut) -> Draws:
 
 
 def value_clue(feature: Feature, values: list, simplest: Any) -> Clue:
-    """The clue that a feature has one of these values."""
+    """Return the clue that a feature has one of these values."""
     words = ", ".join([feature.words(values[0]), *map(text_of, values[1:])])
     return Clue(words, lambda case: feature.value(case) in values, lambda case: feature.changed(case, simplest))
 
 
 def headdim_clue(impl: Implementation, headdim: int, *, larger: bool) -> Clue:
-    """The clue that the head dim is this one, or this one or larger."""
+    """Return the clue that the head dim is this one, or with `larger` at least this one."""
 
     def has(case: Case) -> bool:
         return case.headdim >= headdim if larger else case.headdim == headdim
 
-    left = [d for d in impl.supports.headdim_list if d < headdim or (d > headdim and not larger)]
+    others = [d for d in impl.supports.headdim_list if d < headdim or (d > headdim and not larger)]
 
     def without(case: Case) -> Case:
-        if not left:
+        if not others:
             raise CaseError(f"no head dim but {headdim}")
-        return case.but(headdim=left[case.headdim % len(left)])
+        return case.but(headdim=others[case.headdim % len(others)])
 
     return Clue(f"headdim {headdim}{' or more' if larger else ''}", has, without)
 
 
 def length_clue(n: int, *, larger: bool) -> Clue:
-    """The clue that one of the lengths is n, or n or more."""
+    """Return the clue that one of the lengths is n, or with `larger` at least n."""
 
     def has(case: Case) -> bool:
         return any(m >= n if larger else m == n for m in (case.seqlen_q, case.seqlen_k))
@@ -111,7 +115,7 @@ def length_clue(n: int, *, larger: bool) -> Clue:
 
 
 def heads_clue() -> Clue:
-    """The clue that there is more than one head."""
+    """Return the clue that there is more than one head."""
     return Clue(
         "more than one head",
         lambda case: case.batch * case.nheads > 1,
@@ -120,13 +124,14 @@ def heads_clue() -> Clue:
 
 
 def clues_of(judgement: Judgement, case: Case, fails: Callable[[Case], bool]) -> tuple[Clue, ...]:
-    """The clues of a smallest failing case; () if it is as plain as the law's cases get.
+    """Return the clues of a smallest failing case, or () if no case of the law is plainer.
 
-    fails(case): whether another case fails in the same way. Values of a feature that fail as well are part of the clue.
+    fails(case): whether another case fails in the same way. Other failing values of a feature
+    become part of its clue.
     """
     law, impl = judgement.law, judgement.impl
     empty, masks = may_have_empty_rows(case, impl.causal_alignment), {"causal", "bias"}
-    found = [
+    clues = [
         _of_empty_rows(impl) if empty else None,
         *(_of_feature(judgement, case, name, fails) for name in (*TOGETHER, "bias") if not empty or name not in masks),
         *([] if empty else _of_bias(law, case, fails)),
@@ -134,8 +139,8 @@ def clues_of(judgement: Judgement, case: Case, fails: Callable[[Case], bool]) ->
         *_of_heads(law, case),
         None if empty else _of_cross(law, case, fails),
     ]
-    found = [clue for clue in found if clue is not None]
-    return tuple(found or _of_lengths(law, case))
+    clues = [clue for clue in clues if clue is not None]
+    return tuple(clues or _of_lengths(law, case))
 
 
 def _of_feature(judgement: Judgement, case: Case, name: str, fails: Callable[[Case], bool]) -> Clue | None:
@@ -148,33 +153,33 @@ def _of_feature(judgement: Judgement, case: Case, name: str, fails: Callable[[Ca
 
 
 def _of_bias(law: Law, case: Case, fails: Callable[[Case], bool]) -> list[Clue]:
-    """Of the details of a bias."""
-    found = []
+    """Return the clues in the details of a bias."""
+    clues = []
     for name in BIAS_DETAILS if case.bias else ():
         value, plain = getattr(case, name), NO_BIAS[name]
         if name == "bias_mask" and plain not in law.draws.bias_mask:
             plain = law.draws.bias_mask[0]
         if value == plain:
             continue
-        kept = (plain,)
+        right = (plain,)
         if name == "bias_mask":
             masks = law.draws.bias_mask
-            kept = tuple(m for m in masks if m != value and not fails(case.but(bias_mask=m)))
-        found.append(_detail(name, value, plain, kept))
-    return found
+            right = tuple(m for m in masks if m != value and not fails(case.but(bias_mask=m)))
+        clues.append(_detail(name, value, plain, right))
+    return clues
 
 
-def _detail(name: str, value: Any, plain: Any, kept: tuple) -> Clue:
+def _detail(name: str, value: Any, plain: Any, right: tuple) -> Clue:
     words = {"bias_batch": "a bias for each batch", "bias_nheads": "a bias for each head"}
     return Clue(
         words.get(name, f"{name} {text_of(value)}"),
-        lambda case: case.bias is not None and getattr(case, name) not in kept,
+        lambda case: case.bias is not None and getattr(case, name) not in right,
         lambda case: case.but(**{name: plain}),
     )
 
 
 def _of_empty_rows(impl: Implementation) -> Clue:
-    """Whichever mask leaves a row without a key: the masks themselves are no clue then."""
+    """Return the clue that some row sees no key. Which mask hides the keys does not matter then."""
     return Clue(
         "rows that may see no key",
         lambda case: may_have_empty_rows(case, impl.causal_alignment),
@@ -192,27 +197,30 @@ def _of_headdim(impl: Implementation, case: Case, fails: Callable[[Case], bool])
 
 
 def _of_heads(law: Law, case: Case) -> list[Clue]:
-    """Of batch and heads."""
-    found = []
+    """Return the clues in batch and heads."""
+    clues = []
     if case.batch > 1:
         least = case.batch
-        found.append(Clue(f"batch {least} or more", lambda c: c.batch >= least, lambda c: c.but(batch=1)))
+        clues.append(Clue(f"batch {least} or more", lambda c: c.batch >= least, lambda c: c.but(batch=1)))
     if case.nheads != case.nheads_k and law.draws.gqa is None:
-        found.append(value_clue(FEATURES["gqa"], [True], False))
+        clues.append(value_clue(FEATURES["gqa"], [True], False))
     elif case.nheads == case.nheads_k > 1:
         heads = case.nheads_k
-        found.append(
+        clues.append(
             Clue(
                 f"{heads} or more heads of k and v",
                 lambda c: c.nheads_k >= heads,
                 lambda c: c.but(nheads=c.nheads // c.nheads_k, nheads_k=1),
             )
         )
-    return found
+    return clues
 
 
 def _of_cross(law: Law, case: Case, fails: Callable[[Case], bool]) -> Clue | None:
-    """Only if equal lengths are right: sizes shrink one by one, so that lengths may differ for nothing."""
+    """Return the clue that the lengths differ, if cases with equal lengths are right.
+
+    Sizes are shrunk one by one, so lengths may differ for no reason.
+    """
     lengths = case.seqlen_q, case.seqlen_k
     if lengths[0] == lengths[1] or law.draws.cross is not None:
         return None
@@ -222,7 +230,7 @@ def _of_cross(law: Law, case: Case, fails: Callable[[Case], bool]) -> Clue | Non
 
 
 def _of_lengths(law: Law, case: Case) -> list[Clue]:
-    """Of the lengths, if nothing else is special."""
+    """Return the clue in the lengths, for a case that has no other."""
     least = {name: max(1, getattr(law.draws, name)[0]) for name in ("seqlen_q", "seqlen_k")}
     tops = {name: n for name in least if (n := getattr(case, name)) > least[name] and n >= SHORT}
     if not tops:

@@ -1,7 +1,7 @@
-"""The findings of a law over all its cases: a set, in which the first case that fails hides none of the others.
+"""The findings of a law over all its cases, so that the first failure does not hide others.
 
-Without it the search would end at the first failure and shrink that one, so that a race in which both threads write the
-same value, which any case shows, would hide the one that needs two tiles.
+Without it the search would end at the first failure and shrink that one. A race in which both
+threads write the same value shows in any case; it would hide a race that needs two tiles.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Enough(BaseException):
 
 @dataclass
 class Item:
-    """A finding, the failure that has it, its smallest case so far, and how many of the drawn cases have it."""
+    """A finding, its failure, its smallest case so far, and how many of the drawn cases show it."""
 
     finding: Finding
     broken: LawBroken
@@ -35,20 +35,23 @@ class Item:
 
     @property
     def rank(self) -> tuple:
-        """What changes values comes first, then what the smallest case shows."""
+        """The sort key: findings that change values first, then those with smaller cases."""
         return self.finding.keeps_values, size(self.case)
 
 
 @dataclass
 class Collected:
-    """Findings by what they are; those that keep values are apart from those of the same lines that do not."""
+    """Findings by kind and lines. Findings that leave values unchanged have their own entries."""
 
     items: dict[tuple, Item] = field(default_factory=dict)
     drawn: int = 0  # cases
     _stop: float = 0.0
 
     def draws(self, case: Case, run: Callable[[Case], None], goes_on: bool) -> None:
-        """Run a drawn case. Raises Enough once no more are needed, and failures that are no findings."""
+        """Run a drawn case.
+
+        Raises Enough once no more cases are needed, and any failure that is not a finding.
+        """
         try:
             self.runs(case, run)
         except LawBroken as broken:
@@ -57,12 +60,12 @@ class Collected:
             for key in {_key(finding) for finding in broken.found}:
                 self.items[key].cases += 1
             self._stop = self._stop or time.perf_counter() + MOST_COLLECTING
-        self.drawn += 1  # not if the law says nothing about the case
+        self.drawn += 1  # not reached if the law says nothing about the case
         if self.items and (not goes_on or time.perf_counter() > self._stop):
             raise Enough
 
     def runs(self, case: Case, run: Callable[[Case], None]) -> None:
-        """Run a case, and remember what it shows before the failure is raised again."""
+        """Run a case, record its findings, and raise the failure again."""
         try:
             run(case)
         except LawBroken as broken:
@@ -73,12 +76,15 @@ class Collected:
             raise
 
     def shrink(self, judgement: Judgement, run: Callable[[Case], None]) -> None:
-        """Make the case of each finding smaller, what changes values first; a case may serve several."""
+        """Shrink the case of each finding, those that change values first.
+
+        One case may serve several findings.
+        """
         stop, done = time.perf_counter() + shrink.MOST_SECONDS, set()
-        while left := sorted((item.rank, n) for n, (key, item) in enumerate(self.items.items()) if key not in done):
-            key, item = list(self.items.items())[left[0][1]]
+        while waiting := sorted((item.rank, n) for n, (key, item) in enumerate(self.items.items()) if key not in done):
+            key, item = list(self.items.items())[waiting[0][1]]
             done.add(key)
-            seconds = max(0.0, stop - time.perf_counter()) / len(left)
+            seconds = max(0.0, stop - time.perf_counter()) / len(waiting)
 
             def again(case: Case) -> None:
                 self.runs(case, run)
@@ -86,19 +92,22 @@ class Collected:
             def same(broken: LawBroken, key: tuple = key) -> bool:
                 return any(_key(finding) == key for finding in broken.found)
 
-            # Which accesses there are hardly depends on random numbers.
+            # One seed: which accesses are made hardly depends on random numbers.
             shrink.smallest(judgement, item.case, item.broken, again, same, seconds, seeds=1)
 
     @property
     def ranked(self) -> list[Item]:
-        """The findings in the order of a message. One that keeps values is left out if its lines also change some."""
+        """The findings in the order of a message.
+
+        A finding that keeps values is left out if the same lines also have one that changes values.
+        """
         items = sorted(self.items.values(), key=lambda item: item.rank)
         change = {item.finding.what for item in items if not item.finding.keeps_values}
         return [item for item in items if not (item.finding.keeps_values and item.finding.what in change)]
 
     @property
     def broken(self) -> tuple[LawBroken, Case]:
-        """All findings as one failure, and the smallest case of the first."""
+        """All findings as one failure, and the smallest case of the first finding."""
         first, *others = self.ranked
         if not others:
             return first.broken, first.case
@@ -106,19 +115,19 @@ class Collected:
         for item in (first, *others):
             often = f", of {item.cases} that show it" if item.cases > 1 else ""
             lines += [str(item.finding), f"  smallest case{often}: {item.case}", ""]
-        found = [item.finding for item in self.ranked]
-        headlines = [finding.headline for finding in found]
-        return LawBroken(headlines[0], "\n".join(lines), findings=headlines, found=found), first.case
+        findings = [item.finding for item in self.ranked]
+        headlines = [finding.headline for finding in findings]
+        return LawBroken(headlines[0], "\n".join(lines), findings=headlines, found=findings), first.case
 
     @property
     def lines(self) -> list[str]:
-        """What a message about something else says of them."""
-        found = [f"{item.finding.headline} (smallest case: {item.case})" for item in self.ranked]
-        return ["also found:", *(f"  {line}" for line in found)] if found else []
+        """The lines that mention these findings in the message of another failure."""
+        findings = [f"{item.finding.headline} (smallest case: {item.case})" for item in self.ranked]
+        return ["also found:", *(f"  {line}" for line in findings)] if findings else []
 
 
 def size(case: Case) -> tuple[int, ...]:
-    """By what a case is called small."""
+    """Return the sort key of cases by size."""
     return (case.seqlen_q + case.seqlen_k, case.batch * case.nheads, case.headdim, case.seed)
 
 

@@ -1,6 +1,7 @@
-"""Tries out the contract, once for each implementation, and reports every problem together with what to change.
+"""Tries out the contract, once for each implementation, and says what to change.
 
-Only what no law can judge belongs here: whether calls go through, and whether what comes back is what was declared.
+Only what no law can judge belongs here: whether calls succeed, and whether they return what was
+declared.
 """
 
 from __future__ import annotations
@@ -24,26 +25,27 @@ from flash_attest.properties.state.thing import Change
 
 @dataclass(frozen=True)
 class Tried:
-    """What trying the contract out found.
+    """The result of trying the contract out.
 
-    problems: each in a line that says what to change; [] if the contract is kept. left_out: the sizes and values of features
-    that show one while others do not, so that laws are judged without them. judged: False if every call shows one, or if this
-    process could not find out.
+    problems: lines that say what to change; [] if the contract is kept.
+    left_out: the sizes and feature values that show a problem while others do not. Laws are judged
+        without them.
+    judged: False if every call shows a problem, or if this process could not find out.
     """
 
     problems: list[str]
     left_out: tuple[LeftOut, ...] = ()
     judged: bool = True
-    lost: str = ""  # the case in which this process lost its GPU context, so that it could try nothing more
-    undecided: Undecided | None = None  # why some feature could not be tried: the emulator does not cover it, say
+    lost: str = ""  # the case in which this process lost its GPU context, after which it could try nothing
+    undecided: Undecided | None = None  # why some feature was not tried, say because the emulator lacks it
 
     @property
     def without(self) -> str:
-        """What is left out, in words."""
+        """The left-out cases, in words."""
         return " or ".join(map(str, self.left_out))
 
     def narrowed(self, impl: Implementation) -> Implementation:
-        """The implementation without what is left out: `unsupported` then refuses it."""
+        """Return the implementation without the left-out cases: `unsupported` then refuses them."""
         accepts = impl.supports.accepts
 
         def without(case: Case) -> str | None:
@@ -55,26 +57,26 @@ class Tried:
 
 
 def problems(impl: Implementation, device: str) -> list[str]:
-    """The problems of `tried`, where nothing is remembered."""
+    """Return the problems that `tried` finds, without remembering the answer."""
     return tried(impl, Plan(device)).problems
 
 
 def tried(impl: Implementation, plan: Plan) -> Tried:
     """Try the contract out on the plan's device. The plan's process remembers the answer.
 
-    Raises Undecided where this machine could not tell.
+    Raises Undecided if this machine cannot tell.
     """
     known = plan.known
     if known.contract(impl, plan.device) is None:
         try:
-            found = _Trying(impl, plan).found()
-            if found.undecided and found.undecided.why is Reason.RESOURCES:  # memory may suffice the next time
-                return found
-            known.keep_contract(impl, plan.device, found)
+            answer = _Trying(impl, plan).answer()
+            if answer.undecided and answer.undecided.why is Reason.RESOURCES:  # memory may suffice next time
+                return answer
+            known.keep_contract(impl, plan.device, answer)
         except ContractError as error:
             known.keep_contract(impl, plan.device, Tried(error.problems, judged=False))
         except ContextLost as end:
-            known.keep_contract(impl, plan.device, Tried(_told(end.broken), judged=False, lost=str(end.case)))
+            known.keep_contract(impl, plan.device, Tried(_problems_in(end.broken), judged=False, lost=str(end.case)))
         except Undecided as undecided:
             if undecided.why is not Reason.NO_CASE:
                 raise
@@ -85,19 +87,21 @@ def tried(impl: Implementation, plan: Plan) -> Tried:
 
 
 class _Trying:
-    """One try: what has been seen so far."""
+    """One pass over the contract's cases, and its results so far."""
 
     def __init__(self, impl: Implementation, plan: Plan):
         self.impl, self.plan = impl, plan
-        self.problems: dict[str, list[str]] = {}  # problem -> what showed it; [] for a plain case
+        self.problems: dict[str, list[str]] = {}  # problem -> what showed it; [] for the plain case
         self.left_out: list[LeftOut] = []
-        self.left: dict[str, str] = {}  # thing -> how a call has left it changed
+        self.changes: dict[str, str] = {}  # global state -> how a call has changed it, in words
         self.undecided: list[Undecided] = []
 
-    def found(self) -> Tried:
-        """Try the plain case, and one for each value of a feature."""
+    def answer(self) -> Tried:
+        """Try the plain case, then one case for each value of a feature."""
         plain = plain_case(self.impl, self.plan.device)
         fitting = nearest(self.impl, plain)
+        # If the plain case is wrong, another size may be right. The features are then tried with
+        # that size.
         at_first = self.wrong(fitting) if fitting else []
         size = other_size(self.impl, fitting, self.wrong) if at_first else None
         if size is not None:
@@ -109,13 +113,13 @@ class _Trying:
         self.try_features(plain)
         if stale := sorted(set(self.impl.known_failures) - set(laws())):
             self.problems[f"known_failures names {', '.join(stale)}: there is no such law"] = []
-        listed = [f"{each}   [with {', '.join(words)}]" if words else each for each, words in self.problems.items()]
-        listed += self.left.values()
+        lines = [f"{each}   [with {', '.join(words)}]" if words else each for each, words in self.problems.items()]
+        lines += self.changes.values()
         judged = size is not None or not at_first
-        return Tried(listed, tuple(self.left_out), judged, undecided=next(iter(self.undecided), None))
+        return Tried(lines, tuple(self.left_out), judged, undecided=next(iter(self.undecided), None))
 
     def try_features(self, plain: Case) -> None:
-        """Try each value of a feature beside the plain case, and leave out what shows a problem that others do not."""
+        """Try each value of a feature in the plain case; leave out values with a new problem."""
         for feature, value, case in of_features(self.impl, plain):
             if any(group.holds(case) for group in self.left_out):
                 continue
@@ -125,11 +129,11 @@ class _Trying:
                     if not set(problems) <= {problem for problem, words in self.problems.items() if not words}:
                         clue = all_values(self.impl, feature, value, case, plain, self.wrong)
                         self.left_out.append(LeftOut((clue,)))
-            except Undecided as reason:  # the laws that draw this value say so, too; others can be judged
+            except Undecided as reason:  # laws that draw this value say so, too; the others can be judged
                 self.undecided.append(reason)
 
     def wrong(self, case: Case) -> list[str]:
-        """The problems of one case."""
+        """Return the problems of one case."""
         if str(case) in self.plan.lost:
             return [self.plan.lost[str(case)].words]
         test = contract_test(self.impl.name)
@@ -138,12 +142,12 @@ class _Trying:
             self.plan.device, self.plan.known, lambda: _problems_of(self.impl, case, self.plan, test)
         )
         self.plan.known.name(self.impl.name, changes)
-        for change in changes:  # it was put back, so that laws can be judged
-            self.left.setdefault(change.thing, change.text)
+        for change in changes:  # the state has been restored, so laws can be judged
+            self.changes.setdefault(change.thing, change.text)
         return problems
 
     def shown(self, problems: list[str], words: str) -> None:
-        """Remember what showed a problem, unless a plain case does."""
+        """Record what showed a problem, unless the plain case shows it."""
         for problem in problems:
             if self.problems.get(problem) != []:
                 self.problems.setdefault(problem, []).append(words)
@@ -151,7 +155,7 @@ class _Trying:
 
 @undecided_without_memory("while the contract was tried")
 def _problems_of(impl: Implementation, case: Case, plan: Plan, test: str) -> tuple[list[str], list[Change]]:
-    """(what is wrong, what is not as it was before). Raises ContextLost."""
+    """Return (problems, changes of global state). Raises ContextLost."""
     trial = replace(plan.trial(impl, case), judges_state=False)
     handed, placed = trial.caller.place(trial.x, fill=0.0)
     try:
@@ -159,16 +163,16 @@ def _problems_of(impl: Implementation, case: Case, plan: Plan, test: str) -> tup
             got = trial.caller.call(handed, backward=impl.backward is not None)
     except LawBroken as broken:
         check_context(trial, broken, test)
-        return _told(broken), trial.caller.watch.changes
-    changed = [name for name, p in placed.items() if p.written()]
-    found = [f"{name} is modified: inputs should come back as they were" for name in changed]
-    if got.lse is not None and not changed:
+        return _problems_in(broken), trial.caller.watch.changes
+    modified = [name for name, p in placed.items() if p.written()]
+    problems = [f"{name} is modified: inputs should come back as they were" for name in modified]
+    if got.lse is not None and not modified:
         meaning = meaning_of_lse(trial, got.lse)
-        found += [meaning.full] if meaning and meaning.another else []
-    return found, trial.caller.watch.changes
+        problems += [meaning.full] if meaning and meaning.another else []
+    return problems, trial.caller.watch.changes
 
 
-def _told(broken: LawBroken) -> list[str]:
+def _problems_in(broken: LawBroken) -> list[str]:
     where = broken.observed[:-1] if isinstance(broken, Raises) else broken.observed  # the last line is advice
     return [_with_advice(broken.headline), *where]
 

@@ -1,4 +1,4 @@
-"""The cases with which the contract is tried out: a plain one, one for each value of a feature, and other sizes."""
+"""The cases for trying out the contract: a plain one, one for each feature value, other sizes."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from flash_attest.properties.failures import AnotherCase, Reason, Undecided
 from flash_attest.properties.judging.clues import Clue, headdim_clue, heads_clue, length_clue, value_clue
 
 ANYTHING = Draws.of(layout=FEATURES["layout"].values)
-DRAWN = 5  # cases, of which the largest becomes the plain one: with one query and one head all layouts are alike
+DRAWN = 5  # cases; the largest becomes the plain one, as with one query and one head all layouts are alike
 
 
 def all_values(impl: Implementation, feature: Feature, value: Any, case: Case, plain: Case, wrong: Callable) -> Clue:
-    """The clue of a value that shows a problem, and of the others of the feature, as far as they show one."""
+    """Return the clue of a value that shows a problem, and of the feature's other such values."""
     others = [v for v in feature.values if v != value and v not in feature.tried and v != feature.value(plain)]
     others = [v for v in others if feature.takes(impl.supports, v)]
-    tried = [(v, nearest(impl, feature.changed(case, v))) for v in others]
-    values = [value, *(v for v, other in tried if other and wrong(other))]
+    cases = [(v, nearest(impl, feature.changed(case, v))) for v in others]
+    values = [value, *(v for v, other in cases if other and wrong(other))]
     return value_clue(feature, values, feature.value(plain))
 
 
 def sample(impl: Implementation, device: str = "cpu") -> list[Case]:
-    """One plain case, and one for each value of a feature that is declared and worth a try (`Feature.tried`).
+    """Return the plain case, and one for each declared feature value in `Feature.tried`.
 
-    Raises Undecided if no case is supported, neither these nor drawn ones.
+    Raises Undecided if no case is supported, drawn cases included.
     """
     return _to_try(impl, plain_case(impl, device))
 
@@ -44,14 +44,15 @@ def _to_try(impl: Implementation, plain: Case) -> list[Case]:
 
 
 def plain_case(impl: Implementation, device: str) -> Case:
-    """A case of middling sizes and no feature, as it would be if it need not be accepted; a drawn one if no such case is.
+    """Return a case of middling sizes without features. It need not be supported itself.
 
-    Raises Undecided if none can be drawn.
+    If neither it nor any case with a feature is supported, a drawn case is returned. Raises
+    Undecided if none can be drawn.
     """
     plain = _middling(impl)
     if _to_try(impl, plain):
         return plain
-    try:  # `accepts` may want another regime or head dim
+    try:  # `accepts` may require another regime or head dim
         drawn = Drawing(attention_cases(impl, device, ANYTHING), 0, DRAWN).cases
     except Unsatisfiable:
         reason = f"there is no case to try the contract with: {unsupported(impl, plain)} [for {plain}]"
@@ -70,7 +71,10 @@ def _middling(impl: Implementation) -> Case:
 
 
 def of_features(impl: Implementation, plain: Case) -> Iterator[tuple[Feature, Any, Case]]:
-    """(feature, value, case) for each declared value that is worth a try: the plain case with that value."""
+    """Yield (feature, value, the plain case with that value) for each value worth trying.
+
+    Values that are not declared are skipped.
+    """
     for feature in FEATURES.values():
         for value in feature.tried:
             if feature.takes(impl.supports, value) and value != feature.value(plain):
@@ -80,7 +84,7 @@ def of_features(impl: Implementation, plain: Case) -> Iterator[tuple[Feature, An
 
 
 def nearest(impl: Implementation, case: Case) -> Case | None:
-    """The case, or the nearest one that is supported; None if there is none near."""
+    """Return the case, or the nearest supported one; None if none is near."""
     try:
         return fitted(impl, case, ANYTHING)
     except AnotherCase:
@@ -88,10 +92,10 @@ def nearest(impl: Implementation, case: Case) -> Case | None:
 
 
 def other_size(impl: Implementation, plain: Case, wrong: Callable[[Case], list[str]]) -> tuple[Clue, Case] | None:
-    """(what is special about a wrong plain case, the nearest case without it, which is not wrong), or None."""
+    """Return (the clue of a wrong plain case, the nearest right case without it), or None."""
 
     def right(case: Case | None) -> bool:
-        """Whether it can be tried and shows no problem."""
+        """Return whether the case can be tried and shows no problem."""
         try:
             return case is not None and not wrong(case)
         except Undecided:
@@ -108,7 +112,7 @@ def other_size(impl: Implementation, plain: Case, wrong: Callable[[Case], list[s
 def _sizes(
     impl: Implementation, plain: Case, right: Callable[[Case | None], bool]
 ) -> Iterator[tuple[Clue, list[Case]]]:
-    """What a problem of the plain case may hang on, the likely ones first, and cases that are otherwise."""
+    """Yield what a problem may depend on, likely things first, and cases that differ in it."""
 
     def wrong_too(case: Case) -> bool:
         case = nearest(impl, case)

@@ -1,7 +1,8 @@
 """Writes the message of a failure (docs/use/reading-a-failure.md).
 
-It has a first line that is enough to file an issue, the case, the rule, what was observed, a guess marked as one, and the
-replay command. Neighbouring sizes and repeats are tried once, after shrinking.
+The message has a first line that is enough to file an issue, the case, the rule, what was observed,
+a guess marked as one, and the replay command. Neighbouring sizes and repeats are tried once, after
+shrinking.
 """
 
 from __future__ import annotations
@@ -24,20 +25,22 @@ from flash_attest.properties.progress import NOW
 UNSTEADY = "a race, an access out of bounds, uninitialised memory, or state kept from an earlier call"
 SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way"
 NO_RACE = f"{SAME_AGAIN}: repeating shows no race"
-SECONDS_OF_LENGTHS = 20.0  # in which neighbouring lengths are begun: some laws' calls take seconds
+SECONDS_OF_LENGTHS = 20.0  # after these, no further neighbouring length is tried: some laws' calls take seconds
 
 
 def explain(judgement: Judgement, failure: Found, *, again: bool = True, beside: Beside | None = None) -> str:
-    """The whole message. This may add to the headline of the failure.
+    """Return the whole message. This may add to the headline of the failure.
 
-    again=False: nothing can be launched. beside: what became of the law without what is special about the case.
+    again=False: nothing can be launched. beside: the result of the law without what is special
+    about the case.
     """
     law, impl, plan = judgement.law, judgement.impl, judgement.plan
     broken, case, flaky = failure.broken, failure.case, failure.flaky
     observed, unsteady = list(broken.observed), flaky or law.bug == "races"
+    # Further calls, and a trace of the smallest case.
     traceable = plan.goes_on and is_traceable(judgement)
     traced = trace_failure(judgement, case) if traceable and again and plan.traces else None
-    if again and (flaky or not unsteady):  # a law about races has already repeated the call, more often
+    if again and (flaky or not unsteady):  # a law about races has repeated the call already, and more often
         try:
             observed += _by_further_calls(judgement, failure, unsteady, traceable)
         except ContextLost as lost:
@@ -48,6 +51,7 @@ def explain(judgement: Judgement, failure: Found, *, again: bool = True, beside:
         observed.append("not traced: this process sees a GPU; with --device cpu it is traced")
     if traced is not None and traced.phrase:
         broken.headline, unsteady = f"{broken.headline} ({traced.phrase})", True
+    # The sections of the message.
     parts = [
         broken.headline,
         f"  {impl.name}   {case}",
@@ -66,7 +70,7 @@ def explain(judgement: Judgement, failure: Found, *, again: bool = True, beside:
 
 
 def where_in_bugs(kind: str) -> str:
-    """A line of a message."""
+    """Return the line of a message that points to known bugs of this kind."""
     return f"bugs of this kind, and who had them: docs/why/bugs.md#{kind}"
 
 
@@ -78,19 +82,19 @@ def _beside(judgement: Judgement, beside: Beside | None) -> list[str]:
 
 
 def _by_further_calls(judgement: Judgement, failure: Found, unsteady: bool, traceable: bool) -> list[str]:
-    """Whether it fails again, and where it does not. Raises ContextLost."""
+    """Return lines that say whether it fails again, and where it does not. Raises ContextLost."""
     same, repeated = _repeats(judgement, failure)
     if unsteady:
         return [] if same else repeated
-    found = []
+    lines = []
     if same:
-        found += _investigated(judgement, failure)
-        found += _neighbours(judgement, failure.case)
-    return found + ([NO_RACE] if repeated == [SAME_AGAIN] and not traceable else repeated)
+        lines += _investigated(judgement, failure)
+        lines += _neighbours(judgement, failure.case)
+    return lines + ([NO_RACE] if repeated == [SAME_AGAIN] and not traceable else repeated)
 
 
 def _investigated(judgement: Judgement, failure: Found) -> list[str]:
-    """What the check finds out by further calls. Its phrase is added to the headline."""
+    """Return what the check finds out by further calls, and add its phrase to the headline."""
     broken = failure.broken
     if broken.investigate is None:
         return []
@@ -111,12 +115,15 @@ def _investigated(judgement: Judgement, failure: Found) -> list[str]:
 
 
 def section(title: str, lines: list[str]) -> list[str]:
-    """A heading with its lines; nothing without lines."""
+    """Return a heading with its lines, or nothing if there are no lines."""
     return [title, *(f"  {line}".rstrip() for line in lines), ""] if lines else []
 
 
 def _outcome(judgement: Judgement, case: Case) -> Exception | None:
-    """LawBroken; None where the law holds; AnotherCase or Undecided where it says nothing. Raises ContextLost."""
+    """Return None if the law holds, else LawBroken, AnotherCase or Undecided.
+
+    Raises ContextLost.
+    """
     plan = judgement.plan
     if str(case) in plan.lost:
         return AnotherCase()
@@ -128,7 +135,7 @@ def _outcome(judgement: Judgement, case: Case) -> Exception | None:
 
 
 def _neighbours(judgement: Judgement, case: Case) -> list[str]:
-    """Which other lengths are right and wrong, all else equal."""
+    """Return lines that say which other lengths are right and wrong, with everything else equal."""
     together = case.seqlen_q == case.seqlen_k
     fields = ("seqlen_q", "seqlen_k")
     lines = []
@@ -160,7 +167,7 @@ def _neighbours(judgement: Judgement, case: Case) -> list[str]:
 
 
 def _nearby_lengths(at: int) -> set[int]:
-    """Lengths to try: a few short ones, and the edges of the powers of two from half of `at` to twice it."""
+    """Return a few short lengths, and the edges of powers of two from half of `at` to twice it."""
     return {1, 2, 16, 64, at - 1, at + 1, *edges(2 * at + 2, max(1, at // 2))} - {0, -1, at}
 
 
@@ -169,18 +176,18 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _repeats(judgement: Judgement, failure: Found) -> tuple[bool, list[str]]:
-    """Whether the case fails again with the same findings each time, and lines that say so."""
+    """Return (whether the case fails again with the same findings each time, lines that say so)."""
     broken = failure.broken
     outcomes = [_outcome(judgement, failure.case) for _ in range(REPEATS)]
     undecided = [o for o in outcomes if isinstance(o, Undecided)]
-    if undecided and None not in outcomes:  # none is right, as far as is known
+    if undecided and None not in outcomes:  # no repeat is known to be right
         return False, [f"{len(undecided)} of {REPEATS} repeats are undecided: {undecided[0]}"]
     failed = [o for o in outcomes if isinstance(o, LawBroken)]
     same = sum(o.findings == broken.findings for o in failed)
     if same == REPEATS:
         return True, [SAME_AGAIN]
-    found = f"{len(failed)} of {REPEATS} repeats fail" + (f", {same} in the same way" if failed else "")
+    count = f"{len(failed)} of {REPEATS} repeats fail" + (f", {same} in the same way" if failed else "")
     always = broken.findings.intersection(*(o.findings for o in failed))
     if len(failed) == REPEATS and always:
-        return True, [found, f"each time with: {min(always)}", f"what comes and goes beside it may be {UNSTEADY}"]
-    return False, [found, f"the same call gives different results: {UNSTEADY}"]
+        return True, [count, f"each time with: {min(always)}", f"what differs between repeats may be {UNSTEADY}"]
+    return False, [count, f"the same call gives different results: {UNSTEADY}"]

@@ -1,8 +1,9 @@
-"""Judges one implementation by one law: draws cases, runs them, shrinks what fails, explains it once.
+"""Judges one implementation by one law: draws cases, runs them, shrinks and explains a failure.
 
-The way of a case: search.py has it drawn by cases/strategies.py, cases/inputs.py builds its tensors, trial.py runs the
-implementation through impls/contract/call.py, checks/comparisons.py compares, shrink.py takes the last steps, beside.py
-goes on without what is special about it, explain.py writes the message.
+The way of a case: search.py draws it with cases/strategies.py, cases/inputs.py builds its tensors,
+trial.py calls the implementation through impls/contract/call.py, checks/comparisons.py compares,
+shrink.py takes the last steps, beside.py judges the law without what is special about the case, and
+explain.py writes the message.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from flash_attest.properties.machine.clock import Work
 
 @dataclass
 class Outcome:
-    """Becomes a Result: verdict, reason, kind of reason, message; of a failure also what explains it."""
+    """Becomes a Result: verdict, reason, kind of reason, message, and what explains a failure."""
 
     verdict: str
     reason: str = ""
@@ -44,7 +45,7 @@ class Outcome:
 
 
 def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
-    """The verdict of one law on one implementation. Never raises for what the implementation does."""
+    """Return the verdict of one law on one implementation. Never raises for what it does."""
     started = time.perf_counter()
     judgement = Judgement(law, impl, plan)
     judgement = replace(judgement, plan=replace(plan, device=judgement.device))
@@ -57,7 +58,7 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     result.seconds = time.perf_counter() - started
     result.seconds_of = {work.value: seconds for work, seconds in meter.clock.seconds.items()}
     if (broken := outcome.broken) is not None:
-        result.findings = sorted(broken.findings)  # in an order that stays
+        result.findings = sorted(broken.findings)  # in a fixed order
         result.wrong = broken.wrong and broken.wrong.as_dict()
         result.found_at = next((f"{s.file}:{s.line}" for finding in broken.found for s in finding.sites if s.line), "")
     if outcome.case is not None:
@@ -84,29 +85,29 @@ def _outcome(judgement: Judgement) -> Outcome:
             if reason := judgement.law.draws.excludes(plan.case):
                 return Outcome(REFUSED, reason, Reason.NO_CASE)
         with meter.clock.counts(Work.DRAWING):
-            found = Search(judgement).run()
+            failure = Search(judgement).run()
     except Undecided as undecided:
         return Outcome(UNKNOWN, str(undecided), undecided.why)
     except ContractError as error:
         return Outcome(FAIL, error.problems[0], message="\n".join(error.problems))
     except (AnotherCase, Unsatisfiable) as none:
-        if contract.left_out and plan.case is None and has_cases(whole):  # what is left out may be what the law wants
+        if contract.left_out and plan.case is None and has_cases(whole):  # the law may want only left-out cases
             return _contract_is_broken(contract)
         why = "the law says nothing about this case"
         if isinstance(none, Unsatisfiable):
-            why = "no case that the law wants lies in what the implementation supports"
+            why = "the implementation supports no case that the law wants"
         return Outcome(REFUSED, meter.note or why, Reason.NO_CASE)
     except ContextLost as lost:
         return _failed(judgement, Found(lost.broken, lost.case), again=False)
-    if found.broken is None:
+    if failure.broken is None:
         left_out = f"judged without {contract.without}, where the contract is broken" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
-        # What collects findings has not stopped at the first.
-        goes_on = plan.goes_on and plan.case is None and not found.flaky and not judgement.law.collects
-        clues = clues_in(judgement, found) if goes_on else None
+        # A law that collects findings has not stopped at its first failure.
+        goes_on = plan.goes_on and plan.case is None and not failure.flaky and not judgement.law.collects
+        clues = clues_in(judgement, failure) if goes_on else None
         beside = look_beside(judgement, clues) if clues else None
-        return _failed(judgement, found, again=not plan.known.lost_in, clues=clues, beside=beside)
+        return _failed(judgement, failure, again=not plan.known.lost_in, clues=clues, beside=beside)
 
 
 def _failed(
@@ -117,7 +118,7 @@ def _failed(
     clues: LeftOut | None = None,
     beside: Beside | None = None,
 ) -> Outcome:
-    """Return the outcome of a failure, with its message. again: whether anything can still be launched."""
+    """Return the outcome of a failure, with its message. again: whether calls can be made."""
     message = explain(judgement, failure, again=again, beside=beside)  # this may add to the headline
     broken, line = failure.broken, beside.line if beside else ""
     clue = "" if clues is None else str(clues) or PLAIN
@@ -125,12 +126,12 @@ def _failed(
 
 
 def _contract_is_broken(contract: conformance.Tried) -> Outcome:
-    """The outcome where a broken contract leaves nothing to judge."""
+    """Return the outcome if a broken contract leaves nothing to judge."""
     return Outcome(UNKNOWN, f"the contract is broken (see test_contract): {contract.problems[0]}", Reason.CONTRACT)
 
 
 def _not_judged(judgement: Judgement) -> Outcome | None:
-    """The outcome where nothing is launched; None if the law is to be judged."""
+    """Return the outcome if nothing is launched; None if the law is to be judged."""
     law, impl, device = judgement.law, judgement.impl, judgement.plan.device
     if reason := not_here(impl, device):
         return Outcome(UNKNOWN, reason, Reason.OTHER_DEVICE)

@@ -1,4 +1,4 @@
-"""One law that is judged on one implementation: what the search, the shrinking and the message have in common."""
+"""One law judged on one implementation: the data that search, shrinking and message share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from flash_attest.properties.trial import Trial
 
 @dataclass(frozen=True)
 class Judgement:
-    """A law, an implementation, how to judge it, and what that has cost so far."""
+    """A law, an implementation, how to judge it, and the cost so far."""
 
     law: Law
     impl: Implementation
@@ -32,17 +32,17 @@ class Judgement:
 
     @property
     def test(self) -> str:
-        """The id of the law's test: properties/test_causal.py::test_name[impl]"""
+        """The id of the law's test: properties/test_causal.py::test_name[impl]."""
         return self.law.test_id(self.impl.name)
 
     @property
     def missing(self) -> str | None:
-        """What the law needs, and the implementation, or who calls it, does not have; None if nothing."""
+        """The first need of the law that the implementation, or its caller, lacks; None if none."""
         return missing(self.impl, self.law.needs, same_process=self.plan.caller_of(self.impl).same_process)
 
     @property
     def device(self) -> str:
-        """Where the law judges: every machine with a GPU has a CPU, too."""
+        """The device on which the law judges. Every machine with a GPU also has a CPU."""
         return "cpu" if self.law.device == "cpu" and not self.missing else self.plan.device
 
     @property
@@ -54,21 +54,21 @@ class Judgement:
         return Drawing(strategy, number, plan.cases_for(impl, law.share))
 
     def takes(self, case: Case) -> bool:
-        """Whether the implementation supports the case and the law wants it."""
+        """Return whether the implementation supports the case and the law wants it."""
         return unsupported(self.impl, case) is None and self.law.draws.excludes(case) is None
 
     def drawing_from(self, draws: Draws) -> Judgement:
-        """The same with other cases to draw."""
+        """Return the same judgement with other cases to draw."""
         return replace(self, law=replace(self.law, draws=draws))
 
     def trial(self, case: Case) -> Trial:
-        """What the law gets. It counts."""
+        """Return what the law gets. Its calls count."""
         trial = self.plan.trial(self.impl, case, self.meter)
         trial.write_down = lambda what: self.write_down(f"{case}{CALLED_WITH}{what}")
         return trial
 
     def write_down(self, text: object) -> None:
-        """Keep what is about to be launched, should the process die."""
+        """Record what is about to be launched, in case the process dies."""
         self.plan.write_down(f"{self.test} {text}")
 
     def hold_aside(self, case: Case) -> None:
@@ -86,12 +86,12 @@ class Judgement:
         check_context(trial, broken, self.test)
 
     def replay(self, case: Case) -> str:
-        """The command that judges this case alone, under the same perturbations."""
+        """Return the command that judges this case alone, under the same perturbations."""
         perturbations = self.plan.perturbations if self.law.bug == "races" else ""
         return replay_of(self.plan.origin, self.test, str(case), perturbations)
 
 
 def replay_of(origin: Origin, test: str, case: str = "", perturbations: str = "") -> str:
-    """The command that judges one law again on this device. test: its id, as Law.test_id has it."""
+    """Return the command that judges one law again here. test: its id, from Law.test_id."""
     device = "cpu" if has_gpu() and not visible_gpus() else ""  # the GPU is hidden (machine/gpus.py)
     return origin.replay(test, case, perturbations, device)

@@ -1,4 +1,4 @@
-"""Where an implementation comes from: how a person judges one case of it again, and how another process finds it."""
+"""The origin of an implementation: how to replay its cases, and how another process finds it."""
 
 from __future__ import annotations
 
@@ -11,33 +11,36 @@ DECORATED = "--decorated"  # before the arguments that collect decorated tests
 
 
 class Origin(ABC):
-    """How an implementation was found. Each kind is a frozen dataclass with two methods."""
+    """The origin of an implementation. Each kind is a frozen dataclass with these two methods."""
 
     @abstractmethod
     def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
-        """The command that judges one law again, as a shell takes it: the line under Replay.
+        """Return the command that judges one law again, for a shell: the line under Replay.
 
-        test: the id of the law's test, as Law.test_id has it. case: as --case has it; "": all cases. perturbations, device:
-        "" where the command need not name them.
+        test: the id of the law's test, as Law.test_id returns it. case: as for --case; "": all
+        cases. perturbations, device: "" if the command need not name them.
         """
 
     @abstractmethod
     def again(self) -> list[str] | None:
-        """The pytest arguments with which another process finds the implementation; None: it cannot be found again."""
+        """Return the pytest arguments with which another process finds it, or None if none can."""
 
 
 @dataclass(frozen=True)
 class OwnRun(Origin):
-    """Found by a run of the suite itself. option: --impl-from=FILE or -p MODULE, quoted for a shell; "" for one of ours."""
+    """Found by a run of the suite itself.
+
+    option: --impl-from=FILE or -p MODULE, quoted for a shell; "" for one of ours.
+    """
 
     option: str = ""
 
     def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
-        """pytest 'properties/test_causal.py::test_name[mine]' --impl-from=mine.py --case '...'"""
+        """Return: pytest 'properties/test_causal.py::test_name[mine]' OPTION --case '...'."""
         return _joined("pytest", shlex.quote(test), self.option, *_options("--", perturbations, device, case))
 
     def again(self) -> list[str]:
-        """The same option."""
+        """Return the same option."""
         return shlex.split(self.option)
 
 
@@ -45,8 +48,8 @@ class OwnRun(Origin):
 class Checked(Origin):
     """Judged by `flash-attest check`.
 
-    target: what the command was given. name: of the implementation, where the target has several; "" where it has one.
-    option: how pytest finds it, as in OwnRun.
+    target: what the command was given. name: the implementation's, if the target has several; "" if
+    it has one. option: how pytest finds it, as in OwnRun.
     """
 
     target: str
@@ -54,7 +57,7 @@ class Checked(Origin):
     option: str = ""
 
     def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
-        """flash-attest check mine.py --law test_name --case '...'"""
+        """Return: flash-attest check mine.py --law test_name --case '...'."""
         named = f"--impl {self.name}" if self.name else ""
         law = f"--law {_law_in(test).removeprefix('test_')}"
         return _joined(
@@ -62,52 +65,53 @@ class Checked(Origin):
         )
 
     def again(self) -> list[str]:
-        """The same option."""
+        """Return the same option."""
         return shlex.split(self.option)
 
 
 @dataclass(frozen=True)
 class DecoratedTest(Origin):
-    """Under @attention_laws in somebody's repository.
+    """Judged by @attention_laws in a user's repository.
 
-    tests: the name of each law -> the id of its test, tests/test_attn.py::test_attention[name], from the folder in which
-    pytest was started. collected: the pytest arguments that collect these tests in that repository.
+    tests: the name of each law -> the id of its test, tests/test_attn.py::test_attention[name],
+    relative to the folder in which pytest was started. collected: the pytest arguments that collect
+    these tests there.
     """
 
     tests: Mapping[str, str]
     collected: tuple[str, ...]
 
     def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
-        """pytest 'tests/test_attn.py::test_attention[name]' --attest-case '...'"""
+        """Return: pytest 'tests/test_attn.py::test_attention[name]' --attest-case '...'."""
         item = self.tests.get(_law_in(test), test)
         return _joined("pytest", shlex.quote(item), *_options("--attest-", perturbations, device, case))
 
     def again(self) -> list[str]:
-        """The other process collects the same tests (runner/alone.py)."""
+        """Return arguments with which runner/alone.py collects the same tests."""
         return [DECORATED, *self.collected]
 
 
 @dataclass(frozen=True)
 class Scripted(Origin):
-    """Given to flash_attest.check by a script. name: of the implementation."""
+    """Given to flash_attest.check by a script. name: the implementation's."""
 
     name: str
 
     def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
-        """flash_attest.check(mine, laws=['name'], case='...')"""
+        """Return: flash_attest.check(mine, laws=['name'], case='...')."""
         given = {"perturb": perturbations, "device": device, "case": case}
         more = "".join(f", {name}={value!r}" for name, value in given.items() if value)
         return f"flash_attest.check({self.name}, laws={[_law_in(test).removeprefix('test_')]}{more})"
 
     def again(self) -> None:
-        """No other process has the script's functions."""
+        """Return None: no other process has the script's functions."""
 
 
 OURS = OwnRun()
 
 
 def _law_in(test: str) -> str:
-    """ "properties/test_causal.py::test_name[mine]" -> "test_name" """
+    """Return the name of the law: "properties/test_causal.py::test_name[mine]" -> "test_name"."""
     return test.rpartition("::")[2].partition("[")[0]
 
 

@@ -1,4 +1,4 @@
-"""Any text, as JSON, HTML, xdist and terminals take it: what would break one of them is shown as an escape."""
+"""Makes any text safe for JSON, HTML, xdist and terminals, by escapes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ _ESCAPED = {c: f"\\x{c:02x}" for c in (*range(0x20), *range(0x7F, 0xA0)) if chr(
 
 
 def plain(text: str) -> str:
-    r""" "\x1b[31m" -> r"\x1b[31m": control characters, NUL and lone surrogates become escapes; \n and \t stay."""
+    r"""Escape control characters and lone surrogates, but not \n and \t: "\x1b" -> r"\x1b"."""
     text = text.replace("\r\n", "\n").translate(_ESCAPED)
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def all_plain(value):
-    """The same for everything in a value of dicts and lists; NaN and infinities, which JSON lacks, become words."""
+    """Do the same for every text in dicts and lists. NaN and infinities become words.
+
+    JSON has no numbers for these.
+    """
     if isinstance(value, str):
         return plain(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""How a run judges: decided once, and passed to everything that launches a case."""
+"""The way a run judges, decided once and passed to everything that launches a case."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.trial import Trial
 
-REPEATS = 3  # of a failing case, to see whether it comes and goes
-CALLED_WITH = ", called with "  # between a case and what the call in progress has otherwise, where it is written down
+REPEATS = 3  # of a failing case, to see whether it fails each time
+CALLED_WITH = ", called with "  # in a written-down case: precedes the fields that the call in progress changes
 CONTRACT_CHAPTER = "properties/test_contract.py::"
 
 
 def contract_test(impl: str) -> str:
-    """The test id of the contract check of an implementation, as Law.test_id gives that of a law."""
+    """Return the test id of an implementation's contract check, as Law.test_id does for a law."""
     return f"{CONTRACT_CHAPTER}test_contract_is_kept[{impl}]"
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A case whose call did not come back, so that it is not launched again. breaks: whether that breaks the promise."""
+    """A case that is not launched again, as its call did not come back.
+
+    breaks: whether that breaks the contract.
+    """
 
     words: str
     breaks: bool
@@ -33,7 +36,7 @@ class Lost:
 
 @dataclass
 class Plan:
-    """How to judge: on which device, with how many cases, from which seed; one given case instead of drawn ones."""
+    """The way to judge: the device, the number of cases, the seed, or one given case."""
 
     device: str = "cpu"
     examples: int = 30
@@ -43,17 +46,17 @@ class Plan:
     case: Case | None = None
     small: bool = False  # drawn cases are small on a CPU
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
-    try_contract: bool = True  # before the law; False where it is known to be kept
-    goes_on: bool = True  # after a failure: without what is special about its case, and traced; False if only it counts
-    traces: bool = True  # False where a plug-in's kernels would run on the GPU, which takes no CPU tensors
+    try_contract: bool = True  # before the law; False if it is known to be kept
+    goes_on: bool = True  # after a failure, trace it and judge without its clue; False if only the failure counts
+    traces: bool = True  # False if a plug-in's kernels would run on the GPU, which takes no CPU tensors
     lost: Mapping[str, Lost] = field(default_factory=dict)  # by case, as text (runner/isolation)
-    alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None  # as Trial has it
-    known: Known = field(default_factory=Known)  # what the process that judges has found out
-    caller_of: Callable[[Implementation], type[Caller]] = lambda impl: Caller  # who calls an implementation
+    alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None  # see Trial
+    known: Known = field(default_factory=Known)  # what the judging process has found out
+    caller_of: Callable[[Implementation], type[Caller]] = lambda impl: Caller  # the class that calls an implementation
     origin: Origin = OURS  # how the implementation was found
 
     def trial(self, impl: Implementation, case: Case, meter: Meter | None = None) -> Trial:
-        """What a law gets. meter: what counts its calls; without it they do not count."""
+        """Return what a law gets. meter: counts its calls; without it they do not count."""
         return Trial(
             impl,
             case,
@@ -68,9 +71,9 @@ class Plan:
         )
 
     def cases_for(self, impl: Implementation, share: float) -> int:
-        """How many cases a law with this share draws for an implementation."""
+        """Return how many cases a law with this share draws for an implementation."""
         return max(2, round(self.examples * share * impl.share_on(self.device)))
 
     def repeats_for(self, impl: Implementation) -> int:
-        """How often a call is repeated to see whether it agrees with itself."""
+        """Return how often a call is repeated to see whether its results agree."""
         return max(2, round(self.repeats * impl.share_on(self.device)))

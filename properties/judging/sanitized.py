@@ -1,4 +1,4 @@
-"""Cases under compute-sanitizer: the kernels of the implementation are found, one process for each tool runs the cases."""
+"""Runs cases under compute-sanitizer, in one process for each tool."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from flash_attest.races import sanitizer
 from flash_attest.races.finding import Finding, merge
 from flash_attest.races.sanitizer import Tool
 
-LIMIT = 180.0  # seconds for the tools, which run at once: a plug-in's Numba kernels are compiled in each process anew
-NOT_ALONE = "compute-sanitizer watches a process of its own, and no other process can find this implementation"
-TOGETHER = 4  # cases that a process runs one after another
+LIMIT = 180.0  # seconds for the tools, which run at once; each process compiles a plug-in's Numba kernels
+NOT_ALONE = "compute-sanitizer needs a separate process, and no other process can find this implementation"
+TOGETHER = 4  # cases that one process runs one after another
 
 
 def sanitizer_program() -> str:
-    """The path of compute-sanitizer. Raises Undecided without it."""
+    """Return the path of compute-sanitizer. Raises Undecided if it is not installed."""
     program = sanitizer.find()
     if program is None:
         raise Undecided(sanitizer.NOT_FOUND, Reason.NO_SANITIZER)
@@ -27,8 +27,8 @@ def sanitizer_program() -> str:
 
 
 def kernels_of(trial: Trial) -> list[str]:
-    """The names of the kernels that the case launches outside of PyTorch's operators; [] if there are none."""
-    trial.run(backward=trial.backward)  # compiles; an error is the implementation's
+    """Return the names of the kernels that the case launches outside of PyTorch's operators."""
+    trial.run(backward=trial.backward)  # compiles; an error here is the implementation's
     try:
         return sanitizer.own_kernels(lambda: trial.run(backward=trial.backward))
     except LookupError as error:
@@ -36,9 +36,10 @@ def kernels_of(trial: Trial) -> list[str]:
 
 
 def watched_together(trials: Iterable[Trial]) -> None:
-    """Watch several cases in the same processes, as these take seconds to start; meter.clean has those without a finding.
+    """Watch several cases in the same processes, as a process takes seconds to start.
 
-    Raises LawBroken for what is found. Which case shows it is not known then: they are left to be watched alone.
+    Cases without a finding are recorded in meter.clean. Raises LawBroken for any finding. It is not
+    known then which case shows it, so these cases are left to be watched alone.
     """
     program, trials = sanitizer_program(), iter(trials)
     while some := [(trial, kernels_of(trial)) for trial in islice(trials, TOGETHER)]:
@@ -57,13 +58,14 @@ def watched_together(trials: Iterable[Trial]) -> None:
 def sanitized(
     trials: Sequence[Trial], program: str, kernels: Iterable[str], tools: Iterable[Tool] = tuple(Tool)
 ) -> list[Finding]:
-    """What the tools report of these kernels in these cases of one implementation.
+    """Return what the tools report about these kernels in these cases of one implementation.
 
-    Raises Undecided if a tool says nothing and none has found anything.
+    Raises Undecided if a tool gives no answer and no tool has found anything.
     """
     first, cases = trials[0], [str(trial.case) for trial in trials]
     if first.known.no_sanitizer:
         raise Undecided(first.known.no_sanitizer, Reason.NO_SANITIZER)
+    # Start one process for each tool, and collect what they find.
     again = first.origin.again()
     if first.alone is None or again is None:
         raise Undecided(NOT_ALONE, Reason.NO_SANITIZER)
@@ -72,6 +74,7 @@ def sanitized(
     findings: list[Finding] = []
     for each in watched:
         merge(findings, each.report.findings)
+    # Without a finding, a tool that gave no answer leaves the law undecided.
     undecided = [each.undecided for each in watched if each.undecided]
     if undecided and not findings:
         why = Reason.TIMED_OUT if any(each.status is None for each in watched) else Reason.RESOURCES

@@ -21,7 +21,7 @@ from flash_attest.properties.trial import Trial
 
 @dataclass(frozen=True)
 class Found:
-    """What a search ends with: the smallest failure and its case, or neither if the law holds.
+    """The result of a search: the smallest failure and its case, or neither if the law holds.
 
     flaky: the case failed once and held once.
     """
@@ -32,7 +32,7 @@ class Found:
 
 
 class Search:
-    """Runs a law on drawn cases, or on the given one, and remembers what came of each."""
+    """Runs a law on drawn cases, or on the given one, and keeps the result of each."""
 
     def __init__(self, judgement: Judgement):
         self.judgement = judgement
@@ -41,12 +41,10 @@ class Search:
         self.undecided: list[Undecided] = []
         self.held: set[Case] = set()
         self.collected = Collected()
-        self.beside_others: tuple[LawBroken, Case] | None = (
-            None  # what broke the law where cases were looked at together
-        )
+        self.beside_others: tuple[LawBroken, Case] | None = None  # what law.together raised, and the last case
 
     def run(self) -> Found:
-        """The smallest failure. Raises Undecided, Unsatisfiable or ContextLost where there is no answer."""
+        """Return the smallest failure. Raises Undecided, Unsatisfiable or ContextLost."""
         if self.plan.case is not None:
             return self._given(self.plan.case)
         drawing = self.judgement.drawing
@@ -65,32 +63,35 @@ class Search:
 
     def holds(self, case: Case) -> None:
         """Run the law on a case. Raises LawBroken, AnotherCase, Undecided or ContextLost."""
-        if str(case) in self.plan.lost:  # counts as right, so that the draws after it stay what they are
+        if str(case) in self.plan.lost:  # counts as right, so that later draws stay the same
             return
         unclear: Undecided | None = None
         try:
             with self.meter.clock.counts(Work.LAW):
-                if self.undecided or self.failures:  # the case is looked at again, or a smaller one is searched
+                if self.undecided or self.failures:  # this case is repeated, or a smaller one searched
                     self._holds_now(case)
                 else:
                     when_memory_suffices(self.plan.device, self.plan.known, lambda: self._holds_now(case))
         except Undecided as reason:
             unclear = Undecided(str(reason), reason.why)
-        if unclear:  # without the frames of the first one, which hold tensors as long as Hypothesis keeps it
+        if unclear:  # a new exception: Hypothesis keeps it, and the frames of the first one hold tensors
             self.undecided.append(unclear)
             raise unclear
 
     def collect(self, case: Case) -> None:
-        """As `holds`, for a law whose findings of all cases are one set. Raises Enough once no more cases are needed."""
+        """Do what `holds` does, for a law whose findings of all cases are one set.
+
+        Raises Enough once no more cases are needed.
+        """
         try:
             self.collected.draws(case, self.holds, self.plan.goes_on)
         except Undecided:
-            if not self.collected.items and self.beside_others is None:  # a finding stays one, whatever is undecided
+            if not self.collected.items and self.beside_others is None:  # findings count, whatever is undecided
                 raise
             raise Enough from None
 
     def conclude(self, broken: LawBroken | None = None) -> Found:
-        """The answer after the cases. broken: the failure that ended the search, if one did."""
+        """Return the answer after the cases. broken: the failure that ended them, if any."""
         if broken is not None:
             if any(case in self.held for _, case in self.failures):
                 return _not_on_every_run(*self._unsteady())
@@ -98,16 +99,16 @@ class Search:
         if self.collected.items:
             self.collected.shrink(self.judgement, self.holds)
             return Found(*self.collected.broken)
-        if self.beside_others:  # and no case has shown it by itself
+        if self.beside_others:  # no case has shown it by itself
             return _not_on_every_run(*self.beside_others)
         return Found()
 
     def _conclude_flaky(self) -> Found:
-        """The answer where a case ended in two ways."""
-        if self.undecided and not self.failures:  # memory sufficed in one run of the case and not in the other
+        """Return the answer if a case ended in two ways."""
+        if self.undecided and not self.failures:  # memory sufficed in only one run of the case
             raise self.undecided[0] from None
         broken, case = self._unsteady()
-        if case not in self.held and self._fails_again(case):  # only not at the same line of the law each time
+        if case not in self.held and self._fails_again(case):  # it failed each time, but at different lines of the law
             return self._smallest(broken, case)
         return _not_on_every_run(broken, case)
 
@@ -144,11 +145,11 @@ class Search:
         return Found(*smallest(self.judgement, case, broken, self.holds))
 
     def _unsteady(self) -> tuple[LawBroken, Case]:
-        """The smallest failure for a case that held, too; the smallest of all if there is none."""
+        """Return the smallest failure for a case that also held, or the smallest of all."""
         return min(self.failures, key=lambda failure: (failure[1] not in self.held, size(failure[1])))
 
     def _fails_again(self, case: Case) -> bool:
-        """Whether the law is broken each time."""
+        """Return whether the law is broken each time."""
         for _ in range(REPEATS):
             try:
                 self.holds(case)
@@ -160,7 +161,7 @@ class Search:
         return True
 
     def _look_together(self, cases: list[Case]) -> tuple[LawBroken, Case] | None:
-        """law.together for the cases that will be judged: what broke the law there, and the last case that was looked at."""
+        """Run law.together on all cases: return what broke the law, and the last case."""
         begun: list[Trial] = []
 
         def trials() -> Iterator[Trial]:
@@ -174,7 +175,7 @@ class Search:
             try:
                 self.law.look_together(trials())
             except LawBroken as broken:
-                if not begun[-1].caller.device_works():  # no case can be judged after this one
+                if not begun[-1].caller.device_works():  # no further case can be judged
                     self.meter.judged(begun[-1].case)
                     NOW.found(str(begun[-1].case), broken.headline)
                     self.judgement.check_context(begun[-1], broken)
@@ -185,7 +186,7 @@ class Search:
 
 
 def has_cases(judgement: Judgement) -> bool:
-    """Whether any case can be drawn. Nothing is launched."""
+    """Return whether any case can be drawn, without launching anything."""
     try:
         return bool(judgement.drawing.cases)
     except Unsatisfiable:
@@ -193,6 +194,9 @@ def has_cases(judgement: Judgement) -> bool:
 
 
 def _not_on_every_run(broken: LawBroken, case: Case) -> Found:
-    """The failure of a case that failed once and held once. That is the finding; trying again would hide it."""
+    """Return the failure of a case that failed once and held once.
+
+    That is the finding: further attempts would hide it.
+    """
     broken.headline = f"not on every run: {broken.headline}"
     return Found(broken, case, flaky=True)

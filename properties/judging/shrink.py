@@ -1,7 +1,8 @@
 """The last steps to the smallest failing case, after Hypothesis.
 
-Hypothesis shrinks what was drawn, the seed included. But another length means other random tensors, so a shorter case may
-fail only with a seed that Hypothesis never tries. Here every step is tried with a few seeds, sizes first, until none helps.
+Hypothesis shrinks everything that was drawn, the seed included. Another length means other random
+tensors, so a shorter case may fail only with a seed that Hypothesis never tries. Here every step is
+tried with a few seeds, sizes first, until no step helps.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
 
-SEEDS = 4  # beside the case's own
-MOST_TRIALS, MOST_SECONDS = 400, 20.0  # with a slow kernel the case stays larger
+SEEDS = 4  # besides the case's own
+MOST_TRIALS, MOST_SECONDS = 400, 20.0  # a slow kernel is left with a larger case
 
 
 def smallest(
@@ -31,13 +32,14 @@ def smallest(
     seconds: float | None = None,
     seeds: int = SEEDS,
 ) -> tuple[LawBroken, Case]:
-    """A case that fails in the same way and that no single step makes smaller.
+    """Return a case that fails in the same way and that no single step makes smaller.
 
-    run(case) raises LawBroken where the law does not hold. same: whether that is the same way; without it, an exception
-    stays one. seconds: at most, MOST_SECONDS without it. seeds: how many are tried beside the case's own.
+    run(case) raises LawBroken if the law does not hold. same: whether a failure is of the same
+    kind; by default, whether it has the same type. seconds: the limit; MOST_SECONDS by default.
+    seeds: how many are tried besides the case's own.
     """
     stop, trials = time.perf_counter() + (MOST_SECONDS if seconds is None else seconds), 0
-    same = same or (lambda found: type(found) is type(broken))
+    same = same or (lambda failure: type(failure) is type(broken))
     steps = steps_from(judgement, case)
     while (step := next(steps, None)) is not None:
         for seed in dict.fromkeys((case.seed, *range(seeds))):
@@ -46,9 +48,9 @@ def smallest(
             trials += 1
             try:
                 run(step.but(seed=seed))
-            except LawBroken as found:
-                if same(found):
-                    broken, case = found, step.but(seed=seed)
+            except LawBroken as failure:
+                if same(failure):
+                    broken, case = failure, step.but(seed=seed)
                     steps = steps_from(judgement, case)
                     break
             except (AnotherCase, Undecided):
@@ -57,7 +59,10 @@ def smallest(
 
 
 def steps_from(judgement: Judgement, case: Case) -> Iterator[Case]:
-    """Simpler cases one step away, the largest steps first, that the law wants and the implementation supports."""
+    """Yield cases that are one step simpler, the largest steps first.
+
+    The law wants them and the implementation supports them.
+    """
     for changes in _changes(judgement.law, judgement.impl, case):
         try:
             step = case.but(**changes)
@@ -68,6 +73,7 @@ def steps_from(judgement: Judgement, case: Case) -> Iterator[Case]:
 
 
 def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
+    # Sizes first: lengths, batch, heads, head dim.
     lengths = ("seqlen_q", "seqlen_k")
     if case.seqlen_q == case.seqlen_k:
         yield from (dict.fromkeys(lengths, n) for n in _below(case.seqlen_q))
@@ -81,6 +87,7 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
     yield from _whole_row_hidden(impl, case)
     lower = [d for d in impl.supports.headdim_list if d < case.headdim]
     yield from ({"headdim": d} for d in dict.fromkeys([*lower[:2], *lower[len(lower) // 2 :][:1], *lower[-1:]]))
+    # Then features, the bias before the others.
     yield NO_BIAS
     yield from ({name: NO_BIAS[name]} for name in BIAS_DETAILS)
     for name in reversed(TOGETHER):
@@ -89,7 +96,10 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
 
 
 def _whole_row_hidden(impl: Implementation, case: Case) -> Iterator[dict]:
-    """Fewer heads or keys, with a mask that hides a row: whole tiles with any seed, where others need one of hundreds."""
+    """Yield fewer heads or keys, with a mask that hides a whole row.
+
+    Such a mask hides whole tiles with any seed; for other masks only one seed in hundreds does.
+    """
     if case.bias_mask not in HIDING or case.bias_mask == "dead_row":
         return
     row = NO_BIAS | dict(bias="matrix", bias_mask="dead_row", bias_keeps_key=impl.empty_rows != "zero")
@@ -99,5 +109,5 @@ def _whole_row_hidden(impl: Implementation, case: Case) -> Iterator[dict]:
 
 
 def _below(n: int) -> list[int]:
-    """A few numbers below n, the smallest first."""
+    """Return a few numbers below n, the smallest first."""
     return sorted({m for m in (1, 2, 3, n // 4, n // 2, 3 * n // 4, n - 2, n - 1) if 1 <= m < n})

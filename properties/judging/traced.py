@@ -1,4 +1,4 @@
-"""Traces the smallest case of a failure, where kernels can be traced: is a race behind it, in whatever order threads run?"""
+"""Traces the smallest case of a failure for a race, if its kernels can be traced."""
 
 from __future__ import annotations
 
@@ -20,32 +20,36 @@ TOO_LARGE = "the case is too large"
 
 @dataclass(frozen=True)
 class Traced:
-    """What tracing a failing case found, in words. phrase: for the end of a headline; "" where nothing was found."""
+    """The result of tracing a failing case, in words.
+
+    phrase: for the end of a headline; "" if nothing was found.
+    """
 
     phrase: str = ""
     lines: Sequence[str] = ()
 
 
 def not_traced(why: str) -> Traced:
-    """Nothing is known of a case."""
+    """Return the result for a case that was not traced."""
     return Traced(lines=[f"not traced: {why}"])
 
 
 def is_traceable(judgement: Judgement) -> bool:
-    """Whether a failure can be traced: there are kernels that can, and the law has not traced them.
+    """Return whether a failure can be traced: its kernels can, and the law has not traced them.
 
-    Not where the law makes calls outside of the promise: a finding would be that of any of them.
+    A law that makes calls outside of the contract is not traced, as any of them could cause a
+    finding.
     """
     return judgement.impl.traced and not {"traced", "outside"} & {*judgement.law.needs}
 
 
 def is_too_large(case: Case) -> bool:
-    """Whether tracing a case would take too long."""
+    """Return whether tracing a case would take too long."""
     return case.products > MOST_PRODUCTS
 
 
 def trace_failure(judgement: Judgement, case: Case) -> Traced:
-    """Trace a failing case on the CPU."""
+    """Trace a failing case on the CPU and return the findings."""
     if is_too_large(case):
         return not_traced(TOO_LARGE)
     law, stopped = judgement.law, ""
@@ -69,14 +73,17 @@ def trace_failure(judgement: Judgement, case: Case) -> Traced:
 
 
 def _make_calls(law: Law, trial: Trial) -> None:
-    if law.device == "cuda":  # it needs a GPU for what it does beside
+    if law.device == "cuda":  # the law itself needs a GPU
         trial.run(backward=trial.backward)
     else:
         law.hold(trial)
 
 
 def _with(findings: list[Finding]) -> Traced:
-    """The phrase is of the first finding: "race, fa2_forward.cuh:76 and fa2_forward.cuh:82"."""
+    """Return the findings, with a phrase: "race, fa2_forward.cuh:76 and fa2_forward.cuh:82".
+
+    The phrase names the first finding.
+    """
     ranked = sorted(findings, key=lambda finding: finding.keeps_values)
     phrase = ", ".join([ranked[0].kind.value, " and ".join(dict.fromkeys(map(str, ranked[0].sites)))]).rstrip(", ")
     return Traced(phrase, ["traced:", *(f"  {line}" for finding in ranked for line in str(finding).splitlines())])

@@ -29,23 +29,22 @@ class Result:
     message: str = ""
     replay: str = ""
     smallest: str = ""
-    beside: str = ""  # of a failure: what became of the law without what is special about the smallest case
+    beside: str = ""  # of a failure: the result of the law without its clue
     observed: dict = field(default_factory=dict)  # with --untrusted: calls, and the operators of PyTorch that they used
-    clue: str = ""  # of a failure: what its smallest case needs to fail, or PLAIN; "" if nobody has looked
-    # Of each judged case: seqlen_q, seqlen_k, headdim, and its worst z (None if the law measures none).
+    clue: str = ""  # of a failure: what its smallest case needs to fail, or PLAIN; "" if not looked for
+    # Of each judged case: seqlen_q, seqlen_k, headdim, and its worst z (None if not measured).
     tried: list[tuple[int, int, int, float | None]] = field(default_factory=list)
     wrong: dict | None = None  # of a failure: where (properties/checks/wrong.py)
     declared_at: str = ""  # FILE:LINE of the implementation
     found_at: str = ""  # of a finding in a kernel: FILE:LINE
     known: str = ""  # the reason in known_failures, if this failure is an expected one
-    before: str = ""  # when the run began that judged it, if a later one was told to --resume
-    findings: list[str] = field(
-        default_factory=list
-    )  # of a failure: all that is wrong, of which `reason` says the first
+    before: str = ""  # the start of the run that judged it, if a later run resumed it
+    # Of a failure: everything that is wrong. `reason` names only the first.
+    findings: list[str] = field(default_factory=list)
     repeats: int = 0  # of calls, or traced launches, that were compared or checked for races
 
     def as_dict(self) -> dict:
-        """JSON-ready; an infinite or NaN z becomes a word, as JSON has no number for it."""
+        """Return a dict for JSON, in which an infinite or NaN z is a word."""
         record = asdict(self)
         record["why"] = self.why.value if self.why else ""
         record["seconds"] = round(self.seconds, 4)
@@ -56,14 +55,17 @@ class Result:
 
     @classmethod
     def of_dict(cls, record: dict) -> Result:
-        """What as_dict made, as a Result again. Raises TypeError or ValueError if it is none."""
+        """Make a Result of as_dict's dict. Raises TypeError or ValueError for other dicts."""
         z = {tensor: float(z) for tensor, z in record["worst_z"].items()}
         tried = [(*sizes, None if z is None else float(z)) for *sizes, z in record["tried"]]
         why = Reason(record["why"]) if record["why"] else None
         return cls(**{**record, "why": why, "worst_z": z, "tried": tried})
 
     def made_plain(self) -> None:
-        """Escape what terminals and files do not take: an implementation may have written the text (plain_text.py)."""
+        """Escape characters that terminals or files do not take (plain_text.py).
+
+        An implementation may have written the text.
+        """
         for name in ("reason", "message", "replay", "beside", "known"):
             setattr(self, name, plain(getattr(self, name)))
         self.findings = [plain(finding) for finding in self.findings]

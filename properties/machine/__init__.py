@@ -1,6 +1,7 @@
-"""The machine that judges: its GPUs and their memory, its clock, where the oracle computes."""
+"""The machine that judges: its GPUs and their memory, its clock, and where the oracle computes."""
 
 import os
 
-# torch.cuda.is_available() then counts GPUs without CUDA: a process that has used CUDA cannot fork another one that uses it.
+# Makes torch.cuda.is_available() count GPUs without CUDA. A process that has used CUDA cannot fork
+# one that uses it.
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")

@@ -1,4 +1,4 @@
-"""Where the seconds of a law go: every moment is counted once, under one kind of work."""
+"""The seconds of a law: every moment is counted once, under one kind of work."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from enum import Enum
 from flash_attest.emulator import build_cache
 from flash_attest.properties.progress import NOW
 
-build_cache.while_compiling = NOW.compiling  # then a call may take longer
+build_cache.while_compiling = NOW.compiling  # marks compiling, as a call may then take longer
 
 
 class Work(Enum):
     """A kind of work, as the report names it."""
 
-    # Inside an implementation, as far as its compiler tells; waiting for another worker included.
+    # Inside an implementation, as far as its compiler reports it, including waits for another
+    # worker.
     COMPILING = "compiling"
     RUNNING = "running"  # the rest of what happens inside an implementation
     ORACLE = "oracle"
-    BUDGET = "budget"  # and comparing with it
+    BUDGET = "budget"  # and comparisons with it
     DRAWING = "drawing"  # Hypothesis
     INPUTS = "inputs"  # tensors from a case
     LAW = "law"  # the rest of the law itself
@@ -30,7 +31,7 @@ class Work(Enum):
 
 
 class Clock:
-    """Seconds of each kind. Kinds nest: while an inner one is counted, the outer one is not."""
+    """The seconds of each kind of work. While an inner kind is counted, the outer one is not."""
 
     def __init__(self):
         self.seconds: dict[Work, float] = defaultdict(float)
@@ -40,7 +41,10 @@ class Clock:
 
     @contextmanager
     def counts(self, work: Work) -> Iterator[None]:
-        """Count a block as this kind of work; of RUNNING, what compilers took is counted as COMPILING."""
+        """Count a block as this kind of work.
+
+        In RUNNING, the time of compilers is counted as COMPILING.
+        """
         self._charge()
         self._stack.append(work)
         compiled = compiling_seconds() if work is Work.RUNNING else 0.0
@@ -56,7 +60,7 @@ class Clock:
                 self.seconds[Work.COMPILING] += took
 
     def from_now_on(self, work: Work) -> None:
-        """Count everything that follows as this kind."""
+        """Count everything that follows as this kind of work."""
         self._charge()
         self._only = work
 
@@ -72,7 +76,10 @@ _DYNAMO = ("entire_frame_compile", "entire_backward_compile")
 
 
 def compiling_seconds() -> float:
-    """Seconds that compilers took in this process so far: g++ and nvcc through our cache, Triton, torch.compile."""
+    """Return the seconds of compilers in this process so far.
+
+    They are g++ and nvcc through our cache, Triton, and torch.compile.
+    """
     _listen_to_triton()
     dynamo = sys.modules.get("torch._dynamo.utils")
     frames = sum(dynamo.calculate_time_spent().get(key, 0.0) for key in _DYNAMO) if dynamo else 0.0
@@ -80,7 +87,7 @@ def compiling_seconds() -> float:
 
 
 def _listen_to_triton() -> None:
-    """Have Triton (3.4 and later) tell how long each compilation took, unless somebody else is told already."""
+    """Make Triton (from 3.4) report the time of each compilation, unless it has a listener."""
     triton = sys.modules.get("triton.knobs")
     if triton is None or triton.compilation.listener is not None:
         return

@@ -9,16 +9,19 @@ from flash_attest.packages import install
 
 
 def driver():
-    """The module of the driver's functions. Raises OSError, in words, where it is not installed."""
+    """Return the module of the driver's functions. Raises OSError if it is not installed."""
     try:
-        from cuda.bindings import driver  # only where there is a GPU: loading it takes 0.1 s
+        from cuda.bindings import driver  # only on a machine with a GPU: loading it takes 0.1 s
     except ImportError:
         raise OSError(f"the package cuda-bindings is not installed: {install('cuda')}") from None
     return driver
 
 
 def call(function: Callable, *arguments: object):
-    """The result of a driver call. Raises MemoryError where memory is short, else OSError, with the name of the error."""
+    """Return the result of a driver call.
+
+    Raises MemoryError if memory is short, and else OSError with the name of the error.
+    """
     error, *result = function(*arguments)
     if error == type(error).CUDA_ERROR_OUT_OF_MEMORY:
         raise MemoryError(f"{function.__name__} gives {error.name}")
@@ -28,14 +31,14 @@ def call(function: Callable, *arguments: object):
 
 
 def yield_while_waiting() -> None:
-    """Have this process give its core to others that have work, such as compilers, while it waits for a GPU.
+    """Make this process yield its core to others, such as compilers, while it waits for a GPU.
 
-    By default it asks over and over and keeps the core. Asleep it would leave the core to others as well, but laws in
-    which nothing compiles then took a tenth longer (docs/measured/index.md).
+    By default it polls and keeps the core. Sleeping would free the core as well, but then laws in
+    which nothing compiles took a tenth longer (docs/measured/index.md).
 
-    Call once torch has used the GPU: where the driver is initialised before, and by a fork of a process that asked NVML how
-    many GPUs there are, torch's own first use ends in a segmentation fault (CUDA 13.0). Where this cannot be set, it is left
-    as it is.
+    Call this once torch has used the GPU. If the driver is initialised earlier, in a fork of a
+    process that asked NVML how many GPUs there are, torch's first use ends in a segmentation fault
+    (CUDA 13.0). If the setting is not possible, it is left unchanged.
     """
     with suppress(OSError, MemoryError, RuntimeError):  # RuntimeError: the driver itself is not installed
         api = driver()

@@ -1,4 +1,4 @@
-"""Memory of a GPU that several workers use: who needs much of it takes turns, and who finds none waits for the others."""
+"""GPU memory that several workers share: large cases take turns, and others wait for memory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ if TYPE_CHECKING:
     from flash_attest.properties.judging.known import Known
 
 KEPT = 4 << 30  # bytes that torch may keep from one law to the next
-PAUSES = (1, 4, 15)  # seconds before another try where memory runs out. A worker takes much of it for some seconds
-MOST_IN_VAIN = 3  # times in a row that this did not help a process, after which it waits no more: it wants too much
+PAUSES = (1, 4, 15)  # seconds before another attempt when memory runs out; a worker holds much of it for some seconds
+MOST_IN_VAIN = 3  # after this many useless waits in a row, a process waits no more: it needs too much memory
 Answer = TypeVar("Answer")
 
 
 @contextmanager
 def alone_on_the_gpu(device: str) -> Iterator[None]:
-    """One worker at a time: tensors of 2^31 elements take 4 to 9 GiB each, and an implementation may make copies."""
+    """Let one worker in at a time, as tensors of 2^31 elements take 4 to 9 GiB each.
+
+    An implementation may also copy them.
+    """
     name = f"{torch.cuda.get_device_properties(device).uuid}"
     with FileLock(cache_folder() / f"large-{name}.lock"):
         yield
@@ -34,23 +37,29 @@ def alone_on_the_gpu(device: str) -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Call after each law: torch keeps what is freed, in pieces of all sizes, while other workers need the memory."""
+    """Free unused GPU memory. Call this after each law.
+
+    torch keeps freed memory, in pieces of all sizes, while other workers need it.
+    """
     if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > KEPT:
         torch.cuda.empty_cache()
 
 
 def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer]) -> Answer:
-    """attempt(), begun anew where the memory of a GPU runs out: other workers use it for a while, and give it back.
+    """Return attempt(), which is restarted if GPU memory runs out.
 
-    known: counts how often that was in vain.
-    Raises OutOfMemory where it does not suffice then either, and at once on a CPU, where a process has a limit of its own.
+    Other workers use much memory for a while, and then free it. known: counts how often waiting was
+    in vain.
+
+    Raises OutOfMemory if memory still does not suffice, and at once on a CPU, where each process
+    has its own limit.
     """
     if device != "cuda" or known.waits_in_vain == MOST_IN_VAIN:
         return attempt()
     with suppress(OutOfMemory):
         return attempt()
     for pause in PAUSES:
-        gc.collect()  # frames of the exception, which hold tensors
+        gc.collect()  # frees the frames of the exception, which hold tensors
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
         _wait(pause)

@@ -1,10 +1,11 @@
-"""Where the oracle and the budget of a case are computed: those of a small case on the CPU, even if a GPU is judged.
+"""Computes the oracle and the budget of a small case on the CPU, even if a GPU is judged.
 
-They are some 300 operations of 2 us each, and a GPU runs the kernels of several workers in turns, so that these are what a
-run waits for. Each worker has a core, which takes half as long for the smallest cases and twice as long for the largest
-ones (docs/measured/index.md).
+The two take some 300 operations of 2 us each. A GPU runs the kernels of several workers in turns,
+so a run would wait for these operations. Each worker has its own core, which takes half as long for
+the smallest cases and twice as long for the largest ones (docs/measured/index.md).
 
-Tensors move by the dataclass (Inputs, Attention, Budget), in one copy, since the host waits for a copy from a GPU.
+The tensors of a dataclass (Inputs, Attention, Budget) move in one copy, since the host waits for
+each copy from a GPU.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ Tensors = TypeVar("Tensors")  # a dataclass whose fields are tensors or None
 
 
 class Nearby:
-    """Brings the tensors of one case to where they are computed with, and results to where they are compared."""
+    """Moves the tensors of a case to where the oracle computes, and results back."""
 
     def __init__(self, device: str):
         self.device = device
-        # By id of what is there: it, the same here, its version.
+        # id of an object on the device -> (the object, its copy here, its version)
         self._pairs: dict[int, tuple[object, object, int]] = {}
 
     def bring(self, x: Inputs, *results: object) -> tuple:
-        """Inputs, and results that `send` gave -> the same on the CPU, if the inputs are small; else the very same."""
+        """Return inputs, and results of `send`, on the CPU if inputs are small, else unchanged."""
         if self.device == "cpu" or not _is_small(x):
             return x, *results
         return tuple(map(self._brought, (x, *results)))
@@ -42,7 +43,7 @@ class Nearby:
         return here
 
     def send(self, here: Tensors) -> Tensors:
-        """A result -> the same on the device; the very same if it is there. `bring` gives it back without a copy."""
+        """Return a result on the device, itself if it is there. `bring` returns the original."""
         if self.device == "cpu" or here.out.is_cuda:
             return here
         there = _moved(here, self.device)
@@ -51,19 +52,19 @@ class Nearby:
 
 
 def _is_small(x: Inputs) -> bool:
-    """Whether no matrix of the oracle has many elements."""
+    """Return whether every matrix of the oracle is small."""
     batch, seqlen_q, nheads, headdim = x.q.shape
     seqlen_k = x.k.shape[1]
     return batch * nheads * max(seqlen_q * seqlen_k, seqlen_q * headdim, seqlen_k * headdim) <= MOST_ELEMENTS
 
 
 def _version(of: object) -> int:
-    """Changes whenever torch writes to one of the tensors."""
+    """Return a number that changes whenever torch writes to one of the tensors."""
     return sum(tensor._version for _, tensor in tensors_of(of))
 
 
 def _moved(of: Tensors, device: str) -> Tensors:
-    """The same values elsewhere, contiguous, by one copy."""
+    """Return the same values on another device, contiguous, moved in one copy."""
     # The widest elements first, so that each tensor begins at a multiple of its own size.
     tensors = sorted(tensors_of(of), key=lambda item: -item[1].element_size())
     rows = torch.cat([_bytes(tensor) for _, tensor in tensors]).to(device)
@@ -74,6 +75,6 @@ def _moved(of: Tensors, device: str) -> Tensors:
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     row = tensor.detach().reshape(-1)
-    if row.stride(0) != 1:  # one element expanded to all, which reshape leaves so
+    if row.stride(0) != 1:  # one element expanded to all, which reshape keeps
         row = row.clone(memory_format=torch.contiguous_format)
     return row.view(torch.uint8)

@@ -1,7 +1,8 @@
-"""What is the same after a call of an implementation as it was before: settings, random numbers, the process itself.
+"""Global state that a call must leave unchanged: settings, random numbers, the process itself.
 
-Read before and after each call. What is not the same is put back, so that nobody else is judged under it, and named.
+It is read before and after each call. Anything that changed is restored, so it cannot affect the
+oracle or other implementations, and the contract check reports it.
 
-thing.py: what such a thing has; torch_things.py, number_things.py, process_things.py: those that there are; watch.py: the
-comparison around a call.
+thing.py: one piece of such state; torch_things.py, number_things.py, process_things.py: all pieces;
+watch.py: the comparison around a call.
 """

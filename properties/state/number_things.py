@@ -1,4 +1,4 @@
-"""How the processor computes, and random numbers of numpy and Python."""
+"""The processor's modes, and the random number generators of numpy and Python."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 from flash_attest.properties.state.thing import Thing, drawn
 
-TINY = 5e-324  # becomes 0 where the processor flushes denormal numbers
+TINY = 5e-324  # becomes 0 if the processor flushes denormal numbers
 
-# Random numbers are read as memory: their own functions take 50 microseconds.
+# The generators' states are read as memory, as the functions for this take 50 microseconds.
 
 
 def _memory(address: int, size: int) -> tuple[Callable[[], bytes], Callable[[bytes], None]]:

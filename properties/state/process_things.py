@@ -25,7 +25,7 @@ def _directory() -> str:
 
 
 def _set_directory(before: str) -> None:
-    with suppress(OSError):  # the call has removed it
+    with suppress(OSError):  # the call has removed the folder
         os.chdir(before)
 
 
@@ -42,21 +42,21 @@ def _set_environment(before: dict) -> None:
 
 def _environment_words(before: dict, after: dict) -> str:
     names = [os.fsdecode(n) for n in sorted({*before, *after}) if before.get(n) != after.get(n)]
-    return f"changes the environment ({', '.join(names[:5])}) and leaves it so"
+    return f"changes the environment ({', '.join(names[:5])}) and does not restore it"
 
 
 def _set_filters(before: list) -> None:
     warnings.filters[:] = before
-    with warnings.catch_warnings():  # has Python forget what it decided by the filters
+    with warnings.catch_warnings():  # makes Python forget which warnings it has filtered
         pass
 
 
 def _filters_words(before: list, after: list) -> str:
     added = [f for f in after if f not in before]
-    return f"changes the warnings filters{f' ({added[0][0]})' if added else ''} and leaves them so"
+    return f"changes the warnings filters{f' ({added[0][0]})' if added else ''} and does not restore them"
 
 
-_handler = sys.modules["_signal"].getsignal  # signal.getsignal, which makes an enum, takes ten times as long
+_handler = sys.modules["_signal"].getsignal  # signal.getsignal makes an enum, which takes ten times as long
 
 
 def _handlers() -> list:
@@ -72,7 +72,7 @@ def _set_handlers(before: list) -> None:
 
 def _handlers_words(before: list, after: list) -> str:
     names = [signal.Signals(n).name for n, a, b in zip(SIGNALS, before, after, strict=True) if a != b]
-    return f"installs a signal handler ({', '.join(names)}) and leaves it"
+    return f"installs a signal handler ({', '.join(names)}) and leaves it installed"
 
 
 def _alarm() -> bool:
@@ -92,40 +92,41 @@ def _umask() -> int:
 
 def _file(descriptor: int) -> tuple[int, int] | None:
     try:
-        found = os.fstat(descriptor)
+        status = os.fstat(descriptor)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _files() -> tuple:
     return tuple(_file(n) for n in STREAMS)
 
 
-_kept: dict[int, int] = {}  # a second descriptor of each standard stream
+_duplicates: dict[int, int] = {}  # a second descriptor of each standard stream
 
 
 def keep_streams() -> None:
-    """Keep the standard streams as they are now, to put them back. Call where they are final."""
+    """Remember the standard streams, to restore them later. Call this once they are final."""
     for number in STREAMS:
         if _file(number) is not None:
-            old, _kept[number] = _kept.get(number), os.dup(number)
+            old, _duplicates[number] = _duplicates.get(number), os.dup(number)
             if old is not None:
                 os.close(old)
 
 
 def _set_files(before: tuple) -> None:
     for number, was in zip(STREAMS, before, strict=True):
-        if _file(number) != was and _kept.get(number) is not None:
-            if _file(_kept[number]) is None:  # closed, too
-                _kept[number] = os.open(os.devnull, os.O_RDWR)
-            os.dup2(_kept[number], number)
+        if _file(number) != was and _duplicates.get(number) is not None:
+            if _file(_duplicates[number]) is None:  # the duplicate is closed, too
+                _duplicates[number] = os.open(os.devnull, os.O_RDWR)
+            os.dup2(_duplicates[number], number)
 
 
 def _files_words(before: tuple, after: tuple) -> str:
     names = [name for name, a, b in zip(STREAMS.values(), before, after, strict=True) if a != b]
     closed = all(b is None for a, b in zip(before, after, strict=True) if a != b)
-    return f"{'closes' if closed else 'redirects'} {' and '.join(names)} and leaves it so"
+    it = "it" if len(names) == 1 else "them"
+    return f"{'closes' if closed else 'redirects'} {' and '.join(names)} and does not restore {it}"
 
 
 def _stream(name: str, number: int) -> Thing:
@@ -140,7 +141,7 @@ def _stream(name: str, number: int) -> Thing:
         setattr(sys, name, stream)
 
     def words(before: tuple, after: tuple) -> str:
-        return f"{'replaces' if before[0] is not after[0] else 'closes'} sys.{name} and leaves it so"
+        return f"{'replaces' if before[0] is not after[0] else 'closes'} sys.{name} and does not restore it"
 
     return Thing(f"sys.{name}", read, put_back, words)
 
@@ -153,7 +154,7 @@ THINGS = (
         "sys.path",
         lambda: sys.path[:],
         lambda before: sys.path.__setitem__(slice(None), before),
-        lambda before, after: "changes sys.path and leaves it so",
+        lambda before, after: "changes sys.path and does not restore it",
         lazily=True,
     ),
     Thing(
@@ -166,7 +167,7 @@ THINGS = (
         "the umask",
         _umask,
         os.umask,
-        lambda b, a: f"sets the umask to {a:#o} and leaves it so (it was {b:#o})",
+        lambda b, a: f"sets the umask to {a:#o} and does not restore it (it was {b:#o})",
         steady=True,
     ),
     Thing("the standard streams", _files, _set_files, _files_words, steady=True),

@@ -1,4 +1,4 @@
-"""Something that a call must leave as it is."""
+"""A piece of global state that a call must leave unchanged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Change:
-    """Something that a call left otherwise than it was. thing: what; text: a problem of the contract, in words."""
+    """A change of global state by a call.
+
+    thing: the name of the state. text: the problem for the contract, in words.
+    """
 
     thing: str
     text: str
@@ -17,12 +20,16 @@ class Change:
 
 @dataclass(frozen=True)
 class Thing:
-    """Something that a call must leave as it is.
+    """A piece of global state that a call must leave unchanged.
 
-    read() gives what == compares; put_back(before); words(before, after) for a message. lazily: importing a library may add
-    to it, which is nobody's mistake: then it is compared only if the call imported nothing. steady: the suite itself leaves
-    it alone for as long as a case takes, so that it is read once before all calls of the case. optional: None is no value,
-    so that there is nothing to compare.
+    read(): returns a value that == can compare.
+    put_back(before): restores it.
+    words(before, after): describes a change.
+    lazily: whether importing a library may add to it, which is no mistake. It is then compared only
+        if the call imported nothing.
+    steady: whether the suite itself leaves it alone during a case. It is then read once, before all
+        calls of the case.
+    optional: whether None means that there is no value to compare.
     """
 
     name: str
@@ -34,21 +41,22 @@ class Thing:
     optional: bool = False
 
     def change(self, before: Any, after: Any) -> str:
-        """The change, in words."""
+        """Return the change in words."""
         if self.words:
             return self.words(before, after)
-        return f"sets {self.name} to {after} and leaves it so (it was {before})"
+        return f"sets {self.name} to {after} and does not restore it (it was {before})"
 
 
 def attribute(owner: object, name: str) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """How to read and to put back an attribute."""
+    """Return functions that read and restore an attribute."""
     return lambda: getattr(owner, name), lambda value: setattr(owner, name, value)
 
 
 def same_object(name: str, owner: object, its_name: str) -> Thing:
-    """An object that is to stay the same one."""
-    return Thing(name, *attribute(owner, its_name), lambda before, after: f"replaces {name} and leaves it so")
+    """Return a Thing whose object must not be replaced by another one."""
+    return Thing(name, *attribute(owner, its_name), lambda before, after: f"replaces {name} and does not restore it")
 
 
 def drawn(name: str, own: str) -> Callable[[Any, Any], str]:
-    return lambda before, after: f"seeds {name}, or draws from them: use a generator of its own ({own})"
+    """Return the words for a changed random number generator. own: what to use instead."""
+    return lambda before, after: f"seeds {name}, or draws from them: use a separate generator ({own})"

@@ -1,27 +1,27 @@
-"""Settings and random numbers of torch."""
+"""Settings and random number generators of torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-from torch.overrides import _pop_mode as pop_function_mode  # private: torch has no public way to end modes of others
+from torch.overrides import _pop_mode as pop_function_mode  # private: torch has no public way to end others' modes
 from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
 
 from flash_attest.properties.state.thing import Thing, attribute, drawn
 
 cublas, cudnn, nvidia = torch.backends.cuda.matmul, torch.backends.cudnn, torch.backends.cuda
-function_modes = torch._C._len_torch_function_stack  # how many there are; it has no public name
+function_modes = torch._C._len_torch_function_stack  # the number of modes; it has no public name
 dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 def _set_default_device(device: torch.device) -> None:
-    torch.set_default_device(None)  # as it is at first: without a mode, which costs time in each function of torch
+    torch.set_default_device(None)  # the initial state, without a mode that slows every function of torch down
     if torch.get_default_device() != device:
         torch.set_default_device(device)
 
 
-_guards: list = []  # torch._C._InferenceMode is what torch.inference_mode() holds; freed, it ends
+_guards: list = []  # of type torch._C._InferenceMode, which torch.inference_mode() holds; the mode ends when it is freed
 
 
 def _grad_modes() -> tuple[bool, bool]:
@@ -30,15 +30,15 @@ def _grad_modes() -> tuple[bool, bool]:
 
 def _set_grad_modes(before: tuple[bool, bool]) -> None:
     grad, inference = before
-    if torch.is_inference_mode_enabled() != inference:  # only its owner can end the guard in force
+    if torch.is_inference_mode_enabled() != inference:  # only its owner can end the active guard
         _guards.append(torch._C._InferenceMode(inference))
     torch._C._set_grad_enabled(grad)
 
 
 def _grad_words(before: tuple[bool, bool], after: tuple[bool, bool]) -> str:
     if before[1] != after[1]:
-        return f"{'enters' if after[1] else 'leaves'} torch's inference mode and stays so"
-    return f"sets torch's grad mode to {after[0]} and leaves it so"
+        return f"{'enters' if after[1] else 'leaves'} torch's inference mode and does not restore the mode"
+    return f"sets torch's grad mode to {after[0]} and does not restore it"
 
 
 def _deterministic() -> tuple[bool, bool]:
@@ -71,13 +71,16 @@ def _set_cpu_random(state: bytes) -> None:
 
 
 def _gpu() -> tuple | None:
-    """(device, stream, bytes of the generator) of a GPU that is in use; None if there is none, or it no longer answers."""
+    """Return (device, stream, bytes of the generator) of the GPU in use, or None.
+
+    None means that no GPU is in use, or that it does not answer.
+    """
     if not torch.cuda.is_initialized():
         return None
     try:
         stream = torch.cuda.current_stream()
         return torch.cuda.current_device(), stream, torch.cuda.get_rng_state().numpy().tobytes()
-    except RuntimeError:  # the call made an illegal access, which says so itself
+    except RuntimeError:  # the call made an illegal access, which is reported on its own
         return None
 
 
@@ -89,9 +92,9 @@ def _set_gpu(before: tuple) -> None:
 
 
 def _gpu_words(before: tuple | None, after: tuple | None) -> str:
-    names = ("current device", "current stream", "random numbers of the GPU")
+    names = ("current device", "current stream", "random number state")
     changed = [name for name, a, b in zip(names, before or (), after or (), strict=False) if a != b]
-    return f"leaves another {' and '.join(changed)}"
+    return f"changes the GPU's {' and '.join(changed)}"
 
 
 THINGS = (

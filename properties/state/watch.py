@@ -1,4 +1,4 @@
-"""Compares around a call, puts back, names."""
+"""Compares global state around a call, restores it, and describes the changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _read_steady, _read_others = [t.read for t in STEADY], [t.read for t in OTHERS]
 
 
 class Watch:
-    """For one case: use watch("forward") as a context; `changes` are then what it left otherwise. All is put back."""
+    """Watches the calls of one case: use watch("forward") as a context.
+
+    `changes` then holds what the call has changed. All of it is restored.
+    """
 
     def __init__(self):
         self.changes: list[Change] = []
@@ -39,8 +42,8 @@ class Watch:
         for thing, was, now in zip(things, before, after, strict=True):
             if was == now or (thing.lazily and imported) or (thing.optional and None in (was, now)):
                 continue
-            if thing.read() == was:  # what was put back before it was the same setting, seen from another side
+            if thing.read() == was:  # restoring another Thing has restored this one, too
                 continue
-            with suppress(Exception):  # what cannot be put back is named all the same
+            with suppress(Exception):  # a state that cannot be restored is still reported
                 thing.put_back(was)
             self.changes.append(Change(thing.name, f"{phase} {thing.change(was, now)}"))

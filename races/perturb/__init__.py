@@ -1,7 +1,7 @@
-"""Perturbations of the repeat layer: disturbances around a launch that a correct implementation does not notice.
+"""Perturbations of the repeat layer: disturbances that a correct implementation does not notice.
 
-perturbation.py   Perturbation and Setting, what all of them are
-schedule.py       which are chosen, and which are active in which repeat
+perturbation.py   Perturbation and Setting
+schedule.py       which perturbations are chosen, and in which repeats they are active
 memory.py         poison, other_case (every device)
 order.py          order (kernels in the emulator)
 gpu.py            stress, squeezed, producer, cold, shifted; beside.py has their kernels
@@ -15,15 +15,17 @@ from flash_attest.races.perturb.schedule import NONE, choose, rounds
 
 __all__ = ["ALL", "NONE", "Perturbation", "Setting", "chosen", "rounds"]
 
-# By name, in the order in which they are applied: what writes the inputs comes after what fills memory.
+# By name, in the order in which they are applied: perturbations that write inputs come after those
+# that fill memory.
 _ORDER = (OTHER_CASE, COLD, STRESS, SQUEEZED, POISON, SHIFTED, PRODUCER, ORDER)
 ALL: dict[str, Perturbation] = {each.name: each for each in _ORDER}
 
 
 def chosen(text: str, device: str, emulated: bool = True) -> tuple[Perturbation, ...]:
-    """Names, separated by commas -> perturbations. "": all that the device has; "none": none.
+    """Return the perturbations of a text, "a,b": "" means all that the device has, "none" none.
 
-    emulated: whether the kernels run in the emulator; if not, what acts on its threads is left out. Raises ValueError for an
-    unknown name, for one that the device does not have, and for one that lacks something in this process.
+    emulated: whether the kernels run in the emulator. If not, perturbations of its threads are left
+    out. Raises ValueError for an unknown name, for a name that the device does not have, and for a
+    name that lacks something in this process.
     """
     return choose(ALL, text, device, emulated)

@@ -1,7 +1,7 @@
-"""Kernels that run beside the launch, on a stream of their own, and end by themselves: they keep the SMs busy, or take room.
+"""Kernels that run beside a launch, on a separate stream, and keep the SMs busy or take space.
 
-They end when the launch is done, which they read from memory, and after a bounded time whatever the launch does. So a launch
-that needs the whole GPU at once waits, but not for ever.
+They end when the launch is done, which they read from memory, or after a bounded time. So a launch
+that needs the whole GPU at once waits, but not forever.
 """
 
 import torch
@@ -9,14 +9,14 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import globaltimer
 
-LONGEST = 2_000_000  # nanoseconds beside a launch
-SETTLES = 20_000  # nanoseconds in which the kernel beside has started
-ROOM = 32  # registers of each thread of `hold`; with 1024 threads half of an SM's, so each SM takes one such block
+LONGEST = 2_000_000  # nanoseconds that a kernel may run beside a launch
+SETTLES = 20_000  # nanoseconds in which such a kernel has started
+ROOM = 32  # registers per thread of `hold`: 1024 threads have half of an SM's, so each SM takes one such block
 
 
 @triton.jit
 def pause() -> tl.tensor:
-    """Nanoseconds of a clock, after a moment without work, so that many who ask do not fill the memory's queues."""
+    """Wait and return a clock's nanoseconds. Without a wait, many readers would fill the queues."""
     return tl.inline_asm_elementwise(
         "nanosleep.u32 200; mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1
     )
@@ -24,7 +24,7 @@ def pause() -> tl.tensor:
 
 @triton.jit(do_not_specialize=["nanoseconds"])
 def hold(done_ptr, memory_ptr, nanoseconds, ELEMENTS: tl.constexpr):
-    """Keep ELEMENTS numbers in registers until memory says that the launch is done, or the time is over."""
+    """Keep ELEMENTS numbers in registers until memory says that the launch ended, or time is up."""
     i = tl.arange(0, ELEMENTS)
     kept = tl.load(memory_ptr + i, volatile=True)
     begin = globaltimer()
@@ -37,7 +37,7 @@ def hold(done_ptr, memory_ptr, nanoseconds, ELEMENTS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["nanoseconds", "size"])
 def work(done_ptr, memory_ptr, size, nanoseconds, ELEMENTS: tl.constexpr):
-    """Read all over memory and compute, until it says that the launch is done, or the time is over."""
+    """Read all over memory and compute, until it says that the launch is done, or time is over."""
     i = tl.arange(0, ELEMENTS)
     at = tl.program_id(0) * ELEMENTS % size
     sums = tl.load(memory_ptr + at + i)
@@ -52,20 +52,20 @@ def work(done_ptr, memory_ptr, size, nanoseconds, ELEMENTS: tl.constexpr):
 
 
 def launch_hold(done: torch.Tensor, blocks: int, nanoseconds: int = LONGEST) -> None:
-    """On the current stream: so many blocks, each of which takes half of an SM."""
+    """Launch `blocks` blocks on the current stream, each of which takes half of an SM."""
     elements = 1024 * ROOM
     memory = torch.empty(elements, dtype=torch.float32, device=done.device)
     hold[(blocks,)](done, memory, nanoseconds, elements, num_warps=32)
 
 
 def launch_work(done: torch.Tensor, blocks: int, memory: torch.Tensor, nanoseconds: int = LONGEST) -> None:
-    """On the current stream: so many small blocks that read `memory`."""
+    """Launch `blocks` small blocks on the current stream, which read `memory`."""
     elements = 1024
     work[(blocks,)](done, memory, memory.numel() // elements * elements, nanoseconds, elements, num_warps=4)
 
 
 def launch_wait(device: torch.device | str, nanoseconds: int) -> None:
-    """On the current stream: nothing, for so long."""
+    """Keep the current stream waiting for this time."""
     hold[(1,)](
         torch.zeros(1, dtype=torch.int32, device=device),
         torch.zeros(32, device=device),

@@ -1,10 +1,12 @@
-"""Perturbations of a GPU. Whatever runs beside a launch or before it ends by itself, and nothing makes the host wait.
+"""Perturbations on a GPU.
+
+Everything that runs beside or before a launch ends by itself, and the host never waits.
 
 stress      small blocks compute and read memory on a second stream, and share the SMs
-squeezed    blocks that take half of an SM each lie on a random number of the SMs
-producer    the inputs are written late: by the stream of the launch, just before it, after a pause; until then they are NaN
+squeezed    blocks that take half of an SM each occupy a random number of the SMs
+producer    the inputs are NaN until the stream of the launch writes them, late, just before it
 cold        the L2 cache holds something else
-shifted     the inputs lie at other addresses, by multiples of 64 bytes, as torch promises no more than that
+shifted     the inputs lie at other addresses, moved by multiples of 64 bytes, torch's alignment
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ import torch
 
 from flash_attest.races.perturb.perturbation import Perturbation, Setting
 
-STEP, MOST_STEPS = 64, 512  # bytes, and how many of them inputs are moved by at most
+STEP, MOST_STEPS = 64, 512  # inputs are moved by at most MOST_STEPS steps of STEP bytes
 STRESSING = 2**24  # elements that the stress kernel reads: more bytes than an L2 cache has
 SHORTEST, LONGEST = 20_000, 300_000  # nanoseconds of the pause before the inputs are written
 
 
 def _lacking() -> str:
-    """What keeps a kernel from running beside a launch, or until after it is queued."""
+    """Return why no kernel can run beside a launch, or delay one; "" if it can."""
     if not importlib.util.find_spec("triton"):
         return "Triton is not installed"
     if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
@@ -35,14 +37,20 @@ def _lacking() -> str:
 
 @cache
 def _stream(device: int, name: str) -> torch.cuda.Stream:
-    """Each perturbation has its own: on one stream a second kernel would wait for the end of the first."""
+    """Return the stream of a perturbation.
+
+    On a shared stream a second kernel would wait for the first.
+    """
     return torch.cuda.Stream(device)
 
 
 @contextmanager
 def _beside(name: str, launch: Callable[[torch.Tensor], None]) -> Iterator[None]:
-    """launch(done) on another stream, from just before the launch in this block until its end; done is 0 until then."""
-    from flash_attest.races.perturb.beside import SETTLES, launch_wait  # here, as importing Triton takes a second
+    """Run launch(done) on another stream, from just before the launch in this block until its end.
+
+    done is 0 until the end.
+    """
+    from flash_attest.races.perturb.beside import SETTLES, launch_wait  # importing Triton takes a second
 
     stream, second = torch.cuda.current_stream(), _stream(torch.cuda.current_device(), name)
     done = torch.zeros(1, dtype=torch.int32, device="cuda")
@@ -54,7 +62,7 @@ def _beside(name: str, launch: Callable[[torch.Tensor], None]) -> Iterator[None]
         yield
     finally:
         done.fill_(1)
-        stream.wait_stream(second)  # the next launch is not disturbed, and memory is not given away too early
+        stream.wait_stream(second)  # so that the next launch is not disturbed, and memory is not reused too early
 
 
 def _sms() -> int:
@@ -109,12 +117,12 @@ def _shifted(setting: Setting) -> Iterator[None]:
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether each element has a place of its own in memory."""
+    """Return whether no two elements share an address."""
     return all(stride > 0 or size < 2 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def moved(tensor: torch.Tensor, elements: int) -> torch.Tensor:
-    """Memory for a tensor of this shape, with the same strides, that begins so many elements after an allocation does."""
+    """Return memory of this shape and strides, `elements` after the start of an allocation."""
     extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     room = torch.empty(max(extent, 0) + elements, dtype=tensor.dtype, device=tensor.device)
     return room.as_strided(tensor.shape, tensor.stride(), elements)

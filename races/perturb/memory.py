@@ -1,4 +1,4 @@
-"""Perturbations of memory and of what ran before: on every device."""
+"""Perturbations of memory and of earlier calls, on every device."""
 
 from __future__ import annotations
 

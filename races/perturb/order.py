@@ -1,4 +1,4 @@
-"""Other orders of threads, warps and blocks: of kernels that run in the emulator, as no order is promised."""
+"""Other orders of threads, warps and blocks, for kernels in the emulator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SWITCH = 0.02  # the probability that another thread continues at an access
 
 
 def _order(setting: Setting) -> AbstractContextManager[None]:
-    """Each thread until it waits, each warp until it waits, or, unless that takes long, threads switched at accesses, too."""
+    """Run each thread or warp until it waits, or, if that is fast, switch threads at accesses."""
     draw = setting.random("order")
     ways = [(False, 0.0), (True, 0.0)] + ([] if setting.large else [(False, SWITCH)])
     by_warp, switch = draw.choice(ways)

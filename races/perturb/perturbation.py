@@ -1,4 +1,4 @@
-"""What a perturbation is: a disturbance around one launch that a correct implementation does not notice."""
+"""Perturbation: a disturbance around one launch that a correct implementation does not notice."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ import torch
 class Setting:
     """One launch, as a perturbation sees it.
 
-    handed: the inputs that the launch will get, by name. A perturbation may replace them by equal ones that lie elsewhere.
-    nbytes: sizes that the implementation is likely to allocate. other: calls it on other values, without waiting for it.
-    large: a launch under the emulator that looks at every access would take seconds.
-    Whatever is random in a perturbation depends on seed and repeat alone.
+    handed: the inputs of the launch, by name. A perturbation may replace them by equal ones at
+    other addresses.
+    nbytes: sizes that the implementation is likely to allocate.
+    other: calls the implementation on other values, without waiting for it.
+    large: checking every access in the emulator would take seconds for this launch.
+
+    Everything random in a perturbation depends on seed and repeat alone.
     """
 
     device: str
@@ -29,7 +32,7 @@ class Setting:
     large: bool = False
 
     def random(self, word: str) -> random.Random:
-        """Random numbers of this launch; `word` keeps the perturbations apart."""
+        """Return the random numbers of this launch. `word` keeps the perturbations independent."""
         return random.Random(f"{self.seed} {self.repeat} {word}")
 
 
@@ -37,9 +40,12 @@ class Setting:
 class Perturbation:
     """A disturbance, by name.
 
-    words: what it does, in a line. devices: where there is such a thing. around: a context manager for one launch.
-    emulated: it acts on kernels that run in the emulator only. slots: how many of a round's repeats are its own
-    (schedule.py). lacking() -> what this process lacks for it; "" if nothing.
+    words: its effect, in a line.
+    devices: the devices that have it.
+    around: returns a context manager for one launch.
+    emulated: it acts only on kernels that run in the emulator.
+    slots: how many repeats of a round are its own (schedule.py).
+    lacking: returns what this process lacks for it; "" if nothing.
     """
 
     name: str
@@ -54,5 +60,5 @@ class Perturbation:
         return f"Perturbation({self.name})"
 
     def applied(self, setting: Setting) -> AbstractContextManager:
-        """Around ONE launch of the implementation, which is to be called with setting.handed inside."""
+        """Return the context of one launch. Call the implementation with setting.handed inside."""
         return self.around(setting)

@@ -1,8 +1,9 @@
-"""Which perturbations are chosen, and which of them are active in which repeat.
+"""Chooses perturbations, and the repeats in which each is active.
 
-Repeats come in rounds. In a round each perturbation has as many repeats of its own as it has slots, in a random order, and
-one repeat has none. Beside the one whose repeat it is, nothing else is active in half of the repeats, one more in a third,
-any number in the rest. So each is active alone, and each pair together, as repeats go on.
+Repeats come in rounds. In a round each perturbation has as many repeats of its own as it has slots,
+in a random order, and one repeat has none. In half of a perturbation's repeats nothing else is
+active, in a third one other perturbation, in the rest any number. So in the long run each is active
+alone, and each pair together.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from flash_attest.races.perturb.perturbation import Perturbation
 
-NONE = "none"  # for --perturb; and what a repeat without any is called
+NONE = "none"  # the text for --perturb, and the name of a repeat without any
 ALONE, PAIR = 0.5, 0.33
 
 
 def choose(known: Mapping[str, Perturbation], text: str, device: str, emulated: bool) -> tuple[Perturbation, ...]:
-    """The perturbations that a text names, in the order in which they are applied. See `chosen` in races/perturb."""
+    """Return the perturbations that a text names, in the order of application.
+
+    See `chosen` in races/perturb.
+    """
     names = [name.strip() for name in text.split(",") if name.strip()]
     there = {name: each for name, each in known.items() if device in each.devices}
     if unknown := [name for name in names if name not in known and name != NONE]:
@@ -39,7 +43,7 @@ def choose(known: Mapping[str, Perturbation], text: str, device: str, emulated: 
 
 
 def rounds(perturbations: Sequence[Perturbation], seed: int) -> Iterator[tuple[Perturbation, ...]]:
-    """Without end: the perturbations that are active in each repeat, in the order in which they are applied."""
+    """Yield, without end, the perturbations of each repeat, in the order of application."""
     if not perturbations:
         yield from itertools.repeat(())
     number = 0

@@ -1,9 +1,9 @@
-"""The sanitizer layer: a program runs under compute-sanitizer, in processes of its own, and what it reports become findings.
+"""The sanitizer layer: runs a program under compute-sanitizer and turns its reports into findings.
 
-tools.py     its tools, where it is installed, the command line
+tools.py     its tools, its path, its command line
 kernels.py   which kernels of a call are watched: all but PyTorch's own
 watch.py     the processes: started together, ended after a limit
-parse.py     what the tools write
+parse.py     reads what the tools write
 """
 
 from flash_attest.races.sanitizer.kernels import own_kernels

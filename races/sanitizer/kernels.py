@@ -1,4 +1,4 @@
-"""Which kernels a call launches that are not PyTorch's own: those that a sanitizer is to watch."""
+"""Finds the kernels of a call that are not PyTorch's own, which a sanitizer should watch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch.autograd import DeviceType
 
-OPERATORS = "aten::"  # PyTorch's own, by the name under which the profiler shows them
-OF_PYTORCH = ("at::", "c10::")  # namespaces of its kernels
+OPERATORS = "aten::"  # the profiler's names of PyTorch's operators begin with this
+OF_PYTORCH = ("at::", "c10::")  # namespaces of PyTorch's kernels
 NOT_KERNELS = ("Memcpy", "Memset")
 IDENTIFIER = re.compile(r"(?!operator$)[A-Za-z_$][\w$]*", re.ASCII)  # "operator()" has another name when mangled
 
 
 def own_kernels(call: Callable[[], Any]) -> list[str]:
-    """The names of the kernels that a call launches outside of PyTorch's operators, as `--kernel-name` takes them.
+    """Return the kernels that a call launches outside of PyTorch's operators, by `--kernel-name`.
 
     Raises LookupError if the profiler sees no kernel at all.
     """
@@ -28,9 +28,10 @@ def own_kernels(call: Callable[[], Any]) -> list[str]:
 
 
 def own_of(events: Iterable[Any]) -> list[str]:
-    """The same, from the profiler's events (torch.autograd.profiler_util.FunctionEvent).
+    """Return the same from the profiler's events (torch.autograd.profiler_util.FunctionEvent).
 
-    Raises LookupError also for a kernel without an identifier: a filter that fits no kernel would leave it unwatched.
+    Raises LookupError also for a kernel without an identifier: a filter that fits no kernel would
+    leave it unwatched.
     """
     events = list(events)
     launched = {event.name for event in events if event.device_type == DeviceType.CUDA and _is_kernel(event)}
@@ -44,13 +45,16 @@ def own_of(events: Iterable[Any]) -> list[str]:
 
 
 def of_pytorch(function: str) -> bool:
-    """Whether a function on the GPU is PyTorch's by its name."""
+    """Return whether a function on the GPU has a PyTorch name."""
     words = function.replace("(anonymous namespace)::", "").split("<")[0].split("(")[0].split()
     return any(word.startswith(OF_PYTORCH) for word in words[-1:])
 
 
 def identifier(name: str) -> str:
-    """ "void fa2::forward<float, 64>(Problem)" -> "forward", which is a part of the mangled name, too."""
+    """Return the part of a name that its mangled form also has.
+
+    It is "forward" for "void fa2::forward<float, 64>(Problem)".
+    """
     if name.startswith("_Z"):
         return name
     plain = name.replace("(anonymous namespace)::", "")

@@ -1,8 +1,8 @@
-"""What compute-sanitizer writes -> findings.
+"""Reads the logs of compute-sanitizer.
 
-A report begins in the first column after "=========", and what belongs to it is indented. Where it is, newer and older
-versions say in different orders: "kernel(int *)+0x90 in file.cu:13", "0x90 in file.cu:13:kernel(int*)". Without -lineinfo
-there is no file.
+A report begins in the first column after "========="; its other lines are indented. Newer and older
+versions give its location in different orders: "kernel(int *)+0x90 in file.cu:13", "0x90 in
+file.cu:13:kernel(int*)". Without -lineinfo there is no file.
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ AT = re.compile(r"at (?P<where>.+)$")
 BY = re.compile(r"by thread \((?P<thread>[\d, ]+)\) in block \((?P<block>[\d, ]+)\)")
 NEWER = re.compile(r"(?P<function>.+)\+(?P<offset>0x[0-9a-f]+)(?: in (?P<file>.+):(?P<line>\d+))?$")
 OLDER = re.compile(r"(?P<offset>0x[0-9a-f]+) in (?:(?P<file>.+?):(?P<line>\d+):)?(?P<function>.+)$")
-ADDRESS = re.compile(r" ?(?:at |to )?0x[0-9a-f]+")  # another one in each run
+ADDRESS = re.compile(r" ?(?:at |to )?0x[0-9a-f]+")  # differs in each run
 SPACES = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL}
 
 
 @dataclass
 class Report:
-    """What a tool found, and whether it came to its end.
+    """The findings of a tool, and whether it finished.
 
-    reported: the number in its summary; None without one, as where the program or the tool was ended. left_out: reports
-    about other kernels or calls of the host. unprinted: those that it only counted. unread: reports of which nothing could
-    be made. complaints: what the tool says of itself, such as "Error: Device not supported".
+    reported: the number in its summary; None if there is no summary, for example if the program or
+    the tool was ended.
+    left_out: reports about other kernels or about calls of the host.
+    unprinted: reports that it only counted.
+    unread: reports that could not be parsed.
+    complaints: messages of the tool about itself, such as "Error: Device not supported".
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -55,7 +58,7 @@ class Report:
 
 
 def parse(text: str, tool: Tool) -> Report:
-    """A log of a tool -> its report, one finding for each kind and pair of lines."""
+    """Return the report of a tool's log, with one finding for each kind and pair of lines."""
     report = Report()
     for lines in _blocks(text):
         first = lines[0]
@@ -65,10 +68,10 @@ def parse(text: str, tool: Tool) -> Report:
             report.unprinted += int(unprinted["number"])
         elif OF_HOST.match(first):
             report.left_out += 1 if first.startswith("Program hit") else 0
-        elif found := _findings(lines, tool):
-            others = [finding for finding in found if any(of_pytorch(site.function) for site in finding.sites)]
+        elif findings := _findings(lines, tool):
+            others = [finding for finding in findings if any(of_pytorch(site.function) for site in finding.sites)]
             report.left_out += len(others)
-            merge(report.findings, (finding for finding in found if finding not in others))
+            merge(report.findings, (finding for finding in findings if finding not in others))
         else:
             report.complaints.append(first)
     if report.reported and not report.findings and (report.complaints or not report.left_out):
@@ -80,7 +83,10 @@ def parse(text: str, tool: Tool) -> Report:
 
 
 def _blocks(text: str) -> Iterator[list[str]]:
-    """The reports, each as its lines without the prefix; the program's own output is left out."""
+    """Yield the reports, each as its lines without the prefix.
+
+    The program's own output is left out.
+    """
     block: list[str] = []
     for line in text.splitlines():
         if not line.startswith(PREFIX):
@@ -99,8 +105,8 @@ def _findings(lines: list[str], tool: Tool) -> list[Finding]:
     first, rest = lines[0], lines[1:]
     if race := RACE.match(first):
         return list(_races(race, rest, tool))
-    at = next((found["where"] for line in rest if (found := AT.match(line))), "")
-    by = next((found for line in rest if (found := BY.match(line))), None)
+    at = next((match["where"] for line in rest if (match := AT.match(line))), "")
+    by = next((match for line in rest if (match := BY.match(line))), None)
     if not at:
         return []
     indices = [tuple(int(n) for n in by[name].split(",")) for name in ("thread", "block")] if by else [None, None]
@@ -117,7 +123,7 @@ def _findings(lines: list[str], tool: Tool) -> list[Finding]:
 
 
 def _races(race: re.Match, rest: list[str], tool: Tool) -> Iterator[Finding]:
-    """One for each access that the first one races with."""
+    """Yield a finding for each access that races with the first one."""
     one = Side(_action(race["what"]), _site(race["where"]), None, None)
     severity = (race["severity"] or "error").lower()
     for line in rest:
@@ -131,24 +137,24 @@ def _races(race: re.Match, rest: list[str], tool: Tool) -> Iterator[Finding]:
 
 
 def _of_access(invalid: re.Match, rest: list[str]) -> tuple[Kind, str]:
-    """The kind and the words of an invalid access."""
-    said = [ADDRESS.sub("", line) for line in rest if line.startswith(("Access", "Address", "and is"))]
-    words = " ".join(re.sub("^(?:Access|Address)(?: to)? *", "", line) for line in said)
+    """Return the kind and the description of an invalid access."""
+    lines = [ADDRESS.sub("", line) for line in rest if line.startswith(("Access", "Address", "and is"))]
+    words = " ".join(re.sub("^(?:Access|Address)(?: to)? *", "", line) for line in lines)
     kind = Kind.MISALIGNED if "misaligned" in words else Kind.OUTSIDE
     return kind, f"{invalid['what']} of {invalid['size']} bytes in {invalid['space']} memory, which {words}"
 
 
 def _action(word: str) -> Action:
-    """ "Read", "write", "Atomic"; TOUCH for another word."""
+    """Return the action of "Read", "write", "Atomic"; TOUCH for another word."""
     return next((action for action in Action if action.value == word.lower()), Action.TOUCH)
 
 
 def _site(where: str) -> Site:
-    """A place in the source; without a line, the function and the offset of the instruction."""
-    found = NEWER.match(where) or OLDER.match(where)
-    if found is None:
+    """Return a source location; without a line, the function and the offset of the instruction."""
+    match = NEWER.match(where) or OLDER.match(where)
+    if match is None:
         return Site(where, 0)
-    function, line = found["function"], int(found["line"] or 0)
+    function, line = match["function"], int(match["line"] or 0)
     if not line:
-        return Site(f"{identifier(function)}+{found['offset']}", 0, function)
-    return Site(found["file"], line, function, linecache.getline(found["file"], line).strip())
+        return Site(f"{identifier(function)}+{match['offset']}", 0, function)
+    return Site(match["file"], line, function, linecache.getline(match["file"], line).strip())

@@ -1,4 +1,7 @@
-"""Runs a program under tools of compute-sanitizer, all at once: most of the time of each is the start of Python."""
+"""Runs a program under tools of compute-sanitizer.
+
+All run at once, because most of the time of each is the start of Python.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,17 @@ from pathlib import Path
 from flash_attest.races.sanitizer.parse import Report, parse
 from flash_attest.races.sanitizer.tools import Tool, command
 
-LOGS = "FLASH_ATTEST_SANITIZER_LOGS"  # the folder that keeps what the tools write; without it nothing does
+LOGS = "FLASH_ATTEST_SANITIZER_LOGS"  # the variable of the folder that keeps the tools' logs; unset, none are kept
 POLL = 0.2  # seconds
-LAST = 3  # lines of what was printed that are quoted
+LAST = 3  # how many lines of the output are quoted
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What became of the program under one tool. status: its exit status; None if it was ended after the limit."""
+    """The result of a program under one tool.
+
+    status: its exit status; None if it was ended at the limit.
+    """
 
     tool: Tool
     report: Report
@@ -32,7 +38,7 @@ class Watched:
 
     @property
     def undecided(self) -> str:
-        """Why it says nothing that nothing was found; "" if it does."""
+        """The reason why a lack of findings means nothing; "" if it means something."""
         tool, ended = self.tool.value, f"with exit status {self.status}: {self._last}"
         if self.status is None:
             return f"{tool} did not end within {self.seconds:.0f} s"
@@ -50,12 +56,12 @@ class Watched:
 
     @property
     def refuses_device(self) -> bool:
-        """Whether the tool does not run on this GPU, or not in this virtual machine."""
+        """True if the tool does not run on this GPU, or not in this virtual machine."""
         return any("not supported" in complaint for complaint in self.report.complaints)
 
     @property
     def _last(self) -> str:
-        """What the tool says of itself, then the last lines that were printed."""
+        """The tool's message about itself, then the last lines of the output."""
         lines = (line.strip() for line in self.printed.splitlines()[-LAST:])
         return "; ".join(dict.fromkeys([*self.report.complaints[:1], *filter(None, lines)]))
 
@@ -68,12 +74,15 @@ def watch(
     limit: float = 180.0,
     alive: Callable[[], None] = lambda: None,
 ) -> list[Watched]:
-    """Run `target` once under each tool. program: the path of compute-sanitizer. limit: seconds, for all together.
+    """Run `target` once under each tool.
+
+    program: the path of compute-sanitizer. limit: seconds, for all together.
 
     alive: called while they run, several times a second.
     """
     kernels, began = list(kernels), time.perf_counter()
     with _folder() as folder, contextlib.ExitStack() as ends:
+        # Start the program once under each tool.
         running = {}
         for tool in tools:
             log, printed = folder / f"{tool.value}.log", ends.enter_context((folder / f"{tool.value}.txt").open("wb"))
@@ -83,16 +92,18 @@ def watch(
                 stdout=printed,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **tool.environment},
-                start_new_session=True,  # so that it can be ended with what it started
+                start_new_session=True,  # so that it can be ended together with its children
             )
             ends.callback(end, process)
             running[tool] = process
+        # Wait for all of them, or until the limit.
         seconds: dict[Tool, float] = {}
         while len(seconds) < len(running) and time.perf_counter() - began < limit:
             alive()
             time.sleep(POLL)
             ended = [tool for tool, process in running.items() if process.poll() is not None]
             seconds |= {tool: time.perf_counter() - began for tool in ended if tool not in seconds}
+        # End those that still run, and read the logs.
         statuses = {tool: process.poll() for tool, process in running.items()}
         for process in running.values():
             end(process)
@@ -102,23 +113,23 @@ def watch(
 
 def _watched(tool: Tool, folder: Path, status: int | None, seconds: float) -> Watched:
     log, printed = folder / f"{tool.value}.log", (folder / f"{tool.value}.txt").read_text(errors="replace")
-    text = log.read_text(errors="replace") if log.exists() else printed  # what it says before it has opened the log
+    text = log.read_text(errors="replace") if log.exists() else printed  # the tool prints until it opens the log
     return Watched(tool, parse(text, tool), status, printed, seconds)
 
 
 @contextlib.contextmanager
 def _folder():
-    """Where the logs go: a new folder in that of LOGS, which is kept, or one that is removed."""
-    if kept := os.environ.get(LOGS):
-        Path(kept).mkdir(parents=True, exist_ok=True)
-        yield Path(tempfile.mkdtemp(prefix=f"{time.strftime('%H%M%S')}-", dir=kept))
+    """Make a folder for the logs: a new folder in LOGS, which is kept, or a temporary one."""
+    if parent := os.environ.get(LOGS):
+        Path(parent).mkdir(parents=True, exist_ok=True)
+        yield Path(tempfile.mkdtemp(prefix=f"{time.strftime('%H%M%S')}-", dir=parent))
         return
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
 def end(process: subprocess.Popen) -> None:
-    """End a process that leads a session with all that it started, if it still runs."""
+    """End a process that leads a session, and all processes that it started, if it still runs."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What a page tells at length: causes of failures, and reasons why laws could not be judged."""
+"""Makes the cards of a page: causes of failures, and reasons why laws could not be judged."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ class Card:
 
     @property
     def impl(self) -> str:
-        """The implementation."""
+        """The name of the implementation."""
         return self.first["impl"]
 
     @property
     def heading(self) -> str:
-        """What is wrong, or why nothing could be decided, in one line."""
+        """Say in one line what is wrong, or why nothing could be decided."""
         return self.first["reason"]
 
     @property
     def results(self) -> tuple[dict, ...]:
-        """All of them."""
+        """All results of the cause."""
         return self.first, *self.others
 
 
@@ -98,7 +98,7 @@ def undecided(results: list[dict], anchors: Anchors) -> list[Card]:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What this machine or device cannot judge, for one reason. laws: how many, or None for all."""
+    """Laws that cannot be judged here, for one reason. laws: how many, or None for all."""
 
     reason: str
     impls: list[str]
@@ -124,7 +124,7 @@ def _of_kind(results: Iterable[dict], name: str) -> list[dict]:
 
 @dataclass(frozen=True)
 class Rule:
-    """What a law says. bugs: where to read about bugs of this kind."""
+    """The rule of a law. bugs: where to read about bugs of this kind."""
 
     first: str
     rest: str

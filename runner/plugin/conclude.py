@@ -1,4 +1,4 @@
-"""How a verdict becomes the outcome of a pytest test."""
+"""Turns a verdict into the outcome of a pytest test."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ class LawFails(Exception):
 
 
 def conclude(result: Result) -> None:
-    """A result -> pytest's outcome: nothing for pass, skip for refused and unknown, LawFails for
-    fail, xfail if known.
+    """Raise what gives pytest's outcome: nothing for pass, skip for refused and unknown, xfail for
+    a known failure, LawFails for any other.
+
+
     """
     if result.verdict == FAIL and result.known:
         pytest.xfail(f"known: {result.known} ({result.reason})")
@@ -24,7 +26,7 @@ def conclude(result: Result) -> None:
 
 
 def shows_message(report: pytest.TestReport, call: pytest.CallInfo) -> pytest.TestReport:
-    """The report of a test; of a law that fails it shows the message and no traceback."""
+    """Return the report of a test, with the message and no traceback if a law fails."""
     if call.excinfo is not None and isinstance(call.excinfo.value, LawFails):
         message = str(call.excinfo.value)
         report.longrepr.reprtraceback.reprentries = []

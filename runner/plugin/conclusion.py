@@ -68,7 +68,9 @@ class Run(Protocol):
 
 
 class LastLine:
-    """Prints the verdict of a run after everything else, and marks undecided laws in the JUnit file."""
+    """Prints the verdict of a run after everything else, and marks undecided laws in the JUnit
+    file.
+    """
 
     def __init__(self, run: Run):
         self.run = run
@@ -91,7 +93,7 @@ class LastLine:
 
 @contextmanager
 def without_laws(out: pytest.TerminalReporter) -> Iterator[None]:
-    """Hide failed laws from pytest's own sections in this block: the failures by cause have them."""
+    """Hide failed laws from pytest's own sections in this block. They are printed by cause."""
     failed = out.stats.get("failed", [])
     out.stats["failed"] = [report for report in failed if not is_law(report)]
     try:

@@ -15,8 +15,8 @@ PACKAGES = ("torch", "triton", "numba", "numba-cuda", "numpy", "pytest", "pytest
 
 
 def environment(device: str, **more: object) -> dict:
-    """The environment of a run: versions, device, and what the caller adds (seed, profile, command,
-    name of the GPU).
+    """Return the environment of a run: versions, device, and what the caller adds (seed, profile,
+    command, name of the GPU).
     """
     versions = {"python": platform.python_version(), "cuda": torch.version.cuda}
     for package in PACKAGES:
@@ -37,8 +37,10 @@ def environment(device: str, **more: object) -> dict:
 
 @functools.cache
 def installed() -> dict[str, str]:
-    """The version of each installed package, by name, as the folder NAME-VERSION.dist-info says: to
-    read them takes 0.1 s.
+    """Return the version of each installed package, by name.
+
+    The names of the folders NAME-VERSION.dist-info say it. To read their files would take 0.1 s.
+
     """
     folders = (folder.stem.partition("-") for path in reversed(sys.path) for folder in Path(path).glob("*.dist-info"))
     return dict(sorted((name.lower().replace("_", "-"), version) for name, _, version in folders))

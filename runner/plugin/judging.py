@@ -57,7 +57,7 @@ class Judging:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the judge has to say at the end of the run."""
+        """Remarks of the judge for the end of the run."""
         return tuple(getattr(self._judge, "remarks", ()))
 
     def close(self) -> None:

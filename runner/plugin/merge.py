@@ -39,7 +39,7 @@ class MergeError(ValueError):
 
 
 def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
-    """Name of a report -> its results.json as a dict, for all parts.
+    """Join the results.json of all parts, given by the name of each report.
 
     Returns environment and results of the whole run.
 

@@ -1,6 +1,4 @@
-"""What pytest's reports of tests say about laws: results that travel from workers, dead workers,
-and when a run is green.
-"""
+"""Reads what pytest's reports of tests say about laws: results from workers, and dead workers."""
 
 from __future__ import annotations
 
@@ -24,19 +22,22 @@ PLANNED_KEY = "attest_planned"  # how many laws there are to judge, in somebody'
 
 
 def result_of(report, key: str = KEY) -> dict | None:
-    """What a worker passed with the report of a test."""
+    """Return what a worker passed with the report of a test."""
     return next((value for name, value in getattr(report, "user_properties", ()) if name == key), None)
 
 
 def judged_in(test: str) -> tuple[str, str, str] | None:
-    """The id of a test -> chapter, law and implementation; None if it judges none."""
+    """Return chapter, law and implementation of a test id; None if it judges none."""
     path, _, name = test.partition("::")
     law, _, impl = name.removesuffix("]").partition("[")
     return (Path(path).stem, law, impl) if impl and path.startswith("properties/") else None
 
 
 def raised_in(report) -> dict | None:
-    """The result of a test that failed before it gave one: its fixtures, or this plug-in, raised."""
+    """Return the result of a test that failed before it gave one.
+
+    Then its fixtures raised, or this plug-in did.
+    """
     if (judged := judged_in(report.nodeid)) is None or report.when == "teardown":
         return None
     chapter, law, impl = judged
@@ -49,14 +50,12 @@ def raised_in(report) -> dict | None:
 
 
 def died(report, directory: Path, entries: Iterable[Entry], origin_of: Callable[[Entry], Origin]) -> dict | None:
-    """The result of a test in which its worker died: the case that it wrote down last is the one to
-    look at.
-    """
+    """Return the result of a test whose worker died, with the case that it wrote down last."""
     if (judged := judged_in(report.nodeid)) is None:
         return None
     chapter, law, impl = judged
     case = last_case_in(directory / f"last-case-{report.attest_worker}.txt")
-    if not case.startswith((report.nodeid, contract_test(impl))):  # it is that of the law before
+    if not case.startswith((report.nodeid, contract_test(impl))):  # it belongs to the law before
         case = ""
     known = f"the last case launched was {case}" if case else "it had launched no case"
     reason = f"worker {report.attest_worker} died; {known}"

@@ -72,10 +72,10 @@ class Own:
         self.entries = self._entries()
         self.planned = len({(law.impl.name, law.test_name) for law in self.bound.values()})
 
-    # --- where tests run ----------------------------------------------------------------------------------------------
+    # --- where tests run -------------------------------------------------------------------------
 
     def _entries(self) -> list[Entry]:
-        """The implementations of all tests. Two of one name could not be told apart."""
+        """Return the implementations of all tests. Two of one name could not be distinguished."""
         by_name: dict[str, tuple[Implementation, str]] = {}
         for item, law in self.bound.items():
             where = item.nodeid.partition("[")[0]
@@ -94,7 +94,7 @@ class Own:
 
     @property
     def judge(self) -> Judge | Isolated | Host:
-        """What judges."""
+        """The judge, made on first use."""
         if self._judge is None:
             options, isolated = self.options, self.options.isolated
             if isolated and options.device == "cuda" and not forks_can_use_cuda():
@@ -120,8 +120,9 @@ class Own:
         return self._judge
 
     def _origin_of(self, entry: Entry) -> DecoratedTest:
-        """How a command in this folder names the tests of an implementation, and how another
-        process collects them.
+        """Return how a command here names the tests of an implementation, and how another process
+        collects them.
+
         """
         config, tests = self.config, {}
         for item, law in self.bound.items():
@@ -157,10 +158,10 @@ class Own:
         report = yield
         return shows_message(report, call)
 
-    # --- where results arrive -------------------------------------------------------------------------------------------
+    # --- where results arrive --------------------------------------------------------------------
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """On the controller, or where there are no workers."""
+        """Keep the result: on the controller, or in the only process."""
         result = result_of(report) if self.worker is None and report.when == "call" else None
         if result is None:
             return
@@ -220,7 +221,7 @@ class Own:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter):
-        """Print a whole message for each cause, and one line for the other laws that fail for it."""
+        """Print a whole message for each cause, and one line for each other law of it."""
         causes = causes_of(self.results)
         beside = {id(other): cause for cause in causes for other in cause.others}
         for report in terminalreporter.stats.get("failed", []):
@@ -248,14 +249,14 @@ class Own:
             out.write_line(f"flash-attest: report: {self.report.directory}/index.html (report.md, results.json)")
 
     def last_line(self) -> tuple[str, bool]:
-        """Return the verdict in a line, and whether it is green; ("", True) if no law was judged."""
+        """Return the verdict in a line, and whether it is green; ("", True) without laws."""
         if self.worker is not None or not self.results:
             return "", True
         return f"flash-attest: {self.verdict}", self.green
 
 
 def bound_law_of(item: pytest.Item) -> BoundLaw | None:
-    """The law that a test gets, if it is one under @attention_laws."""
+    """Return the law that a test gets, if it is a test under @attention_laws."""
     callspec = getattr(item, "callspec", None)
     given = callspec.params.values() if callspec else ()
     return next((value for value in given if isinstance(value, BoundLaw)), None)

@@ -1,4 +1,4 @@
-"""Writes the report: results.json, report.md and index.html, from the start of a run to its end."""
+"""Writes results.json, report.md and index.html, from the start of a run to its end."""
 
 from __future__ import annotations
 
@@ -114,5 +114,5 @@ class Report:
             self._journalled = False
 
     def _write_page(self) -> None:
-        """index.html needs no network and no other file."""
+        """Write index.html, which needs no network and no other file."""
         self.folder.write(PAGE, run_page(self.results, self.environment))

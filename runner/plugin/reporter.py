@@ -1,4 +1,4 @@
-"""The pytest plug-in: collects verdicts from all workers, reports them, and sets the exit status."""
+"""Collects verdicts from all workers, reports them, and sets the exit status of pytest."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Reporter:
         self.started = time.perf_counter()
         self._ahead: list = []  # processes that compile kernels before laws need them
 
-    # --- hooks ----------------------------------------------------------------------------------------------------------
+    # --- hooks -----------------------------------------------------------------------------------
 
     def pytest_sessionstart(self) -> None:
         """Refuses invalid options before anything runs."""
@@ -74,7 +74,7 @@ class Reporter:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Last, so that what -k and -m leave is split, and no part of it is empty by their choice."""
+        """Split what -k and -m leave. Last, so that no part is empty because of them."""
         impls = {id(entry.impl) for entry in self.chosen.entries}
         # Where nothing could be loaded, pytest makes one test of each law that gets no
         # implementation, and skips it.
@@ -87,13 +87,13 @@ class Reporter:
             items[:] = by_implementation(items, [entry.name for entry in self.chosen.entries])
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Not called where workers collect."""
+        """Start the report. Not called if workers collect."""
         if self.worker is None:
             self._start(item.nodeid for item in session.items if judges(item))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node, ids: list[str]) -> None:
-        """Called for each worker; all of them collect the same."""
+        """Start the report. Called for each worker; all of them collect the same."""
         self._start(test for test in ids if judged_in(test))
 
     def _start(self, tests: Iterable[str]) -> None:
@@ -102,6 +102,7 @@ class Reporter:
         if not planned or self.report.planned or self.config.getoption("collectonly"):
             return
         try:
+            _ = self.chosen.entries  # so that `elsewhere` is known: with workers, nothing else asks here
             facts, kept = all_plain(self._environment(planned.keys())), []
             earlier = self._earlier(facts)
             if self.options.given("resume"):
@@ -130,7 +131,7 @@ class Reporter:
     def _announce(self, left: list[tuple[str, str]], worker_seconds: float) -> None:
         """Say what is judged, and how long that took the last time."""
         names = len({impl for _, impl in left})
-        what = f"{len(left)} laws of {names} implementations" if names > 1 else f"{len(left)} laws"
+        what = f"{len(left)} law{'s' * (len(left) > 1)}" + (f" of {names} implementations" if names > 1 else "")
         took = f", about {duration(worker_seconds / self.options.workers)} as before" if worker_seconds > 30 else ""
         if not self._has_header:
             for fact in self._facts():
@@ -140,7 +141,7 @@ class Reporter:
             self._tell(f"flash-attest: {line}", yellow=False)
 
     def _compile_ahead(self, laws_of: list[str]) -> None:
-        """On a GPU. laws_of: the implementation of each law that is to be judged."""
+        """Compile kernels for the GPU. laws_of: the implementation of each law to judge."""
         if self.options.device == "cuda" and not self.chosen.untrusted:
             self._ahead = ahead.start(laws_of, self.options.workers)
 
@@ -169,7 +170,8 @@ class Reporter:
         """Print a sentence on the terminal, while tests run."""
         out = self.config.pluginmanager.get_plugin("terminalreporter")
         if out is not None:
-            out.ensure_newline()
+            if out._tw.width_of_current_line:  # of dots, which ensure_newline does not know
+                out._tw.line()
             out.write_line(text, yellow=yellow)
 
     def pytest_report_header(self) -> list[str]:
@@ -282,7 +284,7 @@ class Reporter:
             out.write_line(f"shard {self.options.shard}: {of_all}; flash-attest merge joins the reports")
 
     def _progress(self) -> str:
-        """How far the run came, if not to its end."""
+        """Say how far the run came, if it did not end."""
         facts = self.report.environment
         if facts["complete"]:
             return ""

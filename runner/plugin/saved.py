@@ -17,10 +17,7 @@ class NoReport(ValueError):
 
 
 def read(report: str | Path) -> dict:
-    """The folder of a report, or its results.json -> {"environment": ..., "results": [...]}.
-
-    Raises NoReport.
-    """
+    """Read a report, given by its folder or its results.json. Raises NoReport."""
     given = Path(report)
     file = given if given.is_file() else given / RESULTS
     try:
@@ -44,10 +41,11 @@ def read(report: str | Path) -> dict:
 
 
 def _journal(file: Path) -> list[dict]:
-    """Its results.
+    """Read the results of a journal.
 
-    What was being written when the run was killed, or the disk full, is no whole line, and is left
-    out.
+    A line that is not whole was being written when the run was killed or the disk was full. It is
+    left out.
+
     """
     found = []
     with contextlib.suppress(FileNotFoundError):

@@ -1,9 +1,11 @@
-"""A run of the suite itself: options, the plug-in hook, one parameter for each implementation, one GPU for each worker.
+"""A run of the suite itself: options, the plug-in hook, one parameter for each implementation, one
+GPU for each worker.
 
 Loaded by conftest.py in a checkout, and by `flash-attest check` elsewhere.
 """
 
-# Imports of torch, and of what imports it, are inside functions: it takes seconds, for which --help should not wait.
+# Imports of torch, and of what imports it, are inside functions: it takes seconds, for which --help
+# should not wait.
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def judge(request: pytest.FixtureRequest):
-    """judge(law, impl) gives the verdict to pytest and to the report; judge.contract(impl) does so for the contract."""
+    """judge(law, impl) gives the verdict to pytest and to the report; judge.contract(impl) does so
+    for the contract.
+    """
     return request.config.attest.judging.judge_for(request.node)
 
 
@@ -101,11 +105,13 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     return shows_message(report, call)
 
 
-# --- chapters have one name each: flash_attest.properties.test_causal --------------------------------------------------
+# --- chapters have one name each: flash_attest.properties.test_causal ---------------------------
 
 
 class Chapter(pytest.Module):
-    """A file of laws. pytest would import it under another name, beside the one under which everything else knows it."""
+    """A file of laws. pytest would import it under another name, beside the one under which
+    everything else knows it.
+    """
 
     def _getobj(self):
         return importlib.import_module(f"flash_attest.properties.{self.path.stem}")
@@ -119,7 +125,7 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
     return pytest.Dir.from_parent(parent, path=path) if path.resolve() == CHAPTERS else None  # not a Package to import
 
 
-# --- pytest-xdist: workers that fit, one GPU each in turn ---------------------------------------------------------------
+# --- pytest-xdist: workers that fit, one GPU each in turn ---------------------------------------
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,4 +1,4 @@
-"""Prints what a run found: failures by cause, one row for each implementation, and what to look at."""
+"""Prints what a run found: failures by cause, a row for each implementation, what to look at."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def worst_z_of(laws: list[dict]) -> str:
 
 
 def print_failures(causes: list[Cause], console: Console) -> None:
-    """Print the whole message of each cause, and the other laws that fail for it in two lines each."""
+    """Print the whole message of each cause, and two lines for each other law that fails for it."""
     for cause in causes:
         _say(console, f"[bold red]{escape(cause.impl)}: {escape(cause.first['law'])}[/]")
         _say(console, escape(cause.first["message"].rstrip() or cause.heading))

@@ -66,7 +66,7 @@ def _entry(process: KernelProcess, number: int, record: object, file: Path) -> I
     try:
         return records.declared(record, remote.forward, remote.backward, remote.accepts)
     except ContractError as error:
-        problem = "\n".join([f"{file}: the declaration is wrong", *(f"  {each}" for each in error.problems)])
+        problem = "\n".join([f"{file}: the Implementation is invalid", *(f"  {each}" for each in error.problems)])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"{file}: the declaration is no record of one ({type(error).__name__}: {error})"
     return Unloadable(as_name(file.stem), problem)

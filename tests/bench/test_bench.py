@@ -107,7 +107,7 @@ def test_a_refusal_is_reported_and_is_not_a_failure(bench, benched):
 
     assert status == 0
     assert {(cell["impl"], cell["headdim"]) for cell in refused} == {("mine", 12)}
-    assert "4 cells: headdim 12 is not in what mine supports" in text
+    assert "4 cells: headdim 12 is not supported by mine" in text
 
 
 def test_above_the_peak_is_an_error(bench, monkeypatch):

@@ -1,19 +1,24 @@
-"""The notation of batteries: kernels of one idea each, with calls and their verdicts in comments above them.
+"""The notation of batteries: kernels of one idea each, with calls and their verdicts in comments
+above them.
 
-    //: exchange<true><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> out = x.flip(0)
-    //: exchange<false><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> race tile put get; maybe uninitialised tile get
+    //: swap<true><<<1, 9>>>(x=ramp(9), out=zeros(9)) -> out = x.flip(0)
+    //: swap<false><<<1, 9>>>(x=ramp(9), out=zeros(9)) -> race s put get; maybe uninitialised s get
 
-is a call (of a kernel with <<<grid, block, shared>>>, or of a host function) with arguments in Python, and a verdict. The
-verdict on a correct kernel is its result, computed from the arguments as they were before the call. The verdict on a faulty
-one is its findings: a kind, a tensor or shared variable (* for any), and the lines, by the tags "//! put" at their ends; then
-"same" or "different" if the values that two threads write must be so. `maybe` precedes a finding that depends on the order of
-threads: a thread that reads before another has written reads uninitialised memory. tag? is optional, a|b is one of the two.
-`unsafe`: not to be run without the tracer. `raises`: CudaError without the tracer.
+Such a line is a call (of a kernel with <<<grid, block, shared>>>, or of a host function) with
+arguments in Python, and a verdict. The verdict on a correct kernel is its result, computed from the
+arguments as they were before the call. The verdict on a faulty one is its findings: a kind, a
+tensor or shared variable (* for any), and the lines, by the tags "//! put" at their ends; then
+"same" or "different" if the values that two threads write must be so. `maybe` precedes a finding
+that depends on the order of threads: a thread that reads before another has written reads
+uninitialised memory. tag? is optional, a|b is one of the two. `unsafe`: only for runs with the
+tracer. `raises`: CudaError without the tracer.
 
 A call may be of the file after an edit, which moves no line:
 
-    //: rotate<<<1, 64>>>(out=zeros(64)) without barrier -> race tile put get       the lines tagged "//! barrier" are cut
-    //: rotate<<<1, 64>>>(out=zeros(64)) with wait_group 0 => wait_group 1 -> ...   each line that has the left text
+    //: rotate<<<1, 64>>>(out=zeros(64)) without barrier -> race tile put get
+    //: rotate<<<1, 64>>>(out=zeros(64)) with wait_group 0 => wait_group 1 -> ...
+
+The first cuts the lines tagged "//! barrier"; the second replaces the left text in each line.
 """
 
 from __future__ import annotations
@@ -28,7 +33,7 @@ import torch
 from flash_attest.emulator.observation import Kind
 
 WORDS = {kind.value for kind in Kind}
-STOPS = {Kind.DEADLOCK, Kind.LAUNCH, Kind.TRAP}  # raise CudaError outside a trace
+STOPS = {Kind.DEADLOCK, Kind.LAUNCH, Kind.TRAP}  # these raise CudaError outside a trace
 CALL = re.compile(
     r"(?P<name>\w+(?:<[\w ,-]+>)?)(?:<<<(?P<shape>.*?)>>>)?\((?P<args>.*)\)"
     r"(?: without (?P<cut>\w+)| with (?P<old>.+) => (?P<new>.+))?"
@@ -37,7 +42,11 @@ CALL = re.compile(
 
 @dataclass(frozen=True)
 class Fault:
-    """An expected finding. lines: tuples of line numbers, one of each is in the finding; may_lines: may be in it too."""
+    """An expected finding.
+
+    lines: tuples of line numbers; one of each tuple is in the finding. may_lines: lines that may be
+    in it too.
+    """
 
     kind: Kind
     tensor: str
@@ -75,17 +84,17 @@ class Micro:
         return f"{self.file.stem}:{self.call}"
 
     def values(self) -> dict:
-        """The arguments by name: new tensors with the same values each time."""
+        """Return the arguments by name: new tensors with the same values each time."""
         generator = torch.Generator().manual_seed(0)
         return eval(f"dict({self.arguments})", vars(torch) | HELPERS | {"draws": functools.partial(draws, generator)})
 
     @property
     def launch(self) -> tuple:
-        """(grid, block, bytes of dynamic shared memory)."""
+        """Return (grid, block, bytes of dynamic shared memory)."""
         return (*eval(f"({self.shape})"), 0)[:3]
 
     def text(self) -> str:
-        """The file after the edit."""
+        """Return the file after the edit."""
         old, new = self.edit
         lines = self.file.read_text().splitlines()
         hit = [n for n, line in enumerate(lines) if (old in line if old else line.endswith(f"//! {new}"))]
@@ -103,7 +112,7 @@ class Micro:
             torch.testing.assert_close(got, want, msg=lambda text, name=tensor: f"{self}: {name}: {text}")
 
     def check_findings(self, findings: list, how: str) -> None:
-        """Each expected finding is there, and none that is not expected."""
+        """Check that each expected finding is there, and no other."""
         unexpected = [str(r) for r in findings if not any(fault.fits(r) for fault in (*self.faults, *self.may))]
         missing = [fault for fault in self.faults if not any(fault.fits(finding) for finding in findings)]
         assert not unexpected and not missing, "\n".join(
@@ -111,9 +120,9 @@ class Micro:
         )
 
     def sure(self, findings: list) -> frozenset:
-        """What was found of the expected faults: the same in every order of threads."""
-        found = [finding for finding in findings if any(fault.fits(finding) for fault in self.faults)]
-        return frozenset((finding.kind, finding.tensor, frozenset(lines_of(finding))) for finding in found)
+        """Return the expected faults that were found: the same in every order of threads."""
+        expected = [finding for finding in findings if any(fault.fits(finding) for fault in self.faults)]
+        return frozenset((finding.kind, finding.tensor, frozenset(lines_of(finding))) for finding in expected)
 
 
 def ramp(n: int) -> torch.Tensor:
@@ -136,7 +145,7 @@ def lines_of(finding) -> set[int]:
 
 
 def read_battery(file: Path) -> list[Micro]:
-    text = re.sub(r"\n//: {2,}", " ", file.read_text())  # a call on one line
+    text = re.sub(r"\n//: {2,}", " ", file.read_text())  # joins a call to one line
     return [read_call(file, line.removeprefix("//: ")) for line in text.splitlines() if line.startswith("//: ")]
 
 
@@ -187,7 +196,8 @@ def read_fault(file: Path, name: str, words: list[str]) -> Fault:
 
 @functools.cache
 def line_tagged(file: Path, call: str, tag: str) -> int:
-    """The first line with this tag after the definition of the kernel, or of a function that it calls, as in `block_sum.put`.
+    """Return the first line with this tag after the definition of the kernel, or of a function that
+    it calls (`block_sum.put`).
 
     A host function comes after its kernels, so for it the search starts at its calls "//:".
     """

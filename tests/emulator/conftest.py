@@ -1,4 +1,4 @@
-"""Every test here compiles kernels for the CPU, and is skipped without g++."""
+"""Skips every test here without g++, as all of them compile kernels for the CPU."""
 
 import pytest
 

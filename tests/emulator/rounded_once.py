@@ -1,4 +1,6 @@
-"""What a rounding should give: 16-bit floats by numpy (half) and torch (bfloat16), exact values rounded once by fractions."""
+"""Reference values of roundings: 16-bit floats by numpy (half) and torch (bfloat16), exact values
+rounded once by fractions.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ FORMATS = {
 
 
 def values_of(kind: str, bits: np.ndarray) -> np.ndarray:
-    """float32, by numpy or torch."""
+    """Return float32 values, by numpy or torch."""
     if kind == "half":
         return bits.view(np.float16).astype(np.float32)
     return torch.from_numpy(bits.view(np.int16).copy()).view(torch.bfloat16).float().numpy()
 
 
 def narrowed(kind: str, values: np.ndarray) -> np.ndarray:
-    """The bits of float32 values rounded to nearest even, by numpy or torch."""
+    """Return the bits of float32 values rounded to nearest even, by numpy or torch."""
     if kind == "half":
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             return values.astype(np.float16).view(np.uint16)
@@ -34,7 +36,9 @@ def narrowed(kind: str, values: np.ndarray) -> np.ndarray:
 
 
 def rounded(value: Fraction, kind: str, direction: str = "rn") -> float:
-    """The exact value rounded once, as a double, which holds every value of the three formats."""
+    """Return the exact value rounded once, as a double, which holds every value of the three
+    formats.
+    """
     digits, least, largest = FORMATS[kind]
     if value == 0:
         return 0.0
@@ -51,7 +55,9 @@ def rounded(value: Fraction, kind: str, direction: str = "rn") -> float:
 
 
 def same(got: np.ndarray, want: np.ndarray) -> None:
-    """Check equality bit for bit; any NaN equals any NaN. 16-bit floats are given as float32 values."""
+    """Check equality bit for bit; any NaN equals any NaN. 16-bit floats are given as float32
+    values.
+    """
     got, want = np.asarray(got), np.asarray(want)
     wrong = ~((got == want) & (np.signbit(got) == np.signbit(want)) | np.isnan(got) & np.isnan(want))
     if wrong.any():
@@ -60,7 +66,9 @@ def same(got: np.ndarray, want: np.ndarray) -> None:
 
 
 def awkward_floats(random, kind: str) -> np.ndarray:
-    """float32: all magnitudes, subnormals, ties of the format and values just beside, overflow, NaN."""
+    """Return float32 values: all magnitudes, subnormals, ties of the format and values just beside,
+    overflow, NaN.
+    """
     anything = random.integers(0, 1 << 32, 200_000, dtype=np.uint32).view(np.float32)
     near = (random.standard_normal(50_000) * 10.0 ** random.uniform(-9, 5, 50_000)).astype(np.float32)
     base = values_of(kind, EVERY)

@@ -1,4 +1,6 @@
-"""Launches of kernels in Triton or Numba, taken while a call makes them, to be repeated with an edited PTX."""
+"""Launches of kernels in Triton or Numba, captured during a call, to be repeated with an edited
+PTX.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,16 @@ class Taken:
 
     @property
     def barriers(self) -> list[int]:
-        """The lines (from 0) with a barrier of the block."""
+        """Return the lines (from 0) with a barrier of the block."""
         return [n for n, line in enumerate(self.lines) if BARRIER.search(line)]
 
     @property
     def warp_barriers(self) -> list[int]:
-        """The lines (from 0) with a barrier of a warp."""
+        """Return the lines (from 0) with a barrier of a warp."""
         return [n for n, line in enumerate(self.lines) if WARP_BARRIER.search(line)]
 
     def python_place(self, n: int) -> tuple[str, int]:
-        """The Python file and line from which line n of the PTX was compiled."""
+        """Return the Python file and line from which line n of the PTX was compiled."""
         files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', self.kernel.module.text, re.M))
         places = (re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line) for line in reversed(self.lines[: n + 1]))
         file, line = next(place for place in places if place).groups()
@@ -60,17 +62,20 @@ class Taken:
         return linecache.getline(*self.python_place(n)).strip()
 
     def run(self, text: str | None = None, seed: int = 0, switch: float = 0.0) -> tuple[list, tuple]:
-        """-> the findings, and the arguments after the launch. text: PTX instead of the kernel's."""
+        """Return the findings, and the arguments after the launch.
+
+        text: PTX instead of the kernel's.
+        """
         module = self.kernel.module
         kernel = self.kernel
         if text is not None:
             kernel = ptx.load(text, source=module.source, replicated=module.replicated)[self.name]
         arguments = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in self.arguments)
-        found = trace(lambda: kernel.launch(*self.shape)(*arguments, names=self.names), seed=seed, switch=switch)
-        return found, arguments
+        findings = trace(lambda: kernel.launch(*self.shape)(*arguments, names=self.names), seed=seed, switch=switch)
+        return findings, arguments
 
     def without(self, *removed: int) -> str:
-        """The PTX without these lines."""
+        """Return the PTX without these lines."""
         lines = self.lines
         for n in removed:
             lines[n] = f"// {lines[n]}"

@@ -1,4 +1,4 @@
-"""What torch answers while its GPU is emulated, and that it answers no longer than that."""
+"""Torch's answers while its GPU is emulated, and that they end with the block."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def places(*tensors):
 def test_all_ways_to_make_a_tensor_on_the_gpu(gpu):
     x = torch.ones(2, device="cuda")
     half = torch.ones(2).to(device=GPU, dtype=torch.half)
-    made = [
+    tensors = [
         torch.randn(2, device="cuda"), torch.zeros(2, device=GPU), torch.arange(3, device=0),
         torch.tensor([1], device="cuda:0"), torch.ones(2).cuda(), torch.ones(2).to("cuda"), torch.ones(2).to(0), half,
         torch.ones(2).to(x), torch.empty_like(torch.ones(2), device="cuda"), x.new_zeros(3), torch.zeros_like(x), x + 1, x[0],
@@ -44,20 +44,21 @@ def test_all_ways_to_make_a_tensor_on_the_gpu(gpu):
         torch.fft.fftfreq(4, device="cuda"), torch.as_tensor([1.0], device="cuda"), torch.randperm(4, device="cuda"),
         torch.ones(2).pin_memory().cuda(non_blocking=True), torch.empty(2, device="cuda", pin_memory=True),
     ]  # fmt: skip
-    assert set(places(*made)) == {"cuda:0"} and all(each.is_cuda and each.get_device() == 0 for each in made)
+    assert set(places(*tensors)) == {"cuda:0"} and all(each.is_cuda and each.get_device() == 0 for each in tensors)
     assert half.dtype == torch.half and x.type() == "torch.cuda.FloatTensor"
 
 
 def test_all_ways_to_make_a_tensor_on_the_host(gpu):
     x = torch.ones(2, device="cuda")
-    made = [
+    tensors = [
         torch.randn(2), torch.zeros(2, device="cpu"), x.cpu(), x.to("cpu"), x.to(torch.device("cpu"), torch.half),
         torch.from_numpy(torch.ones(2).numpy()), torch.zeros_like(torch.ones(2)), torch.ones(2).new_ones(2), torch.ones(2)[0],
         torch.empty_like(x, device="cpu"), torch.tensor(3), torch.ones(2).detach(), torch.ones(2).half(), x.cpu().data,
     ]  # fmt: skip
-    # half() is an operator of torch's, which does not say what it makes: it counts as on the GPU
-    assert places(*made) == ["cuda:0" if each is made[12] else "cpu" for each in made]
-    assert not made[0].is_cuda and made[0].get_device() == -1
+    # half() is an operator of torch, which does not report the tensors that it makes: they count as
+    # on the GPU.
+    assert places(*tensors) == ["cuda:0" if each is tensors[12] else "cpu" for each in tensors]
+    assert not tensors[0].is_cuda and tensors[0].get_device() == -1
 
 
 def test_a_move_copies_only_between_host_and_gpu(gpu):
@@ -192,7 +193,7 @@ def test_compiled_and_scripted_functions_run(gpu):
 
     assert torch.equal(twice(x), 2 * x)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that scripts are on their way out
+        warnings.simplefilter("ignore")  # torch warns that scripts are deprecated
         script = torch.jit.CompilationUnit("def f(x):\n    return x + torch.zeros(3) + torch.ones_like(x)\n")
     assert torch.equal(script.f(x), x + 1)
 
@@ -267,12 +268,12 @@ def test_a_tensor_that_hides_its_storage_is_on_the_gpu(gpu):
 def test_freed_tensors_of_the_host_are_forgotten(gpu, monkeypatch):
     monkeypatch.setattr(memory, "_most", 10)
     monkeypatch.setattr(memory, "_host", {})
-    kept = [torch.ones(1) for _ in range(5)]
+    tensors = [torch.ones(1) for _ in range(5)]
     for _ in range(100):
         torch.ones(1)
-    assert len(memory._host) <= 11 and not any(x.is_cuda for x in kept)
-    kept += [torch.ones(1) for _ in range(100)]
-    assert memory._most > 10 and not any(x.is_cuda for x in kept)
+    assert len(memory._host) <= 11 and not any(x.is_cuda for x in tensors)
+    tensors += [torch.ones(1) for _ in range(100)]
+    assert memory._most > 10 and not any(x.is_cuda for x in tensors)
 
 
 def test_nothing_stays_behind():

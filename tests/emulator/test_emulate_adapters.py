@@ -1,4 +1,6 @@
-"""flash_attest.adapters, and the adapter of docs/use/tracing-triton.md, on a package that is written as that one is."""
+"""flash_attest.adapters, and the adapter of docs/use/tracing-triton.md, on a package in the same
+style.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def parallel_attn(q, k, v, scale=None):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """fla.ops.attn.parallel"""
+    """Make a package fla.ops.attn.parallel."""
     folder = tmp_path / "fla" / "ops" / "attn"
     folder.mkdir(parents=True)
     (folder / "parallel.py").write_text(PACKAGE)

@@ -1,4 +1,6 @@
-"""`flash-attest emulate`: test files and scripts that want a GPU run unchanged, here and in the processes that they start."""
+"""`flash-attest emulate`: test files and scripts that want a GPU run unchanged, here and in the
+processes that they start.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ ASKS = "import sys, torch; sys.exit(0 if torch.cuda.is_available() and torch.one
 
 @pytest.fixture
 def emulated(tmp_path):
-    """emulated(arguments of the command) -> what became of it, run in a folder with the files for a GPU."""
+    """Return emulated(arguments of the command) -> its result, run in a folder with the files for a
+    GPU.
+    """
     folder = tmp_path / "theirs"
     shutil.copytree(GPU_STYLE, folder)
 

@@ -1,4 +1,6 @@
-"""trace and assert_race_free: the findings of a call, whoever else traces the process."""
+"""trace and assert_race_free return the findings of their own call, even if others trace the
+process.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Helpers for tests of our PyTorch operators, Triton and CUDA: equal bits, CUDA graphs, a second GPU."""
+"""Helpers for tests of our PyTorch operators: equal bits, CUDA graphs, a second GPU."""
 
 import pytest
 import torch
 
-# A worker of pytest -n sees one GPU (conftest.py).
+# Each worker of pytest -n sees one GPU (conftest.py).
 on_two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs, and -n 0")
 
 
@@ -12,11 +12,11 @@ def assert_same_bits(got, want):
 
 
 def captured(step):
-    """Capture step() in a CUDA graph -> the graph, and the outputs that a replay writes."""
+    """Capture step() in a CUDA graph; return the graph, and the outputs that a replay writes."""
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
-        step()  # compiles, which is not allowed while capturing
+        step()  # compiles, which is not allowed during a capture
     torch.cuda.current_stream().wait_stream(beside)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -1,4 +1,4 @@
-"""Runs of Python in a new process, and the results.json that such a run of pytest writes."""
+"""Runs Python in a new process, and reads the results.json that a run of pytest writes."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from tests.places import ROOT
 
 
 def python(*arguments, **environment):
-    """Run Python in the root of the repository; TRITON_INTERPRET is unset unless given."""
+    """Run Python in the root of the repository. TRITON_INTERPRET is unset unless it is given."""
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -22,6 +22,6 @@ def python(*arguments, **environment):
 
 
 def results(report):
-    """(law, impl) -> its entry in results.json."""
+    """Return {(law, impl): its entry in results.json}."""
     entries = json.loads((report / "results.json").read_text())["results"]
     return {(entry["law"], entry["impl"]): entry for entry in entries}

@@ -1,4 +1,4 @@
-"""An Absent enters through every door, is known by its name, and is refused with its reason."""
+"""An Absent can come from every source, is selected by its name, and is refused with its reason."""
 
 import pytest
 

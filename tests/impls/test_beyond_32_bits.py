@@ -1,4 +1,4 @@
-"""Our kernels on tensors beyond 32-bit offsets: a part of a large call equals the same part alone. On a GPU only.
+"""Our kernels beyond 32-bit offsets, on a GPU: a part of a large call equals this part alone.
 
 The law test_offsets_need_64_bits tests a few elements that are far apart.
 """
@@ -14,7 +14,7 @@ from flash_attest.impls.numba.device import lacking as lacking_numba
 from flash_attest.impls.triton.device import lacking as lacking_triton
 
 BEYOND = 2**31
-MEMORY = 60  # GiB. The largest call here uses 41 in the backward: ten tensors of about 2^31 elements
+MEMORY = 60  # GiB. The backward of the largest call uses 41: ten tensors of about 2^31 elements
 NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
 
 
@@ -59,7 +59,7 @@ def way(request):
 
 
 def both_ways(way, q, k, v, dout, bias=None):
-    """-> {"out", "lse", "dq", "dk", "dv" and, with a bias, "dbias"}."""
+    """Return {"out", "lse", "dq", "dk", "dv" and, with a bias, "dbias"}."""
     out, lse = way.forward(q, k, v, causal=True, bias=bias)
     gradients = way.backward(dout, q, k, v, out, lse, causal=True, bias=bias)
     return dict(zip(NAMES, (out, lse, *gradients), strict=False))
@@ -74,20 +74,21 @@ def assert_same_bits(way, got, want):
 
 
 def test_more_than_2_31_elements(way):
-    """4200 batches of 64 x 64 x 128, which is 2.2e9 elements: the last batch equals a call with this batch only."""
+    """4200 batches of 64 x 64 x 128 are 2.2e9 elements. The last one equals a call of it alone."""
     q = torch.empty(4200, 64, 64, 128, dtype=torch.float16, device="cuda").normal_()
     assert q.numel() > BEYOND
     k, v, dout = q.roll(1, dims=3), q.roll(2, dims=3), q.roll(3, dims=3)
     whole = both_ways(way, q, k, v, dout)
     alone = both_ways(way, *(x[-1:].clone() for x in (q, k, v, dout)))
-    # 64 keys are one tile of FlashAttention-2 in CUDA and Numba: dq has one sum in either
+    # 64 keys are one tile of FlashAttention-2 in CUDA and Numba, so dq is one sum in both calls
     assert_same_bits(way, {name: x[-1:] for name, x in whole.items()}, alone)
 
 
 def test_a_bias_beyond_2_31(way):
-    """A matrix bias of 2 heads x 33000 x 33000: the last queries of the last head equal a call with these alone.
+    """A bias of 2 heads x 33000 x 33000: the last queries of the last head equal a call of them.
 
-    dout is zero before them, so the others do not contribute to dk and dv. Not bit for bit: tiles start at other rows.
+    dout is zero for the other queries, so that they do not contribute to dk and dv. Bits may
+    differ, because tiles start at other rows.
     """
     n, last = 33_000, 64
     q, k, v, dout = torch.randn(4, 1, n, 2, 32, dtype=torch.float16, device="cuda")

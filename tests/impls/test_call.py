@@ -1,4 +1,4 @@
-"""Calls of an implementation by a law: the arguments, the checks of the outputs, and the gradients of autograd."""
+"""Calls of an implementation: arguments, checks of the outputs, gradients of autograd."""
 
 import math
 import re
@@ -23,7 +23,7 @@ def inputs(**changed) -> Inputs:
     return build(c, "cpu")
 
 
-# --- outputs ----------------------------------------------------------------------------------------------------------
+# --- outputs --------------------------------------------------------------------------------------
 
 
 def zeros_like_q(q, k, v):
@@ -66,8 +66,8 @@ def test_outputs_of_forward_are_checked(forward, declared, words):
 
 
 def test_every_problem_of_the_outputs_is_reported_together():
-    found = contract_error(implementation(lambda q, k, v: (q[:1].half(), zero_lse(q)[..., 0]), lse="natural"))
-    assert len(found.problems) == 3 and "lse has shape (2, 3), should be (2, 3, 5)" in found.problems
+    error = contract_error(implementation(lambda q, k, v: (q[:1].half(), zero_lse(q)[..., 0]), lse="natural"))
+    assert len(error.problems) == 3 and "lse has shape (2, 3), should be (2, 3, 5)" in error.problems
 
 
 @pytest.mark.parametrize(
@@ -90,16 +90,16 @@ def test_a_fourth_gradient_is_ignored_without_a_bias():
 
 
 def test_forward_without_a_graph_cannot_be_differentiated():
-    found = contract_error(implementation(lambda q, k, v: q.detach(), backward="autograd"), backward=True)
-    assert "out does not require grad" in str(found)
+    error = contract_error(implementation(lambda q, k, v: q.detach(), backward="autograd"), backward=True)
+    assert "out does not require grad" in str(error)
 
 
 def test_inputs_that_out_does_not_depend_on_are_named():
-    found = contract_error(implementation(lambda q, k, v: q + 0, backward="autograd"), backward=True)
-    assert str(found) == "autograd gives no gradient for k, v: out does not depend on it"
+    error = contract_error(implementation(lambda q, k, v: q + 0, backward="autograd"), backward=True)
+    assert str(error) == "autograd gives no gradient for k, v: out does not depend on it"
 
 
-# --- arguments --------------------------------------------------------------------------------------------------------
+# --- arguments ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -115,28 +115,28 @@ def test_inputs_that_out_does_not_depend_on_are_named():
     ids=str,
 )
 def test_keywords_are_passed_only_if_declared(supports, names):
-    given = {}
+    passed = {}
 
     def forward(q, k, v, **keywords):
-        given.update(keywords)
+        passed.update(keywords)
         return torch.zeros_like(q)
 
     run(implementation(forward, supports=dict(dtypes={torch.float32}, headdims={8}) | supports), inputs())
-    assert set(given) == set(names)
+    assert set(passed) == set(names)
 
 
 def test_keywords_are_passed_to_backward_too():
-    given = {}
+    passed = {}
 
     def backward(dout, q, k, v, out, lse, *, causal, softmax_scale):
-        given.update(causal=causal, softmax_scale=softmax_scale)
+        passed.update(causal=causal, softmax_scale=softmax_scale)
         return q, k, v
 
     impl = implementation(
         lambda q, k, v, **keywords: q, backward=backward, supports=dict(causal="optional", softmax_scale=True)
     )
     run(impl, inputs(), backward=True, causal=True, softmax_scale=0.5)
-    assert given == dict(causal=True, softmax_scale=0.5)
+    assert passed == dict(causal=True, softmax_scale=0.5)
 
 
 def test_backward_gets_the_outputs_of_forward():
@@ -150,7 +150,7 @@ def test_backward_gets_the_outputs_of_forward():
     x = inputs()
     run(impl, x, backward=True)
     assert torch.equal(seen["out"], 2 * x.q) and torch.equal(seen["dout"], x.dout)
-    assert (seen["lse"] == 3).all(), "lse in the base that the implementation keeps it in"
+    assert (seen["lse"] == 3).all(), "backward should get lse in the base that forward returned"
 
 
 def test_lse_in_base_2_is_converted():
@@ -183,7 +183,7 @@ def test_both_layouts_give_the_same_results():
     assert all(torch.equal(getattr(got, name), tensor) for name, tensor in want.items())
 
 
-# --- autograd ---------------------------------------------------------------------------------------------------------
+# --- autograd -------------------------------------------------------------------------------------
 
 DIFFERENTIABLE = dict(dtypes={torch.float32}, headdims={8}, bias={"matrix"}, bias_grad=True, cross=True)
 
@@ -240,7 +240,7 @@ def test_outputs_carry_no_graph():
 
 @pytest.mark.parametrize("sizes", [dict(seqlen_q=0), dict(seqlen_k=0)], ids=str)
 def test_gradients_of_an_empty_sequence_are_zero(sizes):
-    """autograd may return None for an input that no output depends on."""
+    """autograd may return None for an input on which no output depends."""
 
     def forward(q, k, v, *, bias=None):
         return torch.zeros_like(q), torch.full((q.shape[0], q.shape[2], q.shape[1]), -INF)

@@ -1,4 +1,4 @@
-"""A wrong value in a declaration is an early error that names it; it is not read as if it were another value."""
+"""A wrong value in an Implementation is an early error that names it, not a silent default."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from flash_attest.properties.cases.support import unsupported
     [("gqa", "no"), ("cross", 2), ("softmax_scale", 0.125), ("bias_grad", "float32"), ("cross", None)],
 )
 def test_a_flag_is_true_or_false(field, value):
-    """softmax_scale=0.125 would promise every scale, and gqa="no" would promise GQA."""
+    """softmax_scale=0.125 would mean every scale, and gqa="no" would mean GQA."""
     with pytest.raises(ContractError) as caught:
         replace(torch_math.IMPL, supports=replace(torch_math.IMPL.supports, **{field: value}))
     assert caught.value.problems == [f"supports.{field}={value!r}: should be one of True, False"]
@@ -43,7 +43,7 @@ def test_equal_heads_are_names_of_outputs(equal):
 
 @pytest.mark.parametrize("returned", [True, False, 0, "", 32])
 def test_accepts_returns_none_or_a_reason(returned):
-    """True for "yes, accepted" would refuse the case, and its reason would read "True"."""
+    """True, meant as "accepted", would refuse the case with the reason "True"."""
     supports = replace(torch_math.IMPL.supports, accepts=lambda case: returned)
     with pytest.raises(ContractError) as caught:
         unsupported(replace(torch_math.IMPL, supports=supports), Case())

@@ -1,4 +1,4 @@
-"""docs/use/adding-an-implementation.md is correct: the files in it load, and are right where they promise to be."""
+"""docs/use/adding-an-implementation.md is correct: its implementations load and are right."""
 
 import re
 
@@ -14,8 +14,8 @@ from tests.places import ROOT
 
 TEXT = (ROOT / "docs" / "use" / "adding-an-implementation.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.M | re.S)
-# Those that begin with a comment with a file name.
-FILES = {found[1]: body for body in BLOCKS if (found := re.match(r"# (\w+\.py)\n", body))}
+# The blocks that begin with a comment with a file name.
+FILES = {match[1]: body for body in BLOCKS if (match := re.match(r"# (\w+\.py)\n", body))}
 JUDGED = {  # file -> the names of its implementations
     "least.py": ["least"],
     "causal_only.py": ["causal_only"],
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def implementations(name, folder):
-    """Those of a file of the docs, loaded as --impl-from or the hook loads them."""
+    """Return the implementations of a file of the docs, loaded as --impl-from or the hook does."""
     path = folder / name
     path.write_text(FILES[name])
     if "def pytest_attention_impls" not in FILES[name]:
@@ -55,9 +55,9 @@ def test_every_file_is_judged():
 
 @pytest.mark.parametrize("name", JUDGED)
 def test_examples_are_right(name, tmp_path):
-    found = implementations(name, tmp_path)
-    assert [impl.name for impl in found] == JUDGED[name]
-    for impl in found:
+    impls = implementations(name, tmp_path)
+    assert [impl.name for impl in impls] == JUDGED[name]
+    for impl in impls:
         assert conformance.problems(impl, "cpu") == []
         results = [judge(law, impl, Plan(examples=12)) for law in LAWS]
         assert {result.verdict for result in results} <= {PASS, REFUSED}, [result.message for result in results]
@@ -68,7 +68,7 @@ def test_examples_are_right(name, tmp_path):
 
 @pytest.mark.parametrize("wrong", ["lse[:, :, : q.shape[1]] + 0.1", "lse", "lse.view(q.shape[:3]).mT"])
 def test_another_form_of_lse_is_noticed(wrong, tmp_path):
-    """So that the examples above are judged at all."""
+    """This shows that the examples above are judged at all."""
     (tmp_path / "wrong.py").write_text(FILES["lse_forms.py"].replace("lse[:, :, : q.shape[1]]", wrong))
     impl = from_file(str(tmp_path / "wrong.py"))[0].impl
     assert conformance.problems(impl, "cpu") or judge(LAWS[1], impl, Plan(examples=12)).verdict == FAIL

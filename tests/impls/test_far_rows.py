@@ -1,4 +1,4 @@
-"""Rows far apart in memory: refused where the libraries behind PyTorch's kernels misread them, right elsewhere."""
+"""Rows far apart in memory: refused if PyTorch's libraries misread them, otherwise right."""
 
 import pytest
 import torch
@@ -11,7 +11,10 @@ from flash_attest.properties.cases.sparse_memory import spread
 @pytest.mark.parametrize("name, of_rows", [("torch_math", 1), ("torch_sdpa_math", 2)])
 @pytest.mark.parametrize("lengths", [(1, 5), (5, 1)])
 def test_far_rows_are_refused_where_cublas_misreads_them(name, of_rows, lengths):
-    """A product of one row with rows that are far apart. Otherwise, and in other dimensions, far strides are accepted."""
+    """cuBLAS misreads a product of one row with rows that are far apart.
+
+    Other far strides are accepted.
+    """
     (impl,) = (entry.impl for entry in ours([name]) if entry.name == name)
     seqlen_q, seqlen_k = lengths
     sizes = (2, seqlen_q, 3, 8), (2, seqlen_k, 3, 8), (2, seqlen_k, 3, 8)
@@ -27,7 +30,7 @@ def test_far_rows_are_refused_where_cublas_misreads_them(name, of_rows, lengths)
 
 
 def test_far_rows_are_refused_where_mkl_misreads_them():
-    """A product by a column whose elements are far apart: 4 keys with headdim 1. With headdim 2 there is no column."""
+    """MKL misreads a product by a column with far elements: with headdim 1, but not headdim 2."""
     (impl,) = (entry.impl for entry in ours(["torch_sdpa_flash_cpu"]) if entry.name == "torch_sdpa_flash_cpu")
     for headdim in (1, 2):
         near = [torch.randn(1, 1, seqlen, headdim) for seqlen in (2, 4, 4)]

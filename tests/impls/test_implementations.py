@@ -1,4 +1,4 @@
-"""Our own implementations against float64, quickly. The laws in properties/ judge them thoroughly."""
+"""Our implementations against float64, quickly. The laws in properties/ judge them thoroughly."""
 
 import importlib
 import math
@@ -17,16 +17,16 @@ INF = float("inf")
 NAME = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 TINY = {torch.float32: 2.0**-22, torch.float16: 2.0**-18, torch.bfloat16: 2.0**-22}  # float16: P may be subnormal
-TF32 = 2.0**-10  # what it keeps of a float32
+TF32 = 2.0**-10  # the unit in the last place of tf32
 
 
 def ulp(impl, dtype):
-    """The unit in the last place of what the implementation multiplies."""
+    """Return the unit in the last place of the numbers that the implementation multiplies."""
     return TF32 if impl.precision.multiply == "tf32" else ULP[dtype]
 
 
 def every_implementation():
-    """(implementation, device) of all that run here."""
+    """Yield (implementation, device) for all that run here."""
     for module in map(importlib.import_module, (f"impls.{name}" for name in MODULES)):
         for impl in getattr(module, "IMPLS", None) or [module.IMPL]:
             for device in DEVICES:
@@ -43,7 +43,7 @@ def tested(request):
 
 
 def case(**changed):
-    """One case; the defaults are small and simple."""
+    """Return a case; the defaults are small and simple."""
     sizes = {"batch": 2, "seqlen_q": 17, "seqlen_k": 17, "nheads": 3, "nheads_k": 3, "headdim": 64, "dtype": None}
     rest = {"causal": False, "bias": None, "softmax_scale": None, "regime": "spread", "shift": 0.0, "size": 1.0}
     return SimpleNamespace(**{**sizes, **rest, "bias_shape": None, **changed})
@@ -87,7 +87,7 @@ CASES = {
 
 
 def refused(impl, wanted):
-    """Why impl does not support this case, or None."""
+    """Return why impl does not support this case, or None."""
     s = impl.supports
     outside = {
         "dtype": wanted.dtype not in s.dtypes,
@@ -102,7 +102,7 @@ def refused(impl, wanted):
 
 
 def inputs(wanted, device, bias_dtype=torch.float32):
-    """Tensors of the case, the same on every device."""
+    """Return the tensors of the case, the same on every device."""
     generator = torch.Generator().manual_seed(5)
 
     def randn(*shape):
@@ -119,7 +119,7 @@ def inputs(wanted, device, bias_dtype=torch.float32):
     bias = None
     if c.bias:
         bias = randn(*c.bias_shape)
-        if c.regime == "left_padding":  # all of the first two tiles of 16 keys
+        if c.regime == "left_padding":  # hides all of the first two tiles of 16 keys
             bias[1, :, :, :40] = -INF
         elif c.regime == "dead_row":
             bias[:, 1, 5] = -INF
@@ -131,13 +131,16 @@ def inputs(wanted, device, bias_dtype=torch.float32):
 
 
 def public_run(impl, x, **kw):
-    """run() on inputs in the public layout."""
+    """Call run() on inputs in the public layout."""
     in_layout = {name: t if name == "bias" else to_layout(impl, t) for name, t in x.items()}
     return run(impl, Inputs(**in_layout), **kw)
 
 
 def reference(impl, x, wanted):
-    """Softmax in float64, differentiated by autograd -> {output: (value, the sum of the magnitudes it sums)}, dead."""
+    """Compute attention in float64, and its gradients by autograd.
+
+    Returns {output: (value, the sum of the magnitudes of its terms)}, and the rows that see no key.
+    """
     leaves = {name: t.double().requires_grad_() for name, t in x.items() if name != "dout"}
     group = wanted.nheads // wanted.nheads_k
     q, k, v = leaves["q"], *(leaves[name].repeat_interleave(group, 2) for name in "kv")
@@ -168,9 +171,10 @@ def reference(impl, x, wanted):
 
 
 def compared():
-    """(implementation, device), case: each case in one supported dtype, by turns; thorough in the others.
+    """Yield (implementation, device), case: each case in one dtype, which changes between cases.
 
-    Of variants, which run the kernels of another implementation, the first two cases.
+    Its other dtypes are thorough, and so are all but two cases of variants, which run another
+    implementation's kernels.
     """
     for tested in every_implementation():
         turn = 0
@@ -191,8 +195,9 @@ def test_agrees_with_float64(tested, wanted):
     got = public_run(impl, x, causal=wanted.causal, softmax_scale=wanted.softmax_scale, backward=True)
     want, dead = reference(impl, x, wanted)
 
-    # An order of magnitude only; the oracle has the real budget. One rounding of the output and of P or dS. The error of a
-    # score (in float32 or tf32, in proportion to its terms) propagates to everything computed from it.
+    # These bounds are an order of magnitude; the oracle has the real budget. The output and P or dS
+    # are rounded once each. The error of a score (in float32 or tf32, in proportion to its terms)
+    # propagates to all results.
     of_scores = TF32 if impl.precision.multiply == "tf32" else 2.0**-23
     scores = want["lse"][1].max().item() if want["lse"][1].numel() else 1.0
     for output, judged in got.items():
@@ -200,7 +205,7 @@ def test_agrees_with_float64(tested, wanted):
         if output == "lse":
             if impl.empty_rows == "undefined":
                 expected, judged = (t.masked_fill(dead, 0.0) for t in (expected, judged))
-            assert torch.equal(judged == -INF, expected == -INF), "lse: other rows are dead than should be"
+            assert torch.equal(judged == -INF, expected == -INF), "lse: the rows with -inf differ from float64's"
             expected, judged = (t.masked_fill(t == -INF, 0.0) for t in (expected, judged))
             allowed = size * (4 + wanted.headdim**0.5) * of_scores
         else:
@@ -211,7 +216,7 @@ def test_agrees_with_float64(tested, wanted):
 
 
 def length_taken(impl):
-    """33, which no tile size divides, or the first length that the implementation accepts."""
+    """Return 33, which no tile size divides, or else 128, the first that the contract accepts."""
     return next(
         n for n in (33, 128) if impl.supports.accepts is None or not impl.supports.accepts(case(seqlen_q=n, seqlen_k=n))
     )
@@ -246,10 +251,13 @@ def test_equal_scores_give_the_mean_and_count_the_keys(tested):
 
 
 def test_a_row_of_the_least_numbers_gives_the_mean(tested):
-    """Who masks with finfo.min may mask a whole row, which has a mean. In base 2 it becomes -inf, and -inf - -inf is NaN."""
+    """A mask of finfo.min may cover a whole row, which has a mean.
+
+    In base 2 it becomes -inf, and then NaN.
+    """
     impl, device = tested
     if impl.name.startswith("torch_sdpa_efficient") or impl.name == "torch_flex":
-        pytest.skip("not promised: PyTorch's own kernels for GPUs")
+        pytest.skip("PyTorch's own kernels for GPUs do not support this")
     dtype = sorted(impl.supports.dtypes, key=str)[-1]
     wanted = case(seqlen_k=33, bias="vector", bias_shape=(2, 1, 1, 33), dtype=dtype)
     if reason := refused(impl, wanted):
@@ -267,7 +275,7 @@ def test_a_row_of_the_least_numbers_gives_the_mean(tested):
 def test_takes_strided_inputs(tested):
     impl, device = tested
     if impl.supports.strides is not True:
-        pytest.skip("promises no strides in the last dimension")
+        pytest.skip("does not support strides in the last dimension")
     dtype = sorted(impl.supports.dtypes, key=str)[-1]
     wanted = case(seqlen_k=33, dtype=dtype)
     if reason := refused(impl, wanted):
@@ -317,7 +325,7 @@ def test_refusals_name_the_argument(tested, what, changed):
     x = inputs(case(**{"dtype": dtype, **changed}), device)
     given = {} if x.bias is None else {"bias": x.bias}
 
-    # Implementations of one file share their checks, so a message names the argument first.
+    # Implementations in one package share their checks, so a message begins with the argument.
     several = impl.name.startswith(("triton_", "cuda_", "numba_"))
     begins = r"(q|k|v|bias|headdim|nheads)\b" if several else f"{impl.name}: "
     with pytest.raises(ValueError, match=f"^{begins}") as refusal:

@@ -1,4 +1,4 @@
-"""Outputs of a subclass of torch.Tensor are judged as plain tensors, so that the subclass has no say in comparisons."""
+"""Outputs of a tensor subclass are judged as plain tensors: it cannot affect comparisons."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Lying(torch.Tensor):
-    """Equal to everything, finite, and at no distance from anything."""
+    """A tensor that is equal to everything, finite, and at distance 0 from everything."""
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -69,8 +69,8 @@ def test_a_class_that_cannot_become_a_plain_tensor_breaks_the_contract():
         def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
             return func(*args, **kwargs or {})
 
-    found = contract_error(implementation(lambda q, k, v: torch.Tensor._make_subclass(Dispatching, q.clone())))
-    assert str(found) == "out is a Dispatching, whose __torch_dispatch__ is in the way: return a torch.Tensor"
+    error = contract_error(implementation(lambda q, k, v: torch.Tensor._make_subclass(Dispatching, q.clone())))
+    assert str(error) == "out is a Dispatching, whose __torch_dispatch__ is in the way: return a torch.Tensor"
 
 
 @pytest.mark.parametrize("law", ("test_out_matches_the_definition", "test_lse_matches_the_definition"))

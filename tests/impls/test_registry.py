@@ -1,4 +1,4 @@
-"""Which modules of impls/ a selection imports."""
+"""The registry: which modules a selection imports, plug-ins in files, contracts by device."""
 
 import sys
 from dataclasses import replace
@@ -33,11 +33,11 @@ def test_what_is_not_chosen_is_not_imported(names, modules, imported):
     assert imported == modules
 
 
-def test_a_name_that_begins_otherwise_than_its_module_is_told(monkeypatch):
+def test_a_name_that_does_not_begin_with_its_module_is_reported(monkeypatch):
     assert not any(isinstance(entry.impl, Unloadable) for entry in registry.ours())
     monkeypatch.setattr(torch_math, "IMPL", replace(torch_math.IMPL, name="attention_of_mine"))
-    (found,) = registry.ours(["torch_math"])
-    assert found.impl.problem.endswith(
+    (entry,) = registry.ours(["torch_math"])
+    assert entry.impl.problem.endswith(
         "torch_math.py: the names attention_of_mine should begin with torch_math, by which --impl finds them"
     )
 
@@ -81,7 +81,7 @@ def test_without_names_plugins_are_judged_alone_or_beside_ours():
 
 
 def test_what_a_hook_returns_is_a_plug_in_without_an_option():
-    """An entry point of an installed package, say: it gets a process that judges nothing else."""
+    """An entry point of an installed package, for example: it is judged in its own process."""
     mine, declared = MINE[0].impl, registry.from_hook([[replace(torch_math.IMPL, forward=lambda q, k, v: q)]])
     assert Entry(mine, "/site-packages/mine.py").plug_in and Entry(mine, "", "--impl-from=mine.py").plug_in
     assert all(entry.plug_in for entry in declared) and not any(
@@ -89,7 +89,7 @@ def test_what_a_hook_returns_is_a_plug_in_without_an_option():
     )
 
 
-# --- modules beside a plug-in's file ------------------------------------------------------------------------------------
+# --- modules beside a plug-in's file --------------------------------------------------------------
 
 IMPORTS = """
 import torch
@@ -110,19 +110,19 @@ def test_each_plug_in_finds_the_module_beside_its_file(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         (tmp_path / name / "kernel.py").write_text(IMPORTS)
         (tmp_path / name / "utils.py").write_text(f"NAME = {name!r}\n")
-    found = [from_file(str(tmp_path / name / "kernel.py"))[0].name for name in ("first", "second", "first")]
-    assert found == ["first", "second", "first"]
+    names = [from_file(str(tmp_path / name / "kernel.py"))[0].name for name in ("first", "second", "first")]
+    assert names == ["first", "second", "first"]
     assert sys.path[0] != str(tmp_path / "first") and str(tmp_path / "first") in sys.path
 
 
-# --- what is promised may differ by device ------------------------------------------------------------------------------
+# --- the contract may differ by device -----------------------------------------------------------
 
 
 def by_device(**supports):
     return Implementation(name="a", forward=lambda q, k, v: q, supports=supports)
 
 
-def test_what_is_promised_may_differ_by_device():
+def test_the_contract_may_differ_by_device():
     impl = by_device(cpu=Supports(headdims={16}), cuda=Supports(headdims={64, 128}))
     assert impl.on("cpu").supports.headdim_list == [16] and impl.on("cuda").supports.headdim_list == [64, 128]
     assert impl.on("cpu") is impl.on("cpu") is impl.on("cuda").on("cpu")
@@ -140,7 +140,7 @@ def test_what_is_promised_may_differ_by_device():
         ({"cpu": Supports(), "cuda": None}, "supports['cuda']=None: should be a Supports(...)"),
     ],
 )
-def test_a_wrong_promise_names_its_device(supports, words):
+def test_a_wrong_field_names_its_device(supports, words):
     with pytest.raises(ContractError) as error:
         by_device(**supports)
     assert words in str(error.value)

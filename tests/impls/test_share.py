@@ -29,7 +29,7 @@ def test_a_share_of_the_cases_and_repeats_is_run():
 
 
 def test_a_share_may_be_for_one_device():
-    """For a kernel that is slow on the CPU only."""
+    """A kernel may be slow on the CPU only."""
     on_cpu, on_cuda = Plan(examples=60, repeats=100), Plan(device="cuda", examples=60, repeats=100)
     slow = replace(torch_math.IMPL, share={"cpu": 0.1})
     assert (slow.share_on("cpu"), slow.share_on("cuda"), replace(slow, share={}).share_on("cpu")) == (0.1, 1.0, 1.0)
@@ -53,7 +53,7 @@ def test_sequences_of_slow_kernels_get_half_as_long_where_a_law_stretches_them(d
 
 
 def test_results_show_the_share(tmp_path):
-    """A run judges one tenth of its twin's cases."""
+    """An implementation is judged on one tenth of its twin's cases."""
     file = tmp_path / "twins.py"
     file.write_text(
         "from dataclasses import replace\nfrom flash_attest.impls import torch_math\n"

@@ -1,8 +1,10 @@
-"""The smallest cases of planted bugs whose search takes longer than half a second, compiling included; not of all of a law.
+"""The smallest cases of planted bugs whose search takes longer than half a second, with compiling;
+not for every bug of a law.
 
-In `tox` the law judges each of these cases alone (of kernels, one of each law and family); `tox -e thorough` judges all of
-them, draws cases anew, shrinks, and checks the whole message.
-`flash-attest power NAME` prints the line. An empty one: the bug comes and goes (a race), so cases are drawn, but not shrunk.
+In `tox` the law judges each of these cases alone (for kernels, one case of each law and family);
+`tox -e thorough` judges all of them, draws cases again, shrinks, and checks the whole message.
+`flash-attest power NAME` prints the line. An empty case: the bug is intermittent (a race), so cases
+are drawn, but not shrunk.
 """
 
 KEPT = {
@@ -219,8 +221,9 @@ KEPT = {
     "values_are_taken_for_contiguous": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
 }
 
-# Judged in `tox -e thorough` alone: bugs of the Numba kernels whose like is planted in the CUDA kernels, and barriers, which
-# tests/emulator/numba/test_barriers.py removes from the PTX. A Numba kernel takes a second to compile.
+# Judged in `tox -e thorough` alone: bugs of the Numba kernels that are also planted in the CUDA
+# kernels, and barriers, which tests/emulator/numba/test_barriers.py removes from the PTX. A Numba
+# kernel takes a second to compile.
 NIGHTLY = {
     "numba_scale_zero_is_taken_for_the_default",
     "numba_shared_memory_is_passed_in_elements",

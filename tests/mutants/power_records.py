@@ -15,7 +15,7 @@ def mutant_called(name):
 
 
 def record_lacking(*lacking, names=NAMES):
-    """Make a record in which every item but these has passed."""
+    """Return a record in which every item but these has passed."""
     record = Record(dict(WHERE), {name: entry_of(mutant_called(name), "") for name in names})
     for entry in record.entries.values():
         entry.verdicts = {item: "pass" for item in items() if item not in lacking}

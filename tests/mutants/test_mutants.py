@@ -1,4 +1,6 @@
-"""Every planted bug is caught by its law, with a case as small as promised and a message that says where."""
+"""Every planted bug is caught by its law, with a case as small as required and a message that says
+where.
+"""
 
 import re
 import shlex
@@ -38,7 +40,8 @@ from flash_attest.properties.machine import gpus
 from flash_attest.properties.trial import Trial
 from tests.mutants.kept import KEPT, NIGHTLY
 
-# A message's first line names a tensor, a query's keys, the causal mask, an exception, or a line of CUDA or Python source.
+# The first line of a message names a tensor, a query's keys, the causal mask, an exception, or a
+# line of CUDA or Python source.
 NAMED = re.compile(
     r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises|\w+\.(?:cuh?|py):\d+)\b"
 )
@@ -52,7 +55,10 @@ WHOLE = [pytest.param(m, marks=pytest.mark.thorough if m.name in LATER else (), 
 
 
 def kept() -> list:
-    """Bugs with a kept case. Those of kernels, which compile for seconds, are thorough: others are searched for above."""
+    """Return bugs with a kept case.
+
+    Kernels compile for seconds, so theirs are thorough; the searches above cover the others.
+    """
     return [
         pytest.param(m, marks=() if m.family is TILED else pytest.mark.thorough, id=m.name)
         for m in ALL
@@ -61,13 +67,19 @@ def kept() -> list:
 
 
 def check_first_line(mutant, line):
-    """It names the fault. An edited CUDA file that does not compile raises, and would be no fault that the tracer found."""
+    """Check that the line names the fault.
+
+    An edited CUDA file that does not compile raises, and is not a fault that the tracer found.
+    """
     assert NAMED.search(line), line
     assert mutant.law != TRACED or "raises" not in line, line
 
 
 def holds_without_the_edit(mutant, case):
-    """The law catches the edit and nothing else: without it, the law holds on the same case. Raises LawBroken."""
+    """Check that the law holds on the same case without the edit, so it catches nothing else.
+
+    Raises LawBroken.
+    """
     unedited = replace(mutant, edits=())
     how = of_mutant(unedited, plan())
     trial = Trial(build(unedited), case, how.device, repeats=how.repeats, origin=how.origin, alone=how.alone)
@@ -79,7 +91,7 @@ def test_law_catches_its_mutant(mutant, monkeypatch):
     """The case is small, the message names the fault, and the replayed case fails again."""
     if reason := elsewhere(mutant):
         pytest.skip(reason)
-    if mutant.law != SANITIZED:  # which takes seconds for each step
+    if mutant.law != SANITIZED:  # it takes seconds for each step
         monkeypatch.setattr(shrink, "MOST_SECONDS", 300.0)  # on a busy machine the search would end early
     result = judge_mutant(mutant, plan())
     assert result.verdict == FAIL, f"{mutant.law} gives {result.verdict}: {result.reason}"
@@ -104,9 +116,9 @@ def test_law_fails_for_the_kept_case_of_its_mutant(mutant):
     line = KEPT[mutant.name]
     assert not line or beyond_smallest(mutant, line) == []
     how = replace(plan(), case=parse_case(line), try_contract=False) if line else plan()
-    found = first_failure(laws()[mutant.law], mutant, how)
-    assert isinstance(found, tuple), f"{mutant.law} gives {found.verdict}: {found.reason}"
-    broken, case = found
+    failure = first_failure(laws()[mutant.law], mutant, how)
+    assert isinstance(failure, tuple), f"{mutant.law} gives {failure.verdict}: {failure.reason}"
+    broken, case = failure
     check_first_line(mutant, broken.headline)
     holds_without_the_edit(mutant, case)
 
@@ -116,7 +128,7 @@ def test_kept_cases_are_those_of_mutants():
 
 
 def test_a_mutant_is_a_plug_in_by_its_name():
-    """So another process finds it, and the replay line of its message works."""
+    """Another process can find it, and the replay line of its message works."""
     mutant = next(m for m in ALL if m.family.name == "tiled")
     for each in (mutant, replace(mutant, edits=())):
         (option,) = shlex.split(by_name.option(each))
@@ -127,13 +139,19 @@ def test_a_mutant_is_a_plug_in_by_its_name():
 
 
 def test_of_each_law_a_mutant_is_searched_for():
-    """And not the kept case alone, so that drawing and shrinking are tested with each law. Long sequences take too long."""
+    """Drawing and shrinking are tested with each law, not the kept case alone.
+
+    Long sequences take too long.
+    """
     searched = {mutant.law for mutant in ALL if mutant.name not in LATER}
     assert {mutant.law for mutant in ALL} - searched == {"test_long_sequences_see_their_keys"}
 
 
 def test_every_law_has_a_mutant():
-    """Otherwise a law might never fail. A mutant on the law's own device, and of no family whose library may be missing."""
+    """A law without a mutant might never fail.
+
+    The mutant is on the law's own device, and needs no library that may be missing.
+    """
     always = [mutant for mutant in ALL if mutant.family not in (TRITON, NUMBA)]
     caught = {(mutant.law, mutant.device) for mutant in always}
     assert sorted({(name, law.device or "cpu") for name, law in laws().items()} - caught) == []
@@ -150,7 +168,7 @@ def test_every_law_has_its_own_name():
     assert len(names) == len(set(names)) and len(names) >= 45
 
 
-# The second command of tox judges these implementations by every law, but not the example in docs/.
+# The second command of tox judges these implementations by every law, but not the examples.
 OF_LAWS = [
     pytest.param(law, marks=() if "traced" in law.needs else pytest.mark.thorough, id=law.name)
     for law in laws().values()
@@ -161,7 +179,7 @@ OF_LAWS = [
 def test_law_holds_where_nothing_is_mutated(law, request):
     """Unedited, each law passes, so the edit is what fails it."""
     impl = torch_math.IMPL if "autograd" in law.needs or law.device == "cuda" else python_tiled.IMPL
-    if law.name == SANITIZED:  # it is about kernels that are not PyTorch's
+    if law.name == SANITIZED:  # it concerns kernels other than PyTorch's
         impl = next(impl for impl in cuda.IMPLS if impl.name == "cuda_fa2")
     if "traced" in law.needs:
         request.getfixturevalue("gxx")
@@ -178,12 +196,12 @@ def test_names_are_unique():
 
 
 def mutant_of(name, edits=(), **smallest) -> Mutant:
-    """A mutant of python_tiled.py."""
+    """Return a mutant of python_tiled.py."""
     return planted(name=name, law=CONTRACT, edits=edits, smallest=smallest, story="")
 
 
 def test_snippet_that_does_not_fit_is_named():
-    """Otherwise a rewritten implementation would disable a mutant without notice."""
+    """A rewritten implementation must not disable a mutant without notice."""
     gone = mutant_of("gone", (("no such line", ""),))
     with pytest.raises(MutantError, match=r"gone(.|\n)*no such line(.|\n)*0 times"):
         edited_source(gone)
@@ -199,7 +217,7 @@ def test_edits_change_the_source():
 
 
 def test_traceback_shows_the_mutated_line():
-    """Though the file on disk does not hold the edit."""
+    """It does, though the file on disk does not have the edit."""
     start = "    check(q, k, v, bias)\n    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = k.shape[1]\n"
     crash = mutant_of("crash", ((start, "    1 / 0  # planted\n"),))
     with pytest.raises(ZeroDivisionError) as caught:
@@ -216,7 +234,7 @@ def test_bounds_on_the_smallest_case_are_upper_bounds_for_numbers_and_exact_for_
     ]
 
 
-# --- flash-attest power ------------------------------------------------------------------------------------------------
+# ---- flash-attest power --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("names", (["nosuch"], [ALL[0].name, "nosuch"]))
@@ -257,7 +275,7 @@ def test_device_cpu_hides_gpus_before_it_is_asked_what_can_be_judged(monkeypatch
 
 @pytest.mark.parametrize("error", (EmulatorError, MutantError))
 def test_a_mutant_that_cannot_be_built_is_an_error_without_traceback(error, monkeypatch, capsys):
-    """For example, a cache that is read-only."""
+    """It is not, for example, if the cache is read-only."""
 
     def fail(mutant):
         raise error("/cache cannot be written to")

@@ -11,7 +11,7 @@ import torch
 from flash_attest.emulator.observation import Kind, Space
 from flash_attest.mutants import ALL, CONTRACT, Mutant, elsewhere
 from flash_attest.mutants.cuda import barriers
-from flash_attest.mutants.cuda.build import KERNELS, promising
+from flash_attest.mutants.cuda.build import KERNELS, supporting
 from flash_attest.mutants.judging import judge_mutant, of_mutant, plan
 from flash_attest.mutants.mutant import build
 from flash_attest.properties.cases.case import parse_case
@@ -24,7 +24,8 @@ from flash_attest.races.tracing import tracing
 FOLDER = KERNELS.folder
 CUDA = [mutant for mutant in ALL if mutant.family is KERNELS and mutant.device == "cpu"]
 ONE_FOR_EACH_LAW = {mutant.law: mutant for mutant in CUDA if mutant.law != CONTRACT}
-EACH_LAW = [  # by the others each mutant's copy is judged without its edit in test_mutants.py, on one case
+# test_mutants.py judges each mutant's copy by the other laws without its edit, on one case.
+EACH_LAW = [
     pytest.param(mutant, marks=() if law == "test_out_matches_the_definition" else pytest.mark.thorough, id=law)
     for law, mutant in ONE_FOR_EACH_LAW.items()
 ]
@@ -38,17 +39,17 @@ pytestmark = [
 
 
 def folder_of(mutant: Mutant) -> Path:
-    """The copy of impls/cuda that the mutant runs."""
+    """Return the copy of impls/cuda that the mutant runs."""
     package = build(mutant).forward.__module__.partition(".")[0]
     return Path(sys.modules[package].__file__).parent
 
 
 def unedited(mutant: Mutant) -> Mutant:
-    """The mutant without its edit."""
+    """Return the mutant without its edit."""
     return replace(mutant, edits=())
 
 
-# --- barriers ---------------------------------------------------------------------------------------------------------
+# ---- barriers ------------------------------------------------------------------------------------
 
 
 def test_every_barrier_is_found_and_gives_its_reason():
@@ -58,7 +59,7 @@ def test_every_barrier_is_found_and_gives_its_reason():
 
 
 def one_of_each_kernel() -> list:
-    """The missing barriers; all but the first of each kernel are thorough."""
+    """Return the missing barriers; all but the first of each kernel are thorough."""
     seen, params = set(), []
     for mutant in barriers.MUTANTS:
         kernel = mutant.name.rpartition("_barrier_")[0]
@@ -69,20 +70,23 @@ def one_of_each_kernel() -> list:
 
 @pytest.mark.parametrize("mutant", one_of_each_kernel())
 def test_report_of_a_missing_barrier_is_a_race_in_shared_memory(mutant):
-    """It names two lines. The only other finding is a consequence: memory read before the other thread has written it."""
-    promised = mutant.declares["supports"]
-    sizes = f"seqlen_q=33 seqlen_k=40 nheads=2 headdim={32 if 32 in promised.headdims else 70}"
-    case = parse_case(f"{sizes} bias=vector" if promised.bias_kinds else sizes)
+    """It names two lines.
+
+    The only other finding is a consequence: memory read before the other thread has written it.
+    """
+    supports = mutant.declares["supports"]
+    sizes = f"seqlen_q=33 seqlen_k=40 nheads=2 headdim={32 if 32 in supports.headdims else 70}"
+    case = parse_case(f"{sizes} bias=vector" if supports.bias_kinds else sizes)
     trial = Trial(build(mutant), case, "cpu")
-    with tracing() as found:
+    with tracing() as watch:
         trial.run(backward=trial.backward)
-    assert {finding.space for finding in found.findings} == {Space.SHARED}
-    assert {finding.kind for finding in found.findings} <= {Kind.RACE, Kind.UNINITIALISED}
-    races = [finding for finding in found.findings if finding.kind is Kind.RACE]
+    assert {finding.space for finding in watch.findings} == {Space.SHARED}
+    assert {finding.kind for finding in watch.findings} <= {Kind.RACE, Kind.UNINITIALISED}
+    races = [finding for finding in watch.findings if finding.kind is Kind.RACE]
     assert races and all(str(x.site) in race.headline for race in races for x in (race.first, race.second))
 
 
-# --- copies -----------------------------------------------------------------------------------------------------------
+# ---- copies --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mutant", EACH_LAW)
@@ -105,7 +109,9 @@ def test_copy_differs_by_the_edit_alone_and_has_one_instance():
 
 
 def test_equal_copies_are_one_folder_but_not_one_module():
-    """Compiled files are cached by path, so a new folder in each process would compile everything again."""
+    """Compiled files are cached by path, so a new folder in each process would compile everything
+    again.
+    """
     mutant = CUDA[0]
     others = [unedited(mutant), unedited(mutant)]
     assert folder_of(mutant) != folder_of(others[0]) == folder_of(others[1])
@@ -113,9 +119,12 @@ def test_equal_copies_are_one_folder_but_not_one_module():
 
 
 def test_copy_has_what_its_mutant_promises():
-    """The rest takes most of the compile time. Rewritten sources could make all mutants slow without failing a test."""
+    """The rest takes most of the compile time.
+
+    Rewritten sources could make all mutants slow without failing a test.
+    """
     everything = replace(CUDA[0], declares={})
-    least = replace(everything, declares=promising(backward=False))
+    least = replace(everything, declares=supporting(backward=False))
     words = {"problem.cuh": "case FLOAT16:", "fa1.cu": "host_backward.cuh", "fa2.cu": "host_backward.cuh"}
     counts = [
         [(folder_of(mutant) / file).read_text().count(word) for file, word in words.items()]
@@ -129,7 +138,7 @@ def test_copy_has_what_its_mutant_promises():
     [("no_such_word(m[r]);", "raises CompileError"), ('asm("wgmma.fence.sync.aligned;");', "not covered on the CPU")],
 )
 def test_an_edit_that_does_not_compile_is_not_caught(no_code, words):
-    """It was not judged; neither was code that a CPU cannot emulate."""
+    """It was not judged, and neither was code that a CPU cannot emulate."""
     mutant = next(mutant for mutant in CUDA if mutant.law == CONTRACT)
     ((old, _),) = mutant.edits
     result = judge_mutant(replace(mutant, edits=((old, f"{old} {no_code}"),)), plan())

@@ -26,12 +26,13 @@ from flash_attest.races.tracing import tracing
 FOLDER = NUMBA.folder
 EMULATED = [mutant for mutant in numba.MUTANTS if mutant.device == "cpu"]
 ONE_FOR_EACH_LAW = {mutant.law: mutant for mutant in EMULATED if mutant.law != CONTRACT}
-EACH_LAW = [  # in tox each mutant's copy is judged without its edit in test_mutants.py, on one case
+EACH_LAW = [  # in tox, test_mutants.py judges each mutant's copy without its edit, on one case
     pytest.param(mutant, marks=pytest.mark.thorough, id=law) for law, mutant in ONE_FOR_EACH_LAW.items()
 ]
 FEW = 12  # cases: a fault of the copy would show in most
 BARRIERS = barriers.barriers()
-EACH_BARRIER = [  # tests/emulator/numba/test_barriers.py removes all of them, from the PTX, which needs no compiling
+# tests/emulator/numba/test_barriers.py removes all of them from the PTX, which needs no compiling.
+EACH_BARRIER = [
     pytest.param(mutant, marks=() if mutant.name == "numba_fa2_barrier_1" else pytest.mark.thorough, id=mutant.name)
     for mutant in barriers.MUTANTS
 ]
@@ -40,17 +41,17 @@ pytestmark = pytest.mark.skipif(bool(elsewhere(EMULATED[0])), reason=elsewhere(E
 
 
 def unedited(mutant: Mutant) -> Mutant:
-    """The mutant without its edit."""
+    """Return the mutant without its edit."""
     return replace(mutant, edits=())
 
 
 def module_of(mutant: Mutant, name: str):
-    """A module of the copy that the mutant runs; None if nothing imports it."""
+    """Return a module of the copy that the mutant runs; None if nothing imports it."""
     package = build(mutant).forward.__func__.__module__.rpartition(".")[0]
     return sys.modules.get(package if name == "__init__" else f"{package}.{name}")
 
 
-# --- barriers ---------------------------------------------------------------------------------------------------------
+# ---- barriers ------------------------------------------------------------------------------------
 
 
 def test_every_barrier_is_found_and_gives_its_reason():
@@ -62,22 +63,25 @@ def test_every_barrier_is_found_and_gives_its_reason():
 
 @pytest.mark.parametrize("mutant", EACH_BARRIER)
 def test_report_of_a_missing_barrier_is_a_race_with_two_lines(mutant):
-    """It names two Python lines. The only other finding is a consequence: memory read before another thread wrote it."""
-    promised = mutant.declares["supports"]
+    """It names two Python lines.
+
+    The only other finding is a consequence: memory read before another thread wrote it.
+    """
+    supports = mutant.declares["supports"]
     sizes = "seqlen_q=33 seqlen_k=40 nheads=2 headdim=32"
-    case = parse_case(f"{sizes} bias=vector" if promised.bias_kinds else sizes)
+    case = parse_case(f"{sizes} bias=vector" if supports.bias_kinds else sizes)
     trial = Trial(build(mutant), case, "cpu")
-    with tracing() as found:
+    with tracing() as watch:
         trial.run(backward=trial.backward)
     of_a_row = {Space.GLOBAL} if "l and m" in mutant.story else set()  # FlashAttention-1 keeps l and m in global memory
-    assert {finding.space for finding in found.findings} == {Space.SHARED} | of_a_row
-    assert {finding.kind for finding in found.findings} <= {Kind.RACE, Kind.UNINITIALISED}
-    races = [finding for finding in found.findings if finding.kind is Kind.RACE]
+    assert {finding.space for finding in watch.findings} == {Space.SHARED} | of_a_row
+    assert {finding.kind for finding in watch.findings} <= {Kind.RACE, Kind.UNINITIALISED}
+    races = [finding for finding in watch.findings if finding.kind is Kind.RACE]
     assert races and all(str(x.site) in race.headline for race in races for x in (race.first, race.second))
     assert all(re.match(r"\w+\.py:\d+$", str(race.first.site)) for race in races)
 
 
-# --- copies -----------------------------------------------------------------------------------------------------------
+# ---- copies --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mutant", EACH_LAW)
@@ -89,7 +93,9 @@ def test_law_holds_for_an_unedited_copy(mutant):
 
 
 def test_copy_differs_by_the_edit_and_shares_what_does_not_import_it():
-    """Compiling takes most of the time, so a mutant of the backward runs the forward's kernel of the unedited copy."""
+    """Compiling takes most of the time, so a mutant of the backward runs the forward's kernel of
+    the unedited copy.
+    """
     mutant = next(m for m in EMULATED if m.source == "backward.py")
     edited, original = ({name: module_of(m, name) for name in imports()} for m in (mutant, unedited(mutant)))
     same = {name for name, module in edited.items() if module is original[name]}
@@ -106,7 +112,7 @@ def test_copies_do_not_mix():
 
 
 def test_copy_has_the_same_names_in_every_process():
-    """Compiled kernels are kept by them."""
+    """Compiled kernels are cached by them."""
     program = "from flash_attest.mutants.numba.build import unedited; print(unedited().__name__, unedited().__file__)"
     there = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True).stdout
     module = unedited_copy()

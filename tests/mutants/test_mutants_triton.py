@@ -1,4 +1,6 @@
-"""Mutants of the Triton kernels: building a copy adds no fault of its own and leaves no files behind."""
+"""Mutants of the Triton kernels: building a copy adds no fault of its own and leaves no files
+behind.
+"""
 
 import inspect
 import linecache
@@ -17,7 +19,8 @@ from flash_attest.properties.law import laws
 
 EMULATED = [mutant for mutant in triton.MUTANTS if mutant.device == "cpu"]
 ONE_FOR_EACH_LAW = {mutant.law: mutant for mutant in EMULATED if mutant.law != CONTRACT}
-EACH_LAW = [  # by the others each mutant's copy is judged without its edit in test_mutants.py, on one case
+# test_mutants.py judges each mutant's copy by the other laws without its edit, on one case.
+EACH_LAW = [
     pytest.param(mutant, marks=() if law == "test_out_matches_the_definition" else pytest.mark.thorough, id=law)
     for law, mutant in ONE_FOR_EACH_LAW.items()
 ]
@@ -27,7 +30,7 @@ pytestmark = pytest.mark.skipif(bool(elsewhere(EMULATED[0])), reason=elsewhere(E
 
 
 def unedited(mutant: Mutant) -> Mutant:
-    """The mutant without its edit."""
+    """Return the mutant without its edit."""
     return replace(mutant, edits=())
 
 
@@ -40,7 +43,7 @@ def test_law_holds_for_an_unedited_copy(mutant):
 
 
 def test_only_streams_need_a_gpu():
-    """What the compiler makes of a kernel shows on a CPU."""
+    """The compiler's effects on a kernel show on a CPU."""
     elsewhere_only = {mutant.name: elsewhere(mutant) for mutant in triton.MUTANTS if mutant not in EMULATED}
     assert elsewhere_only == {
         "triton_current_stream_does_not_wait_for_the_forward": "shows on a GPU only: there is none"
@@ -48,7 +51,7 @@ def test_only_streams_need_a_gpu():
 
 
 def test_copy_is_deleted_and_its_lines_stay():
-    """Triton, findings and tracebacks read a kernel's source long after the copy was deleted."""
+    """Triton, findings and tracebacks read a kernel's source long after the copy is deleted."""
     mutant = next(m for m in EMULATED if m.name == "triton_accumulator_is_not_rescaled")
     forward = build(mutant).forward
     package = sys.modules[forward.__func__.__module__.rpartition(".")[0]]
@@ -60,7 +63,9 @@ def test_copy_is_deleted_and_its_lines_stay():
 
 
 def test_copies_do_not_mix():
-    """Each build has its own modules, even if only the edit differs, and none of them is a module of impls."""
+    """Each build has its own modules, even if only the edit differs, and none of them is a module
+    of impls.
+    """
     mutant = EMULATED[0]
     modules = {build(m).forward.__func__.__module__ for m in (mutant, unedited(mutant), unedited(mutant))}
     assert len(modules) == 3 and not any(name.startswith("impls.") for name in modules)

@@ -1,4 +1,6 @@
-"""docs/why/numba-flash-attention.md is correct: its code is that of impls/numba, its messages are those of the planted bugs."""
+"""docs/why/numba-flash-attention.md is correct: it quotes the code of impls/numba and the messages
+of the planted bugs.
+"""
 
 import re
 from dataclasses import replace
@@ -26,22 +28,22 @@ def test_quoted_code_is_in_the_file(file, lines):
 
 
 def test_the_whole_walk_over_the_keys_is_quoted():
-    """Line by line: no statement of it is left out."""
+    """It is quoted line by line, and no statement of it is left out."""
     kernel = (NUMBA.folder / "fa2.py").read_text().partition("load_tile(Q, q_bh")[2].partition("return fa2_forward")[0]
     quoted = {line for _, lines in QUOTES for line in lines.splitlines()}
     statements = [line for line in kernel.splitlines()[1:] if line.strip() and not line.strip().startswith("#")]
     assert len(statements) > 30 and [line for line in statements if line not in quoted] == []
 
 
-def each_message(kept):
-    """All but those kept are thorough: each compiles a planted bug."""
+def each_message(names):
+    """Mark all but the kept ones as thorough: each compiles a planted bug."""
     for first, *lines in MESSAGES:
         name = first.split()[0]
-        yield pytest.param(first, lines, id=name, marks=() if name in kept else pytest.mark.thorough)
+        yield pytest.param(first, lines, id=name, marks=() if name in names else pytest.mark.thorough)
 
 
 def message_of(name: str, case: str) -> str:
-    """What the suite says about a planted bug in this case."""
+    """Return the suite's message about a planted bug in this case."""
     mutant = MUTANTS[name]
     if mutant.law == CONTRACT:
         return contract_result(mutant).message
@@ -50,9 +52,9 @@ def message_of(name: str, case: str) -> str:
 
 
 @pytest.mark.skipif(bool(elsewhere(next(iter(MUTANTS.values())))), reason=elsewhere(next(iter(MUTANTS.values()))))
-@pytest.mark.parametrize("first, lines", list(each_message(kept=("numba_lse_is_the_row_sum",))))
+@pytest.mark.parametrize("first, lines", list(each_message(names=("numba_lse_is_the_row_sum",))))
 def test_quoted_messages_are_the_real_ones(first, lines):
-    """But for numbers: addresses and line numbers change with every edit of a kernel."""
+    """Numbers are ignored: addresses and line numbers change with every edit of a kernel."""
     name, _, case = first.partition(" ")
     real = iter(plain(line) for line in message_of(name, case).splitlines())
     for line in lines:
@@ -61,7 +63,7 @@ def test_quoted_messages_are_the_real_ones(first, lines):
 
 
 def plain(line: str) -> str:
-    """Without indentation, and with N for every number."""
+    """Remove indentation, and replace every number by N."""
     return re.sub(r"-?\d+(\.\d+)?(e[+-]\d+)?", "N", " ".join(line.split()))
 
 

@@ -18,9 +18,9 @@ from tests.mutants.power_records import ALLCLOSE, NAMES, TWO_LAWS, WHERE, mutant
 HOW = How("cpu", cases=3, repeats=3, small=True, seed=0)
 
 
-def run(record, names=NAMES, file=None, judge=None, seconds=120.0, told=lambda line: None, workers=2):
-    """Run what the record lacks; `judge` takes the place of what a process does."""
-    matrix = Matrix(record, list(names), HOW, workers, seconds, file, told)
+def run(record, names=NAMES, file=None, judge=None, seconds=120.0, say=lambda line: None, workers=2):
+    """Run the items that the record lacks; `judge` replaces the work of a process."""
+    matrix = Matrix(record, list(names), HOW, workers, seconds, file, say)
     if judge is not None:
         matrix.judge = judge
     matrix.run()
@@ -72,23 +72,25 @@ def passes(pipe, name, how, wanted):
         pipe.send(Judged(item, "pass", "", 0.0))
 
 
-# --- what is found --------------------------------------------------------------------------------
+# ---- results -------------------------------------------------------------------------------------
 
 
 def test_two_mutants_by_two_laws_and_a_peer(tmp_path):
-    """Only dout = 0 shows delta_has_an_epsilon; a tolerance also catches delta_is_omitted."""
+    """delta_has_an_epsilon is caught if dout is 0, and by no tolerance; delta_is_omitted by
+    both.
+    """
     file, lines = tmp_path / "matrix.json", []
     record = record_lacking(*TWO_LAWS, ALLCLOSE)
     for entry in record.entries.values():
         entry.searched = ""
-    run(record, file=file, told=lines.append)
+    run(record, file=file, say=lines.append)
     epsilon, omitted = (record.entries[name] for name in NAMES)
     assert TWO_LAWS[0] in killers(epsilon) and peer_killers(epsilon) == []
     assert TWO_LAWS[1] in killers(omitted) and peer_killers(omitted) == ["allclose"]
     assert epsilon.details[TWO_LAWS[0]].endswith("]") and "seqlen_q=" in epsilon.details[TWO_LAWS[0]]
     assert {entry.searched for entry in record.entries.values()} == {
         ""
-    }  # each own law caught its bug, so nothing is searched
+    }  # its own law caught each, so nothing is searched
     assert read(file) == record and missing_items(epsilon) == missing_items(omitted) == []
     assert len(lines) == 2 and all("of 2]" in line for line in lines)
 
@@ -102,7 +104,7 @@ def test_a_law_that_misses_in_few_cases_is_tried_in_more():
     assert record.entries[NAMES[0]].searched == "fail" and killers(record.entries[NAMES[0]]) == []
 
 
-# --- processes ------------------------------------------------------------------------------------
+# ---- processes -----------------------------------------------------------------------------------
 
 
 def test_a_process_that_dies_gives_its_law_a_verdict_and_another_goes_on():
@@ -113,7 +115,7 @@ def test_a_process_that_dies_gives_its_law_a_verdict_and_another_goes_on():
 
 
 def test_a_process_that_is_killed_has_caught_nothing():
-    """Memory may have run out."""
+    """The system may kill it because memory runs out."""
     entry = run(record_lacking(*TWO_LAWS, names=NAMES[:1]), NAMES[:1], judge=is_killed_in_one_law).entries[NAMES[0]]
     assert [entry.verdicts[law] for law in TWO_LAWS] == ["unknown", "pass"] and killers(entry) == []
 
@@ -130,18 +132,18 @@ def test_a_bug_that_loses_process_after_process_ends(monkeypatch):
     record = record_lacking(CONTRACT, *TWO_LAWS, ALLCLOSE, names=NAMES[:1])
     entry = run(record, NAMES[:1], judge=dies_always).entries[NAMES[0]]
     lost = [item for item in items() if entry.verdicts[item] == "crash"]
-    left = [item for item in items() if entry.verdicts[item] == "unknown"]
-    assert len(lost) == 2 and len(left) == 2 and missing_items(entry) == []
+    undecided = [item for item in items() if entry.verdicts[item] == "unknown"]
+    assert len(lost) == 2 and len(undecided) == 2 and missing_items(entry) == []
 
 
 def test_a_process_without_its_gpu_is_replaced():
-    """After an illegal access a law would find what is not the bug."""
+    """A law's findings after an illegal access do not belong to the bug."""
     entry = run(record_lacking(*TWO_LAWS, names=NAMES[:1]), NAMES[:1], judge=loses_its_gpu).entries[NAMES[0]]
     assert [entry.verdicts[law] for law in TWO_LAWS] == ["fail", "fail"]
     assert entry.details[TWO_LAWS[0]] != entry.details[TWO_LAWS[1]]
 
 
-# --- results on disk ------------------------------------------------------------------------------
+# ---- results on disk -----------------------------------------------------------------------------
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):
@@ -151,11 +153,11 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(record_lacking(*TWO_LAWS), file=file, judge=passes, told=interrupt, workers=1)
+        run(record_lacking(*TWO_LAWS), file=file, judge=passes, say=interrupt, workers=1)
     done = [name for name in NAMES if not missing_items(read(file).entries[name])]
     assert done == [NAMES[0]]
     again = resumed(file, record_lacking(*items()))
-    run(again, file=file, judge=passes, told=judged.append)
+    run(again, file=file, judge=passes, say=judged.append)
     assert len(judged) == 1 and NAMES[1] in judged[0]
     assert not any(missing_items(entry) for entry in read(file).entries.values())
 

@@ -1,4 +1,6 @@
-"""The rules of other suites reject a planted bug that they can see, and accept another one."""
+"""The rules of other suites: each rejects a planted bug that it can see, and accepts one that it
+cannot.
+"""
 
 from dataclasses import replace
 from itertools import islice
@@ -25,7 +27,7 @@ RIGHT = replace(python_tiled.IMPL, share=0.05)  # the smallest shapes
 
 
 def planted_bug(name):
-    """Make the edited implementation of a mutant of python_tiled.py, for the smallest shapes."""
+    """Return the edited implementation of a mutant of python_tiled.py, on the smallest shapes."""
     return replace(build(next(m for m in ALL if m.name == name)), share=0.05)
 
 
@@ -70,7 +72,7 @@ def test_peer_rejects_an_exception(peer):
 
 
 def test_a_kernel_that_does_not_compile_was_not_judged():
-    """An edit that nvcc refuses is not a bug that anybody caught."""
+    """The same holds for a GPU: an edit that nvcc refuses is not a bug that any suite caught."""
 
     def not_built(*tensors, **options):
         raise RuntimeError(_explained("fa2", "error: expected a ;"))
@@ -88,17 +90,19 @@ def test_what_is_rejected_without_the_bug_too_is_a_false_alarm_and_no_catch():
 
 
 def test_inputs_that_are_not_supported_are_left_out():
-    tried = {
+    cases = {
         (t.case.causal, t.case.bias, t.case.nheads == t.case.nheads_k) for t in PEERS[0].tries(RIGHT, Size.SMALLEST)
     }
-    assert len(tried) > 4
+    assert len(cases) > 4
     plain = replace(RIGHT, supports=Supports(dtypes={torch.float32}, headdims=(32,), cross=True))
-    kept = [t.case for t in PEERS[0].tries(plain, Size.SMALLEST) if not unsupported(plain, t.case)]
-    assert kept and all((c.causal, c.bias, c.nheads, c.dtype) == (False, None, c.nheads_k, torch.float32) for c in kept)
+    plain_cases = [t.case for t in PEERS[0].tries(plain, Size.SMALLEST) if not unsupported(plain, t.case)]
+    assert plain_cases and all(
+        (c.causal, c.bias, c.nheads, c.dtype) == (False, None, c.nheads_k, torch.float32) for c in plain_cases
+    )
 
 
 def test_head_dims_of_a_kernel_compiled_for_few_are_halved():
-    """A suite with head dims 32, 59, 64, ... must not try 32 alone on an edited CUDA kernel."""
+    """A suite whose head dims are 32, 59, 64 ... would try 32 alone on an edited CUDA kernel."""
     small = replace(RIGHT, supports=replace(RIGHT.supports, headdims=range(1, 33)))
     assert list(islice(turns(small, (32, 64, 59, 128, 96)), 6)) == [32, 32, 29, 32, 24, 32]
     assert list(islice(turns(RIGHT, (32, 59, 256)), 4)) == [32, 59, 256, 32]
@@ -121,7 +125,7 @@ def test_shapes_are_in_what_our_kernels_support(peer, size):
     assert len(cases) == len(set(map(str, cases))) or peer.name == "flash_attention"
 
 
-# --- the formulas ---------------------------------------------------------------------------------
+# ---- the formulas --------------------------------------------------------------------------------
 
 CASE = Case(seqlen_q=16, seqlen_k=16, headdim=8, dtype=torch.float16)
 

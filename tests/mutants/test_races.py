@@ -1,4 +1,6 @@
-"""The matrix of races: every kind is planted, a cell says after how much it finds one, and the page has what was found."""
+"""The matrix of races: every kind is planted, a cell says after how many repeats it finds one, and
+the page has the results.
+"""
 
 import os
 from dataclasses import replace
@@ -40,7 +42,7 @@ needs_gxx = pytest.mark.skipif(bool(elsewhere(BY_NAME[ONE])), reason=elsewhere(B
 pytestmark = pytest.mark.usefixtures("one_thread", "gpus_stay")
 
 
-# --- what is planted --------------------------------------------------------------------------------------------------
+# ---- planted races -------------------------------------------------------------------------------
 
 
 def test_every_kind_is_planted_and_every_family_has_some():
@@ -63,7 +65,9 @@ def test_each_implementation_that_is_edited_is_judged_without_an_edit_too():
 
 @needs_gxx
 def test_copies_that_are_waited_for_are_right():
-    """The edits that plant asynchronous copies are right but for what their race leaves out."""
+    """The edits that plant asynchronous copies are right except for the part that their race leaves
+    out.
+    """
     race = BY_NAME["cuda_fa2_copies_are_not_waited_for"]
     waits = replace(race, name="waits", edits=cuda.WAITED)
     assert verdict_of(TRACE, build(waits), "cpu", 1) == (PASS, "")
@@ -71,7 +75,7 @@ def test_copies_that_are_waited_for_are_right():
     assert verdict == FAIL and detail.startswith("1: async: ")
 
 
-# --- a cell -----------------------------------------------------------------------------------------------------------
+# ---- a cell --------------------------------------------------------------------------------------
 
 
 def test_cells_are_those_of_the_device():
@@ -84,7 +88,7 @@ def test_cells_are_those_of_the_device():
 
 @needs_gxx
 def test_a_race_that_one_order_hides_is_found_by_repeats_in_others():
-    """The number is that of the repeats in which it was found."""
+    """The number is the number of repeats at which it was found."""
     late = BY_NAME["cuda_last_factor_waits_for_its_warp_alone"]
     assert verdict_of(Cell("repeat", "none"), build(late), "cpu", 5) == (PASS, "")
     verdict, detail = verdict_of(Cell("repeat", "order"), build(late), "cpu", 20)
@@ -103,7 +107,7 @@ def test_a_race_that_one_order_hides_is_found_by_repeats_in_others():
     ],
 )
 def test_what_most_repeats_find_is_tried_with_few(layer, repeats, shows_after, asked, monkeypatch):
-    """The number is the least that finds it. Where nothing is found it is tried once."""
+    """The number is the smallest that finds it. A case where nothing is found is tried once."""
     law, seen = laws()[LAYERS[layer]], []
 
     def shows(trial):
@@ -112,9 +116,9 @@ def test_what_most_repeats_find_is_tried_with_few(layer, repeats, shows_after, a
             raise LawBroken("out: differs")
 
     monkeypatch.setitem(laws(), law.name, replace(law, function=shows))
-    found = verdict_of(Cell(layer, "none"), python_tiled.IMPL, "cpu", repeats)
+    verdict = verdict_of(Cell(layer, "none"), python_tiled.IMPL, "cpu", repeats)
     least = {5: 5, 6: 7}.get(shows_after, 5)
-    assert found == ((PASS, "") if max(asked) < shows_after else (FAIL, f"{least}: out: differs"))
+    assert verdict == ((PASS, "") if max(asked) < shows_after else (FAIL, f"{least}: out: differs"))
     assert seen == asked
 
 
@@ -123,8 +127,8 @@ def test_a_call_that_raises_is_no_matter_of_repeats(monkeypatch):
         raise Raises("forward raises RuntimeError: no")
 
     monkeypatch.setitem(laws(), LAYERS["repeat"], replace(laws()[LAYERS["repeat"]], function=raises))
-    found = verdict_of(Cell("repeat", "none"), python_tiled.IMPL, "cpu", 20)
-    assert found == (FAIL, "raises: forward raises RuntimeError: no")
+    verdict = verdict_of(Cell("repeat", "none"), python_tiled.IMPL, "cpu", 20)
+    assert verdict == (FAIL, "raises: forward raises RuntimeError: no")
 
 
 def test_a_law_that_says_nothing_or_cannot_be_decided_finds_nothing(monkeypatch):
@@ -139,11 +143,11 @@ def test_a_law_that_says_nothing_or_cannot_be_decided_finds_nothing(monkeypatch)
         assert verdict_of(Cell("repeat", "none"), python_tiled.IMPL, "cpu", 2)[0] == verdict
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------------------
 
 
 def finds_nothing(folder, pipe, name, how, wanted):
-    """In place of judge_cells, in another process."""
+    """Stand in for judge_cells, in another process."""
     for item in wanted:
         pipe.send(Begins(item))
         pipe.send(Judged(item, PASS, "", 0.0))
@@ -215,7 +219,7 @@ def test_a_process_that_ends_counts_as_found(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--layers", "trace,nosuch"], "--layers nosuch: no layer; there are trace, repeat"),
+        (["--layers", "trace,nosuch"], "--layers nosuch: not a layer; the layers are trace, repeat"),
         (["--layers", "sanitizer", "--device", "cpu"], "--layers sanitizer: not on cpu; there are trace, repeat"),
         (["--write", "races.md"], "--write races.md: name a file for the results in --json"),
         (["nosuch"], "no planted race is called nosuch"),
@@ -237,16 +241,18 @@ def test_a_gpu_that_is_not_there_is_named(capsys):
     assert "--device cuda: there is no GPU here" in capsys.readouterr().err
 
 
-# --- the page ---------------------------------------------------------------------------------------------------------
+# ---- the page ------------------------------------------------------------------------------------
 
 
 def record_of(device="cpu", **verdicts):
-    """A record in which the cells of these layers have these verdicts, for a race and for the kernel without it."""
+    """Return a record in which these layers' cells have these verdicts, for a race and for the
+    unedited kernel.
+    """
     record = Record(environment("cpu", "races", 20, 0) | {"device": device})
-    for name, found in verdicts.items():
+    for name, results in verdicts.items():
         record.entries[name] = entry_of(RACES[name].mutant, "")
-        record.entries[name].verdicts = {cell: verdict for cell, (verdict, _) in found.items()}
-        record.entries[name].details = {cell: detail for cell, (_, detail) in found.items()}
+        record.entries[name].verdicts = {cell: verdict for cell, (verdict, _) in results.items()}
+        record.entries[name].details = {cell: detail for cell, (_, detail) in results.items()}
     return record
 
 
@@ -257,8 +263,8 @@ def test_only_layers_that_are_on_by_default_count():
 
 
 def test_what_is_not_finished_is_not_missed():
-    found, nothing = {"trace": (FAIL, "1: race")}, {"trace": (PASS, "")}
-    record = record_of(**{ONE: found | {"repeat all": (PASS, "")}, TWO: nothing})
+    caught, nothing = {"trace": (FAIL, "1: race")}, {"trace": (PASS, "")}
+    record = record_of(**{ONE: caught | {"repeat all": (PASS, "")}, TWO: nothing})
     assert unfound(record) == [] and unfinished_in(record) == [TWO]
     assert "**1 of 2** planted races" in summary(record) and "Not finished: 1." in summary(record)
 

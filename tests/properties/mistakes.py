@@ -1,4 +1,4 @@
-"""Implementations with one mistake each, and the law that each breaks, for the tests of messages."""
+"""Implementations with one mistake each, and the law that each breaks, for tests of messages."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ LSE = test_forward.test_lse_matches_the_definition.law
 HELD_BEFORE = test_memory.test_what_memory_held_before_does_not_matter.law
 UNCHANGED = test_memory.test_inputs_come_back_unchanged.law
 REPEATS = test_races.test_repeats_agree.law
-# An intermittent failure is not shrunk, so its case is the one that was drawn: only the seed may vary.
+# An intermittent failure is not shrunk, so its case is the one that was drawn: only the seed may
+# vary.
 OUT_AT_65 = replace(OUT, draws=Draws.of(
     seqlen_q=(65, 65), regime="spread", where=lambda case: case.batch * case.nheads == 1
 ))  # fmt: skip
 
 
 def attention(q, k, v, seen=None):
-    """-> out (b, sq, h, d), lse (b, h, sq), P, over the visible keys."""
+    """Return out (b, sq, h, d), lse (b, h, sq) and P, over the visible keys."""
     s = torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5
     if seen is not None:
         s = s.masked_fill(~seen, -torch.inf)
@@ -36,7 +37,7 @@ def attention(q, k, v, seen=None):
 
 
 def one_key_short(q, k, v, *, causal=False):
-    """The last query of a partial tile of 64 misses its own key."""
+    """Hide the last query's own key in a partial tile of 64."""
     n = q.shape[1]
     seen = torch.ones(n, n, dtype=torch.bool).tril(0 if causal else n)
     if causal and n > 64 and n % 64:
@@ -59,7 +60,7 @@ def delta_too_small(dout, q, k, v, out, lse):
 
 
 def last_column_not_written(q, k, v):
-    """Only if headdim is not a multiple of 8."""
+    """Leave the last column unwritten if headdim is not a multiple of 8."""
     out, lse = plain(q, k, v)
     fresh = torch.empty_like(out)
     columns = out.shape[-1] - (out.shape[-1] % 8 != 0)
@@ -73,13 +74,16 @@ def last_row_off(q, k, v):
 
 
 def wrong_in_one_of_41(q, k, v, calls=Counter()):  # noqa: B006
-    """Calls are counted for each q separately, so the last of 40 repeats is the wrong one."""
+    """Be wrong in the last of 40 repeats: calls are counted for each q separately."""
     calls[q.shape, q.sum().item()] += 1
     return (plain if calls[q.shape, q.sum().item()] % 41 else last_row_off)(q, k, v)
 
 
 def wrong_once(q, k, v, calls=itertools.count()):  # noqa: B008
-    """Wrong in the third call at length 65. The contract check does not try that length; the number of later calls varies."""
+    """Be wrong in the third call at length 65.
+
+    The contract check does not try that length. The number of later calls varies.
+    """
     return (last_row_off if q.shape[1] == 65 and next(calls) == 2 else plain)(q, k, v)
 
 
@@ -90,7 +94,7 @@ def no_kernel_for_long_keys(q, k, v):
 
 
 def scales_q_in_place(q, k, v):
-    """Only if the last tile of 16 is partial."""
+    """Scale q in place if the last tile of 16 is partial."""
     if q.shape[1] % 16:
         q.mul_(0.5)
         return plain(2 * q, k, v)
@@ -103,7 +107,7 @@ def lse_in_base_2(q, k, v):
 
 
 def two_defects(q, k, v, *, softmax_scale=None):
-    """The sign of the scale is lost, and the last row of a partial tile is off."""
+    """Ignore the sign of the scale, and change the last row of a partial tile."""
     default = q.shape[-1] ** -0.5
     scale = default if softmax_scale is None else abs(softmax_scale)
     return (last_row_off if q.shape[1] > 64 and q.shape[1] % 64 else plain)(q * (scale / default), k, v)
@@ -118,7 +122,7 @@ def dv_doubled(dout, q, k, v, out, lse):
 
 
 def sum_as_lse(q, k, v):
-    """Right for the lengths that the contract check tries."""
+    """Return the row sum as lse, except for the lengths that the contract check tries."""
     out, lse, _ = attention(q, k, v)
     m = (torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5).amax(-1)
     return out, lse if q.shape[1] % 32 == 0 else (lse - m).exp()

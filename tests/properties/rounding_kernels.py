@@ -1,7 +1,8 @@
-"""Correct attention that rounds as a `Precision` declares: whole matrices in float32, with the declared roundings put in.
+"""Correct attention that rounds as a `Precision` declares: float32 with these roundings added.
 
-Each rounding is made as real kernels make it, at its worst where they differ: sums of a tile in a half dtype are rounded
-after each key, and parts are merged by the weights exp(lse_part - lse) of FlashAttention's split-KV kernel.
+Each rounding is made as real kernels make it, in the worst way if they differ. Sums of a tile in a
+half dtype are rounded after each key, and parts are merged by the weights exp(lse_part - lse) of
+FlashAttention's split-KV kernel.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ PARTS = 3  # of the keys, where they are merged by lse
 
 
 def kernel(precision: Precision, *, name: str = "rounding", backward: bool = True, **declared) -> Implementation:
-    """-> an implementation that rounds as `precision` says, in everything that it declares; multiply must not be "tf32"."""
+    """Return an implementation that rounds as `precision` says, in everything that it declares.
+
+    `multiply` must not be "tf32".
+    """
 
     def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
         check_bias(bias, q, sizes_of(q, k, v).scores)
@@ -55,13 +59,15 @@ def kernel(precision: Precision, *, name: str = "rounding", backward: bool = Tru
 
 
 def _heads(x: torch.Tensor, nheads: int) -> torch.Tensor:
-    """(b, sk, hk, d) -> (b, h, sk, d), float32."""
+    """Turn (b, sk, hk, d) into (b, h, sk, d), float32."""
     return x.transpose(1, 2).float().repeat_interleave(nheads // x.shape[2], 1)
 
 
 def _scores(precision, q, k, causal, bias, softmax_scale):
-    """-> S (b, h, i, j) float32, -inf where hidden; and q, k (b, h, n, d) as gradients multiply them, softmax_scale in them
-    or still to come: S = factor q k."""
+    """Return S (b, h, i, j) float32, -inf where hidden, and q, k (b, h, n, d) for the gradients.
+
+    q and k contain softmax_scale, or it remains to be multiplied: S = factor q k.
+    """
     dtype, scale = q.dtype, q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale
     root = math.sqrt(abs(scale))
     of_q, of_k = {
@@ -87,7 +93,10 @@ def _scores(precision, q, k, causal, bias, softmax_scale):
 
 
 def _quantized(precision, x):
-    """x (b, n, h, d) -> x as int8 or fp8 holds it, with one scale for the tensor, for a head, or for 32 rows of a head."""
+    """Return x (b, n, h, d) as int8 or fp8 holds it.
+
+    One scale serves the tensor, a head, or 32 rows of a head.
+    """
     if not x.numel():
         return x
     if precision.quantize_by == "block":
@@ -108,12 +117,12 @@ def _cast(precision, x, largest):
 
 
 def _cut(x):
-    """The last 13 bits cut off, as the matrix unit does for tf32."""
+    """Cut off the last 13 bits, as the matrix unit does for tf32."""
     return (x.contiguous().view(torch.int32) & -0x2000).view(torch.float32)
 
 
 def _times(precision, a, b):
-    """a b, as `multiply` has it."""
+    """Return a b, multiplied as `multiply` says."""
     if precision.multiply == "operand":
         return a @ b
     high_a, high_b = _cut(a), _cut(b)
@@ -127,9 +136,10 @@ def _narrow(precision, x, dtype):
 
 
 def _exp(precision, x):
-    """exp, or where its error is declared, 2^n times a cubic polynomial in the fraction, as FlashAttention-4 has it.
+    """Return exp. If its error is declared, it is 2^n times a polynomial, as in FlashAttention-4.
 
-    Its error is 1e-4 at most; what more is declared is an error of all to one side.
+    The polynomial is cubic, in the fraction, and its error is at most 1e-4. If more is declared,
+    the rest is an error of all results to one side.
     """
     if not precision.exp:
         return torch.exp(x)
@@ -141,25 +151,25 @@ def _exp(precision, x):
 
 
 def _forward(precision, s, v, dtype):
-    """S (b, h, i, j), v (b, h, j, d) -> out (b, h, i, d), lse (b, h, i, 1), float32."""
+    """Return out (b, h, i, d), lse (b, h, i, 1), float32, for S (b, h, i, j) and v (b, h, j, d)."""
     seqlen_k = s.shape[3]
     size = -(-seqlen_k // PARTS) if precision.merge == "lse" else seqlen_k
     parts = [slice(n, n + size) for n in range(0, seqlen_k, max(size, 1))]
     if not parts:
         return s.new_zeros(*s.shape[:3], v.shape[3]), s.new_full((*s.shape[:3], 1), -INF)
-    found = [_part(precision, s[..., keys], v[:, :, keys], dtype) for keys in parts]
+    results = [_part(precision, s[..., keys], v[:, :, keys], dtype) for keys in parts]
     if precision.merge != "lse":
-        return found[0]
-    lses = torch.cat([lse for _, lse in found], -1)
+        return results[0]
+    lses = torch.cat([lse for _, lse in results], -1)
     m = lses.amax(-1, keepdim=True)
     safe = m.masked_fill(m == -INF, 0.0)
     lse = _narrow(precision, torch.log(torch.exp(lses - safe).sum(-1, keepdim=True)) + safe, dtype)
     weights = torch.exp(lses - lse.masked_fill(lse == -INF, 0.0))
-    return sum(weights[..., n : n + 1] * out for n, (out, _) in enumerate(found)), lse
+    return sum(weights[..., n : n + 1] * out for n, (out, _) in enumerate(results)), lse
 
 
 def _part(precision, s, v, dtype):
-    """One part of the keys, tile by tile, with a running maximum and sum."""
+    """Compute one part of the keys, tile by tile, with a running maximum and sum."""
     tile = precision.tile_sum or TILE
     m = s.new_full((*s.shape[:3], 1), -INF)
     l, acc = torch.zeros_like(m), s.new_zeros(*s.shape[:3], v.shape[3])
@@ -200,8 +210,13 @@ def _backward(precision, dout, q, k, v, out, lse, causal, bias, softmax_scale):
     cast = (lambda t: t) if precision.probabilities == "float32" else (lambda t: t.to(dtype).float())
     # What x and y already contain of softmax_scale is not multiplied again.
     root = math.sqrt(abs(scale))
-    left = {"scores": (scale, scale), "q": (scale, 1.0), "k": (1.0, scale), "both": (math.copysign(root, scale), root)}
-    of_dq, of_dk = left["scores"] if precision.quantize != "none" else left[precision.scaled]
+    factors = {
+        "scores": (scale, scale),
+        "q": (scale, 1.0),
+        "k": (1.0, scale),
+        "both": (math.copysign(root, scale), root),
+    }
+    of_dq, of_dk = factors["scores"] if precision.quantize != "none" else factors[precision.scaled]
     dq = of_dq * times(cast(ds), y)
     dk = of_dk * times(cast(ds).mT, x)
     dv = times(cast(p).mT, do)

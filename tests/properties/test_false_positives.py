@@ -1,4 +1,4 @@
-"""Regression tests for false positives: correct kernels, computed in ways that are in use, that a law once failed."""
+"""Regression tests for false positives: correct kernels, as they are in use, that a law failed."""
 
 from dataclasses import replace
 
@@ -31,7 +31,10 @@ MANY = Plan(examples=300)
     ],
 )
 def test_a_fused_exponent_does_not_fail_where_scores_are_large(dtype, plan, verdict):
-    """exp2(q k c - m c) in one fused step has the rounding error of m c, which shows in P for m above 2048 in float16."""
+    """exp2(q k c - m c) in one fused step has the rounding error of m c.
+
+    In float16 it shows in P for m above 2048.
+    """
 
     def forward(q, k, v):
         c = torch.tensor(q.shape[-1] ** -0.5 * 1.4426950408889634)
@@ -54,7 +57,7 @@ def test_a_fused_exponent_does_not_fail_where_scores_are_large(dtype, plan, verd
 
 
 def test_dv_may_be_stored_for_each_query_head():
-    """As FlashAttention-2 does: where the heads of a group cancel each other, their roundings are larger than the sum's."""
+    """FlashAttention-2 does so. If heads of a group cancel, their roundings exceed the sum's."""
 
     def forward(q, k, v, **options):
         group = q.shape[2] // k.shape[2]
@@ -68,7 +71,10 @@ def test_dv_may_be_stored_for_each_query_head():
 
 @pytest.mark.parametrize("law", ["test_v_dv_equals_out_dout", "test_biased_attention_matches_the_definition"])
 def test_rows_may_share_the_error_of_lse(law):
-    """In base 2 ln 2 and a bias times log2 e are rounded once for all rows: at lse near -30000 dv's z was 12, v dv's 16.8."""
+    """In base 2, ln 2 and a bias times log2 e are rounded once for all rows.
+
+    At lse near -30000 dv's z was 12, and the z of v dv was 16.8.
+    """
     log2_e, ln_2 = torch.tensor(1.4426950408889634), torch.tensor(0.6931471805599453)
 
     def expanded(x, nheads):
@@ -109,7 +115,10 @@ def test_rows_may_share_the_error_of_lse(law):
 @pytest.mark.parametrize("lengths", ["seqlen_q=513 seqlen_k=3", "seqlen_q=513 seqlen_k=512"])
 @pytest.mark.parametrize("seed", [1, 14, 34, 43])
 def test_noise_of_a_sum_includes_every_row(lengths, seed):
-    """A single row can carry all the noise; the others see no key or have q = 0. Sampling 256 rows gave z = 1e7."""
+    """A single row can carry all the noise, as others see no key or have q = 0.
+
+    Sampling 256 rows gave z = 1e7.
+    """
     case = parse_case(f"{lengths} headdim=1 dtype=float32 causal=True regime=selecting seed={seed}")
     result = judge(laws()["test_gradients_of_keys_sum_to_zero"], torch_math.IMPL, Plan(case=case))
     assert result.verdict == PASS, result.message
@@ -117,7 +126,10 @@ def test_noise_of_a_sum_includes_every_row(lengths, seed):
 
 @pytest.mark.parametrize("seed", [29, 54, 58])
 def test_rows_may_share_the_rounding_of_out(seed):
-    """out is near 1 in every row, so bfloat16 rounds it, and with it delta, to the same side in many: z of dk was 7.3."""
+    """out is near 1 in every row, so bfloat16 rounds it and delta to the same side in many rows.
+
+    The z of dk was 7.3.
+    """
     sizes = "seqlen_q=215 seqlen_k=416 headdim=1 dtype=bfloat16 nheads=8 nheads_k=8"
     case = parse_case(f"{sizes} bias=vector bias_mask=alibi regime=mean seed={seed}")
     result = judge(laws()["test_alibi_matches_the_definition"], python_tiled.IMPL, Plan(case=case))
@@ -125,9 +137,10 @@ def test_rows_may_share_the_rounding_of_out(seed):
 
 
 def test_matrix_units_may_cut_off_sums_in_all_rows_alike():
-    """Sums of values of one sign come out small by truncation, so delta is wrong to one side in all rows: z of dbias was 10.
+    """Truncation makes sums of values of one sign small, so delta is wrong to one side in all rows.
 
-    As seen in wgmma on an H200: out is small by 1/8 of 2^-24 for each key, dP for each column. All else here is float64.
+    The z of dbias was 10. On an H200, wgmma makes out small by 1/8 of 2^-24 for each key, and dP
+    for each column. All else here is float64.
     """
     cut = 2.0**-24 / 8
 
@@ -160,7 +173,7 @@ def scores(q, k, scale):
 
 
 def test_a_negative_scale_may_take_another_path():
-    """A kernel that knows positive scales only gets the scale in q, which is rounded before the product, not after it."""
+    """A kernel for positive scales gets the scale in q, which is rounded before the product."""
 
     def forward(q, k, v, *, softmax_scale=None):
         scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
@@ -176,7 +189,7 @@ def test_a_negative_scale_may_take_another_path():
 
 @pytest.mark.parametrize("law", ["test_hidden_keys_change_no_bit", "test_keys_hidden_by_bias_change_no_bit"])
 def test_hidden_keys_may_change_how_a_block_is_quantised(law):
-    """int8, with the largest |k| of 64 keys as 127: a larger hidden key makes its neighbours coarser."""
+    """In int8 the largest |k| of 64 keys is 127: a larger hidden key makes others coarser."""
 
     def quantised(x):
         blocks = torch.nn.functional.pad(x.float(), (0, 0, 0, 0, 0, -x.shape[1] % 64)).unflatten(1, (-1, 64))
@@ -215,7 +228,7 @@ COMPARE = {
 
 @pytest.mark.parametrize("law", COMPARE)
 def test_nan_in_both_results_is_no_difference(law):
-    """Rows that are all NaN, here of the first query: the laws of the definition report it, others have nothing to add."""
+    """The rows of the first query are NaN. Laws of the definition report it, others need not."""
 
     def forward(*operands, **options):
         out, lse = torch_math.forward(*operands, **options)
@@ -230,7 +243,7 @@ def test_nan_in_both_results_is_no_difference(law):
 
 
 def test_nan_is_found_where_no_law_of_the_definition_looks():
-    """With a scale of 0, or q = 0."""
+    """The scale is 0, or q = 0."""
 
     def forward(q, k, v, **options):
         out, lse = torch_math.forward(q, k, v, **options)

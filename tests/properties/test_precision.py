@@ -1,4 +1,4 @@
-"""Each field of `Precision`: a kernel that rounds so passes where it declares it, and fails where it does not."""
+"""Each field of `Precision`: a kernel that rounds so passes if it declares it, and fails if not."""
 
 from dataclasses import replace
 
@@ -51,7 +51,10 @@ by_declaration = pytest.mark.parametrize(
 
 
 def of(precision, declares=None):
-    """A kernel that rounds as `precision` says. Quantised ones are for inference: gradients of the rounded q would differ."""
+    """Return a kernel that rounds as `precision` says.
+
+    Quantised kernels are for inference: gradients of the rounded q would differ.
+    """
     impl = kernel(precision, backward=precision.quantize == "none")
     return replace(impl, precision=declares or precision)
 
@@ -60,8 +63,8 @@ def of(precision, declares=None):
 @by_declaration
 def test_a_right_kernel_is_within_its_budget_in_every_regime(precision, cases):
     for regime in REGIMES:
-        found = calibrate(of(precision), regime, cases, "cpu", 0)
-        assert found["beyond"] == []
+        calibration = calibrate(of(precision), regime, cases, "cpu", 0)
+        assert calibration["beyond"] == []
 
 
 # The laws that claim bits, or compute on with what rounds; and, nightly, every law.
@@ -124,7 +127,7 @@ def test_the_same_kernel_fails_where_it_does_not_declare_it(name):
 
 
 def test_an_inexact_exp_is_guessed():
-    """Where lse alone is off by little, the message says what may be declared."""
+    """If only lse is slightly off, the message says what may be declared."""
     law, case = UNDECLARED["polynomial exp"]
     how = Plan(case=parse_case(f"seqlen_q=33 {case}"), try_contract=False)
     message = judge(laws()[law], of(DECLARED["polynomial exp"], Precision()), how).message
@@ -132,7 +135,7 @@ def test_an_inexact_exp_is_guessed():
 
 
 def test_more_than_is_declared_fails():
-    """fp8 where int8 is declared, as fp8 has fewer digits near the maximum."""
+    """The kernel uses fp8, which has fewer digits near the maximum than the declared int8."""
     how = Plan(case=parse_case("seqlen_q=33 seqlen_k=100 headdim=2 dtype=float16 regime=peaked"), try_contract=False)
     law = laws()["test_lse_matches_the_definition"]
     assert judge(law, of(Precision(quantize="fp8"), Precision(quantize="int8")), how).verdict == FAIL
@@ -141,7 +144,7 @@ def test_more_than_is_declared_fails():
 
 @pytest.mark.parametrize("law", ["test_padding_keys_count_nothing", "test_single_key_is_copied"])
 def test_narrow_statistics_hide_no_key(law):
-    """One key too many, of score 0 and v = 0: exp(lse) counts it, and a copied row is half of v."""
+    """exp(lse) counts one key too many, of score 0 and v = 0, and a copied row is half of v."""
     right = of(Precision(statistics="operand"))
 
     def forward(q, k, v, *, bias=None, **keywords):

@@ -1,4 +1,4 @@
-"""An implementation that raises or breaks its contract fails the law, with the message of the error."""
+"""An implementation that raises or breaks its contract fails the law, with its message."""
 
 import runpy
 
@@ -32,7 +32,7 @@ def test_an_exception_without_message_has_no_colon():
 
 
 def test_an_assertion_without_text_shows_its_line(tmp_path):
-    """In a file of its own, as pytest gives assertions in tests a text."""
+    """The assertion is in another file, as pytest gives assertions in tests a text."""
     path = tmp_path / "asserts.py"
     path.write_text("def forward(q, k, v):\n    assert q.shape[1] % 64 == 0\n    return q\n")
     forward = runpy.run_path(str(path))["forward"]
@@ -48,14 +48,14 @@ def test_an_error_after_the_call_belongs_to_its_last_phase(backward, phase):
         raise RuntimeError("CUDA error: misaligned address")
 
     t = Trial(implementation(torch_math.forward, lse="natural", backward="autograd"), trial().case, "cpu")
-    found = broken(lambda: t.caller.call(t.caller.stored(t.x), backward=backward, then=fail))
-    assert found.headline == f"{phase} raises RuntimeError: CUDA error: misaligned address"
+    failure = broken(lambda: t.caller.call(t.caller.stored(t.x), backward=backward, then=fail))
+    assert failure.headline == f"{phase} raises RuntimeError: CUDA error: misaligned address"
 
 
 def test_a_broken_contract_fails_the_law_with_every_problem():
     t = Trial(implementation(lambda q, k, v: q[:1].half()), trial().case, "cpu")
-    found = broken(t.run)
-    assert "shape" in found.headline and "dtype" in found.observed[0]
+    failure = broken(t.run)
+    assert "shape" in failure.headline and "dtype" in failure.observed[0]
 
 
 def test_contract_checks_are_not_cached_by_id():
@@ -67,7 +67,7 @@ def test_contract_checks_are_not_cached_by_id():
 
 
 def test_outputs_are_copies():
-    """Otherwise a law that compares two calls would compare the second one with itself, and miss what differs."""
+    """A law that compares two calls would otherwise compare the second one with itself."""
     buffer = torch.empty(1)
 
     def forward(q, k, v):

@@ -1,4 +1,4 @@
-"""A program in the place of compute-sanitizer: it runs what it is given, and writes logs that were decided before."""
+"""A stand-in for compute-sanitizer: it runs its target, and writes logs that it was given."""
 
 import json
 import sys
@@ -26,13 +26,14 @@ sys.exit(status)
 
 
 def fake(folder: Path, runs: bool = True, **logs: str) -> str:
-    """Its path. logs: what a tool writes, by name; "" for nothing; nothing is found by the others.
+    """Make the program, and return its path.
 
-    runs: whether it runs what it is given, too.
+    logs: what each tool writes, by name; "" for nothing. Other tools report nothing. runs: whether
+    it runs its target.
     """
-    written = {tool.value: logs.get(tool.value, CLEAN[tool]) for tool in Tool}
+    texts = {tool.value: logs.get(tool.value, CLEAN[tool]) for tool in Tool}
     path = folder / PROGRAM
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(SOURCE.format(python=sys.executable, logs=json.dumps(written), runs=runs))
+    path.write_text(SOURCE.format(python=sys.executable, logs=json.dumps(texts), runs=runs))
     path.chmod(0o755)
     return str(path)

@@ -1,4 +1,4 @@
-"""Results are compared bit for bit on their device: by torch, and by one kernel, which the emulator runs here."""
+"""Results are compared bit for bit on their device, by torch or by a kernel (emulated here)."""
 
 import math
 import subprocess
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def _kernel():
-    """The comparison that GPUs use."""
+    """Return the comparison that GPUs use."""
     pytest.importorskip("triton")
     from flash_attest.emulator.triton import activate
 
@@ -28,10 +28,10 @@ def _kernel():
 
 
 def by(way, first, n):
-    """A Comparison that compares in this way."""
-    made = Comparison(first, n)
-    made._compare = way([*made.rows.values()], [*made.counts.values()], made.differed, made.most)
-    return made
+    """Return a Comparison that compares in this way."""
+    result = Comparison(first, n)
+    result._compare = way([*result.rows.values()], [*result.counts.values()], result.differed, result.most)
+    return result
 
 
 class OnGpu(Comparison):
@@ -53,7 +53,7 @@ def _on_gpu(tensors):
 
 @pytest.fixture(params=["torch", "kernel", "gpu"])
 def comparison(request):
-    """comparison(first, n): a Comparison that compares in one of the ways."""
+    """comparison(first, n) makes a Comparison that compares in one of the ways."""
     if request.param == "torch":
         return lambda first, n: by(compare.ByTorch, first, n)
     if request.param == "gpu":
@@ -78,7 +78,7 @@ def test_what_compares_on_a_device(monkeypatch):
 
 
 def results(**changed) -> dict[str, torch.Tensor]:
-    """Outputs of several dtypes and layouts, one without elements, one of more than one block."""
+    """Return outputs of several dtypes and layouts, one empty, one of more than one block."""
     generator = torch.Generator().manual_seed(0)
     normal = {
         "out": torch.randn(1, 30, 3, 50, generator=generator).half(),
@@ -98,10 +98,10 @@ def test_a_kernel_compares_on_a_gpu_as_here():
 
 
 def test_equal_results_show_nothing(comparison):
-    made = comparison(results(lse=torch.full((3,), math.nan)), 2)
+    result = comparison(results(lse=torch.full((3,), math.nan)), 2)
     for repeat in range(2):
-        made.see(repeat, results(lse=torch.full((3,), math.nan)))
-    assert made.which() == {} and not any(made.elements(name).any() for name in results())
+        result.see(repeat, results(lse=torch.full((3,), math.nan)))
+    assert result.which() == {} and not any(result.elements(name).any() for name in results())
 
 
 def test_what_differs_is_counted_by_element(comparison):
@@ -109,20 +109,20 @@ def test_what_differs_is_counted_by_element(comparison):
     second["out"][0, 29, 2, 3] += 0.5
     second["dq"][0, 7, 1, 2:4] += 2
     third = second | {"out": first["out"]}
-    made = comparison(first, 3)
+    result = comparison(first, 3)
     for repeat, seen in enumerate((first, second, third)):
-        made.see(repeat, seen)
-    assert made.which() == {"out": [1], "dq": [1, 2]}
-    assert made.elements("out").nonzero().tolist() == [[0, 29, 2, 3]]
-    assert made.elements("dq").nonzero().tolist() == [[0, 7, 1, 2], [0, 7, 1, 3]] and made.elements("dq").max() == 2
-    assert 0.49 < made.largest("out") < 0.51 and 1.9 < made.largest("dq") < 2.1
+        result.see(repeat, seen)
+    assert result.which() == {"out": [1], "dq": [1, 2]}
+    assert result.elements("out").nonzero().tolist() == [[0, 29, 2, 3]]
+    assert result.elements("dq").nonzero().tolist() == [[0, 7, 1, 2], [0, 7, 1, 3]] and result.elements("dq").max() == 2
+    assert 0.49 < result.largest("out") < 0.51 and 1.9 < result.largest("dq") < 2.1
 
 
 def test_a_difference_in_float64_that_float32_does_not_have_has_a_size(comparison):
     lse = torch.ones(1, 3, 30, dtype=torch.float64)
-    made = comparison(results(lse=lse), 1)
-    made.see(0, results(lse=lse + 1e-9))
-    assert 0.9e-9 < made.largest("lse") < 1.1e-9
+    result = comparison(results(lse=lse), 1)
+    result.see(0, results(lse=lse + 1e-9))
+    assert 0.9e-9 < result.largest("lse") < 1.1e-9
 
 
 @pytest.mark.parametrize("name", ["out", "lse", "dq", "dk"])
@@ -131,17 +131,17 @@ def test_a_bit_is_a_difference_in_every_dtype(comparison, name):
     second[name] = second[name].clone()
     at = (0,) * second[name].dim()
     second[name][at] = torch.nextafter(second[name][at].float(), torch.tensor(9.0)) if name == "dk" else 9.0
-    made = comparison(results(), 1)
-    made.see(0, second)
-    assert made.which() == {name: [0]} and made.elements(name).sum() == 1
+    result = comparison(results(), 1)
+    result.see(0, second)
+    assert result.which() == {name: [0]} and result.elements(name).sum() == 1
 
 
 def test_the_sign_of_zero_and_nan_are_differences(comparison):
     first = {"out": torch.zeros(4), "lse": torch.zeros(4)}
-    made = comparison(first, 1)
-    made.see(0, {"out": -torch.zeros(4), "lse": torch.tensor([0, math.nan, 0, 0])})
-    assert made.which() == {"out": [0], "lse": [0]}
-    assert (made.largest("out"), made.largest("lse")) == (0.0, math.inf) and made.elements("lse").tolist() == [
+    result = comparison(first, 1)
+    result.see(0, {"out": -torch.zeros(4), "lse": torch.tensor([0, math.nan, 0, 0])})
+    assert result.which() == {"out": [0], "lse": [0]}
+    assert (result.largest("out"), result.largest("lse")) == (0.0, math.inf) and result.elements("lse").tolist() == [
         0,
         1,
         0,
@@ -151,21 +151,21 @@ def test_the_sign_of_zero_and_nan_are_differences(comparison):
 
 def test_results_may_be_stored_in_another_order_than_the_first(comparison):
     first = {"out": torch.arange(6.0).view(2, 3)}
-    made = comparison(first, 1)
-    made.see(0, {"out": torch.arange(6.0).view(2, 3).T.contiguous().T})
-    assert made.which() == {}
+    result = comparison(first, 1)
+    result.see(0, {"out": torch.arange(6.0).view(2, 3).T.contiguous().T})
+    assert result.which() == {}
 
 
 def test_the_first_result_is_kept(comparison):
     first = {"out": torch.zeros(4)}
-    made = comparison(first, 1)
+    result = comparison(first, 1)
     first["out"] += 1
-    made.see(0, first)
-    assert made.which() == {"out": [0]} and made.elements("out").tolist() == [1, 1, 1, 1]
+    result.see(0, first)
+    assert result.which() == {"out": [0]} and result.elements("out").tolist() == [1, 1, 1, 1]
 
 
 def test_dense_memory_is_not_copied():
-    """A copy of each result would cost more than comparing it."""
+    """A copy of each result would cost more than its comparison."""
     tensor = torch.zeros(2, 5, 3, 4).transpose(1, 2)
     assert compare.Dense(tensor).stored(tensor) is tensor
 
@@ -176,22 +176,22 @@ def test_a_kernel_is_compiled_once_for_cases_of_any_size(gxx):
 
     compiled = set()
     for n in (64, 17, 1, 4097):
-        made = by(own, {"out": torch.zeros(n), "lse": torch.zeros(n)}, 20)
+        result = by(own, {"out": torch.zeros(n), "lse": torch.zeros(n)}, 20)
         for repeat in (0, 1, 2, 16):
-            made.see(repeat, {"out": torch.zeros(n), "lse": torch.zeros(n)})
+            result.see(repeat, {"out": torch.zeros(n), "lse": torch.zeros(n)})
         compiled.add(tuple(len(caches[0]) for caches in compare_kernel.device_caches.values()))
     assert len(compiled) == 1
 
 
 def test_results_that_are_not_aligned_are_compared_by_a_kernel_for_them(gxx):
-    """The kernel that is launched at once may be compiled for pointers that are multiples of 16."""
+    """The compiled kernel that a repeat launches may require pointers that are multiples of 16."""
     first = {"out": torch.arange(5000.0)}
-    made = by(_kernel(), first, 4)
+    result = by(_kernel(), first, 4)
     unaligned = torch.empty(5001)[1:]
     unaligned.copy_(first["out"])
     for repeat, seen in enumerate((first["out"], unaligned, first["out"], unaligned)):
-        made.see(repeat, {"out": seen})
-    assert made._compare.launch is not None and made.which() == {}
+        result.see(repeat, {"out": seen})
+    assert result._compare.launch is not None and result.which() == {}
     unaligned[4999] += 1
-    made.see(3, {"out": unaligned})
-    assert made.which() == {"out": [3]} and made.elements("out").nonzero().tolist() == [[4999]]
+    result.see(3, {"out": unaligned})
+    assert result.which() == {"out": [3]} and result.elements("out").nonzero().tolist() == [[4999]]

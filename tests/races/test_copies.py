@@ -12,7 +12,7 @@ BESIDE = Access("read", "tile", 4, 4)
 
 
 def judged(launch: Launch) -> tuple[bool, list[bool]]:
-    """Whether there is a race; and of each access during a copy, whether it is so in every schedule."""
+    """Return whether there is a race, and of each access during a copy whether it always is."""
     return bool(races(launch)), [always for _, _, always in during(launch)]
 
 
@@ -34,7 +34,7 @@ def test_a_copy_is_made_between_its_issue_and_the_wait(of_a, of_b, race, met):
     assert judged(Launch({A: of_a, B: of_b})) == (race, met)
 
 
-def test_two_copies_into_one_place_by_one_thread():
+def test_two_copies_to_one_address_by_one_thread():
     other = Copy("other", None, COPY.target)
     assert judged(Launch({A: [COPY, other, Done(COPY), Done(other)]})) == (False, [True, True])
     assert judged(Launch({A: [COPY, Done(COPY), other, Done(other)]})) == (False, [])

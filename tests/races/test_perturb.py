@@ -17,7 +17,7 @@ ON_GPU = ["other_case", "cold", "stress", "squeezed", "poison", "shifted", "prod
 
 @pytest.fixture
 def with_triton(monkeypatch):
-    """As where Triton is installed."""
+    """Make every perturbation available, as if Triton were installed."""
     for name in ("stress", "squeezed", "producer"):
         object.__setattr__(ALL[name], "lacking", lambda: "")
     yield
@@ -29,7 +29,7 @@ def names(perturbations) -> list[str]:
     return [each.name for each in perturbations]
 
 
-# --- chosen -----------------------------------------------------------------------------------------------------------
+# --- chosen ---------------------------------------------------------------------------------------
 
 
 def test_nothing_said_means_all_of_the_device(with_triton):
@@ -41,9 +41,11 @@ def test_what_orders_threads_acts_in_the_emulator_only():
     assert names(chosen("order,poison", "cpu", emulated=False)) == ["poison"]
 
 
-@pytest.mark.parametrize(("text", "found"), [("none", []), ("cold", ["cold"]), (" poison , cold,", ["cold", "poison"])])
-def test_names_are_chosen_in_the_order_in_which_they_are_applied(text, found):
-    assert names(chosen(text, "cuda")) == found
+@pytest.mark.parametrize(
+    ("text", "expected"), [("none", []), ("cold", ["cold"]), (" poison , cold,", ["cold", "poison"])]
+)
+def test_names_are_chosen_in_the_order_in_which_they_are_applied(text, expected):
+    assert names(chosen(text, "cuda")) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,7 @@ def test_nothing_runs_beside_launches_that_block(monkeypatch, blocking, there):
             chosen("squeezed", "cuda")
 
 
-# --- rounds -----------------------------------------------------------------------------------------------------------
+# --- rounds ---------------------------------------------------------------------------------------
 
 
 def some(n: int, slots: int = 1) -> list[Perturbation]:
@@ -90,18 +92,18 @@ def some(n: int, slots: int = 1) -> list[Perturbation]:
 
 def test_each_round_has_each_as_often_as_it_has_slots_and_one_launch_without_any():
     own = [*some(3), Perturbation("z", "", None, slots=3)]
-    found = [names(active) for active in islice(rounds(own, 1), 7 * 300)]
-    for start in range(0, len(found), 7):
-        assert found[start : start + 7].count([]) == 1
-    counts = Counter(name for active in found for name in active)
+    results = [names(active) for active in islice(rounds(own, 1), 7 * 300)]
+    for start in range(0, len(results), 7):
+        assert results[start : start + 7].count([]) == 1
+    counts = Counter(name for active in results for name in active)
     assert min(counts[name] for name in "abc") >= 300 and counts["z"] >= 900
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_each_is_active_alone_and_each_pair_together(seed):
-    found = [tuple(names(active)) for active in islice(rounds(some(7), seed), 400)]
-    assert {(name,) for name in "abcdefg"} | set(combinations("abcdefg", 2)) | {()} <= set(found)
-    assert max(map(len, found)) > 2
+    results = [tuple(names(active)) for active in islice(rounds(some(7), seed), 400)]
+    assert {(name,) for name in "abcdefg"} | set(combinations("abcdefg", 2)) | {()} <= set(results)
+    assert max(map(len, results)) > 2
 
 
 def test_a_seed_is_one_schedule():
@@ -115,7 +117,7 @@ def test_none_chosen_are_none_active():
     assert set(islice(rounds([], 0), 5)) == {()}
 
 
-# --- what each does ---------------------------------------------------------------------------------------------------
+# --- what each does -------------------------------------------------------------------------------
 
 
 def test_poison_fills_fresh_memory_and_says_so_to_a_kernel_process():
@@ -167,7 +169,7 @@ def test_an_expanded_input_is_not_moved():
 
 
 def test_inputs_are_written_late(monkeypatch, gxx):
-    """Until the pause is over they are NaN, which a launch on a stream of its own would read."""
+    """They are NaN until the pause is over, which a launch on another stream would read."""
     beside = kernels()
     setting, q = Setting("cpu", 0, 0, handed={"q": torch.ones(4)}), torch.ones(4)
     waited = []
@@ -183,7 +185,7 @@ def test_inputs_are_written_late(monkeypatch, gxx):
 
 
 def kernels():
-    """The kernels that run beside a launch; in the emulator here."""
+    """Return the module of the kernels that run beside a launch, here in the emulator."""
     pytest.importorskip("triton")
     from flash_attest.emulator.triton import activate
 
@@ -196,18 +198,18 @@ def kernels():
 
 @pytest.mark.parametrize("done", [0, 1])
 def test_what_runs_beside_a_launch_ends_with_it_or_after_its_time(gxx, done):
-    """A block that nobody tells of the end of the launch must not hold its place for ever."""
+    """A block must not occupy an SM forever if nothing says that the launch has ended."""
     beside = kernels()
-    told = torch.full((1,), done, dtype=torch.int32)
-    nanoseconds = 10**15 if done else 50_000  # it returns at all: the time is never over where it is told
-    beside.launch_hold(told, 2, nanoseconds)
-    beside.launch_work(told, 2, torch.ones(4096), nanoseconds)
+    flag = torch.full((1,), done, dtype=torch.int32)
+    nanoseconds = 10**15 if done else 50_000  # with 10**15 it returns only because of the flag
+    beside.launch_hold(flag, 2, nanoseconds)
+    beside.launch_work(flag, 2, torch.ones(4096), nanoseconds)
     if not done:
         beside.launch_wait("cpu", nanoseconds)
-    assert told.item() == done
+    assert flag.item() == done
 
 
-# --- on a GPU ---------------------------------------------------------------------------------------------------------
+# --- on a GPU -------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -229,4 +231,4 @@ def test_on_a_gpu_a_launch_gives_the_same_and_what_runs_beside_it_ends(active):
     results = [launched(repeat) for repeat in range(20)]
     torch.cuda.synchronize()
     assert all(torch.equal(result, want) for result in results)
-    assert time.perf_counter() - began < 2.0  # 20 times the longest that anything runs beside, and much else
+    assert time.perf_counter() - began < 2.0  # far more than 20 times the longest time that anything runs beside

@@ -1,4 +1,4 @@
-"""Poison reaches all fresh memory and no other, and shows the law elements that were never written."""
+"""Poison reaches all fresh memory and no other, so the law sees elements that are not written."""
 
 from contextlib import suppress
 
@@ -20,7 +20,7 @@ ZERO = torch.zeros(4)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-# --- fresh memory -----------------------------------------------------------------------------------------------------
+# --- fresh memory ---------------------------------------------------------------------------------
 
 LIKE = torch.zeros(5, 7)
 WAYS = {
@@ -40,16 +40,16 @@ each_way = pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_fresh_memory_is_nan_with_all_bits_set(way, dtype):
     with poisoned(0xFF, "cpu", []):
-        made = WAYS[way](dtype)
-    assert made.dtype == dtype and made.isnan().all()
+        result = WAYS[way](dtype)
+    assert result.dtype == dtype and result.isnan().all()
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_fresh_memory_cannot_pass_for_a_result(dtype):
-    """0x7F in every byte is NaN in float16, and 3.4e38 or more in other types: it shows after a max or a comparison too."""
+    """0x7F in every byte is NaN in float16, and 3.4e38 or more in others: it survives a max."""
     with poisoned(0x7F, "cpu", []):
-        made = torch.empty(9, dtype=dtype)
-    assert (made.isnan() | (made > 1e38)).all()
+        result = torch.empty(9, dtype=dtype)
+    assert (result.isnan() | (result > 1e38)).all()
 
 
 def test_the_patterns_are_something_nan_and_zero():
@@ -59,13 +59,13 @@ def test_the_patterns_are_something_nan_and_zero():
 @each_way
 def test_fresh_memory_is_zero_for_that_pattern(way):
     with poisoned(0x00, "cpu", []):
-        made = WAYS[way](torch.float32)
-    assert (made == 0).all()
+        result = WAYS[way](torch.float32)
+    assert (result == 0).all()
 
 
 @pytest.mark.parametrize("devices", [None, "cpu"])
 def test_fresh_memory_inside_a_custom_op_is_reached(devices):
-    """A dispatch mode is otherwise off in its implementation and in the functions that this calls."""
+    """A dispatch mode is otherwise off in its implementation and in the functions that it calls."""
     name = f"flash_attest_tests::fresh_{devices}".lower()
 
     @torch.library.custom_op(name, mutates_args=(), device_types=devices)
@@ -79,9 +79,9 @@ def test_fresh_memory_inside_a_custom_op_is_reached(devices):
     fresh.register_autograd(lambda ctx, grad: torch.zeros_like(ctx.x), setup_context=_keep_first)
     x = torch.ones(3, requires_grad=True)
     with poisoned(0xFF, "cpu", []):
-        made = [fresh(x), *twice(x)]
+        result = [fresh(x), *twice(x)]
         assert fresh(x).requires_grad
-    assert all(tensor.isnan().all() for tensor in made)
+    assert all(tensor.isnan().all() for tensor in result)
     assert fresh(x).shape == (100,)
 
 
@@ -93,9 +93,9 @@ def _keep_first(ctx, inputs, output):
 def test_whole_numbers_are_left_alone(dtype):
     """They hold indices and counters, and a poisoned index would crash."""
     with poisoned(0x7F, "cpu", []):
-        made = torch.empty_like(torch.zeros(1000, dtype=dtype)).zero_()
-        kept = torch.zeros(1000, dtype=dtype)
-    assert not made.any() and not kept.any()
+        result = torch.empty_like(torch.zeros(1000, dtype=dtype)).zero_()
+        zeros = torch.zeros(1000, dtype=dtype)
+    assert not result.any() and not zeros.any()
 
 
 def test_a_fill_of_whole_numbers_is_never_made(monkeypatch):
@@ -109,9 +109,16 @@ def test_a_fill_of_whole_numbers_is_never_made(monkeypatch):
 
 def test_memory_with_contents_keeps_them():
     with poisoned(0xFF, "cpu", []):
-        made = [torch.zeros(3), torch.ones(3), torch.full((3,), 2.0), torch.arange(3.0), torch.tensor([1.0]), ZERO * 1]
-        made += [torch.zeros_like(ZERO), ZERO.clone(), ZERO.new_zeros(3), ZERO.contiguous(), torch.cat([ZERO, ZERO])]
-    assert not any(tensor.isnan().any() for tensor in made)
+        result = [
+            torch.zeros(3),
+            torch.ones(3),
+            torch.full((3,), 2.0),
+            torch.arange(3.0),
+            torch.tensor([1.0]),
+            ZERO * 1,
+        ]
+        result += [torch.zeros_like(ZERO), ZERO.clone(), ZERO.new_zeros(3), ZERO.contiguous(), torch.cat([ZERO, ZERO])]
+    assert not any(tensor.isnan().any() for tensor in result)
 
 
 def test_results_are_the_same_inside():
@@ -169,7 +176,7 @@ def test_freed_blocks_of_any_size_may_be_left_behind():
         leave_behind(0x7F, "cpu", nbytes)
 
 
-# --- the law ----------------------------------------------------------------------------------------------------------
+# --- the law --------------------------------------------------------------------------------------
 
 MEMORY_HELD_BEFORE = laws()["test_what_memory_held_before_does_not_matter"]
 PLAN = Plan(examples=20)
@@ -190,8 +197,8 @@ def scratch_is_taken_for_clean(q, k, v):
 
 @pytest.mark.parametrize("forward", [last_column_is_never_written, scratch_is_taken_for_clean])
 def test_unwritten_memory_is_caught(forward):
-    found = judge(MEMORY_HELD_BEFORE, implementation(forward, forward.__name__, **DECLARED), PLAN)
-    assert found.verdict == FAIL and "out[" in found.reason
+    result = judge(MEMORY_HELD_BEFORE, implementation(forward, forward.__name__, **DECLARED), PLAN)
+    assert result.verdict == FAIL and "out[" in result.reason
 
 
 def test_clean_scratch_is_no_failure():

@@ -1,4 +1,4 @@
-"""Repeating finds differences between calls, and states the bound on their probability if there are none."""
+"""Repeats find differences between calls, or give a bound on the probability of unseen ones."""
 
 import itertools
 from contextlib import contextmanager, nullcontext
@@ -35,39 +35,39 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def scripted(*results: dict[str, torch.Tensor]):
-    """A call that gives these results in turn, and then the last one again and again."""
-    left = list(results)
-    return lambda handed: left.pop(0) if len(left) > 1 else left[0]
+    """Return a call that gives these results one after another, and then always the last one."""
+    remaining = list(results)
+    return lambda handed: remaining.pop(0) if len(remaining) > 1 else remaining[0]
 
 
-# --- compare_repeats --------------------------------------------------------------------------------------------------
+# --- compare_repeats ------------------------------------------------------------------------------
 
 ZERO, ONE = torch.zeros(4), torch.tensor([0.0, 1.0, 0.0, 0.0])
 
 
 def test_equal_repeats_show_nothing():
-    found = compare_repeats(lambda handed: {"out": ZERO.clone()}, 10)
-    assert (found.n, found.differing, found.elements) == (10, {}, {}) and torch.equal(found.first["out"], ZERO)
+    result = compare_repeats(lambda handed: {"out": ZERO.clone()}, 10)
+    assert (result.n, result.differing, result.elements) == (10, {}, {}) and torch.equal(result.first["out"], ZERO)
 
 
 @pytest.mark.parametrize("when", [1, 5, 10])
 def test_one_repeat_in_ten_that_differs_is_counted(when):
     calls = [{"out": ZERO}] * when + [{"out": ONE}] + [{"out": ZERO}] * (10 - when)
-    found = compare_repeats(scripted(*calls), 10)
-    assert found.differing == {"out": 1} and found.elements["out"].tolist() == [0, 1, 0, 0]
+    result = compare_repeats(scripted(*calls), 10)
+    assert result.differing == {"out": 1} and result.elements["out"].tolist() == [0, 1, 0, 0]
 
 
 def test_a_wrong_first_call_differs_from_all_repeats():
-    found = compare_repeats(scripted({"out": ONE}, {"out": ZERO}), 10)
-    assert found.differing == {"out": 10} and torch.equal(found.first["out"], ONE)
+    result = compare_repeats(scripted({"out": ONE}, {"out": ZERO}), 10)
+    assert result.differing == {"out": 10} and torch.equal(result.first["out"], ONE)
 
 
 def test_each_output_is_counted_by_itself():
     both = {"out": ZERO, "lse": ZERO, "dq": ZERO}
     calls = [both, both | {"out": ONE}, both | {"out": ONE, "lse": ONE.flip(0)}, both]
-    found = compare_repeats(scripted(*calls), 3)
-    assert found.differing == {"out": 2, "lse": 1}
-    assert found.elements["out"].tolist() == [0, 2, 0, 0] and found.elements["lse"].tolist() == [0, 0, 1, 0]
+    result = compare_repeats(scripted(*calls), 3)
+    assert result.differing == {"out": 2, "lse": 1}
+    assert result.elements["out"].tolist() == [0, 2, 0, 0] and result.elements["lse"].tolist() == [0, 0, 1, 0]
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -75,18 +75,18 @@ def test_one_bit_is_a_difference(dtype):
     one = torch.ones(3, dtype=dtype)
     next_one = one.clone()
     next_one[2] += torch.finfo(dtype).eps
-    found = compare_repeats(scripted({"out": one}, {"out": next_one}), 1)
-    assert found.elements["out"].tolist() == [0, 0, 1]
+    result = compare_repeats(scripted({"out": one}, {"out": next_one}), 1)
+    assert result.elements["out"].tolist() == [0, 0, 1]
 
 
 def test_the_sign_of_zero_is_a_difference():
-    found = compare_repeats(scripted({"out": ZERO}, {"out": -ZERO}), 1)
-    assert found.differing == {"out": 1}
+    result = compare_repeats(scripted({"out": ZERO}, {"out": -ZERO}), 1)
+    assert result.differing == {"out": 1}
 
 
 def test_nan_equals_itself():
-    found = compare_repeats(lambda handed: {"out": torch.full((3,), torch.nan)}, 5)
-    assert found.differing == {}
+    result = compare_repeats(lambda handed: {"out": torch.full((3,), torch.nan)}, 5)
+    assert result.differing == {}
 
 
 def test_a_result_that_is_written_again_is_compared_with_what_it_was():
@@ -96,18 +96,18 @@ def test_a_result_that_is_written_again_is_compared_with_what_it_was():
     def call(handed):
         return {"out": buffer.add_(1)}
 
-    found = compare_repeats(call, 4)
-    assert found.differing == {"out": 4} and found.first["out"].tolist() == [1, 1, 1]
+    result = compare_repeats(call, 4)
+    assert result.differing == {"out": 4} and result.first["out"].tolist() == [1, 1, 1]
 
 
 def test_results_may_be_strided():
-    found = compare_repeats(scripted({"out": ZERO.view(2, 2).T}, {"out": ONE.view(2, 2).T}), 1)
-    assert found.elements["out"].tolist() == [[0, 0], [1, 0]]
+    result = compare_repeats(scripted({"out": ZERO.view(2, 2).T}, {"out": ONE.view(2, 2).T}), 1)
+    assert result.elements["out"].tolist() == [[0, 0], [1, 0]]
 
 
 def test_empty_results_do_not_differ():
-    found = compare_repeats(lambda handed: {"out": torch.empty(2, 0, 3)}, 2)
-    assert found.differing == {}
+    result = compare_repeats(lambda handed: {"out": torch.empty(2, 0, 3)}, 2)
+    assert result.differing == {}
 
 
 @pytest.mark.parametrize(("n", "p"), [(0, 1.0), (1, 1.0), (3, 1.0), (100, 0.03), (300, 0.01)])
@@ -118,9 +118,9 @@ def test_the_bound_is_three_over_n(n, p):
 def test_the_first_launch_is_not_perturbed_and_each_repeat_is_one_launch():
     events = []
     noted = Perturbation("noted", "", lambda setting: noting(events, setting), frozenset({"cpu"}))
-    found = compare_repeats(lambda handed: events.append("launch") or {}, 40, [noted])
+    result = compare_repeats(lambda handed: events.append("launch") or {}, 40, [noted])
     assert events[0] == "launch" and events.count("launch") == 41
-    runs = [repeat for repeat, names in enumerate(found.under) if names]
+    runs = [repeat for repeat, names in enumerate(result.under) if names]
     assert [e for e in events if e != "launch"] == [word for repeat in runs for word in (repeat, "over")]
 
 
@@ -137,33 +137,33 @@ def moves_inputs(setting):
 
 
 def test_a_difference_is_recorded_with_the_perturbations_that_it_had():
-    """The inputs that a perturbation replaces are those of one launch."""
+    """The inputs that a perturbation replaces are replaced for one launch only."""
     moved = Perturbation("moved", "", moves_inputs, frozenset({"cpu"}))
     setting = Setting("cpu", 0, 5, handed={"x": ZERO})
-    found = compare_repeats(
+    result = compare_repeats(
         lambda handed: {"out": handed["x"].clone()}, 60, [moved, chosen("poison", "cpu")[0]], setting
     )
-    assert found.which["out"] == [repeat for repeat, names in enumerate(found.under) if "moved" in names]
-    assert found.only_under("out") == ["moved"] and found.largest == {"out": 1.0}
-    table = {name: row for name, *row in found.by_perturbation("out")}
+    assert result.which["out"] == [repeat for repeat, names in enumerate(result.under) if "moved" in names]
+    assert result.only_under("out") == ["moved"] and result.largest == {"out": 1.0}
+    table = {name: row for name, *row in result.by_perturbation("out")}
     alone, of_alone, beside, of_beside = table["moved"]
     assert alone == of_alone > 0 and beside == of_beside > 0 and table["none"][0] == 0 < table["none"][1]
     assert table["poison"][0] == 0 and table["poison"][2] == beside
 
 
 def test_what_one_differing_repeat_has_is_not_called_a_cause():
-    found = compare_repeats(scripted(*[{"out": ZERO}] * 2, {"out": ONE}, {"out": ZERO}), 12, chosen("", "cpu"))
-    assert found.differing == {"out": 1} and found.only_under("out") == []
+    result = compare_repeats(scripted(*[{"out": ZERO}] * 2, {"out": ONE}, {"out": ZERO}), 12, chosen("", "cpu"))
+    assert result.differing == {"out": 1} and result.only_under("out") == []
 
 
 def test_outputs_that_may_differ_keep_their_least_and_largest_values():
     calls = [{"out": ZERO, "dq": t} for t in (ONE, -ONE, ZERO)]
-    found = compare_repeats(scripted(*calls), 2, inexact=lambda name: name == "dq")
-    least, most = found.between["dq"]
-    assert least.tolist() == [0, -1, 0, 0] and most.tolist() == [0, 1, 0, 0] and set(found.between) == {"dq"}
+    result = compare_repeats(scripted(*calls), 2, inexact=lambda name: name == "dq")
+    least, most = result.between["dq"]
+    assert least.tolist() == [0, -1, 0, 0] and most.tolist() == [0, 1, 0, 0] and set(result.between) == {"dq"}
 
 
-# --- the law ----------------------------------------------------------------------------------------------------------
+# --- the law --------------------------------------------------------------------------------------
 
 PLAN = Plan(examples=20, repeats=24)
 DECLARED = dict(lse="natural", tile=(16, 16))
@@ -178,46 +178,46 @@ def wrong_in_one_call_of_twenty(q, k, v):
 
 
 def test_repeats_that_differ_in_one_call_of_twenty_are_caught():
-    found = judge(REPEATS_AGREE, implementation(wrong_in_one_call_of_twenty, "one_in_twenty", **DECLARED), PLAN)
-    assert found.verdict == FAIL
-    assert "out: " in found.reason and "repeats differs from the first call, in " in found.reason
+    result = judge(REPEATS_AGREE, implementation(wrong_in_one_call_of_twenty, "one_in_twenty", **DECLARED), PLAN)
+    assert result.verdict == FAIL
+    assert "out: " in result.reason and "repeats differs from the first call, in " in result.reason
 
 
 def test_repeats_that_agree_say_how_much_that_means():
     impl = implementation(lambda q, k, v: torch_math.forward(q, k, v), "agrees", **DECLARED)
-    found = judge(REPEATS_AGREE, impl, PLAN)
-    assert found.verdict == PASS
-    # share=0.1 of 20: 2 cases
-    assert "none found in 48 repeats of 2 cases under other_case, poison: p < 0.12 for each at 95 %" in found.reason
-    assert "under these perturbations; not traced: a race need not change a result" in found.reason
+    result = judge(REPEATS_AGREE, impl, PLAN)
+    assert result.verdict == PASS
+    # A share of 0.1 of 20 examples is 2 cases
+    assert "none found in 48 repeats of 2 cases under other_case, poison: p < 0.12 for each at 95 %" in result.reason
+    assert "under these perturbations; not traced: a race need not change a result" in result.reason
 
 
 def test_perturbations_are_chosen_by_the_plan():
     impl = implementation(lambda q, k, v: torch_math.forward(q, k, v), "agrees", **DECLARED)
-    found = judge(REPEATS_AGREE, impl, replace(PLAN, perturbations="none"))
-    assert "2 cases under no perturbation: p < 0.12 for each at 95 %; not traced" in found.reason
+    result = judge(REPEATS_AGREE, impl, replace(PLAN, perturbations="none"))
+    assert "2 cases under no perturbation: p < 0.12 for each at 95 %; not traced" in result.reason
 
 
 def test_a_pass_names_the_perturbations_that_were_active():
-    """Of the two repeats that this seed decides, one has none, the other has poison."""
+    """This seed gives one of the two repeats no perturbation, and the other poison."""
     impl = implementation(lambda q, k, v: torch_math.forward(q, k, v), "agrees", **DECLARED)
     case = parse_case("seqlen_q=24 seqlen_k=24 headdim=8 dtype=float32 seed=4")
     assert " under poison: p < " in judge(REPEATS_AGREE, impl, replace(PLAN, repeats=2, case=case)).reason
 
 
 def test_a_failure_names_the_perturbation_and_repeats_it():
-    """Right as long as the same call is repeated."""
-    kept = {}
+    """The implementation is right as long as the same call is repeated."""
+    memory = {}
 
     def forward(q, k, v):
         out, lse = torch_math.forward(q, k, v)
-        before, kept["out"] = kept.get("out", out), out
+        before, memory["out"] = memory.get("out", out), out
         return before if before.shape == out.shape else out, lse
 
     impl = implementation(forward, "late", **DECLARED)
-    found = judge(REPEATS_AGREE, impl, replace(PLAN, perturbations="poison, other_case", repeats=40))
-    assert found.verdict == FAIL and "only under other_case: the other repeats agree" in found.message
-    assert "--perturb 'poison, other_case' --case" in found.replay and found.replay in found.message
+    result = judge(REPEATS_AGREE, impl, replace(PLAN, perturbations="poison, other_case", repeats=40))
+    assert result.verdict == FAIL and "only under other_case: the other repeats agree" in result.message
+    assert "--perturb 'poison, other_case' --case" in result.replay and result.replay in result.message
     assert judge(REPEATS_AGREE, impl, replace(PLAN, perturbations="poison")).verdict == PASS
 
 
@@ -227,18 +227,18 @@ def test_outputs_that_are_not_declared_repeatable_may_differ():
     assert judge(REPEATS_AGREE, impl, PLAN).verdict == PASS
 
 
-# --- other orders of threads ------------------------------------------------------------------------------------------
+# --- other orders of threads ----------------------------------------------------------------------
 
 
 @pytest.fixture
 def waits_for_its_warp(gxx):
-    """A kernel with a barrier that is too small: right in the order in which the emulator runs threads by itself."""
+    """A kernel with too small a barrier. It is right in the emulator's default order of threads."""
     return next(mutant for mutant in ALL if mutant.name == "cuda_last_factor_waits_for_its_warp_alone")
 
 
 def test_a_race_that_another_order_shows_is_seen(waits_for_its_warp):
-    found = judge_mutant(waits_for_its_warp, plan())
-    assert found.verdict == FAIL and "  order  " in found.message
+    result = judge_mutant(waits_for_its_warp, plan())
+    assert result.verdict == FAIL and "  order  " in result.message
 
 
 def test_one_order_of_threads_does_not_show_it(waits_for_its_warp):
@@ -260,7 +260,7 @@ def test_a_seed_is_one_order_of_warps_and_not_that_of_the_first_call(waits_for_i
 
 @pytest.mark.parametrize("repeat", range(5))
 def test_no_order_disturbs_a_correct_kernel(gxx, repeat):
-    """Its barriers are passed by all threads, whichever come first; the traced build gives the same bits as the plain one."""
+    """Its barriers allow any order of threads; the traced build gives the plain one's bits."""
     (entry,) = from_file(str(ROOT / "examples/flash_forward.py"))
     q, k, v = (torch.randn(2, 65, 3, 20, generator=torch.Generator().manual_seed(n)) for n in range(3))
     want = entry.impl.forward(q, k, v)
@@ -273,8 +273,8 @@ def test_tracing_keeps_its_own_order(waits_for_its_warp):
     """A law that repeats calls may be traced."""
     impl = build(waits_for_its_warp)
     q = torch.ones(1, 24, 1, 8)
-    with tracing() as found, ORDER.applied(Setting("cpu", 2, 0)):
+    with tracing() as result, ORDER.applied(Setting("cpu", 2, 0)):
         impl.forward(q, q, q)
-    assert [finding.kind for finding in found.findings] == [Kind.RACE]
+    assert [finding.kind for finding in result.findings] == [Kind.RACE]
     with ORDER.applied(Setting("cpu", 1, 0)):
         impl.forward(q, q, q)

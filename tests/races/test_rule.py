@@ -17,7 +17,7 @@ AB, BC, AC, ABC = Barrier("A and B"), Barrier("B and C"), Barrier("A and C"), Ba
 
 
 def access(words: str) -> Access:
-    """From "write x 4:8", bytes 4 to 7 of x; without bytes, 0 to 3."""
+    """Parse "write x 4:8", bytes 4 to 7 of x; without bytes, 0 to 3."""
     what, memory, *which = words.split()
     start, stop = (int(n) for n in which[0].split(":")) if which else (0, 4)
     return Access(what, memory, start, stop - start)
@@ -27,7 +27,7 @@ READ, WRITE, ATOMIC = access("read x"), access("write x"), access("atomic x")
 
 
 def pairs(launch: Launch) -> set[frozenset]:
-    """Each race as two (thread, number among this thread's accesses), which adding or removing barriers does not change."""
+    """Return each race as two (thread, number of its access), which do not depend on barriers."""
     of_step = {}
     for event in launch.accesses():
         earlier = launch.threads[event.thread][: event.step]
@@ -36,11 +36,11 @@ def pairs(launch: Launch) -> set[frozenset]:
 
 
 def between(*threads: Thread) -> set[frozenset]:
-    """The races of a launch whose threads have one access each."""
+    """Return the races of a launch whose threads have one access each."""
     return {frozenset((thread, 0) for thread in threads)}
 
 
-# --- by hand ----------------------------------------------------------------------------------------------------------
+# --- by hand --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_each_block_has_shared_memory_of_its_own():
 
 
 def test_double_buffering_needs_one_barrier_a_round_and_a_single_buffer_two():
-    """B reads what A wrote in the round; with one buffer, A overwrites it in the next."""
+    """B reads what A wrote in the round. With one buffer, A overwrites it in the next round."""
 
     def rounds(buffers: int, barriers: int) -> Launch:
         a, b = [], []
@@ -198,9 +198,9 @@ def test_impossible_launches_are_refused(threads, message):
         Launch(threads)
 
 
-# --- for all executions -----------------------------------------------------------------------------------------------
-# Drawn as one sequence of steps: (thread, access), or the threads at a barrier. Each thread's events are its part of the
-# sequence, so no barrier comes after itself.
+# --- for all executions ---------------------------------------------------------------------------
+# An execution is drawn as one sequence of steps: (thread, access), or the threads at a barrier.
+# Each thread's events are its part of the sequence, so no barrier comes after itself.
 
 THREADS = [Thread(block, index) for block in (0, 1) for index in range(4)]
 
@@ -232,7 +232,7 @@ def project(steps: list) -> Launch:
 
 
 def with_accesses(steps: list, change) -> list:
-    """The steps with each access replaced by change(access), a list of accesses."""
+    """Replace each access by change(access), a list of accesses."""
     return [
         new
         for step in steps
@@ -242,9 +242,9 @@ def with_accesses(steps: list, change) -> list:
 
 @given(STEPS)
 def test_vector_clocks_say_the_same(steps):
-    """The other definition: each thread's clock grows along the sequence, and barriers join clocks."""
+    """The other definition: a thread's clock grows along the sequence, and barriers join clocks."""
     knows = {thread: dict.fromkeys(THREADS, 0) for thread in THREADS}
-    clocks = {}  # (thread, number of its access, from 1) -> its clock then
+    clocks = {}  # (thread, number of its access, from 1) -> its clock at that access
     for step in steps:
         if isinstance(step, list):
             met = {thread: max(knows[one][thread] for one in step) for thread in THREADS}

@@ -1,6 +1,7 @@
-"""compute-sanitizer without a GPU: what it writes, what it is called with, what becomes of its processes.
+"""compute-sanitizer without a GPU: its logs, its command line, its processes.
 
-The logs are excerpts: published ones in the formats of the versions from 2021 to 2026, and some of our own (2025).
+The logs are excerpts: published logs in the formats of the versions from 2021 to 2026, and some of
+our own (2025).
 """
 
 import os
@@ -25,21 +26,21 @@ def report(name: str):
     return parse((FOLDER / f"{name}.log").read_text(), Tool(name.partition("_")[0]))
 
 
-# --- what the tools write ---------------------------------------------------------------------------------------------
+# --- what the tools write ------------------------------------------------------------------------
 
 
 def test_a_warning_of_racecheck_is_a_finding_as_an_error_is():
-    found = report("racecheck").findings
-    assert {(finding.kind, finding.space, finding.layer) for finding in found} == {
+    result = report("racecheck").findings
+    assert {(finding.kind, finding.space, finding.layer) for finding in result} == {
         (Kind.RACE, Space.SHARED, Layer.SANITIZER)
     }
-    assert [(finding.headline.partition(", no barrier between, ")[2], finding.count) for finding in found] == [
+    assert [(finding.headline.partition(", no barrier between, ")[2], finding.count) for finding in result] == [
         ("fa2_forward.cuh:76 and tiles.cuh:55", 193834),
         ("fa2_forward.cuh:76 and tiles.cuh:89", 64),
         ("my_attention.py:237", 6136),
         ("fa2_forward+0x50 and fa2_forward+0x90", 4),
     ]
-    assert "reported by racecheck (warning)" in str(found[0]) and "reported by racecheck (error)" in str(found[2])
+    assert "reported by racecheck (warning)" in str(result[0]) and "reported by racecheck (error)" in str(result[2])
 
 
 def test_a_message_says_which_accesses_without_an_order_and_threads_that_are_not_known():
@@ -54,13 +55,13 @@ def test_a_message_says_which_accesses_without_an_order_and_threads_that_are_not
 
 
 def test_kernels_of_pytorch_are_left_out_and_counted():
-    found = report("racecheck")
-    assert (found.reported, found.left_out, found.unread) == (4, 1, [])
+    result = report("racecheck")
+    assert (result.reported, result.left_out, result.unread) == (4, 1, [])
 
 
 def test_older_versions_put_the_line_before_the_function():
-    found = report("racecheck_older").findings
-    assert [str(site) for finding in found for site in finding.sites] == [
+    result = report("racecheck_older").findings
+    assert [str(site) for finding in result for site in finding.sites] == [
         "convolution.cu:123",
         "convolution.cu:63",
         "convolution+0x4c60",
@@ -69,9 +70,9 @@ def test_older_versions_put_the_line_before_the_function():
 
 
 def test_memcheck_reports_accesses_and_calls_of_the_host_are_left_out():
-    found = report("memcheck")
-    assert (found.reported, found.left_out, found.unread) == (7, 2, [])
-    outside, misaligned, trap = found.findings
+    result = report("memcheck")
+    assert (result.reported, result.left_out, result.unread) == (7, 2, [])
+    outside, misaligned, trap = result.findings
     assert outside.headline == (
         "outside: write of 4 bytes in global memory, which is out of bounds and is 33 bytes after the nearest allocation "
         "of size 448 bytes, oob_demo.cu:9"
@@ -87,10 +88,10 @@ def test_memcheck_reports_accesses_and_calls_of_the_host_are_left_out():
 
 
 def test_synccheck_reports_barriers_once_for_all_threads():
-    found = report("synccheck")
-    (barrier,) = found.findings
+    result = report("synccheck")
+    (barrier,) = result.findings
     assert barrier.headline == "barrier: Divergent thread(s) in warp, 09_debug_and_sanitizer.cu:61"
-    assert (barrier.count, found.reported, found.unprinted) == (2, 11360, 11260)
+    assert (barrier.count, result.reported, result.unprinted) == (2, 11360, 11260)
     assert "reported by synccheck, which did not print 11260 more" in str(barrier)
 
 
@@ -105,10 +106,10 @@ def test_synccheck_reports_barriers_once_for_all_threads():
     ],
 )  # fmt: skip
 def test_what_it_wrote_about_planted_kernels_is_read(name, headlines):
-    """Version 2025.3.1 on an H200, kernels of Numba and CUDA C++."""
-    found = report(f"{name}_2025")
-    assert [finding.headline for finding in found.findings] == headlines
-    assert found.unread == [] and found.left_out == 0
+    """Version 2025.3.1 wrote them on an H200, about kernels of Numba and CUDA C++."""
+    result = report(f"{name}_2025")
+    assert [finding.headline for finding in result.findings] == headlines
+    assert result.unread == [] and result.left_out == 0
 
 
 def test_a_kernel_without_lines_is_named_without_its_module_and_tags():
@@ -128,8 +129,8 @@ def test_what_every_log_has_is_no_complaint(name):
 
 @pytest.mark.parametrize("tool", Tool)
 def test_a_clean_log_is_a_summary_of_nothing(tool):
-    found = parse(f"the program's own output\n{CLEAN[tool]}", tool)
-    assert (found.findings, found.reported, found.unread) == ([], 0, [])
+    result = parse(f"the program's own output\n{CLEAN[tool]}", tool)
+    assert (result.findings, result.reported, result.unread) == ([], 0, [])
 
 
 def test_what_cannot_be_read_is_not_taken_for_nothing():
@@ -142,7 +143,7 @@ def test_what_cannot_be_read_is_not_taken_for_nothing():
     assert parse("========= COMPUTE-SANITIZER\n", Tool.RACECHECK).reported is None
 
 
-# --- which kernels ----------------------------------------------------------------------------------------------------
+# --- which kernels --------------------------------------------------------------------------------
 
 
 def event(name, *kernels, device=DeviceType.CPU, note=False):
@@ -177,7 +178,7 @@ def test_a_profiler_that_sees_nothing_is_an_error():
 
 @pytest.mark.parametrize("name", ["void my::{lambda(int)#1}::operator()(int) const", "void my::operator<(int)", ""])
 def test_a_kernel_that_no_filter_can_name_is_an_error(name):
-    """It would be watched by nobody, and its races would read as "nothing reported"."""
+    """It would not be watched, and its races would read as "nothing reported"."""
     with pytest.raises(LookupError, match=r"^kernel '.*' cannot be named to compute-sanitizer$"):
         own_of(on_gpu("forward", name))
 
@@ -201,7 +202,7 @@ def test_functions_of_pytorch_are_known_by_their_namespace():
     assert not of_pytorch("void flash::at_end<at::Half>(at::Half*)") and not of_pytorch("(anonymous namespace)::k(int)")
 
 
-# --- the command ------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def test_it_is_found_in_the_toolkit(tmp_path, monkeypatch):
@@ -217,16 +218,16 @@ def test_it_is_found_in_the_toolkit(tmp_path, monkeypatch):
 
 
 def test_every_kernel_is_a_filter_and_api_errors_are_not_asked_for(tmp_path):
-    made = tools.command("cs", Tool.MEMCHECK, ["forward", "backward"], tmp_path / "log", 60.0, ["python", "x.py"])
-    assert made[:7] == [
+    line = tools.command("cs", Tool.MEMCHECK, ["forward", "backward"], tmp_path / "log", 60.0, ["python", "x.py"])
+    assert line[:7] == [
         "cs", "--tool", "memcheck", "--kernel-name", "kernel_substring=forward", "--kernel-name",
         "kernel_substring=backward",
     ]  # fmt: skip
-    assert made[made.index("--report-api-errors") + 1] == "no" and made[-2:] == ["python", "x.py"]
+    assert line[line.index("--report-api-errors") + 1] == "no" and line[-2:] == ["python", "x.py"]
     assert Tool.MEMCHECK.environment == {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
 
-# --- its processes ----------------------------------------------------------------------------------------------------
+# --- its processes --------------------------------------------------------------------------------
 
 
 def test_each_tool_runs_the_program_once_and_reports(tmp_path, monkeypatch):
@@ -242,30 +243,30 @@ def test_each_tool_runs_the_program_once_and_reports(tmp_path, monkeypatch):
 
 def test_what_did_not_come_to_its_end_says_why(tmp_path):
     fails = [sys.executable, "-c", "import sys; print('first'); print('no GPU'); sys.exit(3)"]
-    (found,) = watch(fake(tmp_path), fails, [], [Tool.SYNCCHECK])
-    assert found.undecided == "under synccheck the process ended with exit status 3: first; no GPU"
-    (found,) = watch(fake(tmp_path, synccheck=""), [sys.executable, "-c", "print('old')"], [], [Tool.SYNCCHECK])
-    assert found.undecided == "synccheck ended without a summary, with exit status 0: old"
+    (result,) = watch(fake(tmp_path), fails, [], [Tool.SYNCCHECK])
+    assert result.undecided == "under synccheck the process ended with exit status 3: first; no GPU"
+    (result,) = watch(fake(tmp_path, synccheck=""), [sys.executable, "-c", "print('old')"], [], [Tool.SYNCCHECK])
+    assert result.undecided == "synccheck ended without a summary, with exit status 0: old"
 
 
 def test_a_gpu_that_it_refuses_is_named(tmp_path):
-    """As in some virtual machines: then the program has no GPU either."""
+    """The tool does so in some virtual machines, in which the program has no GPU either."""
     says = "========= COMPUTE-SANITIZER\n========= Error: Device not supported. Please refer to the documentation\n"
-    (found,) = watch(
+    (result,) = watch(
         fake(tmp_path, memcheck=f"{says}========= ERROR SUMMARY: 0 errors"), ["false"], [], [Tool.MEMCHECK]
     )
-    assert found.refuses_device and found.undecided.startswith(
+    assert result.refuses_device and result.undecided.startswith(
         "memcheck does not run on this GPU: Error: Device not supported"
     )
 
 
 def test_a_complaint_beside_a_summary_of_nothing_is_undecided(tmp_path):
-    """After an error of its own the tool may have watched nothing; a finding stands all the same."""
+    """After its own error the tool may have watched nothing. A finding still counts."""
     error = "========= Internal Sanitizer Error: The Sanitizer encountered an error when attempting to access memory\n"
 
     def undecided(log):
-        (found,) = watch(fake(tmp_path, runs=False, racecheck=log + error), ["true"], [], [Tool.RACECHECK])
-        return found.undecided
+        (result,) = watch(fake(tmp_path, runs=False, racecheck=log + error), ["true"], [], [Tool.RACECHECK])
+        return result.undecided
 
     assert undecided(CLEAN[Tool.RACECHECK]).startswith("racecheck may not have watched all: Internal Sanitizer Error")
     assert undecided((FOLDER / "racecheck.log").read_text()) == ""
@@ -274,8 +275,8 @@ def test_a_complaint_beside_a_summary_of_nothing_is_undecided(tmp_path):
 def test_a_limit_ends_the_program_too(tmp_path):
     pid = tmp_path / "pid"
     sleeps = [sys.executable, "-c", f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"]
-    (found,) = watch(fake(tmp_path), sleeps, [], [Tool.RACECHECK], limit=1.5)
-    assert found.status is None and found.undecided.startswith("racecheck did not end within ")
+    (result,) = watch(fake(tmp_path), sleeps, [], [Tool.RACECHECK], limit=1.5)
+    assert result.status is None and result.undecided.startswith("racecheck did not end within ")
     stop = time.monotonic() + 5
     while _lives(int(pid.read_text())) and time.monotonic() < stop:
         time.sleep(0.05)
@@ -283,7 +284,7 @@ def test_a_limit_ends_the_program_too(tmp_path):
 
 
 def _lives(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"

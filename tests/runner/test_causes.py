@@ -11,7 +11,7 @@ def failure(law: str, reason: str, clue: str = "", chapter: str = "test_forward"
 
 
 def grouped(*results: dict) -> list[list[str]]:
-    """The laws of each cause, the first one first."""
+    """Return the laws of each cause, the first one first."""
     return [[r["law"].removeprefix("test_") for r in (cause.first, *cause.others)] for cause in causes_of([*results])]
 
 

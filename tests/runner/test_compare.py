@@ -1,4 +1,4 @@
-"""What got worse, better or moved from one report to another."""
+"""Tests of comparisons: which laws got worse or better, and which z moved."""
 
 from __future__ import annotations
 

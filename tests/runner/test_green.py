@@ -1,4 +1,4 @@
-"""How verdicts count, and the line that says what a run adds up to."""
+"""Tests how verdicts count, and the line that says what a run adds up to."""
 
 from __future__ import annotations
 

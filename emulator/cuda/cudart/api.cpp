@@ -1,4 +1,5 @@
-// The functions of the CUDA runtime API: thin, as in include/shim/host_api.h. Streams and events are only handles.
+// The functions of the CUDA runtime API. They are thin, as in include/shim/host_api.h. Streams and
+// events are only handles.
 #include "cudart.h"
 
 #include <cstdio>
@@ -8,14 +9,14 @@ using emulator::variable_of;
 
 extern "C" {
 
-// ---- errors -------------------------------------------------------------------------------------------------------
+// ---- errors -------------------------------------------------------------------------------------
 
 cudaError_t cudaGetLastError() { return emulator_cuda_last_error(1); }
 cudaError_t cudaPeekAtLastError() { return emulator_cuda_last_error(0); }
 const char* cudaGetErrorName(cudaError_t error) { return emulator_cuda_error_name(error); }
 const char* cudaGetErrorString(cudaError_t error) { return emulator_cuda_error_string(error); }
 
-// ---- memory: what the host can write counts as written from the start -----------------------------------------------
+// ---- memory: what the host can write counts as written from the start ---------------------------
 
 cudaError_t cudaMalloc(void** base, size_t bytes) { return emulator_cuda_malloc(base, bytes, 0); }
 cudaError_t cudaMallocAsync(void** base, size_t bytes, cudaStream_t) { return emulator_cuda_malloc(base, bytes, 0); }
@@ -78,7 +79,7 @@ cudaError_t cudaGetSymbolSize(size_t* bytes, const void* symbol) {
     return *bytes = variable->bytes, cudaSuccess;
 }
 
-// ---- devices ------------------------------------------------------------------------------------------------------
+// ---- devices ------------------------------------------------------------------------------------
 
 cudaError_t cudaDeviceSynchronize() { return emulator_cuda_synchronize(); }
 cudaError_t cudaDeviceReset() { return emulator_cuda_synchronize(); }
@@ -88,7 +89,8 @@ cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = CUDART_VERSION, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-    if (attribute == cudaDevAttrComputeCapabilityMajor && device == 0) return *value = 8, cudaSuccess;  // as -arch
+    // As in -arch.
+    if (attribute == cudaDevAttrComputeCapabilityMajor && device == 0) return *value = 8, cudaSuccess;
     return emulator_cuda_device_attribute(value, attribute, device);
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
@@ -124,7 +126,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     return cudaSuccess;
 }
 
-// ---- streams and events: what is asked of them is complete already -----------------------------------------------------
+// ---- streams and events: all work is complete already -------------------------------------------
 
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return emulator_cuda_new_handle(reinterpret_cast<void**>(stream)); }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { return cudaStreamCreate(stream); }

@@ -1,5 +1,6 @@
-// The CUDA runtime library of a file that nvcc compiled: what its host code calls. It is linked into the file's own library,
-// hidden, so that a real libcudart in the process is never called instead. The state is in emulator/cuda/host.
+// The CUDA runtime library of a file that nvcc compiled. It is linked into the file's own library,
+// hidden, so that its host code never calls a real libcudart in the process. The state is in
+// emulator/cuda/host.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,19 +10,19 @@
 namespace emulator {
 
 struct Kernel {
-    const void* stub;  // the host function of the same name: what the host code knows of a kernel
+    const void* stub;  // host function of the same name, by which the host code knows a kernel
     const char* name;  // in the PTX
 };
 
 struct Variable {  // __device__, __constant__ or __managed__
-    const void* shadow;  // the host variable of the same name
+    const void* shadow;  // host variable of the same name
     const char* name;    // in the PTX
     size_t bytes;
-    void** managed;  // where the host code looks for its address, if it is __managed__
-    void* address;   // of the emulator's memory for it, once Python has connected it
+    void** managed;  // where the host code reads its address, if it is __managed__
+    void* address;   // address of the emulator's memory for it, once Python has connected it
 };
 
-const Kernel* kernel_of(const void* stub);  // null if it is none
+const Kernel* kernel_of(const void* stub);  // null if it is not a kernel
 Variable* variable_of(const void* shadow);
 
 }  // namespace emulator

@@ -1,5 +1,5 @@
-// Before the first line of an author's .cu that nvcc compiles: what include/shim/entry.h needs to call its functions from
-// Python, made of nvcc's own types and launches.
+// Compiled before the first line of an author's .cu by nvcc: the types that include/shim/entry.h
+// needs to call its functions from Python, made of nvcc's own types and launches.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,4 +1,5 @@
-// Kernels, their launches, and device variables: nvcc's host code registers them when its library is loaded.
+// Kernels, their launches, and device variables: nvcc's host code registers them when its library
+// is loaded.
 #include "cudart.h"
 
 #include <cstdint>
@@ -7,10 +8,12 @@
 namespace emulator {
 namespace {
 
-// A function of Python (emulator/cuda/compiled.py) that runs a launch; arguments: the address of each parameter.
+// A Python function (emulator/cuda/compiled.py) that runs a launch. arguments: the address of each
+// parameter.
 using Launcher = int (*)(const char* kernel, const unsigned* grid, const unsigned* block, size_t shared, size_t shared_limit,
                          void** arguments, char* text, size_t text_bytes);
-// Another one, which makes the call raise that this is not covered, whatever the host code does with the error.
+// A Python function that makes the call raise NotCovered, whatever the host code does with the
+// error.
 using Refuser = void (*)(const char* what);
 
 struct Shape {
@@ -19,7 +22,8 @@ struct Shape {
     cudaStream_t stream;
 };
 
-std::vector<Kernel>& kernels() {  // constructors of the library fill it, so it is made when it is first used
+// Created at first use, because constructors of the library fill it.
+std::vector<Kernel>& kernels() {
     static std::vector<Kernel> all;
     return all;
 }
@@ -31,7 +35,7 @@ std::vector<Variable>& variables() {
 
 Launcher launcher = nullptr;
 Refuser refuser = nullptr;
-thread_local std::vector<Shape> configured;  // between <<<...>>> and the call of the stub
+thread_local std::vector<Shape> configured;  // set between <<<...>>> and the call of the stub
 
 struct Launch {
     const Kernel* kernel;
@@ -83,7 +87,7 @@ using namespace emulator;
 
 extern "C" {
 
-// ---- called by Python -----------------------------------------------------------------------------------------------
+// ---- called by Python ---------------------------------------------------------------------------
 
 __attribute__((visibility("default"))) void emulator_cuda_connect(Launcher launch, Refuser refuse) {
     launcher = launch, refuser = refuse;
@@ -100,7 +104,7 @@ __attribute__((visibility("default"))) void emulator_cuda_place(size_t n, void* 
     if (variable.managed) *variable.managed = address;
 }
 
-// ---- called by nvcc's code ------------------------------------------------------------------------------------------
+// ---- called by nvcc's code ----------------------------------------------------------------------
 
 void** __cudaRegisterFatBinary(void*) {
     static void* handle;
@@ -133,7 +137,7 @@ cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, 
     return cudaSuccess;
 }
 
-// A handle of a kernel is its stub here. Before CUDA 13 nvcc's code calls cudaLaunchKernel.
+// The handle of a kernel is its stub. Before CUDA 13 nvcc's code calls cudaLaunchKernel.
 cudaError_t __cudaGetKernel(cudaKernel_t* handle, const void* stub) {
     *handle = reinterpret_cast<cudaKernel_t>(const_cast<void*>(stub));
     return cudaSuccess;

@@ -1,4 +1,5 @@
-// A call of host code from Python: its launches, the exceptions it throws, and launches that failed without a check.
+// A call of host code from Python: its launches, the exceptions that it throws, and failed launches
+// that it did not check.
 #include "../../runtime/runtime.h"
 #include "../include/shim/host_types.h"
 #include "host.h"
@@ -27,8 +28,8 @@ using namespace emulator;
 
 extern "C" {
 
-// Runs a launch through `start`, which gets the kernel's limit of shared memory, and remembers it if it failed. function:
-// the kernel as cudaFuncSetAttribute gets it.
+// Runs a launch through `start`, which receives the kernel's limit of shared memory, and remembers
+// a failure. function: the kernel as in cudaFuncSetAttribute.
 cudaError_t emulator_cuda_launch_by(const void* function, int (*start)(void* data, size_t limit, char* text, size_t bytes),
                                     void* data) {
     char text[512] = "";

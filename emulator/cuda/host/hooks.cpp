@@ -1,5 +1,6 @@
-// The functions that g++ calls in a traced file: -fsanitize=thread calls one before each access, -fsanitize=alignment one for
-// each address that does not fit its type. libtsan and libubsan are not linked; the functions here replace theirs.
+// The functions that g++ calls in a traced file: -fsanitize=thread calls one before each access,
+// -fsanitize=alignment one for each address that does not fit its type. libtsan and libubsan are
+// not linked; the functions here replace theirs.
 #include "../../runtime/runtime.h"
 
 #include <cstdio>
@@ -19,7 +20,8 @@ using namespace emulator;
     void __tsan_volatile_read##N(void* a) { CHECK(a, N, READ); } \
     void __tsan_volatile_write##N(void* a) { CHECK(a, N, WRITE); }
 
-// C++ atomics, which host code of a .cu may use (the guard of a static variable is one); in a kernel they count as atomics.
+// C++ atomics, which host code of a .cu may use (the guard of a static variable is one); in a
+// kernel they count as atomics.
 #define UPDATE(BITS, T, NAME, BUILTIN) \
     T __tsan_atomic##BITS##_##NAME(volatile T* a, T v, int) { \
         CHECK(a, sizeof(T), ATOMIC); \
@@ -67,7 +69,7 @@ void misaligned(const TypeMismatch* data, uintptr_t address) {
     size_t off = address & ((size_t(1) << data->log_alignment) - 1);
     snprintf(record.text, sizeof record.text, "to %s %s the address must be a multiple of %zu; it is %zu more",
              VERB[data->check % 12], data->type->name, size_t(1) << data->log_alignment, off);
-    stop_launch();  // as a GPU does
+    stop_launch();  // as on a GPU
 }
 
 }  // namespace

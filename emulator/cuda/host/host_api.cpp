@@ -13,23 +13,25 @@
 namespace emulator {
 namespace {
 
-constexpr size_t MARGIN = 64 * 1024;  // bytes on both sides, where an access out of bounds does no damage
+// Bytes on both sides, where an access out of bounds is harmless.
+constexpr size_t MARGIN = 64 * 1024;
 constexpr size_t ALIGNMENT = 256;
 
 struct Allocation {
-    char* start;  // of the margin below
+    char* start;  // start of the margin below
     size_t bytes;
 };
 
 std::mutex lock;
 cudaError_t last_error = cudaSuccess;
-cudaError_t launch_error = cudaSuccess;  // of the first launch that failed since the last check
+cudaError_t launch_error = cudaSuccess;  // first failed launch since the last check
 std::string launch_text;
 std::map<void*, Allocation> allocations;
-std::map<char*, size_t> symbols;  // those whose address was taken
+std::map<char*, size_t> symbols;  // symbols whose address was taken
 size_t allocated = 0;
 
-// Errors of a running kernel are returned by later calls; errors of the launch itself only by cudaGetLastError and Peek.
+// Later calls return errors of a running kernel; only cudaGetLastError and Peek return errors of
+// the launch itself.
 bool while_running(cudaError_t error) {
     return error >= cudaErrorIllegalAddress && error < cudaErrorNotPermitted && error != cudaErrorLaunchOutOfResources;
 }
@@ -42,7 +44,7 @@ cudaError_t returned(cudaError_t error) {
 cudaError_t failed_while_running() {
     if (!while_running(launch_error)) return cudaSuccess;
     cudaError_t error = launch_error;
-    launch_error = cudaSuccess;  // it has been checked now; the error itself stays until it is reset
+    launch_error = cudaSuccess;  // it has been checked; the error itself stays until it is reset
     return error;
 }
 
@@ -86,7 +88,7 @@ using namespace emulator;
 
 extern "C" {
 
-// ---- errors -------------------------------------------------------------------------------------------------------
+// ---- errors -------------------------------------------------------------------------------------
 
 cudaError_t emulator_cuda_last_error(int reset) {
     std::lock_guard<std::mutex> guard(lock);
@@ -126,7 +128,7 @@ const char* emulator_cuda_error_string(cudaError_t error) {
     return "unrecognized error code";
 }
 
-// ---- memory -------------------------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 
 cudaError_t emulator_cuda_malloc(void** base, size_t bytes, int host_writes) {
     std::lock_guard<std::mutex> guard(lock);
@@ -149,12 +151,12 @@ cudaError_t emulator_cuda_malloc(void** base, size_t bytes, int host_writes) {
 cudaError_t emulator_cuda_free(void* base) {
     std::lock_guard<std::mutex> guard(lock);
     if (!base) return cudaSuccess;
-    auto found = allocations.find(base);
-    if (found == allocations.end()) return returned(cudaErrorInvalidValue);
+    auto entry = allocations.find(base);
+    if (entry == allocations.end()) return returned(cudaErrorInvalidValue);
     allocation_removed(base);
-    allocated -= found->second.bytes;
-    std::free(found->second.start);
-    allocations.erase(found);
+    allocated -= entry->second.bytes;
+    std::free(entry->second.start);
+    allocations.erase(entry);
     return failed_while_running();
 }
 

@@ -1,4 +1,4 @@
-// The CUDA runtime API: the device that it describes, streams and events, attributes of kernels.
+// The CUDA runtime API: the device's properties, streams and events, attributes of kernels.
 #include "host.h"
 
 #include "../../runtime/runtime.h"
@@ -27,8 +27,8 @@ std::unordered_map<const void*, size_t> opted_in;  // bytes of dynamic shared me
 
 size_t dynamic_shared_limit(const void* function) {
     std::lock_guard<std::mutex> guard(lock);
-    auto found = opted_in.find(function);
-    return found == opted_in.end() || found->second < DEFAULT_SHARED ? DEFAULT_SHARED : found->second;
+    auto entry = opted_in.find(function);
+    return entry == opted_in.end() || entry->second < DEFAULT_SHARED ? DEFAULT_SHARED : entry->second;
 }
 
 }  // namespace emulator
@@ -95,7 +95,7 @@ cudaError_t emulator_cuda_device_properties(cudaDeviceProp* properties, int devi
     return cudaSuccess;
 }
 
-// Streams and events are one struct; a stream uses none of its fields.
+// Streams and events share one struct; a stream uses none of its fields.
 cudaError_t emulator_cuda_new_handle(void** handle) {
     *handle = new Event{};
     return cudaSuccess;
@@ -146,7 +146,7 @@ cudaError_t emulator_cuda_function_attributes(cudaFuncAttributes* attributes, co
 
 long long emulator_cuda_clock() {
     static std::atomic<long long> asked{0};
-    return asked += 100;  // cycles, about what a read of the clock takes
+    return asked += 100;  // cycles, about the cost of reading the clock
 }
 
 }  // extern "C"

@@ -1,4 +1,5 @@
-// assert: traps in device code, aborts in host code. It can be included again with or without NDEBUG, as the standard's.
+// Assert: traps in device code, aborts in host code. It can be included again with or without
+// NDEBUG, as the standard's.
 #undef assert
 
 #ifdef NDEBUG

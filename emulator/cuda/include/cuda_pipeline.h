@@ -1,4 +1,5 @@
-// cp.async in its C++ form. The copy is made when its thread waits for it; until then no thread may access the memory.
+// cp.async in its C++ form. The copy is made when its thread waits for it; until then no thread may
+// access the memory.
 #pragma once
 
 #include "../../runtime/kernel_api.h"

@@ -1,5 +1,6 @@
-// The built-ins of nvcc, for g++: included before the first line of an author's .cu (emulator/cuda/build.py).
-// __global__, __device__, __shared__ and <<<>>> are left to emulator/cuda/source.py, which rewrites them.
+// The built-ins of nvcc, for g++: included before the first line of an author's .cu
+// (emulator/cuda/build.py). emulator/cuda/source.py rewrites __global__, __device__, __shared__ and
+// <<<>>>.
 #pragma once
 
 #include <cmath>
@@ -14,13 +15,13 @@
 
 #define __CUDACC__ 1
 #define __NVCC__ 1
-#define CUDA_ON_CPU 1  // so that a file can tell
+#define CUDA_ON_CPU 1  // lets a file detect the CPU
 #define __CUDACC_VER_MAJOR__ 13
 #define __CUDACC_VER_MINOR__ 0
 #define CUDART_VERSION 13000
 #define CUDA_VERSION 13000
 #ifndef __CUDA_ARCH__
-#define __CUDA_ARCH__ 700  // headers that choose by it take the branch without inline PTX
+#define __CUDA_ARCH__ 700  // headers that test it take the branch without inline PTX
 #endif
 
 #define __host__

@@ -1,28 +1,30 @@
-// Accesses of lanes to memory: checked, then made. Handlers of every file use these.
+// Accesses of lanes to memory: checked, then executed. Handlers of every file use these.
 #pragma once
 
 #include "machine.h"
 
 namespace emulator::ptx {
 
-// Where a lane's access goes in this process, after every check. Does not return if the launch ends here.
+// Returns the address in this process of a lane's access, after every check. Does not return if the
+// launch ends here.
 unsigned char* place_of(Warp& warp, const Instruction& at, unsigned lane, int space, uint64_t address, unsigned bytes, What what);
 
-// Of a read: a warp that keeps reading the same few places may be waiting for a value.
+// Called for a read: a warp that keeps reading the same few addresses may be waiting for a value.
 void detect_spinning(Warp& warp, const Instruction& at, const void* place);
 
-// A lane's value goes to memory. A warp that changes memory does not wait for others, however often it reads the same places.
+// Writes a lane's value to memory. A warp that changes memory does not wait for others, however
+// often it reads the same addresses.
 inline void write(Warp& warp, unsigned char* to, const void* from, unsigned bytes) {
     if (warp.since_new && memcmp(to, from, bytes)) warp.since_new = 0;
     memcpy(to, from, bytes);
 }
 
-// A lane reads `bytes` at an address of a space; the address is a multiple of `bytes`.
+// Reads a lane's `bytes` at an address of a space; the address is a multiple of `bytes`.
 inline void load_lane(Warp& warp, const Instruction& at, unsigned lane, int space, uint64_t address, unsigned bytes, void* to) {
     memcpy(to, place_of(warp, at, lane, space, address, bytes, READ), bytes);
 }
 
-// The address in an operand of 4 or 8 bytes, plus an offset, for one lane.
+// Returns the address in an operand of 4 or 8 bytes, plus an offset, for one lane.
 inline uint64_t address_of(const Warp& warp, int32_t slot, int32_t slot_bytes, int32_t offset, unsigned lane) {
     uint64_t base = slot_bytes == 4 ? warp.slot<uint32_t>(slot)[lane] : warp.slot<uint64_t>(slot)[lane];
     return base + static_cast<int64_t>(offset);

@@ -1,11 +1,12 @@
-// Approximations: computed in float64 and rounded once, which is inside every bound of the PTX manual. Infinities, zeros, NaN
-// and subnormals are as its tables say.
+// Approximations: computed in float64 and rounded once, which is inside every bound of the PTX
+// manual. Infinities, zeros, NaN and subnormals follow its tables.
 #include "number.h"
 
 namespace emulator::ptx {
 namespace {
 
-// 2**x by its series around the nearest whole number; no calls, so that g++ vectorises it. Relative error below 1e-15.
+// 2**x by its series around the nearest whole number, without calls, so that g++ vectorises it. The
+// relative error is below 1e-15.
 inline double power_of_two(double x) {
     const double limited = x > 1000 ? 1000 : x < -1000 ? -1000 : x;
     constexpr double shift = 0x1.8p52;  // a sum with it has the whole number in its low bits
@@ -19,7 +20,7 @@ inline double power_of_two(double x) {
     return x != x ? x : power;
 }
 
-// float32 from a function of float64.
+// A float32 operation from a function of float64.
 template <class F, bool Ftz>
 struct Approximate {
     template <class... T>
@@ -35,7 +36,7 @@ void approximation(Table& table, std::string_view op, F) {
     table.add({op, ".ftz.f32"}, Lanes<Approximate<F, true>, float, S...>::run);
 }
 
-// Of half types: a pair in one register, or one value.
+// Half types: a pair in one register, or one value.
 template <class T, bool Ftz, class F>
 void approximation_of_halves(Table& table, std::string_view op, F) {
     const auto one = [](T x) {
@@ -47,7 +48,8 @@ void approximation_of_halves(Table& table, std::string_view op, F) {
     table.add({op, Ftz ? ".ftz." : ".", type_name<T>, "x2"}, Lanes<decltype(two), Pair<T>, Pair<T>>::run);
 }
 
-// float64 approximations look at the upper half of their source and leave the lower half of the result zero.
+// float64 approximations use the upper half of their source and leave the lower half of the result
+// zero.
 double upper_half(double x) { return as<double>(as<uint64_t>(x) & 0xffffffff00000000); }
 
 template <class F>
@@ -73,7 +75,8 @@ void add_approximations(Table& table) {
     approximation<float>(table, "sqrt.approx", [](double x) { return std::sqrt(x); });
     approximation<float>(table, "rsqrt.approx", root_of_reciprocal);
     table.add({"tanh.approx.f32"}, Lanes<Approximate<decltype(hyperbolic), false>, float, float>::run);
-    // A divisor above 2**126 gives 0, and NaN for an infinite dividend: its reciprocal is flushed.
+    // A divisor above 2**126 gives 0, or NaN for an infinite dividend, because its reciprocal is
+    // flushed.
     approximation<float, float>(table, "div.approx", [](double a, double b) {
         return std::fabs(b) > 0x1p126 && b - b == 0 ? a * std::copysign(0.0, b) : a / b;
     });

@@ -5,12 +5,12 @@ namespace emulator::ptx {
 
 Handlers arithmetic_handlers() {
     static const Table table = [] {
-        Table made;
-        add_integers(made);
-        add_bits(made);
-        add_comparisons(made);
-        add_moves(made);
-        return made;
+        Table table;
+        add_integers(table);
+        add_bits(table);
+        add_comparisons(table);
+        add_moves(table);
+        return table;
     }();
     return table.view();
 }

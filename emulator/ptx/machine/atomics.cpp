@@ -1,4 +1,4 @@
-// Atomic operations: of a lane at a time, so that nothing comes between.
+// Atomic operations: executed for one lane at a time, so that nothing comes between.
 #include "access.h"
 
 namespace emulator::ptx {
@@ -52,11 +52,11 @@ template <uint16_t (*ADD)(uint16_t, uint16_t)> uint32_t sum16x2(uint32_t a, uint
 template <class T, T (*OPERATION)(T, T, T)>
 Flow atomic(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
-    for (uint32_t left = mask; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
         unsigned char* place = place_of(warp, at, lane, o[0], address, sizeof(T), ATOMIC);
-        if (left == mask) detect_spinning(warp, at, place);
+        if (rest == mask) detect_spinning(warp, at, place);
         T was, b = warp.slot<T>(o[5])[lane], c = o[6] == NONE ? T{} : warp.slot<T>(o[6])[lane];
         memcpy(&was, place, sizeof was);
         T is = OPERATION(was, b, c);

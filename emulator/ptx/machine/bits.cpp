@@ -9,7 +9,7 @@ namespace {
 template <class T>
 constexpr u32 bits_of = 8 * sizeof(T);
 
-// ---- logic --------------------------------------------------------------------------------------------------------
+// ---- logic --------------------------------------------------------------------------------------
 
 template <class F>
 Flow predicates(Warp& warp, const Instruction& at, uint32_t mask) {
@@ -52,7 +52,7 @@ void add_logic(Table& table) {
     table.add({"lop3.b32"}, Lanes<decltype(any), u32, u32, u32, u32, u32>::run);
 }
 
-// ---- shifts: an amount of the width or more shifts everything out -------------------------------------------------------
+// ---- shifts: an amount of at least the width shifts everything out ------------------------------
 
 template <class... T, class F>
 void shift(Table& table, std::string_view name, F, const char* letters) {
@@ -65,21 +65,21 @@ void add_shifts(Table& table) {
     shift<u16, u32, u64>(table, "shl", [](auto a, u32 by) { return by < bits_of<decltype(a)> ? a << by : 0; }, "b");
     shift<u16, u32, u64>(table, "shr", [](auto a, u32 by) { return by < bits_of<decltype(a)> ? a >> by : 0; }, "bu");
     shift<s16, s32, s64>(table, "shr", [](auto a, u32 by) { return a >> std::min(by, bits_of<decltype(a)> - 1); }, "s");
-    // the funnel shifts: of b:a, the upper half shifted left, the lower half shifted right
+    // The funnel shifts of b:a: the upper half shifted left, the lower half shifted right.
     ternary<u32>(table, "shf.l.wrap", [](u32 a, u32 b, u32 c) { return (both(a, b) << (c & 31)) >> 32; }, "b");
     ternary<u32>(table, "shf.r.wrap", [](u32 a, u32 b, u32 c) { return both(a, b) >> (c & 31); }, "b");
     ternary<u32>(table, "shf.l.clamp", [](u32 a, u32 b, u32 c) { return (both(a, b) << std::min(c, 32u)) >> 32; }, "b");
     ternary<u32>(table, "shf.r.clamp", [](u32 a, u32 b, u32 c) { return both(a, b) >> std::min(c, 32u); }, "b");
 }
 
-// ---- counting -----------------------------------------------------------------------------------------------------
+// ---- counting -----------------------------------------------------------------------------------
 
 u32 leading(u32 a) { return a ? __builtin_clz(a) : 32; }
 u32 leading(u64 a) { return a ? __builtin_clzll(a) : 64; }
 
-// The place of the most significant bit that is not the sign, or all ones.
+// The position of the most significant bit that differs from the sign, or all ones.
 template <class T>
-u32 found(T a) {
+u32 leading_bit(T a) {
     using U = std::make_unsigned_t<T>;
     return bits_of<T> - 1 - leading(static_cast<U>(std::is_signed_v<T> && a < 0 ? ~a : a));
 }
@@ -98,25 +98,25 @@ void count(Table& table, std::string_view name, F, const char* letters = "") {
 
 u32 nth_set(u32 mask, u32 base, s32 offset) {
     if (offset == 0) return base < 32 && mask >> base & 1 ? base : ~0u;
-    s64 left = offset < 0 ? -static_cast<s64>(offset) : offset;
+    s64 rest = offset < 0 ? -static_cast<s64>(offset) : offset;
     for (s64 place = base; place >= 0 && place < 32; place += offset < 0 ? -1 : 1)
-        if (mask >> place & 1 && --left == 0) return static_cast<u32>(place);
+        if (mask >> place & 1 && --rest == 0) return static_cast<u32>(place);
     return ~0u;
 }
 
 void add_counts(Table& table) {
     count<u32, u64>(table, "popc", [](auto a) { return __builtin_popcountll(a); }, "b");
     count<u32, u64>(table, "clz", [](auto a) { return leading(a); }, "b");
-    count<s32, s64, u32, u64>(table, "bfind", [](auto a) { return found(a); });
+    count<s32, s64, u32, u64>(table, "bfind", [](auto a) { return leading_bit(a); });
     count<s32, s64, u32, u64>(table, "bfind.shiftamt", [](auto a) {
-        const u32 place = found(a);
+        const u32 place = leading_bit(a);
         return place == ~0u ? place : bits_of<decltype(a)> - 1 - place;
     });
     unary<u32, u64>(table, "brev", [](auto a) { return reversed(a); }, "b");
     ternary<u32>(table, "fns", [](u32 mask, u32 base, s32 offset) { return nth_set(mask, base, offset); }, "b");
 }
 
-// ---- fields: a position and a length, of which the low byte counts ------------------------------------------------------
+// ---- fields: a position and a length, of which the low byte counts ------------------------------
 
 template <class T>
 T ones(u32 count) {  // the lowest bits
@@ -129,7 +129,7 @@ T extracted(T a, u32 from, u32 length) {
     if constexpr (std::is_unsigned_v<T>) return (from < bits_of<T> ? a >> from : 0) & ones<T>(length);
     if (length == 0) return 0;
     constexpr u32 top = bits_of<T> - 1;
-    const T moved = a >> (from < top ? from : top);  // the sign fills what lies above
+    const T moved = a >> (from < top ? from : top);  // the sign fills the bits above
     if (from + length > top) return moved;
     const u32 up = bits_of<T> - length;
     return static_cast<T>(static_cast<std::make_unsigned_t<T>>(moved) << up) >> up;
@@ -173,9 +173,9 @@ void add_fields(Table& table) {
     binary<u32, s32>(table, "szext.wrap", [](auto a, u32 b) { return extended(a, b, false); });
 }
 
-// ---- bytes --------------------------------------------------------------------------------------------------------
+// ---- bytes --------------------------------------------------------------------------------------
 
-// `which(i, c)` says which of the eight bytes of b:a becomes byte i; bit 3 spreads its sign.
+// `which(i, c)` chooses which of the eight bytes of b:a becomes byte i; bit 3 repeats its sign.
 template <class F>
 void permute(Table& table, std::string_view name, F) {
     ternary<u32>(table, name, [](u32 a, u32 b, u32 c) {

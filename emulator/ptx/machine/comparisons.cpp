@@ -4,7 +4,7 @@
 namespace emulator::ptx {
 namespace {
 
-// ---- orders: few loops, used with their sources exchanged and with their result complemented ----------------------------
+// ---- orders: few loops, used with sources exchanged and with results complemented ---------------
 
 struct Equal { template <class T> bool operator()(T a, T b) const { return a == b; } };
 struct Less { template <class T> bool operator()(T a, T b) const { return a < b; } };
@@ -28,7 +28,8 @@ void each_of_integers(Row row) {
     row("gt", Order<Less, true>()), row("le", Order<Less, true, true>());
 }
 template <class Row>
-void each_of_floats(Row row) {  // with a NaN, those that end in u hold and the others do not
+// With a NaN, the comparisons that end in u hold and the others do not.
+void each_of_floats(Row row) {
     row("eq", Order<Equal>()), row("neu", Order<Equal, false, true>());
     row("ne", Order<Unequal>()), row("equ", Order<Unequal, false, true>());
     row("lt", Order<Less>()), row("geu", Order<Less, false, true>());
@@ -38,9 +39,10 @@ void each_of_floats(Row row) {  // with a NaN, those that end in u hold and the 
     row("num", Order<Numbers>()), row("nan", Order<Numbers, false, true>());
 }
 
-// ---- sources: a bit for each lane ---------------------------------------------------------------------------------------
+// ---- sources: a bit for each lane ---------------------------------------------------------------
 
-// Half types, and values whose subnormals are flushed, become floats first. Of a register with two, Part says which one.
+// Half types, and values whose subnormals are flushed, become floats first. Part chooses a half of
+// a register with two values.
 template <bool Ftz, int Step, class T>
 __attribute__((noinline)) void to_floats(const T* from, float* to) {
     for (unsigned lane = 0; lane < WARP; ++lane) to[lane] = widen(Ftz ? flush(from[lane * Step]) : from[lane * Step]);
@@ -69,7 +71,7 @@ Flow setp(Warp& warp, const Instruction& at, uint32_t mask) {
     return Flow::next;
 }
 
-// `set` writes a truth where the comparison holds, and zeros elsewhere.
+// `set` writes its true value where the comparison holds, and zeros elsewhere.
 template <class D>
 __attribute__((noinline)) void write_truth(D* to, uint32_t mask, uint32_t bits, D truth) {
     each_lane(mask, [=](unsigned lane) { to[lane] = bits >> lane & 1 ? truth : D(0); });
@@ -117,7 +119,7 @@ void of_floats(Table& table) {
     });
 }
 
-// ---- two halves at once ---------------------------------------------------------------------------------------------
+// ---- two halves at once -------------------------------------------------------------------------
 
 template <class O, bool Ftz, class T>
 Flow setp_pair(Warp& warp, const Instruction& at, uint32_t mask) {
@@ -153,7 +155,7 @@ void of_pairs(Table& table) {
     });
 }
 
-// ---- selection ------------------------------------------------------------------------------------------------------
+// ---- selection ----------------------------------------------------------------------------------
 
 template <class T>
 Flow select(Warp& warp, const Instruction& at, uint32_t mask) {

@@ -20,7 +20,7 @@ Flow trap(Warp& warp, const Instruction& at, uint32_t mask) {
     trapped(warp, at, static_cast<unsigned>(__builtin_ctz(mask)), "%s", "trap");
 }
 
-// [message]: the generic address of what should have been true
+// [message]: the generic address of the asserted expression
 Flow assert_failed(Warp& warp, const Instruction& at, uint32_t mask) {
     auto lane = static_cast<unsigned>(__builtin_ctz(mask));
     trapped(warp, at, lane, "assert(%s)", reinterpret_cast<const char*>(warp.slot<uint64_t>(at.operand[0])[lane]));
@@ -39,7 +39,7 @@ Flow clock(Warp& warp, const Instruction& at, uint32_t mask) {
     return Flow::next;
 }
 
-// ---- barriers of the block ----------------------------------------------------------------------------------------
+// ---- barriers of the block ----------------------------------------------------------------------
 
 struct BarrierOperands {
     int32_t id, count, d, predicate, negated;
@@ -52,7 +52,7 @@ void wrong_number(const Warp& warp, const Instruction& at, unsigned lane, unsign
     stop_launch();
 }
 
-// Lanes arrive at the barrier of the first; PTX wants it to be the same for all.
+// Lanes arrive at the barrier of the first lane; PTX requires it to be the same for all.
 Flow at_barrier(Warp& warp, const Instruction& at, uint32_t mask, int op, BarrierOperands o, bool waits, const char* name) {
     unsigned first = static_cast<unsigned>(__builtin_ctz(mask));
     unsigned number = warp.slot<uint32_t>(o.id)[first], expected = o.count == NONE ? 0 : warp.slot<uint32_t>(o.count)[first];
@@ -102,7 +102,7 @@ Flow barrier_reduce(Warp& warp, const Instruction& at, uint32_t mask) {
 }
 
 const NamedHandler TABLE[] = {
-    {"bra", nothing},  // the main loop does it
+    {"bra", nothing},  // the main loop executes it
     {"ret", end},
     {"exit", end},
     {"trap", trap},

@@ -1,4 +1,5 @@
-// cvt between numbers. The frequent ones are loops that g++ vectorises; all others go through float64, lane by lane.
+// Cvt between numbers. Frequent conversions are loops that g++ vectorises; all others go through
+// float64, lane by lane.
 #include "formats.h"
 
 #include <limits>
@@ -9,7 +10,7 @@ void add_packed_conversions(Table&);  // packed.cpp
 
 namespace {
 
-// ---- registers: cvt's may be wider than its types. Operands: d, bytes of d, a, bytes of a ---------------------------------
+// ---- registers: cvt's may be wider than its types. Operands: d, bytes of d, a, bytes of a -------
 
 template <class S, class Register>
 void read_from(const Register* from, S* to) {
@@ -27,7 +28,7 @@ __attribute__((noinline)) void read(Warp& warp, const Instruction& at, S* to) {
     }
 }
 
-// A signed integer is extended with its sign, everything else with zeros.
+// A signed integer is sign-extended, everything else is extended with zeros.
 template <class D>
 __attribute__((noinline)) void write(Warp& warp, const Instruction& at, uint32_t mask, const D* from) {
     using B = std::conditional_t<std::is_integral_v<D>, D, std::conditional_t<sizeof(D) == 1, u8, bits_type<D>>>;
@@ -41,7 +42,7 @@ __attribute__((noinline)) void write(Warp& warp, const Instruction& at, uint32_t
     }
 }
 
-// ---- frequent -----------------------------------------------------------------------------------------------------------
+// ---- frequent -----------------------------------------------------------------------------------
 
 template <class F, class D, class S>
 Flow direct(Warp& warp, const Instruction& at, uint32_t mask) {
@@ -58,12 +59,13 @@ void row(Table& table, std::string_view flags, F) {
     table.add({"cvt", flags, ".", type_name<D>, ".", type_name<S>}, direct<F, D, S>);
 }
 
-// Of a whole number. Out of range becomes the nearest; NaN zero, or only the top bit where 64 bits are on either side.
+// Converts a whole number to an integer. Out of range becomes the nearest; NaN becomes zero, or
+// only the top bit if either side has 64 bits.
 template <class I>
 I to_integer(double x, bool wide) {
     constexpr I nan = static_cast<I>(std::make_unsigned_t<I>(1) << (8 * sizeof(I) - 1));
     constexpr I high = std::numeric_limits<I>::max(), low = std::numeric_limits<I>::min();
-    constexpr double bound = static_cast<double>(high / 2 + 1) * 2;  // above `high` by one
+    constexpr double bound = static_cast<double>(high / 2 + 1) * 2;  // one above `high`
     const I number = x >= bound ? high : x <= low ? low : static_cast<I>(x);
     return x == x ? number : wide || sizeof(I) == 8 ? nan : 0;
 }
@@ -93,7 +95,7 @@ void add_frequent(Table& table) {
     row<float, double>(table, ".rn", [](double x) { return canonical(static_cast<float>(x)); });
 }
 
-// ---- all others -----------------------------------------------------------------------------------------------------------
+// ---- all others ---------------------------------------------------------------------------------
 
 enum Type { S8, U8, S16, U16, S32, U32, S64, U64, HALF, BRAIN, SINGLE, DOUBLE, TYPES };
 constexpr const char* name_of[] = {"s8", "u8", "s16", "u16", "s32", "u32", "s64", "u64", "f16", "bf16", "f32", "f64"};
@@ -123,7 +125,8 @@ void with_type(int type, F f) {  // calls f with a value of the type
     }
 }
 
-// An integer of 64 bits as a float64. What does not fit leaves the last bit odd, so that a later rounding sees it.
+// Converts an integer of 64 bits to float64. Bits that do not fit leave the last bit odd, so that a
+// later rounding sees them.
 double with_sticky(u64 magnitude) {
     if (magnitude >> 53 == 0) return static_cast<double>(magnitude);
     return static_cast<double>((magnitude >> 11 | ((magnitude & 0x7ff) != 0)) << 11);
@@ -131,7 +134,8 @@ double with_sticky(u64 magnitude) {
 template <class S>
 double exact(S x, const How& how) {
     if constexpr (!std::is_integral_v<S>) return widen(how.ftz && std::is_same_v<S, float> ? flush(x) : x);
-    else if (how.to == DOUBLE) return static_cast<double>(x);  // by the processor, in the mode that is set
+    // The processor converts, in the current mode.
+    else if (how.to == DOUBLE) return static_cast<double>(x);
     else return x < 0 ? -with_sticky(0 - static_cast<u64>(x)) : with_sticky(static_cast<u64>(x));
 }
 
@@ -154,7 +158,7 @@ D final(double x, const How& how) {
     }
 }
 
-// Between integers: the low bits, or clamped to the range of the result.
+// Between integers: keeps the low bits, or clamps to the range of the result.
 void convert_integers(Warp& warp, const Instruction& at, uint32_t mask, const How& how) {
     u64 value[WARP];  // with the sign of the source
     with_type(how.from, [&](auto source) {
@@ -221,7 +225,8 @@ void general_row(Table& table) {
 constexpr int digits(int type) { return type == HALF ? 11 : type == BRAIN ? 8 : type == SINGLE ? 24 : 53; }
 constexpr int range(int type) { return type == HALF ? 5 : type == DOUBLE ? 11 : 8; }  // bits of the exponent
 
-constexpr bool is_valid(int to, int from, int rounding) {  // as the manual asks for a rounding
+// Whether the rounding is one that the manual requires.
+constexpr bool is_valid(int to, int from, int rounding) {
     const bool whole = rounding >= RNI && rounding <= RPI, directed = rounding >= RN && rounding <= RP;
     if (is_integer(to)) return is_integer(from) ? rounding == NOT_ROUNDED : whole;
     if (is_integer(from)) return directed;
@@ -260,11 +265,11 @@ void add_general(Table& table, std::integer_sequence<int, To...> types) {
 
 Handlers conversion_handlers() {
     static const Table table = [] {
-        Table made;
-        add_frequent(made);
-        add_general(made, std::make_integer_sequence<int, TYPES>());
-        add_packed_conversions(made);
-        return made;
+        Table table;
+        add_frequent(table);
+        add_general(table, std::make_integer_sequence<int, TYPES>());
+        add_packed_conversions(table);
+        return table;
     }();
     return table.view();
 }

@@ -1,4 +1,5 @@
-// Operations of a warp: shuffles, votes, matches, reductions, and bar.warp.sync. The lanes of the mask wait for each other.
+// Operations of a warp: shuffles, votes, matches, reductions, and bar.warp.sync. The lanes of the
+// mask wait for each other.
 #include "machine.h"
 
 #include <cstdio>
@@ -6,7 +7,7 @@
 namespace emulator::ptx {
 namespace {
 
-// The lanes that take part, each with its instruction: they may have come by different ways.
+// The participating lanes, each with its instruction, as they may have come by different paths.
 struct Exchange {
     Warp& warp;
     uint32_t lanes;
@@ -34,7 +35,7 @@ void set_predicate(const Exchange& in, unsigned lane, int32_t slot, bool value) 
     bits = (bits & ~(1u << lane)) | uint32_t(value) << lane;
 }
 
-// [d, predicate or NONE, a, b, c, mask]: as the PTX manual's pseudocode of shfl.sync.
+// [d, predicate or NONE, a, b, c, mask]: as in the PTX manual's pseudocode of shfl.sync.
 template <int OP>
 void shuffle(const Exchange& in) {
     uint32_t values[WARP], sources[WARP], clamps[WARP];
@@ -132,15 +133,15 @@ void elect(const Exchange& in) {
 
 void synchronise(const Exchange&) {}  // complete_exchange orders the lanes
 
-// [d]: the lanes that run together now; which they are is the machine's choice
+// [d]: the lanes that run together now, which is the machine's choice
 Flow active_mask(Warp& warp, const Instruction& at, uint32_t mask) {
     lanes_in(mask, [&](unsigned lane) { warp.slot<uint32_t>(at.operand[0])[lane] = mask; });
     return Flow::next;
 }
 
-// ---- lanes meet ---------------------------------------------------------------------------------------------------
+// ---- lanes meet ---------------------------------------------------------------------------------
 
-struct Meeting {  // what a handler's lanes do when all of their mask are there
+struct Meeting {  // a handler's operation when all lanes of the mask have arrived
     Operation run;
     int mask;  // which operand is the mask
     int op;    // for __syncwarp
@@ -173,7 +174,7 @@ Flow exchange(Warp& warp, const Instruction& at, uint32_t lanes) {
         same &= !mask || own == mask;
         mask = own;
     });
-    if (same && (mask & warp.alive) == lanes) {  // all are here
+    if (same && (mask & warp.alive) == lanes) {  // all have arrived
         warp.go(lanes, warp.index_of(at));
         run_exchange(warp, meeting, lanes, mask);
         return Flow::next;
@@ -226,8 +227,8 @@ const NamedHandler TABLE[] = {
 void complete_exchange(Warp& warp, unsigned lane) {
     const Wait& wait = thread_of(warp, lane).wait;
     uint32_t there = 0;
-    for (uint32_t left = wait.mask & warp.alive; left; left &= left - 1) {
-        unsigned other = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = wait.mask & warp.alive; rest; rest &= rest - 1) {
+        unsigned other = static_cast<unsigned>(__builtin_ctz(rest));
         const Thread& thread = thread_of(warp, other);
         if (thread.state != State::at_warp || thread.wait.operation != wait.operation || thread.wait.mask != wait.mask) return;
         there |= 1u << other;

@@ -1,4 +1,4 @@
-// min and max of floating-point numbers: -0 is less than +0; a NaN loses, but with .NaN it wins.
+// Min and max of floating-point numbers: -0 is less than +0; a NaN loses, but wins with .NaN.
 #pragma once
 
 #include "number.h"

@@ -1,5 +1,5 @@
-// float32 and float64: arithmetic in all rounding modes, with flushed subnormals (.ftz) and clamped to [0, 1] (.sat), extremes,
-// signs, classes.
+// float32 and float64: arithmetic in all rounding modes, with flushed subnormals (.ftz) and clamped
+// to [0, 1] (.sat); extremes, signs, classes.
 #include "extremes.h"
 #include "rounding.h"
 
@@ -22,7 +22,8 @@ struct Float {  // an operation on values of one type
     }
 };
 
-// One operation in the four rounding modes. To nearest is the default where `plain` says so, under all its names.
+// One operation in the four rounding modes. To nearest is the default if `plain` is set, under all
+// its names.
 template <class T, class F, bool Ftz, bool Sat, class... S>
 void four_modes(Table& table, std::string_view op, bool plain) {
     constexpr Handler nearest = Lanes<Float<F, Ftz, Sat>, T, S...>::run;
@@ -71,7 +72,7 @@ void add_sums(Table& table) {
     without_sat<S>(table, "sqrt", root), of_doubles<D>(table, "sqrt", root, false);
 }
 
-// ---- extremes -------------------------------------------------------------------------------------------------------
+// ---- extremes -----------------------------------------------------------------------------------
 
 template <bool Max>
 void add_extremes(Table& table) {
@@ -95,7 +96,7 @@ void add_extremes(Table& table) {
     row(0.0, "", Float<Plain, 0, 0>(), 0, 0, 0);
 }
 
-// ---- signs and classes ----------------------------------------------------------------------------------------------
+// ---- signs and classes --------------------------------------------------------------------------
 
 template <class T>
 void add_signs(Table& table) {
@@ -126,13 +127,13 @@ void add_signs(Table& table) {
 
 Handlers floating_handlers() {
     static const Table table = [] {
-        Table made;
-        add_sums(made);
-        add_extremes<false>(made), add_extremes<true>(made);
-        add_signs<float>(made), add_signs<double>(made);
-        add_approximations(made);
-        add_halves(made);
-        return made;
+        Table table;
+        add_sums(table);
+        add_extremes<false>(table), add_extremes<true>(table);
+        add_signs<float>(table), add_signs<double>(table);
+        add_approximations(table);
+        add_halves(table);
+        return table;
     }();
     return table.view();
 }

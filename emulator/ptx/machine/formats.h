@@ -1,4 +1,5 @@
-// Floating-point formats by their numbers, and rounding to them in any direction: for conversions that are rare.
+// Floating-point formats by their numbers, and rounding to them in any direction, for rare
+// conversions.
 #pragma once
 
 #include "number.h"
@@ -32,7 +33,7 @@ inline double to_whole(double x, Rounding how) {
     }
 }
 
-// The value of the format that x is rounded to. NaN stays.
+// Rounds x to a value of the format. NaN stays NaN.
 inline double to_format(double x, const Format& format, Rounding how, bool finite = false) {
     if (x != x || x == 0) return x;
     double result = x;

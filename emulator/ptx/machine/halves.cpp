@@ -4,14 +4,15 @@
 namespace emulator::ptx {
 namespace {
 
-// To the half type, from a result in float32 or float64 that stands for the exact one.
+// Rounds a float32 or float64 result, which stands for the exact one, to the half type.
 template <class T>
 T narrowed(float x) { return narrow<T>(x); }
 template <class T>
 T narrowed(double x) { return narrow<T>(to_odd_float(x)); }
 
-// A sum or a product of two halves in float32 is rounded twice without harm: it has more than twice the digits. A product with a
-// sum is rounded to odd in float64: two bfloat16 can be so far apart that a plain sum would lose the smaller one in a tie.
+// A sum or a product of two halves can be rounded twice, first to float32, because that has more
+// than twice the digits. A product with a sum is rounded to odd in float64: two bfloat16 can be so
+// far apart that a plain sum would lose the smaller one in a tie.
 double fused(double a, double b, double c) {
     const double product = a * b, sum = product + c;  // the product is exact
     const double part = sum - product, error = (product - (sum - part)) + (c - part);
@@ -21,7 +22,7 @@ double fused(double a, double b, double c) {
 enum Flags { PLAIN, FTZ = 1, SAT = 2, RELU = 4 };
 
 template <class T, class F, int Flag>
-struct Half {  // an operation on values of a half type, computed on what they are widened to
+struct Half {  // an operation on values of a half type, computed in the wider type
     static T in(T x) { return Flag & FTZ ? flush(x) : x; }
     template <class... S>
     T operator()(S... x) const {
@@ -33,7 +34,8 @@ struct Half {  // an operation on values of a half type, computed on what they a
     }
 };
 
-// One register holds one value or two. With all lanes, the two halves of the warp are one loop after the other.
+// One register holds one value or two. With all lanes, the two halves of the warp are processed in
+// two loops.
 template <class F, class T, class... S>
 struct Halves {
     static Flow one(Warp& warp, const Instruction& at, uint32_t mask) {
@@ -55,8 +57,8 @@ struct Halves {
         each_lane(ALL, [=](unsigned lane) { to[lane] = stateless<F>()(from[lane]...); });
     }
     __attribute__((noinline)) static void some(uint32_t mask, bool pairs, T* to, const S*... from) {
-        for (uint32_t left = mask; left; left &= left - 1) {
-            const unsigned lane = __builtin_ctz(left);
+        for (uint32_t rest = mask; rest; rest &= rest - 1) {
+            const unsigned lane = __builtin_ctz(rest);
             for (unsigned i = lane << pairs; i <= (lane << pairs) + pairs; ++i) to[i] = stateless<F>()(from[i]...);
         }
     }
@@ -69,7 +71,7 @@ void rows(Table& table, std::string_view name) {
     table.add({name, type, "x2"}, Halves<F, T, S...>::two);
 }
 
-// Both spellings, with and without .rn; .ftz and .sat are of float16.
+// Both spellings, with and without .rn; .ftz and .sat exist for float16.
 template <class T, class... S, class F>
 void sums(Table& table, std::string_view op, F) {
     for (const char* rounding : {"", ".rn"}) {

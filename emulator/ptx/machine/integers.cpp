@@ -1,4 +1,4 @@
-// Integers of 16, 32 and 64 bits: sums, products, quotients, extremes, dot products, chains of carries.
+// Integers of 16, 32 and 64 bits: sums, products, quotients, extremes, dot products, carry chains.
 #include "table.h"
 
 namespace emulator::ptx {
@@ -21,7 +21,8 @@ T high(T a, T b) {
 
 s32 saturated(s64 value) { return value > INT32_MAX ? INT32_MAX : value < INT32_MIN ? INT32_MIN : static_cast<s32>(value); }
 
-// Division by zero gives all ones, as GPUs do; its remainder is the dividend. The smallest number by -1 wraps.
+// Division by zero gives all ones, as on GPUs; its remainder is the dividend. The smallest number
+// divided by -1 wraps.
 template <class T>
 T quotient(T a, T b) {
     if (b == 0) return static_cast<T>(~T(0));
@@ -80,7 +81,7 @@ void add_products(Table& table) {
     binary<s16, s32, s64, u16, u32, u64>(table, "rem", [](auto a, auto b) { return remainder_of(a, b); });
 }
 
-// Two integers of 16 bits in one register.
+// Two 16-bit integers in one register.
 template <class T, class F>
 void pairs(Table& table, std::string_view name, F) {
     const auto both = [](u32 a, u32 b) {
@@ -102,7 +103,8 @@ void add_pairs(Table& table) {
     pairs<s16>(table, "max.relu", [](auto a, auto b) { const auto x = a < b ? b : a; return static_cast<u16>(x < 0 ? 0 : x); });
 }
 
-// c + a dot product of `Count` parts of a and as many bytes of b from byte `First` on, each with or without a sign.
+// C + a dot product of `Count` parts of a and as many bytes of b, starting at byte `First`, each
+// with or without a sign.
 template <class A, class B, int Count, int First>
 void dot(Table& table, std::string_view name) {
     const auto sum = [](u32 a, u32 b, u32 c) {
@@ -123,7 +125,8 @@ void add_dots(Table& table) {
     dot<u16, int8_t, 2, 2>(table, "dp2a.hi"), dot<u16, uint8_t, 2, 2>(table, "dp2a.hi");
 }
 
-// Chains of carries. The flag is a predicate that encode.py allocates; a subtraction sets it if it borrows.
+// Carry chains. The flag is a predicate that encode.py allocates; a subtraction sets it if it
+// borrows.
 template <class T, class F, int Sources, bool In, bool Out>
 Flow chain(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* operand = at.operand + 1 + Sources;

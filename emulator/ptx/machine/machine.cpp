@@ -1,7 +1,8 @@
 // Runs the warps of a block.
 //
-// Lanes of a warp that are at the same instruction run together, those at the lowest instruction first, so that lanes that took
-// different branches meet again. With a seed, groups of lanes and warps run in a random order.
+// Lanes of a warp at the same instruction run together, starting with the lanes at the lowest
+// instruction, so that lanes that took different branches meet again. With a seed, groups of lanes
+// and warps run in a random order.
 #include "machine.h"
 
 #include <cstdio>
@@ -10,17 +11,18 @@
 namespace emulator::ptx {
 namespace {
 
-constexpr unsigned LONG = 20000;   // backward branches of a warp, after which another one runs
-constexpr unsigned UNFAIR = 1000;  // of a group of lanes, after which another group of the warp runs
+constexpr unsigned LONG = 20000;   // backward branches of a warp after which another warp runs
+// Backward branches of a group of lanes after which another group of the warp runs.
+constexpr unsigned UNFAIR = 1000;
 
-struct BlockState {  // beside a Block
+struct BlockState {  // state in addition to a Block
     std::vector<Warp> warps;
     std::vector<unsigned char> registers, local;
-    std::vector<unsigned> order;  // in which warps run
+    std::vector<unsigned> order;  // order in which warps run
     unsigned next;
 };
 
-const Program* program;  // of the launch in progress, or of the next one
+const Program* program;  // program of the launch in progress, or of the next one
 std::vector<std::unique_ptr<BlockState>> states;  // by Block::number
 BlockState& state_of(const Block& in) { return *states[in.number]; }
 Warp& warp_of(unsigned thread) { return state_of(*gpu.block).warps[thread / WARP]; }
@@ -95,30 +97,31 @@ bool has_ready(const Block& in) {
     return false;
 }
 
-// ---- one warp -----------------------------------------------------------------------------------------------------
+// ---- one warp -----------------------------------------------------------------------------------
 
-struct Group {  // lanes at one instruction, which run until they reach `meets`, where others wait to run with them
+struct Group {  // lanes at one instruction, which run until `meets`, where others wait to join them
     uint32_t lanes, pc, meets;
 };
 
 Group choose(Warp& warp) {
     bool any = gpu.options.seed != 0 || warp.passed > UNFAIR;
     uint32_t from = warp.ready;
-    if (any)  // a random lane, and those at its instruction
+    if (any)  // a random lane, and the others at its instruction
         for (unsigned skip = static_cast<unsigned>(random_bits() % static_cast<unsigned>(__builtin_popcount(from))); skip; --skip)
             from &= from - 1;
     uint32_t least = ALL;
     if (any) least = warp.pc[__builtin_ctz(from)];
     else
-        for (uint32_t left = from; left; left &= left - 1) least = std::min(least, warp.pc[__builtin_ctz(left)]);
+        for (uint32_t rest = from; rest; rest &= rest - 1) least = std::min(least, warp.pc[__builtin_ctz(rest)]);
     Group group = {0, least, ALL};
-    for (uint32_t left = warp.ready; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = warp.ready; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         if (warp.pc[lane] == least) group.lanes |= 1u << lane;
         else if (warp.pc[lane] > least) group.meets = std::min(group.meets, warp.pc[lane]);
     }
     warp.passed = 0;
-    if (gpu.options.seed && random_bits() % 8 == 0)  // some of them only, which go ahead until they must wait
+    // Only some of them, which run ahead until they must wait.
+    if (gpu.options.seed && random_bits() % 8 == 0)
         if (uint32_t some = group.lanes & static_cast<uint32_t>(random_bits())) group = {some, least, ALL};
     return group;
 }
@@ -136,11 +139,12 @@ bool is_stopping(Warp& warp, const Instruction& at) {
 
 bool switches() { return gpu.launch->switched && (random_bits() >> 11) * 0x1p-53 < gpu.options.switch_chance; }
 
-// Lanes of a collective instruction wait until all that have not ended are there, and run it together.
+// Lanes of a collective instruction wait until all that have not ended have arrived, and run it
+// together.
 void run_if_all_are_at(Warp& warp, const Instruction& at) {
     uint32_t index = warp.index_of(at);
-    for (uint32_t left = warp.alive; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = warp.alive; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         if ((warp.ready >> lane & 1) || warp.pc[lane] != index) return;
     }
     at.run(warp, at, warp.alive);
@@ -156,14 +160,16 @@ void meet(Warp& warp, const Instruction& at, uint32_t lanes) {
     run_if_all_are_at(warp, at);
 }
 
-// Runs a group of lanes until it meets others, parts, waits or ends. False: the warp has run for long.
-bool run_group(Warp& warp, Group group, unsigned& left) {
+// Runs a group of lanes until it meets others, splits, waits or ends. Returns false if the warp has
+// run for long.
+bool run_group(Warp& warp, Group group, unsigned& budget) {
     uint32_t pc = group.pc;
     const uint32_t lanes = group.lanes;
     for (;;) {
         if (pc >= group.meets) return warp.go(lanes, pc), true;
         const Instruction& at = warp.begin[pc];
         uint32_t mask = lanes;
+        // Lanes whose guard is false skip the instruction.
         if (at.guard != NONE) {
             uint32_t holds = warp.predicate(at.guard);
             mask &= at.negated ? ~holds : holds;
@@ -172,18 +178,20 @@ bool run_group(Warp& warp, Group group, unsigned& left) {
                 continue;
             }
         }
+        // A branch splits the group if only some lanes take it. Backward branches use up the budget.
         if (at.role == Role::branch) {
             auto target = static_cast<uint32_t>(at.operand[0]);
             bool parts = mask != lanes;
             if (parts) warp.go(lanes & ~mask, pc + 1);
             if (target <= pc) {
                 ++warp.passed;
-                if (!--left || is_stopping(warp, at)) return warp.go(mask, target), false;
+                if (!--budget || is_stopping(warp, at)) return warp.go(mask, target), false;
             }
             if (parts || (warp.passed > UNFAIR && lanes != warp.ready)) return warp.go(mask, target), true;
             pc = target;
             continue;
         }
+        // A collective instruction waits for all lanes of the warp.
         if (at.role == Role::collective && mask != warp.alive) {
             warp.go(lanes & ~mask, pc + 1);
             return meet(warp, at, mask), true;
@@ -195,15 +203,15 @@ bool run_group(Warp& warp, Group group, unsigned& left) {
 }
 
 void run_warp(Warp& warp) {
-    unsigned left = LONG;
+    unsigned budget = LONG;
     while (warp.ready && !gpu.launch->stopped)
-        if (!run_group(warp, choose(warp), left)) return;
+        if (!run_group(warp, choose(warp), budget)) return;
 }
 
 Warp* next_warp(BlockState& state) {
     size_t count = state.warps.size();
     if (gpu.options.seed) state.next = static_cast<unsigned>(random_bits() % count);
-    for (size_t tried = 0; tried < count; ++tried) {
+    for (size_t attempts = 0; attempts < count; ++attempts) {
         Warp& warp = state.warps[state.order[state.next]];
         state.next = (state.next + 1) % static_cast<unsigned>(count);
         if (warp.ready) return &warp;
@@ -222,7 +230,8 @@ void run(Block& in) {
     };
     warp = next_warp(state);
     if (!run_stoppable([] { run_warp(*warp); })) gpu.launch->stopped = true;
-    for (uint32_t lanes = warp->alive; lanes; lanes &= lanes - 1)  // also those at a barrier, which a wait may have inside
+    // Also lanes at a barrier, which may wait inside an operation.
+    for (uint32_t lanes = warp->alive; lanes; lanes &= lanes - 1)
         spins(in.threads[warp->first + static_cast<unsigned>(__builtin_ctz(lanes))]);
     if (gpu.launch->traced) settle_value();
     gpu.thread = nullptr;
@@ -291,8 +300,8 @@ void lanes_end(Warp& warp, uint32_t mask) {
 }
 
 void retry(Warp& warp) {
-    for (uint32_t left = warp.alive & ~warp.ready; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = warp.alive & ~warp.ready; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         if (warp.ready >> lane & 1 || thread_of(warp, lane).state != State::at_warp) continue;
         const Instruction& at = warp.begin[warp.pc[lane]];
         if (at.role == Role::collective) run_if_all_are_at(warp, at);

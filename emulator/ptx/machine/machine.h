@@ -1,8 +1,10 @@
-// A machine for PTX: it executes one instruction at a time for all lanes of a warp that are at it.
+// A machine for PTX: it executes one instruction at a time for all lanes of a warp that have
+// reached it.
 //
-// A register is a slot of a warp's register file: one value for each of the 32 lanes, next to each other, so that g++ turns
-// the loop of an operation into vector instructions. A predicate is one uint32_t, a bit for each lane. Python decodes PTX
-// text into the arrays of a Program (emulator/ptx/encode.py); nothing is compiled for a kernel.
+// A register is a slot of a warp's register file: the values of the 32 lanes lie next to each
+// other, so that g++ turns an operation's loop into vector instructions. A predicate is one
+// uint32_t with a bit for each lane. Python decodes PTX text into the arrays of a Program
+// (emulator/ptx/encode.py); nothing is compiled for a kernel.
 #pragma once
 
 #include "../../runtime/runtime.h"
@@ -19,11 +21,12 @@ struct Warp;
 struct Instruction;
 
 enum class Flow : uint8_t {
-    next,   // the lanes go on with the next instruction
+    next,   // the lanes continue with the next instruction
     moved,  // the handler has set the program counters, or the lanes wait or have ended
 };
 
-// Executes an instruction for the lanes in `mask`, which is never 0: those that are at it and whose guard holds.
+// Executes an instruction for the lanes in `mask`, which is never 0: the lanes that have reached it
+// and whose guard holds.
 using Handler = Flow (*)(Warp& warp, const Instruction& at, uint32_t mask);
 
 enum class Role : uint8_t {
@@ -36,12 +39,13 @@ enum class Role : uint8_t {
 struct Instruction {
     Handler run;
     const int32_t* operand;
-    int32_t guard;  // the slot of its predicate, or NONE
+    int32_t guard;  // slot of its predicate, or NONE
     bool negated;   // @!p
     Role role;
 };
 
-// The registers that PTX predefines: the first slots of every register file, in this order (SPECIAL in encode.py). 32 bits each.
+// The predefined registers of PTX: the first slots of every register file, in this order (SPECIAL
+// in encode.py). 32 bits each.
 enum Special : int {
     TID_X, TID_Y, TID_Z, NTID_X, NTID_Y, NTID_Z, CTAID_X, CTAID_Y, CTAID_Z, NCTAID_X, NCTAID_Y, NCTAID_Z, LANEID, WARPID,
     NWARPID, LANEMASK_EQ, LANEMASK_LE, LANEMASK_LT, LANEMASK_GE, LANEMASK_GT,
@@ -54,13 +58,15 @@ struct Program {  // one kernel
     std::vector<Instruction> instructions;
     std::vector<int32_t> operands;
     std::vector<unsigned char> constants;  // slots that never change: each immediate, for 32 lanes
-    std::vector<const char*> files;        // of each instruction, with its line
+    std::vector<const char*> files;        // file of each instruction, with its line
     std::vector<int> lines;
-    std::vector<std::pair<size_t, size_t>> shared_variables;  // what of its own shared memory may be accessed
-    size_t register_bytes;                 // of one warp's register file
-    size_t local_bytes;                    // of one thread's .local variables
-    size_t shared_bytes;                   // of its own .shared variables, which lie before the dynamic shared memory
-    bool joins_warps;                      // it has barriers of some warps
+    // Accessible parts of its own shared memory.
+    std::vector<std::pair<size_t, size_t>> shared_variables;
+    size_t register_bytes;                 // size of one warp's register file
+    size_t local_bytes;                    // size of one thread's .local variables
+    // Size of its own .shared variables, which precede dynamic shared memory.
+    size_t shared_bytes;
+    bool joins_warps;                      // it has barriers for some warps only
     bool replicated;                       // see Launch
 };
 
@@ -70,14 +76,15 @@ struct Warp {
     const Instruction* begin;  // of the program
     uint32_t pc[WARP];         // of each lane: an index in Program::instructions
     uint32_t alive;            // lanes that exist and have not ended
-    uint32_t ready;            // of these, those that do not wait
+    uint32_t ready;            // alive lanes that do not wait
     unsigned first;            // linear index of lane 0 in its block
     unsigned passed;           // backward branches since another group of lanes ran
-    uintptr_t recent[4];       // where it read last, to detect spinning
-    unsigned next_recent, since_new;  // accesses since it accessed another address, or changed memory
+    uintptr_t recent[4];       // last addresses read, to detect spinning
+    // Accesses since it accessed another address or changed memory.
+    unsigned next_recent, since_new;
     uintptr_t recent_site;
 
-    // An operand's 32 values. Written only if the operand is a register.
+    // An operand's 32 values. They may be written only if the operand is a register.
     template <class T>
     T* slot(int32_t operand) const {
         return reinterpret_cast<T*>(operand >= 0 ? registers + operand : const_cast<unsigned char*>(constants) + ~operand);
@@ -90,14 +97,15 @@ struct Warp {
     }
 };
 
-// Calls f(lane) for the lanes in mask. The full loop is vectorised: f must touch only values of its own lane.
+// Calls f(lane) for the lanes in mask. The full loop is vectorised: f must touch only its own
+// lane's values.
 template <class F>
 inline __attribute__((always_inline)) void each_lane(uint32_t mask, F f) {
     if (mask == ALL) {
 #pragma GCC ivdep
         for (unsigned lane = 0; lane < WARP; ++lane) f(lane);
     } else {
-        for (uint32_t left = mask; left; left &= left - 1) f(static_cast<unsigned>(__builtin_ctz(left)));
+        for (uint32_t rest = mask; rest; rest &= rest - 1) f(static_cast<unsigned>(__builtin_ctz(rest)));
     }
 }
 
@@ -129,13 +137,16 @@ void lanes_in(uint32_t mask, F f) {
 
 inline Thread& thread_of(const Warp& warp, unsigned lane) { return gpu.block->threads[warp.first + lane]; }
 
-const Engine* engine_of(const Program& program);  // which runs the next launch
+const Engine* engine_of(const Program& program);  // engine for the next launch
 const unsigned char* parameter_bytes(size_t* count);            // of this launch
-uintptr_t site_at(const Warp& warp, const Instruction& at);     // for the records
+uintptr_t site_at(const Warp& warp, const Instruction& at);     // site for the records
 void lanes_end(Warp& warp, uint32_t mask);
 void lanes_wait(Warp& warp, const Instruction& at, uint32_t mask, State state, const Wait& wait);  // file and line are added
-void complete_exchange(Warp& warp, unsigned lane);  // exchanges.cpp: what this lane waits at, if all lanes of its mask are there
-void retry(Warp& warp);  // what waits for all lanes of the warp, now that some have ended
-void wake_threads();  // those that the runtime made ready go on behind what they waited at
+// exchanges.cpp: completes this lane's operation if all lanes of its mask are there
+void complete_exchange(Warp& warp, unsigned lane);
+// Retries operations that wait for all lanes of the warp, after some have ended.
+void retry(Warp& warp);
+// Threads that the runtime made ready continue after the operation that they waited for.
+void wake_threads();
 
 }  // namespace emulator::ptx

@@ -1,6 +1,7 @@
-// mma.sync and ldmatrix. A warp holds a matrix in fragments: lane l has elements of row l / 4, and of the columns that follow
-// from l % 4. So a register of all lanes is a block of 8 rows, row by row, 4 * (elements in a register) columns wide; B lies
-// transposed. Only C and D of 32 and 64 bits are otherwise: registers 2i and 2i + 1 have the even and the odd columns of a block.
+// mma.sync and ldmatrix. A warp holds a matrix in fragments: lane l has elements of row l / 4, and
+// of the columns that follow from l % 4. So a register of all lanes is a block of 8 rows, row by
+// row, 4 * (elements in a register) columns wide; B is transposed. The exception is C and D of 32
+// and 64 bits: registers 2i and 2i + 1 have the even and the odd columns of a block.
 #include "access.h"
 #include "formats.h"
 
@@ -16,7 +17,7 @@ struct e5m2 { u8 bits; };
 float value(f16 x) { return widen(x); }
 float value(bf16 x) { return widen(x); }
 float value(tf32 x) { return as<float>(x.bits & 0xffffe000); }  // the lowest 13 bits do not count
-struct Bytes {  // the values of all bytes
+struct Bytes {  // values of all bytes
     float of[256];
     explicit Bytes(const Format& format) {
         for (int i = 0; i < 256; ++i) of[i] = from_byte(static_cast<u8>(i), format);
@@ -34,7 +35,7 @@ constexpr int PER_REGISTER = sizeof(Element) == 8 ? 1 : 4 / sizeof(Element);
 template <class Element>
 constexpr int WIDTH = 4 * PER_REGISTER<Element>;  // columns of a block
 
-// Values of a register: lanes that are absent count as zeros.
+// Values of a register; absent lanes count as zeros.
 template <class Element, class Value>
 FLATTEN void read_block(const Warp& warp, int32_t operand, uint32_t mask, Value (*rows)[WIDTH<Element>]) {
     const Element* from = warp.slot<Element>(operand);
@@ -43,13 +44,13 @@ FLATTEN void read_block(const Warp& warp, int32_t operand, uint32_t mask, Value 
         for (int i = 0; i < PER_REGISTER<Element>; ++i) rows[0][__builtin_ctz(absent) * PER_REGISTER<Element> + i] = 0;
 }
 
-// One rounding for each product with its sum; integers wrap.
+// Each product and its sum are rounded once; integers wrap.
 inline float fused(float a, float b, float c) { return std::fma(a, b, c); }
 inline double fused(double a, double b, double c) { return std::fma(a, b, c); }
 inline u32 fused(s32 a, s32 b, u32 c) { return c + static_cast<u32>(a * b); }
 inline int64_t fused(s32 a, s32 b, int64_t c) { return c + a * b; }
 
-// The parts are functions of their own, which products share: g++ takes long for them.
+// The parts are separate functions, which products share, because g++ takes long to compile them.
 #define SHARED FLATTEN __attribute__((noinline))
 
 // A, M x K: its registers go down the rows first.
@@ -74,7 +75,7 @@ SHARED void read_b(const Warp& warp, const int32_t* operand, uint32_t mask, Valu
     }
 }
 
-// C and D, M x 8: of 16 bits a block is a register, else two.
+// C and D, M x 8: with 16 bits a block is one register, else two.
 template <class Sum, int M, class Total>
 SHARED void read_c(const Warp& warp, const int32_t* operand, uint32_t mask, Total (&to)[M][8]) {
     Total* flat = to[0];
@@ -125,13 +126,15 @@ SHARED void write_d(const Warp& warp, const int32_t* operand, uint32_t mask, con
 
 template <int M, int K, class Value, class Total>
 SHARED void multiply(const Value (&__restrict a)[M][K], const Value (&__restrict b)[K][8], Total (&__restrict sum)[M][8]) {
-    for (int k = 0; k < K; ++k)  // in the outer loop: the next sum need not wait for this one
+    // In the outer loop, so that the next sum need not wait for this one.
+    for (int k = 0; k < K; ++k)
         for (int row = 0; row < M; ++row)
 #pragma GCC unroll 1  // g++ would unroll it before it can vectorise it
             for (int column = 0; column < 8; ++column) sum[row][column] = fused(a[row][k], b[k][column], sum[row][column]);
 }
 
-// D = A B + C for M x 8 x K. `Sum` is the type of C and D in registers, Finite clamps integers instead of wrapping them.
+// D = A B + C for M x 8 x K. `Sum` is the type of C and D in registers, Finite clamps integers
+// instead of wrapping them.
 template <int M, int K, class Sum, class A, class B, bool Finite>
 Flow run(Warp& warp, const Instruction& at, uint32_t mask) {
     using Value = decltype(value(A()));
@@ -193,17 +196,19 @@ void add_products(Table& table) {
     product<16, 8, double, double, double>(table), product<16, 16, double, double, double>(table);
 }
 
-// ---- ldmatrix: matrices of 8 rows of 16 bytes; lanes 0-7 give the rows of the first, 8-15 of the second, ... --------------
+// ---- ldmatrix: matrices of 8 rows of 16 bytes ---------------------------------------------------
 
+// Lanes 0-7 give the rows of the first matrix, 8-15 of the second, and so on.
 template <int Count, bool Transposed>
 Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t slot = at.operand[0], bytes = at.operand[1], offset = at.operand[2];
     uint16_t matrix[Count][8][8] = {};
-    for (uint32_t left = mask & static_cast<uint32_t>((uint64_t(1) << 8 * Count) - 1); left; left &= left - 1) {
-        const unsigned lane = __builtin_ctz(left);
+    for (uint32_t rest = mask & static_cast<uint32_t>((uint64_t(1) << 8 * Count) - 1); rest; rest &= rest - 1) {
+        const unsigned lane = __builtin_ctz(rest);
         load_lane(warp, at, lane, SHARED_SPACE, address_of(warp, slot, bytes, offset, lane), 16, matrix[lane / 8][lane % 8]);
     }
-    for (int i = 0; i < Count; ++i) {  // after all addresses were read: a result may be their register
+    // After all addresses have been read, as a result may be in their register.
+    for (int i = 0; i < Count; ++i) {
         uint16_t* to = warp.slot<uint16_t>(at.operand[3 + i]);
         for (int row = 0; row < 8; ++row)
             for (int column = 0; column < 8; ++column)
@@ -217,12 +222,12 @@ Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
 
 Handlers matrix_handlers() {
     static const Table table = [] {
-        Table made;
-        add_products(made);
-        made.add({"ldmatrix.x1"}, load<1, false>), made.add({"ldmatrix.x1.trans"}, load<1, true>);
-        made.add({"ldmatrix.x2"}, load<2, false>), made.add({"ldmatrix.x2.trans"}, load<2, true>);
-        made.add({"ldmatrix.x4"}, load<4, false>), made.add({"ldmatrix.x4.trans"}, load<4, true>);
-        return made;
+        Table table;
+        add_products(table);
+        table.add({"ldmatrix.x1"}, load<1, false>), table.add({"ldmatrix.x1.trans"}, load<1, true>);
+        table.add({"ldmatrix.x2"}, load<2, false>), table.add({"ldmatrix.x2.trans"}, load<2, true>);
+        table.add({"ldmatrix.x4"}, load<4, false>), table.add({"ldmatrix.x4.trans"}, load<4, true>);
+        return table;
     }();
     return table.view();
 }

@@ -14,7 +14,7 @@ namespace {
     stop_launch();
 }
 
-// Without tracing an access that does no damage is let through: what lies beside a tensor is compared afterwards.
+// Without tracing, a harmless access is let through: memory beside a tensor is compared afterwards.
 void check_plain(uintptr_t host, unsigned bytes, What what, uintptr_t site) {
     Region* region = region_of(host);
     if (region && host + bytes <= region->high) return;
@@ -46,7 +46,8 @@ const unsigned char* parameter(const Warp& warp, const Instruction& at, unsigned
     stop_launch();
 }
 
-// The accesses of one instruction. Without tracing most go to the region of the lane before, which needs no further check.
+// The accesses of one instruction. Without tracing, most go to the same region as the lane before
+// and need no further check.
 class Places {
 public:
     Places(Warp& warp, const Instruction& at, int space, unsigned bytes, What what)
@@ -72,11 +73,11 @@ private:
     const Region* region = nullptr;
 };
 
-// ---- ld, st -------------------------------------------------------------------------------------------------------
+// ---- ld, st -------------------------------------------------------------------------------------
 
-constexpr unsigned MOST_REGISTERS = 8;  // of a vector
+constexpr unsigned MOST_REGISTERS = 8;  // in a vector
 
-// An element becomes a register, which may be wider.
+// Converts an element to a register, which may be wider.
 template <class R>
 R widened(const unsigned char* from, unsigned bytes, bool is_signed) {
     uint64_t value = 0;
@@ -85,7 +86,8 @@ R widened(const unsigned char* from, unsigned bytes, bool is_signed) {
     return static_cast<R>(value);
 }
 
-// [space, address, its bytes, offset, bytes of an element, count, signed, bytes of a register, registers...]
+// [space, address, its bytes, offset, bytes of an element, count, signed, bytes of a register,
+// registers...]
 template <class R>
 Flow load_registers(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
@@ -93,12 +95,12 @@ Flow load_registers(Warp& warp, const Instruction& at, uint32_t mask) {
     R* to[MOST_REGISTERS];
     for (unsigned i = 0; i < count; ++i) to[i] = warp.slot<R>(o[8 + i]);
     Places places(warp, at, o[0], bytes * count, READ);
-    for (uint32_t left = mask; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         uint64_t address = address_of(warp, o[1], o[2], o[3], lane);
         const unsigned char* from =
             o[0] == PARAM_SPACE ? parameter(warp, at, lane, address, bytes * count) : places.of(lane, address);
-        if (left == mask && o[0] != PARAM_SPACE) detect_spinning(warp, at, from);
+        if (rest == mask && o[0] != PARAM_SPACE) detect_spinning(warp, at, from);
         if (bytes == sizeof(R))
             for (unsigned i = 0; i < count; ++i) memcpy(to[i] + lane, from + i * sizeof(R), sizeof(R));
         else
@@ -112,13 +114,14 @@ Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
     return (bytes == 2 ? load_registers<uint16_t> : bytes == 4 ? load_registers<uint32_t> : load_registers<uint64_t>)(warp, at, mask);
 }
 
-// [space, address, its bytes, offset, bytes of an element, count, bytes of a register, registers...]
+// [space, address, its bytes, offset, bytes of an element, count, bytes of a register,
+// registers...]
 Flow store(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
     unsigned bytes = static_cast<unsigned>(o[4]), count = static_cast<unsigned>(o[5]);
     Places places(warp, at, o[0], bytes * count, WRITE);
-    for (uint32_t left = mask; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         unsigned char* to = places.of(lane, address_of(warp, o[1], o[2], o[3], lane));
         for (unsigned i = 0; i < count; ++i, to += bytes) {  // the low bytes of the register
             if (o[6] == 2) write(warp, to, warp.slot<uint16_t>(o[7 + i]) + lane, bytes);
@@ -129,14 +132,15 @@ Flow store(Warp& warp, const Instruction& at, uint32_t mask) {
     return Flow::next;
 }
 
-// ---- cp.async -----------------------------------------------------------------------------------------------------
+// ---- cp.async -----------------------------------------------------------------------------------
 
-// [to, its bytes, offset, from, its bytes, offset, bytes, bytes that are copied or NONE, predicate: copy nothing, or NONE]
+// [to, its bytes, offset, from, its bytes, offset, bytes, bytes that are copied or NONE, predicate:
+// copy nothing, or NONE]
 Flow copy_async(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
     auto bytes = static_cast<unsigned>(o[6]);
-    for (uint32_t left = mask; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         gpu.thread = &gpu.block->threads[warp.first + lane];
         uint64_t from = address_of(warp, o[3], o[4], o[5], lane);
         uintptr_t to = host_address(gpu.thread->linear, SHARED_SPACE, address_of(warp, o[0], o[1], o[2], lane));
@@ -159,8 +163,8 @@ Flow copy_async(Warp& warp, const Instruction& at, uint32_t mask) {
 
 template <class F>
 Flow each_thread(Warp& warp, uint32_t mask, F f) {
-    for (uint32_t left = mask; left; left &= left - 1) {
-        gpu.thread = &gpu.block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(left))];
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        gpu.thread = &gpu.block->threads[warp.first + static_cast<unsigned>(__builtin_ctz(rest))];
         f(*gpu.thread);
     }
     return Flow::next;
@@ -180,14 +184,14 @@ Flow wait_all(Warp& warp, const Instruction&, uint32_t mask) {
     return each_thread(warp, mask, [](Thread& thread) { finish_copies(thread, ~0u); });
 }
 
-// ---- cvta: an address in a space <-> a generic address [d, a] -----------------------------------------------------
+// ---- cvta: converts between an address in a space and a generic one [d, a] ----------------------
 
 template <int SPACE, int SIGN>
 Flow convert_address(Warp& warp, const Instruction& at, uint32_t mask) {
     auto* d = warp.slot<uint64_t>(at.operand[0]);
     const auto* a = warp.slot<uint64_t>(at.operand[1]);
-    for (uint32_t left = mask; left; left &= left - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
         d[lane] = a[lane] + SIGN * host_address(warp.first + lane, SPACE, 0);
     }
     return Flow::next;

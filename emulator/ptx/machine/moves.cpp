@@ -10,7 +10,8 @@ void move(Table& table, std::initializer_list<const char*> types) {
     for (auto type : types) table.add({"mov.", type}, Lanes<decltype(same), T, T>::run);
 }
 
-// The lowest element first. Registers of elements have their own width, but 8 bits are kept in 16.
+// The lowest element comes first. Registers of elements have their own width, but 8 bits are stored
+// in 16.
 template <class Whole, class Register, int Bits, int Count>
 Flow pack(Warp& warp, const Instruction& at, uint32_t mask) {
     Whole* to = warp.slot<Whole>(at.operand[0]);

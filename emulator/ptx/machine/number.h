@@ -1,4 +1,5 @@
-// Floating-point types that C++ lacks, as bits: exact widening, rounding to nearest even, subnormals, NaN.
+// Floating-point types that C++ lacks, as bits: exact widening, rounding to nearest even,
+// subnormals, NaN.
 #pragma once
 
 #include "table.h"
@@ -25,7 +26,7 @@ inline To as(From from) {
     return to;
 }
 
-// What GPUs return for every NaN, but for float64: they keep no payload.
+// GPUs return this for every NaN, except in float64: they keep no payload.
 constexpr uint32_t NAN32 = 0x7fffffff;
 constexpr uint16_t NAN16 = 0x7fff;  // of both half types
 
@@ -35,7 +36,7 @@ constexpr uint16_t one = std::is_same_v<T, f16> ? 0x3c00 : 0x3f80;
 inline float canonical(float x) { return x != x ? as<float>(NAN32) : x; }
 inline double canonical(double x) { return x; }
 
-// ---- to float -----------------------------------------------------------------------------------------------------
+// ---- to float -----------------------------------------------------------------------------------
 
 inline float widen(float x) { return x; }
 inline double widen(double x) { return x; }
@@ -47,7 +48,7 @@ inline float widen(f16 x) {
     return as<float>(sign | (magnitude < 0x400 ? subnormal : normal));
 }
 
-// ---- from float ---------------------------------------------------------------------------------------------------
+// ---- from float ---------------------------------------------------------------------------------
 
 template <class T>
 T narrow(float x);
@@ -71,8 +72,8 @@ inline f16 narrow<f16>(float x) {
     return {static_cast<uint16_t>(magnitude >= 0x47800000 ? large : finite | sign)};
 }
 
-// Rounding to odd: a second rounding, to two bits less or fewer, then gives what one rounding of the exact value would.
-// `error` has the sign of exact value minus x.
+// Rounds to odd: a second rounding, to a format that is at least two bits shorter, then gives the
+// same as rounding the exact value once. `error` has the sign of exact value minus x.
 inline double to_odd(double x, double error) {
     const int64_t bits = as<int64_t>(x);
     const int64_t step = (error > 0) == (x > 0) ? 1 : -1;
@@ -82,13 +83,13 @@ inline float to_odd_float(double x) {
     const float near = static_cast<float>(x);
     const double error = x - static_cast<double>(near);
     const int32_t bits = as<int32_t>(near);
-    // a value below the smallest subnormal becomes that one
+    // A value below the smallest subnormal becomes that subnormal.
     const int32_t least = x > 0 ? 1 : static_cast<int32_t>(0x80000001);
     const int32_t odd = near == 0 ? least : bits + ((error > 0) == (near > 0) ? 1 : -1);
     return (error > 0 || error < 0) && !(bits & 1) ? as<float>(odd) : near;
 }
 
-// ---- subnormals, sign -----------------------------------------------------------------------------------------------
+// ---- subnormals, sign ---------------------------------------------------------------------------
 
 inline float flush(float x) {
     const uint32_t bits = as<uint32_t>(x);
@@ -106,7 +107,7 @@ using bits_type = std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_
 template <class T>
 constexpr bits_type<T> sign_bit = bits_type<T>(1) << (8 * sizeof(T) - 1);
 
-// [0, 1]; NaN gives 0, and so does -0.
+// Clamps to [0, 1]; NaN and -0 give 0.
 template <class T>
 T saturated(T x) {
     return x > 0 ? x < 1 ? x : T(1) : T(0);

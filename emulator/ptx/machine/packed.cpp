@@ -1,5 +1,5 @@
-// cvt to and from pairs in one register (f16x2, bf16x2, e4m3x2, e5m2x2), to tf32, and cvt.pack. Operands: d, a, b; the first
-// source is the upper half.
+// Cvt to and from pairs in one register (f16x2, bf16x2, e4m3x2, e5m2x2), to tf32, and cvt.pack.
+// Operands: d, a, b; the first source is the upper half.
 #include "formats.h"
 
 #include <limits>
@@ -43,7 +43,7 @@ void pair_rows(Table& table) {
     pair_row<T, RN, true, true>(table), pair_row<T, RZ, true, true>(table);
 }
 
-// ---- tf32: a float32 of which 10 bits of the fraction count; the others are zero --------------------------------------------
+// ---- tf32: a float32 with 10 significant bits of fraction; the others are zero ------------------
 
 template <Rounding How, bool Relu, bool Finite>
 void tf32_row(Table& table) {
@@ -64,7 +64,7 @@ void add_tf32(Table& table) {
     tf32_row<RZ, true, false>(table), tf32_row<RZ, true, true>(table);
 }
 
-// ---- eight bits -------------------------------------------------------------------------------------------------------------
+// ---- eight bits ---------------------------------------------------------------------------------
 
 struct E4m3 { static constexpr const Format& format = E4M3; static constexpr const char* name = "e4m3x2"; };
 struct E5m2 { static constexpr const Format& format = E5M2; static constexpr const char* name = "e5m2x2"; };
@@ -90,7 +90,7 @@ void byte_rows(Table& table) {
     table.add({"cvt.rn", relu, "f16x2.", E::name}, Lanes<decltype(to_pair), Pair<f16>, u16>::run);
 }
 
-// ---- cvt.pack: two integers, clamped, below the lower half of a third ---------------------------------------------------------
+// ---- cvt.pack: two integers, clamped, below the lower half of a third ---------------------------
 
 template <class D>
 void pack_row(Table& table) {

@@ -1,4 +1,5 @@
-// vprintf, which nvcc, Triton and Numba make of their printing: C's format, and the arguments one behind the other.
+// Vprintf, which nvcc, Triton and Numba use for printing: C's format, then the arguments one after
+// another.
 #include "machine.h"
 
 #include <cstdio>
@@ -7,7 +8,7 @@
 namespace emulator::ptx {
 namespace {
 
-// The arguments of one call: each at a multiple of its size.
+// The arguments of one call, each at a multiple of its size.
 class Arguments {
 public:
     explicit Arguments(const unsigned char* first) : first(first) {}
@@ -57,8 +58,8 @@ void print(const char* format, Arguments arguments) {
 // [format, arguments]: generic addresses
 Flow vprintf_(Warp& warp, const Instruction& at, uint32_t mask) {
     const uint64_t *formats = warp.slot<uint64_t>(at.operand[0]), *arguments = warp.slot<uint64_t>(at.operand[1]);
-    for (uint32_t left = mask; left; left &= left - 1) {
-        auto lane = static_cast<unsigned>(__builtin_ctz(left));
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        auto lane = static_cast<unsigned>(__builtin_ctz(rest));
         print(reinterpret_cast<const char*>(formats[lane]), Arguments(reinterpret_cast<const unsigned char*>(arguments[lane])));
     }
     fflush(stdout);

@@ -1,4 +1,4 @@
-// What Python calls: programs and modules are made of arrays, and launched.
+// The functions for Python: they make programs and modules from arrays, and launch them.
 #include "machine.h"
 
 #include <cstdio>
@@ -9,7 +9,7 @@ using namespace emulator::ptx;
 
 namespace {
 
-struct Code {  // a module as the runtime knows it
+struct Code {  // a module in the runtime's form
     Module module;
     std::string name;
 };
@@ -37,7 +37,7 @@ Role role_of(const char* name) {
     return Role::plain;
 }
 
-// Every barrier but number 0 without a count may join some warps of a block only.
+// Every barrier except number 0 without a count may join only some warps of a block.
 bool joins_warps(const Program& in, const char* name, const int32_t* operand) {
     if (!starts(name, "bar.") || starts(name, "bar.warp")) return false;
     const int32_t* id = operand + starts(name, "bar.red");
@@ -54,7 +54,7 @@ struct Encoded {
 
 extern "C" {
 
-// The names of all handlers, in the order of their numbers -> how many there are.
+// Writes the names of all handlers, in the order of their numbers, and returns how many there are.
 size_t emulator_ptx_handlers(const char** names, size_t most) {
     for (size_t i = 0; i < handlers().size() && i < most; ++i) names[i] = handlers()[i].name;
     return handlers().size();
@@ -63,46 +63,47 @@ size_t emulator_ptx_handlers(const char** names, size_t most) {
 void* emulator_ptx_program(const Encoded* instructions, size_t count, const int32_t* operands, size_t operand_count,
                            const unsigned char* constants, size_t constant_bytes, size_t register_bytes, size_t local_bytes,
                            size_t shared_bytes) {
-    auto* made = new Program{};
-    made->operands.assign(operands, operands + operand_count);
-    made->constants.assign(constants, constants + constant_bytes);
-    made->register_bytes = (register_bytes + 63) / 64 * 64;
-    made->local_bytes = (local_bytes + 15) / 16 * 16;
-    made->shared_bytes = shared_bytes;
+    auto* program = new Program{};
+    program->operands.assign(operands, operands + operand_count);
+    program->constants.assign(constants, constants + constant_bytes);
+    program->register_bytes = (register_bytes + 63) / 64 * 64;
+    program->local_bytes = (local_bytes + 15) / 16 * 16;
+    program->shared_bytes = shared_bytes;
     for (size_t i = 0; i < count; ++i) {
         const NamedHandler& handler = handlers()[instructions[i].handler];
         Role role = role_of(handler.name);
-        made->instructions.push_back({handler.run, made->operands.data() + instructions[i].operands, instructions[i].guard,
-                                      instructions[i].negated != 0, role});
-        made->joins_warps |= joins_warps(*made, handler.name, made->instructions.back().operand);
+        program->instructions.push_back({handler.run, program->operands.data() + instructions[i].operands,
+                                         instructions[i].guard, instructions[i].negated != 0, role});
+        program->joins_warps |= joins_warps(*program, handler.name, program->instructions.back().operand);
     }
-    return made;
+    return program;
 }
 
-void emulator_ptx_free(void* made) { delete static_cast<Program*>(made); }
+void emulator_ptx_free(void* program) { delete static_cast<Program*>(program); }
 
-// The file and line of each instruction; the texts must stay.
-void emulator_ptx_lines(void* made, const char* const* files, const int32_t* lines, size_t count) {
-    auto* to = static_cast<Program*>(made);
+// Sets the file and line of each instruction; the texts must outlive the program.
+void emulator_ptx_lines(void* program, const char* const* files, const int32_t* lines, size_t count) {
+    auto* to = static_cast<Program*>(program);
     to->files.assign(files, files + count);
     to->lines.assign(lines, lines + count);
 }
 
-// A .shared variable of the kernel: bytes from .. to of its shared memory.
-void emulator_ptx_shared_span(void* made, size_t from, size_t to) {
-    static_cast<Program*>(made)->shared_variables.push_back({from, to});
+// Adds a .shared variable of the kernel: bytes from .. to of its shared memory.
+void emulator_ptx_shared_span(void* program, size_t from, size_t to) {
+    static_cast<Program*>(program)->shared_variables.push_back({from, to});
 }
 
-// Threads of the kernel may hold copies of a value and all store it, as Triton's layouts have it.
-void emulator_ptx_replicated(void* made) { static_cast<Program*>(made)->replicated = true; }
+// Threads of the kernel may hold copies of a value and all store it, as in Triton's layouts.
+void emulator_ptx_replicated(void* program) { static_cast<Program*>(program)->replicated = true; }
 
 void* emulator_ptx_module(const char* name) {
-    auto* made = new Code{{1, nullptr, nullptr}, name};
-    made->module.name = made->name.c_str();
-    return &made->module;
+    auto* code = new Code{{1, nullptr, nullptr}, name};
+    code->module.name = code->name.c_str();
+    return &code->module;
 }
 
-// A variable in global or constant memory. Records give its number: they count from 0 in the order of these calls.
+// Adds a variable in global or constant memory. Records use its number: the count starts at 0, in
+// the order of these calls.
 void emulator_ptx_global(void* module, void* base, size_t bytes, int constant) {
     add_global(static_cast<Module*>(module), base, bytes, constant != 0);
 }

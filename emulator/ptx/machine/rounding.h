@@ -7,7 +7,7 @@
 
 namespace emulator::ptx {
 
-// fesetround is a call that g++ does not know, so that it moves no load and no store past it.
+// Fesetround is a call that g++ does not know, so it moves no load or store past it.
 template <int Mode, Handler Nearest>
 Flow rounded(Warp& warp, const Instruction& at, uint32_t mask) {
     std::fesetround(Mode);

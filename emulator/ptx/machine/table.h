@@ -1,4 +1,5 @@
-// How a file of handlers writes its table: a row is a name, the types it exists for, and what it computes for one lane.
+// The table of a file of handlers: a row has a name, the types it exists for, and the function that
+// it computes for one lane.
 //
 //     binary<uint32_t, uint64_t>(table, "add", [](auto a, auto b) { return a + b; });   // add.u32 add.u64
 #pragma once
@@ -12,7 +13,7 @@
 #include <unordered_set>
 #include <utility>
 
-// Everything that a loop calls is inlined into it: otherwise g++ cannot vectorise it.
+// Inlines everything that a loop calls into it: otherwise g++ cannot vectorise it.
 #define FLATTEN __attribute__((flatten))
 
 namespace emulator::ptx {
@@ -28,7 +29,7 @@ using u64 = uint64_t;
 
 using Parts = std::initializer_list<std::string_view>;
 
-// Not inlined: thousands of rows are written with it, and g++ would need a minute for them.
+// Not inlined: thousands of rows use it, and g++ would need a minute for them.
 __attribute__((noinline, cold)) inline std::string joined(Parts parts) {
     std::string whole;
     for (auto part : parts) whole += part;
@@ -37,7 +38,8 @@ __attribute__((noinline, cold)) inline std::string joined(Parts parts) {
 
 class Table {
 public:
-    // The first handler of a name stays: a file adds what is fast first, then what covers the rest.
+    // The first handler of a name stays: a file adds fast handlers first, then the ones that cover
+    // the rest.
     __attribute__((noinline, cold)) void add(Parts name, Handler run) {
         const std::string whole = joined(name);
         if (!known.insert(whole).second) return;
@@ -52,7 +54,8 @@ private:
     std::vector<NamedHandler> handlers;
 };
 
-// A lambda without captures, from its type: handlers are plain functions, so that g++ can inline what they compute.
+// Turns a lambda without captures into a type: handlers are plain functions, so that g++ can inline
+// their computation.
 template <class F>
 const F& stateless() {
     static_assert(std::is_empty_v<F>);
@@ -60,7 +63,7 @@ const F& stateless() {
     return reinterpret_cast<const F&>(any);
 }
 
-// d = f(a, b, ...) in each lane. The types are those of the registers.
+// D = f(a, b, ...) in each lane. The types are the registers'.
 template <class F, class D, class... S>
 struct Lanes {
     static Flow run(Warp& warp, const Instruction& at, uint32_t mask) {
@@ -77,7 +80,7 @@ struct Lanes {
     }
 };
 
-// predicate = f(a, b, ...). All lanes are computed, and those in the mask are kept.
+// Predicate = f(a, b, ...). All lanes are computed; the ones in the mask are kept.
 template <class F, class... S>
 struct Test {
     static Flow run(Warp& warp, const Instruction& at, uint32_t mask) {
@@ -98,7 +101,7 @@ struct Test {
 };
 
 template <class T>
-constexpr const char* type_name = nullptr;  // as PTX writes it
+constexpr const char* type_name = nullptr;  // PTX's name for it
 template <> constexpr const char* type_name<int8_t> = "s8";
 template <> constexpr const char* type_name<uint8_t> = "u8";
 template <> constexpr const char* type_name<int16_t> = "s16";
@@ -113,15 +116,17 @@ template <> constexpr const char* type_name<double> = "f64";
 template <class T>
 constexpr const char* bits_name = sizeof(T) == 2 ? "b16" : sizeof(T) == 4 ? "b32" : "b64";
 
-// The rows of an operation on registers of one width: for each letter "add.u32", "add.s32"; without letters that of the type.
+// The rows of an operation on registers of one width: for each letter "add.u32", "add.s32"; without
+// letters the type's own.
 template <class T>
 __attribute__((noinline, cold)) void spellings(Table& table, std::string_view name, const char* letters, Handler run) {
     if (!*letters) table.add({name, ".", type_name<T>}, run);
     for (; *letters; ++letters) table.add({name, ".", {letters, 1}, bits_name<T> + 1}, run);
 }
 
-// Rows of an operation for several types; one, two or three sources of the type of the result. What does not depend on the
-// sign is given for unsigned types, with the letters of all its spellings.
+// Rows of an operation for several types, with one, two or three sources of the result's type.
+// Operations that do not depend on the sign are given for unsigned types, with the letters of all
+// their spellings.
 template <class... T, class F>
 void unary(Table& table, std::string_view name, F, const char* letters = "") {
     (spellings<T>(table, name, letters, Lanes<F, T, T>::run), ...);

@@ -13,7 +13,10 @@ def attention_kernel(
     q, k, v, out, lse, seqlen, scale,
     CAUSAL: tl.constexpr, HEADDIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """A tile of queries of a head: softmax(scale * q k^T) v over all tiles of keys, with a running maximum."""
+    """Compute softmax(scale * q k^T) v for a tile of queries of a head.
+
+    It loops over the tiles of keys, with a running maximum.
+    """
     start, head = tl.program_id(0) * BLOCK_M, tl.program_id(1).to(tl.int64)
     i, d = start + tl.arange(0, BLOCK_M), tl.arange(0, HEADDIM)
     at = head * seqlen * HEADDIM
@@ -41,7 +44,11 @@ def attention_kernel(
 
 
 def attention(q, k, v, *, causal=False):
-    """(batch, nheads, seqlen, headdim) x 3 in float16 -> out like q, lse (batch, nheads, seqlen) in float32."""
+    """q, k, v (batch, nheads, seqlen, headdim) in float16 -> out like q, lse (batch, nheads,
+    seqlen).
+
+    lse is float32. Raises ValueError for other shapes and dtypes.
+    """
     batch, nheads, seqlen, headdim = q.shape
     if not q.shape == k.shape == v.shape or not q.dtype == k.dtype == v.dtype == torch.float16:
         raise ValueError("q, k and v should have one shape, and be float16")

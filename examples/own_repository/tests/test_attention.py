@@ -1,4 +1,4 @@
-"""Without a GPU these tests run, too: attest_emulate in pyproject.toml has the kernel run on the CPU."""
+"""These tests need no GPU: attest_emulate in pyproject.toml runs kernels on the CPU instead."""
 
 import pytest
 import torch

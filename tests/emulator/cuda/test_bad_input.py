@@ -1,4 +1,6 @@
-"""Errors in a .cu, in its arguments or of the compiler are reported early, with what to change."""
+"""Errors in a .cu, in its arguments or in the compiler are reported early, and say what to
+change.
+"""
 
 import re
 import shutil
@@ -39,7 +41,7 @@ def test_names_that_are_not_there(cu, tmp_path):
     ):
         cu(SCALE, "scael_all")
     file = cu(SCALE, "scale_all")
-    with pytest.raises(AttributeError, match="'scale' was not named in load\\(\\); named were scale_all"):
+    with pytest.raises(AttributeError, match="'scale' was not named in load\\(\\), which named scale_all"):
         file.scale  # noqa: B018
     with pytest.raises(KeyError, match="'scale<float>' was not named in load"):
         file["scale<float>"]
@@ -107,12 +109,12 @@ def test_a_name_that_is_unknown_because_its_line_does_not_compile_is_not_explain
     assert "'a' was not declared" in str(error.value) and "neither" not in str(error.value)
 
 
-# --- the compiler -----------------------------------------------------------------------------------------------------
+# ---- the compiler --------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def forgotten():
-    """Forgets the compiler, before and after the test."""
+    """Forget the compiler, before and after the test."""
     compiler.compiler.cache_clear()
     yield
     compiler.compiler.cache_clear()

@@ -1,6 +1,8 @@
-"""Small CUDA kernels of one idea each, half of them correct and half faulty: the tracer gives the expected verdict.
+"""Small CUDA kernels of one idea each, half of them correct and half faulty: the tracer gives the
+expected verdict.
 
-The kernels and their verdicts are in tests/emulator/cuda/sources/battery/*.cu, in the notation of battery.py.
+The kernels and their verdicts are in tests/emulator/cuda/sources/battery/*.cu, in the notation of
+battery.py.
 """
 
 import functools
@@ -27,7 +29,7 @@ FAULTY = [micro for micro in BATTERY if micro.faults]
 
 @functools.cache
 def module(file: Path, level: str | None):
-    """The file, compiled with all its functions."""
+    """Compile the file with all its functions."""
     names = dict.fromkeys(micro.name for micro in BATTERY if micro.file == file)
     return load(file, *names, level=level)
 
@@ -40,7 +42,7 @@ def call(micro: Micro, cu, values: dict) -> None:
 
 
 def traced(micro: Micro, level: str, seed: int = 0, switch: float = 0.0) -> list:
-    """The findings; also checks the results of a correct kernel."""
+    """Return the findings; also check the results of a correct kernel."""
     cu, values = module(micro.file, level), micro.values()
     findings = trace(lambda: call(micro, cu, values), seed=seed, switch=switch)
     micro.check_findings(findings, f"at {level}, seed={seed}, switch={switch}")
@@ -48,7 +50,7 @@ def traced(micro: Micro, level: str, seed: int = 0, switch: float = 0.0) -> list
     return findings
 
 
-# --- the tests --------------------------------------------------------------------------------------------------------
+# ---- the tests -----------------------------------------------------------------------------------
 
 every = pytest.mark.parametrize("micro", BATTERY, ids=str)
 
@@ -78,13 +80,16 @@ def test_without_the_tracer(micro: Micro):
     try:
         call(micro, cu, values)
     except CudaError:
-        assert {fault.kind for fault in (*micro.faults, *micro.may)} & {Kind.BARRIER, Kind.MASK}  # may run on or stop
+        # After such a mistake, a kernel may continue or stop.
+        assert {fault.kind for fault in (*micro.faults, *micro.may)} & {Kind.BARRIER, Kind.MASK}
     micro.check_results(values)
 
 
 @every
 def test_verdict_does_not_depend_on_the_order_of_threads(micro: Micro):
-    """Nor on switching threads at accesses. The result of a correct kernel does not depend on them either."""
+    """Neither the order of threads nor switching threads at accesses changes the verdict, or the
+    result of a correct kernel.
+    """
     verdicts = Counter()
     for seed, switch in [*((seed, 0.0) for seed in range(20)), (1, 0.1), (2, 0.3)]:
         findings = traced(micro, LEVEL, seed, switch)
@@ -97,7 +102,9 @@ SHOWS = "exchange<false>", "total_of_blocks<false>", "histogram<false>", "rounds
 
 @pytest.mark.parametrize("micro", [micro for micro in FAULTY if micro.name in SHOWS], ids=str)
 def test_switching_threads_turns_a_race_into_a_wrong_result(micro: Micro):
-    """The result is wrong if it differs from that of the correct kernel of the same name."""
+    """A result counts as wrong if it differs from the result of the correct kernel of the same
+    name.
+    """
     right = next(m for m in RIGHT if m.name.split("<")[0] == micro.name.split("<")[0])
     wrong = 0
     for seed in range(1, 11):
@@ -113,7 +120,10 @@ def test_switching_threads_turns_a_race_into_a_wrong_result(micro: Micro):
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 @pytest.mark.parametrize("file", sorted(HERE.glob("*.cu")), ids=lambda file: file.stem)
 def test_nvcc_takes_it(file: Path, tmp_path: Path):
-    """The battery is CUDA, not only what the shim accepts. A table of the functions instantiates the templates."""
+    """nvcc compiles the battery, so it is CUDA, not only text that the shim accepts.
+
+    A table of the functions instantiates the templates.
+    """
     names = dict.fromkeys(micro.name for micro in BATTERY if micro.file == file)
     table = "".join(f"    (const void*){name},\n" for name in names)
     (tmp_path / "all.cu").write_text(f'#include "{file}"\nconst void* table[] = {{\n{table}}};\n')

@@ -15,7 +15,7 @@ from tests.emulator.cuda.sources.scale import SCALE
 
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch):
-    """An empty cache of compiled files."""
+    """Set up an empty cache of compiled files."""
     monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
@@ -43,7 +43,10 @@ def test_a_file_is_compiled_once_and_again_when_it_or_a_header_changes(own_cache
 
 
 def test_the_shim_is_compiled_once_for_all_files(own_cache, tmp_path):
-    """What is left of a small file is small. A precompiled header that cannot be used costs time only."""
+    """A small file stays small after preprocessing.
+
+    A precompiled header that cannot be used would only cost time.
+    """
     for name in ("a", "b", "c"):
         path = tmp_path / f"{name}.cu"
         path.write_text(SCALE)
@@ -57,7 +60,7 @@ def test_the_shim_is_compiled_once_for_all_files(own_cache, tmp_path):
 
 
 def test_a_large_file_says_that_it_is_being_compiled(own_cache, tmp_path, capsys):
-    """Once. A file from the cache and a small file print nothing."""
+    """It says so once. A file from the cache and a small file print nothing."""
     path = tmp_path / "k.cu"
     for comment, words in (("", ""), ("/" * build.LARGE, "compiling k.cu for the CPU, once: 5 to 20 s\n")):
         path.write_text(f"{SCALE}\n{comment}\n")

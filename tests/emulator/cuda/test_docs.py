@@ -1,4 +1,6 @@
-"""docs/use/tracing-cuda.md is correct: its examples run and print what it says, and its tables match the code."""
+"""docs/use/tracing-cuda.md is correct: its examples run and print what it says, and its tables
+match the code.
+"""
 
 import os
 import re
@@ -17,8 +19,9 @@ from tests.places import ROOT
 
 TEXT = (ROOT / "docs" / "use" / "tracing-cuda.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)
-# The blocks that begin with a comment with a file name, and what each script prints: the block after it.
-FILES = {found[1]: body for _, body in BLOCKS if (found := re.match(r"(?://|#) (\w+\.(?:cu|py))\b", body))}
+# FILES: the blocks that begin with a comment with a file name. PRINTED: the block after each
+# script.
+FILES = {match[1]: body for _, body in BLOCKS if (match := re.match(r"(?://|#) (\w+\.(?:cu|py))\b", body))}
 PRINTED = {
     name: BLOCKS[n + 1][1]
     for name in FILES
@@ -28,7 +31,7 @@ PRINTED = {
 
 
 def table(heading):
-    """The cells of the table whose first column has this heading."""
+    """Return the cells of the table whose first column has this heading."""
     _, below = re.split(rf"^\| {re.escape(heading)} \|.*\n\|[-|]+\n", TEXT, maxsplit=1, flags=re.M)
     rows = re.match(r"(?:\|.*\n)*", below)[0].splitlines()
     return [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]

@@ -1,4 +1,6 @@
-"""Edge cases of tracing: compiler optimisations, calls that end early, processes and threads, unusual memory."""
+"""Edge cases of tracing: compiler optimisations, calls that end early, processes and threads,
+unusual memory.
+"""
 
 import os
 import signal
@@ -17,12 +19,12 @@ from flash_attest.races.tracing import trace
 
 
 def found(file, *tensors, block=32, grid=1, shared=0, **options):
-    """(kind, lines) of each finding of the kernel k."""
+    """Return (kind, lines) of each finding of the kernel k."""
     findings = trace(lambda: file.k.launch(grid, block, shared)(*tensors), **options)
     return [(r.kind.value, *sorted({s.line for s in r.sites})) for r in findings]
 
 
-# --- accesses that a compiler changes ----------------------------------------------------------------------------------
+# ---- accesses that a compiler changes ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("level", ["-O1", "-O2"])
@@ -75,7 +77,7 @@ def test_one_finding_for_a_pair_of_lines(cu):
     assert found(cu(text, "k"), torch.zeros(4)) == [("race", 2)]
 
 
-# --- leaving ----------------------------------------------------------------------------------------------------------
+# ---- leaving -------------------------------------------------------------------------------------
 
 
 def test_leaving_by_a_return_in_a_device_function_is_leaving(cu):
@@ -106,7 +108,7 @@ def test_a_return_of_a_helper_is_not_leaving(cu):
     assert found(cu(text, "k"), torch.zeros(32)) == [("barrier", 5)]
 
 
-# --- launches ---------------------------------------------------------------------------------------------------------
+# ---- launches ------------------------------------------------------------------------------------
 
 
 def test_static_shared_memory_counts_at_a_launch(cu):
@@ -176,7 +178,7 @@ def test_kernels_are_launched_and_host_functions_are_called(cu):
         file.host(x, float("inf"))
 
 
-# --- time, processes, threads -----------------------------------------------------------------------------------------
+# ---- time, processes, threads --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -234,7 +236,8 @@ thread.join()
     environment = os.environ | {"PYTHONPATH": os.getcwd()}
     running = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored if a shell runs this in its background
+        # Ignored if a shell runs this in the background.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert running.stdout.readline() == "ready\n"
     time.sleep(0.5)
@@ -261,7 +264,7 @@ def test_threads_take_turns(cu):
     assert not wrong
 
 
-# --- memory -----------------------------------------------------------------------------------------------------------
+# ---- memory --------------------------------------------------------------------------------------
 
 ADD = "__global__ void k(float* out, const float* x) { out[threadIdx.x] = x[threadIdx.x] + 1; }"
 

@@ -1,7 +1,8 @@
-"""examples/flash_forward.cu is correct and has no race, and the tracer shows that each of its barriers is needed.
+"""examples/flash_forward.cu is correct and has no race, and the tracer shows that each of its
+barriers is needed.
 
-In a copy of the source without one __syncthreads the place of the race is known: between a line before that barrier and one
-after it.
+In a copy of the source without one __syncthreads the location of the race is known: between a line
+before that barrier and one after it.
 """
 
 import importlib.util
@@ -22,7 +23,7 @@ EXAMPLES = ROOT / "examples"
 CU = EXAMPLES / "flash_forward.cu"
 SOURCE = CU.read_text().splitlines()
 BARRIERS = [n for n, line in enumerate(SOURCE, 1) if line.strip().startswith("__syncthreads();")]
-# The arrays that each of them protects.
+# The arrays that each barrier protects.
 PROTECTED = [{"Q", "K"}, {"S"}, {"S", "factor"}, {"V", "factor"}, {"factor"}]
 TILE, HEADDIM = 32, 8
 # (batch, nheads, seqlen_q, seqlen_k, headdim, causal)
@@ -42,7 +43,7 @@ SMALL = [
 
 @pytest.fixture(scope="module")
 def example():
-    """examples/flash_forward.py as a module."""
+    """Return examples/flash_forward.py as a module."""
     spec = importlib.util.spec_from_file_location("flash_forward_example", EXAMPLES / "flash_forward.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -51,7 +52,9 @@ def example():
 
 @pytest.fixture(scope="module", params=range(len(BARRIERS)), ids=[f"line_{line}" for line in BARRIERS])
 def without(request, tmp_path_factory):
-    """(number of a barrier, flash_forward of a copy without it); the other lines keep their numbers."""
+    """Return (number of a barrier, flash_forward of a copy without it); the other lines keep their
+    numbers.
+    """
     return request.param, lacking(request.param, tmp_path_factory.mktemp("flash"))
 
 
@@ -63,14 +66,17 @@ def lacking(barrier, folder):
 
 
 def tensors(batch, nheads, seqlen_q, seqlen_k, headdim, causal, seed=0):
-    """q, k, v of a shape."""
+    """Return q, k, v of a shape."""
     generator = torch.Generator().manual_seed(seed)
     sizes = [(batch, seqlen, nheads, headdim) for seqlen in (seqlen_q, seqlen_k, seqlen_k)]
     return [torch.randn(size, generator=generator) for size in sizes]
 
 
 def run(function, q, k, v, causal=False):
-    """The host function of the .cu -> out, lse; NaN in elements that it does not write."""
+    """Call the host function of the .cu.
+
+    Returns out and lse, with NaN in elements that it does not write.
+    """
     (batch, seqlen_q, nheads, headdim), seqlen_k = q.shape, k.shape[1]
     out, lse = torch.full_like(q, torch.nan), torch.full((batch, nheads, seqlen_q), torch.nan)
     assert function(q, k, v, out, lse, batch, nheads, seqlen_q, seqlen_k, headdim, headdim**-0.5, causal) == 0
@@ -84,24 +90,28 @@ def is_right(q, k, v, out, lse, causal=False, softmax_scale=None):
 
 
 def array_of(finding):
-    """The array in dynamic shared memory, of a kernel with HEADDIM, that a finding is about."""
+    """Return the array in dynamic shared memory, of a kernel with HEADDIM, that a finding is
+    about.
+    """
     assert (finding.space, finding.tensor) == (Space.SHARED, DYNAMIC_SHARED)
     sizes = {"Q": TILE * HEADDIM, "K": TILE * HEADDIM, "V": TILE * HEADDIM, "S": TILE * TILE, "factor": TILE}
-    (left,) = finding.index
+    (index,) = finding.index
     for name, size in sizes.items():
-        if left < size:
+        if index < size:
             return name
-        left -= size
+        index -= size
     raise AssertionError(f"{finding} is beyond the last array")
 
 
 def stretch(line):
-    """The number of barriers of the source before a line."""
+    """Return the number of barriers of the source before a line."""
     return sum(barrier < line for barrier in BARRIERS)
 
 
 def stretches_after(barrier):
-    """The stretches that a thread can be in next: after the barrier, and the first one if it is the last of its loop."""
+    """Return the stretches that a thread can be in next: after the barrier, and the first one if it
+    is the last of its loop.
+    """
     last_of_loop = SOURCE[BARRIERS[barrier]].strip() == "}"
     return {barrier + 1, 0} if last_of_loop else {barrier + 1}
 
@@ -142,10 +152,10 @@ def test_has_no_race(example, shape):
     q, k, v = tensors(*shape)
     plain = example.forward(q, k, v, causal=shape[-1])
     for seed in range(20):
-        with tracing(seed=seed, switch=0.05 * (seed % 2)) as found:
+        with tracing(seed=seed, switch=0.05 * (seed % 2)) as watch:
             traced = example.forward(q, k, v, causal=shape[-1])
-        assert found.launches == 1
-        assert [str(finding) for finding in found.findings] == [], f"seed {seed}"
+        assert watch.launches == 1
+        assert [str(finding) for finding in watch.findings] == [], f"seed {seed}"
         assert all(map(torch.equal, traced, plain)), f"seed {seed}"
 
 
@@ -173,14 +183,14 @@ def test_every_barrier_is_needed(without, seed):
 
 
 def test_switching_shows_what_a_race_can_do(without):
-    """With threads in order, the result is correct without the third or the fifth barrier, because thread i writes row i and
-    threads 4 i to 4 i + 3 use it, which never run before it. Without one of the others it is wrong. With threads switched at
-    random it is wrong without any one of the five.
+    """With threads in order, the result is correct without the third or the fifth barrier: thread i
+    writes row i, and threads 4 i to 4 i + 3, which never run before it, use the row. Without one of
+    the others it is wrong. With threads switched at random it is wrong without any one of the five.
     """
     barrier, function = without
     q, k, v = tensors(1, 1, 40, 70, HEADDIM, False)
     assert is_right(q, k, v, *run(function, q, k, v)) == (barrier in (2, 4))
     for seed in range(5):
-        with tracing(seed=seed, switch=0.1) as found:
+        with tracing(seed=seed, switch=0.1) as watch:
             out, lse = run(function, q, k, v)
-        assert found.findings and not is_right(q, k, v, out, lse)
+        assert watch.findings and not is_right(q, k, v, out, lse)

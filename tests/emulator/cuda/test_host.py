@@ -1,4 +1,6 @@
-"""The CUDA runtime API on a CPU: memory, symbols, errors and whether they were checked, attributes; and what is refused."""
+"""The CUDA runtime API on a CPU: memory, symbols, errors and whether they were checked, attributes;
+and refusals.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ GXX = shutil.which("g++")
 @pytest.fixture(scope="module")
 def host(tmp_path_factory) -> ctypes.CDLL:
     library = tmp_path_factory.mktemp("host") / "host.so"
-    # -Bsymbolic: it must use its own functions, not those of the runtime that another test has loaded.
+    # -Bsymbolic: it must use its own functions, not those of a runtime that another test has
+    # loaded.
     command = [GXX, "-std=c++17", "-O1", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-isystem", INCLUDE, "-I", ROOT]
     subprocess.run([*command, HOST, *API, "-o", library], check=True)
     return ctypes.CDLL(str(library))
@@ -33,7 +36,7 @@ def test_runtime_api(host, part):
 
 
 def compiled(source: str, tmp_path: Path, *flags: str) -> str:
-    """The messages of g++ about `source`."""
+    """Return g++'s messages about `source`."""
     file = tmp_path / "some.cpp"
     file.write_text(source)
     command = [GXX, "-std=c++17", "-O1", "-w", "-isystem", INCLUDE, *flags]

@@ -1,4 +1,6 @@
-"""CUDA C++ with inline PTX: through nvcc it runs on the PTX engine, plain and traced; without nvcc it is refused."""
+"""CUDA C++ with inline PTX: through nvcc it runs on the PTX engine, plain and traced; without nvcc
+it is refused.
+"""
 
 import re
 from pathlib import Path
@@ -26,7 +28,7 @@ def no_nvcc(monkeypatch):
     monkeypatch.setattr(nvcc, "nvcc", lambda: None)
 
 
-# --- without nvcc -------------------------------------------------------------------------------------------------------
+# ---- without nvcc --------------------------------------------------------------------------------
 
 INLINE = '__global__ void k(unsigned* x) {\n  asm volatile("mov.u32 %0, %%laneid;" : "=r"(x[0]));\n}'
 
@@ -69,7 +71,7 @@ def test_a_way_that_there_is_not(cu):
         cu(SCALE, "scale_all", through="clang")
 
 
-# --- a kernel for tensor cores ------------------------------------------------------------------------------------------
+# ---- a kernel for tensor cores -------------------------------------------------------------------
 
 
 def matrices() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -79,7 +81,7 @@ def matrices() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def check(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    """Products are exact; INNER sums, each rounded to float32 once."""
+    """Check the result: products are exact, and INNER sums are each rounded to float32 once."""
     allowed = INNER * 2.0**-24 * (a.double().abs() @ b.double().abs())
     assert ((c.double() - a.double() @ b.double()).abs() <= allowed).all()
 
@@ -125,14 +127,14 @@ def test_a_missing_barrier_and_a_wait_that_is_too_weak_are_found(tmp_path, kind,
         findings = trace(lambda: cu.gemm(*matrices(), ROW, COLUMN, INNER), seed=seed)
         assert {finding.kind for finding in findings} <= {Kind.ASYNC, Kind.RACE}
         for tile, line in places.items():
-            found = [f for f in findings if f.kind is kind and f.tensor == tile]
-            assert any(line in {site.line for site in f.sites} for f in found), findings
-            sites = [site for f in found for site in f.sites]
+            expected = [f for f in findings if f.kind is kind and f.tensor == tile]
+            assert any(line in {site.line for site in f.sites} for f in expected), findings
+            sites = [site for f in expected for site in f.sites]
             assert {Path(site.file).name for site in sites} == {"gemm.cu"}
             assert {site.line for site in sites} <= {line, tagged(text, "copy")}
 
 
-# --- host code, memory, errors -----------------------------------------------------------------------------------------
+# ---- host code, memory, errors -------------------------------------------------------------------
 
 HOST = """
 #include <cstdio>
@@ -293,11 +295,12 @@ def test_a_changed_header_is_compiled_anew(cu, tmp_path):
         assert x.item() == value
 
 
-# --- the battery of CUDA C++, through nvcc --------------------------------------------------------------------------------
+# ---- the battery of CUDA C++, through nvcc -------------------------------------------------------
 
-# Where nvcc's code differs from the source. It merges returns, so that a thread that ran past a barrier looks like one that
-# returned; moves the line of a load to its use; removes accesses; makes atomicAdd of bfloat16 of a plain read and a swap for
-# sm_80. A division by zero is not trapped on a GPU. assert and printf call functions.
+# Differences between nvcc's code and the source. nvcc merges returns, so that a thread that ran
+# past a barrier looks like one that returned; moves the line of a load to its use; removes
+# accesses; makes atomicAdd of bfloat16 of a plain read and a swap for sm_80. A division by zero is
+# not trapped on a GPU. assert and printf call functions.
 DIFFERENT = re.compile(
     r"barriers:(past_the_end|trips<false, (true|false)>)|memory:(four_at_once<[02]>.*(68|62)|checked|divided)|"
     r"warps:chain<false>|atomics:narrow|.*printf"

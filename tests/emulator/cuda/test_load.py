@@ -1,4 +1,7 @@
-"""A .cu on the CPU: loaded and called with tensors; an error that stops a GPU is an exception, and Ctrl-C ends a launch."""
+"""A .cu on the CPU: loaded and called with tensors.
+
+An error that stops a GPU is an exception, and Ctrl-C ends a launch.
+"""
 
 import os
 import signal
@@ -48,7 +51,10 @@ def test_views_of_one_storage_stay_views_of_one(cu):
 
 
 def test_a_large_storage_is_not_copied(cu):
-    """A call may use a small part of it, and it may be larger than memory. Here it has 2^38 bytes."""
+    """A call may use a small part of a storage that is larger than memory.
+
+    Here it has 2^38 bytes.
+    """
     add = cu("__global__ void add(float* x, float* y, size_t n) { y[0] += x[n]; x[n] = 5; }", "add")["add"].launch(1, 1)
     x = sparse_zeros(2**36, torch.float32, torch.device("cpu"))
     y = torch.ones(1)
@@ -114,7 +120,7 @@ def test_constants_and_device_variables(cu):
     assert cu(text, "host").host(out) == 2 and out.tolist() == [1.5, 2.5]
 
 
-# --- plain mode: an error that stops a GPU is an exception ------------------------------------------------------------
+# ---- plain mode: an error that stops a GPU is an exception ---------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -138,7 +144,7 @@ def test_what_a_gpu_would_stop_at_raises(cu, body, message):
     file = cu(f"#include <assert.h>\n__global__ void k(int* x) {{\n  {body}\n}}", "k")
     with pytest.raises(CudaError, match=message):
         file.k.launch(1, 32)(x)
-    with pytest.raises(CudaError, match=message):  # and the next launch starts anew
+    with pytest.raises(CudaError, match=message):  # and the next launch works again
         file.k.launch(1, 32)(torch.zeros(64, dtype=torch.int32))
 
 
@@ -179,7 +185,8 @@ except KeyboardInterrupt:
 """
     running = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored if a shell runs this in its background
+        # Ignored if a shell runs this in the background.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert running.stdout.readline() == "ready\n"
     time.sleep(0.5)

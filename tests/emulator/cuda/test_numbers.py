@@ -1,7 +1,7 @@
 """The shim computes the same as a GPU: 16-bit floats, rounding, intrinsics on bits, sizes.
 
-Expected values come from numpy (half), torch (bfloat16) and fractions (operations that neither rounds once). Everything is
-compiled by one call of g++, without the runtime.
+Expected values come from numpy (half), torch (bfloat16) and fractions (operations that both would
+round twice). Everything is compiled by one call of g++, without the runtime.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ GXX = shutil.which("g++")
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory):
     library = tmp_path_factory.mktemp("shim") / "numbers.so"
-    # -ffp-contract=off: a processor that fuses x * y + z would round some of these once less
+    # -ffp-contract=off: a processor that fuses x * y + z would round some of these one time fewer.
     command = [GXX, "-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-isystem", INCLUDE]
     subprocess.run([*command, NUMBERS, "-o", library], check=True)
     return Library(ctypes.CDLL(str(library)))
 
 
 class Library:
-    """shim("half_add", np.uint16, x, y): a function of numbers.cpp on arrays of one dtype, with a result of another."""
+    """Functions of numbers.cpp: shim("half_add", np.uint16, x, y) takes arrays of one dtype and
+    gives a result of another.
+    """
 
     def __init__(self, library: ctypes.CDLL):
         self.library = library
@@ -55,7 +57,7 @@ def random():
     return np.random.default_rng(0)
 
 
-# --- 16-bit floats ----------------------------------------------------------------------------------------------------
+# ---- 16-bit floats -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["half", "bfloat16"])
@@ -87,7 +89,9 @@ def test_floats_are_rounded_in_a_direction(shim, random, kind, direction):
 
 @pytest.mark.parametrize("kind", ["half", "bfloat16"])
 def test_doubles_and_large_integers_are_rounded_once(shim, random, kind):
-    """Rounded twice, through float, a double just above a tie would first become the tie and then be rounded down."""
+    """Rounded twice, through float, a double just above a tie would first become the tie and then
+    be rounded down.
+    """
     x = random.choice(awkward_floats(random, kind), 3000)
     x = x[np.isfinite(x)].astype(np.float64)
     x = np.concatenate([x, x * (1 + 2.0**-45), x * (1 - 2.0**-45), x * 1e-40, [1e300, -1e300, 5e-324]])
@@ -112,7 +116,8 @@ def test_doubles_and_large_integers_are_rounded_once(shim, random, kind):
 @pytest.mark.parametrize("kind", ["half", "bfloat16"])
 def test_arithmetic_is_rounded_once(shim, random, kind):
     x, y, z = random.integers(0, 1 << 16, (3, 6000), dtype=np.uint16)
-    # Rare in random patterns: sums of similar size, subnormals, and (fma) a tie that a tiny z decides.
+    # These are rare in random patterns: sums of similar size, subnormals, and (fma) a tie that a
+    # tiny z decides.
     x[:1500] = x[:1500] & 0x83FF | 0x3C00
     y[:1500] = y[:1500] & 0x83FF | 0x3C00
     x[1500:2000], y[1500:2000] = x[1500:2000] & 0x83FF, y[1500:2000] & 0xBFFF
@@ -179,7 +184,7 @@ def test_functions_of_halves(shim):
     assert shim("half_pairs", np.uint32, a, b).tolist() == [0xFFFFFFFF, 0xFFFF, 0]
 
 
-# --- rounding of float and double -------------------------------------------------------------------------------------
+# ---- rounding of float and double ----------------------------------------------------------------
 
 TOWARDS = {"rn": np.rint, "rz": np.trunc, "ru": np.ceil, "rd": np.floor}
 
@@ -235,7 +240,7 @@ def test_special_values_of_approximations(shim):
     assert one("maxf", np.nan, 3) == one("maxf", 3, np.nan) == 3
 
 
-# --- bits -------------------------------------------------------------------------------------------------------------
+# ---- bits ----------------------------------------------------------------------------------------
 
 
 def signed(value: int, bits: int = 32) -> int:

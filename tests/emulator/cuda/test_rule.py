@@ -1,4 +1,4 @@
-"""The emulator against the rule of races, on random small programs (cuda/sources/programs.py)."""
+"""The emulator against the race rule, on random small programs (cuda/sources/programs.py)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCHEDULES = st.tuples(st.integers(0, 1000), st.sampled_from([0.0, 0.1, 0.5]))  #
 
 @pytest.fixture(scope="module")
 def run():
-    """run(program, (seed, switch)) -> the tracer's findings."""
+    """Return a function run(program, (seed, switch)) -> the tracer's findings."""
     interpret = load(SOURCE, "interpret")["interpret"]
 
     def run(program: Program, schedule: tuple[int, float] = (0, 0.0)) -> list:
@@ -49,7 +49,7 @@ def run():
 
 
 def disagreements(program: Program, findings: list) -> list[str]:
-    """Descriptions of where the tracer's findings and the rule differ."""
+    """Return descriptions of the differences between the tracer's findings and the rule."""
     racing = races(program.launch())
     want = {pair[0].access.memory[0] for pair in racing}
     got = {finding.tensor for finding in findings if finding.kind is Kind.RACE}
@@ -59,14 +59,17 @@ def disagreements(program: Program, findings: list) -> list[str]:
     for finding in findings:
         if finding.kind is Kind.RACE and not any(stands_for(finding, pair, program.shape) for pair in racing):
             wrong.append(f"no such race: {finding}")
-        # Memory is left uninitialised. A program is one sequence, so no thread waits forever: there is no other mistake.
+        # Memory is left uninitialised. A program is one sequence, so no thread waits forever, and
+        # there is no other mistake.
         if finding.kind not in (Kind.RACE, Kind.UNINITIALISED):
             wrong.append(f"nothing of this kind is in the program: {finding}")
     return wrong
 
 
 def stands_for(finding, pair: tuple[Event, Event], shape: tuple[int, int, int]) -> bool:
-    """Whether the finding is about this pair: threads, actions, lines, and an element that one of them accesses."""
+    """Return whether the finding is about this pair: threads, actions, lines, and an element that
+    one of them accesses.
+    """
     name = pair[0].access.memory[0]
     is_global = name in GLOBAL
     sides = Counter((thread_of(side, shape), side.what, side.site.text) for side in finding.sides)
@@ -74,7 +77,8 @@ def stands_for(finding, pair: tuple[Event, Event], shape: tuple[int, int, int]) 
         (byte // unit,)
         for _, _, access in pair
         for byte in range(access.start, access.start + access.size)
-        # An element of shared memory has the size of the access, and 16 bytes may be accessed in parts.
+        # An element of shared memory has the size of the access, and 16 bytes may be accessed in
+        # parts.
         for unit in ([1] if is_global else [1, 2, 4, 8, 16])
         if unit <= access.size
     }
@@ -137,7 +141,9 @@ def test_regressions(run, steps):
 
 
 def test_drawn_programs_have_races_and_orders():
-    """Of the memories with conflicting accesses, many have a race and many do not, some because order is transitive."""
+    """Of the memories with conflicting accesses, many have a race and many do not, some because
+    order is transitive.
+    """
     seen = Counter()
 
     @settings(max_examples=300, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
@@ -156,7 +162,7 @@ def test_drawn_programs_have_races_and_orders():
 
 
 def meet(launch: Launch, a: Event, b: Event) -> bool:
-    """Whether a barrier that both threads take part in lies between the two accesses."""
+    """Return whether a barrier that both threads take part in lies between the two accesses."""
     for first, second in [(a, b), (b, a)]:
         after = launch.threads[first.thread][first.step :]
         before = launch.threads[second.thread][: second.step]

@@ -1,4 +1,6 @@
-"""Tracing: the exact text of a finding, the options of trace(), and correct kernels that must have no finding."""
+"""Tracing: the exact text of a finding, the options of trace(), and correct kernels that must have
+no finding.
+"""
 
 import textwrap
 from pathlib import Path
@@ -28,7 +30,7 @@ def kinds(findings) -> list[str]:
     return sorted(finding.kind.value for finding in findings)
 
 
-# --- the message ------------------------------------------------------------------------------------------------------
+# ---- the message ---------------------------------------------------------------------------------
 
 
 def test_a_race_is_described_with_both_lines(cu):
@@ -96,7 +98,7 @@ def test_every_kind_has_words():
         assert kind.meaning in Finding(kind, Space.NONE, "", None, None).headline
 
 
-# --- findings other than races ----------------------------------------------------------------------------------------
+# ---- findings other than races -------------------------------------------------------------------
 
 
 def test_shared_memory_is_new_in_every_block(cu):
@@ -158,7 +160,7 @@ def test_global_variables_have_names_and_races(cu):
     ],
 )
 def test_an_access_past_a_global_variable_is_found_and_harms_nothing(cu, body, headline):
-    """What follows it is the emulator's own."""
+    """The emulator's own data follow the variable."""
     text = f"""
     __device__ float scratch[64];
     __constant__ float taps[5];
@@ -223,7 +225,7 @@ def test_blocks_that_wait_for_later_blocks_are_let_run(cu):
     assert out.tolist() == [1, 2, 3, 4, 5, 6]
 
 
-# --- order, and threads switched at random ----------------------------------------------------------------------------
+# ---- order, and threads switched at random -------------------------------------------------------
 
 LOST_UPDATE = "__global__ void k(int* x) { x[0] += 1; }"
 
@@ -273,7 +275,7 @@ def test_a_seed_gives_the_same_run_twice_and_another_seed_another_order(cu):
     assert sorted(order(3)) == list(range(32))
 
 
-# --- trace() itself ---------------------------------------------------------------------------------------------------
+# ---- trace() itself ------------------------------------------------------------------------------
 
 
 def test_no_launch_is_an_error():
@@ -292,14 +294,14 @@ def test_options_that_make_no_sense(options, message):
 
 def test_one_tracing_at_a_time_and_plain_mode_afterwards(cu):
     file, x = cu(LOST_UPDATE, "k"), torch.zeros(1, dtype=torch.int32)
-    with tracing() as found:
+    with tracing() as watch:
         file.k.launch(2, 4)(x)
         file.k.launch(2, 4)(x)
         with pytest.raises(RuntimeError, match="one at a time"), tracing():
             pass
-    assert found.launches == 2 and len(found.findings) == 1
-    file.k.launch(2, 4)(x)  # plain mode, in which a race is no error
-    assert len(found.findings) == 1 and x.item() == 24
+    assert watch.launches == 2 and len(watch.findings) == 1
+    file.k.launch(2, 4)(x)  # plain mode, in which a race is not an error
+    assert len(watch.findings) == 1 and x.item() == 24
 
 
 def test_an_exception_inside_ends_the_tracing(cu):
@@ -313,7 +315,7 @@ def test_an_exception_inside_ends_the_tracing(cu):
 
 def test_inputs_are_where_they_were_and_launches_do_not_race_with_each_other(cu):
     file, x = cu("__global__ void k(int* x) { x[blockIdx.x] += 1; }", "k"), torch.zeros(4, dtype=torch.int32)
-    with tracing() as found:
+    with tracing() as watch:
         for _ in range(3):
             file.k.launch(4, 1)(x)
-    assert found.findings == [] and x.tolist() == [3] * 4
+    assert watch.findings == [] and x.tolist() == [3] * 4

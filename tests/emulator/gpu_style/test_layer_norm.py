@@ -1,4 +1,6 @@
-"""Operators that are registered for CUDA only, and answers of torch.cuda that tests are skipped by."""
+"""Operators that are registered for CUDA only, and answers of torch.cuda by which tests are
+skipped.
+"""
 
 import pytest
 import torch

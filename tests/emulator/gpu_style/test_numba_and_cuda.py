@@ -1,4 +1,4 @@
-"""A kernel in Numba and one in CUDA C++, on tensors of the GPU."""
+"""A kernel in Numba and one in CUDA C++, on GPU tensors."""
 
 import math
 

@@ -1,4 +1,6 @@
-"""A kernel behind an autograd.Function, in modules that are moved to the GPU, under autocast, with CUDA's random numbers."""
+"""A kernel behind an autograd.Function, in modules that are moved to the GPU, under autocast, with
+CUDA's random numbers.
+"""
 
 import copy
 
@@ -92,7 +94,7 @@ def test_modules(device, move):
         assert torch.is_autocast_enabled("cuda") and (x @ x.T).dtype == torch.bfloat16
         out = model(x)
     torch.testing.assert_close(out, twin(x), atol=1e-2, rtol=1e-2)
-    assert not torch.equal(out, twin(x))  # autocast had it rounded
+    assert not torch.equal(out, twin(x))  # autocast rounded it
     out.sum().backward()
     assert next(model.parameters()).grad.is_cuda
 

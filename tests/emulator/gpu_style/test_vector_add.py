@@ -1,4 +1,4 @@
-"""As in Triton's first tutorial, with its checks of the device."""
+"""Triton's first tutorial, with its checks of the device."""
 
 import pytest
 import torch

@@ -1,4 +1,7 @@
-"""Tests of kernels in Numba on the emulator: skipped where a GPU is Numba's device, as a process has one."""
+"""Tests of kernels in Numba on the emulator.
+
+They are skipped if a GPU is Numba's device, as a process has only one.
+"""
 
 import pytest
 import torch

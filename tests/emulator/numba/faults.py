@@ -1,4 +1,6 @@
-"""Edits of the right kernels of test_battery.py that make them wrong, with what must be found."""
+"""Edits of the correct kernels of test_battery.py that make them faulty, with the expected
+findings.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,24 @@ from tests.emulator.numba.subjects import RIGHT, Subject
 
 @dataclass(frozen=True)
 class Fault:
-    """A kernel after an edit. kinds: the first is found in every order, with all these parts of lines; others may be, too."""
+    """A kernel after an edit.
+
+    kinds: the first is found in every order, with all these parts of lines; others may be found
+    too.
+    """
 
     subject: Subject
     old: str
     new: str
     kinds: tuple[str, ...]
     lines: tuple[str, ...]
-    of: str = ""  # the function that is edited, if it is not the kernel
+    of: str = ""  # the edited function, if it is not the kernel
 
     def kernel(self) -> Any:
         return edited(*self.edit)[self.subject.kernel]
 
     def text(self) -> str:
-        """Of the whole module."""
+        """Return the text of the whole module."""
         return edited_text(*self.edit)
 
     @property
@@ -35,7 +41,7 @@ class Fault:
 
 
 def edited(module: ModuleType, function: str, old: str, new: str) -> dict[str, Any]:
-    """What is in a module after an edit of one function, which moves no line."""
+    """Return the names of a module after an edit of one function, which moves no line."""
     namespace = {"__name__": module.__name__, "__file__": module.__file__}
     exec(compile(edited_text(module, function, old, new), module.__file__, "exec"), namespace)
     return namespace
@@ -55,7 +61,10 @@ def fault(kernel: str, old: str, new: str, kinds: str, *lines: str, of: str = ""
 def without_barrier(
     kernel: str, *lines: str, before: str = "", after: str = "", by: str = "pass", of: str = ""
 ) -> Fault:
-    """Without the barrier between these texts. A thread may then read what nobody has written yet."""
+    """Return a fault without the barrier between these texts.
+
+    A thread may then read memory that is not yet written.
+    """
     return fault(
         kernel, f"{before}cuda.syncthreads(){after}", f"{before}{by}{after}", "race uninitialised", *lines, of=of
     )
@@ -177,7 +186,7 @@ ATOMICS = {
     ),
     "handed_over": fault(
         "handed_over", "cuda.atomic.exch(flag, 0, x[0] + 1)", "flag[0] = x[0] + 1", "race", "cuda.atomic.exch",
-        "found = cuda.atomic.add",
+        "value = cuda.atomic.add",
     ),
 }  # fmt: skip
 
@@ -212,7 +221,7 @@ PLACES = {
 }  # fmt: skip
 
 FAULTY = {
-    f"{group}: {name}": found
-    for group, found_in in {"barriers": BARRIERS, "warps": WARPS, "atomics": ATOMICS, "places": PLACES}.items()
-    for name, found in found_in.items()
+    f"{group}: {name}": case
+    for group, cases in {"barriers": BARRIERS, "warps": WARPS, "atomics": ATOMICS, "places": PLACES}.items()
+    for name, case in cases.items()
 }

@@ -1,4 +1,6 @@
-"""Kernels in Numba of one idea each, as people write them: tiles in shared memory, barriers, rows of arrays (subjects.py)."""
+"""Kernels in Numba of one idea each, as people write them: tiles in shared memory, barriers, rows
+of arrays (subjects.py).
+"""
 
 import math
 
@@ -8,7 +10,7 @@ from numba import boolean, complex64, cuda, float32, float64, int32
 COEFFICIENTS = np.array([0.25, 0.5, 0.25], dtype=np.float32)
 
 
-# --- one tile -----------------------------------------------------------------------------------------------------------
+# ---- one tile ------------------------------------------------------------------------------------
 
 
 @cuda.jit
@@ -22,7 +24,7 @@ def reverse(x, out):
 
 @cuda.jit
 def reverse_rows(x, out):
-    """Rows of any length: threads beyond the end return."""
+    """Reverse rows of any length: threads beyond the end return."""
     tile = cuda.shared.array(64, float64)
     t, n = cuda.threadIdx.x, x.shape[1]
     if t >= n:
@@ -47,7 +49,9 @@ def transpose(x, out):
 
 @cuda.jit
 def stencil(x, out):
-    """out[i] = x[i - 1] + x[i] + x[i + 1], zeros beyond the ends; a tile with one more element on each side."""
+    """Compute out[i] = x[i - 1] + x[i] + x[i + 1], with zeros beyond the ends; a tile has one more
+    element on each side.
+    """
     tile = cuda.shared.array(66, float32)
     t, i = cuda.threadIdx.x, cuda.grid(1)
     tile[t + 1] = x[i] if i < x.size else 0.0
@@ -62,7 +66,7 @@ def stencil(x, out):
 
 @cuda.jit
 def smooth(x, out):
-    """The same with weights in constant memory."""
+    """Do the same with weights in constant memory."""
     weights = cuda.const.array_like(COEFFICIENTS)
     i = cuda.grid(1)
     if 0 < i < x.size - 1:
@@ -74,7 +78,7 @@ def smooth(x, out):
 
 @cuda.jit
 def life(x, out):
-    """A step of the game of life: int8, the cells of a tile and those around it."""
+    """Make a step of the game of life: int8, the cells of a tile and their neighbours."""
     tile = cuda.shared.array((10, 10), boolean)
     i, j = cuda.grid(2)
     for a in range(cuda.threadIdx.x, 10, 8):
@@ -91,7 +95,7 @@ def life(x, out):
         out[i, j] = count == 3 or (alive and count == 4)
 
 
-# --- reductions, scans, sorting --------------------------------------------------------------------------------------
+# ---- reductions, scans, sorting ------------------------------------------------------------------
 
 
 @cuda.jit
@@ -111,7 +115,7 @@ def block_sum(x, out):
 
 @cuda.jit
 def softmax(x, out):
-    """One block a row; one tile for the maximum and for the sum."""
+    """Compute softmax with one block a row, and one tile for the maximum and for the sum."""
     tile = cuda.shared.array(64, float32)
     t, row, n = cuda.threadIdx.x, cuda.blockIdx.x, x.shape[1]
     largest = -math.inf
@@ -136,7 +140,7 @@ def softmax(x, out):
 
 @cuda.jit
 def scan(x, out):
-    """Inclusive sums by doubling distances, between two halves of a tile."""
+    """Compute inclusive sums by doubling distances, between two halves of a tile."""
     tile = cuda.shared.array((2, 64), float64)
     t = cuda.threadIdx.x
     tile[0, t] = x[t]
@@ -175,7 +179,7 @@ def bitonic(x, out):
 
 @cuda.jit
 def settle(x, out):
-    """Neighbours are swapped until the block agrees that nothing changes."""
+    """Swap neighbours until the block agrees that nothing changes."""
     tile = cuda.shared.array(64, float32)
     t = cuda.threadIdx.x
     tile[t] = x[t]
@@ -194,7 +198,7 @@ def settle(x, out):
 
 @cuda.jit
 def counted(x, out):
-    """How many values of a row are positive, whether all are, whether any is."""
+    """Count the positive values of a row, and say whether all are, and whether any is."""
     row, t = cuda.blockIdx.x, cuda.threadIdx.x
     positive = 1 if x[row, t] > 0 else 0
     count = cuda.syncthreads_count(positive)
@@ -204,12 +208,12 @@ def counted(x, out):
         out[row, 0], out[row, 1], out[row, 2] = count, every != 0, some != 0
 
 
-# --- products ----------------------------------------------------------------------------------------------------------
+# ---- products ------------------------------------------------------------------------------------
 
 
 @cuda.jit
 def matmul(a, b, out):
-    """Tiles of 8 x 8, any sizes."""
+    """Multiply matrices of any sizes in tiles of 8 x 8."""
     left = cuda.shared.array((8, 8), float32)
     right = cuda.shared.array((8, 8), float32)
     i, j = cuda.grid(2)
@@ -228,7 +232,7 @@ def matmul(a, b, out):
 
 @cuda.jit
 def dynamic_matmul(a, b, out):
-    """The same with tiles as wide as the block, in dynamic shared memory."""
+    """Do the same with tiles as wide as the block, in dynamic shared memory."""
     width = cuda.blockDim.x
     memory = cuda.shared.array(0, float32)
     left, right = memory[: width * width], memory[width * width : 2 * width * width]
@@ -248,7 +252,7 @@ def dynamic_matmul(a, b, out):
 
 @cuda.jit
 def two_types(x, out):
-    """Dynamic shared memory as float64, then as int32."""
+    """Use dynamic shared memory as float64, then as int32."""
     values = cuda.shared.array(0, float64)[:64]
     order = cuda.shared.array(0, int32)[128:192]
     t = cuda.threadIdx.x
@@ -260,7 +264,7 @@ def two_types(x, out):
 
 @cuda.jit
 def fourier(x, out):
-    """The discrete Fourier transform of 64 complex numbers, in six steps."""
+    """Compute the discrete Fourier transform of 64 complex numbers, in six steps."""
     tile = cuda.shared.array(64, complex64)
     t = cuda.threadIdx.x
     tile[cuda.brev(t) >> 26] = x[t]

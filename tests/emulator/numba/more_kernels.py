@@ -1,16 +1,18 @@
-"""More kernels as those of kernels.py: local arrays, functions, types, global memory (subjects.py)."""
+"""More kernels like those of kernels.py: local arrays, functions, types, global memory
+(subjects.py).
+"""
 
 import math
 
 import numpy as np
 from numba import cuda, float32, float64, int32
 
-# --- local arrays, functions, types ----------------------------------------------------------------------------------
+# ---- local arrays, functions, types --------------------------------------------------------------
 
 
 @cuda.jit
 def medians(x, out):
-    """Of five neighbours, sorted in a local array."""
+    """Compute medians of five neighbours, sorted in a local array."""
     i = cuda.grid(1)
     if i < 2 or i >= x.size - 2:
         return
@@ -28,7 +30,7 @@ def medians(x, out):
 
 @cuda.jit
 def modes(x, out):
-    """The most frequent of five neighbours, of numbers below 9."""
+    """Find the most frequent of five neighbours, of numbers below 9."""
     i = cuda.grid(1)
     if i >= out.size:
         return
@@ -60,7 +62,7 @@ def smallest_and_largest(tile, n):
 
 @cuda.jit
 def scaled(x, shape, out):
-    """Rows between 0 and 1. shape: (rows, columns)."""
+    """Scale rows to between 0 and 1. shape: (rows, columns)."""
     tile = cuda.shared.array(64, float32)
     row, t = cuda.blockIdx.x, cuda.threadIdx.x
     rows, columns = shape
@@ -72,7 +74,7 @@ def scaled(x, shape, out):
 
 @cuda.jit
 def half_dot(x, y, out):
-    """float16 in, float16 products, float32 sums."""
+    """Take float16, multiply in float16, and sum in float32."""
     tile = cuda.shared.array(32, float32)
     t = cuda.threadIdx.x
     tile[t] = float32(x[t] * y[t])
@@ -98,14 +100,14 @@ def collatz(x, out):
 
 @cuda.jit
 def whole_words(x, out):
-    """Bytes, four at a time."""
+    """Copy bytes, four at a time."""
     i = cuda.grid(1)
     words = x[4:].view(np.int32)
     if i < words.size:
         out[i] = words[i]
 
 
-# --- global memory -----------------------------------------------------------------------------------------------------
+# ---- global memory -------------------------------------------------------------------------------
 
 
 @cuda.jit
@@ -123,7 +125,7 @@ def box(x, out):
 
 @cuda.jit
 def shift(x):
-    """In place: each value goes to its left neighbour."""
+    """Move each value to its left neighbour, in place."""
     t = cuda.threadIdx.x
     value = x[t + 1]
     cuda.syncthreads()
@@ -132,7 +134,7 @@ def shift(x):
 
 @cuda.jit
 def rows_of_blocks(x, out):
-    """A block of 48 threads copies 48 rows, the last block fewer."""
+    """Copy 48 rows with a block of 48 threads; the last block copies fewer."""
     i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
     if i < x.shape[0]:
         for j in range(x.shape[1]):
@@ -141,7 +143,7 @@ def rows_of_blocks(x, out):
 
 @cuda.jit
 def two_halves(x, out):
-    """Half of the block loads the next tile while the other half uses the last one."""
+    """Load the next tile with one half of the block while the other half uses the last one."""
     tile = cuda.shared.array((2, 32), float32)
     t, lane = cuda.threadIdx.x, cuda.threadIdx.x % 32
     for k in range(5):

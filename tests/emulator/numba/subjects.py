@@ -1,4 +1,4 @@
-"""Right kernels of test_battery.py, with their inputs and the right values."""
+"""Correct kernels of test_battery.py, with their inputs and expected values."""
 
 from __future__ import annotations
 
@@ -26,17 +26,20 @@ def ints(n: int, below: int, dtype=torch.int32, least: int = 0) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Subject:
-    """kernel[grid, block, 0, shared](*inputs(), out); want(*inputs) is the output, which holds `low` or `start` before."""
+    """A call kernel[grid, block, 0, shared](*inputs(), out).
+
+    want(*inputs) is the expected output, which holds `low` or `start` before.
+    """
 
     kernel: str
     grid: Any
     block: Any
     inputs: Callable[[], tuple]
     want: Callable[..., torch.Tensor]
-    shared: int = 0  # bytes
+    shared: int = 0  # in bytes
     start: Callable[..., torch.Tensor] | None = None
     any_order: bool = False
-    in_place: bool = False  # kernel(out)
+    in_place: bool = False  # called as kernel(out)
     tolerance: float = 1e-5
 
     @property
@@ -44,13 +47,13 @@ class Subject:
         return next(file for file in (kernels, warps_and_atomics, more_kernels) if hasattr(file, self.kernel))
 
     def arguments(self) -> tuple:
-        """Of a launch, new ones each time; the last is the output."""
+        """Return the arguments of a launch, new ones each time; the last is the output."""
         inputs = self.inputs()
         out = self.start(*inputs) if self.start else torch.zeros_like(self.want(*inputs))
         return (out,) if self.in_place else (*inputs, out)
 
     def found(self, kernel: Any, seed: int, switch: float = 0.0) -> tuple[list, torch.Tensor]:
-        """-> the findings, the output."""
+        """Return (findings, output)."""
         given = self.arguments()
         findings = trace(lambda: kernel[self.grid, self.block, 0, self.shared](*given), seed=seed, switch=switch)
         return findings, given[-1].sort().values if self.any_order else given[-1]

@@ -1,7 +1,9 @@
-"""Every barrier of our Numba kernels, of blocks and of warps, removed from their PTX one at a time: the tracer finds each.
+"""Removes every barrier of our Numba kernels, of blocks and of warps, from their PTX one at a time:
+the tracer finds each.
 
-In the PTX there is one for each in the Python, so what is removed is one `cuda.syncthreads()` or `cuda.syncwarp()`. In the
-kernels of the battery three barriers are not found, for reasons that NOT_FOUND names.
+The PTX has one barrier for each in the Python, so each removal is of one `cuda.syncthreads()` or
+`cuda.syncwarp()`. Three barriers in the kernels of the battery are not found, for reasons that
+NOT_FOUND names.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from flash_attest.impls.numba.attention import Algorithm
 from tests.emulator.numba.subjects import RIGHT
 from tests.emulator.taken import Taken, taking
 
-KERNELS = {  # by the name of a Way: those that it always runs
+KERNELS = {  # by the name of a Way: kernels that it always runs
     "fa1": {"fa1_forward": fa1, "backward_kernel": backward},
     "fa2": {"fa2_forward": fa2, "backward_kernel": backward},
     "matmul": {"matmul_kernel": matmul},
@@ -32,7 +34,9 @@ BARRIER = re.compile(r"^ *cuda\.sync(?:threads|warp)\(", re.M)
 
 @dataclass(frozen=True)
 class Way:
-    """Launches of an algorithm or of the product of matrices: loops of several rounds and of one; two heads a key head."""
+    """Launches of an algorithm or of the product of matrices: loops of several rounds and of one;
+    two heads a key head.
+    """
 
     name: str
     dtype: str = "float32"
@@ -67,7 +71,9 @@ THOROUGH = [
 
 
 def removed(way: Way) -> tuple[Counter, list[str]]:
-    """How many barriers of each kernel are reached; the Python lines of those whose removal no launch shows."""
+    """Return how many barriers each kernel reaches, and the Python lines of the barriers whose
+    removal no launch shows.
+    """
     launches = defaultdict(list)
     for taken in way.launches():
         launches[taken.name, taken.kernel.module.text].append(taken)
@@ -90,7 +96,7 @@ def is_reached(taken: Taken, n: int) -> bool:
 
 
 def is_found(taken: Taken, n: int) -> bool:
-    """Whether a race, with Python lines, is found without this barrier."""
+    """Return whether a race, with Python lines, is found without this barrier."""
     findings = taken.run(taken.without(n))[0]
     return any(
         f.kind is Kind.RACE and all(site.file.endswith(".py") and site.text for site in f.sites) for f in findings
@@ -108,7 +114,8 @@ def test_every_barrier_is_found(way: Way):
     for name, module in KERNELS[way.name].items():
         assert reached[name] == in_python(module), f"{name}: {reached}"
     if way.bias_rows:
-        one_row = way.bias_rows == 1  # is summed over groups of lanes at the end, behind a barrier of its own
+        # Summed over groups of lanes at the end, behind its own barrier.
+        one_row = way.bias_rows == 1
         assert reached["bias_gradient_kernel"] == in_python(bias_gradient) - (not one_row)
 
 

@@ -1,8 +1,9 @@
-"""Small kernels in Numba, half of them right, half faulty by an edit of their Python: judged right in many orders.
+"""Small kernels in Numba, half of them correct, half faulty by an edit of their Python, judged in
+many orders of threads.
 
-A right one has no finding and the right values in every order of threads, warps and blocks. A faulty one has the expected
-finding in every order, with the lines of the Python, and no finding of another kind. Every second
-one in 3 orders of 20, unless --thorough.
+A correct one has no finding and the expected values in every order of threads, warps and blocks. A
+faulty one has the expected finding in every order, with the lines of the Python, and no finding of
+another kind. Without --thorough, every second one runs in 3 orders of 20.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ ORDERS = [range(3), pytest.param(range(3, 20), marks=pytest.mark.thorough)]  # s
 
 
 def every_second(names):
-    """The others are thorough: each compiles."""
+    """Mark every other name as thorough, because each compiles a kernel."""
     return [pytest.param(name, marks=pytest.mark.thorough if n % 2 else ()) for n, name in enumerate(names)]
 
 
@@ -51,7 +52,7 @@ def test_found_in_every_order(name: str, seeds: range):
 
 
 def of_the_kernel(finding: Finding, fault: Fault) -> bool:
-    """Whether all lines are those of the kernel and of the function that was edited."""
+    """Return whether all lines are in the kernel and the edited function."""
     places = set()
     for name in filter(None, (fault.subject.kernel, fault.of, *CALLED.get(fault.subject.kernel, ()))):
         code, first = inspect.getsourcelines(getattr(fault.subject.module, name).py_func)

@@ -1,7 +1,9 @@
-"""Each private name of numba-cuda that the emulator uses, one test each: what it is for, and in which version it was right.
+"""Each private name of numba-cuda that the emulator uses, one test each: its purpose, and the
+version for which it is known.
 
-If a test fails after numba-cuda was updated: read what became of the name there, change emulator/numba, then the version in
-emulator/numba/__init__.py. Public are numba.cuda, its decorators, numba.cuda.types and numba.cuda.extending.
+If a test fails after an update of numba-cuda: read how the name changed there, adapt
+emulator/numba, then the version in emulator/numba/__init__.py. Public names are numba.cuda, its
+decorators, numba.cuda.types and numba.cuda.extending.
 """
 
 from __future__ import annotations
@@ -33,13 +35,13 @@ def sample(x):
 
 @pytest.fixture(scope="module")
 def library():
-    """Numba's own, of a compiled kernel."""
+    """Return Numba's own library of a compiled kernel."""
     argtypes = (types.Array(types.float32, 1, "C"),)
     return NumbaKernel(sample.py_func, argtypes, **sample.targetoptions)._codelibrary
 
 
 def check(right: bool, name: str, purpose: str, now: object) -> None:
-    """Fail with what to look at."""
+    """Fail and say what to read."""
     assert right, (
         f"{name}, by which the emulator {purpose}, was last right in numba-cuda {LAST_RIGHT}; this is "
         f"{numba_cuda.__version__}, where it is {now}"
@@ -50,7 +52,7 @@ def names_of(function) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
-# ---- what is replaced (patches.py) ---------------------------------------------------------------------------------------
+# ---- replaced names (patches.py) -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,7 @@ def names_of(function) -> list[str]:
     ],
 )
 def test_every_name_that_is_replaced_is_there(owner, name):
-    """A name that Numba no longer has could be set all the same, without any effect."""
+    """Setting a name that Numba no longer has would succeed, but without any effect."""
     check(name in vars(owner), f"{owner.__name__}.{name}", "takes Numba's place", "not there")
     sources = "".join(map(inspect.getsource, (dispatcher, devices, lowering)))
     uses = re.findall(rf"(?<!def )(?<!class )\b{name}\b", sources)
@@ -115,10 +117,10 @@ def test_a_kernel_is_rebuilt_from_what_the_cache_has():
     for again in range(2):  # the second one comes from the cache
         fresh = cuda.jit(sample.py_func)
         fresh[1, 1](x)
-        (made,) = fresh.overloads.values()
+        (kernel,) = fresh.overloads.values()
         lacks = (
             compiled
-            - set(vars(made))
+            - set(vars(kernel))
             - {"target_context", "fndesc", "environment", "_referenced_environments", "lifted"}
         )
         check(not lacks, "_Kernel's attributes", f"makes a kernel of kept PTX ({again})", f"more: {sorted(lacks)}")
@@ -126,20 +128,22 @@ def test_a_kernel_is_rebuilt_from_what_the_cache_has():
 
 @pytest.mark.parametrize("name", ("py_func", "argument_types", "extensions", "debug", "entry_name", "cooperative"))
 def test_what_a_kernel_has_when_it_is_compiled(name):
-    made = NumbaKernel(sample.py_func, (types.Array(types.int8, 1, "C"),), **sample.targetoptions)
-    check(hasattr(made, name), f"_Kernel.{name}", "knows what to launch", "not there")
-    check(made.launch_config_sensitive is False, "_Kernel.launch_config_sensitive", "knows what to keep", "not False")
+    kernel = NumbaKernel(sample.py_func, (types.Array(types.int8, 1, "C"),), **sample.targetoptions)
+    check(hasattr(kernel, name), f"_Kernel.{name}", "knows what to launch", "not there")
+    check(kernel.launch_config_sensitive is False, "_Kernel.launch_config_sensitive", "knows what to keep", "not False")
 
 
 def test_exceptions_are_found_by_number():
-    made = NumbaKernel(
+    kernel = NumbaKernel(
         sample.py_func, (types.Array(types.int8, 1, "C"),), **{**sample.targetoptions, "debug": True, "opt": False}
     )
-    now = names_of(made.call_helper.get_exception)
+    now = names_of(kernel.call_helper.get_exception)
     check(now == ["exc_id"], "call_helper.get_exception", "raises with debug=True", now)
-    text = made.inspect_asm(None)
+    text = kernel.inspect_asm(None)
     for name in ("errcode", *(f"tid{i}" for i in "xyz"), *(f"ctaid{i}" for i in "xyz")):
-        check(f"{made.entry_name}__{name}__" in text, f"the variable __{name}__", "raises with debug=True", "not there")
+        check(
+            f"{kernel.entry_name}__{name}__" in text, f"the variable __{name}__", "raises with debug=True", "not there"
+        )
 
 
 def test_lines_are_an_option_of_the_compiler():
@@ -166,7 +170,7 @@ def test_lines_without_variables_have_a_kind_of_their_own():
     )
 
 
-# ---- what is read -------------------------------------------------------------------------------------------------------
+# ---- names that are read -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ("_linking_files", "llvm_strs", "get_asm_strs", "get_cufunc", "use_cooperative"))
@@ -175,7 +179,9 @@ def test_the_code_library_has_the_text_and_what_it_links(library, name):
 
 
 def test_an_array_becomes_seven_kinds_of_parameters(library):
-    """arguments.py: meminfo, parent, size, itemsize, data, shape, strides; 8 bytes each."""
+    """They are meminfo, parent, size, itemsize, data, shape, strides; 8 bytes each
+    (arguments.py).
+    """
     entry = library.get_asm_str().partition(".entry")[2].partition(")")[0]
     now = entry.count(".param .u64")
     check(

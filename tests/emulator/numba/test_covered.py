@@ -1,6 +1,7 @@
-"""The engine runs what Numba compiles of every function of libdevice and float16, of every atomic operation and shuffle.
+"""The engine runs Numba's code for every function of libdevice and float16, for every atomic
+operation and shuffle.
 
-Values are checked by tests/emulator/ptx, opcode by opcode, and by the battery; here nothing may be missing.
+tests/emulator/ptx, opcode by opcode, and the battery check the values; here nothing may be missing.
 """
 
 from __future__ import annotations
@@ -78,14 +79,14 @@ def chunks() -> Iterator[tuple[str, list[str]]]:
 
 
 def first_of_each_kind():
-    """The others are thorough: each compiles dozens of functions."""
+    """Mark all but the first of each kind as thorough: each compiles dozens of functions."""
     for what, lines in chunks():
         yield pytest.param(what, lines, id=what, marks=() if what.endswith(" 0") else pytest.mark.thorough)
 
 
 @pytest.mark.parametrize(("what", "lines"), list(first_of_each_kind()))
 def test_nothing_is_missing(what: str, lines: list[str]):
-    """One thread runs them: it raises NotCovered if an opcode is missing, and nothing is found."""
+    """One thread runs them. It raises NotCovered if an opcode is missing, and nothing is found."""
     names = ", ".join(map(of, DTYPES))
     space = {"cuda": cuda, "libdevice": libdevice, "__name__": __name__}
     exec(compile(f"def kernel({names}):\n" + "".join(f"    {line}\n" for line in lines), f"<{what}>", "exec"), space)

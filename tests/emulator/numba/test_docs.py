@@ -1,4 +1,6 @@
-"""docs/use/tracing-numba.md is correct: its examples run and print what it says, and so does Numba's simulator."""
+"""docs/use/tracing-numba.md is correct: its examples run and print the quoted text, and so does
+Numba's simulator.
+"""
 
 import os
 import pickle
@@ -21,8 +23,11 @@ RIGHT, RACY, PRINTED, FIX = (body for _, body in BLOCKS[:4])
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory) -> list[str]:
-    """What the examples print: the right one, the racy one, the fixed one. In one process, as importing takes seconds."""
-    before, after = ("".join(line[1:] for line in FIX.splitlines(True) if line[0] in kept) for kept in (" -", " +"))
+    """Return the output of the correct, the racy, and the fixed example.
+
+    They run in one process, as importing takes seconds.
+    """
+    before, after = ("".join(line[1:] for line in FIX.splitlines(True) if line[0] in signs) for signs in (" -", " +"))
     assert RACY.count(before) == 1
     files = []
     for n, text in enumerate((RIGHT, RACY, RACY.replace(before, after))):
@@ -47,7 +52,7 @@ def test_the_fixed_example_has_no_race_and_is_right(printed):
     assert printed[2] == "wrong by 0.0\n"
 
 
-SIMULATED = {  # the first cell of a row of the table -> the kernel of the battery
+SIMULATED = {  # first cell of a row of the table -> the kernel of the battery
     "adds to a bin without `atomic.add`": "atomics: histogram",
     "two blocks write the same rows": "places: rows_of_blocks, blocks that overlap",
     "half of the block skips a `syncthreads()`": "barriers: reverse, a barrier for half of the block",
@@ -57,7 +62,8 @@ SIMULATED = {  # the first cell of a row of the table -> the kernel of the batte
     "reads shared memory before anybody wrote it": "places: reverse_rows, what returned threads did not store",
 }
 RACES = [name for name in SIMULATED if not name.startswith("reads ")]
-# Of a race, whose result hangs on the order in which Python's threads go on: the table has what is usual on an idle machine.
+# Outcomes of a race depend on the order in which Python's threads continue: the table has the usual
+# one on an idle machine.
 EITHER = {"right result", "a result that no GPU gives, and no line"}
 TIMES = 5
 PROGRAM = """if True:
@@ -82,7 +88,7 @@ PROGRAM = """if True:
 LACKING = ("cuda.shfl_sync(-1, 1, 0)", "cuda.ballot_sync(-1, 1)", "cuda.match_any_sync(-1, 1)", "cuda.syncwarp(1)")
 
 
-@pytest.mark.thorough  # the simulator takes seconds, and changes with Numba alone
+@pytest.mark.thorough  # the simulator takes seconds, and changes only with Numba
 def test_the_simulator_does_what_the_table_says():
     _, below = TEXT.split("| in the simulator | here |\n")
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in below.splitlines()[1:8]]
@@ -113,7 +119,10 @@ def test_the_simulator_does_what_the_table_says():
 
 
 def outcome(fault: Fault, result: str | np.ndarray) -> str:
-    """In the words of the table. result: the name of an exception, or the output."""
+    """Return the outcome in the words of the table.
+
+    result: the name of an exception, or the output.
+    """
     if isinstance(result, str):
         return result
     want = fault.subject.want(*fault.subject.inputs())

@@ -1,4 +1,6 @@
-"""Switching the emulator on: by the suite, when Numba is imported; what comes first, and what is lacking."""
+"""Switching the emulator on: by the suite, at the import of Numba; precedence, and missing
+libraries.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,15 @@ from tests.places import ROOT
 
 def run(program: str, **environment: str) -> list[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    made = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    return made.stdout.split()
+    process = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.split()
 
 
 def test_it_is_active_as_soon_as_numba_s_cuda_part_is_imported():
-    """Also after somebody looked for Numba without importing it; not in a process that never imports it."""
+    """This holds also after a search for Numba without an import; not in a process that never
+    imports it.
+    """
     program = """if True:
         import importlib.util, sys
         from flash_attest.emulator.numba import activate_when_imported, is_active
@@ -88,7 +92,7 @@ def test_a_missing_wheel_is_named_with_the_command(missing, monkeypatch):
 def test_another_version_is_refused_as_its_private_names_may_mean_something_else(version, monkeypatch):
     monkeypatch.setattr(numba_cuda, "__version__", version)
     for emulated in (True, False):
-        assert lacking(emulated).startswith(f"numba-cuda {version}: should be 0.30, of which private names are known")
+        assert lacking(emulated).startswith(f"numba-cuda {version}: should be 0.30, whose private names")
     with pytest.raises(EmulatorError, match=version):
         activate()
 

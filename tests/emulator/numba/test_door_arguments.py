@@ -1,4 +1,6 @@
-"""What kernels take: NumPy arrays, tensors, numbers, tuples; by which types; and what is refused, by name."""
+"""Arguments of kernels: NumPy arrays, tensors, numbers, tuples; their types; and refusals by
+name.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def twice(x):
 
 
 def some(dtype, n=37):
-    """Exact in every dtype."""
+    """Return values that are exact in every dtype."""
     values = np.arange(n) % 5
     return values.astype(dtype) * dtype.type(1 + 1j) if dtype.kind == "c" else values.astype(dtype)
 
@@ -70,7 +72,7 @@ def views():
 
 @pytest.mark.parametrize("x", list(views()), ids=lambda x: f"{tuple(x.shape)}-{x.stride()}")
 def test_a_tensor_has_the_type_that_numba_finds_by_dlpack(x):
-    """As it does on a GPU."""
+    """The type is the same as on a GPU."""
     memory = StridedMemoryView.from_dlpack(x, stream_ptr=-1)
     layout = "C" if memory._layout.is_contiguous_c else "F" if memory._layout.is_contiguous_f else "A"
     assert typeof_tensor(x) == types.Array(numpy_support.from_dtype(memory.dtype), x.dim(), layout)
@@ -84,7 +86,7 @@ def test_a_dtype_is_the_one_that_numba_finds_by_dlpack(dtype):
 
 @cuda.jit
 def add_indices(x):
-    """x[i, j] += 10 i + j"""
+    """Compute x[i, j] += 10 i + j."""
     i, j = cuda.grid(2)
     if i < x.shape[0] and j < x.shape[1]:
         x[i, j] += 10 * i + j
@@ -96,7 +98,7 @@ def add_indices(x):
     [lambda x: x, lambda x: x.T, lambda x: x[1:5:2, 2:6], lambda x: x[:, ::3], lambda x: x[:0], lambda x: x[2:3]],
 )
 def test_strides_are_those_of_the_array(of, view):
-    """Also in a gap of the view nothing is changed."""
+    """Nothing changes in a gap of the view."""
     base = torch.zeros(6, 8) if of == "tensor" else np.zeros((6, 8), np.float32)
     wanted = np.zeros((6, 8), np.float32)
     part = view(wanted)
@@ -173,7 +175,7 @@ def test_integers_at_the_ends_of_their_types(value, stored):
     assert out.item() == stored
 
 
-# ---- what is refused --------------------------------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,9 @@ def compiled_at_once(x, n):
 
 
 def test_a_kernel_with_a_signature_takes_nothing_else():
-    """On a GPU Numba passes what it gets, and the kernel reads it as what it was compiled for."""
+    """On a GPU Numba passes the argument unchanged, and the kernel reads it as the compiled
+    type.
+    """
     assert len(compiled_at_once.signatures) == 1
     x = torch.zeros(4)
     compiled_at_once[1, 1](x, 3)
@@ -227,7 +231,7 @@ def test_a_kernel_with_a_signature_takes_nothing_else():
         compiled_at_once[1, 1](x, 1.5)
 
 
-# ---- names ------------------------------------------------------------------------------------------------------------
+# ---- names ---------------------------------------------------------------------------------------
 
 
 @cuda.jit
@@ -237,9 +241,9 @@ def beyond(pairs, sizes, n):
 
 def test_findings_name_what_the_tuple_holds():
     x, y = np.zeros(4), np.zeros(4)
-    for n, (who, found) in itertools.product((4,), (("pairs[0]", "reads"), ("pairs[1].first", "writes"))):
+    for n, (who, verb) in itertools.product((4,), (("pairs[0]", "reads"), ("pairs[1].first", "writes"))):
         findings = trace(lambda n=n: beyond[1, 1]((x, Pair(y, 1.0)), (1, 2), n))
-        assert any(f"{who}, {found} 8 bytes" in str(finding) for finding in findings), findings
+        assert any(f"{who}, {verb} 8 bytes" in str(finding) for finding in findings), findings
 
 
 def test_a_write_beside_an_array_raises_in_plain_mode_too():

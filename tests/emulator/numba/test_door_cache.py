@@ -1,4 +1,4 @@
-"""The PTX that is kept on disk: under another key as soon as anything changes that is compiled into it."""
+"""The PTX that is kept on disk: its key changes with everything that is compiled into it."""
 
 from __future__ import annotations
 
@@ -131,8 +131,10 @@ def value(kernel) -> float:
 def test_the_same_kernel_has_the_same_key_whatever_else_is_there(author):
     key = author.key()
     assert author.key() == key
-    assert author.key(SOURCE.replace("= 3, 4", "= 3, 99")) == key  # another global that it does not name
-    author.load(SOURCE.replace("x + 5", "x + 6").replace("shifted", "moved"))  # another overload that it does not name
+    # Another global, which it does not name.
+    assert author.key(SOURCE.replace("= 3, 4", "= 3, 99")) == key
+    # Another overload, which it does not name.
+    author.load(SOURCE.replace("x + 5", "x + 6").replace("shifted", "moved"))
     assert author.key() == key
 
 
@@ -145,7 +147,7 @@ def test_an_edit_changes_the_key(author, edit):
 
 @pytest.mark.parametrize("edit", ["a device function", "a constant in a closure", "an overload", "an array"])
 def test_an_edited_kernel_is_compiled_anew(author, edit):
-    """By its value, with the old one in the cache."""
+    """The result changes, although the old kernel is in the cache."""
     before = value(author.load()["kernel"])
     assert value(author.load()["kernel"]) == before
     assert value(author.load(SOURCE.replace(*EDITS[edit]))["kernel"]) != before
@@ -186,7 +188,7 @@ def test_a_file_elsewhere_has_another_key_as_findings_name_it(author, tmp_path):
         (("        return added(", "        import os\n        return added("), "generate imports os"),
         (
             ("numbers_of_an_author.OFFSET", "vars(numbers_of_an_author)"),
-            "the module numbers_of_an_author, used otherwise",
+            "the module numbers_of_an_author, used as a value",
         ),
         (("SCALE, UNUSED = 3, 4", "SCALE, UNUSED = object(), 4"), "builtins.object"),
         (("        return added(", "        os.environ\n        return added("), "^os, which may say something else"),
@@ -233,17 +235,17 @@ def test_a_torn_file_of_the_cache_is_compiled_again(author):
 def test_a_kernel_from_the_cache_is_compiled_when_somebody_asks_for_more(author):
     def compiled(kernel):
         value(kernel)
-        (made,) = kernel.overloads.values()
-        assert isinstance(made, Kernel)
-        return made, made.library._compiled is not None
+        (overload,) = kernel.overloads.values()
+        assert isinstance(overload, Kernel)
+        return overload, overload.library._compiled is not None
 
     compiled(author.load()["kernel"])
     kernel = author.load()["kernel"]
-    made, at_once = compiled(kernel)
-    assert not at_once and made.argument_types == (ARRAY,) and not made.debug
+    overload, at_once = compiled(kernel)
+    assert not at_once and overload.argument_types == (ARRAY,) and not overload.debug
     (text,) = kernel.inspect_asm().values()
-    assert ".entry" in text and made.library._compiled is not None
-    assert "define void" in made.inspect_llvm()
+    assert ".entry" in text and overload.library._compiled is not None
+    assert "define void" in overload.inspect_llvm()
 
 
 def test_another_process_does_not_compile_again(tmp_path):

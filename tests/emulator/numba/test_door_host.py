@@ -1,4 +1,6 @@
-"""Other people's host code: device arrays, transfers, streams, events, the device, Numba's own kernels."""
+"""Host code of packages: device arrays, transfers, streams, events, the device, Numba's own
+kernels.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +74,8 @@ def test_findings_name_a_device_array_by_the_argument():
     def beyond(out):
         out[cuda.threadIdx.x, 2] = 1
 
-    found = list(map(str, trace(lambda: beyond[1, 2](out))))
-    assert any("outside: out, writes 4 bytes" in finding for finding in found), found
+    findings = list(map(str, trace(lambda: beyond[1, 2](out))))
+    assert any("outside: out, writes 4 bytes" in finding for finding in findings), findings
 
 
 def test_in_is_not_copied_back_and_out_is_not_copied_in():
@@ -148,7 +150,7 @@ def test_reductions_and_ufuncs_of_numba():
 
 
 def test_other_arrays_that_say_where_they_lie():
-    """As those of CuPy: by __cuda_array_interface__."""
+    """CuPy's arrays, for example, give their address by __cuda_array_interface__."""
 
     class Elsewhere:
         def __init__(self, array):
@@ -164,7 +166,7 @@ def test_other_arrays_that_say_where_they_lie():
 
 
 def doubled(x: torch.Tensor) -> torch.Tensor:
-    """As packages have it: it takes tensors on a GPU only, and launches on torch's stream."""
+    """Double x as a package does: takes tensors on a GPU only, and launches on torch's stream."""
     if not x.is_cuda:
         raise ValueError("x should be on a GPU")
     out = torch.empty(x.shape, device="cuda")

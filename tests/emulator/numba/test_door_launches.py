@@ -1,4 +1,4 @@
-"""Launches: their limits, the options of @cuda.jit, what raises, what findings say, what is refused."""
+"""Launches: their limits, the options of @cuda.jit, exceptions, the text of findings, refusals."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ HERE = Path(__file__).name
 
 
 def line_of(comment: str) -> int:
-    """The number of the line that ends with a comment."""
+    """Return the number of the line that ends with a comment."""
     (line,) = [n for n, line in enumerate(Path(__file__).read_text().splitlines(), 1) if line.endswith(comment)]
     return line
 
 
-# ---- limits -----------------------------------------------------------------------------------------------------------
+# ---- limits --------------------------------------------------------------------------------------
 
 
 @cuda.jit
@@ -79,7 +79,7 @@ def last_of_dynamic(out):
 
 
 def test_more_than_48_kib_of_shared_memory_have_to_be_asked_for():
-    """Without it a GPU refuses the launch, too."""
+    """Without asking, a GPU refuses the launch too."""
     out = torch.zeros(2)
     last_of_dynamic[1, 1, 0, 48 * 1024](out)
     assert out.tolist() == [3, 12 * 1024]
@@ -112,7 +112,7 @@ def large_static(out):
 
 
 def test_static_arrays_count_for_the_48_kib():
-    """ptxas takes no more than 48 KiB of them, and a launch gets what they leave."""
+    """ptxas takes at most 48 KiB of them, and a launch gets the rest."""
     out = torch.zeros(1)
     static_and_dynamic[1, 1, 0, 8 * 1024](out)
     assert out.tolist() == [3]
@@ -124,7 +124,7 @@ def test_static_arrays_count_for_the_48_kib():
         large_static[1, 1](out)
 
 
-# ---- options of @cuda.jit -----------------------------------------------------------------------------------------------
+# ---- options of @cuda.jit ------------------------------------------------------------------------
 
 
 def divide(x, y):
@@ -214,7 +214,7 @@ def test_constant_arrays():
     constants[1, 8](out)
     assert out.tolist() == list(CONSTANTS + CONSTANTS[::-1])
     (kernel,) = constants.overloads.values()
-    assert kernel.const_mem_size == 64  # a global array is a constant, too
+    assert kernel.const_mem_size == 64  # a global array is also a constant
 
 
 def test_what_is_known_of_a_compiled_kernel():
@@ -236,7 +236,7 @@ def test_what_is_known_of_a_compiled_kernel():
         _ = kernel.regs_per_thread
 
 
-# ---- debug=True ---------------------------------------------------------------------------------------------------------
+# ---- debug=True ----------------------------------------------------------------------------------
 
 
 @cuda.jit(debug=True, opt=False)
@@ -251,7 +251,7 @@ def careful(x, y):
     ("bad", "error", "said"), [(-1.0, ValueError, "negative"), (0.0, ZeroDivisionError, "division by zero")]
 )
 def test_with_debug_exceptions_of_kernels_are_raised(bad, error, said):
-    """By its line, if Numba knows it: not of a division."""
+    """The message has the line if Numba knows it, which is not so for a division."""
     x, y = torch.arange(1.0, 41), torch.zeros(40)
     careful[2, 20](x, y)
     assert y[2].item() == 2
@@ -260,10 +260,10 @@ def test_with_debug_exceptions_of_kernels_are_raised(bad, error, said):
         careful[2, 20](x, y)
     assert error is ZeroDivisionError or f"{HERE}:{line_of('# the check')}, in careful, " in str(raised.value)
     x[25] = 1
-    careful[2, 20](x, y)  # nothing is left of it
+    careful[2, 20](x, y)  # no exception is pending
 
 
-# ---- findings -----------------------------------------------------------------------------------------------------------
+# ---- findings ------------------------------------------------------------------------------------
 
 
 @cuda.jit(device=True)
@@ -280,7 +280,7 @@ def shift(x, y):
 
 
 def test_a_race_is_found_with_the_lines_of_the_kernel_and_of_its_device_function():
-    """The device function was compiled without lineinfo, as nobody asked for it."""
+    """The device function was compiled without lineinfo, as the author did not ask for it."""
     findings = "\n".join(map(str, trace(lambda: shift[1, 32](torch.zeros(32), torch.zeros(32)))))
     assert "race: tile[" in findings
     for text, name in ("# written by the kernel", "writes"), ("# read by the device function", "reads"):
@@ -311,7 +311,7 @@ def test_print_prints(capfd):
     assert capfd.readouterr().out == "x is 1.500000 0\nx is 1.500000 1\n"
 
 
-# ---- what is refused ----------------------------------------------------------------------------------------------------
+# ---- refusals ------------------------------------------------------------------------------------
 
 
 def test_waiting_for_the_whole_grid_is_refused():

@@ -1,4 +1,6 @@
-"""A plug-in in Numba is judged and traced without a GPU and without its author's help; not with Numba's simulator."""
+"""A plug-in in Numba is judged and traced without a GPU and without its author's help; not with
+Numba's simulator.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ OUT, TRACED = "test_out_matches_the_definition", "test_no_race_is_traced"
 
 @pytest.fixture(scope="module")
 def plugins():
-    """name -> the implementation, loaded as --impl-from loads it."""
+    """Return name -> the implementation, loaded as --impl-from loads it."""
     return {entry.name: entry.impl for entry in from_file(str(FILE))}
 
 

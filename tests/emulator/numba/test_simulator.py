@@ -1,6 +1,8 @@
-"""Numba's own simulator, in a process of its own, agrees with what runs here compiled: a third opinion on the values.
+"""Numba's own simulator, in its own process, agrees with the compiled kernels: a third opinion on
+the values.
 
-It runs kernels as Python, so it knows nothing of the compiler or the engine. It has no shuffles and no votes of warps.
+It runs kernels as Python, so it knows nothing of the compiler or the engine. It has no shuffles and
+no votes of warps.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ THOROUGH = (
     *("block_sum", "softmax", "scan", "bitonic"),  # barriers in loops
     *("matmul", "two_types"),  # tiles
     *("extremes", "column_sums", "product"),  # atomics: max, min, compare and swap
-    *("modes", "collatz", "fourier"),  # loops of other lengths in each thread, complex numbers
+    *("modes", "collatz", "fourier"),  # loops of different lengths in each thread, complex numbers
 )
 PROGRAM = """if True:
     import importlib.util, pickle, sys
@@ -46,21 +48,23 @@ PROGRAM = """if True:
 
 
 def arguments_of(name: str) -> list:
-    """Of a launch, in NumPy; the output is the last."""
+    """Return the arguments of a launch, in NumPy; the output is the last."""
     return [x.numpy() if isinstance(x, torch.Tensor) else x for x in RIGHT[name].arguments()]
 
 
 @pytest.fixture(scope="module")
 def simulated(request) -> dict[str, np.ndarray]:
-    """The outputs of the simulator: one process, as importing Numba takes longer than most kernels."""
+    """Return the outputs of the simulator: one process, as importing Numba takes longer than most
+    kernels.
+    """
     names = SAMPLE + THOROUGH * request.config.getoption("--thorough")
     asked = [(name, RIGHT[name].grid, RIGHT[name].block, RIGHT[name].shared, arguments_of(name)) for name in names]
-    made = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM, *(HERE / f"{name}.py" for name in ("kernels", "warps_and_atomics", "more_kernels"))],
         input=pickle.dumps(asked), capture_output=True, env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
     )  # fmt: skip
-    assert made.returncode == 0, made.stderr.decode()
-    return pickle.loads(made.stdout)
+    assert process.returncode == 0, process.stderr.decode()
+    return pickle.loads(process.stdout)
 
 
 @pytest.mark.parametrize("name", [*SAMPLE, *(pytest.param(name, marks=pytest.mark.thorough) for name in THOROUGH)])

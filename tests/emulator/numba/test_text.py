@@ -1,4 +1,6 @@
-"""The PTX of a kernel: what it links is there, and shared arrays have their names in Python."""
+"""The PTX of a kernel includes the functions that it links, and shared arrays have their names in
+Python.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ def test_an_authors_cuda_source_and_ptx_are_linked():
 
 
 def test_each_text_has_files_of_its_own():
-    """The lines of a linked text are not taken for those of the kernel's file."""
+    """The lines of a linked text are not confused with lines of the kernel's file."""
     both[1, 32](torch.zeros(32), torch.zeros(32), torch.zeros(2, 32))
     ptx = text_of(both.overloads[both.signatures[0]].library)
     files = dict(re.findall(r'\.file\s+(\d+)\s+"([^"]+)"', ptx))
@@ -120,8 +122,8 @@ def four_arrays(x, out):
 
 def test_shared_arrays_have_their_names_in_python():
     x = torch.arange(64.0)
-    found = trace(lambda: four_arrays[1, 64, 0, 256](x, torch.zeros(64)))
-    names = {finding.tensor for finding in found if finding.kind.value == "race"}
+    findings = trace(lambda: four_arrays[1, 64, 0, 256](x, torch.zeros(64)))
+    names = {finding.tensor for finding in findings if finding.kind.value == "race"}
     assert names == {"tile", "tile_2", "shared_array", "dynamic shared memory"}
     kernel = four_arrays.overloads[four_arrays.signatures[0]]
     assert "_cudapy_smem" in kernel.library.get_asm_str() and "_cudapy_smem" not in text_of(kernel.library)
@@ -139,7 +141,9 @@ def largest(x, out):
 
 
 def test_the_loops_of_atomic_operations_are_atomic():
-    """sm_80 has no atomic maximum of float32: Numba reads, and swaps until nobody came between."""
+    """sm_80 has no atomic maximum of float32: Numba reads, and swaps until no other thread came
+    between.
+    """
     out = torch.zeros(2)
     assert trace(lambda: largest[2, 32](torch.arange(64.0), out)) == []
     assert out.tolist() == [63.0, -2016.0]
@@ -149,7 +153,9 @@ def test_the_loops_of_atomic_operations_are_atomic():
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_variables_are_described_to_a_debugger_only(debug):
-    """NVVM rejects some kernels if they are, with "Symbol name with unsupported characters"."""
+    """Without debug, they are not: NVVM rejects some kernels with "Symbol name with unsupported
+    characters".
+    """
 
     @cuda.jit(debug=debug, opt=not debug)
     def kernel(x):

@@ -1,13 +1,15 @@
-"""More kernels as those of kernels.py: threads that exchange values within a warp, and by atomics (subjects.py)."""
+"""More kernels like those of kernels.py: threads that exchange values within a warp, and by atomics
+(subjects.py).
+"""
 
 from numba import cuda, float32, float64, int32, uint32, uint64
 
-# --- warps -------------------------------------------------------------------------------------------------------------
+# ---- warps ---------------------------------------------------------------------------------------
 
 
 @cuda.jit
 def warp_sum(x, out):
-    """Sums by shuffles, then of the warps' sums."""
+    """Sum by shuffles, then sum the warps' sums."""
     parts = cuda.shared.array(4, float64)
     t = cuda.threadIdx.x
     value = x[cuda.grid(1)]
@@ -24,7 +26,7 @@ def warp_sum(x, out):
 
 @cuda.jit
 def butterfly(x, out):
-    """Each lane gets the largest value of its warp, and its neighbour's value."""
+    """Give each lane the largest value of its warp, and its neighbour's value."""
     i = cuda.grid(1)
     value = x[i]
     for k in range(5):
@@ -46,7 +48,7 @@ def warp_scan(x, out):
 
 @cuda.jit
 def compact(x, count, out):
-    """The positive values, in any order: a warp takes its places at once."""
+    """Collect the positive values, in any order: a warp reserves its positions at once."""
     i = cuda.grid(1)
     keep = i < x.size and x[i] > 0
     ballot = cuda.ballot_sync(0xFFFFFFFF, keep)
@@ -70,7 +72,7 @@ def votes(x, out):
 
 @cuda.jit
 def alike(x, out):
-    """How many lanes of the warp have this lane's value; whether all have."""
+    """Count the lanes of the warp that have this lane's value, and say whether all have."""
     t = cuda.threadIdx.x
     out[0, t] = cuda.popc(cuda.match_any_sync(0xFFFFFFFF, x[t]))
     _, same = cuda.match_all_sync(0xFFFFFFFF, x[t] & 1)
@@ -79,7 +81,7 @@ def alike(x, out):
 
 @cuda.jit
 def warp_tile(x, out):
-    """Each warp turns around its own part of a tile."""
+    """Reverse, in each warp, its own part of a tile."""
     tile = cuda.shared.array((4, 32), float32)
     t = cuda.threadIdx.x
     warp, lane = t // 32, t % 32
@@ -90,7 +92,7 @@ def warp_tile(x, out):
 
 @cuda.jit
 def half_warps(x, out):
-    """The same for halves of warps, which wait for themselves only."""
+    """Do the same for halves of warps, which wait only for themselves."""
     tile = cuda.shared.array(64, float32)
     t = cuda.threadIdx.x
     tile[t] = x[t]
@@ -110,7 +112,7 @@ def bits(x, out):
     out[3, i] = cuda.brev(x[i])
 
 
-# --- atomics -----------------------------------------------------------------------------------------------------------
+# ---- atomics -------------------------------------------------------------------------------------
 
 
 @cuda.jit
@@ -153,7 +155,7 @@ def flags(x, out):
 
 @cuda.jit
 def product(x, out):
-    """The product of all values, by compare and swap."""
+    """Multiply all values, by compare and swap."""
     i = cuda.grid(1)
     old = cuda.atomic.add(out, 0, 0)
     seen = old - 1
@@ -164,7 +166,7 @@ def product(x, out):
 
 @cuda.jit
 def tickets(x, count, out):
-    """A ring of numbers: inc and dec wrap around."""
+    """Count in a ring of numbers: inc and dec wrap around."""
     i = cuda.grid(1)
     turn = cuda.atomic.inc(count, 0, 127)
     out[turn] = x[i] - x[i] + turn
@@ -173,7 +175,7 @@ def tickets(x, count, out):
 
 @cuda.jit
 def last_block_sums(x, parts, count, out):
-    """The block that comes last adds what all blocks found."""
+    """Let the last block add the results of all blocks."""
     block, t = cuda.blockIdx.x, cuda.threadIdx.x
     is_last = cuda.shared.array(1, int32)
     cuda.atomic.add(parts, block, x[cuda.grid(1)])
@@ -190,13 +192,13 @@ def last_block_sums(x, parts, count, out):
 
 @cuda.jit
 def handed_over(x, flag, out):
-    """Block 1 waits until block 0 has said what it found."""
+    """Let block 1 wait until block 0 has published its result."""
     if cuda.threadIdx.x > 0:
         return
     if cuda.blockIdx.x == 0:
         cuda.atomic.exch(flag, 0, x[0] + 1)
     else:
-        found = uint64(0)
-        while found == 0:
-            found = cuda.atomic.add(flag, 0, 0)
-        out[0] = found
+        value = uint64(0)
+        while value == 0:
+            value = cuda.atomic.add(flag, 0, 0)
+        out[0] = value

@@ -1,11 +1,13 @@
-"""The emulator beside a GPU: each launch of an implementation's drawn cases, from the same memory, by both.
+"""The emulator beside a GPU: both run each launch of an implementation's drawn cases, from the same
+memory.
 
     python -m tests.emulator.ptx.beside_gpu --impl triton_fa2 --cases 200
 
-The GPU gets the very PTX that the emulator runs (made for sm_80; the driver compiles it for the GPU that is there). For each
-kernel a line says how many launches left the same bits in all memory that they can reach, and for each output of the
-implementation how far both are from the oracle. Exit status 1 if a result of either is beyond the budget, or if a kernel
-without approximate instructions and matrix products differs in a bit.
+The GPU gets the very PTX that the emulator runs (made for sm_80; the driver compiles it for the
+present GPU). For each kernel a line says how many launches left the same bits in all memory that
+they can reach, and for each output of the implementation how far both are from the oracle. The exit
+status is 1 if a result of either is beyond the budget, or if a kernel without approximate
+instructions and matrix products differs in a bit.
 """
 
 from __future__ import annotations
@@ -22,17 +24,18 @@ from unittest import mock
 
 import torch
 
-# What the PTX manual gives bounds for, or leaves open: approximations, and the order of a matrix product's sum.
+# The PTX manual gives only bounds for these, or leaves them open: approximations, and the order of
+# a matrix product's sum.
 INEXACT = re.compile(r"\b(?:mma|wmma)\.sync|\.approx\b|\bdiv\.full|\b(?:atom|red)\.\S*\.f(?:16|32|64)")
 
 
 @dataclass
 class Compared:
-    """What became of one kernel's launches."""
+    """The results of one kernel's launches."""
 
     launches: int = 0
     equal: int = 0
-    elements: int = 0  # 32-bit words that either changed
+    elements: int = 0  # 32-bit words that either has changed
     differing: int = 0
     inexact: set[str] = field(default_factory=set)  # its instructions that may differ
 
@@ -65,7 +68,10 @@ class Gpu:
         return function
 
     def launch(self, kernel, grid, block, shared: int, arguments: tuple, names) -> dict[int, torch.Tensor]:
-        """Run it on copies of the arguments' storages -> {address of a storage: its bytes afterwards}."""
+        """Run it on copies of the arguments' storages.
+
+        Returns {address of a storage: its bytes afterwards}.
+        """
         storages = {t.untyped_storage().data_ptr(): t for t in arguments if isinstance(t, torch.Tensor)}
         copies = {at: bytes_of(t).cuda() for at, t in storages.items()}
         packed = bytearray(kernel._packed(arguments, names))
@@ -84,13 +90,15 @@ class Gpu:
 
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The whole storage of a tensor, as bytes, without a copy."""
+    """Return the whole storage of a tensor, as bytes, without a copy."""
     return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
 
 
 @contextmanager
 def launches_beside(gpu: Gpu, compared: dict[str, Compared], keep_gpu: Callable[[], bool]) -> Iterator[None]:
-    """Each launch in the emulator is repeated on the GPU. keep_gpu() says whose memory the caller gets."""
+    """Repeat each launch in the emulator on the GPU. keep_gpu() says whose memory the caller
+    gets.
+    """
     from flash_attest.emulator.ptx import module
 
     emulated = module.Kernel._call
@@ -120,24 +128,24 @@ def launches_beside(gpu: Gpu, compared: dict[str, Compared], keep_gpu: Callable[
 
 
 def elements(differ: torch.Tensor, width: int) -> int:
-    """How many elements of so many bytes have a byte that differs."""
+    """Return how many elements of `width` bytes have a byte that differs."""
     whole = differ[: differ.numel() // width * width].view(-1, width)
     return int(whole.any(1).sum())
 
 
 def both_nan(a: torch.Tensor, b: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Bytes of elements that are NaN in both: the manual leaves a NaN's bits open."""
+    """Mark bytes of elements that are NaN in both, because the manual leaves a NaN's bits open."""
     width = like.element_size()
     whole = a.numel() // width * width
-    found = torch.zeros_like(a, dtype=torch.bool)
+    result = torch.zeros_like(a, dtype=torch.bool)
     if like.is_floating_point():
         nan = a[:whole].view(like.dtype).isnan() & b[:whole].view(like.dtype).isnan()
-        found[:whole] = nan.repeat_interleave(width)
-    return found
+        result[:whole] = nan.repeat_interleave(width)
+    return result
 
 
 def compare(name: str, cases: int, seed: int) -> bool:
-    """Print what was found -> whether all is as it should be."""
+    """Print the results and return whether all is as it should be."""
     from flash_attest.impls.contract import registry
     from flash_attest.oracle import score
     from flash_attest.properties.cases.drawing import Drawing
@@ -164,13 +172,13 @@ def compare(name: str, cases: int, seed: int) -> bool:
         outcome["equal"] += all(torch.equal(ours[n].nan_to_num(), theirs[n].nan_to_num()) for n in ours)
         for output in ours:
             for at, got in enumerate((ours, theirs)):
-                found = score(
+                scores = score(
                     got[output], getattr(want, output), getattr(budget, output),
                     stored_dtype(trial, output, got[output]), trial.form,
                 )  # fmt: skip
                 seen = worst.setdefault(output, [0.0, 0.0])
-                seen[at] = max(seen[at], found.worst_z)
-                outcome["beyond"] += not found.within
+                seen[at] = max(seen[at], scores.worst_z)
+                outcome["beyond"] += not scores.within
 
     with launches_beside(gpu, compared, lambda: keep[0]):
         for case in Drawing(attention_cases(impl, "cpu", Draws.of()), seed, cases).cases:
@@ -200,10 +208,11 @@ def main(arguments: list[str]) -> int:
     if not torch.cuda.is_available():
         parser.error("no GPU here")
     torch.set_num_threads(1)
-    # Implementations choose the emulator where torch sees no GPU; this process reaches it through the driver.
+    # Implementations choose the emulator if torch sees no GPU; this process reaches the GPU through
+    # the driver.
     with mock.patch.object(torch.cuda, "is_available", lambda: False):
-        found = [compare(name, options.cases, options.seed) for name in options.impl.split(",")]
-    return int(not all(found))
+        results = [compare(name, options.cases, options.seed) for name in options.impl.split(",")]
+    return int(not all(results))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Draws random small programs (programs.py).
 
-Random steps nearly always race. So most programs get barriers and waits that prevent the mistakes, in several ways; then,
-often, one is allowed, or one step is removed.
+Random steps nearly always race. So most programs get barriers and waits that prevent the mistakes,
+in several ways; then, often, one is allowed, or one step is removed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,13 @@ WHICH_CURES = [[None], CURES, CURES, CURES, CURES, [None, *CURES]]
 
 
 def prevent(steps: Sequence[Step | None], cures: Sequence[str | None], spared: int) -> list[Step]:
-    """Insert waits and barriers before accesses that would be a mistake; the one with the number `spared` is not cured."""
+    """Insert waits and barriers before accesses that would be a mistake; the one with the number
+    `spared` is not cured.
+    """
     result: list[Step] = []
     known: dict[Thread, set[int]] = defaultdict(set)  # for each thread, the steps in `result` that happen before
     gone: set[Thread] = set()
-    ends: dict[int, int] = {}  # of a copy: the wait
+    ends: dict[int, int] = {}  # for a copy: the step that waits for it
     mistakes = 0
 
     def add(step: Step) -> None:
@@ -76,23 +78,25 @@ def prevent(steps: Sequence[Step | None], cures: Sequence[str | None], spared: i
 
     def rivals_of(step: Step) -> list[int]:
         me = Thread(step.block, step.threads[0])
-        found = []
+        rivals = []
         for n, other in enumerate(result):
             if not any(clash(a, b) for a in step.accesses for b in other.accesses):
                 continue
             him = Thread(other.block, other.threads[0])
             under_way_or_unknown = other.kind == "copy" and (n not in ends or ends[n] not in known[me])
             if under_way_or_unknown or (him != me and n not in known[me]):
-                found.append(n)
-        return found
+                rivals.append(n)
+        return rivals
 
     for step, cure in zip(steps, cures, strict=True):
         if not step or (step.kind in ("access", "copy", "leave") and Thread(step.block, step.threads[0]) in gone):
             continue
         if step.accesses and cure:
             rivals = rivals_of(step)
+            # Nothing orders two blocks, so the step is left out.
             if any(result[n].block != step.block for n in rivals):
                 continue
+            # Cure each mistake but one: wait for a copy, and put barriers between the threads.
             for n in rivals:
                 mistakes += 1
                 other, me = result[n], Thread(step.block, step.threads[0])
@@ -113,7 +117,9 @@ def clash(a: Access, b: Access) -> bool:
 
 
 def path(block: int, one: int, other: int, cure: str, gone: set[Thread]) -> list[Step]:
-    """Barriers after which what thread `one` did happens before what `other` does next."""
+    """Return barriers after which thread `one`'s actions happen before thread `other`'s next
+    action.
+    """
     first, second = one // 32, other // 32
     third = next(warp for warp in (2, 1, 0) if warp not in (first, second))
     some_left = all(any(Thread(block, t) not in gone for t in SEEN if t // 32 == warp) for warp in range(3))
@@ -160,7 +166,7 @@ def programs(draw) -> Program:
 
 @cache
 def step_lists(blocks: int, memories: tuple[str, ...], mix: int, copies: bool) -> st.SearchStrategy:
-    """Slots, each with a step or None, so that shrinking empties slots."""
+    """Draw slots, each with a step or None, so that shrinking empties slots."""
     block = st.integers(0, blocks - 1)
     index = st.sampled_from(sum(WARPS, ()))
     lanes = st.sampled_from(WARPS).flatmap(lambda warp: st.sets(st.sampled_from(warp), min_size=2).map(sorted))
@@ -182,9 +188,16 @@ def step_lists(blocks: int, memories: tuple[str, ...], mix: int, copies: bool) -
     since = [memory for memory in memories if memory in GLOBAL] or ["g0"]
     targets = st.tuples(st.sampled_from(to), st.sampled_from(since))
     thread = st.sampled_from((0, 1, 33)) if copies else index
-    made = st.builds(
+    one_copy = st.builds(
         copy, block, thread, st.sampled_from([4, 8, 16]), targets, st.tuples(start, start), st.integers(0, 4)
     )
-    of_copies = [made, made, made, st.builds(commit, block, thread), st.builds(wait, block, thread, st.integers(-1, 2))]
-    kinds = [st.none(), *[touches] * 16, *others, *(of_copies * 3 if copies else ())]  # one_of would take each once
+    of_copies = [
+        one_copy,
+        one_copy,
+        one_copy,
+        st.builds(commit, block, thread),
+        st.builds(wait, block, thread, st.integers(-1, 2)),
+    ]
+    # one_of would draw each kind once.
+    kinds = [st.none(), *[touches] * 16, *others, *(of_copies * 3 if copies else ())]
     return st.lists(st.sampled_from(kinds).flatmap(lambda kind: kind), min_size=SLOTS, max_size=SLOTS)

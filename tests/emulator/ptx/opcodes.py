@@ -1,4 +1,6 @@
-"""Runs single PTX instructions on arrays of values: a thread a value, many instructions in one kernel."""
+"""Runs single PTX instructions on arrays of values: one thread for each value, many instructions in
+one kernel.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,16 @@ from flash_attest.emulator.ptx.machine import handlers
 from flash_attest.emulator.ptx.module import load
 
 BLOCK = 128
-LETTERS = "abcxyzfghijklmnopsuv"  # of the registers of sources; results are %d and %e
+LETTERS = "abcxyzfghijklmnopsuv"  # registers of sources; results are %d and %e
 UNSIGNED = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 HEAD = ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry test(.param .u64 from, .param .u64 to)\n{\n"
 
 
 @dataclass(frozen=True)
 class Op:
-    """`text` computes %d of `to` bits (a second result %e, if `also`) from %a, %b, ... of so many bits; 1 is a predicate."""
+    """An instruction: `text` computes %d of `to` bits (a second result %e, if `also`) from %a, %b,
+    ... of `of` bits; 1 is a predicate.
+    """
 
     name: str
     to: int
@@ -32,14 +36,16 @@ class Op:
 
 
 def names(*starts: str) -> list[str]:
-    """Handlers of the machine whose first word is one of these."""
+    """Return handlers of the machine whose first word is one of these."""
     return sorted(name for name in handlers() if name.split(".")[0] in starts)
 
 
 def run(ops: Sequence[Op], sources: Sequence[np.ndarray], widths: Sequence[int] | None = None) -> dict[str, list[int]]:
-    """The results of each op as unsigned integers, for each value of the sources, which are bits.
+    """Return the results of each op as unsigned integers, for each value of the sources, which are
+    bits.
 
-    widths: in bits, of the registers of the sources; by default those of the arrays. With `also`, a result is a pair.
+    widths: in bits, of the registers of the sources; by default those of the arrays. With `also`, a
+    result is a pair.
     """
     widths = widths or [8 * source.itemsize for source in sources]
     count = len(sources[0])
@@ -54,19 +60,21 @@ def run(ops: Sequence[Op], sources: Sequence[np.ndarray], widths: Sequence[int] 
 
 
 def kernel(ops: Sequence[Op], widths: Sequence[int], padded: int) -> str:
-    """Sources and results lie in memory as 64 bits each, a row of `padded` for each."""
+    """Return the PTX: sources and results lie in memory as 64 bits each, in rows of `padded`."""
     body = [
         ".reg .b32 %t<4>; .reg .b64 %address, %out, %w; .reg .pred %q<2>;",
         "mov.u32 %t0, %tid.x; mov.u32 %t1, %ctaid.x; mad.lo.s32 %t2, %t1, " + f"{BLOCK}, %t0;",
         "ld.param.u64 %address, [from]; ld.param.u64 %out, [to];",
         "mul.wide.u32 %w, %t2, 8; add.s64 %address, %address, %w; add.s64 %out, %out, %w;",
     ]
+    # Load the sources.
     for row, (letter, width) in enumerate(zip(LETTERS, widths, strict=False)):
         at = f"[%address+{row * padded * 8}]"
         if width == 1:
             body.append(f".reg .pred %{letter}; ld.global.b32 %t3, {at}; setp.ne.u32 %{letter}, %t3, 0;")
         else:
             body.append(f".reg .b{width} %{letter}; ld.global.b{width} %{letter}, {at};")
+    # Run each instruction in a scope of its own, and store its results as 64 bits.
     row = 0
     for op in ops:
         body.append("{")
@@ -89,7 +97,7 @@ def kernel(ops: Sequence[Op], widths: Sequence[int], padded: int) -> str:
 
 
 def edges(bits: int, random: int = 40, seed: int = 0) -> np.ndarray:
-    """Integers at the borders of signed and unsigned ranges, and random ones."""
+    """Return integers at the borders of signed and unsigned ranges, and random ones."""
     top = 1 << bits
     wanted = [0, 1, 2, 3, 31, 32, 33, top - 1, top - 2, top // 2, top // 2 - 1, top // 2 + 1, 0x5A5A5A5A5A5A5A5A % top]
     drawn = np.random.default_rng(seed).integers(0, 1 << 63, random, dtype=np.uint64) * np.uint64(2) + np.uint64(
@@ -101,7 +109,7 @@ def edges(bits: int, random: int = 40, seed: int = 0) -> np.ndarray:
 
 
 def crossed(*arrays: np.ndarray, most: int = 600) -> list[np.ndarray]:
-    """Every combination of the first values of each array, and the rest side by side."""
+    """Return every combination of the first values of each array, and the rest side by side."""
     grids = np.meshgrid(*arrays, indexing="ij")
     flat = [grid.ravel() for grid in grids]
     if len(flat[0]) > most:
@@ -115,7 +123,7 @@ def signed(value: int, bits: int) -> int:
 
 
 def check(results: dict[str, list], expected: dict[str, list], sources: Sequence[np.ndarray]) -> None:
-    """Fails with the first wrong values of each instruction."""
+    """Fail with the first wrong values of each instruction."""
     wrong = []
     for name, got in results.items():
         bad = [i for i, (g, e) in enumerate(zip(got, expected[name], strict=True)) if e is not None and g != e]

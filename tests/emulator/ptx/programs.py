@@ -1,7 +1,7 @@
-"""Random small programs as PTX text, and as a launch for the rule of races.
+"""Random small programs as PTX text, and as a launch for the race rule.
 
-A program is one sequence of steps, and each thread executes its part of the sequence, so no program deadlocks. Each step has
-lines of its own, so a finding names the steps.
+A program is one sequence of steps, and each thread executes its part of the sequence, so no program
+deadlocks. Each step has lines of its own, so a finding names the steps.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from flash_attest.races.rule import Access, Arrival, Barrier, Copy, Done, Launch
 
 GLOBAL = ("g0", "g1", "g2", "g3")
 SHARED = ("s0", "s1", "s2")
-DYNAMIC = "dynamic shared memory"  # as findings call it; in PTX it is `more`
+DYNAMIC = "dynamic shared memory"  # its name in findings; in PTX it is `more`
 MEMORIES = (*GLOBAL, *SHARED, DYNAMIC)
-BYTES = 16  # of each
-THREADS = 72  # of a block: two whole warps, and one of 8 lanes
+BYTES = 16  # bytes of each
+THREADS = 72  # threads of a block: two whole warps, and one of 8 lanes
 SHAPES = [(72, 1, 1), (8, 9, 1), (6, 4, 3)]
-# Active threads, by warp. Of the others, which only take part in barriers of whole warps, the rule sees one per warp.
+# Active threads, by warp. Of the others, which only take part in barriers of whole warps, the rule
+# sees one per warp.
 WARPS = ((0, 1, 2, 31), (32, 33, 63), (64, 65, 71))
 IDLE = (3, 34, 66)
 SEEN = tuple(sorted((*sum(WARPS, ()), *IDLE)))
@@ -33,22 +34,22 @@ class StepAccess(Access):
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction of each of these threads of a block, except those that have returned.
+    """One instruction of each of these threads of a block, except the threads that have returned.
 
-    kind: access, copy, commit, wait, lanes (a barrier of lanes), exchange (a warp operation), fence, leave, warps (a
-    barrier of whole warps: `threads` wait at it, those of the warps in `arriving` only arrive). code: PTX, with {id} for
-    the number of a barrier.
+    kind: access, copy, commit, wait, lanes (a barrier of lanes), exchange (a warp operation),
+    fence, leave, warps (a barrier of whole warps: `threads` wait at it, the threads of the warps in
+    `arriving` only arrive). code: PTX, with {id} for the number of a barrier.
     """
 
     block: int
     threads: tuple[int, ...]
     kind: str
     code: str
-    access: Access | None = None  # of a copy: to its target
+    access: Access | None = None  # for a copy: its target
     source: Access | None = None
     warps: tuple[int, ...] = ()
     arriving: tuple[int, ...] = ()
-    groups: int = 0  # that `wait` leaves under way
+    groups: int = 0  # groups that `wait` leaves pending
 
     @property
     def accesses(self) -> list[Access]:
@@ -60,7 +61,7 @@ class Step:
 
 
 def place(memory: str, start: int, generic: bool) -> str:
-    """An address in a memory, by its space or generic."""
+    """Return an address in a memory, by its space or generic."""
     if memory in GLOBAL:
         return f"[%{memory}+{start}]"
     name = "more" if memory == DYNAMIC else memory
@@ -92,7 +93,10 @@ def touch(block: int, thread: int, kind: tuple[str, int], memory: str, start: in
 
 
 def copy(block: int, thread: int, size: int, memories: tuple[str, str], starts: tuple[int, int], form: int) -> Step:
-    """cp.async. form: 0 all bytes; 1, 2 with the number of bytes to copy; 3, 4 with the predicate to copy none."""
+    """Return a cp.async.
+
+    form: 0 all bytes; 1, 2 with the number of bytes to copy; 3, 4 with the predicate to copy none.
+    """
     (to, source), (at, since) = memories, (start // size * size for start in starts)
     copied = {0: size, 1: size // 2, 2: 0, 3: size, 4: 0}[form]
     more = {0: "", 1: f", {size // 2}", 2: ", 0", 3: ", !%true", 4: ", %true"}[form]
@@ -109,7 +113,7 @@ def commit(block: int, thread: int) -> Step:
 
 
 def wait(block: int, thread: int, groups: int) -> Step:
-    """groups: -1 for wait_all."""
+    """Return a wait. groups: -1 for wait_all."""
     code = "cp.async.wait_all" if groups < 0 else f"cp.async.wait_group {groups}"
     return Step(block, (thread,), "wait", code, groups=groups)
 
@@ -151,7 +155,7 @@ def whole_warp(block: int, warp: int) -> Step:
 
 
 def some_warps(block: int, waiting: Sequence[int], arriving: Sequence[int] = ()) -> Step:
-    """A named barrier of two or three warps. PTX counts every warp as 32 threads."""
+    """Return a named barrier of two or three warps. PTX counts every warp as 32 threads."""
     threads = sum((threads_of(warp) for warp in waiting), ())
     count = 32 * (len(waiting) + len(arriving))
     return Step(block, threads, "warps", f"bar.sync {{id}}, {count}", warps=tuple(waiting), arriving=tuple(arriving))
@@ -166,10 +170,10 @@ def bits(lanes: Sequence[int]) -> int:
 
 
 class Program:
-    """A sequence of steps; None is a step that is not there.
+    """A sequence of steps; None is an absent step.
 
-    sections: between barriers of whole warps each thread has a stretch of code of its own, at which it arrives by a branch;
-    otherwise all steps are in one sequence, each under its predicate.
+    sections: between barriers of whole warps each thread has its own stretch of code, at which it
+    arrives by a branch; otherwise all steps are in one sequence, each under its predicate.
     """
 
     def __init__(self, shape: tuple[int, int, int], steps: Sequence[Step | None], sections: bool = False):
@@ -182,7 +186,7 @@ class Program:
         lines = [f"{self.blocks} x {self.shape} threads{', sections' if self.sections else ''}", *map(str, self.steps)]
         return "\n    ".join(lines)
 
-    # ---- for the rule -------------------------------------------------------------------------------------------------
+    # ---- for the rule ----------------------------------------------------------------------------
 
     def launch(self) -> Launch:
         events = {Thread(b, t): [] for b in range(self.blocks) for t in SEEN}
@@ -190,9 +194,10 @@ class Program:
         groups: dict[Thread, int] = defaultdict(int)
         gone = set()
 
+        # The copies in groups before this one are complete.
         def finish(thread: Thread, before: int | float) -> None:
-            events[thread] += [Done(made) for group, made in under_way[thread] if group < before]
-            under_way[thread] = [(group, made) for group, made in under_way[thread] if group >= before]
+            events[thread] += [Done(copied) for group, copied in under_way[thread] if group < before]
+            under_way[thread] = [(group, copied) for group, copied in under_way[thread] if group >= before]
 
         for n, step in enumerate(self.steps):
             for index in sorted({*step.threads, *sum((threads_of(warp) for warp in step.arriving), ())} & {*SEEN}):
@@ -206,9 +211,9 @@ class Program:
                     events[thread].append(replace(step.access, step=n))
                 if step.kind == "copy":
                     source = step.source and replace(step.source, step=n)
-                    made = Copy(n, source, replace(step.access, step=n))
-                    events[thread].append(made)
-                    under_way[thread].append((groups[thread], made))
+                    copied = Copy(n, source, replace(step.access, step=n))
+                    events[thread].append(copied)
+                    under_way[thread].append((groups[thread], copied))
                 if step.kind == "commit":
                     groups[thread] += 1
                 if step.kind == "wait":
@@ -216,15 +221,16 @@ class Program:
                 if step.kind == "leave":
                     finish(thread, float("inf"))
                     gone.add(thread)
+        # The end of a thread waits for its copies.
         for thread in events:
             if thread not in gone:
                 finish(thread, float("inf"))
         return Launch(events)
 
-    # ---- for the machine ----------------------------------------------------------------------------------------------
+    # ---- for the machine -------------------------------------------------------------------------
 
     def text(self) -> tuple[str, dict[int, int]]:
-        """PTX; and for each of its lines (from 1) the number of the step."""
+        """Return PTX, and for each of its lines (from 1) the number of the step."""
         lines, steps = HEADER.splitlines(), {}
 
         def add(code: str, n: int | None = None) -> None:
@@ -244,7 +250,7 @@ class Program:
         return "\n".join([*lines, "    ret;", "}"]) + "\n", steps
 
     def _add_guarded(self, add, n: int) -> None:
-        """By a predicate, or by a branch around it."""
+        """Guard a step by a predicate, or by a branch around it."""
         step = self.steps[n]
         if step.kind == "warps":
             for warps, code in ((step.warps, step.code), (step.arriving, step.code.replace(".sync", ".arrive", 1))):
@@ -284,10 +290,11 @@ class Program:
 
 
 def numbered(steps) -> list[Step]:
-    """The steps, those of some warps with the number of a barrier: 3 to 15.
+    """Return the steps, with a barrier number, 3 to 15, for barriers of some warps.
 
-    Barriers of the same warps that all wait share a number; others have one each, because a warp may arrive at the next
-    before this one is complete. Barriers for which no number is left, and those with a warp that has returned, are left out.
+    Barriers of the same warps that all wait share a number; others have one each, because a warp
+    may arrive at the next before this one is complete. A barrier is left out if no number is left,
+    or if one of its warps has returned.
     """
     numbers: dict[tuple, int] = {}
     gone: dict[int, set[int]] = defaultdict(set)

@@ -1,4 +1,4 @@
-"""Floating-point formats in exact arithmetic: the reference of the tests of opcodes.
+"""Floating-point formats in exact arithmetic: the reference for the tests of opcodes.
 
 A value is a Fraction, or a float that is infinite, NaN or a zero with its sign.
 """
@@ -32,7 +32,7 @@ class Format:
 
     @property
     def nan(self) -> int:
-        """What an operation gives on a GPU; of float64 any NaN is taken."""
+        """Return the NaN that an operation gives on a GPU; for float64 any NaN is accepted."""
         return self.sign - 1
 
     @property
@@ -52,7 +52,7 @@ class Format:
         return sign * digits * Fraction(2) ** (max(exponent, 1) - self.bias - self.fraction)
 
     def encode(self, value: Fraction | float, mode: str = NEAREST, ftz: bool = False, sat: bool = False) -> int:
-        """The bits of the value that this one is rounded to."""
+        """Return the bits of the rounded value."""
         if isinstance(value, float):
             if math.isnan(value):
                 return 0 if sat else self.nan
@@ -91,7 +91,7 @@ def _exponent(x: Fraction) -> int:
 
 
 def rounded(magnitude: Fraction, mode: str, negative: bool = False) -> int:
-    """A magnitude as a whole number."""
+    """Round a magnitude to a whole number."""
     whole, rest = divmod(magnitude.numerator, magnitude.denominator)
     if mode in (NEAREST, AWAY):
         twice = 2 * rest - magnitude.denominator
@@ -135,7 +135,7 @@ def divide(x: Fraction | float, y: Fraction | float) -> Fraction | float:
 
 
 def root(x: Fraction | float) -> Fraction | float:
-    """To 200 bits, with a last bit that says whether it is exact."""
+    """Return the root to 200 bits, with a last bit that says whether it is exact."""
     if x == 0 or math.isnan(x) or x == math.inf:
         return x
     if x < 0:
@@ -147,7 +147,7 @@ def root(x: Fraction | float) -> Fraction | float:
 
 
 def extreme(x, y, most: bool, nan_wins: bool):
-    """min and max: -0 is less than +0, a NaN loses or wins."""
+    """Return min or max: -0 is less than +0, a NaN loses or wins."""
     if math.isnan(x) or math.isnan(y):
         return math.nan if nan_wins or (math.isnan(x) and math.isnan(y)) else y if math.isnan(x) else x
     if x == y:

@@ -1,7 +1,8 @@
-"""PTX kernels of one idea each, half of them right but tempting, half racy or faulty: judged right in 20 orders of threads.
+"""PTX kernels of one idea each, half of them correct but tempting, half racy or faulty, judged in
+20 orders of threads.
 
-The subjects and their verdicts are in subjects/*.ptx, in the notation of tests/emulator/battery.py: hand-written or, in
-by_nvcc.ptx, made by nvcc.
+The subjects and their verdicts are in subjects/*.ptx, in the notation of tests/emulator/battery.py:
+hand-written or, in by_nvcc.ptx, made by nvcc.
 """
 
 import functools
@@ -39,7 +40,7 @@ def call(micro: Micro, values: dict) -> None:
 
 
 def traced(micro: Micro, seed: int = 0, switch: float = 0.0) -> list:
-    """The findings; also checks the results of a right kernel."""
+    """Return the findings; also check the results of a correct kernel."""
     values = micro.values()
     findings = trace(lambda: call(micro, values), seed=seed, switch=switch, limit=10.0)
     micro.check_findings(findings, f"seed={seed}, switch={switch}")
@@ -67,7 +68,7 @@ def test_findings_quote_the_line(micro: Micro):
 
 @every
 def test_without_tracing(micro: Micro):
-    """A right kernel computes the same; what stops a GPU raises."""
+    """A correct kernel computes the same; an error that stops a GPU raises."""
     if micro.plain == "unsafe":
         pytest.skip("would read or write memory of other objects")
     values = micro.values()
@@ -92,7 +93,7 @@ def test_every_tag_is_used():
     """A tag that neither a verdict nor an edit names is a typing error."""
     for file in sorted(HERE.glob("*.ptx")):
         written = {
-            n: found[1] for n, line in enumerate(file.read_text().splitlines(), 1) if (found := TAG.search(line))
+            n: match[1] for n, line in enumerate(file.read_text().splitlines(), 1) if (match := TAG.search(line))
         }
         of_file = [micro for micro in BATTERY if micro.file == file]
         faults = [fault for micro in of_file for fault in (*micro.faults, *micro.may)]
@@ -104,7 +105,9 @@ def test_every_tag_is_used():
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="ptxas is not installed")
 @pytest.mark.parametrize("file", sorted(HERE.glob("*.ptx")), ids=lambda file: file.stem)
 def test_ptxas_takes_it(file: Path, tmp_path: Path):
-    """The battery is PTX, not only what the parser here accepts; so is each edit."""
+    """ptxas accepts the battery and each edit, so they are PTX, not only text that the parser here
+    accepts.
+    """
     for text in {micro.text() for micro in BATTERY if micro.file == file}:
         (tmp_path / "one.ptx").write_text("\n".join(line.split("//")[0] for line in text.splitlines()) + "\n")
         command = ("ptxas", "-arch=sm_80", "-o", str(tmp_path / "one.cubin"), str(tmp_path / "one.ptx"))

@@ -1,4 +1,6 @@
-"""The emulator and a GPU run the same PTX on the same memory: kernels without approximations leave the same bits."""
+"""The emulator and a GPU run the same PTX on the same memory: kernels without approximations leave
+the same bits.
+"""
 
 import re
 import subprocess
@@ -14,7 +16,9 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="compares 
 
 @pytest.mark.parametrize("name", ["triton_fa2", "triton_fa2_tf32"])
 def test_a_gpu_agrees(name):
-    """In a process of its own, in which torch sees no GPU: there the implementation chooses the emulator."""
+    """It runs in its own process, in which torch sees no GPU, so that the implementation chooses
+    the emulator.
+    """
     command = [sys.executable, "-m", "tests.emulator.ptx.beside_gpu", "--impl", name, "--cases", "12"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,6 @@
-"""docs/use/tracing-ptx.md is correct: its example prints what it says, and its table is that of instructions.py."""
+"""docs/use/tracing-ptx.md is correct: its example prints the quoted text, and its table is the one
+of instructions.py.
+"""
 
 import os
 import re
@@ -23,7 +25,7 @@ def test_the_table_is_current():
 def test_the_example_prints_what_the_text_says(tmp_path):
     (tmp_path / "differences.ptx").write_text(PTX)
     (tmp_path / "differences.py").write_text(SCRIPT)
-    environment = os.environ | {"PYTHONPATH": str(PAGE.parents[1])}
+    environment = os.environ | {"PYTHONPATH": str(PAGE.parents[2])}
     done = subprocess.run(
         [sys.executable, "differences.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
     )

@@ -1,4 +1,4 @@
-"""Registers share slots only where they may, and the table names the machine's handlers."""
+"""Registers share slots only if they may, and the table names the machine's handlers."""
 
 import random
 import re
@@ -17,7 +17,7 @@ from flash_attest.emulator.ptx.parse import parse
 from tests.emulator.ptx.texts import NVCC, TRITON, kernel
 
 ROWS = [row for rows in TABLE.values() for row in rows]
-# Other spellings of what the table asks for, which PTX does not have.
+# Other spellings in the table that PTX does not have.
 ALIASES = (
     r"nop|mov\.[bsu]8|shl\.[su]\d+|slct(\.ftz)?\.f16\.\w+|.*\.ftz\..*bf16|ex2\.approx\.bf16(x2)?|tanh\.approx\.ftz\.\w+"
 )
@@ -68,8 +68,8 @@ def test_every_row_says_how_its_operands_are_read():
     ],
 )
 def test_what_the_table_says_of_an_opcode(opcode, handler):
-    found = plan(opcode)
-    assert (found and found.handler) == handler
+    entry = plan(opcode)
+    assert (entry and entry.handler) == handler
 
 
 def encoded(text: str, name: str = "k"):
@@ -116,11 +116,11 @@ def test_what_is_refused(statement, reason):
         encoded(kernel(statement))
 
 
-# ---- slots ------------------------------------------------------------------------------------------------------------
+# ---- slots ---------------------------------------------------------------------------------------
 
 
 def flow_of(*steps: tuple) -> Flow:
-    """(reads, writes, target or None, falls, guarded) of each instruction."""
+    """Return the flow of instructions, each (reads, writes, target or None, falls, guarded)."""
     flow = Flow()
     for reads, writes, target, falls, guarded in steps:
         flow.reads.append(list(reads))
@@ -160,7 +160,8 @@ def test_a_value_that_a_loop_carries_keeps_its_slot():
 
 
 def test_a_guarded_write_leaves_the_old_value():
-    # In a loop 0 is written for some lanes and read; others read what an earlier turn wrote. 1 is needed behind that only.
+    # In a loop, 0 is written for some lanes and read; others read the value of an earlier
+    # iteration. 1 is needed only after that.
     loop = (step((), [1]), step([1]), step([2], (), 0, True, True), step())
     guarded = flow_of(step((), [0], None, True, True), step([0]), *loop)
     offsets, _ = allocate(guarded, [4, 4, 0], 0)
@@ -192,8 +193,10 @@ def test_random_programs_have_the_same_results_with_and_without_sharing(seed):
 
 
 def random_program(draw: random.Random) -> str:
-    """Registers are written before they are read on every path; branches differ by lane; loops end."""
-    made = [f"mad.lo.s32 %r{n}, %r1, {draw.randrange(1, 99)}, {draw.randrange(99)};" for n in range(2, 12)]
+    """Draw a program: registers are written before they are read on every path; branches differ by
+    lane; loops end.
+    """
+    products = [f"mad.lo.s32 %r{n}, %r1, {draw.randrange(1, 99)}, {draw.randrange(99)};" for n in range(2, 12)]
     labels = iter(range(1000))
 
     def some(depth: int) -> list[str]:
@@ -217,7 +220,7 @@ def random_program(draw: random.Random) -> str:
                 lines += [f"sub.s32 %r{counter}, %r{counter}, 1; setp.ge.s32 %p4, %r{counter}, 0; @%p4 bra {label};"]
         return lines
 
-    body = ["setp.eq.s32 %p1, %r1, 3; setp.gt.s32 %p2, %r1, 9;", *made, *some(2)]
+    body = ["setp.eq.s32 %p1, %r1, 3; setp.gt.s32 %p2, %r1, 9;", *products, *some(2)]
     body += [
         "mov.u32 %r13, 0;",
         *(f"xor.b32 %r13, %r13, %r{n}; mad.lo.s32 %r13, %r13, 31, %r{n};" for n in range(2, 12)),

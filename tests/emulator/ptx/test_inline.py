@@ -1,4 +1,4 @@
-"""Calls of device functions are replaced by what they do."""
+"""Calls of device functions are replaced by their code."""
 
 import pytest
 import torch
@@ -7,7 +7,8 @@ from flash_attest.emulator.errors import CompileError, Refused
 from flash_attest.emulator.ptx import PtxError, load
 from tests.emulator.ptx.texts import HEAD, kernel
 
-# As nvcc writes it: returns in the middle, a call within a function, names that each call uses again.
+# As nvcc writes it: returns in the middle, a call within a function, names that each call uses
+# again.
 FUNCTIONS = """
 .func (.param .b32 ret) limited(.param .b32 x, .param .align 4 .b8 by[8])
 {
@@ -130,7 +131,7 @@ def test_printf_prints(capfd):
     "atomic", ["atom.add.relaxed.gpu.s32 %r2, ", "atom.global.add.acq_rel.sys.u32 %r2, ", "red.add.relaxed.cta.u32 "]
 )
 def test_order_and_scope_may_follow_the_operation(atomic):
-    """As libcu++ writes them."""
+    """libcu++ writes them there."""
     assert ran(f"st.global.u32 [%rd3], 1; {atomic}[%rd3], 4; ret;", "") == [5] * 32
 
 

@@ -18,20 +18,20 @@ def run(statements: str, *arguments, grid=1, block=32, shared=0, **text):
 
 
 def ran(statements: str, **text) -> list[int]:
-    """What 32 threads stored."""
+    """Return the values that 32 threads stored."""
     out = torch.zeros(32, dtype=torch.int32)
     run(f"{statements} st.global.u32 [%rd3], %r2; ret;", out, **text)
     return out.tolist()
 
 
 def observed(module, name: str, *arguments, block=32, shared=0) -> list:
-    found = []
-    with watching(found.extend, 0, 0.0, 60):
+    observations = []
+    with watching(observations.extend, 0, 0.0, 60):
         module[name].launch(1, block, shared)(*arguments)
-    return found
+    return observations
 
 
-# ---- kernels ----------------------------------------------------------------------------------------------------------
+# ---- kernels -------------------------------------------------------------------------------------
 
 
 def test_a_kernel_of_triton():
@@ -66,7 +66,7 @@ def test_compare_and_combine():
     want = [(i < 16 and not i > 7) + 2 * (not i < 16 and not i > 7) for i in range(32)]
     assert pair("setp.lt.and.s32 %p1|%p2, %r1, 16, !%p3;") == want
     assert pair("mov.pred %p2, 0; setp.lt.xor.s32 %p1, %r1, 16, %p3;") == [int((i < 16) != (i > 7)) for i in range(32)]
-    # A destination that is also the guard, or the predicate combined with.
+    # The destination is also the guard, or the predicate to combine with.
     assert pair("mov.pred %p1, %p3; setp.lt.or.s32 %p1|%p2, %r1, 16, %p1;") == [
         (i < 16 or i > 7) + 2 * (not i < 16 or i > 7) for i in range(32)
     ]
@@ -96,7 +96,10 @@ def test_special_registers():
 
 
 def test_the_size_of_dynamic_shared_memory():
-    """Without the kernel's own; Numba reads it in every kernel with a dynamic array."""
+    """The kernel's own is not included.
+
+    Numba reads the size in every kernel with a dynamic array.
+    """
     out = torch.zeros(32, dtype=torch.int32)
     for shared in (0, 96, 4096):
         before = ".shared .align 8 .b8 own[40];\n.extern .shared .align 16 .b8 dynamic[];\n"
@@ -137,35 +140,35 @@ def test_local_memory():
     assert ran(through, before=before) == list(range(32))
 
 
-# ---- mistakes ---------------------------------------------------------------------------------------------------------
+# ---- mistakes ------------------------------------------------------------------------------------
 
 
 def test_a_race_has_the_lines_of_the_source():
     x = torch.arange(32, dtype=torch.int32)
-    found = observed(load(TRITON.replace("bar.sync 	0;", ""), "copy.ptx"), "copy", x, 0, None, shared=128)
-    assert [o.kind for o in found] == [Kind.RACE]
-    assert [str(site) for site in found[0].sites] == ["tiles.py:58", "tiles.py:58"]
-    assert found[0].sites[0].file == "/author/tiles.py"
-    assert found[0].sites[0].function == "copy"
-    assert found[0].place == "dynamic shared memory[1]"
+    observations = observed(load(TRITON.replace("bar.sync 	0;", ""), "copy.ptx"), "copy", x, 0, None, shared=128)
+    assert [o.kind for o in observations] == [Kind.RACE]
+    assert [str(site) for site in observations[0].sites] == ["tiles.py:58", "tiles.py:58"]
+    assert observations[0].sites[0].file == "/author/tiles.py"
+    assert observations[0].sites[0].function == "copy"
+    assert observations[0].place == "dynamic shared memory[1]"
 
 
 def test_lines_of_libraries_lead_to_the_author():
     module = load(NVCC.replace("add.s64 	%rd6, %rd5, %rd3;", "add.s64 	%rd6, %rd5, 256;"))
-    found = observed(module, "_Z4gemm7ProblemPf", bytes(24), torch.zeros(32))
-    assert found[0].kind is Kind.OUTSIDE
-    assert found[0].tensor == "tile"
-    assert "128 bytes past the end of tile" in found[0].detail
-    assert str(found[0].sites[0]) == "gemm.cu:25"
+    observations = observed(module, "_Z4gemm7ProblemPf", bytes(24), torch.zeros(32))
+    assert observations[0].kind is Kind.OUTSIDE
+    assert observations[0].tensor == "tile"
+    assert "128 bytes past the end of tile" in observations[0].detail
+    assert str(observations[0].sites[0]) == "gemm.cu:25"
 
 
 def test_without_loc_the_lines_are_those_of_the_ptx():
     text = kernel("st.shared.u32 [tile], %r1;\nret;", ".shared .u32 tile;\n")
-    found = observed(load(text, "by_hand.ptx"), "k", torch.zeros(32))
-    assert found[0].kind is Kind.RACE
-    assert str(found[0].sites[0]) == "by_hand.ptx:8"
-    assert found[0].sites[0].text == "st.shared.u32 [tile], %r1;"
-    assert found[0].place == "tile[0] in shared memory"
+    observations = observed(load(text, "by_hand.ptx"), "k", torch.zeros(32))
+    assert observations[0].kind is Kind.RACE
+    assert str(observations[0].sites[0]) == "by_hand.ptx:8"
+    assert observations[0].sites[0].text == "st.shared.u32 [tile], %r1;"
+    assert observations[0].place == "tile[0] in shared memory"
 
 
 def test_a_mistake_stops_a_plain_launch():
@@ -179,18 +182,18 @@ def test_a_mistake_stops_a_plain_launch():
 
 def test_two_variables_have_their_names():
     before = ".shared .align 4 .b8 one[16];\n.shared .align 4 .b8 two[16];\n.global .b8 three[16];\n"
-    found = observed(
+    observations = observed(
         load(kernel("setp.eq.u32 %p1, %r1, 0;\n@%p1 st.shared.u32 [one+16], %r1;\n@%p1 ld.shared.u32 %r2, [two+4];\n"
                     "@%p1 st.global.u32 [three+16], %r1; ret;", before)),
         "k", torch.zeros(32),
     )  # fmt: skip
-    assert [(o.kind, o.tensor) for o in found if o.kind is Kind.UNINITIALISED] == [(Kind.UNINITIALISED, "two")]
-    outside = [o for o in found if o.kind is Kind.OUTSIDE]
+    assert [(o.kind, o.tensor) for o in observations if o.kind is Kind.UNINITIALISED] == [(Kind.UNINITIALISED, "two")]
+    outside = [o for o in observations if o.kind is Kind.OUTSIDE]
     assert outside[0].tensor == "one"
     assert "right past the end of one" in outside[0].detail
 
 
-# ---- bad input --------------------------------------------------------------------------------------------------------
+# ---- bad input -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -298,7 +301,7 @@ def test_names_of_variables():
     assert readable("global_smem") == "global_smem"
 
 
-# ---- the cache --------------------------------------------------------------------------------------------------------
+# ---- the cache -----------------------------------------------------------------------------------
 
 
 def test_a_text_is_decoded_once(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
-"""Approximations are within the error that PTX promises: they are rounded once. Infinities, zeros, NaN and subnormals are as
-its tables say. mpmath is the reference.
+"""Approximations are within the error that the PTX manual allows: they are rounded once.
+
+Infinities, zeros, NaN and subnormals follow its tables. mpmath is the reference.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ FUNCTIONS = {
     "ex2": lambda x: mpmath.power(2, x), "lg2": lambda x: mpmath.log(x, 2), "sin": mpmath.sin, "cos": mpmath.cos,
     "tanh": mpmath.tanh, "rcp": lambda x: 1 / x, "sqrt": mpmath.sqrt, "rsqrt": lambda x: 1 / mpmath.sqrt(x),
 }  # fmt: skip
-# what the manual's tables say: f(-inf), f(-1), f(-0), f(+0), f(+inf); None: computed
+# The manual's tables: f(-inf), f(-1), f(-0), f(+0), f(+inf); None: computed.
 TABLES = {
     "ex2": (0.0, None, 1.0, 1.0, INF), "lg2": (NAN, NAN, -INF, -INF, INF), "sin": (NAN, None, -0.0, 0.0, NAN),
     "cos": (NAN, None, 1.0, 1.0, NAN), "tanh": (-1.0, None, -0.0, 0.0, 1.0), "rcp": (-0.0, None, -INF, INF, 0.0),
@@ -29,7 +30,7 @@ TABLES = {
 
 
 def value_of(word: str, x):
-    """Exact enough: a float for what is special, else a number of mpmath."""
+    """Return a value that is exact enough: a float for special values, else a number of mpmath."""
     if isinstance(x, float):  # infinite, NaN, zero
         below, _, minus, plus, above = TABLES[word]
         if math.isnan(x):
@@ -56,25 +57,25 @@ def approximate_names() -> list[str]:
 @pytest.mark.parametrize("type", ["f32", "f16", "f16x2", "bf16", "bf16x2"])
 def test_approximations(type):
     format = FORMATS[type.removesuffix("x2")]
-    found = [n for n in approximate_names() if n.split(".")[-1] == type]
-    assert found
+    opcodes = [n for n in approximate_names() if n.split(".")[-1] == type]
+    assert opcodes
     bits = bits_of(format, 30)
     wanted = {}
-    for name in found:
+    for name in opcodes:
         word, ftz = name.split(".")[0], "ftz" in name
         wanted[name] = [format.encode(value_of(word, format.value(b, ftz)), ftz=ftz) for b in bits.tolist()]
     if type.endswith("x2"):
         bits = bits | bits[::-1].astype(np.uint32) << np.uint32(16)
         wanted = {n: [x | y << 16 for x, y in zip(r, r[::-1], strict=True)] for n, r in wanted.items()}
-    check(run([Op(n, 8 * bits.itemsize) for n in found], [bits]), wanted, [bits])
+    check(run([Op(n, 8 * bits.itemsize) for n in opcodes], [bits]), wanted, [bits])
 
 
 def test_known_answers():
-    """By hand: 2**x at its ends, with and without flushed subnormals."""
+    """Values by hand: 2**x at its ends, with and without flushed subnormals."""
     x = np.array(
         [0xC3150000, 0xC2FC0000, 0x7F800000, 0xFF800000, 0x00000001, 0x42FE0000, 0x43000000, 0x7FC00000], np.uint32
     )
-    wanted = {  # of -149, -126, inf, -inf, the smallest subnormal, 127, 128, NaN
+    wanted = {  # for -149, -126, inf, -inf, the smallest subnormal, 127, 128, NaN
         "ex2.approx.f32": [1, 0x00800000, 0x7F800000, 0, 0x3F800000, 0x7F000000, 0x7F800000, 0x7FFFFFFF],
         "ex2.approx.ftz.f32": [0, 0x00800000, 0x7F800000, 0, 0x3F800000, 0x7F000000, 0x7F800000, 0x7FFFFFFF],
         "lg2.approx.ftz.f32": [
@@ -93,7 +94,9 @@ def test_known_answers():
 
 
 def test_quotients():
-    """div.full in the full range; div.approx gives 0 for a divisor above 2**126, and NaN if the dividend is infinite."""
+    """div.full covers the full range; div.approx gives 0 for a divisor above 2**126, and NaN if the
+    dividend is infinite.
+    """
     a, b = crossed(bits_of(F32, 4), bits_of(F32, 4))
     wanted = {}
     for name in ("div.full.f32", "div.full.ftz.f32", "div.approx.f32", "div.approx.ftz.f32"):
@@ -110,10 +113,12 @@ def test_quotients():
 
 
 def test_float64():
-    """rsqrt to the last digits; the .ftz forms are gross: 20 bits, and the lower half of the result is zero."""
+    """rsqrt is right to the last digits; the .ftz forms are coarse: 20 bits, and the lower half of
+    the result is zero.
+    """
     bits = bits_of(F64, 40)
-    found = ["rsqrt.approx.f64", "rsqrt.approx.ftz.f64", "rcp.approx.ftz.f64"]
-    got = run([Op(n, 64) for n in found], [bits])
+    opcodes = ["rsqrt.approx.f64", "rsqrt.approx.ftz.f64", "rcp.approx.ftz.f64"]
+    got = run([Op(n, 64) for n in opcodes], [bits])
     for name, results in got.items():
         ftz = "ftz" in name
         for given, result in zip(bits.tolist(), results, strict=True):

@@ -1,4 +1,6 @@
-"""cvt rounds once and clamps, for all pairs of types, roundings and flags that the machine has, as rounding.py does."""
+"""cvt rounds once and clamps, for all pairs of types, roundings and flags that the machine has;
+rounding.py is the reference.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ def to_integer(x, to: str, source: str, mode: str) -> int:
 
 
 def converted(name: str, bits: int) -> int | None:
-    """The register of the result, as wide as its type, but at least 16 bits."""
+    """Return the register of the result, as wide as its type, but at least 16 bits."""
     *words, to, source = name.split(".")[1:]
     mode = next((MODES[w] for w in words if w in MODES), "rn")
     whole = any(w in ("rni", "rzi", "rmi", "rpi") for w in words)
@@ -114,21 +116,21 @@ def converted(name: str, bits: int) -> int | None:
 
 
 def conversions() -> dict[str, list[str]]:
-    """Names by the type of their source."""
-    found = {}
+    """Return names by the type of their source."""
+    by_source = {}
     for name in names("cvt"):
         to, source = name.split(".")[-2:]
         if {to, source} <= {*INTEGERS, *FORMATS} and "pack" not in name:
-            found.setdefault(source, []).append(name)
-    return found
+            by_source.setdefault(source, []).append(name)
+    return by_source
 
 
 @pytest.mark.parametrize("source", [*INTEGERS, *FORMATS])
 def test_conversions(source):
     given = sources(source)
-    found = conversions()[source]
-    wanted = {name: [converted(name, b) for b in given.tolist()] for name in found}
-    check(run([Op(n, register(n.split(".")[-2])) for n in found], [given]), wanted, [given])
+    opcodes = conversions()[source]
+    wanted = {name: [converted(name, b) for b in given.tolist()] for name in opcodes}
+    check(run([Op(n, register(n.split(".")[-2])) for n in opcodes], [given]), wanted, [given])
 
 
 def test_the_sources_are_all():
@@ -137,7 +139,9 @@ def test_the_sources_are_all():
 
 
 def test_registers_may_be_wider_than_the_types():
-    """The upper bits of a source do not count; a result is extended with its sign, or with zeros."""
+    """The upper bits of a source do not count; a result is extended with its sign, or with
+    zeros.
+    """
     given = edges(64, 30)
     ops = {
         "cvt.s32.s8": lambda x: signed(x & 255, 8), "cvt.u32.u8": lambda x: x & 255,
@@ -149,7 +153,7 @@ def test_registers_may_be_wider_than_the_types():
         check(run([Op(name, to) for name in ops], [given]), wanted, [given])
 
 
-# ---- pairs, tf32, eight bits --------------------------------------------------------------------------------------------
+# ---- pairs, tf32, eight bits ---------------------------------------------------------------------
 
 
 def narrowed(format: Format, bits: int, words: list[str], source: Format = F32) -> int:
@@ -168,14 +172,14 @@ def test_pairs_of_halves(type, format):
     """The first source becomes the upper half."""
     a = bits_of(F32, 60)
     b = np.random.default_rng(0).permutation(a)
-    found = [n for n in names("cvt") if n.endswith(f".{type}.f32")]
-    assert len(found) == 8
+    opcodes = [n for n in names("cvt") if n.endswith(f".{type}.f32")]
+    assert len(opcodes) == 8
     pairs = list(zip(a.tolist(), b.tolist(), strict=True))
     wanted = {
         n: [narrowed(format, x, n.split(".")) << 16 | narrowed(format, y, n.split(".")) for x, y in pairs]
-        for n in found
+        for n in opcodes
     }
-    check(run([Op(n, 32) for n in found], [a, b]), wanted, [a, b])
+    check(run([Op(n, 32) for n in opcodes], [a, b]), wanted, [a, b])
 
 
 def test_tf32():
@@ -184,17 +188,19 @@ def test_tf32():
     given = np.concatenate(
         [bits_of(F32, 60), np.array([0x3F801000, 0x3F800FFF, 0xBF801000, 0x3F803000, 0x7F7FF000], np.uint32)]
     )
-    found = [n for n in names("cvt") if n.endswith("tf32.f32")]
-    assert len(found) == 10
-    wanted = {n: [narrowed(format, x, n.split(".")) << 13 for x in given.tolist()] for n in found}
+    opcodes = [n for n in names("cvt") if n.endswith("tf32.f32")]
+    assert len(opcodes) == 10
+    wanted = {n: [narrowed(format, x, n.split(".")) << 13 for x in given.tolist()] for n in opcodes}
     for results in wanted.values():
         results[:] = [0x7FFFFFFF if r == format.nan << 13 else r for r in results]
     assert wanted["cvt.rna.tf32.f32"][-5:] == [0x3F802000, 0x3F800000, 0xBF802000, 0x3F804000, 0x7F800000]
-    check(run([Op(n, 32) for n in found], [given]), wanted, [given])
+    check(run([Op(n, 32) for n in opcodes], [given]), wanted, [given])
 
 
 def byte(type: str, bits: int, words: list[str], source: Format) -> int:
-    """e4m3 has no infinity: its largest number is 448, where other formats have a NaN."""
+    """Return the byte: e4m3 has no infinity; its largest number is 448, where other formats have a
+    NaN.
+    """
     format = E4M3 if type == "e4m3x2" else E5M2
     x = source.value(bits)
     if math.isnan(x):
@@ -223,9 +229,9 @@ def from_byte(type: str, bits: int, relu: bool) -> int:
 
 @pytest.mark.parametrize("type", ["e4m3x2", "e5m2x2"])
 def test_eight_bits(type):
-    found = [n for n in names("cvt") if type in n]
-    assert len(found) == 6
-    from_floats = [n for n in found if n.endswith(f"{type}.f32")]
+    opcodes = [n for n in names("cvt") if type in n]
+    assert len(opcodes) == 6
+    from_floats = [n for n in opcodes if n.endswith(f"{type}.f32")]
     values = [
         0.0,
         -0.0,
@@ -251,6 +257,7 @@ def test_eight_bits(type):
         -math.inf,
         math.nan,
     ]
+    # From two float32.
     a = np.concatenate([np.array(values, np.float32).view(np.uint32), bits_of(F32, 40)])
     b = a[::-1].copy()
     pairs = list(zip(a.tolist(), b.tolist(), strict=True))
@@ -259,9 +266,10 @@ def test_eight_bits(type):
         for n in from_floats
     }
     check(run([Op(n, 16) for n in from_floats], [a, b]), wanted, [a, b])
+    # From pairs of float16.
     halves = bits_of(F16, 60).astype(np.uint32)
     halves = halves | halves[::-1] << np.uint32(16)
-    from_pairs = [n for n in found if n.endswith(f"{type}.f16x2")]
+    from_pairs = [n for n in opcodes if n.endswith(f"{type}.f16x2")]
     wanted = {
         n: [
             byte(type, x >> 16, n.split("."), F16) << 8 | byte(type, x & 0xFFFF, n.split("."), F16)
@@ -270,8 +278,9 @@ def test_eight_bits(type):
         for n in from_pairs
     }
     check(run([Op(n, 16) for n in from_pairs], [halves]), wanted, [halves])
+    # All bytes, to pairs of float16.
     every = np.arange(256, dtype=np.uint16) | np.arange(255, -1, -1, dtype=np.uint16) << np.uint16(8)
-    to_pairs = [n for n in found if n.endswith(f"f16x2.{type}")]
+    to_pairs = [n for n in opcodes if n.endswith(f"f16x2.{type}")]
     wanted = {
         n: [from_byte(type, x >> 8, "relu" in n) << 16 | from_byte(type, x & 255, "relu" in n) for x in every.tolist()]
         for n in to_pairs

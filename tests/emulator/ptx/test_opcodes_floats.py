@@ -1,6 +1,8 @@
-"""Floating-point instructions round once, in every mode and format, with .ftz, .sat, .relu and .NaN as PTX defines.
+"""Floating-point instructions round once, in every mode and format, with .ftz, .sat, .relu and .NaN
+as PTX defines.
 
-Every handler of the machine whose first word is in ARITHMETIC is run; rounding.py computes what is exact.
+Every handler of the machine whose first word is in ARITHMETIC runs; rounding.py computes the exact
+values.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ def with_sign(words, a, b, most):
 
 
 def bits_of(format: Format, few: int = 0) -> np.ndarray:
-    """Zeros, subnormals, borders, infinities, NaN; halfway cases; then random values."""
+    """Return zeros, subnormals, borders, infinities, NaN; halfway cases; then random values."""
     one = format.bias << format.fraction
     special = [0, 1, 2, (1 << format.fraction) - 1, 1 << format.fraction, one, one + 1, one - 1, format.infinity - 1,
                format.infinity, format.infinity + 1 + (1 << format.fraction - 1),
@@ -50,13 +52,13 @@ def bits_of(format: Format, few: int = 0) -> np.ndarray:
 
 
 def groups() -> dict[tuple[str, int], list[str]]:
-    found = {}
+    by_type = {}
     for name in names(*ARITHMETIC):
         words = name.split(".")
         type = words[-1].removesuffix("x2")
         if type in FORMATS and not {"approx", "full"} & set(words):
-            found.setdefault((words[-1], SOURCES[words[0]]), []).append(name)
-    return found
+            by_type.setdefault((words[-1], SOURCES[words[0]]), []).append(name)
+    return by_type
 
 
 def reference(name: str, values: list[tuple[int, ...]]) -> list[int]:
@@ -84,10 +86,10 @@ def test_the_groups_are_all():
 @pytest.mark.parametrize("type, count", GROUPS)
 def test_arithmetic(type, count):
     format = FORMATS[type.removesuffix("x2")]
-    found = groups()[type, count]
+    opcodes = groups()[type, count]
     sources = crossed(*(bits_of(format, {1: 60, 2: 8, 3: 2}[count] + i) for i in range(count)), most=240)
     values = list(zip(*(source.tolist() for source in sources), strict=True))
-    wanted = {name: reference(name, values) for name in found}
+    wanted = {name: reference(name, values) for name in opcodes}
     if type == "f64":  # any NaN
         for results in wanted.values():
             results[:] = [None if r == format.nan else r for r in results]
@@ -96,14 +98,14 @@ def test_arithmetic(type, count):
         sources = [source | source[order].astype(np.uint32) << np.uint32(16) for source in sources]
         wanted = {name: [low | r[i] << 16 for low, i in zip(r, order, strict=True)] for name, r in wanted.items()}
     check(
-        run([Op(name, 2 * format.bits if type.endswith("x2") else format.bits) for name in found], sources),
+        run([Op(name, 2 * format.bits if type.endswith("x2") else format.bits) for name in opcodes], sources),
         wanted,
         sources,
     )
 
 
 def test_known_answers():
-    """A few written out by hand, so that the reference is not the only judge."""
+    """A few answers are written out by hand, so that the reference is not the only judge."""
     one, tiny, big = 0x3F800000, 0x33000000, 0x7F7FFFFF  # 2**-25: a quarter of the last digit of 1
     a, b = (
         np.array(v, np.uint32)
@@ -119,13 +121,16 @@ def test_known_answers():
         "max.NaN.f32": [one, one, one, big, 0, 0x7FFFFFFF],
     }
     check(run([Op(name, 32) for name in wanted], [a, b]), wanted, [a, b])
-    # (1 + 2**-12)**2 - (1 + 2**-11): 2**-24 if it is rounded once, 0 if the product is rounded first
+    # (1 + 2**-12)**2 - (1 + 2**-11) is 2**-24 if it is rounded once, 0 if the product is rounded
+    # first.
     x, c = np.array([0x3F800800], np.uint32), np.array([0xBF801000], np.uint32)
     check(run([Op("fma.rn.f32", 32)], [x, x, c]), {"fma.rn.f32": [0x33800000]}, [x, x, c])
 
 
 def test_a_product_and_sum_of_bfloat16_is_rounded_once():
-    """(1 + 2**-7) * 1.5 is halfway between two bfloat16; 2**-100 decides, although no float64 holds both."""
+    """(1 + 2**-7) * 1.5 is halfway between two bfloat16; 2**-100 decides, although no float64 holds
+    both.
+    """
     a, b, c = (np.array(v, np.uint16) for v in ([0x3F81] * 3, [0x3FC0] * 3, [0, 0x0D80, 0x8D80]))
     wanted = {"fma.rn.bf16": [0x3FC2, 0x3FC2, 0x3FC1]}
     check(run([Op("fma.rn.bf16", 16)], [a, b, c]), wanted, [a, b, c])
@@ -138,15 +143,15 @@ SIGNS = {"abs": lambda x, sign: x & ~sign, "neg": lambda x, sign: x ^ sign}
 def test_signs(type):
     format = FORMATS[type.removesuffix("x2")]
     bits = bits_of(format, 10)
-    found = [n for n in names(*SIGNS) if n.split(".")[-1] == type]
+    opcodes = [n for n in names(*SIGNS) if n.split(".")[-1] == type]
     wanted = {}
-    for name in found:
+    for name in opcodes:
         flushed = [b & format.sign if "ftz" in name and not b & format.infinity else b for b in bits.tolist()]
         wanted[name] = [SIGNS[name.split(".")[0]](b, format.sign) for b in flushed]
     if type.endswith("x2"):
         bits = bits | bits[::-1].astype(np.uint32) << np.uint32(16)
         wanted = {n: [x | y << 16 for x, y in zip(r, r[::-1], strict=True)] for n, r in wanted.items()}
-    check(run([Op(n, 8 * bits.itemsize) for n in found], [bits]), wanted, [bits])
+    check(run([Op(n, 8 * bits.itemsize) for n in opcodes], [bits]), wanted, [bits])
 
 
 @pytest.mark.parametrize("type", ["f32", "f64"])
@@ -187,16 +192,16 @@ def compared(compare: str, a: float, b: float) -> bool:
 
 @pytest.mark.parametrize("type", ["f16", "f16x2", "bf16", "bf16x2", "f32", "f64"])
 def test_comparisons(type):
-    """setp and set in all 14 orders; with NaN those that end in u hold."""
+    """setp and set are right in all 14 orders; with NaN the orders that end in u hold."""
     format = FORMATS[type.removesuffix("x2")]
     sources = crossed(bits_of(format, 1), bits_of(format, 1), most=300)
     values = list(zip(*(source.tolist() for source in sources), strict=True))
     pair = type.endswith("x2")
-    found = [n for n in names("setp", "set") if n.split(".")[-1] == type]
-    assert len({n.split(".")[1] for n in found}) == 14
+    opcodes = [n for n in names("setp", "set") if n.split(".")[-1] == type]
+    assert len({n.split(".")[1] for n in opcodes}) == 14
     order = np.random.default_rng(0).permutation(len(values))
     ops, wanted = [], {}
-    for name in found:
+    for name in opcodes:
         first, compare, *rest = name.split(".")
         holds = [compared(compare, *(format.value(x, "ftz" in rest) for x in v)) for v in values]
         to = 32 if pair else {"u16": 16, "s16": 16, "f16": 16, "bf16": 16}.get(rest[-2] if len(rest) > 1 else "", 32)

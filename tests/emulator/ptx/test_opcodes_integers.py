@@ -1,6 +1,7 @@
-"""Instructions on integers and bits compute what PTX defines, for all types, with Python's integers as the reference.
+"""Instructions on integers and bits compute what PTX defines, for all types, with Python's integers
+as the reference.
 
-Every handler of the machine whose first word is in REFERENCE is run, under each of its names.
+Every handler of the machine whose first word is in REFERENCE runs under each of its names.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from tests.emulator.ptx.opcodes import Op, check, crossed, edges, names, run, si
 
 
 def quotient(a: int, b: int) -> int:
-    """Towards zero. By zero: all ones, as GPUs do."""
+    """Divide, rounding towards zero. By zero: all ones, as on GPUs."""
     return -1 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
@@ -62,7 +63,7 @@ def bfind(w, n, s, a):
 
 
 def bfe(w, n, s, a, at, length):
-    """Bit by bit, as the manual's pseudocode."""
+    """Extract bit by bit, as in the manual's pseudocode."""
     at, length, a = at & 255, length & 255, a % (1 << n)
     fill = a >> min(at + length - 1, n - 1) & 1 if s and length else 0
     return sum((a >> (at + i) & 1 if i < length and at + i < n else fill) << i for i in range(n))
@@ -83,7 +84,7 @@ def shf(w, n, s, a, b, by):
 
 
 def bmsk(w, n, s, a, b):
-    """Ones from bit a, b of them."""
+    """Return b ones, starting at bit a."""
     if "wrap" in w:
         a, b = a % 32, b % 32
     return sum(1 << i for i in range(a, min(a + min(b, 32), 32)))
@@ -111,7 +112,7 @@ def prmt(w, n, s, a, b, c):
 
 
 def dot(w, n, s, a, b, c):
-    """c + the dot product of bytes; dp2a: of 16 bits with the lower or upper bytes."""
+    """Return c + the dot product of bytes; dp2a: of 16 bits with the lower or upper bytes."""
     size, count = (8, 4) if w[0] == "dp4a" else (16, 2)
     first = 2 if "hi" in w else 0
     a_sign, b_sign = (word == "s32" for word in w[-2:])
@@ -124,8 +125,10 @@ def dot(w, n, s, a, b, c):
 REFERENCE |= {"bfind": bfind, "bfe": bfe, "bfi": bfi, "shf": shf, "bmsk": bmsk, "szext": szext, "prmt": prmt}
 REFERENCE |= {"dp4a": dot, "dp2a": dot}
 COUNTS = {"popc", "clz", "bfind"}  # a result of 32 bits
-AMOUNTS = {"shl": (1,), "shr": (1,), "bfe": (1, 2), "bfi": (2, 3)}  # sources that are .u32 whatever the type
-UNSIGNED_SOURCES = {"dp4a", "dp2a", "szext", "prmt"}  # the words of these say the sign in their own way
+# Sources that are .u32 for every type.
+AMOUNTS = {"shl": (1,), "shr": (1,), "bfe": (1, 2), "bfi": (2, 3)}
+# The words of these give the sign in their own way.
+UNSIGNED_SOURCES = {"dp4a", "dp2a", "szext", "prmt"}
 
 
 def sources_of(word: str) -> int:
@@ -133,7 +136,7 @@ def sources_of(word: str) -> int:
 
 
 def integer_names() -> dict[tuple, list[str]]:
-    """Names by (number of sources, widths of sources): those that one kernel can run."""
+    """Return names by (number of sources, widths of sources): names that one kernel can run."""
     groups = {}
     for name in names(*REFERENCE):
         words = name.split(".")
@@ -149,7 +152,7 @@ def integer_names() -> dict[tuple, list[str]]:
 
 
 def expected(name: str, bits: int, sources) -> tuple[int, list[int]]:
-    """(bits of the result, the results)"""
+    """Return (bits of the result, the results)."""
     words = name.split(".")
     word = words[0]
     sign = words[-1][0] == "s"
@@ -187,11 +190,11 @@ def test_integers(widths):
     check(got, {name: results for name, (_, results) in wanted.items()}, sources)
 
 
-# ---- what has another shape -------------------------------------------------------------------------------------------
+# ---- other shapes --------------------------------------------------------------------------------
 
 
 def test_pairs_of_16_bits():
-    """Each half by itself: no carry goes into the upper one."""
+    """Each half is computed by itself: no carry goes into the upper one."""
     ops = [name for name in names("add", "min", "max") if name.endswith("16x2") and "f" not in name]
     assert len(ops) == 8
     sources = crossed(edges(32, 20), edges(32, 20, 1))
@@ -208,7 +211,7 @@ def test_pairs_of_16_bits():
 
 
 def test_lop3_reads_its_table():
-    """Bit 4a + 2b + c of the table, bit by bit; 0xF0 is a, 0xCC b, 0xAA c."""
+    """It reads bit 4a + 2b + c of the table, bit by bit; 0xF0 is a, 0xCC b, 0xAA c."""
     tables = [0xF0, 0xCC, 0xAA, 0x80, 0xFE, 0x96, 0xE8, 0x1A, 0, 255]
     ops = [Op(f"lop3 {t}", 32, f"lop3.b32 %d, %a, %b, %c, {t};") for t in tables]
     sources = crossed(edges(32, 0), edges(32, 0, 1), edges(32, 0, 2), most=200)
@@ -239,7 +242,7 @@ def test_fns_finds_the_nth_bit_that_is_set():
 
 @pytest.mark.parametrize("bits", [32, 64])
 def test_chains_of_carries(bits):
-    """Two words: 128 (or 64) bits added, subtracted, multiplied and added."""
+    """Two words: 128 (or 64) bits are added, subtracted, multiplied and added."""
     top = 1 << bits
     texts = {
         "add": "add.cc.u{n} %d, %a, %b; addc.cc.u{n} %e, %c, %x;",

@@ -1,4 +1,6 @@
-"""mma.sync multiplies matrices that lie in registers as the PTX manual lays them out; ldmatrix loads such registers."""
+"""mma.sync multiplies matrices that lie in registers in the PTX manual's layout; ldmatrix loads
+such registers.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,12 @@ from flash_attest.emulator.ptx.module import load
 from tests.emulator.ptx.opcodes import LETTERS, Op, names, run, signed
 from tests.emulator.ptx.rounding import BF16, E4M3, E5M2, F16, F32, F64, Format, add, multiply
 
-TF32 = Format(32, 24, 127)  # of which the lowest 13 bits do not count
+TF32 = Format(32, 24, 127)  # the lowest 13 bits do not count
 FORMATS = {"f16": F16, "bf16": BF16, "tf32": TF32, "f32": F32, "f64": F64, "e4m3": E4M3, "e5m2": E5M2}
 BITS = {"s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8, "f16": 16, "bf16": 16, "tf32": 32, "f32": 32, "s32": 32, "f64": 64}
 
-# (row, column) of element i of a lane with g = lane // 4 and t = lane % 4, by the bits of an element: the manual's formulas
+# (row, column) of element i of a lane with g = lane // 4 and t = lane % 4, by the bits of an
+# element: the manual's formulas.
 A_PLACE = {
     (16, 16, 16): lambda i, g, t: (g + (8 if i in (2, 3, 6, 7) else 0), 2 * t + i % 2 + (8 if i >= 4 else 0)),
     (16, 16, 8): lambda i, g, t: (g if i < 2 else g + 8, 2 * t + i % 2),
@@ -65,33 +68,33 @@ class Mma:
         return int(m), int(n), int(k)
 
     def registers(self, matrix: str, values: np.ndarray) -> list[np.ndarray]:
-        """The bits of a matrix's elements as the registers of the 32 lanes."""
+        """Return the bits of a matrix's elements as the registers of the 32 lanes."""
         m, _, k = self.shape
         bits = BITS[self.types["DABC".index(matrix)]]
         place = {"A": A_PLACE.get((bits, m, k)), "B": B_PLACE.get((bits, k)), "C": C_PLACE[m]}[matrix]
         elements, size = values.size // 32, max(bits, 32)
-        made = [np.zeros(32, np.uint64 if size == 64 else np.uint32) for _ in range(elements * bits // size)]
+        arrays = [np.zeros(32, np.uint64 if size == 64 else np.uint32) for _ in range(elements * bits // size)]
         for lane in range(32):
             for i in range(elements):
                 value = int(values[place(i, lane // 4, lane % 4)]) % (1 << bits)
-                made[i * bits // size][lane] |= made[0].dtype.type(value << i * bits % size)
-        return made
+                arrays[i * bits // size][lane] |= arrays[0].dtype.type(value << i * bits % size)
+        return arrays
 
     def matrix(self, registers: list[list[int]]) -> np.ndarray:
-        """D, as bits, from its registers."""
+        """Return D, as bits, from its registers."""
         m, n, _ = self.shape
         bits = BITS[self.types[0]]
         per = max(32 // bits, 1)
-        found = np.zeros((m, n), np.uint64)
+        result = np.zeros((m, n), np.uint64)
         for lane in range(32):
             for i in range(m * n // 32):
-                found[C_PLACE[m](i, lane // 4, lane % 4)] = (
+                result[C_PLACE[m](i, lane // 4, lane % 4)] = (
                     registers[i // per][lane] >> i % per * bits & (1 << bits) - 1
                 )
-        return found
+        return result
 
     def __call__(self, *cases: tuple[np.ndarray, np.ndarray, np.ndarray]) -> list[np.ndarray]:
-        """D, as bits, from the bits of A, B and C: a warp a case."""
+        """Return D, as bits, from the bits of A, B and C: one warp for each case."""
         held = [[self.registers(name, values) for name, values in zip("ABC", case, strict=True)] for case in cases]
         parts = [[np.concatenate(lanes) for lanes in zip(*matrix, strict=True)] for matrix in zip(*held, strict=True)]
         letters = iter(LETTERS)
@@ -125,7 +128,7 @@ def test_the_products_are_all():
 
 
 def encoded(type: str, values: np.ndarray) -> np.ndarray:
-    """Whole numbers, as bits."""
+    """Return whole numbers as bits."""
     if type not in FORMATS:
         return values.astype(np.int64) % (1 << BITS[type])
     return np.vectorize(lambda v: FORMATS[type].encode(Fraction(int(v)) if v else 0.0), otypes=[np.uint64])(values)
@@ -133,7 +136,7 @@ def encoded(type: str, values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("mma", MMA, ids=lambda mma: mma.name)
 def test_products(mma):
-    """Small whole numbers, of which every sum is exact: an element in a wrong place changes the product."""
+    """Small whole numbers have exact sums: an element in a wrong position changes the product."""
     m, n, k = mma.shape
     rng = np.random.default_rng(0)
     low = 0 if "u8" in mma.types else -3
@@ -147,7 +150,9 @@ ONE_HOT = [mma for mma in MMA if len({*mma.types[1:3]}) == 1 and "satfinite" not
 
 @pytest.mark.parametrize("mma", ONE_HOT, ids=lambda mma: mma.name)
 def test_each_element_of_a_product_lies_where_the_manual_says(mma):
-    """A has a single one in (row, k), B a single one in (k, column): so has D, in (row, column). Every k."""
+    """A has a single one in (row, k), B a single one in (k, column): so D has a single one in (row,
+    column), for every k.
+    """
     m, n, size = mma.shape
     ones = [((5 * k + 3) % m, k, (3 * k + 1) % n) for k in range(size)]
     cases = []
@@ -162,13 +167,15 @@ def test_each_element_of_a_product_lies_where_the_manual_says(mma):
 
 @pytest.mark.parametrize("type", ["f16", "bf16", "tf32"])
 def test_sums_are_in_float32_in_order_of_k(type):
-    """One rounding for each product with its sum, C first; and so the product is near that in float64."""
+    """Each product and its sum are rounded once, C first; so the product is near the float64
+    product.
+    """
     mma = Mma(f"mma.m16n8k{8 if type == 'tf32' else 16}.f32.{type}.{type}.f32")
     m, n, size = mma.shape
     rng, format = np.random.default_rng(1), FORMATS[type]
     values = [rng.normal(size=shape) for shape in ((m, size), (size, n), (m, n))]
-    kept = 0xFFFFE000 if type == "tf32" else 0xFFFF
-    a, b = (np.vectorize(lambda v: format.encode(Fraction(v)) & kept, otypes=[np.uint64])(v) for v in values[:2])
+    mask = 0xFFFFE000 if type == "tf32" else 0xFFFF
+    a, b = (np.vectorize(lambda v: format.encode(Fraction(v)) & mask, otypes=[np.uint64])(v) for v in values[:2])
     c = np.vectorize(lambda v: F32.encode(Fraction(v)), otypes=[np.uint64])(values[2])
     noise = rng.integers(0, 1 << 13, a.shape, dtype=np.uint64) if type == "tf32" else np.uint64(0)
     [got] = mma((a | noise, b, c))
@@ -235,8 +242,9 @@ ret;
 @pytest.mark.parametrize("trans", ["", ".trans"])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_ldmatrix(count, trans):
-    """Lane 8i + r gives the address of row r of matrix i; a lane gets two elements of row lane / 4, or of that column. The
-    first result overwrites the register of the addresses."""
+    """Lane 8i + r gives the address of row r of matrix i; a lane gets two elements of row lane / 4,
+    or of that column. The first result overwrites the register of the addresses.
+    """
     text = LDMATRIX.format(count=count, trans=trans, to=", ".join(f"%d{i}" for i in range(count)))
     data = torch.arange(256, dtype=torch.int16).reshape(32, 8)
     rows = torch.randperm(32, generator=torch.Generator().manual_seed(0)).to(torch.int32)

@@ -1,4 +1,6 @@
-"""Comparisons of integers, selection, moves, vectors in one register, logic of predicates, guards."""
+"""Comparisons of integers, selection, moves, vectors in one register, logic of predicates,
+guards.
+"""
 
 from __future__ import annotations
 
@@ -41,18 +43,20 @@ TRUTH = {"u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "f32": 0x3F800000}
 
 @pytest.mark.parametrize("bits", [16, 32, 64])
 def test_comparisons(bits):
-    """setp, set and the combination with another predicate, for signed, unsigned and untyped."""
+    """setp, set and the combination with another predicate are right for signed, unsigned and
+    untyped.
+    """
     sources = crossed(edges(bits, 6), edges(bits, 6, 1))
-    found = [n for n in names("setp", "set") if n.split(".")[-1] in (f"s{bits}", f"u{bits}", f"b{bits}")]
-    assert len(found) == 18 * 4
+    opcodes = [n for n in names("setp", "set") if n.split(".")[-1] in (f"s{bits}", f"u{bits}", f"b{bits}")]
+    assert len(opcodes) == 18 * 4
     values = list(zip(*(source.tolist() for source in sources), strict=True))
     wanted = {}
-    for name in found:
+    for name in opcodes:
         first, compare, *types = name.split(".")
         truth = 1 if first == "setp" else TRUTH[types[0]]
         given = [[signed(x, bits) if types[-1][0] == "s" else x for x in v] for v in values]
         wanted[name] = [truth * COMPARE[compare](a, b) for a, b in given]
-    check(run([Op(n, 1 if n.startswith("setp") else 32) for n in found], sources), wanted, sources)
+    check(run([Op(n, 1 if n.startswith("setp") else 32) for n in opcodes], sources), wanted, sources)
 
 
 @pytest.mark.parametrize("bits", [16, 32, 64])
@@ -60,15 +64,15 @@ def test_selection_and_moves(bits):
     condition = np.array([0, 1, 0x80000000, 0xFFFFFFFF, 0x7FC00000, 0x80000001, 0xBF800000, 2], np.uint32)
     a, b, c = crossed(edges(bits, 0), edges(bits, 0, 1), condition)
     values = list(zip(a.tolist(), b.tolist(), c.tolist(), strict=True))
-    found = [n for n in names("selp", "slct", "mov") if str(bits) in n.split(".")[-2 if "slct" in n else -1]]
-    chosen = {  # of the third value
+    opcodes = [n for n in names("selp", "slct", "mov") if str(bits) in n.split(".")[-2 if "slct" in n else -1]]
+    chosen = {  # chooses by the third value
         "selp": lambda c: c != 0,
         "s32": lambda c: signed(c, 32) >= 0,
         "f32": lambda c: c == 0x80000000 or c <= 0x7F800000,  # -0 counts as 0, and NaN as negative
         "ftz": lambda c: c in (0x80000000, 0x80000001) or c <= 0x7F800000,
     }
     for first in ("selp", "slct", "mov"):
-        group = [n for n in found if n.startswith(first)]
+        group = [n for n in opcodes if n.startswith(first)]
         wanted = {}
         for n in group:
             key = "selp" if first == "selp" else "ftz" if ".ftz" in n else n.split(".")[-1]

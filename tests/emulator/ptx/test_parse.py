@@ -1,4 +1,6 @@
-"""PTX text is read as LLVM and nvcc write it, and what is not PTX is reported with its line."""
+"""PTX text is read in the forms of LLVM and nvcc; text that is not PTX is reported with its
+line.
+"""
 
 import pytest
 
@@ -9,7 +11,7 @@ from tests.emulator.ptx.texts import HEAD, NVCC, TRITON, kernel
 
 
 def statements(text: str, before: str = "") -> list:
-    """The instructions after those that every kernel of texts.py has."""
+    """Return the instructions after the ones that every kernel of texts.py has."""
     return parse(kernel(text, before)).functions["k"].instructions[4:]
 
 
@@ -48,7 +50,7 @@ def test_a_scope_has_registers_of_its_own():
 
 
 def test_registers_may_follow_their_type_without_a_space():
-    """As CUDA's headers write them in inline PTX of float16."""
+    """CUDA's headers write them like this in inline PTX of float16."""
     (added,) = statements("{.reg.b32 f, C;\nadd.u32 f, %r1, %r2;}")
     assert added.operands[0].name == "f" and added.operands[0].bytes == 4
 
@@ -135,7 +137,7 @@ def test_strings_are_no_comments():
         ("hello", 1, "'hello' cannot be read as PTX"),
         (HEAD + ".entry k(", 4, "cannot be read as PTX"),
         (HEAD + ".entry k() {\n ret;", 4, "k has no closing brace"),
-        (HEAD + "\n}", 5, "a closing brace too many"),
+        (HEAD + "\n}", 5, "an unmatched closing brace"),
         (HEAD + ".reg .b32 %r;", 4, "a register is declared outside of a function"),
         (HEAD + "add.s32 %r1, %r2, %r3;", 4, "'add.s32' is outside of a function"),
         (HEAD + ".address_size 32", 4, r"\.address_size is 32, should be 64"),

@@ -1,4 +1,6 @@
-"""Kernels whose threads hold copies of a value, as Triton's layouts have it, and the same stores where that is not so."""
+"""Kernels whose threads hold copies of a value, as in Triton's layouts, and the same stores without
+copies.
+"""
 
 import pytest
 import torch
@@ -48,8 +50,11 @@ def findings(store: str, mask: int, threads: int, replicated: bool, seed: int) -
     ],
 )
 def test_copies_of_a_value(store, mask, threads, right, seed):
-    """right: no finding if copies are declared. With a seed, lanes that execute one store together may be emulated apart."""
-    found = findings(store, mask, threads, replicated=True, seed=seed)
-    assert (found == []) == right, found
-    assert all(finding.kind is Kind.RACE for finding in found)
+    """right: no finding if copies are declared.
+
+    With a seed, lanes that execute one store together may be emulated apart.
+    """
+    result = findings(store, mask, threads, replicated=True, seed=seed)
+    assert (result == []) == right, result
+    assert all(finding.kind is Kind.RACE for finding in result)
     assert findings(store, mask, threads, replicated=False, seed=seed), "without copies every one of them is a race"

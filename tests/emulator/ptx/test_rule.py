@@ -1,4 +1,4 @@
-"""The PTX machine against the rule of races, on random small programs (programs.py)."""
+"""The PTX machine against the race rule, on random small programs (programs.py)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCHEDULES = st.tuples(st.integers(1, 1000), st.sampled_from([0.0, 0.1, 0.5]))  #
 
 
 def run(program: Program, schedule: tuple[int, float] = (0, 0.0)) -> list:
-    """The tracer's findings."""
+    """Return the tracer's findings."""
     text, _ = program.text()
     tensors = [torch.zeros(BYTES, dtype=torch.uint8) for _ in range(4)]
     launch = load(text)["program"].launch(program.blocks, program.shape, shared=BYTES)
@@ -42,7 +42,9 @@ def run(program: Program, schedule: tuple[int, float] = (0, 0.0)) -> list:
 
 
 def disagreements(program: Program, findings: list) -> list[str]:
-    """Descriptions of where the tracer's findings and the rule differ: pairs of steps, and the bytes with a mistake."""
+    """Return descriptions of the differences between the tracer's findings and the rule: pairs of
+    steps, and bytes with a mistake.
+    """
     launch, (_, steps) = program.launch(), program.text()
     racing = {pair_of(a, b): (a, b) for a, b in races(launch)}
     copied = [(bytes_of(issue, other), side_of(other), always) for issue, other, always in during(launch)]
@@ -164,7 +166,8 @@ STORE, LOAD = "setp.eq.u32 %p, %t, 0; @%p st.shared.u32 [x], 1;", "ld.shared.u32
     ("first", "second", "kinds"),
     [
         ([STORE, ARRIVE, EVERYBODY], [EVERYBODY, MEET, LOAD], set()),
-        ([ARRIVE, EVERYBODY, STORE], [EVERYBODY, MEET, LOAD], {Kind.RACE}),  # a program of steps cannot say this
+        # A program of steps cannot express this.
+        ([ARRIVE, EVERYBODY, STORE], [EVERYBODY, MEET, LOAD], {Kind.RACE}),
         ([ARRIVE, STORE], [MEET, LOAD], {Kind.RACE}),
         ([STORE, ARRIVE, ARRIVE], [MEET, LOAD], {Kind.BARRIER}),  # if it arrives again too soon
     ],
@@ -174,9 +177,9 @@ def test_two_warps_at_a_named_barrier(first, second, kinds):
     launch = load(text)["named"].launch(1, 64)
     seen = set()
     for order in range(20):
-        found = {finding.kind for finding in trace(launch, seed=order)} - {Kind.UNINITIALISED}
-        assert found == kinds or kinds == {Kind.BARRIER}, (order, found)
-        seen |= found
+        mistakes = {finding.kind for finding in trace(launch, seed=order)} - {Kind.UNINITIALISED}
+        assert mistakes == kinds or kinds == {Kind.BARRIER}, (order, mistakes)
+        seen |= mistakes
     assert kinds <= seen
 
 
@@ -189,7 +192,9 @@ def test_regressions(steps, sections):
 
 
 def test_drawn_programs_have_mistakes_and_orders():
-    """Of the memories with conflicting accesses, many have a race and many do not; copies are met, and waited for."""
+    """Of the memories with conflicting accesses, many have a race and many do not; copies are met,
+    and waited for.
+    """
     seen = Counter()
 
     @settings(max_examples=100, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))

@@ -1,4 +1,6 @@
-"""Loops on a few addresses: one that works is no deadlock, and one that waits for another block lets it begin."""
+"""Loops on a few addresses: one that works is no deadlock, and one that waits for another block
+lets it begin.
+"""
 
 import pytest
 import torch
@@ -72,7 +74,7 @@ def test_a_block_waits_for_those_that_begin_later(block):
 
 
 def test_a_block_that_waits_for_none_is_a_deadlock():
-    found = trace(lambda: launch("wait", 2, 32, 2), limit=30.0)
-    assert [(finding.kind.value, "keep reading the same few addresses" in finding.detail) for finding in found] == [
+    findings = trace(lambda: launch("wait", 2, 32, 2), limit=30.0)
+    assert [(finding.kind.value, "keep reading the same few addresses" in finding.detail) for finding in findings] == [
         ("deadlock", True)
     ]

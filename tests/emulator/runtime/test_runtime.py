@@ -1,4 +1,6 @@
-"""The runtime without any kernel family: a kernel in plain C++ on kernel_api.h, launched, traced, and refused."""
+"""The runtime without any kernel family: a kernel in plain C++ on kernel_api.h, launched, traced,
+and refused.
+"""
 
 import ctypes
 import subprocess
@@ -21,7 +23,10 @@ SOURCE = Path(__file__).parent / "sources" / "rotate.cpp"
 
 @pytest.fixture(scope="module")
 def rotate(tmp_path_factory):
-    """rotate(threads, barrier) -> out and the LaunchStatus with its text. Passes observations on, as a family does."""
+    """Return rotate(threads, barrier) -> out and the LaunchStatus with its text.
+
+    It passes observations on, as a family does.
+    """
     path = tmp_path_factory.mktemp("runtime") / "rotate.so"
     subprocess.run([compiler()[0], "-g", "-O1", *COMMON, "-shared", "-I", ROOT, SOURCE, "-o", path], check=True)
     runtime()

@@ -1,4 +1,7 @@
-"""Tests of kernels in Triton on the emulator: skipped where a GPU is Triton's device, as a process has one."""
+"""Tests of kernels in Triton on the emulator.
+
+They are skipped if a GPU is Triton's device, as a process has only one.
+"""
 
 import pytest
 import torch

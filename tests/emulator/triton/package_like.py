@@ -1,4 +1,6 @@
-"""Written as packages for GPUs are: questions to torch.cuda when imported and before each launch, autotuning, autograd."""
+"""A module in the style of packages for GPUs: questions to torch.cuda at import and before each
+launch, autotuning, autograd.
+"""
 
 import torch
 import triton
@@ -40,5 +42,5 @@ def launched(x, factor):
 
 
 def scale(x, factor):
-    """x * factor"""
+    """Compute x * factor."""
     return Scale.apply(x, factor)

@@ -1,6 +1,7 @@
-"""Every bar.sync that Triton compiled into our kernels, removed one at a time: the tracer finds it, or it is not needed.
+"""Removes every bar.sync that Triton compiled into our kernels, one at a time: the tracer finds it,
+or it is not needed.
 
-`reason` says why a barrier is not needed: by what is before it in the PTX, or by the Python line that it comes from.
+`reason` says why a barrier is not needed: from the PTX before it, or from its Python line.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STORE, LOAD = (
     "tl.store(ptr + offsets, tile.to(ptr.dtype.element_ty), mask=mask)",
     "return tl.load(ptr + offsets, mask=mask, other=0.0)",
 )
-IN_OTHER_PLACES = {  # by kernel and Python line, where tiles are not copied ahead
+IN_OTHER_PLACES = {  # by kernel and Python line, if tiles are not copied ahead
     ("forward_kernel", STORE), ("dq_kernel", STORE), ("dk_dv_kernel", STORE), ("dk_dv_kernel", LOAD),
     ("forward_kernel", "out = acc / tl.where(dead, 1.0, l)[:, None]"),
     ("dbias_kernel", LOAD), ("dbias_kernel", "qk = product(q, tl.trans(k), PRECISION)"),
@@ -40,9 +41,9 @@ MEMORY = re.compile(r"\b(ldmatrix|cp\.async|(ld|st)\.shared|bar\.sync|atom|red)\
 
 
 def reason(taken: Taken, n: int) -> str:
-    """Why the barrier at line n of the PTX may be unneeded; "" if there is no reason."""
-    before = [found[0] for line in reversed(taken.lines[:n]) if (found := MEMORY.search(line))]
-    after = [found[0] for line in taken.lines[n + 1 :] if (found := MEMORY.search(line))]
+    """Return why the barrier at line n of the PTX may be unneeded; "" if there is no reason."""
+    before = [match[0] for line in reversed(taken.lines[:n]) if (match := MEMORY.search(line))]
+    after = [match[0] for line in taken.lines[n + 1 :] if (match := MEMORY.search(line))]
     if before[:1] and before[0].split() == ["cp.async.wait_group", "0"]:
         return END_OF_LOOP
     if before[:1] and before[0].startswith("bar.sync") and not joins(taken.lines[:n]):
@@ -56,13 +57,15 @@ def reason(taken: Taken, n: int) -> str:
 
 
 def joins(lines: list[str]) -> bool:
-    """Whether another way through the kernel leads to a place after the last barrier of these lines."""
+    """Return whether another path through the kernel leads to a position after the last barrier of
+    these lines.
+    """
     after = takewhile(lambda line: not re.search(r"\bbar\.sync\b", line), reversed(lines))
     return any(line.startswith("$L__BB") for line in after)
 
 
 def places(opcode: str, instructions: list[str]) -> set[str]:
-    """The registers with the addresses of these, up to the next barrier."""
+    """Return the registers with the addresses of these instructions, up to the next barrier."""
     here = takewhile(lambda text: not text.startswith("bar."), instructions)
     return {re.search(r"\[\s*(%r\d+)", text)[1] for text in here if text.startswith(opcode)}
 
@@ -77,11 +80,14 @@ class Way:
     tile: tuple[int, int, int, int] | None = None  # BLOCK_M, BLOCK_N, warps, stages of all kernels
 
     def launches(self) -> list[Taken]:
-        """Those of forwards and backwards: loops with one round and with several, two query heads of one key head.
+        """Return launches of forwards and backwards: loops with one round and with several, two
+        query heads of one key head.
 
-        Where these kernels access shared memory does not depend on sizes, so how often each loop runs decides.
+        The addresses in shared memory do not depend on sizes in these kernels, so only the number
+        of rounds of each loop matters.
         """
-        from flash_attest.impls.triton.attention import FlashAttention2  # loads Triton
+        # Imported here, as it loads Triton.
+        from flash_attest.impls.triton.attention import FlashAttention2
         from flash_attest.impls.triton.tuning import CANDIDATES, Tile
 
         tiles = {name: Tile(*self.tile) for name in CANDIDATES} if self.tile else {}
@@ -111,11 +117,13 @@ THOROUGH = [
 
 
 def unneeded(way: Way) -> tuple[int, list[tuple[str, str, str]]]:
-    """How many barriers there are; and those whose removal no launch shows: (kernel, Python line and text, reason)."""
+    """Return how many barriers there are, and the ones whose removal no launch shows: (kernel,
+    Python line and text, reason).
+    """
     launches = defaultdict(list)
     for taken in way.launches():
         launches[taken.name, taken.kernel.module.text].append(taken)
-    count, found, reached, unreached = 0, [], set(), set()
+    count, entries, reached, unreached = 0, [], set(), set()
     for same in launches.values():
         known = [keys(taken.run()[0]) for taken in same]
         for n in same[0].barriers:
@@ -127,9 +135,10 @@ def unneeded(way: Way) -> tuple[int, list[tuple[str, str, str]]]:
             reached.add(place)
             if not any(keys(taken.run(edited)[0]) - before for taken, before in zip(same, known, strict=True)):
                 where = f"{same[0].python_line(n)} {same[0].python_text(n)}, PTX line {n + 1}"
-                found.append((same[0].name, where, reason(same[0], n)))
-    assert unreached <= reached, unreached - reached  # the same barrier in another compilation is
-    return count, found
+                entries.append((same[0].name, where, reason(same[0], n)))
+    # The same barrier is reached in another compilation.
+    assert unreached <= reached, unreached - reached
+    return count, entries
 
 
 def is_reached(taken: Taken, n: int) -> bool:
@@ -144,14 +153,16 @@ def keys(findings: list) -> set:
 
 @pytest.mark.parametrize("way", [*QUICK, *(pytest.param(w, marks=pytest.mark.thorough) for w in THOROUGH)], ids=str)
 def test_every_barrier_is_found_or_unneeded(way: Way):
-    count, found = unneeded(way)
+    count, entries = unneeded(way)
     assert count > 10
-    assert not [entry for entry in found if not entry[-1]]
+    assert not [entry for entry in entries if not entry[-1]]
 
 
 @pytest.mark.thorough
 def test_the_reasons_occur():
-    """Each of them for a barrier that is unneeded; so no reason is left over, and none covers what is found anyway."""
+    """Each reason applies to an unneeded barrier; so no reason is superfluous, and none covers a
+    barrier that is found anyway.
+    """
     ways = [
         Way("float16", 128, bias=True),
         *(Way("float16", 32, tile=tile) for tile in [(64, 32, 4, 3), (32, 32, 4, 1)]),

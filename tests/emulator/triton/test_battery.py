@@ -1,7 +1,9 @@
-"""Small Triton kernels, half of them right, half faulty, most by an edit of the compiled PTX: judged right in 20 orders.
+"""Small Triton kernels, half of them correct, half faulty, most by an edit of the compiled PTX,
+judged in 20 orders of threads.
 
-A right one has no finding and the right values in every order of threads, warps and blocks. A faulty one has the expected
-finding in every order, with the line of the Python that the edited instruction was compiled from.
+A correct one has no finding and the expected values in every order of threads, warps and blocks. A
+faulty one has the expected finding in every order, with the Python line from which the edited
+instruction was compiled.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ def ints(n: int, below: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Subject:
-    """kernel[grid](*inputs(), out, *more, **options); want(*inputs) is the output."""
+    """A call kernel[grid](*inputs(), out, *more, **options); want(*inputs) is the expected
+    output.
+    """
 
     kernel: str
     grid: int
@@ -42,8 +46,8 @@ class Subject:
     want: Callable[..., torch.Tensor]
     more: tuple = ()
     options: tuple = ()
-    scratch: int = 0  # tensors between the inputs and the output, zero at first
-    low: float = 0.0  # what the output holds first
+    scratch: int = 0  # number of tensors between the inputs and the output, zero at first
+    low: float = 0.0  # first value of the output
 
     def taken(self) -> Taken:
         return _taken(self)
@@ -139,7 +143,7 @@ RIGHT = {
 }  # fmt: skip
 
 
-# --- edits ------------------------------------------------------------------------------------------------------------
+# ---- edits ---------------------------------------------------------------------------------------
 
 
 def without_barrier(which: int) -> Callable[[Taken], tuple[str, int]]:
@@ -151,7 +155,7 @@ def without_barrier(which: int) -> Callable[[Taken], tuple[str, int]]:
 
 
 def replaced(pattern: str, by: str, which: int = 0) -> Callable[[Taken], tuple[str, int]]:
-    """The line number `which` in which the pattern is, edited."""
+    """Return an edit that replaces the pattern in the line number `which` that has it."""
 
     def edit(taken: Taken) -> tuple[str, int]:
         n = [n for n, line in enumerate(taken.lines) if re.search(pattern, line)][which]
@@ -166,7 +170,7 @@ def one_group_more(which: int) -> Callable[[Taken], tuple[str, int]]:
     def edit(taken: Taken) -> tuple[str, int]:
         n = [n for n, line in enumerate(taken.lines) if "cp.async.wait_group" in line][which]
         lines = taken.lines
-        lines[n] = re.sub(r"\d+;", lambda found: f"{int(found[0][:-1]) + 1};", lines[n])
+        lines[n] = re.sub(r"\d+;", lambda match: f"{int(match[0][:-1]) + 1};", lines[n])
         return "\n".join(lines), n
 
     return edit
@@ -175,8 +179,8 @@ def one_group_more(which: int) -> Callable[[Taken], tuple[str, int]]:
 @dataclass(frozen=True)
 class Fault:
     subject: Subject
-    kinds: tuple[str, ...]  # one of which must be found
-    line: str  # a part of a Python line that the finding names; "" for that of the edited instruction
+    kinds: tuple[str, ...]  # one of these must be found
+    line: str  # part of a Python line that the finding names; "" for the edited instruction's
     edit: Callable[[Taken], tuple[str, int]] | None = None
 
 
@@ -194,7 +198,7 @@ FAULTY = {
     **{
         f"matmul, {stages} stages, without barrier {which} of its loop": Fault(
             RIGHT[f"matmul, {stages} stages"], ("race", "async"), "", without_barrier(max(stages - 2, 0) + which)
-        )  # those before are in the prologue, where new slots are filled: test_barriers.py
+        )  # the ones before are in the prologue, where new slots are filled: test_barriers.py
         for stages in (1, 2, 3, 4)
         for which in (0, 1)
     },
@@ -265,7 +269,9 @@ def test_found_in_every_order(name: str):
 
 
 def names(finding, fault: Fault) -> bool:
-    """Whether the finding names the Python line, or, if none is given, lines of the kernel."""
+    """Return whether the finding names the Python line or, if none is given, lines of the
+    kernel.
+    """
     code, first = inspect.getsourcelines(getattr(kernels, fault.subject.kernel).fn)
     sites = [site for site in finding.sites if site.file == kernels.__file__ and first <= site.line < first + len(code)]
     return len(sites) == len(finding.sites) and any(fault.line in site.text for site in sites)

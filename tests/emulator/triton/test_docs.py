@@ -1,4 +1,6 @@
-"""docs/use/tracing-triton.md is correct: its example runs and prints what it says, and is right with the fix."""
+"""docs/use/tracing-triton.md is correct: its example runs and prints the quoted text, and is
+correct with the fix.
+"""
 
 import os
 import re
@@ -29,7 +31,7 @@ def test_the_example_prints_what_the_text_says(tmp_path):
 
 
 def test_the_fixed_example_has_no_race_and_is_right(tmp_path):
-    before, after = ("".join(line[1:] for line in FIX.splitlines(True) if line[0] in kept) for kept in (" -", " +"))
+    before, after = ("".join(line[1:] for line in FIX.splitlines(True) if line[0] in signs) for signs in (" -", " +"))
     assert EXAMPLE.count(before) == 1
     (line,) = printed(tmp_path, EXAMPLE.replace(before, after)).splitlines()
     assert float(line.removeprefix("wrong by ")) < 1e-7

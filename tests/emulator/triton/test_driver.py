@@ -1,4 +1,6 @@
-"""Triton's launches on the emulator: what is passed to kernels, what is chosen, what is refused, which errors name what."""
+"""Triton's launches on the emulator: arguments of kernels, the chosen configuration, refusals,
+names in errors.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def draws(*shape, dtype=torch.float32):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
 
 
-# --- values ------------------------------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------------------
 
 
 @triton.jit
@@ -92,7 +94,7 @@ def test_atomics_of_many_programs():
     assert torch.equal(out, torch.bincount(x, minlength=9).int()) and largest == x.max()
 
 
-# --- what is passed ----------------------------------------------------------------------------------------------------
+# ---- arguments -----------------------------------------------------------------------------------
 
 
 class Sizes(NamedTuple):
@@ -112,7 +114,9 @@ def fill(out, nothing, sizes, pair, wide, scale, half, flag, EACH: tl.constexpr,
 
 @pytest.mark.parametrize("flag", (True, False))
 def test_tuples_numbers_and_none(flag):
-    """Elements of a tuple that are 1, and tuples of constants, are compiled in; None is not passed."""
+    """Elements of a tuple that are 1, and tuples of constants, are compiled in; None is not
+    passed.
+    """
     out = torch.zeros(128)
     fill[(1,)](out, None, Sizes(1, 100), (3, (7, 2)), 2**41, 0.5, 0.25, flag, EACH=(5, 6), BLOCK=128)
     assert (out[:100] == 3 + 3.5 + 0.25 + 100 + 6 + 1000 * flag).all() and (out[100:] == 0).all()
@@ -148,7 +152,7 @@ def test_no_programs_are_no_launch():
     add[(0,)](draws(4), draws(4), torch.empty(4), 4, BLOCK=128)
 
 
-# --- what is chosen ----------------------------------------------------------------------------------------------------
+# ---- the chosen configuration --------------------------------------------------------------------
 
 TRIED = []
 
@@ -166,14 +170,14 @@ def accumulate(x, out, n, BLOCK: tl.constexpr):
 
 
 def test_the_first_configuration_that_can_be_compiled_is_chosen():
-    """A block of 2**21 is too large for Triton; that of 128 is not even tried."""
+    """A block of 2**21 is too large for Triton; the block of 128 is not even tried."""
     x, out = draws(50), torch.zeros(50)
     with pytest.raises(Exception, match="1048576"):
         accumulate.fn[(1,)](x, out, 50, BLOCK=2**21)
     accumulate.configs = accumulate.configs[1:]
     accumulate[noted](x, out, 50)
     assert torch.equal(out, x) and accumulate.best_config.kwargs == {"BLOCK": 64} and set(TRIED) == {64}
-    accumulate[noted](x, out.zero_(), 51)  # another key is tuned anew
+    accumulate[noted](x, out.zero_(), 51)  # another key is tuned again
     assert set(TRIED) == {64} and len(accumulate.cache) == 2
 
 
@@ -214,7 +218,7 @@ def test_guards_of_the_current_device_do_nothing_for_a_cpu_tensor():
         add[(1,)](x, x, x, 64, BLOCK=64)
 
 
-# --- what is refused, and errors ---------------------------------------------------------------------------------------
+# ---- refusals and errors -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("option", (dict(num_ctas=2), dict(launch_cooperative_grid=True)), ids=str)

@@ -1,4 +1,4 @@
-"""Packages that ask torch for a GPU: as_cuda() answers, and only inside of its block."""
+"""Packages that ask torch for a GPU: as_cuda() answers, and only inside its block."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def test_the_package_runs_forward_and_backward_plainly_and_traced(package):
         out = package.scale(x, 3.0)
         (dx,) = torch.autograd.grad(out, x, torch.ones_like(out))
     assert torch.equal(out, 3 * x) and torch.equal(dx, torch.full_like(x, 3.0))
-    with tracing() as found, as_cuda():
+    with tracing() as watch, as_cuda():
         package.scale(x.detach(), 3.0)
-    assert found.launches and not found.findings
+    assert watch.launches and not watch.findings
 
 
 def test_a_mistake_of_the_package_is_found_with_its_line(package):
     x, out = torch.arange(100.0), torch.empty(90)
-    with tracing() as found, as_cuda():
+    with tracing() as watch, as_cuda():
         package.scale_kernel[(1,)](x, out, torch.ones(1), 100)
-    (finding,) = found.findings
+    (finding,) = watch.findings
     assert "past the end of out" in finding.headline and "package_like.py:" in finding.headline
 
 
@@ -63,7 +63,7 @@ def test_an_error_inside_ends_the_pretence():
 
 def test_what_is_made_on_cuda_is_on_the_cpu():
     with as_cuda():
-        made = [
+        tensors = [
             torch.empty(2, device="cuda"),
             torch.zeros(2, device=torch.device("cuda", 0)),
             torch.ones(2).to("cuda:0"),
@@ -72,5 +72,5 @@ def test_what_is_made_on_cuda_is_on_the_cpu():
             torch.ones(2).cuda(),
             torch.empty_like(torch.ones(2), device="cuda"),
         ]
-        assert all(x.is_cuda for x in made)
-    assert {x.device.type for x in made} == {"cpu"} and made[3].dtype == made[4].dtype == torch.float16
+        assert all(x.is_cuda for x in tensors)
+    assert {x.device.type for x in tensors} == {"cpu"} and tensors[3].dtype == tensors[4].dtype == torch.float16

@@ -1,4 +1,6 @@
-"""A plug-in in Triton is judged and traced without a GPU and without its author's help; not with Triton's interpreter."""
+"""A plug-in in Triton is judged and traced without a GPU and without its author's help; not with
+Triton's interpreter.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ OUT, TRACED = "test_out_matches_the_definition", "test_no_race_is_traced"
 
 @pytest.fixture(scope="module")
 def plugins():
-    """name -> the implementation, loaded as --impl-from loads it."""
+    """Return name -> the implementation, loaded as --impl-from loads it."""
     return {entry.name: entry.impl for entry in from_file(str(FILE))}
 
 
@@ -66,7 +68,7 @@ def _with_clusters(forward):
 
 
 def test_a_trace_that_breaks_off_says_why(plugins):
-    """A case that failed on a GPU may be more than the emulator covers."""
+    """A case that failed on a GPU may use something that the emulator does not cover."""
     right, law, case = plugins["right"], laws()[OUT], parse_case("seqlen_q=41 headdim=16 dtype=float16")
 
     def raises(q, k, v):

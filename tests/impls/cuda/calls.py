@@ -16,7 +16,7 @@ everywhere = pytest.mark.parametrize("device", DEVICES)
 
 
 def inputs(device, seqlen_q=20, seqlen_k=37, headdim=16, dtype=F32, bias=(1, 4, 20, 37)):
-    """q, k, v and a bias of that shape (or None), with two query heads for each key head; leaves."""
+    """Return q, k, v and a bias of this shape (or None), all leaves. There are 4 and 2 heads."""
     of_q, of_k = (2, seqlen_q, 4, headdim), (2, seqlen_k, 2, headdim)
     tensors = [randn(*shape, device=device, dtype=dtype, seed=n) for n, shape in enumerate((of_q, of_k, of_k))]
     tensors.append(None if bias is None else randn(*bias, device=device, seed=3))
@@ -24,11 +24,11 @@ def inputs(device, seqlen_q=20, seqlen_k=37, headdim=16, dtype=F32, bias=(1, 4, 
 
 
 def dout_of(out):
-    """Like out."""
+    """Return a gradient for out."""
     return randn(*out.shape, device=out.device, dtype=out.dtype, seed=9)
 
 
 def gradients(out, tensors, dout=None):
-    """d(out * dout) with respect to the tensors that require a gradient; dout defaults to dout_of(out)."""
+    """Return d(out * dout) for the tensors that require a gradient; None means dout_of(out)."""
     wanted = [x for x in tensors if x is not None and x.requires_grad]
     return torch.autograd.grad(out, wanted, dout_of(out) if dout is None else dout)

@@ -1,4 +1,4 @@
-"""Nearly all tests here call the CUDA kernels on CPU tensors, so without g++ they are skipped."""
+"""Nearly all tests here call the CUDA kernels on CPU tensors, so they are skipped without g++."""
 
 import pytest
 

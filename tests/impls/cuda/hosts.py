@@ -1,4 +1,4 @@
-"""The host functions of fa1.cu and fa2.cu, on the CPU. Outputs and scratch are NaN before a call."""
+"""The host functions of fa1.cu and fa2.cu on the CPU. Outputs and scratch are NaN before a call."""
 
 import torch
 
@@ -20,9 +20,10 @@ class Refusal(Exception):
 
 
 class Host:
-    """The host functions of "fa1" or "fa2". options: those of load, such as defines.
+    """The host functions of "fa1" or "fa2". options: options of `load`, such as defines.
 
-    q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk); causal is None or the alignment.
+    q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk); causal is None or
+    the alignment.
     """
 
     def __init__(self, name, **options):
@@ -30,19 +31,19 @@ class Host:
         self.file = load(FOLDER / f"{name}.cu", *(f"{name}_{what}" for what in WHATS), **options)
 
     def call(self, what, *arguments):
-        """fa1_forward, ..., with all arguments but the stream. Raises Refusal."""
+        """Call fa1_forward, ... with all arguments but the stream. Raises Refusal."""
         if status := self.file[f"{self.name}_{what}"](*arguments, None):
             text = torch.zeros(512, dtype=torch.int8)
             length = self.file[f"{self.name}_refusal"](text, len(text))
             raise Refusal(status, bytes(text[:length].tolist()).decode())
 
     def forward(self, q, k, v, *, bias=None, causal=None, softmax_scale=None, out=None):
-        """-> {"out", "lse"}, and "l" and "m" of FlashAttention-1. out: where to write it."""
+        """Return {"out", "lse"}, for FlashAttention-1 also "l", "m". out: a tensor to write to."""
         batch, seqlen_q, nheads, headdim = q.shape
         out = unwritten(*q.shape, dtype=q.dtype) if out is None else out
         lse, l, m = (unwritten(batch, nheads, seqlen_q) for _ in range(3))
         got, scratch = dict(out=out, lse=lse), ()
-        if self.name == "fa1":  # sums accumulates in float32 what a 16-bit out would round at each step
+        if self.name == "fa1":  # sums is in float32, because a 16-bit out would round at each step
             sums = None if q.dtype == torch.float32 else unwritten(batch, nheads, seqlen_q, headdim)
             got, scratch = got | dict(l=l, m=m), (sums, l, m)
         numbers = integers(q, k, v, bias, causal, out=out)
@@ -50,7 +51,7 @@ class Host:
         return got
 
     def backward(self, dout, q, k, v, out, lse, *, bias=None, causal=None, softmax_scale=None, splits=1, into=None):
-        """-> {"dq", "dk", "dv"} and, with a bias, "dbias". into: dq, dk, dv to write to."""
+        """Return {"dq", "dk", "dv"} and, with a bias, "dbias". into: dq, dk, dv to write to."""
         dq, dk, dv = into or (unwritten(*x.shape, dtype=x.dtype) for x in (q, k, v))
         delta, sums = unwritten(*lse.shape), unwritten(splits, *lse.shape, q.shape[-1])
         scale = scale_of(q, softmax_scale)
@@ -64,14 +65,17 @@ class Host:
         return dict(dq=dq, dk=dk, dv=dv, dbias=dbias)
 
     def run(self, q, k, v, dout=None, splits=1, **options):
-        """-> the results of forward and, with a dout, of backward. options: bias, causal, softmax_scale."""
+        """Return the results of forward and, with a dout, of backward.
+
+        options: bias, causal, softmax_scale.
+        """
         got = self.forward(q, k, v, **options)
         if dout is not None:
             got |= self.backward(dout, q, k, v, got["out"], got["lse"], splits=splits, **options)
         return got
 
     def check(self, q, k, v, dout=None, splits=1, **options):
-        """`run`, and check that every output is within the budget."""
+        """Call `run`, check that every output is within the budget, and return the outputs."""
         got = self.run(q, k, v, dout, splits, **options)
         is_attention(got, q, k, v, dout, **options)
         return got

@@ -1,6 +1,6 @@
-"""The bindings of impls/cuda: they compile, declare the host functions, and their schemas name what is written.
+"""The bindings of impls/cuda compile, declare the host functions, and name what is written.
 
-Checked by g++ and by parsing, so nvcc is not needed.
+g++ and a parser check this, so nvcc is not needed.
 """
 
 import re
@@ -30,25 +30,28 @@ def one_line(text):
 
 
 def declarations(name):
-    """(function, its parameters) of the host functions that a binding declares."""
+    """Return {function: its parameters} for the host functions that a binding declares."""
     text = one_line((FOLDER / f"{name}_binding.cpp").read_text())
     return dict(re.findall(r"int (\w+)\(([^()]*)\);", text))
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_host_functions_are_declared_as_they_are_defined(name):
-    """Otherwise the library has an undefined symbol, which shows on a GPU machine only."""
+    """A mismatch is an undefined symbol, which only a GPU machine shows."""
     source = one_line((FOLDER / f"{name}.cu").read_text())
-    known = declarations(name)
-    assert set(known) == {f"{name}_{what}" for what in ("forward", "backward", "bias_gradient", "refusal")}
-    for function, parameters in known.items():
+    declared = declarations(name)
+    assert set(declared) == {f"{name}_{what}" for what in ("forward", "backward", "bias_gradient", "refusal")}
+    for function, parameters in declared.items():
         assert f"int {function}({parameters}) {{" in source
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("what", ("forward", "backward", "bias_gradient"))
 def test_schema_says_what_the_host_function_writes(name, what):
-    """Same order, a tensor for each pointer; pointers to non-const are written. binding.h has both algorithms' schemas."""
+    """A schema has a tensor for each pointer, in order; pointers to non-const are written.
+
+    binding.h has the schemas that both algorithms share.
+    """
     files = (f"{name}_binding.cpp", "binding.h")
     text = " ".join(one_line((FOLDER / file).read_text()) for file in files).replace('" "', "")
     (schema,) = re.findall(rf'"{what}\((.*?)\) -> \(\)"', text)

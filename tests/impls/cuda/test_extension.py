@@ -1,6 +1,7 @@
-"""How the operators for CUDA tensors are built: once, again when anything changes, with a clear message if it fails.
+"""The build of the operators for CUDA tensors: once, again after a change, with a clear error.
 
-nvcc is a fake here, so that the tests run everywhere; test_operators.py compiles on a GPU. The bindings: test_bindings.py.
+nvcc is a fake here, so that the tests run everywhere; test_operators.py compiles on a GPU.
+test_bindings.py tests the bindings.
 """
 
 import multiprocessing
@@ -24,7 +25,7 @@ FORK = multiprocessing.get_context("fork")
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache, a toolkit whose nvcc prints a version, one kind of GPU, and no library loaded before."""
+    """An empty cache, a toolkit whose nvcc prints a version, one kind of GPU, no loaded library."""
     toolkit = tmp_path / "toolkit" / "bin"
     toolkit.mkdir(parents=True)
     (toolkit / "nvcc").write_text("#!/bin/sh\necho release 13.0\n")
@@ -51,7 +52,7 @@ def sources(tmp_path, monkeypatch):
     return copy
 
 
-# --- when it is built -------------------------------------------------------------------------------------------------
+# --- when it is built -----------------------------------------------------------------------------
 
 
 def test_every_source_is_part_of_the_key(cache, sources):
@@ -99,11 +100,11 @@ def test_library_is_built_for_the_gpus_that_are_present(monkeypatch):
     assert extension.architectures() == "7.5+PTX"
 
 
-# --- once -------------------------------------------------------------------------------------------------------------
+# --- once -----------------------------------------------------------------------------------------
 
 
 def load_with(build, queue=None):
-    """load("fa2") with another build step, without loading the library -> the path that it would load."""
+    """Call load("fa2") with another build step; return the path that it would load."""
     loaded = []
     extension.build, torch.ops.load_library = build, loaded.append
     extension.load("fa2")
@@ -114,7 +115,7 @@ def load_with(build, queue=None):
 
 @pytest.fixture
 def restored(monkeypatch):
-    """Restores what load_with replaces after the test."""
+    """Restore what load_with replaces after the test."""
     monkeypatch.setattr(extension, "build", extension.build)
     monkeypatch.setattr(torch.ops, "load_library", torch.ops.load_library)
 
@@ -139,14 +140,14 @@ def test_concurrent_processes_build_once(cache, restored, tmp_path):
 
 
 def test_a_library_in_a_read_only_cache_is_used(cache, monkeypatch):
-    """For example, in a container image with a cache filled when it was built."""
-    made = built("whole", lambda to: to.write_text("library"))
+    """A container image, for example, may have a cache that was filled when the image was built."""
+    library = built("whole", lambda to: to.write_text("library"))
 
     def read_only(folder):
         raise EmulatorError(f"{folder} cannot be written to")
 
     monkeypatch.setattr("flash_attest.emulator.build_cache._writable", read_only)
-    assert built("whole", lambda to: pytest.fail("built again")) == made
+    assert built("whole", lambda to: pytest.fail("built again")) == library
     with pytest.raises(EmulatorError, match="cannot be written to"):
         built("another", lambda to: to.write_text("library"))
 
@@ -170,28 +171,28 @@ def test_a_killed_build_does_not_block_the_next(cache, restored):
     assert load_with(lambda name, to: to.write_text("whole")).read_text() == "whole"
 
 
-# --- by PyTorch -------------------------------------------------------------------------------------------------------
+# --- by PyTorch -----------------------------------------------------------------------------------
 
 
 def test_pytorch_builds_one_library_in_a_new_folder(cache, monkeypatch):
-    asked = []
+    calls = []
 
     def compile_(name, sources, *, build_directory, **options):
-        asked.append((name, [Path(source).name for source in sources], options))
+        calls.append((name, [Path(source).name for source in sources], options))
         assert list(Path(build_directory).iterdir()) == []
         assert str(cache.parent / "toolkit") == cpp_extension.CUDA_HOME
         (Path(build_directory) / f"{name}_v1.so").write_text("a library")  # PyTorch counts the builds of a name
 
-    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)  # as if PyTorch was imported before CUDA_HOME was set
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)  # as if PyTorch had been imported before CUDA_HOME was set
     monkeypatch.setattr(cpp_extension, "load", compile_)
     path = built("some_key", lambda to: extension.build("fa1", to))
-    ((name, sources, options),) = asked
+    ((name, sources, options),) = calls
     assert path == cache / "some_key.so" and path.read_text() == "a library"
     assert (name, sources) == ("flash_attest_cuda_fa1", ["fa1.cu", "fa1_binding.cpp"])
     assert options["is_python_module"] is False and "-DUSE_CUDA" in options["extra_cflags"]
 
 
-SAID = {
+OUTPUTS = {
     "an error of nvcc": (
         "Error building extension 'flash_attest_cuda_fa2': [1/3] /cuda/bin/nvcc -c fa2.cu\nFAILED: fa2.cuda.o\n"
         '/somewhere/fa2.cu(12): error: identifier "tile" is undefined\n\n1 error detected in the compilation of "fa2.cu".\n'
@@ -202,11 +203,11 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize(("said", "shown"), SAID.values(), ids=SAID)
-def test_a_failed_build_gives_the_reason_and_leaves_no_files(cache, monkeypatch, said, shown):
+@pytest.mark.parametrize(("output", "shown"), OUTPUTS.values(), ids=OUTPUTS)
+def test_a_failed_build_gives_the_reason_and_leaves_no_files(cache, monkeypatch, output, shown):
     def fail(*arguments, build_directory, **options):
         (Path(build_directory) / "half.o").write_text("")
-        raise RuntimeError(said)
+        raise RuntimeError(output)
 
     monkeypatch.setattr(cpp_extension, "load", fail)
     path = os.environ["PATH"]

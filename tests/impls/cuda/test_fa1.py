@@ -1,7 +1,7 @@
 """impls/cuda/fa1.cu on the CPU: correct results, no races, and clear refusals.
 
-FlashAttention-1 keeps out, l and m in global memory and rescales them at every step. The tracer confirms that each element
-belongs to one thread, so that no barrier is needed.
+FlashAttention-1 keeps out, l and m in global memory and rescales them at every step. The tracer
+confirms that each element belongs to one thread, so that no barrier is needed.
 """
 
 import re
@@ -27,12 +27,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tensors(seqlen_q, seqlen_k, headdim, dtype=FLOAT32, batch=1, nheads=2, nheads_k=None):
-    """q, k, v, dout."""
+    """Return q, k, v, dout."""
     of_q, of_k = (batch, seqlen_q, nheads, headdim), (batch, seqlen_k, nheads_k or nheads, headdim)
     return [randn(*shape, dtype=dtype, seed=n) for n, shape in ((1, of_q), (2, of_k), (3, of_k), (0, of_q))]
 
 
-# --- results ----------------------------------------------------------------------------------------------------------
+# --- results --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16, BFLOAT16], ids=str)
@@ -82,16 +82,19 @@ def test_grouped_heads(fa1, heads, dtype):
 def test_bias(fa1, shape, vector, dtype):
     batch, nheads, rows, keys = shape
     bias = randn(batch, nheads, 1 if vector else rows, keys, dtype=dtype, seed=9)
-    bias[..., :65] = -INF  # all of the first key tile
+    bias[..., :65] = -INF  # hides the whole first key tile
     if not vector:
-        bias[:, :, 3] = -INF  # a whole row
+        bias[:, :, 3] = -INF  # hides a whole row
     got = fa1.check(*tensors(70, 90, 8, dtype if dtype != BFLOAT16 else FLOAT32, 2, 3), bias=bias)
     assert vector or (got["out"][:, 3] == 0).all()
 
 
 @pytest.mark.parametrize("value", [torch.finfo(FLOAT32).min, -1e30, -1e4])
 def test_finite_masks_are_finite(fa1, value):
-    """A row in which all keys have the same finite bias equals one without a bias; keys with less bias get no weight."""
+    """A row in which all keys have the same finite bias equals a row without a bias.
+
+    Keys with less bias get no weight.
+    """
     q, k, v, dout = tensors(20, 70, 8)
     bias = torch.zeros(1, 1, 20, 70)
     bias[:, :, 1:, 30:] = value
@@ -104,7 +107,7 @@ def test_finite_masks_are_finite(fa1, value):
 
 @pytest.mark.parametrize("softmax_scale", [0.0, -0.3, 25.0])
 def test_scales(fa1, softmax_scale):
-    """25: scores beyond 100 and below -100."""
+    """With scale 25 scores are beyond 100 and below -100."""
     *qkv, dout = tensors(40, 70, 16)
     fa1.check(*qkv, dout if softmax_scale < 1 else None, softmax_scale=softmax_scale)
 
@@ -112,7 +115,10 @@ def test_scales(fa1, softmax_scale):
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT16], ids=str)
 @pytest.mark.parametrize("gap", [0, 1, 4])
 def test_strides(fa1, dtype, gap):
-    """q, k, v and their gradients packed in one tensor each, out and dout transposed; the gaps are not touched."""
+    """q, k, v are packed in one tensor, and so are their gradients; out and dout are transposed.
+
+    The gaps are not touched.
+    """
     batch, seqlen, nheads, headdim = 2, 66, 2, 12
     size = (batch, seqlen, 3, nheads, headdim + gap)
     packed, into = randn(*size, dtype=dtype), unwritten(*size, dtype=dtype)
@@ -134,7 +140,7 @@ def test_repeats_have_the_same_bits(fa1):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-# --- races ------------------------------------------------------------------------------------------------------------
+# --- races ----------------------------------------------------------------------------------------
 
 TRACED = [
     dict(lengths=(1, 1, 1)),
@@ -152,14 +158,14 @@ def test_has_no_race(fa1, case, seed):
     inputs = tensors(seqlen_q, seqlen_k, headdim, case.get("dtype", FLOAT32), 2, nheads, nheads_k)
     bias = randn(*case["bias"], seqlen_k) if "bias" in case else None
     plain = fa1.check(*inputs, bias=bias, causal=case.get("causal"))
-    with tracing(seed=seed, switch=0.05 * (seed % 2)) as found:
+    with tracing(seed=seed, switch=0.05 * (seed % 2)) as trace:
         traced = fa1.check(*inputs, bias=bias, causal=case.get("causal"))
-    assert found.launches == 4 + (bias is not None)
-    assert [str(finding) for finding in found.findings] == []
+    assert trace.launches == 4 + (bias is not None)
+    assert [str(finding) for finding in trace.findings] == []
     assert all(torch.equal(traced[name], plain[name]) for name in plain)
 
 
-# --- refused ----------------------------------------------------------------------------------------------------------
+# --- refused --------------------------------------------------------------------------------------
 
 REFUSED = [
     (dict(headdim=1025), "fa1_forward: headdim=1025: should be 1 to 1024", "headdim=1025: should be 1 to 256"),
@@ -215,7 +221,7 @@ def test_missing_scratch_is_refused(fa1):
 
 
 def test_with_little_shared_memory(fa1):
-    """Smaller tiles are chosen; if none fits, the refusal has the numbers."""
+    """Smaller tiles are chosen. If none fits, the refusal has the numbers."""
     small = Host("fa1", defines={"SHARED_MEMORY_LIMIT": 24 * 1024})
     small.check(*tensors(40, 70, 32), bias=randn(1, 1, 1, 70), causal="bottom_right")
     needs = "needs {} bytes of shared memory with tiles of {} queries and 16 keys, the device has 24576"

@@ -1,7 +1,7 @@
 """impls/cuda/fa2.cu: agreement with the oracle, no races in any kernel, and refusals with numbers.
 
-The laws judge it on many more cases (pytest --impl cuda_fa2 --device cpu). Here are named corner cases, and the kernels with
-tiles of 16 x 16, which give many tiles in little time.
+The laws judge it on many more cases (pytest --impl cuda_fa2 --device cpu). Here are named corner
+cases, and the kernels with tiles of 16 x 16, which give many tiles in little time.
 """
 
 import math
@@ -20,7 +20,10 @@ INVALID_VALUE, INVALID_CONFIGURATION = 1, 9  # cudaError_t
 
 @dataclass(frozen=True)
 class Case:
-    """A call. bias: None, "vector" or "matrix"; shared: broadcast over batch and heads; mask: the keys that it hides."""
+    """A call.
+
+    bias: None, "vector" or "matrix". shared: it broadcasts. mask: the keys that it hides.
+    """
 
     seqlen_q: int
     seqlen_k: int
@@ -36,25 +39,25 @@ class Case:
     mask: str | None = None
     softmax_scale: float | None = None
     strided: bool = False
-    shift: float = 0.0  # of all scores
-    splits: int = 1  # blocks that share the keys of a head in the backward
+    shift: float = 0.0  # added to all scores
+    splits: int = 1  # how many blocks share the keys of a head in the backward
 
     def __str__(self):
         fields = {name: value for name, value in vars(self).items() if value != type(self).__dict__.get(name)}
         return " ".join(f"{name}={str(value).removeprefix('torch.')}" for name, value in fields.items())
 
     def call(self):
-        """The arguments of Host.run."""
+        """Return the arguments of Host.run."""
         q, k, v, dout, bias = self.inputs()
         options = dict(causal=self.causal, softmax_scale=self.softmax_scale, splits=self.splits)
         return dict(q=q, k=k, v=v, dout=dout, bias=bias) | options
 
     def forward(self):
-        """The arguments of Host.run for the forward only."""
+        """Return the arguments of Host.run for the forward only."""
         return self.call() | dict(dout=None)
 
     def inputs(self):
-        """-> q, k, v, dout, bias."""
+        """Return q, k, v, dout, bias."""
         generator = torch.Generator().manual_seed(0)
 
         def normal(*size):
@@ -141,7 +144,7 @@ def small_device():
 
 @pytest.fixture(scope="module")
 def tiny():
-    """Tiles of 16 x 16; head dims beyond 32 are wide ones."""
+    """Kernels with tiles of 16 x 16, for which head dims beyond 32 are wide."""
     return Host("fa2", defines={"ONE_INSTANCE": 1})
 
 
@@ -169,7 +172,7 @@ def test_rows_without_keys_are_zero(fa2):
 
 @pytest.mark.parametrize("seqlen_q", [1, 15, 16, 63, 64])
 def test_an_infinite_key_affects_only_its_queries(tiny, fa2, seqlen_q):
-    """A key of -inf makes only its own gradients NaN, however many queries the last tile has."""
+    """A key of -inf makes only its gradients NaN, for any number of queries in the last tile."""
     for program in (tiny, fa2):
         case = Case(seqlen_q, 64, 1)
         q, k, v, dout, _ = case.inputs()
@@ -180,7 +183,7 @@ def test_an_infinite_key_affects_only_its_queries(tiny, fa2, seqlen_q):
 
 
 def test_a_row_of_the_least_float32_is_not_a_mask(fa2):
-    """If all keys of a query have the same bias, the least float32, they have equal weights, and none is hidden."""
+    """If the bias of all keys is the least float32, they have equal weights, and none is hidden."""
     case = Case(3, 70, 4, bias="vector")
     q, k, v, _, bias = case.inputs()
     got = fa2.forward(q, k, v, bias=torch.full_like(bias, torch.finfo(F32).min), softmax_scale=0.0)

@@ -1,6 +1,7 @@
-"""flash_attention_1 and _2, which a model calls: out, lse and gradients, for any strides, lengths and head dims.
+"""flash_attention_1 and _2: out, lse and gradients, for any strides, lengths and head dims.
 
-On CUDA tensors where there is a GPU, and always on CPU tensors; the laws judge the same functions on many more cases.
+The tests run on CPU tensors, and on CUDA tensors if there is a GPU. The laws judge the same
+functions on many more cases.
 """
 
 from itertools import product
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def is_attention(got, q, k, v, bias=None, **options):
-    """Assert that every output in `got` is within the budget; dout is the one that `gradients` draws."""
+    """Assert that every output in `got` is within the budget, with the dout of `gradients`."""
     values.is_attention(got, q, k, v, bias, dout_of(q), **options)
 
 
@@ -74,7 +75,7 @@ def test_dbias_is_computed_only_if_it_is_wanted(function, monkeypatch):
 
 @everywhere
 def test_keys_shared_by_several_blocks(device):
-    """The number of blocks in the backward of FlashAttention-2, by the length of k and its heads; and its results."""
+    """The shape of k decides how many blocks share a head's keys; results are right with 3."""
     lengths = {(1, 130, 1): 3, (1, 64, 1): 1, (1, 5000, 1): 8, (200, 5000, 1): 4, (100, 5000, 8): 1, (0, 0, 0): 1}
     assert {shape: algorithm.splits_of(torch.zeros(*shape, 8)) for shape in lengths} == lengths
     x = inputs(device, 20, 130, bias=None)
@@ -107,7 +108,7 @@ def test_no_queries_and_no_keys(function, device):
 @each
 @everywhere
 def test_any_strides(function, device):
-    """Every other column, heads before rows, dout expanded, a transposed bias."""
+    """Every other column, heads before rows, an expanded dout, a transposed bias."""
     x = inputs(device)
     want = function(*x)
     dout = randn(1, 1, 1, 16, device=device)

@@ -1,4 +1,4 @@
-"""multihead_attention of impls/cuda: heads side by side in columns, within the limits of a course exercise."""
+"""multihead_attention: heads side by side in columns, within the limits of a course exercise."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from flash_attest.impls.cuda import host, multihead_attention
 from tests.impls.cuda import values
 from tests.impls.cuda.calls import everywhere
 
-LONGEST = 1000  # rows, the limit of the exercise
+LONGEST = 1000  # rows: the limit of the exercise
 WIDEST = 1024  # columns of one head
 
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def uniform(N, d_model, largest, seed, device):
-    """Q, K, V with values from -largest to largest."""
+    """Return Q, K, V with values from -largest to largest."""
     random = torch.Generator().manual_seed(seed)
     return [torch.empty(N, d_model).uniform_(-largest, largest, generator=random).to(device) for _ in range(3)]
 
@@ -41,7 +41,10 @@ def test_known_answer(device):
 
 @st.composite
 def calls(draw, device):
-    """N, d_model, h: every h that divides d_model, from 2 to 1024; N up to 1000. Large sizes are rare, more so on a CPU."""
+    """Draw N up to 1000, d_model from 2 to 1024, and an h that divides it.
+
+    Large sizes are rare, and rarer on a CPU.
+    """
     few, most = (24, 1) if device == "cpu" else (LONGEST, 4)
     N = draw(st.one_of([st.integers(1, few)] * 6 + [st.integers(few, LONGEST)] * most))
     widths = st.integers(2, 96) | st.sampled_from([128, 512, 768, 1000, WIDEST])
@@ -75,7 +78,7 @@ def test_the_longest_call(device):
 
 
 def test_nothing_is_copied(monkeypatch):
-    """The kernel reads the columns of the caller's matrices, even if there are gaps between rows."""
+    """The kernel reads the columns of the caller's matrices, even with gaps between rows."""
     given_to = {}
     call = host.call
     monkeypatch.setattr(host, "call", lambda name, what, *x: (given_to.update(x=x), call(name, what, *x)))

@@ -1,7 +1,8 @@
-"""FlashAttention 1 and 2 in CUDA C++, as operators on CPU tensors, by a few laws. By all laws: pytest --impl cuda_fa2.
+"""FlashAttention 1 and 2 in CUDA C++ as operators on CPU tensors, by a few laws.
 
-Every law on every implementation is the second command of tox, with few cases. So here one law judges the operators, and one
-judges them through autograd, which that command does not; with --thorough more laws do, with more cases.
+pytest --impl cuda_fa2 judges them by all laws, and tox's second command judges every implementation
+by every law, with few cases. So here one law judges the operators, and one judges them through
+autograd, which that command does not do. With --thorough there are more laws, and more cases.
 """
 
 from dataclasses import replace
@@ -25,7 +26,7 @@ FORWARD = [
     "test_no_race_is_traced",
 ]
 BACKWARD = ["test_gradients_match_the_definition"]
-ASKED = [(impl, law) for impl in IMPLS for law in [*FORWARD, *(BACKWARD if impl.backward else [])]]
+CHOSEN = [(impl, law) for impl in IMPLS for law in [*FORWARD, *(BACKWARD if impl.backward else [])]]
 THROUGH_AUTOGRAD = [replace(impl, backward="autograd") for impl in IMPLS if impl.backward]
 FEW, MORE = 10, 40  # cases
 
@@ -37,7 +38,7 @@ def test_out_matches_the_definition(algorithm):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("algorithm", "law"), ASKED, ids=[f"{impl.name}-{law}" for impl, law in ASKED])
+@pytest.mark.parametrize(("algorithm", "law"), CHOSEN, ids=[f"{impl.name}-{law}" for impl, law in CHOSEN])
 def test_law_holds(algorithm, law):
     result = judge(laws()[law], algorithm, Plan(examples=MORE, repeats=20, seed=1))
     assert result.verdict == PASS, result.message or result.reason

@@ -1,7 +1,7 @@
 """flash_attention_1 and _2 as PyTorch operators: opcheck, torch.compile, CUDA graphs, a second GPU.
 
-On CUDA tensors where there is a GPU, and always on CPU tensors. Values: test_functions.py. Refusals:
-test_refused.py.
+The tests run on CPU tensors, and on CUDA tensors if there is a GPU. Values: test_functions.py.
+Refusals: test_refused.py.
 """
 
 import shutil
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def run_python(program):
-    """Run Python in a new process in the checkout -> its output."""
+    """Run Python in a new process in the checkout, and return its output."""
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -38,7 +38,7 @@ def run_python(program):
 @everywhere
 @pytest.mark.parametrize("bias", (None, (1, 4, 20, 37)), ids=("", "bias"))
 def test_operators_pass_opcheck(function, device, bias):
-    """torch.library's own check of schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
+    """torch.library checks schema, fake tensors, autograd registration, and dynamic shapes."""
     forward, backward = OPERATORS[function]
     x = inputs(device, bias=bias)
     torch.library.opcheck(forward, (*x, True, None, RIGHT))
@@ -52,7 +52,7 @@ def test_operators_pass_opcheck(function, device, bias):
 @everywhere
 @pytest.mark.parametrize("dynamic", (False, True), ids=("static", "dynamic"))
 def test_compiled_equals_eager(function, device, dynamic):
-    """Forward and backward, bit for bit, as one graph without a break."""
+    """Forward and backward are equal bit for bit, as one graph without a break."""
     x = inputs(device)
 
     def step(*tensors):
@@ -109,7 +109,7 @@ def test_graph_replayed_on_other_inputs_equals_eager(function):
 @on_a_gpu
 @on_two_gpus
 def test_tensors_on_a_second_device(function):
-    """While the first device is the current one."""
+    """The first device is the current one."""
     here, there = inputs("cuda:0"), inputs("cuda:1")
     want, got = function(*here, causal=True), function(*there, causal=True)
     assert torch.cuda.current_device() == 0 and got.device == torch.device("cuda:1")
@@ -119,7 +119,7 @@ def test_tensors_on_a_second_device(function):
 
 
 def test_importing_compiles_and_loads_nothing():
-    """The first call does what takes time: compiling, loading the emulator, importing the build tools, a CUDA context."""
+    """The first call compiles, loads the emulator, imports build tools, makes a CUDA context."""
     program = (
         "import sys, torch, impls.cuda, emulator.cuda.build; print(emulator.cuda.build.runtime.cache_info().currsize,"
         " 'torch.utils.cpp_extension' in sys.modules, torch.cuda.is_initialized())"

@@ -1,4 +1,7 @@
-"""flash_attention_1 and _2 refuse invalid arguments before any launch, with the value; and what impls/cuda declares."""
+"""flash_attention_1 and _2 refuse invalid arguments before any launch.
+
+Also the contracts of impls/cuda.
+"""
 
 import math
 import warnings
@@ -106,7 +109,7 @@ def test_scale_may_be_a_number_of_numpy(function, dtype):
 
 
 def test_the_unchanged_call_is_accepted():
-    """So the changed argument is the only invalid one."""
+    """This shows that the changed argument is the only invalid one."""
     sizes = algorithm.check(zeros(*Q), zeros(*K), zeros(*K), zeros(2, 4, 5, 7), True, 0.5, LEFT)
     assert sizes == (2, 5, 7, 4, 2, 8) and sizes.scores == (2, 4, 5, 7)
 
@@ -127,7 +130,7 @@ def test_backward_refuses_what_forward_did_not_give(function, name, wrong, no_la
 
 
 def beyond(name, device):
-    """q, lse, a problem with head dim 2000, and the other arguments of fa1."""
+    """Return q, lse, a problem with head dim 2000, and the other arguments of fa1."""
     x, s = zeros(1, 4, 2, 8, device=device), zeros(1, 2, 4, device=device)
     numbers = integers(x, x, x, None, None)
     numbers[5] = 2000
@@ -136,7 +139,10 @@ def beyond(name, device):
 
 @pytest.mark.parametrize("name", ("fa1", "fa2"))
 def test_refusals_of_the_host_function_are_raised_with_its_text(name):
-    """What the Python checks cannot know, for example too little shared memory. Here, a head dim that skips the checks."""
+    """The Python checks cannot know some refusals, such as too little shared memory.
+
+    Here a head dim skips these checks.
+    """
     x, s, numbers, scratch = beyond(name, "cpu")
     with pytest.raises(RuntimeError, match=r"headdim=2000: should be 1 to 1024"):
         host.call(name, "forward", x, x, x, None, x, *scratch, s, numbers, 1.0)
@@ -154,23 +160,23 @@ def test_refusals_of_the_host_function_on_a_gpu_are_raised_with_its_text(name):
         host.call(name, "forward", x, x, x, None, x, *scratch, s.half(), numbers, 1.0)
 
 
-# --- declared ---------------------------------------------------------------------------------------------------------
+# --- declared -------------------------------------------------------------------------------------
 
 
 def test_devices_are_those_with_a_compiler(monkeypatch):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(declared, "nvcc", lambda: None)
     no_nvcc = {"cuda": "no nvcc found, which compiles the kernels for CUDA tensors"}
-    found = declared.implementations()
-    assert all((impl.devices, impl.unavailable) == ({"cpu"}, no_nvcc) and impl.traced for impl in found)
+    impls = declared.implementations()
+    assert all((impl.devices, impl.unavailable) == ({"cpu"}, no_nvcc) and impl.traced for impl in impls)
     monkeypatch.setattr(declared, "nvcc", lambda: "/somewhere/nvcc")
     monkeypatch.setattr(declared.shutil, "which", lambda name: None)
-    found = declared.implementations()
+    impls = declared.implementations()
     no_gxx = {"cpu": "no g++ found, which compiles the kernels for CPU tensors"}
-    assert all((impl.devices, impl.unavailable) == ({"cuda"}, no_gxx) and not impl.traced for impl in found)
+    assert all((impl.devices, impl.unavailable) == ({"cuda"}, no_gxx) and not impl.traced for impl in impls)
     monkeypatch.setattr(declared, "nvcc", lambda: None)
     absent = declared.implementations()
-    assert [entry.name for entry in absent] == [impl.name for impl in found] == list(declared.NAMES)
+    assert [entry.name for entry in absent] == [impl.name for impl in impls] == list(declared.NAMES)
     assert all(entry == Absent(entry.name, f"{no_gxx['cpu']}; {no_nvcc['cuda']}") for entry in absent)
     monkeypatch.setenv("CXX", "nosuch")
     assert declared.implementations()[0].reason.startswith("no g++ found (CXX='nosuch'), which compiles")
@@ -182,8 +188,8 @@ def test_with_both_compilers_no_device_is_unavailable(monkeypatch):
     assert all((impl.devices, impl.unavailable) == ({"cpu", "cuda"}, {}) for impl in declared.implementations())
 
 
-def test_wide_implementations_promise_the_other_head_dims():
-    promised = {impl.name: impl.supports.headdim_list for impl in declared.implementations()}
+def test_wide_implementations_support_the_other_head_dims():
+    supported = {impl.name: impl.supports.headdim_list for impl in declared.implementations()}
     whole = list(range(1, contract.LARGEST_HEADDIM + 1))
-    assert promised["cuda_fa1"] + promised["cuda_fa1_wide"] == whole
-    assert promised["cuda_fa2"] + promised["cuda_fa2_wide"] == whole
+    assert supported["cuda_fa1"] + supported["cuda_fa1_wide"] == whole
+    assert supported["cuda_fa2"] + supported["cuda_fa2_wide"] == whole

@@ -7,12 +7,15 @@ from tests.oracle.calls import attention, budget
 
 
 def randn(*shape, device="cpu", dtype=torch.float32, seed=0):
-    """The same numbers on every device."""
+    """Return random numbers, the same on every device."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(device, dtype)
 
 
 def is_attention(got, q, k, v, bias=None, dout=None, **options):
-    """Check that every output in `got` is within the budget of the oracle. options: causal, alignment, softmax_scale."""
+    """Check that every output in `got` is within the budget of the oracle.
+
+    options: causal, alignment, softmax_scale.
+    """
     q, k, v, bias, dout = (x if x is None else x.detach().cpu() for x in (q, k, v, bias, dout))
     options |= dict(bias=bias, dout=dout)
     want = attention(q, k, v, **options)

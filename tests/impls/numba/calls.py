@@ -1,4 +1,4 @@
-"""Calls of flash_attention_1 and _2 where the kernels run: inputs that require gradients, gradients, a check of results."""
+"""Calls of flash_attention_1 and _2: inputs, gradients, a check of results."""
 
 import pytest
 import torch
@@ -13,23 +13,26 @@ GRADIENTS = ("dq", "dk", "dv", "dbias")
 
 
 def inputs(seqlen_q=20, seqlen_k=37, headdim=16, dtype=torch.float32, bias=(1, 4, 20, 37), device=DEVICE):
-    """q, k, v and a float32 bias of this shape (or None), all leaves: two batches, four query heads on two key heads."""
+    """Return q, k, v and a float32 bias of this shape (or None), all leaves.
+
+    There are two batches, and four query heads on two key heads.
+    """
     shapes = [(2, seqlen_q, 4, headdim), (2, seqlen_k, 2, headdim), (2, seqlen_k, 2, headdim)]
-    made = [randn(*shape, device=device, dtype=dtype, seed=seed).requires_grad_() for seed, shape in enumerate(shapes)]
-    return [*made, None if bias is None else randn(*bias, device=device, seed=7).requires_grad_()]
+    qkv = [randn(*shape, device=device, dtype=dtype, seed=seed).requires_grad_() for seed, shape in enumerate(shapes)]
+    return [*qkv, None if bias is None else randn(*bias, device=device, seed=7).requires_grad_()]
 
 
 def dout_of(out):
-    """The gradient of out that `gradients` starts from."""
+    """Return the gradient of out from which `gradients` starts."""
     return randn(*out.shape, device=out.device, dtype=out.dtype, seed=8)
 
 
 def gradients(out, tensors, dout=None):
-    """The gradients of those tensors that require one, in their order."""
+    """Return the gradients of the tensors that require one, in their order."""
     wanted = [x for x in tensors if x is not None and x.requires_grad]
     return torch.autograd.grad(out, wanted, dout_of(out) if dout is None else dout)
 
 
 def is_attention(got, q, k, v, bias=None, **options):
-    """Assert that out, lse and the gradients from dout_of(out) in `got` are within the budget of the oracle."""
+    """Assert that the results in `got`, with dout_of(out), are within the budget of the oracle."""
     values.is_attention(got, q, k, v, bias, dout_of(q), **options)

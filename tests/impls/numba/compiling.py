@@ -1,4 +1,4 @@
-"""A kernel as Numba compiles it for a Hopper GPU: its PTX, and what the linker says of its registers. It needs no GPU."""
+"""Compiles a kernel as Numba does for a Hopper GPU: its PTX and registers, without a GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flash_attest.impls.numba import launch
 
 
 class Compiled(NamedTuple):
-    """A kernel for sm_90: its PTX, and what the linker says: registers of a thread, bytes of its stack and of spills."""
+    """A kernel for sm_90: its PTX, registers per thread, and bytes of stack and spills."""
 
     ptx: str
     registers: int
@@ -25,13 +25,13 @@ class Compiled(NamedTuple):
 
 
 def compiled(monkeypatch, module, call) -> Compiled:
-    """The only kernel that call() launches through a module's `launch`, compiled as on a GPU; it is not launched."""
+    """Compile, but do not launch, the only kernel that call() launches by a module's `launch`."""
     (kernel,) = all_compiled(monkeypatch, module, call).values()
     return kernel
 
 
 def all_compiled(monkeypatch, module, call, *names: str) -> dict[str, Compiled]:
-    """{name: kernel} of what call() launches through a module's `launch`; of these names only, if some are given."""
+    """Return {name: kernel} of what call() launches by a module's `launch`. names: only these."""
     launched = {}
 
     def note(kernel, blocks, bytes_, *arguments):
@@ -49,15 +49,15 @@ def _compile(kernel, arguments) -> Compiled:
 
 
 def linked(ptx: str) -> tuple[int, int, int]:
-    """PTX -> registers, bytes of stack, bytes of spills, from the linker that Numba uses on a GPU. It needs none."""
+    """Return registers, bytes of stack, and bytes of spills of PTX, by the linker of Numba."""
     link = nvjitlink.create(3, ["-arch=sm_90", "-verbose", "-Xptxas=-v"])
     nvjitlink.add_data(link, nvjitlink.InputType.PTX, ptx.encode(), len(ptx.encode()), "kernel")
     nvjitlink.complete(link)
-    said = bytearray(nvjitlink.get_info_log_size(link))
-    nvjitlink.get_info_log(link, said)
+    log = bytearray(nvjitlink.get_info_log_size(link))
+    nvjitlink.get_info_log(link, log)
     nvjitlink.destroy(link)
-    (registers,) = re.findall(r"Used (\d+) registers", said.decode())
+    (registers,) = re.findall(r"Used (\d+) registers", log.decode())
     ((stack, stores, loads),) = re.findall(
-        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said.decode()
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log.decode()
     )
     return int(registers), int(stack), int(stores) + int(loads)

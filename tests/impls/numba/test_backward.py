@@ -1,4 +1,4 @@
-"""The backward beyond what the laws judge: keys shared by several blocks, the tiles of a GPU on the CPU, wrong arguments."""
+"""The backward beyond the laws: shared keys, a GPU's tiles on the CPU, wrong arguments."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tensors(seqlen_q, seqlen_k, headdim, nheads=2, bias=None):
-    """q, k, v, bias of one batch and one key head, without gradients."""
+    """Return q, k, v, bias of one batch and one key head, without gradients."""
     q, k, v = (
         randn(1, n, h, headdim, device=DEVICE, seed=n) for n, h in ((seqlen_q, nheads), (seqlen_k, 1), (seqlen_k, 1))
     )
@@ -31,25 +31,28 @@ def tensors(seqlen_q, seqlen_k, headdim, nheads=2, bias=None):
 
 
 def differentiated(name, q, k, v, bias, dout=None, **options):
-    """-> {"dq", "dk", "dv"} and, with a bias, "dbias"."""
+    """Return {"dq", "dk", "dv"} and, with a bias, "dbias"."""
     way = Algorithm(name)
     out, lse = way.forward(q, k, v, bias=bias, **options)
     return dict(zip(GRADIENTS, way.backward(dout_of(q) if dout is None else dout, q, k, v, out, lse, bias=bias, **options),
                     strict=False))  # fmt: skip
 
 
-# --- keys shared by several blocks ------------------------------------------------------------------------------------
+# --- keys shared by several blocks ----------------------------------------------------------------
 
 
 def test_how_many_blocks_share_the_keys_of_a_head():
-    """The lengths of k, its batches and heads decide, not the device: so the bits of dq are the same everywhere."""
+    """The shape of k decides, not the device, so the bits of dq are the same everywhere."""
     lengths = {(1, 130, 1): 3, (1, 64, 1): 1, (1, 5000, 1): 8, (200, 5000, 1): 4, (100, 5000, 8): 1, (0, 0, 0): 1}
     assert {shape: splits_of(torch.zeros(*shape, 8)) for shape in lengths} == lengths
 
 
 @pytest.mark.parametrize("seqlen_q", (20, 150))
 def test_gradients_if_several_blocks_share_the_keys(seqlen_q):
-    """Under a causal mask the later blocks have no dq for early queries: what is not written is not added."""
+    """Under a causal mask the later blocks have no dq for early queries.
+
+    What is not written is not added.
+    """
     x = tensors(seqlen_q, 150, 16)
     assert splits_of(x[1]) == 3
     got = differentiated("fa2", *x, causal=True)
@@ -60,7 +63,7 @@ def test_gradients_if_several_blocks_share_the_keys(seqlen_q):
 
 
 def test_sums_of_dq_that_no_block_writes_are_not_read(monkeypatch):
-    """NaN in the scratch memory reaches no gradient."""
+    """A NaN in the scratch memory reaches no gradient."""
     x = tensors(150, 150, 16)
     want = differentiated("fa2", *x, causal=True)
     compute = attention.backward
@@ -84,16 +87,19 @@ def test_a_query_head_that_shares_a_key_head_keeps_its_own_dq():
         assert_same_bits(of_head["dq"], whole["dq"][:, :, h : h + 1])
 
 
-# --- tiles ------------------------------------------------------------------------------------------------------------
+# --- tiles ----------------------------------------------------------------------------------------
 
 
-def thorough_but(*kept):
-    """Every tile of both kernels; all but those kept are thorough, because each compiles for seconds."""
+def thorough_but(*quick):
+    """Return every tile of both kernels.
+
+    All but the quick ones are thorough: each compiles for seconds.
+    """
     return [
         pytest.param(
             *(name, tile),
             id=f"{name}-{tile.M}-{tile.N}-{tile.D}",
-            marks=() if (name, tile) in kept else pytest.mark.thorough,
+            marks=() if (name, tile) in quick else pytest.mark.thorough,
         )
         for name in BYTES
         for tile in TILES[name]
@@ -102,7 +108,7 @@ def thorough_but(*kept):
 
 @pytest.mark.parametrize("name, tile", thorough_but(("bias_gradient", Tile(64, 64, 64))))
 def test_each_tile_computes_gradients(name, tile, monkeypatch):
-    """More queries and keys than one tile, no multiple of it; the largest head dim, and one that allows no wide loads."""
+    """Lengths exceed a tile by a remainder; head dims: the largest, and one without wide loads."""
     monkeypatch.setitem(tuning.EMULATED_TILES if EMULATED else tuning.TILES, name, (tile,))
     for headdim in (tile.D, tile.D - 3):
         for bias in ((1, 2, tile.M + 7, tile.N + 9), (1, 1, 1, tile.N + 9))[: 2 if name == "bias_gradient" else 1]:
@@ -113,7 +119,7 @@ def test_each_tile_computes_gradients(name, tile, monkeypatch):
 @pytest.mark.parametrize("name", BYTES)
 @pytest.mark.parametrize("headdim", (64, 128, 256))
 def test_every_gpu_has_a_tile_that_fits(name, headdim, monkeypatch):
-    """99 KiB is what consumer GPUs have (sm_86, sm_89); head dims beyond 128 do with it, too."""
+    """Consumer GPUs have 99 KiB (sm_86, sm_89). This is enough even for head dims beyond 128."""
     monkeypatch.setattr(tuning, "EMULATED", False)
     monkeypatch.setattr(tuning, "shared_memory_limit", lambda device: 99 * 1024)
     tile = tuning.choose(name, BYTES[name], headdim, torch.device(DEVICE))
@@ -121,7 +127,7 @@ def test_every_gpu_has_a_tile_that_fits(name, headdim, monkeypatch):
     assert tile in [each for each in TILES[name] if headdim == each.D]
 
 
-# --- arguments --------------------------------------------------------------------------------------------------------
+# --- arguments ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

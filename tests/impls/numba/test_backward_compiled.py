@@ -1,4 +1,4 @@
-"""What Numba makes of the backward for a Hopper GPU: every tile compiles in every dtype, and uses registers as it should."""
+"""The backward as Numba compiles it for a Hopper GPU: tiles, dtypes, registers."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tests.impls.numba.compiling import Compiled, all_compiled
 DEVICE = "cpu" if EMULATED else "cuda"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MODULES = {"backward": backward, "bias_gradient": bias_gradient}
-REGISTERS = 64 * 1024  # of a multiprocessor
-OUTSIDE = (
-    512  # bytes of spills and reloads of a thread outside of the loops over products, about 1 % of its instructions
-)
+REGISTERS = 64 * 1024  # in a multiprocessor
+# Bytes of spills and reloads per thread outside of the loops over products, about 1 % of its
+# instructions.
+OUTSIDE = 512
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def compiled(monkeypatch, name: str, tile: Tile, dtype: torch.dtype, kernel: str) -> Compiled:
-    """A kernel that the backward launches with this tile."""
+    """Return a kernel that the backward launches with this tile."""
     monkeypatch.setitem(tuning.EMULATED_TILES if EMULATED else tuning.TILES, name, (tile,))
     for other in MODULES.values():
         monkeypatch.setattr(other, "launch", lambda *launched: None)
@@ -37,13 +37,16 @@ def compiled(monkeypatch, name: str, tile: Tile, dtype: torch.dtype, kernel: str
     return all_compiled(monkeypatch, MODULES[name], call, kernel)[kernel]
 
 
-def thorough_but(*kept):
-    """Every kernel, tile and dtype; all but those kept are thorough, because each compiles for seconds."""
+def thorough_but(*quick):
+    """Return every kernel, tile and dtype.
+
+    All but the quick ones are thorough: each compiles for seconds.
+    """
     return [
         pytest.param(
             *(name, tile, dtype),
             id=f"{name}-{tile.M}-{tile.N}-{tile.D}-{str(dtype).removeprefix('torch.')}",
-            marks=() if (name, tile, dtype) in kept else pytest.mark.thorough,
+            marks=() if (name, tile, dtype) in quick else pytest.mark.thorough,
         )
         for name in MODULES
         for tile in TILES[name]
@@ -54,29 +57,30 @@ def thorough_but(*kept):
 @pytest.mark.parametrize("name, tile, dtype", thorough_but(
     ("bias_gradient", Tile(32, 32, 256), torch.bfloat16)))  # fmt: skip
 def test_register_tiles_are_registers_and_shared_memory_is_read_by_four(name, tile, dtype, monkeypatch):
-    """Loops over register tiles are unrolled. A step of each product reads four elements of each row and column at once.
+    """Loops over register tiles are unrolled. A step of each product reads four elements per row
+    and column.
 
-    (With small tiles some of the loops over steps are unrolled, too.)
+    With small tiles some of the loops over steps are unrolled, too.
     """
     TM, TN, TD = tile.M // GROUPS, tile.N // LANES, tile.D // LANES
     TK, TQ = tile.N // GROUPS, tile.M // LANES
-    made = compiled(monkeypatch, name, tile, dtype, f"{name}_kernel")
-    assert made.count(r"\.local") == made.count(r"\bcall\b") == made.count(r"%fd") == 0
+    result = compiled(monkeypatch, name, tile, dtype, f"{name}_kernel")
+    assert result.count(r"\.local") == result.count(r"\bcall\b") == result.count(r"%fd") == 0
     if name == "backward":  # S^T, dP^T; dV, dK; dQ
-        assert made.count(r"ld\.shared\.v4\.f32") >= 2 * (TK + TQ) + 2 * (TK + TD) + (TM + TD)
-        assert made.count(r"ld\.shared\.(?!v4)") == 0
-        assert made.count(r"fma\.rn\.f32") >= 4 * (2 * TK * TQ + 2 * TK * TD + TM * TD)
-        assert REGISTERS // (THREADS * made.registers) >= backward.BLOCKS
+        assert result.count(r"ld\.shared\.v4\.f32") >= 2 * (TK + TQ) + 2 * (TK + TD) + (TM + TD)
+        assert result.count(r"ld\.shared\.(?!v4)") == 0
+        assert result.count(r"fma\.rn\.f32") >= 4 * (2 * TK * TQ + 2 * TK * TD + TM * TD)
+        assert REGISTERS // (THREADS * result.registers) >= backward.BLOCKS
     else:  # S, dP; then the sums of the groups
-        assert made.count(r"ld\.shared\.v4\.f32") >= 2 * (TM + TN)
-        assert made.count(r"ld\.shared\.(?!v4)") == GROUPS
-        assert made.count(r"fma\.rn\.f32") >= 4 * 2 * TM * TN
-    assert made.spilled <= OUTSIDE
+        assert result.count(r"ld\.shared\.v4\.f32") >= 2 * (TM + TN)
+        assert result.count(r"ld\.shared\.(?!v4)") == GROUPS
+        assert result.count(r"fma\.rn\.f32") >= 4 * 2 * TM * TN
+    assert result.spilled <= OUTSIDE
 
 
 @pytest.mark.parametrize("kernel", ("delta_kernel", "sum_dq_kernel"))
 def test_the_small_kernels_need_few_registers(kernel, monkeypatch):
-    """They wait for memory, so as many threads as the multiprocessor has should be there: 2048."""
-    made = compiled(monkeypatch, "backward", Tile(16, 16, 64), torch.float32, kernel)
-    assert made.count(r"\.local") == made.count(r"%fd") == made.spilled == 0
-    assert made.registers <= 64
+    """They wait for memory, so a multiprocessor should hold as many threads as possible: 2048."""
+    result = compiled(monkeypatch, "backward", Tile(16, 16, 64), torch.float32, kernel)
+    assert result.count(r"\.local") == result.count(r"%fd") == result.spilled == 0
+    assert result.registers <= 64

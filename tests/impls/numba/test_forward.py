@@ -1,4 +1,4 @@
-"""Forwards beyond what the laws judge: the tiles of a GPU on the CPU, how a tile is chosen, how a kernel is launched."""
+"""Forwards beyond the laws: a GPU's tiles on the CPU, the choice of a tile, launches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flash_attest.impls.numba.tuning import TILES, Tile
 
 DEVICE = torch.device("cpu" if EMULATED else "cuda")
 FORWARDS = {"fa1_forward": fa1, "fa2_forward": fa2}
-EVERY = [  # but for one that sm_80, which the emulator is, has too little shared memory for
+EVERY = [  # except for a tile that needs more shared memory than sm_80 has, which the emulator models
     (name, tile)
     for name, module in FORWARDS.items()
     for tile in TILES[name]
@@ -29,16 +29,19 @@ EVERY = [  # but for one that sm_80, which the emulator is, has too little share
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-# --- every tile -------------------------------------------------------------------------------------------------------
+# --- every tile -----------------------------------------------------------------------------------
 
 
-def thorough_but(kept):
-    """Each forward with each of its tiles; all but those kept are thorough: compiling takes seconds."""
+def thorough_but(quick):
+    """Return each forward with each of its tiles.
+
+    All but the quick ones are thorough: they compile for seconds.
+    """
     return [
         pytest.param(
             *(name, tile),
             id=f"{name}-{tile.M}-{tile.N}-{tile.D}",
-            marks=() if (name, tile) in kept else pytest.mark.thorough,
+            marks=() if (name, tile) in quick else pytest.mark.thorough,
         )
         for name, tile in EVERY
     ]
@@ -46,7 +49,7 @@ def thorough_but(kept):
 
 @pytest.mark.parametrize("name, tile", thorough_but([("fa2_forward", Tile(64, 32, 128))]))
 def test_each_tile_computes_attention(name, tile, monkeypatch):
-    """More queries and keys than one tile, no multiple of it; the largest head dim, and one that allows no wide loads."""
+    """Lengths exceed a tile by a remainder; head dims: the largest, and one without wide loads."""
     monkeypatch.setitem(tuning.EMULATED_TILES if EMULATED else tuning.TILES, name, (tile,))
     generator = torch.Generator().manual_seed(0)
     for headdim in (tile.D, tile.D - 3):
@@ -61,12 +64,12 @@ def test_each_tile_computes_attention(name, tile, monkeypatch):
         torch.testing.assert_close(lse, want_lse, rtol=0, atol=1e-5)
 
 
-# --- which tile -------------------------------------------------------------------------------------------------------
+# --- which tile -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def gpu_with(monkeypatch):
-    """gpu_with(bytes of shared memory): tiles are chosen as on such a GPU."""
+    """gpu_with(bytes of shared memory) chooses tiles as on a GPU with this limit."""
 
     def set_limit(limit):
         monkeypatch.setattr(tuning, "EMULATED", False)
@@ -86,7 +89,7 @@ def test_a_large_gpu_gets_the_first_tile_of_the_least_head_dim(name, gpu_with):
 @pytest.mark.parametrize("name", FORWARDS)
 @pytest.mark.parametrize("headdim", (64, 128, 256))
 def test_every_gpu_has_a_tile_that_fits(name, headdim, gpu_with):
-    """64 KiB is the least of all GPUs that Numba compiles for (sm_75)."""
+    """64 KiB (sm_75) is the least shared memory of all GPUs that Numba compiles for."""
     gpu_with(64 * 1024)
     tile = tuning.choose(name, FORWARDS[name].forward_bytes, headdim, DEVICE)
     assert FORWARDS[name].forward_bytes(*tile) <= 64 * 1024
@@ -101,14 +104,14 @@ def test_it_is_an_error_if_no_tile_fits(gpu_with):
 
 
 def test_tiles_are_what_the_threads_can_hold():
-    """8 groups take rows, 16 lanes columns, four adjacent columns of O each; eight rows in flight while a tile is loaded."""
+    """8 groups share rows, 16 lanes share columns (of O four adjacent ones); loads take 8 rows."""
     for tiles in (*TILES.values(), *tuning.EMULATED_TILES.values()):
         assert list(tiles) == sorted(tiles, key=lambda tile: tile.D) and tiles[-1].D == 256
         for tile in tiles:
             assert tile.M % 16 == tile.N % 16 == tile.D % 64 == 0 and max(tile.M, tile.N) <= 64, tile
 
 
-# --- launching --------------------------------------------------------------------------------------------------------
+# --- launching ------------------------------------------------------------------------------------
 
 
 def test_more_blocks_than_a_grid_holds_are_an_error():
@@ -119,7 +122,7 @@ def test_more_blocks_than_a_grid_holds_are_an_error():
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16), ids=str)
 def test_a_flat_tensor_is_its_memory(dtype):
-    """All elements that its strides reach, and no others: a kernel may not read beyond them."""
+    """It has only the elements that the strides reach: a kernel may not read beyond them."""
     memory = torch.arange(100.0).to(DEVICE, dtype)
     x = memory[7:].as_strided((2, 3, 1, 2), (30, 5, 1000, 1))
     flat = launch.flat(x)
@@ -130,11 +133,14 @@ def test_a_flat_tensor_is_its_memory(dtype):
     assert len(launch.flat(x.expand(2, 3, 4, 2)[:1, :1])) == 2
 
 
-# --- Numba ------------------------------------------------------------------------------------------------------------
+# --- Numba ----------------------------------------------------------------------------------------
 
 
 def test_arrays_are_made_as_in_numba_cuda_0_30():
-    """memory.py makes arrays by these private names. If a version changes them: that file, and nothing else."""
+    """memory.py makes arrays with these private names.
+
+    If a version changes them, change only that file.
+    """
     from numba.cuda.np import arrayobj
 
     assert list(inspect.signature(arrayobj.make_array).parameters) == ["array_type"]

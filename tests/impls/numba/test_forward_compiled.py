@@ -1,4 +1,4 @@
-"""What Numba makes of the kernels for a Hopper GPU: the speed of a kernel depends on it, and no law sees it."""
+"""The forwards as Numba compiles them for a Hopper GPU: no law sees what makes them fast."""
 
 from __future__ import annotations
 
@@ -28,37 +28,38 @@ def forward(monkeypatch, name: str, tile: Tile, dtype: torch.dtype = torch.float
     return compiled(monkeypatch, FORWARDS[name], lambda: attention.Algorithm(name[:3]).forward(x, x, x))
 
 
-def first_tiles(kept):
-    """The preferred tile of each head dim; all but those kept are thorough."""
+def first_tiles(quick):
+    """Yield the preferred tile of each head dim. All but the quick ones are thorough."""
     for name in FORWARDS:
         for tile in TILES[name]:
             if max(tile.M, tile.N) > 16:
                 words = f"{name}-{tile.M}-{tile.N}-{tile.D}"
-                yield pytest.param(name, tile, id=words, marks=() if (name, tile) in kept else pytest.mark.thorough)
+                yield pytest.param(name, tile, id=words, marks=() if (name, tile) in quick else pytest.mark.thorough)
 
 
 @pytest.mark.parametrize("name, tile", list(first_tiles([("fa2_forward", Tile(64, 64, 64))])))
 def test_register_tiles_are_registers_and_shared_memory_is_read_by_four(name, tile, monkeypatch):
-    """Loops over register tiles are unrolled. A step of the products reads four elements of each row and column at once.
+    """Loops over register tiles are unrolled. A step of the products reads four elements per row
+    and column.
 
-    And two blocks share a multiprocessor: while one waits for memory, the other computes.
+    Two blocks share a multiprocessor: while one waits for memory, the other computes.
     """
     TM, TN, TD = tile.M // GROUPS, tile.N // LANES, tile.D // LANES
 
-    made = forward(monkeypatch, name, tile)
+    result = forward(monkeypatch, name, tile)
 
-    assert made.count(r"\.local") == 0  # register tiles in memory
-    assert made.count(r"\bcall\b") == 0  # all device functions are inlined
-    assert made.count(r"ld\.shared\.v4\.f32") == (TM + TN) + (TM + TD)
-    assert made.count(r"ld\.shared\.(?!v4)") == 0
-    assert made.count(r"fma\.rn\.f32") >= 4 * TM * (TN + TD)
-    assert made.count(r"ld\.global(\.nc)?\.v4\.f32") > 0
-    assert made.count(r"%fd") == 0  # a Python number among float32
-    assert made.spilled <= 128  # bytes; none in the loops over products
+    assert result.count(r"\.local") == 0  # a register tile in memory would be local
+    assert result.count(r"\bcall\b") == 0  # all device functions are inlined
+    assert result.count(r"ld\.shared\.v4\.f32") == (TM + TN) + (TM + TD)
+    assert result.count(r"ld\.shared\.(?!v4)") == 0
+    assert result.count(r"fma\.rn\.f32") >= 4 * TM * (TN + TD)
+    assert result.count(r"ld\.global(\.nc)?\.v4\.f32") > 0
+    assert result.count(r"%fd") == 0  # a Python number among float32 would be float64
+    assert result.spilled <= 128  # bytes, none of them in the loops over products
 
     registers, shared = MULTIPROCESSOR
-    blocks = min(registers // (THREADS * made.registers), shared // (FORWARDS[name].forward_bytes(*tile) + RESERVED))
-    assert blocks >= (2 if name == "fa2_forward" else 1)  # of FlashAttention-1 there are rarely more
+    blocks = min(registers // (THREADS * result.registers), shared // (FORWARDS[name].forward_bytes(*tile) + RESERVED))
+    assert blocks >= (2 if name == "fa2_forward" else 1)  # FlashAttention-1 rarely has more
 
 
 @pytest.mark.parametrize(
@@ -69,15 +70,18 @@ def test_register_tiles_are_registers_and_shared_memory_is_read_by_four(name, ti
     ],
 )
 def test_sixteen_bits_are_converted_in_registers(dtype, tile, monkeypatch):
-    """Rounding to bfloat16 makes the loop that stores out so long that the compiler once left it, and O in memory."""
-    made = forward(monkeypatch, "fa2_forward", tile, dtype)
-    assert made.count(r"\.local") == made.count(r"%fd") == made.count(r"ld\.shared\.(?!v4)") == 0
-    assert made.count(r"ld\.global(\.nc)?\.v4\.[bu]16") > 0
+    """Rounding to bfloat16 once made the loop that stores out too long to be unrolled.
+
+    O then stayed in memory.
+    """
+    result = forward(monkeypatch, "fa2_forward", tile, dtype)
+    assert result.count(r"\.local") == result.count(r"%fd") == result.count(r"ld\.shared\.(?!v4)") == 0
+    assert result.count(r"ld\.global(\.nc)?\.v4\.[bu]16") > 0
 
 
 def test_the_matrix_product_is_made_of_the_same(monkeypatch):
     monkeypatch.setattr(matmul, "ROWS", 64)
     x = torch.zeros(4, 4, device=DEVICE)
-    made = compiled(monkeypatch, matmul, lambda: matmul.matmul(x, x))
-    assert made.count(r"ld\.shared\.v4\.f32") == 8 + 4 and made.count(r"fma\.rn\.f32") == 128
-    assert made.count(r"\.local") == made.spilled == 0
+    result = compiled(monkeypatch, matmul, lambda: matmul.matmul(x, x))
+    assert result.count(r"ld\.shared\.v4\.f32") == 8 + 4 and result.count(r"fma\.rn\.f32") == 128
+    assert result.count(r"\.local") == result.spilled == 0

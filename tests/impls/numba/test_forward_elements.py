@@ -1,4 +1,4 @@
-"""Elements of 16 bits: every one is read exactly; float32 is rounded to nearest, ties to even, as by torch."""
+"""Elements of 16 bits: reads are exact; writes round to nearest, ties to even, as in torch."""
 
 import pytest
 import torch
@@ -31,20 +31,20 @@ def convert(x, widened, rounded, y):
 
 
 def converted(x: torch.Tensor, floats: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """-> x in float32, floats in the dtype of x."""
+    """Return x in float32, and floats in the dtype of x."""
     widened, y = torch.empty_like(x, dtype=torch.float32), torch.empty_like(floats, dtype=x.dtype)
     launch(convert, -(-max(len(x), len(floats)) // THREADS), 0, x, widened, floats, y)
     return widened, y
 
 
 def bits(x: torch.Tensor) -> torch.Tensor:
-    """A NaN has many bit patterns, which count as one here."""
+    """Return the bits, with one pattern for all NaN."""
     return torch.where(x.isnan(), 0x7FFF, x.view(torch.int16 if x.itemsize == 2 else torch.int32))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_conversions_are_those_of_torch(dtype):
-    """All 65536 bit patterns; and floats of all magnitudes on, just below and just above the middle of two neighbours."""
+    """All 65536 bit patterns; floats of all magnitudes on and beside the middle of neighbours."""
     x = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(dtype).to(DEVICE)
     dropped = 16 if dtype == torch.bfloat16 else 13  # bits of float32
     generator = torch.Generator().manual_seed(0)

@@ -1,6 +1,7 @@
-"""flash_attention_1 and _2, which a model calls: out, lse and all gradients, for every dtype, bias, mask, length and stride.
+"""flash_attention_1 and _2: results for every dtype, bias, mask, length and stride.
 
-The laws judge the same kernels on many more cases. As PyTorch operators: test_operators.py. Errors: test_refused.py.
+The laws judge the same kernels on many more cases. PyTorch operators: test_operators.py. Errors:
+test_refused.py.
 """
 
 from itertools import product
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def run(function, x, **options):
-    """-> {"out", "lse", "dq", ...}"""
+    """Return {"out", "lse", "dq", ...}."""
     out, lse = function(*x, **options, return_lse=True)
     return dict(zip(GRADIENTS, gradients(out, x), strict=False), out=out, lse=lse)
 
@@ -47,7 +48,7 @@ def test_out_lse_and_gradients_are_those_of_the_definition(function, dtype, bias
 @each
 @pytest.mark.parametrize("headdim", (1, 3, 64, 65, 130, 256))
 def test_head_dims(function, headdim):
-    """More rows than a tile, no multiple of it; head dims with and without wide loads."""
+    """Lengths exceed a tile by a remainder; head dims are with and without wide loads."""
     x = inputs(seqlen_q=33, seqlen_k=50, headdim=headdim, bias=(2, 1, 33, 50))
     is_attention(run(function, x, causal=True), *x, causal=True)
 
@@ -117,7 +118,7 @@ def test_no_queries_and_no_keys(function):
 
 @each
 def test_any_strides(function):
-    """Every other column, heads before rows, a transposed bias, dout expanded: the bits are those of contiguous tensors."""
+    """Strided, transposed and expanded tensors give the same bits as contiguous ones."""
     x = inputs()
     want = function(*x)
     strange = [torch.stack([t, t + 1], -1).flatten(-2)[..., ::2].detach().requires_grad_() for t in x[:2]]

@@ -17,18 +17,18 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def integers(*shape, dtype=torch.float32, seed=0):
-    """Small whole numbers, whose sums of products are exact in float32."""
+    """Return small whole numbers, whose sums of products are exact in float32."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(-4, 5, shape, generator=generator).to(DEVICE, dtype)
 
 
 SIZES = [
-    (12, 34, 65),  # rows, products, columns: no multiple of anything
+    (12, 34, 65),  # rows, products, columns: not multiples of any tile
     (1, 1, 1),
     (ROWS, SIDE, SIDE),  # exactly one tile
     (ROWS + 1, SIDE + 1, SIDE + 1),
-    (2 * ROWS, 2 * SIDE + 4, SIDE + 4),  # wide loads, and a rest of four
-    (3, 0, 5),  # a sum of nothing
+    (2 * ROWS, 2 * SIDE + 4, SIDE + 4),  # wide loads, and a remainder of four
+    (3, 0, 5),  # an empty sum
     (0, 3, 5),
     (3, 5, 0),
 ]
@@ -42,13 +42,13 @@ def test_product_of_any_sizes(m, k, n):
 
 @pytest.mark.parametrize("dtype", EPS, ids=str)
 def test_sums_are_float32_for_every_dtype(dtype):
-    """So the only error of a 16-bit product is the last rounding, and there is none here: torch rounds the same sum."""
+    """The only error of a 16-bit product is the last rounding, and torch rounds the same sum."""
     a, b = integers(20, 70, dtype=dtype), integers(70, 33, dtype=dtype, seed=1)
     assert torch.equal(matmul(a, b), (a.float() @ b.float()).to(dtype))
 
 
 def test_error_is_that_of_float32_sums():
-    """Of k products, each rounded once when it is added: at most k roundings of sum |a| |b|."""
+    """Each of k products is rounded once when it is added: at most k roundings of sum |a| |b|."""
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(130, 130, generator=generator).to(DEVICE) for _ in "ab")
     error = (matmul(a, b).double() - a.double() @ b.double()).abs()
@@ -57,7 +57,7 @@ def test_error_is_that_of_float32_sums():
 
 @pytest.mark.parametrize("wide", (True, False), ids=("wide", "narrow"))
 def test_any_strides(wide):
-    """Rows further apart than their columns, transposed, repeated; with wide loads and without."""
+    """Rows may be spaced, transposed or repeated; with wide loads and without."""
     step = 4 if wide else 1
     memory = integers(40, 80)
     rows = memory[::2, 4 : 4 + 16 * step]  # (20, 16 or 64)

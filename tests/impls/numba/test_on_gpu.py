@@ -1,4 +1,4 @@
-"""On a GPU launches go past Numba's own, which would take as long as the kernels: they must pass what Numba passes."""
+"""Launches on a GPU bypass Numba's slow launch: they must pass the same parameters."""
 
 import ctypes
 import threading
@@ -25,9 +25,12 @@ def values(parameters):
 
 
 def test_parameters_are_those_that_numba_passes(monkeypatch):
-    """numba.cuda.dispatcher._Kernel._prepare_args is private: if this fails, on_gpu.parameters has to follow it."""
+    """numba.cuda.dispatcher._Kernel._prepare_args is private.
 
-    def on_device(x):  # the fields of an array on a GPU that Numba reads
+    If this fails, change on_gpu.parameters.
+    """
+
+    def on_device(x):  # the fields that Numba reads of an array on a GPU
         layout = SimpleNamespace(strides_in_bytes=None, is_contiguous_c=True, is_contiguous_f=True)
         dtype = torch.empty(0, dtype=x.dtype).numpy().dtype
         array = SimpleNamespace(size=x.numel(), dtype=dtype, ptr=x.data_ptr(), shape=tuple(x.shape), _layout=layout)
@@ -61,13 +64,13 @@ def _again(type_, value, stream, returned, parameters):
 
 
 def test_kernels_are_kept_by_all_sources(tmp_path, monkeypatch):
-    """Numba's key has the kernel's own bytecode and constants; the folder has what it calls, and the compilers."""
+    """Numba's key has only the kernel's bytecode and constants; the folder's has all sources."""
     monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path))
     on_gpu._folder.cache_clear()
     folder = on_gpu._folder()
     kernel = make_forward.__wrapped__(16, 32, 64)
     on_gpu._keep_in(folder, kernel)
-    assert not on_gpu.config.CACHE_DIR  # that of other people's kernels
+    assert not on_gpu.config.CACHE_DIR  # other kernels' folder
     assert str(kernel._cache.cache_path).startswith(str(folder)) and folder.parent == tmp_path
 
     monkeypatch.setattr(on_gpu, "__file__", str(tmp_path / "on_gpu.py"))
@@ -84,7 +87,7 @@ def test_kernels_are_kept_by_all_sources(tmp_path, monkeypatch):
 
 
 def test_each_kernel_has_a_folder_of_its_own():
-    """Numba's index of a function is written without a lock: with one for all dtypes and tiles kernels may be mixed up."""
+    """Numba writes its index of a function without a lock: a shared one could mix up kernels."""
     half, single = (types.Array(dtype, 1, "C") for dtype in (types.float16, types.float32))
     kernels = [make(*tile) for make in (make_forward, fa1.make_forward) for tile in ((16, 32, 64), (32, 32, 64))]
     folders = [on_gpu._folder_of(kernel, (array,)) for kernel in kernels for array in (half, single)]
@@ -92,7 +95,7 @@ def test_each_kernel_has_a_folder_of_its_own():
 
 
 def test_a_thread_gets_a_context_before_its_first_launch(monkeypatch):
-    """Autograd's threads may have none: PyTorch needs none for memory that it keeps, and a launch would fail."""
+    """Autograd's threads may have no context, as PyTorch needs none for cached memory."""
     done = []
     monkeypatch.setattr(on_gpu.cuda, "current_context", lambda: done.append("context"))
     monkeypatch.setattr(on_gpu, "_compile", lambda *_: None)

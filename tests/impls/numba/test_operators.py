@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def printed(program):
-    """What a program prints in a new process."""
+    """Return what a program prints in a new process."""
     run = python("-c", program)
     assert run.returncode == 0, run.stderr
     return run.stdout.strip()
@@ -36,7 +36,7 @@ def printed(program):
 @pytest.mark.parametrize("name", (pytest.param("fa1", marks=pytest.mark.thorough), "fa2"))
 @pytest.mark.parametrize("bias", (None, (1, 4, 20, 37)), ids=("", "bias"))
 def test_operators_pass_opcheck(name, bias):
-    """torch.library's own check of schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
+    """torch.library checks schema, fake tensors, autograd registration, and dynamic shapes."""
     forward, backward = functions.OPERATORS[name]
     x = inputs(bias=bias)
     torch.library.opcheck(forward, (*x, True, None, "bottom_right"))
@@ -49,7 +49,7 @@ def test_operators_pass_opcheck(name, bias):
 @each
 @pytest.mark.parametrize("dynamic", (False, True), ids=("static", "dynamic"))
 def test_compiled_equals_eager(name, dynamic):
-    """Forward and backward, bit for bit, as one graph without a break."""
+    """Forward and backward are equal bit for bit, as one graph without a break."""
     x = inputs()
 
     def step(*tensors):
@@ -107,7 +107,7 @@ def test_graph_replayed_on_other_inputs_equals_eager(name):
 @on_a_gpu
 @on_two_gpus
 def test_tensors_on_a_second_device(name):
-    """While the first device is the current one."""
+    """The first device is the current one."""
     here, there = inputs(device="cuda:0"), inputs(device="cuda:1")
     want, got = FUNCTIONS[name](*here, causal=True), FUNCTIONS[name](*there, causal=True)
     assert torch.cuda.current_device() == 0 and got.device == torch.device("cuda:1")
@@ -117,7 +117,7 @@ def test_tensors_on_a_second_device(name):
 
 
 def test_importing_compiles_nothing():
-    """Nor does it make a CUDA context: the first call of a kernel does."""
+    """Importing does not make a CUDA context, either: the first call of a kernel does."""
     program = (
         "import torch, flash_attest.impls.numba.functions; from flash_attest.impls.numba import backward, bias_gradient, fa2;"
         " makers = (fa2.make_forward, backward.make_backward, bias_gradient.make_bias_gradient);"

@@ -86,7 +86,7 @@ def test_refuses_before_any_launch_and_names_the_value(function, name, no_launch
 
 
 def test_the_unchanged_call_is_accepted():
-    """So the changed argument is the only invalid one."""
+    """This shows that the changed argument is the only invalid one."""
     problem.check(zeros(*Q), zeros(*K), zeros(*K), zeros(2, 4, 5, 7), True, 0.5, "top_left")
 
 

@@ -10,7 +10,7 @@ from flash_attest.impls.numba.device import lacking
 from tests.impls.runs import python, results
 
 REASON = f"Numba is not installed: {INSTALL}"
-OTHER = "python_tiled"  # that all others load is a test below
+OTHER = "python_tiled"  # a test below shows that all others load
 with_numba = pytest.mark.skipif(bool(lacking()), reason=lacking())
 
 
@@ -24,19 +24,19 @@ def without(tmp_path_factory):
 
 
 def test_without_numba_its_implementations_are_refused(without):
-    """Each once, by name and with the reason: there is nothing to judge by a law."""
-    run, found = without
-    of_numba = {key: entry for key, entry in found.items() if "numba" in key[1]}
+    """Each is refused once, by name and with the reason: there is nothing to judge by a law."""
+    run, entries = without
+    of_numba = {key: entry for key, entry in entries.items() if "numba" in key[1]}
     assert set(of_numba) == {("test_contract_is_kept", name) for name in numba_fa2.NAMES}
     assert {(entry["verdict"], entry["reason"]) for entry in of_numba.values()} == {("refused", REASON)}
     assert REASON in run.stdout, run.stdout
 
 
 def test_without_numba_nothing_else_changes(without):
-    run, found = without
+    run, entries = without
     assert run.returncode == 0, run.stdout + run.stderr
-    assert {entry["verdict"] for (_, name), entry in found.items() if name == OTHER} <= {"pass", "refused"}
-    assert found[("test_out_matches_the_definition", OTHER)]["verdict"] == "pass"
+    assert {entry["verdict"] for (_, name), entry in entries.items() if name == OTHER} <= {"pass", "refused"}
+    assert entries[("test_out_matches_the_definition", OTHER)]["verdict"] == "pass"
 
 
 def test_without_numba_all_others_load():
@@ -52,5 +52,5 @@ def test_without_numba_all_others_load():
 
 @with_numba
 def test_names_are_those_of_the_implementations():
-    """So the command line knows a name whether Numba is installed or not."""
+    """The command line then knows the names whether Numba is installed or not."""
     assert {impl.name for impl in numba_fa2.IMPLS} == set(numba_fa2.NAMES)

@@ -1,4 +1,4 @@
-"""Inputs and gradients for tests of flash_attn_func and its packed forms, on the device where the kernels run."""
+"""Inputs and gradients for tests of flash_attn_func and its packed forms."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def randn(*shape, dtype=torch.float32, seed=0):
 
 
 def inputs(seqlen_q=20, seqlen_k=37, nheads=4, nheads_k=2, headdim=16, dtype=torch.float32, bias=True, device=DEVICE):
-    """q, k, v and a bias of one batch for two (or None); leaves."""
+    """Return q, k, v and a bias of one batch for two (or None), all leaves."""
     shapes = [(2, seqlen_q, nheads, headdim), (2, seqlen_k, nheads_k, headdim), (2, seqlen_k, nheads_k, headdim)]
     tensors = [randn(*shape, dtype=dtype, seed=n) for n, shape in enumerate(shapes)]
     tensors.append(randn(1, nheads, seqlen_q, seqlen_k, seed=3) if bias else None)
@@ -24,7 +24,10 @@ def inputs(seqlen_q=20, seqlen_k=37, nheads=4, nheads_k=2, headdim=16, dtype=tor
 
 
 def gradients(out, tensors, dout=None):
-    """Gradients of sum(out * dout) for the tensors that require grad; dout is drawn unless given."""
+    """Return the gradients of sum(out * dout) for the tensors that require grad.
+
+    If dout is None, it is drawn.
+    """
     wanted = [x for x in tensors if x is not None and x.requires_grad]
     dout = randn(*out.shape, dtype=out.dtype, seed=9).to(out.device) if dout is None else dout
     return torch.autograd.grad(out, wanted, dout)

@@ -1,61 +1,65 @@
-"""What test_compile.py compiles: for which GPU each choice of tiles of each Triton kernel, and in which variant.
+"""The jobs of test_compile.py: the tiles, variants and GPUs of each Triton kernel.
 
-A kernel compiles for about a second, so not every choice is compiled for every GPU in every variant. The defaults for
-halves of head dims 64 and 256 are compiled for sm_90, with a bias at an even head dim, which needs the most shared memory.
-For sm_86, which has the least shared memory, the smallest choice of each list is compiled, because it is the fallback there
-and must fit: the largest head dim needs the most. With --thorough: all choices in variants that differ from one to the next
-(dtype, bias, fit), float32, sm_86 at all head dims, and sm_80, whose passes are those of sm_86.
+A kernel compiles for about a second, so not every choice is compiled for every GPU in every
+variant. The defaults for halves of head dims 64 and 256 are compiled for sm_90, with a bias at an
+even head dim, which needs the most shared memory. sm_86 has the least shared memory. For it the
+smallest choice of each list is compiled, because it is the fallback there and must fit; the largest
+head dim needs the most. --thorough adds all choices in variants that differ from one to the next
+(dtype, bias, fit), float32, sm_86 at all head dims, and sm_80, whose passes are sm_86's.
 """
 
 from __future__ import annotations
 
 
 def job(kernel, block_d, tile, dtype="float16", tf32=False, fit="even", bias=True):
-    """A job of compile_all: one choice of one kernel in one variant."""
+    """Return a job of compile_all: one choice of one kernel in one variant."""
     bias = kernel != "delta" and (bias or kernel == "dbias")
     return dict(kernel=kernel, BLOCK_D=block_d, tile=list(tile), dtype=dtype, tf32=tf32, fit=fit, bias=bias)
 
 
 def lists(bytes_):
-    """(kernel, BLOCK_D, choices) for operands of so many bytes."""
-    from flash_attest.impls.triton.tuning import CANDIDATES  # here, as it imports Triton, which takes a second
+    """Return (kernel, BLOCK_D, choices) for operands of this size."""
+    from flash_attest.impls.triton.tuning import CANDIDATES  # importing Triton takes a second
 
     return [(kernel, d, tiles) for kernel, of in CANDIDATES.items() for d, tiles in of[bytes_].items()]
 
 
 def least(tiles):
-    """The choice that needs the least shared memory."""
+    """Return the choice that needs the least shared memory."""
     return min(tiles, key=lambda tile: (tile.BLOCK_M * tile.BLOCK_N, tile.num_stages))
 
 
-def tiles_of(made):
-    """The list that contains a job's choice."""
+def tiles_of(choice):
+    """Return the list that contains a job's choice."""
     from flash_attest.impls.triton.tuning import CANDIDATES
 
-    return CANDIDATES[made["kernel"]][4 if made["dtype"] == "float32" else 2][made["BLOCK_D"]]
+    return CANDIDATES[choice["kernel"]][4 if choice["dtype"] == "float32" else 2][choice["BLOCK_D"]]
 
 
 def default_halves():
-    """Every default; of the two kernels with one choice, which is nearly the same for each head dim, the extremes."""
+    """Return every default.
+
+    Kernels with one choice, which hardly depends on the head dim, have the extremes.
+    """
     one_choice = ("delta", "dbias")
     return [job(kernel, d, tiles[0]) for kernel, d, tiles in lists(2) if kernel not in one_choice or d in (64, 256)]
 
 
 def extreme_halves():
-    return [made for made in default_halves() if made["BLOCK_D"] in (64, 256)]
+    return [each for each in default_halves() if each["BLOCK_D"] in (64, 256)]
 
 
 def other_halves():
-    """Every choice that is not a default, and the defaults that default_halves leaves out."""
+    """Yield every choice that is not a default, and the defaults that default_halves leaves out."""
     others = [
         ("bfloat16", "even", False),
         ("float16", "odd", True),
         ("float16", "aligned", False),
         ("bfloat16", "odd", False),
     ]
-    made = default_halves()
+    jobs = default_halves()
     for n, (kernel, block_d, tiles) in enumerate(lists(2)):
-        if (default := job(kernel, block_d, tiles[0])) not in made:
+        if (default := job(kernel, block_d, tiles[0])) not in jobs:
             yield default
         for m, tile in enumerate(tiles[1:]):
             dtype, fit, bias = others[(n // 2 + m) % len(others)]
@@ -63,7 +67,7 @@ def other_halves():
 
 
 def every_float():
-    """Every choice for float32, alternating true float32 and tf32, even and odd, with and without a bias."""
+    """Yield every choice for float32, with alternating tf32, fit and bias."""
     for n, (kernel, block_d, tiles) in enumerate(lists(4)):
         for tile in tiles:
             tf32 = n % 2 == 1 and kernel != "dk_dv_dq"  # dk_dv_dq is not offered with tf32
@@ -71,7 +75,7 @@ def every_float():
 
 
 def some_floats():
-    """Of each kernel one choice: true float32, and tf32 for half of those where it is offered."""
+    """Return one choice of each kernel: float32, and tf32 for half of the kernels that have it."""
     return [
         job(kernel, d, tiles[0], "float32", tf32=kernel in ("forward", "dk_dv"))
         for kernel, d, tiles in lists(4)
@@ -84,7 +88,7 @@ def least_halves():
 
 
 def least_large_halves():
-    return [made for made in least_halves() if made["BLOCK_D"] == 256 and made["kernel"] not in ("delta", "dbias")]
+    return [each for each in least_halves() if each["BLOCK_D"] == 256 and each["kernel"] not in ("delta", "dbias")]
 
 
 def least_floats():

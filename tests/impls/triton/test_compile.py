@@ -1,11 +1,12 @@
-"""Every kernel compiles for several GPUs, with every choice of tiles, and once for each kind of problem.
+"""Every kernel compiles for several GPUs, with every choice of tiles, and once per kind of problem.
 
-No GPU is needed: a stub driver names the target, and nothing is launched. It runs in a separate process, because a process
-has one driver. This file is also the program that runs there:
+No GPU is needed: a stub driver names the target, and nothing is launched. It runs in a separate
+process, because a process has one driver. This file is also the program that runs there:
 
     python -m tests.impls.triton.test_compile '{"count": {"problems": 100, "aligned": true}}'
 
-What is compiled for which GPU: compile_jobs.py. ptxas assembles the kernels of head dim 64 only, with --thorough all.
+compile_jobs.py says what is compiled for which GPU. ptxas assembles only the kernels of head dim
+64, all with --thorough.
 """
 
 from __future__ import annotations
@@ -26,16 +27,20 @@ if importlib.util.find_spec("triton") is None:
 from tests.places import ROOT
 
 KIB = 1024
-# Bytes of shared memory that one program may use: CUDA C++ Programming Guide, technical specifications per capability.
+# Bytes of shared memory that one program may use: CUDA C++ Programming Guide, technical
+# specifications per compute capability.
 SHARED = {80: 163 * KIB, 86: 99 * KIB, 90: 227 * KIB}
-PRODUCTS = {80: ("mma.sync",), 86: ("mma.sync",), 90: ("wgmma", "mma.sync")}  # wgmma takes 64 rows at least
+PRODUCTS = {80: ("mma.sync",), 86: ("mma.sync",), 90: ("wgmma", "mma.sync")}  # wgmma needs at least 64 rows
 
 
-# --- in a separate process --------------------------------------------------------------------------------------------
+# --- in a separate process ------------------------------------------------------------------------
 
 
 def pretend(capability: int):
-    """Simulate a GPU: kernels are compiled for it but not launched. -> a list that collects the compiled kernels."""
+    """Simulate a GPU, for which kernels are compiled but not launched.
+
+    Returns a list that collects the compiled kernels.
+    """
     import torch
     import triton
     from triton.backends.compiler import GPUTarget
@@ -60,15 +65,15 @@ def pretend(capability: int):
     JITFunction.run = without_launch
     from flash_attest.impls.triton import problem, tuning
 
-    problem._check_device = lambda q: None  # all are on the CPU here
-    problem.EMULATED = tuning.EMULATED = False  # choices are those of a GPU
+    problem._check_device = lambda q: None  # all tensors are on the CPU here
+    problem.EMULATED = tuning.EMULATED = False  # choices are a GPU's
     triton.runtime.driver.set_active(Pretended())
     triton.backends.backends["nvidia"] = triton.backends.Backend(CUDABackend, CudaDriver)
     return compiled
 
 
 def launch_only(name: str | None) -> None:
-    """From now on a call launches only this kernel (None: all)."""
+    """Make every call launch only this kernel (None: all) from now on."""
     from flash_attest.impls.triton.tuning import Kernel
 
     launch = vars(Kernel).get("launch_all", Kernel.launch)
@@ -77,7 +82,7 @@ def launch_only(name: str | None) -> None:
 
 
 def call(way, q, k, v, bias=None, causal=False, name=None):
-    """Forward, or the whole backward, or both, as needed for the kernel called `name`."""
+    """Call forward, or the whole backward, or both, as the kernel called `name` needs."""
     launch_only(name)
     lse = q.new_empty(q.shape[0], q.shape[2], q.shape[1]).float()
     if name in (None, "forward"):
@@ -87,7 +92,7 @@ def call(way, q, k, v, bias=None, causal=False, name=None):
 
 
 def assemble_only(when) -> None:
-    """From now on ptxas runs where when() says so; it takes a third of the time, and the checks read what comes before it."""
+    """Make ptxas run only if when() is true: it takes a third of the time and is rarely needed."""
     from triton.backends.nvidia.compiler import CUDABackend
 
     assemble = CUDABackend.make_cubin
@@ -95,9 +100,10 @@ def assemble_only(when) -> None:
 
 
 def compile_all(capability: int, assembled: list[int], jobs: list[dict]) -> list[dict]:
-    """Each job: kernel, tile, BLOCK_D, dtype, tf32, fit ("even", "aligned", "odd"), bias -> the job with its results.
+    """Compile jobs, and return them with their results.
 
-    assembled: the BLOCK_D for which ptxas runs.
+    A job has kernel, tile, BLOCK_D, dtype, tf32, fit ("even", "aligned", "odd"), bias. assembled:
+    the BLOCK_D for which ptxas runs.
     """
     compiled = pretend(capability)
     assemble_only(lambda: job["BLOCK_D"] in assembled)
@@ -115,7 +121,7 @@ def compile_all(capability: int, assembled: list[int], jobs: list[dict]) -> list
         compiled.clear()
         call(way, x, x, x, bias, name=name)
         ((_, arguments, kernel),) = compiled
-        if name not in ("delta", "dbias"):  # these have one choice, which is not passed
+        if name not in ("delta", "dbias"):  # these have only one choice, which is not passed
             assert [arguments[field] for field in Tile._fields] == job["tile"], arguments
         assert arguments["BLOCK_D"] == block_d, arguments
         assert (arguments["ALIGN"] > 1) == (job["fit"] != "odd" and dtype.itemsize == 2), arguments
@@ -127,7 +133,10 @@ def compile_all(capability: int, assembled: list[int], jobs: list[dict]) -> list
 
 
 def count_variants(problems: int, aligned: bool) -> list[list]:
-    """Calls with random sizes, heads, strides -> [kernel, its constants and dtypes, the number of variants compiled]."""
+    """Call with random sizes, heads and strides; count the compiled variants.
+
+    Returns [kernel, its constants and dtypes, the number of its variants].
+    """
     compiled = pretend(90)
     import random
 
@@ -145,7 +154,10 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
     draw = random.Random(0)
 
     def tensor(*sizes):
-        """float16 with dimensions in any order and gaps, or with one large stride. Unless aligned, rows start anywhere."""
+        """Return a float16 tensor with dimensions in any order and gaps, or with one large stride.
+
+        Unless aligned, rows start anywhere.
+        """
         step = 8 if aligned else 1
         gaps = [draw.randrange(3) for _ in range(3)] + [step * draw.randrange(3)]
         whole = [n + gap for n, gap in zip(sizes, gaps, strict=True)]
@@ -163,7 +175,7 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
         begin = 0 if aligned else draw.randrange(4)
         return sometimes_far(torch.empty([*shape, seqlen_k + begin])[..., begin:])
 
-    found: dict[tuple, set] = {}
+    variants: dict[tuple, set] = {}
     for _ in range(problems):
         batch, nheads_k, group = draw.choice((1, 2, 3, 16)), draw.choice((1, 2, 5, 16)), draw.choice((1, 2, 4))
         seqlen_q, seqlen_k = (draw.choice((1, 2, 16, 17, 63, 64, 100, 128)) for _ in "qk")
@@ -176,11 +188,11 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
         for kernel, arguments, key in compiled:
             constants = {n: x for n, x in arguments.items() if n.isupper() or n.startswith("num_")}
             dtypes = {n: str(x.dtype) for n, x in arguments.items() if n.endswith("_ptr")}
-            found.setdefault((kernel.fn.__name__, json.dumps([constants, dtypes])), set()).add(key)
-    return [[*kernel, len(keys)] for kernel, keys in found.items()]
+            variants.setdefault((kernel.fn.__name__, json.dumps([constants, dtypes])), set()).add(key)
+    return [[*kernel, len(keys)] for kernel, keys in variants.items()]
 
 
-# --- the tests -------------------------------------------------------------------------------------------------------
+# --- the tests ------------------------------------------------------------------------------------
 
 BLOCKS = [32, 64, 128, 256]
 CHECKED = [pytest.param(*part, [64], id=name) for name, part in PARTS.items()]
@@ -188,7 +200,7 @@ CHECKED += [pytest.param(*part, BLOCKS, id=name, marks=pytest.mark.thorough) for
 
 
 def ask(request, cache):
-    """Run this file as a program with its own Triton cache -> its answer."""
+    """Run this file as a program with its own Triton cache, and return its answer."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
     run = subprocess.run(
         [sys.executable, "-m", "tests.impls.triton.test_compile", json.dumps(request)],
@@ -200,41 +212,44 @@ def ask(request, cache):
 
 @pytest.mark.parametrize("capability, jobs, assembled", CHECKED)
 def test_every_choice_compiles_fits_and_multiplies_on_matrix_units(capability, jobs, assembled, tmp_path):
-    """Fits into the shared memory of its GPU; halves and tf32 use matrix units, true float32 does not."""
+    """Choices fit into shared memory; halves and tf32 use matrix units, float32 does not."""
     wanted = list(jobs())
 
-    made = ask({"compile": {"capability": capability, "assembled": assembled, "jobs": wanted}}, tmp_path)
+    results = ask({"compile": {"capability": capability, "assembled": assembled, "jobs": wanted}}, tmp_path)
 
-    assert len(made) == len(wanted) >= 4
-    for one in made:
+    assert len(results) == len(wanted) >= 4
+    for one in results:
         units = (
             PRODUCTS[capability]
             if one["kernel"] != "delta" and (one["tf32"] or one["dtype"] != "float32")
             else ("none",)
         )
         assert one["target"] and one["product"] in units, f"products by {one['product']}, should be by {units}: {one}"
-        must_fit = one["tile"] in (
-            list(tiles_of(one)[0]),
-            list(least(tiles_of(one))),
-        )  # others may be skipped at launch
+        # Only these must fit: a launch may skip the others.
+        must_fit = one["tile"] in (list(tiles_of(one)[0]), list(least(tiles_of(one))))
         fits = one["shared"] <= SHARED[capability]
-        assert fits or not must_fit, f"{one['shared']} bytes shared, should be {SHARED[capability]} at most: {one}"
+        assert fits or not must_fit, f"{one['shared']} bytes shared, should be at most {SHARED[capability]}: {one}"
 
 
 def test_thorough_compiles_every_choice():
-    """For each head dim and operand size, together with what is compiled without it."""
+    """With the other jobs, this has every choice for each head dim and operand size."""
     every = {(kernel, d, n, tuple(tile)) for n in (2, 4) for kernel, d, tiles in lists(n) for tile in tiles}
-    jobs = [made for capability, jobs in (*PARTS.values(), *THOROUGH.values()) if capability == 90 for made in jobs()]
+    jobs = [job for capability, jobs in (*PARTS.values(), *THOROUGH.values()) if capability == 90 for job in jobs()]
     size = {"float16": 2, "bfloat16": 2, "float32": 4}
-    assert {(made["kernel"], made["BLOCK_D"], size[made["dtype"]], tuple(made["tile"])) for made in jobs} == every
+    assert {(job["kernel"], job["BLOCK_D"], size[job["dtype"]], tuple(job["tile"])) for job in jobs} == every
 
 
 @pytest.mark.parametrize("aligned", (True, False), ids=("aligned", "unaligned"))
 def test_one_variant_is_compiled_of_each_kernel(aligned, tmp_path):
-    """For all sizes, heads, strides and addresses: each further variant costs seconds, and laws draw hundreds of sizes."""
-    found = ask({"count": {"problems": 100, "aligned": aligned}}, tmp_path)
-    assert {kernel for kernel, _, _ in found} == {f"{k}_kernel" for k in ("forward", "dq", "dk_dv", "delta", "dbias")}
-    assert {f"{kernel} {constants}": count for kernel, constants, count in found if count != 1} == {}
+    """One serves all sizes, heads, strides and addresses.
+
+    Each further variant costs seconds, and laws draw hundreds of sizes.
+    """
+    variants = ask({"count": {"problems": 100, "aligned": aligned}}, tmp_path)
+    assert {kernel for kernel, _, _ in variants} == {
+        f"{k}_kernel" for k in ("forward", "dq", "dk_dv", "delta", "dbias")
+    }
+    assert {f"{kernel} {constants}": count for kernel, constants, count in variants if count != 1} == {}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Each tile that tuning may choose is judged by itself: impls/triton/every_tile.py. All of it on a GPU, a part here."""
+"""Each tile that tuning may choose is judged alone: all on a GPU, some here (every_tile.py)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def forced(impl):
-    """(kernel, tile) that an Implementation forces."""
+    """Return (kernel, tile) that an Implementation forces."""
     ((kernel, tile),) = impl.forward.__self__.tiles.items()
     return kernel, tile
 
 
 def test_every_choice_of_every_kernel_has_an_implementation():
-    """For every head dim and operand that it may be chosen for. Lists with one tile are the default."""
+    """This holds for every head dim and operand. Lists with one tile are the default."""
     got = {
         (*forced(impl), headdim, dtype.itemsize)
         for impl in every_tile.IMPLS
@@ -65,19 +65,19 @@ def test_implementations_are_named_after_their_tile():
 
 
 def test_the_file_loads_as_a_plugin():
-    """By its path, as --impl-from does; names are unique."""
+    """It is loaded by its path, as --impl-from does; names are unique."""
     entries = from_file(str(FILE))
     assert [entry.name for entry in entries] == [impl.name for impl in every_tile.IMPLS]
     assert len(select(entries, None)) == len(entries) >= 10
 
 
-CASES = {  # several tiles in each dimension, the last one partial; the head dim is padded
+CASES = {  # several tiles in each dimension, of which the last is partial; the head dim is padded
     "test_out_matches_the_definition": "seqlen_q=150 seqlen_k=190 nheads=1 nheads_k=1 batch=1",
     "test_query_sees_exactly_its_prefix": "seqlen_q=150 seqlen_k=190 nheads=1 nheads_k=1 batch=1 causal=true",
     "test_gradients_match_the_definition": "seqlen_q=190 seqlen_k=150 nheads=1 nheads_k=1 batch=1 bias=matrix",
     "test_hidden_keys_change_no_bit": "seqlen_q=150 seqlen_k=150 nheads=1 nheads_k=1 batch=1 causal=true",
 }
-LEAST = {  # kernel -> the implementation of its smallest head dims and tile: in the emulator others compile for seconds
+LEAST = {  # kernel -> the implementation with its smallest head dims and tile: others compile for seconds in the emulator
     kernel: min(
         (i for i in every_tile.IMPLS if forced(i)[0] == kernel), key=lambda i: (min(i.supports.headdims), forced(i)[1])
     ).name
@@ -97,7 +97,7 @@ JUDGED = [  # laws without gradients judge the forward only
 
 @pytest.mark.parametrize("tested, law", JUDGED)
 def test_laws_hold_with_each_tile(tested, law, monkeypatch):
-    """And this tile is the one that runs."""
+    """The test also checks that this tile ran."""
     kernel, tile = forced(tested)
     launched, launch = set(), Kernel.launch
 
@@ -109,14 +109,14 @@ def test_laws_hold_with_each_tile(tested, law, monkeypatch):
     headdim = next(d for d in tested.supports.headdims if d % 8 == 0)  # wide loads, which compile faster
     dtype = str(min(tested.supports.dtypes, key=str)).removeprefix("torch.")
     case = parse_case(f"{CASES[law]} headdim={headdim} dtype={dtype}")
-    # The contract does not depend on the tile, and takes longest.
+    # The contract does not depend on the tile, and its check takes the longest.
     result = judge(laws()[law], tested, Plan(device=DEVICE, case=case, try_contract=False))
     assert (result.verdict, result.cases) == (PASS, 1), result.message or result.reason
     assert (kernel, tile) in launched
 
 
 def test_a_wrong_tile_fails(monkeypatch):
-    """Each of the cases above fails a kernel that omits its last tile."""
+    """A kernel that omits its last tile fails each of the cases above."""
     impl = next(impl for impl in every_tile.IMPLS if forced(impl)[0] == "forward")
     cdiv = attention.cdiv
     monkeypatch.setattr(attention, "cdiv", lambda n, block: cdiv(n, block) - (n > block))

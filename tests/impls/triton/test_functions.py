@@ -1,7 +1,7 @@
-"""flash_attn_func and its packed forms, which a model calls: out, lse and gradients, and the laws for them.
+"""flash_attn_func and its packed forms: out, lse and gradients, and the laws for them.
 
-Without a GPU the kernels run in the emulator. As PyTorch operators:
-test_operators.py. Refusals: test_refused.py.
+Without a GPU the kernels run in the emulator. PyTorch operators: test_operators.py. Refusals:
+test_refused.py.
 """
 
 from dataclasses import replace
@@ -35,7 +35,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def manual(q, k, v, bias=None, causal=False, softmax_scale=None, alignment=RIGHT):
-    """out, lse of torch_math in float32; its mask is bottom-right, so a top-left mask is passed as a bias."""
+    """Return out, lse of torch_math in float32.
+
+    Its mask is bottom-right; a top-left mask is passed as a bias.
+    """
     q, k, v = (x.float() for x in (q, k, v))
     if causal and alignment == LEFT:
         hidden = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device).triu(1)
@@ -45,13 +48,13 @@ def manual(q, k, v, bias=None, causal=False, softmax_scale=None, alignment=RIGHT
 
 
 def assert_near(got, want, dtype=torch.float32):
-    """Within a few roundings of the largest value; the laws judge accuracy."""
+    """Assert equality up to a few roundings of the largest value; the laws judge accuracy."""
     size = max(1.0, want[want.isfinite()].abs().max().item()) if want.numel() else 1.0
     allowed = size * (2.0**-18 if dtype == torch.float32 else 2.0**-8)
     torch.testing.assert_close(got.float(), want.float(), rtol=0.0, atol=allowed)
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 WAYS = {
     "plain": dict(),
@@ -67,7 +70,7 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
 def wanted_by(way):
-    """Keywords of flash_attn_func -> those of manual()."""
+    """Turn keywords of flash_attn_func into keywords of manual()."""
     return {name.removeprefix("causal_"): value for name, value in way.items()}
 
 
@@ -158,24 +161,24 @@ def test_no_queries_and_no_keys():
     assert [bool(g.any()) for g in gradients(out, x)] == [False] * 3
 
 
-# --- packed -----------------------------------------------------------------------------------------------------------
+# --- packed ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def launches(monkeypatch):
     """{kernel: its arguments} of the launches."""
-    made, launch = {}, Kernel.launch
+    arguments_of, launch = {}, Kernel.launch
 
     def recording(self, *args, **arguments):
-        made[self.name] = arguments
+        arguments_of[self.name] = arguments
         return launch(self, *args, **arguments)
 
     monkeypatch.setattr(Kernel, "launch", recording)
-    return made
+    return arguments_of
 
 
 def memory(x):
-    """The address of a tensor's storage."""
+    """Return the address of a tensor's storage."""
     return x.untyped_storage().data_ptr()
 
 
@@ -229,7 +232,7 @@ def test_packed_tensors_are_read_and_written_in_place(launches):
 
 
 def test_packed_input_of_any_strides():
-    """Sliced along seqlen, heads last: (batch, 3, nheads, seqlen, headdim) in memory."""
+    """The input is sliced along seqlen, and (batch, 3, nheads, seqlen, headdim) in memory."""
     qkv = randn(2, 3, 4, 40, 16)[:, :, :, ::2].permute(0, 3, 1, 2, 4).requires_grad_()
     copy = qkv.detach().contiguous().requires_grad_()
     got, want = flash_attn_qkvpacked_func(qkv, causal=True), flash_attn_qkvpacked_func(copy, causal=True)
@@ -237,7 +240,7 @@ def test_packed_input_of_any_strides():
     assert_same_bits(gradients(got, [qkv])[0], gradients(want, [copy])[0])
 
 
-# --- laws -------------------------------------------------------------------------------------------------------------
+# --- laws -----------------------------------------------------------------------------------------
 
 
 def through_func(q, k, v, *, causal, bias, softmax_scale):
@@ -252,9 +255,12 @@ def through_qkvpacked(q, k, v, *, causal, bias, softmax_scale):
     return flash_attn_qkvpacked_func(torch.stack([q, k, v], 2), bias, causal, softmax_scale, return_lse=True)
 
 
-@cache  # the contract is tried once for each object, and takes longer than a law
+@cache  # the contract is tried once per object, and takes longer than a law
 def as_implementation(function):
-    """One of the functions as an Implementation; packed forms support less. A small share makes small tensors."""
+    """Return one of the functions as an Implementation.
+
+    Packed forms support less; a small share makes small tensors.
+    """
     declared = triton_fa2.IMPLS[0]
     packed = function is through_qkvpacked
     supports = replace(declared.supports, cross=not packed, gqa=not packed)

@@ -1,4 +1,4 @@
-"""Head dims above 128, which the laws leave out on a CPU, where they compile longest: forward and backward, two dtypes."""
+"""Head dims above 128: on a CPU the laws leave them out, because they compile the longest."""
 
 import pytest
 import torch

@@ -21,16 +21,19 @@ def the_same_numbers():
     torch.manual_seed(0)
 
 
-# --- limits of float32 ------------------------------------------------------------------------------------------------
+# --- limits of float32 ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [-1e4, -1e9, torch.finfo(torch.bfloat16).min, torch.finfo(torch.float32).min])
 def test_a_finite_mask_is_not_an_infinite_one(value):
-    """A row with this bias at every key is nearly a mean of v; nothing is NaN, and no row is treated as dead."""
+    """A row with this bias at every key is nearly a mean of v.
+
+    Nothing is NaN, and no row counts as dead.
+    """
     q, k, v = (torch.randn(1, n, 1, 16, device=DEVICE, requires_grad=True) for n in (3, 70, 70))
     bias = torch.zeros(1, 1, 3, 70, device=DEVICE)
     bias[:, :, 1] = value  # all of query 1's keys
-    bias[:, :, 2, 35:] = value  # half of query 2's keys: these have no weight
+    bias[:, :, 2, 35:] = value  # half of query 2's keys, which have no weight
     out, lse = flash_attn_func(torch.zeros_like(q), k, v, bias, return_lse=True)
     assert torch.isfinite(lse).all()
     torch.testing.assert_close(out[0, 1, 0], v[0, :, 0].mean(0), rtol=1e-4, atol=1e-5)
@@ -49,7 +52,7 @@ def test_a_tile_of_infinite_scores_does_not_spoil_the_next():
     torch.testing.assert_close(out[0, 0, 0], v[0, 32:, 0].mean(0))
 
 
-# --- arguments of backward --------------------------------------------------------------------------------------------
+# --- arguments of backward ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

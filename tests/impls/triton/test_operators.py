@@ -1,7 +1,7 @@
-"""flash_attn_func and its packed forms as PyTorch operators: opcheck, torch.compile, CUDA graphs, a second GPU.
+"""flash_attn_func and its packed forms as PyTorch operators.
 
-Without a GPU the kernels run in the emulator. Values: test_functions.py.
-Refusals: test_refused.py.
+opcheck, torch.compile, CUDA graphs, a second GPU. Without a GPU the kernels run in the emulator.
+Values: test_functions.py. Refusals: test_refused.py.
 """
 
 import pytest
@@ -24,7 +24,7 @@ PACKED = {"func": 3, "kvpacked": 2, "qkvpacked": 1}
 
 
 def packed_as(form, bias=True, dtype=torch.float32, seed=0):
-    """The arguments of one of the functions, and the function."""
+    """Return one of the functions, and its arguments."""
     q, kv, qkv = (randn(*s, dtype=dtype, seed=seed) for s in ((1, 20, 2, 16), (1, 20, 2, 2, 16), (1, 20, 3, 2, 16)))
     function, given = {
         "func": (flash_attn_func, [q, *kv.clone().unbind(2)]),
@@ -38,7 +38,7 @@ def packed_as(form, bias=True, dtype=torch.float32, seed=0):
 @pytest.mark.parametrize("bias", (False, True), ids=("", "bias"))
 @pytest.mark.parametrize("form", PACKED)
 def test_operators_pass_opcheck(form, bias):
-    """torch.library's own check of schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
+    """torch.library checks schema, fake tensors, autograd registration, and dynamic shapes."""
     _, x = packed_as(form, bias)
     packed, bias = x[: PACKED[form]], x[-1] if bias else None
     torch.library.opcheck(functions.attention_forward, (packed, bias, True, None, RIGHT))
@@ -58,7 +58,7 @@ OPTIONS = {"defaults": dict(), "all": dict(causal=True, softmax_scale=0.3, causa
 )
 @pytest.mark.parametrize("backend", ("aot_eager", pytest.param("inductor", marks=on_a_gpu)))
 def test_compiled_equals_eager(form, options, dynamic, backend):
-    """Forward and backward, bit for bit, as one graph without a break."""
+    """Forward and backward are equal bit for bit, as one graph without a break."""
     function, x = packed_as(form)
 
     def step(*tensors):
@@ -103,7 +103,7 @@ def test_graph_replayed_on_other_inputs_equals_eager(form, dtype):
 @on_a_gpu
 @on_two_gpus
 def test_tensors_on_a_second_device():
-    """While the first device is the current one."""
+    """The first device is the current one."""
     here, there = inputs(device="cuda:0"), inputs(device="cuda:1")
     want, got = flash_attn_func(*here, causal=True), flash_attn_func(*there, causal=True)
     assert torch.cuda.current_device() == 0 and got.device == torch.device("cuda:1")

@@ -1,4 +1,4 @@
-"""flash_attn_func and its packed forms refuse invalid arguments before any launch, with the value."""
+"""flash_attn_func and its packed forms refuse invalid arguments before a launch, with the value."""
 
 import math
 
@@ -151,14 +151,7 @@ def test_cpu_tensors_are_refused_if_there_is_a_gpu(no_launch):
 
 
 def test_the_unchanged_call_is_accepted():
-    """So the changed argument is the only invalid one."""
-    taken = problem.problem_of(zeros(*Q), zeros(*K), zeros(*K), zeros(2, 4, 5, 7), True, 0.5, LEFT)
-    assert (taken.batch, taken.seqlen_q, taken.seqlen_k, taken.nheads, taken.nheads_k, taken.headdim) == (
-        2,
-        5,
-        7,
-        4,
-        2,
-        8,
-    )
-    assert (taken.scale, taken.diagonal, taken.causal) == (0.5, 0, True)
+    """This shows that the changed argument is the only invalid one."""
+    call = problem.problem_of(zeros(*Q), zeros(*K), zeros(*K), zeros(2, 4, 5, 7), True, 0.5, LEFT)
+    assert (call.batch, call.seqlen_q, call.seqlen_k, call.nheads, call.nheads_k, call.headdim) == (2, 5, 7, 4, 2, 8)
+    assert (call.scale, call.diagonal, call.causal) == (0.5, 0, True)

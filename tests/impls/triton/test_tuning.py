@@ -1,4 +1,4 @@
-"""The tile that a kernel is launched with: the lists of candidates, and how one is chosen."""
+"""The tile with which a kernel is launched: the lists of candidates, and the choice."""
 
 import copy
 import json
@@ -34,7 +34,7 @@ LISTS = [
 ]
 
 
-# --- the lists --------------------------------------------------------------------------------------------------------
+# --- the lists ------------------------------------------------------------------------------------
 
 
 def test_every_kernel_has_a_list_for_every_operand_and_head_dim():
@@ -46,7 +46,7 @@ def test_every_kernel_has_a_list_for_every_operand_and_head_dim():
 
 @pytest.mark.parametrize("tiles", LISTS)
 def test_choices_are_different_and_can_be_compiled(tiles):
-    """Triton requires powers of two, its matrix products at least 16; a block has at most 1024 threads."""
+    """Triton requires powers of two, at least 16 for products; a block has at most 1024 threads."""
     assert tiles and len(set(tiles)) == len(tiles)
     for tile in tiles:
         assert all(n >= 16 and n & (n - 1) == 0 for n in (tile.BLOCK_M, tile.BLOCK_N)), tile
@@ -65,11 +65,11 @@ def test_a_key_names_arguments_of_some_kernel(kernel):
     assert {"tuning_key", "BLOCK_D", "ALIGN"} <= set(KEY) & set(kernel.tuned.arg_names)
 
 
-# --- how one is chosen ------------------------------------------------------------------------------------------------
+# --- how one is chosen ----------------------------------------------------------------------------
 
 
 class Recorder:
-    """Replaces a compiled kernel or the tuner: records its calls; raises OutOfResources for some tiles."""
+    """A stand-in for a kernel or the tuner. It records calls; some tiles are out of resources."""
 
     def __init__(self, too_large=()):
         self.tiles, self.grids, self.too_large = [], [], too_large
@@ -90,7 +90,10 @@ CHOICES = CANDIDATES["forward"][2][128]
 
 @pytest.fixture
 def launch(monkeypatch):
-    """launch(operations, tile, too_large) of the forward, of halves and head dim 128 -> (kernel, tuner), both Recorders."""
+    """launch(operations, tile, too_large) launches the forward, of halves and head dim 128.
+
+    It returns (kernel, tuner), both Recorders.
+    """
     monkeypatch.setattr(tuning, "EMULATED", False)
     monkeypatch.setattr(tuning, "capturing", lambda: False)
     like = torch.zeros(1, dtype=torch.float16, device=DEVICE)
@@ -134,7 +137,7 @@ def test_a_forced_tile_is_used_for_every_size(launch, operations):
 
 
 def test_a_forced_tile_that_does_not_fit_is_an_error(launch):
-    """A forced tile is the one to be judged, so no other replaces it."""
+    """A forced tile is the one to be judged, so no other tile replaces it."""
     forced = Tile(16, 32, 2, 1)
     with pytest.raises(triton.OutOfResources):
         launch(0, forced, too_large=[forced])
@@ -161,8 +164,8 @@ def test_the_emulator_uses_one_tile_and_does_not_tune(launch, monkeypatch):
 def test_the_tuner_tries_the_choices_of_this_head_dim_and_operand(name, dtype, monkeypatch):
     (kernel,) = (each for each in KERNELS.values() if each.name == name)
     monkeypatch.setattr(kernel.tuned, "nargs", {}, raising=False)
-    tried = kernel.tuned.prune_configs({"k_ptr": torch.zeros(1, dtype=dtype), "BLOCK_D": 64})
-    got = [Tile(*each.kwargs.values(), each.num_warps, each.num_stages) for each in tried]
+    candidates = kernel.tuned.prune_configs({"k_ptr": torch.zeros(1, dtype=dtype), "BLOCK_D": 64})
+    got = [Tile(*each.kwargs.values(), each.num_warps, each.num_stages) for each in candidates]
     assert got == CANDIDATES[name][dtype.itemsize][64]
 
 
@@ -174,12 +177,12 @@ def test_lengths_within_a_factor_of_two_share_a_key():
     assert tuning_key(2**31, 2**31, True) < 2**31  # it is passed as a 32-bit int
 
 
-# --- tuning -----------------------------------------------------------------------------------------------------------
+# --- tuning ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def tuned(monkeypatch):
-    """Every problem counts as large."""
+    """A state in which every problem counts as large."""
     monkeypatch.setattr(tuning, "TUNE_FROM", 0)
     monkeypatch.setattr(tuning, "EMULATED", False)
     for kernel in KERNELS.values():
@@ -191,7 +194,7 @@ def tuned(monkeypatch):
     "atomic", (pytest.param(False, id=""), pytest.param(True, id="atomic", marks=pytest.mark.thorough))
 )
 def test_gradients_are_right_after_tuning(atomic, tuned):
-    """Each choice that is tried adds to dq, which must be zeroed for each, and for the final call."""
+    """A trial of a choice adds to dq, which must be zeroed before each trial and the final call."""
     generator = torch.Generator().manual_seed(0)
     q, k, v, dout = (torch.randn(1, n, 1, 40, generator=generator).to(DEVICE, torch.float16) for n in (20, 70, 70, 20))
     leaves = [x.float().requires_grad_() for x in (q, k, v)]
@@ -199,7 +202,7 @@ def test_gradients_are_right_after_tuning(atomic, tuned):
     want = torch.autograd.grad(want_out, leaves, dout.float())
     way = FlashAttention2(atomic=atomic)
 
-    for _ in range(2):  # the first is tuned, the second uses the cached choice
+    for _ in range(2):  # the first call is tuned, the second uses the cached choice
         out, lse = way.forward(q, k, v)
         got = way.backward(dout, q, k, v, out, lse)
 
@@ -209,7 +212,7 @@ def test_gradients_are_right_after_tuning(atomic, tuned):
     kernels = ("forward", "dk_dv_dq") if atomic else ("forward", "dk_dv", "dq")
     chosen = [kernel for kernel in KERNELS.values() if kernel.name in kernels]
     assert all(len(kernel.tuned.cache) == 1 for kernel in chosen)
-    if EMULATED:  # its tuner takes the first that runs
+    if EMULATED:  # the emulator's tuner takes the first choice that runs
         for kernel in chosen:
             (config,) = kernel.tuned.cache.values()
             first = kernel.candidates(2, 128)[0]

@@ -1,4 +1,4 @@
-"""Without Triton, and with its interpreter: what is refused and why."""
+"""Implementations are refused with the reason without Triton, and with its interpreter."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ REASON = "Triton is not installed: pip install 'flash-attest[triton]'"
 with_triton = pytest.mark.skipif(bool(lacking()), reason=lacking())
 
 
-# --- Triton is not installed ------------------------------------------------------------------------------------------
+# --- Triton is not installed ----------------------------------------------------------------------
 
 
-WITHOUT = ("python_tiled", "torch_math", *triton_fa2.NAMES)  # that the others load is a test below
+WITHOUT = ("python_tiled", "torch_math", *triton_fa2.NAMES)  # a test below shows that all others load
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def without(tmp_path_factory):
 
 
 def test_without_triton_its_implementations_are_refused(without):
-    """Each once, by name and with the reason: there is nothing to judge by a law."""
+    """Each is refused once, by name and with the reason: there is nothing to judge by a law."""
     _, report = without
     of_triton = {key: entry for key, entry in results(report).items() if "triton" in key[1]}
     assert set(of_triton) == {("test_contract_is_kept", name) for name in triton_fa2.NAMES}
@@ -72,17 +72,17 @@ def test_without_triton_every_tile_is_refused_too_and_all_others_load():
 
 @with_triton
 def test_names_are_those_of_the_implementations():
-    """So the command line knows a name whether Triton is installed or not."""
+    """The command line then knows the names whether Triton is installed or not."""
     assert {impl.name for impl in triton_fa2.IMPLS} <= set(triton_fa2.NAMES)
 
 
-# --- TRITON_INTERPRET, and the order of imports -------------------------------------------------------------------------
+# --- TRITON_INTERPRET, and the order of imports ---------------------------------------------------
 
 
 @with_triton
 @pytest.mark.parametrize("value", ["1", pytest.param("true", marks=pytest.mark.thorough)])
 def test_with_the_interpreter_our_kernels_are_refused_with_the_reason(value):
-    """Its bfloat16 is wrong, and it shows nothing of what the compiler makes."""
+    """The interpreter's bfloat16 is wrong, and it does not show what the compiler makes."""
     program = """if True:
         from flash_attest.impls import triton
         print(*{impl.reason for impl in triton.IMPLS}, len(triton.IMPLS))
@@ -107,7 +107,7 @@ def test_importing_triton_first_changes_nothing(value):
 
 
 @with_triton
-def test_dq_summed_by_atomics_is_not_promised_to_be_repeatable():
+def test_dq_summed_by_atomics_is_not_repeatable():
     repeatable = {impl.name: set(impl.repeatable) for impl in triton_fa2.IMPLS}
     assert repeatable["triton_fa2"] == set(OUTPUTS)
     assert repeatable["triton_fa2_atomic"] == set(OUTPUTS) - {"dq"}

@@ -20,12 +20,15 @@ QUIET = settings(deadline=None, database=None, suppress_health_check=list(Health
 
 
 def multiples_of_32(case):
-    """A condition that many kernels have."""
+    """Refuse lengths that are not multiples of 32, as many kernels do."""
     return "seqlen must divide by 32" if case.seqlen_q % 32 or case.seqlen_k % 32 else None
 
 
 def implementation(name: str, **changed) -> Implementation:
-    """An implementation that is never called. Keywords that are fields of Supports go there, the others to Implementation."""
+    """Return an implementation that is never called.
+
+    Keywords that are fields of Supports go there, the others to Implementation.
+    """
     of_supports = {f.name for f in fields(Supports)}
     supports = Supports(**{key: changed.pop(key) for key in list(changed) if key in of_supports})
     return Implementation(name=name, forward=lambda q, k, v: q, supports=supports, **changed)
@@ -54,7 +57,7 @@ ANY = Draws()
 def drawn(
     impl: Implementation, draws: Draws = ANY, n: int = 100, device: str = "cpu", small: bool = False
 ) -> tuple[list[Case], int]:
-    """n cases for a law with these `draws`, and how many further draws were rejected."""
+    """Return n cases for a law with these `draws`, and how many further draws were rejected."""
     return _drawn(IMPLS.index(impl), draws, n, device, small)
 
 
@@ -76,7 +79,7 @@ def _drawn(number: int, draws: Draws, n: int, device: str, small: bool) -> tuple
 
 
 def smallest(impl: Implementation, condition, start: int = 0, **draws) -> Case:
-    """The case that would be shown by a law that fails under this condition."""
+    """Return the case that a law shows if it fails under this condition."""
     configured = settings(QUIET, max_examples=2000)
     with seed_alone():
         return find(

@@ -1,4 +1,4 @@
-"""Contiguous inputs of more than 2^31 elements: which case they have. The law itself is judged on a GPU."""
+"""Contiguous inputs of more than 2^31 elements: the choice of the case, without a GPU."""
 
 from dataclasses import replace
 

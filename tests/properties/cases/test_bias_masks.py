@@ -77,7 +77,7 @@ def test_a_window_ends_with_the_query_itself(seqlen_k):
 
 
 def test_first_and_window_leaves_two_ranges():
-    """The window is that of the mask `window`; the hidden keys lie between it and the first ones, or behind it."""
+    """The hidden keys lie between the window and the first keys, or behind the window."""
     for seed in range(9):
         c = biased("first_and_window", seed=seed)
         seen, window = ~hidden(c), ~hidden(c.but(bias_mask="window"))
@@ -90,7 +90,7 @@ def test_first_and_window_leaves_two_ranges():
 @pytest.mark.parametrize("mask", BIAS_MASKS)
 @pytest.mark.parametrize("kind", ["vector", "matrix"])
 def test_rows_are_empty_for_some_seed_exactly_where_they_may_be(mask, kind):
-    """By brute force, over all short lengths: 72 ranges of keys are drawn for each case."""
+    """This draws 72 ranges of keys for each case, over all short lengths."""
     for causal, keeps, sq, sk in product((False, True), (False, True), (0, 1, 2, 4), (0, 1, 3, 4)):
         c = case(batch=9, seqlen_q=sq, seqlen_k=sk, nheads=8, nheads_k=8, headdim=1, causal=causal, bias=kind,
                  bias_mask=mask, bias_keeps_key=keeps, bias_batch=9, bias_nheads=8)  # fmt: skip
@@ -102,8 +102,8 @@ def test_rows_are_empty_for_some_seed_exactly_where_they_may_be(mask, kind):
 @pytest.mark.parametrize("mask", ["left", "dead_row"])
 def test_a_kept_key_is_the_diagonal_under_causal(mask):
     c = biased(mask, causal=True)
-    kept = hidden(c) & ~hidden(c.but(bias_keeps_key=True))
-    assert kept.any() and not (kept & ~torch.eye(40, dtype=torch.bool)).any()
+    kept_key = hidden(c) & ~hidden(c.but(bias_keeps_key=True))
+    assert kept_key.any() and not (kept_key & ~torch.eye(40, dtype=torch.bool)).any()
 
 
 def test_dead_row_masks_one_whole_row():

@@ -22,7 +22,7 @@ QUIET = settings(deadline=None, database=None, suppress_health_check=list(Health
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-# --- Case: printing, parsing, changing --------------------------------------------------------------------------------
+# --- Case: printing, parsing, changing ------------------------------------------------------------
 
 
 @QUIET
@@ -38,7 +38,7 @@ def test_a_printed_case_parses_to_the_same_case(case):
 
 
 def test_multi_query_attention_parses_to_the_same_case():
-    """nheads_k=1 is printed although it is the default, because an omitted nheads_k follows nheads."""
+    """nheads_k=1 is printed, although it is the default: an omitted nheads_k follows nheads."""
     case = Case(seqlen_q=3, seqlen_k=3, nheads=4, nheads_k=1)
     assert parse_case(str(case)) == case
 
@@ -74,7 +74,7 @@ def test_dtypes_may_have_the_prefix_torch():
     [
         ("seqlen=65", "there is no field 'seqlen'; the fields are batch, seqlen_q, seqlen_k"),
         ("seqlen_q=65,headdim=64", "seqlen_q=65,headdim=64: fields are separated by spaces, not by commas"),
-        ("causal", "'causal' is no field=value"),
+        ("causal", "'causal' is not of the form field=value"),
         ("batch=2 batch=3", "batch is given twice"),
         ("headdim=0", "headdim=0: should be at least 1"),
         ("seqlen_q=-1", "seqlen_q=-1: should be at least 0"),
@@ -145,11 +145,11 @@ def test_other_fields_do_not_change():
     assert case.but(seqlen_q=6) == replace(case, seqlen_q=6)
 
 
-# --- tensors depend on the case only ----------------------------------------------------------------------------------
+# --- tensors depend on the case only --------------------------------------------------------------
 
 
 def fingerprint(text: str) -> str:
-    """The exact sum of the elements of each input."""
+    """Return the exact sum of the elements of each input."""
     return " ".join(f"{name}={t.double().sum().item().hex()}" for name, t in build(parse_case(text), "cpu").items())
 
 

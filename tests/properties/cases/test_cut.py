@@ -1,4 +1,4 @@
-"""Laws that cut a case in two, on implementations that take multiples of 32 only."""
+"""Laws that cut a case in two, on implementations that take only multiples of 32."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tiled(off=0.0):
-    """64 keys give an lse that is off by so much, and an out that is so much larger."""
+    """Return an implementation whose lse and out are too large by `off` if there are 64 keys."""
 
     def forward(q, k, v, causal=False):
         out, lse = torch_math.forward(q, k, v, causal=causal)

@@ -1,4 +1,4 @@
-"""How the cases of a law are drawn, and what happens when one fails."""
+"""The drawing of a law's cases, and what happens when one fails."""
 
 from collections import Counter
 from itertools import pairwise
@@ -20,7 +20,7 @@ def drawing(examples=60, number=0, draws=ANY):
 
 
 def held(drawing, hold=lambda case: None):
-    """The cases that hold_each hands over, in their order."""
+    """Return the cases that hold_each hands over, in their order."""
     cases = []
 
     def keep(case):
@@ -33,7 +33,7 @@ def held(drawing, hold=lambda case: None):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """How many cases each call of Hypothesis was asked for."""
+    """Record how many cases each call of Hypothesis was asked for."""
     numbers, first = [], Drawing._first
     monkeypatch.setattr(Drawing, "_first", lambda self, number: numbers.append(number) or first(self, number))
     return numbers
@@ -53,7 +53,10 @@ def test_the_first_case_is_the_simplest():
 
 @pytest.mark.parametrize("number", range(3))
 def test_a_case_is_not_made_from_the_one_before(number):
-    """With Hypothesis' own backend two in three have a length of the one before, and one value of a field most of them."""
+    """Hypothesis' own backend gives two cases in three a length of the case before.
+
+    Most cases share one value of some field.
+    """
     cases = drawing(400, number).cases
     assert len(set(cases)) >= 398
     for field, most in (("seqlen_q", 0.1), ("headdim", 0.1), ("regime", 0.25), ("bias_mask", 0.6)):
@@ -109,10 +112,10 @@ def test_without_a_case_that_says_something_it_ends(examples, drawn):
 
 
 def test_too_few_cases_that_say_something_are_enough():
-    kept = drawing(10).cases[3]
+    fourth = drawing(10).cases[3]
 
     def hold(case):
-        if case != kept:
+        if case != fourth:
             raise AnotherCase
 
     assert len(held(drawing(10), hold)) == FIRST_TRIED + TRIED
@@ -120,7 +123,7 @@ def test_too_few_cases_that_say_something_are_enough():
 
 @pytest.mark.parametrize("error", (LawBroken, Undecided))
 def test_what_fails_is_shrunk(error):
-    """The cases before it are not held again, and what is raised last is of the smallest case."""
+    """Earlier cases are not run again, and the last failure to be raised has the smallest case."""
     asked, calls = drawing(60, number=2), []
 
     def hold(case):
@@ -130,9 +133,9 @@ def test_what_fails_is_shrunk(error):
 
     with pytest.raises(error) as raised:
         asked.hold_each(hold)
-    place = next(n for n, case in enumerate(asked.cases) if case.seqlen_k > 100 and case.headdim > 60)
-    assert place > 2 and calls[: place + 1] == asked.cases[: place + 1]
-    assert not set(asked.cases[1:place]) & set(calls[place + 1 :])
+    position = next(n for n, case in enumerate(asked.cases) if case.seqlen_k > 100 and case.headdim > 60)
+    assert position > 2 and calls[: position + 1] == asked.cases[: position + 1]
+    assert not set(asked.cases[1:position]) & set(calls[position + 1 :])
     assert "seqlen_k=101 headdim=61 " in str(raised.value)
 
 
@@ -153,7 +156,7 @@ def test_what_is_no_exception_ends_it_at_once():
 
 
 def test_a_failure_is_not_lost_where_accepts_changes_its_mind():
-    """When the cases are drawn again there are none."""
+    """There are no cases when they are drawn again."""
     begun = []
 
     def accepts(case):

@@ -1,4 +1,4 @@
-"""What a law wants is drawn, and a case given by --case is excluded if the law does not want it."""
+"""Drawn cases are what the law wants, and a case given by --case is excluded if it is not."""
 
 import pytest
 import torch
@@ -44,7 +44,7 @@ def test_drawn_cases_are_what_the_law_wants(want):
 
 @each_want
 def test_drawn_cases_are_not_excluded(want):
-    """`excludes` checks a case given by --case. It must accept every case that the law could draw."""
+    """`excludes` checks a case of --case, and must accept every case that the law could draw."""
     draws, _ = WANTS[want]
     cases, _ = drawn(ALL, draws, n=60)
     assert [reason for case in cases if (reason := draws.excludes(case))] == []
@@ -52,7 +52,7 @@ def test_drawn_cases_are_not_excluded(want):
 
 @each_want
 def test_exactly_the_unwanted_cases_are_excluded(want):
-    """Checked with cases that are drawn for a law that wants nothing in particular."""
+    """The cases are drawn for a law that wants nothing in particular."""
     draws, fact = WANTS[want]
     layouts = LAYOUTS if want == "layouts" else ("contiguous",)
     cases, _ = drawn(ALL, Draws.of(layout=layouts), n=200)

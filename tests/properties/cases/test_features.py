@@ -1,4 +1,4 @@
-"""The table of features: neutral values, declarations, keywords, the oracle's variant, and the table in the docs."""
+"""The features: neutral values, declarations, keywords, the oracle's variant, the docs' table."""
 
 import re
 from dataclasses import fields, replace
@@ -28,7 +28,7 @@ DOCS = ROOT / "docs" / "use" / "adding-an-implementation.md"
 PLAIN = Case(batch=2, seqlen_q=8, seqlen_k=8, nheads=2, nheads_k=2, headdim=64, dtype=torch.float32)
 PLAIN_ONLY = Supports(dtypes={torch.float32}, headdims={64})
 HEADDIMS = (1, 96)  # the table lists no head dims, because each implementation declares its own
-# feature -> (value -> the fields of Supports that promise it, and those that promise all but this value)
+# feature -> (value -> the fields of Supports that declare it, and those that declare all but it)
 DECLARATIONS = {
     "dtype": lambda dtype: (dict(dtypes={dtype}), dict(dtypes=set(DTYPES) - {dtype})),
     "causal": lambda _: (dict(causal="optional"), dict(causal="never")),
@@ -45,7 +45,7 @@ def id_of(part) -> str:
 
 
 def each(values_of):
-    """Parametrizes over features, and the values that values_of(feature) gives."""
+    """Parametrize over features and the values that values_of(feature) gives."""
     pairs = [(feature, value) for feature in FEATURES.values() for value in values_of(feature)]
     return pytest.mark.parametrize(("feature", "value"), pairs, ids=id_of)
 
@@ -53,7 +53,7 @@ def each(values_of):
 with_values = pytest.mark.parametrize("feature", [f for f in FEATURES.values() if f.values], ids=id_of)
 
 
-# --- cases ------------------------------------------------------------------------------------------------------------
+# --- cases ----------------------------------------------------------------------------------------
 
 
 @with_values
@@ -81,7 +81,7 @@ def test_a_case_without_bias_has_no_choices_for_a_bias():
     assert FEATURES["bias"].changed(biased, None) == PLAIN
 
 
-# --- declarations -----------------------------------------------------------------------------------------------------
+# --- declarations ---------------------------------------------------------------------------------
 
 
 def refusal(case: Case, declared: dict) -> str | None:
@@ -90,10 +90,10 @@ def refusal(case: Case, declared: dict) -> str | None:
 
 @each(lambda feature: feature.tried)
 def test_a_tried_value_is_supported_exactly_where_it_is_declared(feature, value):
-    promised, all_but_this = DECLARATIONS[feature.name](value)
+    declared, all_but_this = DECLARATIONS[feature.name](value)
     case = feature.changed(PLAIN, value)
-    assert refusal(case, promised) is None
-    assert refusal(case, all_but_this) == f"{feature.words(value)} is not in what tested supports"
+    assert refusal(case, declared) is None
+    assert refusal(case, all_but_this) == f"{feature.words(value)} is not supported by tested"
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_strides_have_three_declarations(strides, refused):
 
 
 def test_all_other_layouts_have_a_contiguous_last_dimension():
-    """So an implementation that declares strides="last_contiguous" may be called with any of them."""
+    """An implementation that declares strides="last_contiguous" may be called with any of them."""
     for name, layout in product(("q", "k", "v", "dout", "bias"), set(LAYOUTS) - {"last_strided"}):
         assert lay_out(torch.zeros(2, 3, 4, 5), layout_of(name, layout)).stride(3) == 1, (name, layout)
 
 
 def test_the_docs_name_all_fields_of_a_case():
-    """accepts gets them all."""
+    """`accepts` gets all of them."""
     table = re.search(r"<!-- case -->\n(.*)\n<!-- /case -->", DOCS.read_text(), re.S)[1]
     cells = "".join(line.split("|")[1] for line in table.splitlines())
     assert set(re.findall(r"`(\w+)`", cells)) == {f.name for f in fields(Case)}
@@ -130,7 +130,7 @@ def test_the_docs_name_all_fields_of_a_case():
 def test_headdims_are_supported_exactly_where_they_are_declared():
     case = PLAIN.but(headdim=96)
     assert refusal(case, dict(headdims={96})) is None
-    assert refusal(case, dict(headdims={64, 128})) == "headdim 96 is not in what tested supports"
+    assert refusal(case, dict(headdims={64, 128})) == "headdim 96 is not supported by tested"
 
 
 def test_every_field_of_supports_declares_a_feature():
@@ -138,7 +138,7 @@ def test_every_field_of_supports_declares_a_feature():
     assert declared == {f.name for f in fields(Supports)} - {"bias_grad", "accepts"}
 
 
-# --- keywords ---------------------------------------------------------------------------------------------------------
+# --- keywords -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", KEYWORDS)
@@ -149,8 +149,8 @@ def test_a_keyword_is_a_feature_whose_default_is_neutral(name):
 
 @pytest.mark.parametrize("name", KEYWORDS)
 def test_a_keyword_is_passed_only_where_it_is_declared(name):
-    promised, _ = DECLARATIONS[name](FEATURES[name].tried[0])
-    assert KEYWORDS[name].declared(Supports(**promised)) and not KEYWORDS[name].declared(Supports())
+    declared, _ = DECLARATIONS[name](FEATURES[name].tried[0])
+    assert KEYWORDS[name].declared(Supports(**declared)) and not KEYWORDS[name].declared(Supports())
 
 
 def test_keywords_have_the_values_of_the_case():
@@ -159,7 +159,7 @@ def test_keywords_have_the_values_of_the_case():
     assert keywords_of(case).keys() | {"bias"} == KEYWORDS.keys()
 
 
-# --- the oracle's variant ---------------------------------------------------------------------------------------------
+# --- the oracle's variant -------------------------------------------------------------------------
 
 
 @each(lambda feature: feature.values if feature.part == "mask" else ())
@@ -180,13 +180,13 @@ def test_the_variant_has_the_mask_and_the_bias():
 
 
 def test_every_part_of_the_variant_is_a_feature():
-    """Otherwise a feature would be in the oracle, and no case would have it."""
+    """If one were not, the oracle would have a feature that no case has."""
     parts = {part: {f.name for f in FEATURES.values() if f.part is part} for part in Part}
     assert parts[Part.MASK] == {f.name for f in fields(Mask)} - {"alignment"}  # declared as causal_alignment
     assert parts[Part.VARIANT] == {f.name for f in fields(Variant)} - {"mask", "bias"}
 
 
-# --- documentation ----------------------------------------------------------------------------------------------------
+# --- documentation --------------------------------------------------------------------------------
 
 
 def test_the_table_in_the_docs_is_the_table_of_features():

@@ -20,7 +20,7 @@ def case(regime: str = "spread", **changed) -> Case:
 
 
 def scores(c: Case, x: Inputs | None = None) -> torch.Tensor:
-    """softmax_scale <q_i, k_j> in float64, (b, h, i, j), nheads = nheads_k."""
+    """Return softmax_scale <q_i, k_j> in float64, (b, h, i, j), for nheads = nheads_k."""
     x = x or build(c, "cpu")
     return c.scale * torch.einsum("bihd,bjhd->bhij", x.q.double(), x.k.double())
 
@@ -36,7 +36,7 @@ each_regime = pytest.mark.parametrize("regime", REGIMES)
 each_scale = pytest.mark.parametrize("scale", [*SCALES, -1.0, 2.0])
 
 
-# --- regimes ----------------------------------------------------------------------------------------------------------
+# --- regimes --------------------------------------------------------------------------------------
 
 
 @each_regime
@@ -88,7 +88,7 @@ def test_shifted_up_overflows_without_the_row_maximum(headdim, scale):
 @pytest.mark.parametrize("regime", ["shifted_down", "shifted_up"])
 @each_dtype
 def test_shifted_scores_still_differ(regime, headdim, dtype):
-    """Otherwise softmax would be flat, and a wrong P that sums to 1 could pass."""
+    """If they were equal, softmax would be flat, and a wrong P that sums to 1 could pass."""
     spread = scores(case(regime, headdim=headdim, dtype=dtype)).std(-1)
     assert spread.min() > 0.1 and spread.max() < 25
 
@@ -134,11 +134,11 @@ def test_spread_is_standard_normal():
         assert abs(tensor.mean()) < 0.05 and abs(tensor.std() - 1) < 0.05, name
 
 
-# --- selecting: one key wins ------------------------------------------------------------------------------------------
+# --- selecting: one key wins ----------------------------------------------------------------------
 
 
 def decided(c: Case) -> torch.Tensor:
-    """bool (b, i, h): rows where the oracle's out is a row of v, and the best visible score leads by GAP."""
+    """Return bool (b, i, h): rows where out is a row of v, and one visible score leads by GAP."""
     x = build(c, "cpu")
     seen = mask_of(c, "bottom_right").visible(c.seqlen_q, c.seqlen_k)
     top = scores(c, x).masked_fill(~seen, -1e9).topk(2, dim=-1)
@@ -164,7 +164,7 @@ def test_selected_key_is_visible_under_causal(sizes):
 
 
 def test_selecting_with_a_small_head_dim_has_a_winning_key_in_some_rows():
-    """Only 2^headdim keys are distinct; the others are 0, and a query for one of those has no winning key."""
+    """Only 2^headdim keys are distinct. The others are 0, and no key wins for their queries."""
     share = decided(case("selecting", headdim=2, batch=8)).float().mean()
     assert 0.03 < share < 0.5
 
@@ -179,7 +179,7 @@ def test_query_heads_of_a_group_pick_the_same_key():
     assert torch.equal(x.q[:, :, 0], x.q[:, :, 1]) and not torch.equal(x.q[:, :, 1], x.q[:, :, 2])
 
 
-# --- draws ------------------------------------------------------------------------------------------------------------
+# --- draws ----------------------------------------------------------------------------------------
 
 
 def test_draws_for_different_words_differ():

@@ -46,7 +46,7 @@ def test_placed_tensor_has_the_strides_of_its_layout(values, layout):
 
 
 def test_packed_rows_lie_between_other_rows(values):
-    """Like k in a packed qkv tensor."""
+    """The tensor lies like k in a packed qkv tensor."""
     placed = place(values, "packed", fill=math.nan)
     assert placed.tensor.storage_offset() == MARGIN + 24
 
@@ -54,13 +54,13 @@ def test_packed_rows_lie_between_other_rows(values):
 @each_layout
 @each_dtype
 def test_a_tensor_is_placed_at_another_remainder_by_128(values, layout, dtype):
-    """Whatever addresses the allocator gives: it alternates between 0 and 64 once memory is used again."""
-    kept = [place(values.to(dtype), layout, fill=math.nan)]
+    """The allocator alternates between remainders 0 and 64 once it reuses memory."""
+    tensors = [place(values.to(dtype), layout, fill=math.nan)]
     for _ in range(20):
-        other = place(values.to(dtype), layout, fill=math.nan, away_from=kept[0].tensor)
-        assert (other.tensor.data_ptr() - kept[0].tensor.data_ptr()) % 128 == 64
+        other = place(values.to(dtype), layout, fill=math.nan, away_from=tensors[0].tensor)
+        assert (other.tensor.data_ptr() - tensors[0].tensor.data_ptr()) % 128 == 64
         assert torch.equal(other.tensor, values.to(dtype))
-        kept.append(other)
+        tensors.append(other)
 
 
 @each_layout

@@ -31,7 +31,7 @@ DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
 def resident():
-    """Bytes of this process that are in memory."""
+    """Return how many bytes of this process are in memory."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * mmap.PAGESIZE
 
@@ -53,7 +53,7 @@ def test_spread_keeps_the_values_and_enlarges_the_stride(values, dtype, dim):
 
 @pytest.mark.parametrize("dim", range(3))
 def test_an_offset_truncated_to_32_bits_reads_another_element_or_0(values, dim):
-    """Signed or unsigned, in elements or bytes, it stays within the storage, so no unmapped memory is read."""
+    """Signed or not, in elements or bytes, it stays within the storage: mapped memory is read."""
     far = spread(values, dim)
     whole = far.as_strided((far.untyped_storage().nbytes() // far.element_size(),), (1,), 0)
     last = far.stride(dim) * (SHAPE[dim] - 1)
@@ -65,7 +65,10 @@ def test_an_offset_truncated_to_32_bits_reads_another_element_or_0(values, dim):
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float16), ids=str)
 @pytest.mark.parametrize(("numel", "count"), [(1, 2), (1, 70), (24, 3), (70 * 256, 5), (64 * 1024, 70), (16384, 33)])
 def test_rows_in_a_ring_share_no_byte_and_truncated_offsets_miss(numel, count, dtype):
-    """Physical addresses are those in the ring modulo its period; every 32-bit offset of a row leads to another place."""
+    """Physical addresses are addresses modulo the ring's period.
+
+    Every offset of a row, cut to 32 bits, leads to another physical address.
+    """
     stride, before = sparse_memory._placement(numel, count, dtype, ring=True)
     size = dtype.itemsize
     rows = [(before + i * stride) * size % gpu_ring.PERIOD for i in range(count)]
@@ -81,11 +84,11 @@ def test_rows_in_a_ring_share_no_byte_and_truncated_offsets_miss(numel, count, d
 
 
 def test_every_drawn_case_fits_in_a_ring():
-    """Otherwise the law would be unknown wherever the largest one comes."""
+    """If the largest case did not fit, the law would be unknown wherever it is drawn."""
     declared = drawing.implementation("wide", **drawing.EVERYTHING | dict(headdims=range(1, LARGEST_HEADDIM + 1)))
     cases = Drawing(attention_cases(declared, "cuda", LAW.draws), 0, 3000).cases
     widest = [(c.batch * c.nheads * max(c.seqlen_q, c.seqlen_k) * c.headdim, c) for c in cases]
-    for _, case in sorted(widest, key=lambda found: found[0])[-50:]:
+    for _, case in sorted(widest, key=lambda pair: pair[0])[-50:]:
         for length in (case.seqlen_q, case.seqlen_k):
             sizes = (case.batch, length, case.nheads, case.headdim)
             for dim in range(3):
@@ -108,19 +111,19 @@ def test_a_gpu_without_sparse_memory_or_room_is_undecided(monkeypatch, error, wh
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="sparse memory of a GPU: no CUDA device here")
 def test_sparse_memory_of_a_gpu_is_used_again_and_stays_below_a_gib(monkeypatch):
-    made, make = [], gpu_ring._Ring.__init__
+    rings, init = [], gpu_ring._Ring.__init__
     monkeypatch.setattr(gpu_ring, "_free", {})
-    monkeypatch.setattr(gpu_ring._Ring, "__init__", lambda self, device: made.append(self) or make(self, device))
+    monkeypatch.setattr(gpu_ring._Ring, "__init__", lambda self, device: rings.append(self) or init(self, device))
     for _ in range(20):
         far = [spread(torch.randn(SHAPE, device="cuda"), dim) for dim in (0, 1, 2, 0, 1)]  # five inputs
         assert all(tensor.abs().sum() > 0 for tensor in far)
-    assert len(made) <= 2 * len(far) and len(made) * gpu_ring.PERIOD < 2**30
+    assert len(rings) <= 2 * len(far) and len(rings) * gpu_ring.PERIOD < 2**30
     del far
-    for ring in made:
+    for ring in rings:
         ring.release()
 
 
-# --- the law ----------------------------------------------------------------------------------------------------------
+# --- the law --------------------------------------------------------------------------------------
 
 
 def test_without_address_space_the_law_is_unknown_and_the_run_stays_green(monkeypatch):
@@ -137,7 +140,7 @@ NOTE = r"errors that this law allows: \d+, such as: "
 
 
 def raising(limit, error):
-    """torch_math, but it raises for strides from `limit` on."""
+    """Return torch_math, but it raises for strides from `limit` on."""
 
     def forward(q, k, v, **options):
         if max(q.stride()) >= limit:
@@ -149,7 +152,7 @@ def raising(limit, error):
 
 @pytest.mark.parametrize("limit, verdict", [(2**31, PASS), (2**20, REFUSED)])
 def test_an_error_that_refuses_large_strides_is_no_failure(limit, verdict):
-    """Whether it is raised for some of the spread dimensions (all but that of 70 keys) or for each."""
+    """It is raised for all spread dimensions, or for all but the one with 70 keys."""
     result = judge(LAW, raising(limit, ValueError), Plan(case=SMALL))
     assert result.verdict == verdict
     assert re.match(rf"{NOTE}forward raises ValueError: strides up to \d+: ", result.reason)
@@ -161,7 +164,11 @@ def test_out_of_memory_for_the_whole_extent_is_no_failure():
 
 
 def test_an_error_in_every_drawn_case_is_no_failure():
-    """The reason then has the error. Not with the law itself, as Hypothesis then draws hundreds of cases of 24 GiB each."""
+    """The reason then has the error.
+
+    This does not use the law itself, as Hypothesis would then draw hundreds of cases of 24 GiB
+    each.
+    """
 
     def rejected(trial):
         if not trial.meter.refusals:
@@ -173,7 +180,7 @@ def test_an_error_in_every_drawn_case_is_no_failure():
 
 
 def test_an_error_after_which_the_device_does_not_work_is_a_failure(monkeypatch):
-    """For example an illegal memory access on a GPU."""
+    """An illegal memory access on a GPU is such an error."""
 
     def forward(q, k, v, **options):
         if max(q.stride()) > 2**20:

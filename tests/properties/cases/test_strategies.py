@@ -1,4 +1,4 @@
-"""Drawn cases are supported by the implementation, reach the edges of tiles, and shrink to simple cases."""
+"""Drawn cases are supported, reach the edges of tiles, and shrink to simple cases."""
 
 from collections import Counter
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 each_impl = pytest.mark.parametrize("declared", IMPLS, ids=lambda impl: impl.name)
 
 
-# --- every draw lies inside the promise -------------------------------------------------------------------------------
+# --- every draw is supported ----------------------------------------------------------------------
 
 
 @each_impl
@@ -47,7 +47,7 @@ def test_every_drawn_case_is_supported(declared):
 
 @each_impl
 def test_few_draws_are_rejected(declared):
-    """Hypothesis stops at 10 rejected draws for each accepted one, and the accepted ones are biased by then."""
+    """Draws are biased before Hypothesis stops, at 10 rejected draws for each accepted one."""
     cases, rejected = drawn(declared)
     assert len(cases) == 100 and rejected <= 15  # draws of Hypothesis that mix two earlier ones
 
@@ -87,7 +87,7 @@ def test_multiples_of_32_are_drawn_where_nothing_else_is_accepted():
 
 
 def test_kernels_for_decoding_get_cases():
-    """One query, and keys in whole pages: either length is fitted alone."""
+    """They take one query, and keys in whole pages: each length is fitted separately."""
 
     def accepts(case):
         return None if case.seqlen_q == 1 and case.seqlen_k % 16 == 0 else "one query, pages of 16 keys"
@@ -117,7 +117,7 @@ def test_undefined_empty_rows_are_never_drawn():
 
 @pytest.mark.parametrize("declared", [NO_EMPTY_ROWS, TOP_LEFT], ids=lambda impl: impl.name)
 def test_every_mask_is_drawn_where_empty_rows_are_undefined(declared):
-    """Where a mask could leave a row empty it keeps a key in each; elsewhere it is as for others."""
+    """A mask that could leave a row empty keeps a key in each row. Other masks are unchanged."""
     cases, _ = drawn(declared, Draws.of(bias=True), n=200)
     assert {case.bias_mask for case in cases} == set(BIAS_MASKS)
     assert any(case.bias_mask == "left" and not case.causal and not case.bias_keeps_key for case in cases)
@@ -132,7 +132,7 @@ def test_masks_keep_no_key_where_empty_rows_are_promised():
 
 @pytest.mark.parametrize(("tile", "longest"), [(None, 258), ((64, 256), 514), ((16, 16), 130), ((1, 10**6), 1040)])
 def test_lengths_reach_two_tiles_of_keys_and_more_where_a_law_wants_that(tile, longest):
-    """Otherwise no case on a CPU has a whole tile of 128 that a bias hides, and keys behind it."""
+    """Only then can a bias hide a whole tile of 128 on a CPU, with visible keys behind it."""
     limits = Limits.on("cpu")
     assert limits.longest(Draws.of(two_tiles=True), tile) == longest
     assert limits.longest(Draws.of(), tile) == limits.seqlen
@@ -197,7 +197,10 @@ def test_a_gpu_gets_longer_sequences():
 
 
 def test_sequences_reach_as_far_as_a_law_wants_and_no_farther():
-    """Eight times the usual length on a CPU, half of that for kernels in the emulator. On a GPU the usual one is as long."""
+    """They get eight times as long as usual on a CPU, or four times for kernels in the emulator.
+
+    On a GPU the usual length reaches as far.
+    """
     want = Draws.of(reach=1040)
     assert [Limits.on("cpu", share).longest(want, None) for share in (1.0, 0.2)] == [1040, 520]
     assert Limits.on("cuda").longest(want, None) == Limits.on("cuda").longest(Draws(), None) == 1100
@@ -208,7 +211,7 @@ def test_stretched_sequences_are_longer():
     assert max(case.seqlen_q for case in cases) > 260
 
 
-# --- edges ------------------------------------------------------------------------------------------------------------
+# --- edges ----------------------------------------------------------------------------------------
 
 
 def test_edges_are_around_every_power_of_two():
@@ -216,7 +219,10 @@ def test_edges_are_around_every_power_of_two():
 
 
 def test_edges_include_a_tile_and_a_tail_of_one_and_two():
-    """A mask that is one key short fails at 65, one that is one key long at 66 (at 65 the last query sees every key)."""
+    """A mask that is one key short fails at 65, and one that is one key long at 66.
+
+    At 65 the last query sees every key.
+    """
     assert {63, 64, 65, 66, 127, 128, 129, 130, 257} <= set(edges(300))
 
 
@@ -224,7 +230,7 @@ def test_edges_stay_within_their_bounds():
     assert edges(65, 33) == [33, 34, 63, 64, 65] and edges(14, 11) == []
 
 
-# --- shrinking --------------------------------------------------------------------------------------------------------
+# --- shrinking ------------------------------------------------------------------------------------
 
 
 def test_a_second_tile_shrinks_to_one_row_of_it():
@@ -242,9 +248,9 @@ def test_a_law_that_always_fails_shrinks_to_the_smallest_case():
 
 
 def test_a_head_dim_shrinks_to_the_smallest_that_fails():
-    """It does not stop at a head dim that is rarely drawn (255), whichever the search tries first."""
-    found = {smallest(ALL, lambda c: c.headdim > 64, start=n).headdim for n in range(4)}
-    assert found == {65}
+    """Shrinking does not stop at a head dim that is rarely drawn (255), whatever is tried first."""
+    results = {smallest(ALL, lambda c: c.headdim > 64, start=n).headdim for n in range(4)}
+    assert results == {65}
 
 
 def test_a_failure_in_the_third_head_shrinks_to_three_heads():
@@ -260,7 +266,8 @@ def test_masked_and_causal_shrink_together():
     case = smallest(
         ALL, lambda c: c.causal and c.bias_mask == "left" and c.dtype == torch.bfloat16 and c.seqlen_k > 1, cross=False
     )
-    # Batch and heads are shrunk by properties/judging/shrink.py, as the choices for the bias depend on their number.
+    # Batch and heads are shrunk by properties/judging/shrink.py, as the choices for the bias depend
+    # on their number.
     assert case.but(batch=1, nheads=1, nheads_k=1) == Case(
         seqlen_q=2, seqlen_k=2, headdim=1, dtype=torch.bfloat16, causal=True, bias="vector", bias_mask="left"
     )
@@ -271,7 +278,7 @@ def test_multiples_shrink_to_the_first_that_fails():
 
 
 def test_small_cases_reach_a_second_tile_of_64():
-    """On a CPU, for the profile smoke; on a GPU nothing is small."""
+    """The profile smoke draws small cases on a CPU. On a GPU no cases are small."""
     cases, _ = drawn(ALL, small=True)
     limits = Limits.on("cpu", small=True)
     assert 64 < max(case.seqlen_q for case in cases) <= limits.seqlen < Limits.on("cpu").seqlen
@@ -284,6 +291,6 @@ def test_small_cases_reach_a_second_tile_of_64():
 
 @pytest.mark.parametrize("law", laws().values(), ids=laws())
 def test_every_law_finds_small_cases(law):
-    """Two of them, so that no law that applies is left out by the profile smoke."""
+    """Two cases suffice for the profile smoke to leave out no law that applies."""
     cases, _ = drawn(ALL, law.draws, n=2, small=True)
     assert len(cases) == 2

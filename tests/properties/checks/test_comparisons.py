@@ -28,7 +28,7 @@ INF, NAN = math.inf, math.nan
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-# --- check_same -------------------------------------------------------------------------------------------------------
+# --- check_same -----------------------------------------------------------------------------------
 
 
 def test_equal_values_pass():
@@ -67,15 +67,15 @@ def test_empty_tensors_pass():
 )
 def test_a_single_difference_is_located(got, want, words):
     x = normal(*SHAPE)
-    found = broken(check_same, trial(), "out", with_one(x, got), with_one(x, want), "should be")
-    assert words in found.headline
+    failure = broken(check_same, trial(), "out", with_one(x, got), with_one(x, want), "should be")
+    assert words in failure.headline
 
 
 def test_values_that_differ_in_the_last_bit_print_differently():
     """ "is 1, should be 1" would not show the difference."""
     x = normal(*SHAPE)
-    found = broken(check_same, trial(), "out", with_one(x, 1.0 + 2**-23), with_one(x, 1.0), "should be")
-    got, want = re.search(r"is (\S+), should be (\S+) ", found.headline).groups()
+    failure = broken(check_same, trial(), "out", with_one(x, 1.0 + 2**-23), with_one(x, 1.0), "should be")
+    got, want = re.search(r"is (\S+), should be (\S+) ", failure.headline).groups()
     assert got != want
 
 
@@ -92,7 +92,7 @@ def test_the_largest_difference_is_shown():
     assert "largest difference 5" in broken(check_same, trial(), "out", torch.zeros(SHAPE), want, "is").observed
 
 
-# --- check_near and check_agree ---------------------------------------------------------------------------------------
+# --- check_near and check_agree -------------------------------------------------------------------
 
 
 def sigma(size: float = 1e-6) -> torch.Tensor:
@@ -117,8 +117,10 @@ TIMES = ": {} times what rounding explains, 8 allowed"
 @pytest.mark.parametrize(("value", "times"), [(1e-4, TIMES.format(100)), (NAN, ""), (INF, ""), (-INF, "")])
 def test_one_element_beyond_its_budget_is_located(value, times):
     want = torch.zeros(SHAPE, dtype=torch.float64)
-    found = broken(check_near, trial(), "out", with_one(want.float(), value), want, sigma())
-    assert found.headline == (f"out[b=1 i=4 h=2 d=7] is {number(value)}, should be 0{times} (1 of 240 elements wrong)")
+    failure = broken(check_near, trial(), "out", with_one(want.float(), value), want, sigma())
+    assert failure.headline == (
+        f"out[b=1 i=4 h=2 d=7] is {number(value)}, should be 0{times} (1 of 240 elements wrong)"
+    )
 
 
 def test_the_worst_element_is_located():
@@ -129,21 +131,21 @@ def test_the_worst_element_is_located():
 
 def test_the_error_is_shown_beside_its_sigma():
     want = torch.zeros(SHAPE, dtype=torch.float64)
-    found = broken(check_near, trial(), "out", with_one(want.float(), 1e-4), want, sigma())
-    assert "off by 0.0001 there, where rounding explains 1e-06 (one sigma)" in found.observed
+    failure = broken(check_near, trial(), "out", with_one(want.float(), 1e-4), want, sigma())
+    assert "off by 0.0001 there, where rounding explains 1e-06 (one sigma)" in failure.observed
 
 
 def test_the_error_is_shown_beside_the_worst_case_where_roundings_may_be_alike():
     want = torch.zeros(SHAPE, dtype=torch.float64)
-    found = broken(check_near, trial(regime="flat"), "out", with_one(want.float(), 1e-4), want, sigma())
-    assert "off by 0.0001 there, where rounding explains 6.4e-06 at its worst" in found.observed
+    failure = broken(check_near, trial(regime="flat"), "out", with_one(want.float(), 1e-4), want, sigma())
+    assert "off by 0.0001 there, where rounding explains 6.4e-06 at its worst" in failure.observed
 
 
 def test_small_errors_in_all_elements_fail():
     want = torch.zeros(4, 50, 4, 50, dtype=torch.float64)
-    found = broken(check_near, trial(), "out", (want + 4e-6).float(), want, torch.full_like(want, 1e-6))
-    assert found.headline.startswith("out: the error over all elements is ")
-    assert any("no single element exceeds its limit" in line for line in found.observed)
+    failure = broken(check_near, trial(), "out", (want + 4e-6).float(), want, torch.full_like(want, 1e-6))
+    assert failure.headline.startswith("out: the error over all elements is ")
+    assert any("no single element exceeds its limit" in line for line in failure.observed)
 
 
 def test_two_results_may_both_have_rounding_errors():
@@ -184,7 +186,7 @@ def test_repeatable_outputs_must_have_the_same_bits():
         check_same_or_agree(trial(repeatable={"out"}), "out", a, b, sigmas, "should be")
 
 
-# --- check_budget -----------------------------------------------------------------------------------------------------
+# --- check_budget ---------------------------------------------------------------------------------
 
 
 def attention(t: Trial, **changed) -> Outputs:
@@ -209,7 +211,7 @@ def test_only_the_named_outputs_are_checked():
     check_budget(t, attention(t, lse=t.want().lse.float() + 1), None, "out")
 
 
-# --- guesses ----------------------------------------------------------------------------------------------------------
+# --- guesses --------------------------------------------------------------------------------------
 
 
 def guess(got: torch.Tensor, want: torch.Tensor) -> str | None:
@@ -233,7 +235,7 @@ def test_a_constant_factor_is_recognized(factor, words):
 
 
 def test_a_single_wrong_row_is_no_constant_factor():
-    """Whatever is wrong with its sum is one in all columns."""
+    """If its row sum is wrong, all its columns are wrong by one factor."""
     x = normal(1, 1, 1, 8)
     assert guess(x * 0.9, x) is None
 
@@ -242,7 +244,7 @@ def test_noise_gets_no_guess():
     assert guess(normal(*SHAPE), normal(*SHAPE, seed=1)) is None
 
 
-# --- sums and roundings -----------------------------------------------------------------------------------------------
+# --- sums and roundings ---------------------------------------------------------------------------
 
 
 def test_sigmas_add_in_quadrature_or_linearly_as_the_regime_requires():

@@ -1,4 +1,4 @@
-"""How near a copied row of v has to be: the same bits, or what the declared precision allows (checks/bits.py)."""
+"""The tolerance for a copied row of v: none, or what the declared precision allows."""
 
 import math
 

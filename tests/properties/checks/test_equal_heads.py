@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def forward(q, k, v):
-    """Each head by itself, so that none depends on where it lies in a larger product."""
+    """Compute each head by itself, so that its bits do not depend on a larger product."""
     parts = [
         [torch_math.forward(*(t[b : b + 1, :, h : h + 1].contiguous() for t in (q, k, v))) for h in range(q.shape[2])]
         for b in range(q.shape[0])
@@ -33,7 +33,7 @@ def forward(q, k, v):
 
 
 def of(forward, exact=True, **declared):
-    """An implementation that promises equal heads and is traced, or neither."""
+    """Return an implementation that declares equal heads and is traced, or neither."""
     declared = {"lse": "natural", "equal_heads": OUTPUTS if exact else None} | declared
     return implementation(forward, "copied", traced=exact, **declared)
 
@@ -61,7 +61,7 @@ def test_the_bound_is_that_of_the_case_with_the_fewest_comparisons():
 
 
 def one_bit(q, k, v):
-    """The last head has another bit in one element."""
+    """Change one bit in one element of the last head."""
     out, lse = forward(q, k, v)
     out[-1, 20, -1, 3] = torch.nextafter(out[-1, 20, -1, 3], torch.tensor(9.0))
     return out, lse
@@ -84,7 +84,7 @@ def test_within_the_budget_other_bits_are_right_where_they_are_not_declared():
 
 
 def test_without_a_promise_the_same_heads_may_differ_in_each_call():
-    """As where a library sums rows in another order if they begin at an address that is aligned otherwise."""
+    """A library may sum rows in another order if they begin at an address of another alignment."""
     assert judge(COPIES_AGREE, of(one_bit, equal_heads=None), PLAN).verdict == PASS
     calls = count()
 
@@ -98,7 +98,7 @@ def test_without_a_promise_the_same_heads_may_differ_in_each_call():
 
 
 def test_repeatable_outputs_need_not_be_equal_in_each_head():
-    """As where keys are split by the position of a block: each repeat has the same bits, each head has its own."""
+    """If keys are split by the position of a block, repeats have equal bits and heads do not."""
     split = of(one_bit, tile=(16, 16), equal_heads={"lse"})
     for law in (COPIES_AGREE, laws()["test_repeats_agree"]):
         assert judge(law, split, PLAN).verdict == PASS
@@ -149,7 +149,7 @@ def test_inputs_are_equal_in_every_head(bias_batch):
 
 
 def test_a_bias_of_one_batch_is_that_of_all():
-    """The oracle would hold all of them at once."""
+    """The oracle would hold the gradients of all batches at once."""
     case = Case(batch=1, seqlen_q=5, seqlen_k=5, nheads=2, nheads_k=2, headdim=8, dtype=torch.float32, bias="matrix")
     supports = dict(dtypes={torch.float32}, headdims={8}, bias={"matrix"})
     trial = Trial(implementation(supports=supports, lse="natural"), case, "cpu")
@@ -179,9 +179,9 @@ def test_bits_are_promised_on_a_gpu_and_by_traced_kernels():
 def test_slices_are_compared_bit_for_bit():
     tensor = torch.zeros(2, 5, 3, 4)
     tensor[1, 2, 0, 1], tensor[0, 4, 2, 3] = -0.0, torch.nan
-    found = compare_copies(tensor, (0, 2))
-    assert found.by_slice.tolist() == [[False, False, True], [True, False, False]] and int(found.marked.sum()) == 2
-    assert found.largest == torch.inf and found.n == 5
+    copies = compare_copies(tensor, (0, 2))
+    assert copies.by_slice.tolist() == [[False, False, True], [True, False, False]] and int(copies.marked.sum()) == 2
+    assert copies.largest == torch.inf and copies.n == 5
 
 
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf])

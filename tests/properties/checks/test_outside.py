@@ -1,4 +1,4 @@
-"""Calls outside the promise: which are tried, and what counts as an answer."""
+"""Calls outside of the contract: which are tried, and what counts as an answer."""
 
 from dataclasses import replace
 from functools import partial
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def unchecked(q, k, v, *, causal=False, bias=None, softmax_scale=None):
-    """torch_math without its checks."""
+    """Call torch_math without its checks."""
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     k, v = (torch_math.per_query_head(x, q.shape[2]) for x in (k, v))
     s = scale * torch.einsum("bihd,bjhd->bhij", q.float(), k.float())
@@ -36,7 +36,7 @@ def unchecked(q, k, v, *, causal=False, bias=None, softmax_scale=None):
 
 
 def declaring(forward, outside="error", **supports) -> Implementation:
-    """An implementation that declares this much: by default float32, head dims 8 and 16."""
+    """Return an implementation that declares this much: by default float32, head dims 8 and 16."""
     supports = Supports(**(dict(dtypes=FLOAT, headdims={8, 16}) | supports))
     return Implementation(name="tested", forward=forward, supports=supports, devices={"cpu"}, outside=outside)
 
@@ -46,28 +46,28 @@ def verdict(*args, **declared):
 
 
 def first_columns(q, k, v):
-    """For head dims up to 16: the rest is left out of the scores."""
+    """Leave columns from 16 on out of the scores. It is right for head dims up to 16."""
     return unchecked(torch.cat((q[..., :16], 0 * q[..., 16:]), -1), k, v)
 
 
 def one_length(q, k, v):
-    """For seqlen_q = seqlen_k: reads as many keys as there are queries."""
+    """Read as many keys as there are queries. It is right for seqlen_q = seqlen_k."""
     return unchecked(q, k[:, : q.shape[1]], v[:, : q.shape[1]])
 
 
 def key_head_0(q, k, v):
-    """For nheads_k = nheads: reads key heads by a wrong number."""
+    """Read key heads by a wrong number. It is right for nheads_k = nheads."""
     own = torch.arange(q.shape[2]).clamp(max=k.shape[2] - 1)
     return unchecked(q, k[:, :, own], v[:, :, own])
 
 
 def as_if_contiguous(q, k, v):
-    """Takes the strides of contiguous tensors."""
+    """Use the strides of contiguous tensors."""
     return unchecked(*(x.as_strided(x.shape, torch.empty(x.shape).stride()) for x in (q, k, v)))
 
 
 def bits_of_float32(q, k, v):
-    """Reads the memory of q as float32, whatever it holds."""
+    """Read the memory of q as float32, whatever it holds."""
     wrong = q.contiguous().view(torch.float32)[..., : q.shape[-1]] if q.dtype != torch.float32 else q
     return unchecked(wrong.reshape(*q.shape[:-1], -1)[..., : q.shape[-1]].expand(q.shape), k.float(), v.float()).to(
         q.dtype
@@ -75,23 +75,23 @@ def bits_of_float32(q, k, v):
 
 
 def no_tail(q, k, v):
-    """For multiples of 8: the rest of the keys is left out."""
+    """Leave out the last keys. It is right for multiples of 8."""
     n = k.shape[1] // 8 * 8
     return unchecked(q, k[:, :n], v[:, :n]) if n else torch.zeros_like(q)
 
 
 def bias_of_enough_keys(q, k, v, bias=None):
-    """Takes the first seqlen_k entries of a row of the bias."""
+    """Read the first seqlen_k entries of a row of the bias."""
     return unchecked(q, k, v, bias=None if bias is None else bias[..., : k.shape[1]])
 
 
 def half_alone(q, k, v):
-    """Right in every dtype, but as exact as in bfloat16."""
+    """Compute as exactly as in bfloat16, in every dtype."""
     return unchecked(q.bfloat16(), k.bfloat16(), v.bfloat16()).to(q.dtype)
 
 
 def in_float32(q, k, v):
-    """Returns float32, whatever it is called with."""
+    """Return float32 in every dtype."""
     return unchecked(q, k, v).float()
 
 
@@ -110,10 +110,10 @@ def multiples_of_8(case):
 ], ids=lambda value: getattr(value, "__name__", ""))  # fmt: skip
 def test_a_wrong_answer_without_an_error_fails(forward, supports, named):
     case = PLAIN.but(bias="vector") if "bias" in supports else PLAIN
-    found = broken(LAW.hold, Trial(declaring(forward, **supports), case, "cpu"))
-    assert named in found.headline
-    assert found.observed[0].startswith("the call: q (2, ")
-    assert found.observed[-1] == 'raise an error for such a call, support it, or declare outside="undefined"'
+    failure = broken(LAW.hold, Trial(declaring(forward, **supports), case, "cpu"))
+    assert named in failure.headline
+    assert failure.observed[0].startswith("the call: q (2, ")
+    assert failure.observed[-1] == 'raise an error for such a call, support it, or declare outside="undefined"'
 
 
 @pytest.mark.parametrize(("forward", "supports"), [
@@ -130,7 +130,7 @@ def test_the_right_answer_passes(forward, supports):
 
 
 class BiasGradient(torch.autograd.Function):
-    """A bias as it is; its gradient times a factor if it has three dimensions."""
+    """Passes a bias on, and multiplies its gradient by a factor if it has three dimensions."""
 
     @staticmethod
     def forward(ctx, bias, factor):
@@ -144,7 +144,7 @@ class BiasGradient(torch.autograd.Function):
 
 @pytest.mark.parametrize("factor", [1, 2])
 def test_the_gradient_of_a_bias_of_three_dimensions_has_its_shape(factor):
-    """As autograd gives it. It is judged like another."""
+    """autograd gives it in this shape, and it is judged like any other."""
 
     def forward(q, k, v, bias=None):
         return unchecked(q, k, v, bias=None if bias is None else BiasGradient.apply(bias, factor))
@@ -175,13 +175,13 @@ def test_all_that_is_wrong_is_listed():
     def wrong(q, k, v):
         return torch.zeros_like(q) if q.shape[2] > k.shape[2] or q.shape[3] == 17 else unchecked(q, k, v)
 
-    found = broken(LAW.hold, Trial(declaring(wrong), PLAIN, "cpu"))
-    assert found.headline.startswith("called with headdim 17, ")
-    assert [line.partition(":")[0] for line in found.observed if "also" in line] == ["also with nheads_k < nheads"]
+    failure = broken(LAW.hold, Trial(declaring(wrong), PLAIN, "cpu"))
+    assert failure.headline.startswith("called with headdim 17, ")
+    assert [line.partition(":")[0] for line in failure.observed if "also" in line] == ["also with nheads_k < nheads"]
 
 
 def test_inputs_are_aligned_as_torch_aligns_them():
-    """Otherwise a wide load would be an illegal access on a GPU."""
+    """With less alignment, a wide load would be an illegal access on a GPU."""
     offsets = set()
 
     def looking(q, k, v):
@@ -197,14 +197,14 @@ def test_inputs_are_aligned_as_torch_aligns_them():
 def test_nothing_is_asked_where_nothing_is_promised_outside():
     result = verdict(first_columns, outside="undefined")
     assert (result.verdict, result.why) == (REFUSED, Reason.NOT_DECLARED)
-    assert result.reason == 'outside="undefined": calls outside of `supports` promise nothing'
+    assert result.reason == 'outside="undefined": calls outside of `supports` have no defined result'
 
 
 def test_no_probe_is_inside_the_promise_of_everything():
-    """What is declared is not tried: of a record that declares all, head dims, dtypes and shapes are left."""
+    """Declared features are not tried: if all are declared, only these calls are outside."""
     case = Case(batch=2, seqlen_q=9, seqlen_k=9, nheads=3, nheads_k=3, headdim=8, bias="matrix")
-    tried = [probe.what for probe in probes(torch_math.IMPL, case)]
-    assert tried == [
+    words = [probe.what for probe in probes(torch_math.IMPL, case)]
+    assert words == [
         "headdim 1025",
         "dtype float64",
         "q in float32 and k, v in float16",
@@ -224,23 +224,26 @@ def test_no_probe_is_inside_the_promise_of_everything():
 
 
 def test_a_promise_that_is_broken_is_not_blamed_on_what_is_outside():
-    found = verdict(lambda q, k, v: 1 + unchecked(q, k, v))
-    assert (found.verdict, found.reason) == (UNKNOWN, "what is promised is wrong, too: other laws say how")
+    result = verdict(lambda q, k, v: 1 + unchecked(q, k, v))
+    assert (result.verdict, result.reason) == (UNKNOWN, "supported calls are wrong, too: other laws say how")
 
 
 def test_what_is_wrong_outside_is_found_beside_a_broken_promise():
-    """The last key is left out, unless the keys are a multiple of 8; and float16, which is not declared, gives zeros."""
+    """The kernel is wrong unless keys are a multiple of 8, and gives zeros in float16.
+
+    The last key is left out. float16 is not declared.
+    """
 
     def forward(q, k, v):
         n = k.shape[1] - (k.shape[1] % 8 > 0)
         return unchecked(q, k[:, :n], v[:, :n]) if q.dtype != torch.float16 else torch.zeros_like(q)
 
-    found = verdict(forward)
-    assert (found.verdict, parse_case(found.smallest).seqlen_k) == (FAIL, 8)
-    assert "called with dtype float16, it raises no error" in found.reason
+    result = verdict(forward)
+    assert (result.verdict, parse_case(result.smallest).seqlen_k) == (FAIL, 8)
+    assert "called with dtype float16, it raises no error" in result.reason
 
 
 def test_calls_outside_leave_no_z():
-    """A right one is tried under either alignment where none is declared: under the other one it is far off."""
-    found = verdict(unchecked, cross=False)
-    assert found.verdict == PASS and found.worst_z == {}
+    """If no alignment is declared, a right call is far off under one of the two that are tried."""
+    result = verdict(unchecked, cross=False)
+    assert result.verdict == PASS and result.worst_z == {}

@@ -1,4 +1,4 @@
-"""How messages show numbers, plurals, names of elements, and positions of wrong elements."""
+"""Numbers, plurals, names of elements, and positions of wrong elements in messages."""
 
 import re
 

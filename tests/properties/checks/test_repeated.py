@@ -1,4 +1,4 @@
-"""What a repeated call is told of its case."""
+"""The setting of a repeated call: whether its case is large."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def test_a_case_is_large_that_would_be_traced_for_long(seqlen_q, large, monkeypa
         return Repeats(n, {})
 
     monkeypatch.setattr(repeated, "compare_repeats", compare_repeats)
-    made = trial()
-    made = replace(made, case=made.case.but(seqlen_q=seqlen_q, seqlen_k=2**7, batch=1, nheads=1, nheads_k=1))
-    repeated.repeats_of(made, made.x, 1, inexact=lambda name: False)
+    one = trial()
+    one = replace(one, case=one.case.but(seqlen_q=seqlen_q, seqlen_k=2**7, batch=1, nheads=1, nheads_k=1))
+    repeated.repeats_of(one, one.x, 1, inexact=lambda name: False)
     assert [setting.large for setting in settings] == [large]

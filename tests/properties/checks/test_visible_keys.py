@@ -22,7 +22,10 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def counting(last_sees: torch.Tensor | None = None, lse: float | None = None) -> Trial:
-    """A trial where the last query, in the last head of the last batch, sees other keys or has another lse."""
+    """Return a trial whose last query sees other keys or has another lse.
+
+    It is the last query of the last head and batch.
+    """
 
     def forward(q, k, v):
         seen = SEEN.expand(2, 3, -1, -1).clone()
@@ -67,7 +70,7 @@ def test_a_wrong_count_is_reported(n, words):
 
 @pytest.mark.parametrize(("lse", "shown"), [(NAN, "nan"), (INF, "inf"), (1000.0, "inf")])
 def test_a_count_that_is_not_finite_is_reported(lse, shown):
-    """exp(lse) where lse is NaN or far too large."""
+    """lse is NaN or far too large, and so is exp(lse)."""
     assert miscounted(lse=lse).headline == f"query 4 sees {shown} keys, should see 65"
 
 
@@ -99,7 +102,7 @@ def test_the_other_alignment_is_guessed(declared, seqlen_q, sees, guess):
 
 
 def expected(case, alignment):
-    """How many keys each query sees."""
+    """Return how many keys each query sees."""
     past = 0 if alignment == "top_left" else case.seqlen_k - case.seqlen_q
     return (torch.arange(case.seqlen_q)[None, None] + 1 + past).clamp(0, case.seqlen_k)
 
@@ -142,6 +145,6 @@ def test_the_picture_has_aligned_columns():
 @pytest.mark.parametrize("sees", [66, 40])
 def test_a_count_that_no_key_explains_has_no_picture(sees):
     """lse is wrong but out is correct, so every query attends to the right keys."""
-    found = miscounted(lse=math.log(sees))
-    assert found.headline == f"query 4 sees {sees} keys, should see 65"
-    assert found.investigate() == ("out has the right keys, so lse itself is wrong", [])
+    failure = miscounted(lse=math.log(sees))
+    assert failure.headline == f"query 4 sees {sees} keys, should see 65"
+    assert failure.investigate() == ("out has the right keys, so lse itself is wrong", [])

@@ -1,4 +1,4 @@
-"""One defect hides no other: after a failure the law goes on without what is special about the smallest case."""
+"""One defect hides no other: after a failure the law is judged again without its clue."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ def sign_ignored(options):
 
 
 def tail_wrong(q, out):
-    """The last row of a partial tile of 16 behind a full one."""
+    """Change the last row of a partial tile of 16 behind a full one."""
     n = q.shape[1]
     return out if n < 16 or n % 16 == 0 else torch.cat([out[:, :-1], out[:, -1:] + 0.5], dim=1)
 
@@ -47,7 +47,7 @@ def negative_scale_and_tail(q, k, v, **options):
 
 
 def dead_rows(q, k, v, bias=None, **options):
-    """Rows without a key give 1."""
+    """Give 1 in rows without a key."""
     out, lse = torch_math.forward(q, k, v, bias=bias, **options)
     return torch.where((lse == -torch.inf).transpose(1, 2)[..., None], 1.0, out).to(out.dtype), lse
 
@@ -58,7 +58,7 @@ def not_launched_at_96(q, k, v, **options):
     return torch_math.forward(q, k, v, **options)
 
 
-# --- two defects ------------------------------------------------------------------------------------------------------
+# --- two defects ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", (0, 1, 2))
@@ -88,12 +88,12 @@ def test_a_head_dim_that_cannot_be_launched_hides_nothing():
 
 @pytest.mark.parametrize("law", ("test_out_matches_the_definition", "test_huge_scores_match_the_definition"))
 def test_rows_without_keys_hide_nothing(law):
-    """Whatever leaves them without: a mask of the bias, more queries than keys."""
+    """A mask of the bias leaves them without keys, or there are more queries than keys."""
     result = judge(laws()[law], implementation(dead_rows), PLAN)
     assert result.verdict == FAIL and result.beside == "right on 60 cases without rows that may see no key"
 
 
-# --- what it costs ----------------------------------------------------------------------------------------------------
+# --- what it costs --------------------------------------------------------------------------------
 
 
 def calls_of(forward, law=OUT, **changed):
@@ -130,7 +130,7 @@ def test_a_given_case_is_not_searched_beside():
     assert result.verdict == FAIL and result.beside == ""
 
 
-# --- clues ------------------------------------------------------------------------------------------------------------
+# --- clues ----------------------------------------------------------------------------------------
 
 
 def words(law, case, fails=lambda case: False, impl=torch_math.IMPL):
@@ -162,7 +162,7 @@ def test_what_the_law_always_draws_is_no_clue():
 
 
 def test_values_that_fail_too_belong_to_the_clue():
-    """Otherwise the same defect would be found again."""
+    """If they did not, the same defect would be found again."""
     ignores_the_scale = words(OUT, Case(headdim=1, softmax_scale=0.5), lambda case: case.softmax_scale is not None)
     assert ignores_the_scale == "softmax_scale 0.5, 0.1, 1.0, -0.25"
     assert words(OUT, Case(headdim=65), lambda case: case.headdim > 64) == "headdim 65 or more"

@@ -1,4 +1,4 @@
-"""The contract check: a problem at one size or feature is reported, and the laws are judged on the rest."""
+"""The contract check reports problems of one size or feature. Laws are judged on the rest."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def raising(where, **declared):
-    """torch_math, which raises where(q, k, options)."""
+    """Return torch_math, but it raises where(q, k, options)."""
 
     def forward(q, k, v, **options):
         if where(q, k, options):
@@ -55,10 +55,10 @@ PARTS = {
 @pytest.mark.parametrize("part", PARTS)
 def test_a_problem_in_part_is_reported_and_the_rest_is_judged(part, tmp_path):
     impl = raising(PARTS[part])
-    tried = conformance.tried(impl, Plan())
-    assert tried.judged and tried.without == part
+    outcome = conformance.tried(impl, Plan())
+    assert outcome.judged and outcome.without == part
     assert (
-        tried.problems[0]
+        outcome.problems[0]
         == f"forward raises RuntimeError: invalid configuration argument   [with {part.split(',')[0]}]"
     )
     contract = Judge(Plan(), [], tmp_path, "main").contract(impl)
@@ -69,7 +69,7 @@ def test_a_problem_in_part_is_reported_and_the_rest_is_judged(part, tmp_path):
 
 
 def test_what_one_feature_leaves_undecided_costs_no_other_its_verdict(tmp_path):
-    """As what the emulator does not cover, where a kernel does it with a scale only."""
+    """A kernel may use what the emulator does not cover, but only with a scale."""
 
     def forward(q, k, v, **options):
         if options["softmax_scale"] is not None:
@@ -101,7 +101,7 @@ def test_a_law_that_wants_the_broken_part_alone_is_unknown():
 
 
 def test_a_law_that_wants_what_is_not_declared_is_refused():
-    """With or without the broken part: no case is both wanted and supported."""
+    """No case is both wanted and supported, with or without the broken part."""
     plain = replace(torch_math.IMPL.supports, cross=False, bias="none", bias_grad=False)
     impl = raising(PARTS["headdim 64"], supports=plain)
     assert judge(laws()["test_rows_without_keys_give_zero"], impl, Plan(examples=6)).verdict == REFUSED
@@ -141,7 +141,7 @@ def test_a_kept_contract_costs_one_call_for_each_feature():
 
 
 def test_a_broken_contract_is_no_known_failure(tmp_path):
-    """What is not judged because of it would look as if it were."""
+    """Laws that are not judged because of it would look like known failures."""
     impl = raising(PARTS["causal"], known_failures={"test_contract_is_kept": "causal, #1"})
     result = Judge(Plan(), [], tmp_path, "main").contract(impl)
     compare_with_known(result, impl)

@@ -23,7 +23,10 @@ DIFFERENT = "the same call gives different results"
 
 
 def judged(function, law=LAW):
-    """The result of a law that calls function(n), where n counts the calls, for cases with more than 20 keys."""
+    """Return the result of a law that calls function(n) for cases with more than 20 keys.
+
+    n counts the calls.
+    """
     calls = count()
 
     def hold(trial):
@@ -46,9 +49,9 @@ def test_a_finding_that_is_always_there_is_no_race():
     def law(n):
         raise LawBroken("write past q", findings=["write past q", f"write to address {n}"])
 
-    found = lines(judged(law).message)
-    assert "3 of 3 repeats fail, 0 in the same way" in found and "each time with: write past q" in found
-    assert not any(line.startswith(DIFFERENT) for line in found)
+    observed = lines(judged(law).message)
+    assert "3 of 3 repeats fail, 0 in the same way" in observed and "each time with: write past q" in observed
+    assert not any(line.startswith(DIFFERENT) for line in observed)
 
 
 def test_findings_without_anything_in_common_are_different_results():
@@ -98,7 +101,7 @@ def test_all_inputs_that_change_are_reported():
 
 
 def test_a_case_that_stays_open_withdraws_no_finding():
-    """A law that collects findings goes on after the first one, and memory may run out in a later case."""
+    """A law that collects findings goes on after the first. Memory may run out in a later case."""
     one, two = (Side(Action.WRITE, Site("kernel.cu", line), None, None) for line in (1, 2))
 
     def law(n):

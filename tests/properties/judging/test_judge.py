@@ -22,7 +22,7 @@ LAW = laws()["test_out_matches_the_definition"]
 
 
 def judged(function):
-    """The result of a law that calls function(trial, n), where n counts the calls."""
+    """Return the result of a law that calls function(trial, n), where n counts the calls."""
     calls = count()
     return judge(replace(LAW, function=lambda trial: function(trial, next(calls))), torch_math.IMPL, Plan(examples=20))
 
@@ -46,7 +46,10 @@ def test_out_of_memory_in_the_oracle_is_unknown(when):
     RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
 ])  # fmt: skip
 def test_a_full_card_is_unknown_whoever_allocates(error):
-    """A card that other processes fill is no mistake of a kernel; seen on an H200 that eight workers filled."""
+    """A GPU that other processes fill is no mistake of a kernel.
+
+    Eight workers once filled an H200.
+    """
 
     def raising(*operands, **options):
         raise error
@@ -82,14 +85,14 @@ def test_intermittent_out_of_memory_does_not_hide_a_failure():
     assert judged(broken).verdict in (FAIL, UNKNOWN)
 
 
-# --- devices that are absent ------------------------------------------------------------------------------------------
+# --- devices that are absent ----------------------------------------------------------------------
 
 NO_NVCC = "no nvcc found, which compiles the kernels for CUDA tensors"
 NOT_HERE = "runs on cpu only; this run judges on cuda"
 
 
 def elsewhere(**declared):
-    """The results of the contract check and of a law on a GPU, for an implementation that runs on CPUs only."""
+    """Return the results of the contract check and of a law on a GPU, for a CPU implementation."""
     impl, on_gpu = replace(torch_math.IMPL, devices={"cpu"}, **declared), Plan(device="cuda")
     before = Judge.__new__(Judge)
     before.plan = on_gpu
@@ -110,7 +113,7 @@ def test_an_absent_device_fails_only_runs_that_asked_for_the_implementation(aske
     assert not_green(results, asked_for=asked_for, replayed=False) == ("2 could not be decided" if asked_for else "")
 
 
-# --- laws of another device -------------------------------------------------------------------------------------------
+# --- laws of another device -----------------------------------------------------------------------
 
 OF_STREAMS = laws()["test_work_waits_on_the_current_stream"]
 
@@ -154,7 +157,7 @@ def test_unavailable_is_not_checked_against_invalid_devices():
     assert error.value.problems == ["devices=None: should be a subset of {'cuda', 'cpu'}"]
 
 
-# --- plug-ins that misbehave ------------------------------------------------------------------------------------------
+# --- plug-ins that misbehave ----------------------------------------------------------------------
 
 
 LONG = parse_case("seqlen_q=65 seqlen_k=65 headdim=8")
@@ -185,17 +188,17 @@ def test_any_exception_is_a_failure_with_its_message(raised, headline, case):
 
 @pytest.mark.parametrize("first_at", (0, 129))
 def test_an_accepts_that_raises_is_a_broken_contract(first_at):
-    """Whether it raises for the first case that is tried or for one that is drawn."""
+    """It raises for the first case of the contract check, or only for a drawn case."""
 
     def accepts(case):
         return {}["nothing"] if case.seqlen_q >= first_at else None
 
     impl = replace(torch_math.IMPL, supports=replace(torch_math.IMPL.supports, accepts=accepts))
-    found = conformance.problems(impl, "cpu") if first_at == 0 else [judge(LAW, impl, Plan(examples=60)).reason]
-    assert found[0].startswith("supports.accepts raises KeyError: 'nothing' [for seqlen_q=")
+    problems = conformance.problems(impl, "cpu") if first_at == 0 else [judge(LAW, impl, Plan(examples=60)).reason]
+    assert problems[0].startswith("supports.accepts raises KeyError: 'nothing' [for seqlen_q=")
 
 
-# --- an accepts that leaves no case, or not the usual ones, for the contract ---------------------------------------------
+# --- an accepts that leaves no case, or not the usual ones, for the contract ----------------------
 
 
 def refusing(accepts, forward=torch_math.forward):

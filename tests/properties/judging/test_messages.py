@@ -1,10 +1,10 @@
 """Whole failure messages are compared with snapshots.
 
-    ATTEST_UPDATE_SNAPSHOTS=1 pytest tests/properties/judging/test_messages.py      rewrites snapshots/*.txt; read the diff
+To rewrite snapshots/*.txt, run this with ATTEST_UPDATE_SNAPSHOTS=1, and read the diff.
 
-Numbers with a decimal point or an exponent depend on the machine's arithmetic and are replaced by #, except after an "="
-(settings of the case). The number in "... times what rounding explains" is replaced, too. Whole numbers (lengths, counts
-of elements, indices) and all words are compared.
+Numbers with a decimal point or an exponent depend on the machine's arithmetic. They are replaced by
+#, except after an "=" (settings of the case). The number in "... times what rounding explains" is
+replaced, too. Whole numbers (lengths, counts of elements, indices) and all words are compared.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ PLAN = Plan(examples=60, repeats=40, origin=OwnRun("--impl-from my_attention.py"
 
 @cache
 def judge_failures() -> dict[str, Result]:
-    """Once per process, because the last two count their calls (and xdist may set up a module's fixtures again)."""
+    """Judge once per process, as the last two count their calls.
+
+    xdist may set up the fixtures of a module again.
+    """
     return {name: judge(law, impl, PLAN) for name, (law, impl) in FAILURES.items()}
 
 
@@ -66,7 +69,7 @@ def failures() -> dict[str, Result]:
 
 
 def masked(text: str) -> str:
-    """Without machine-dependent numbers, the path of this checkout, line numbers of mistakes.py, and seeds."""
+    """Replace machine-dependent numbers, this checkout's path, lines of mistakes.py, and seeds."""
     text = re.sub(r"(mistakes\.py):\d+", r"\1:#", text.replace(str(ROOT), "."))
     return MEASURED.sub("#", re.sub(r" seed=\d+", "", text))
 
@@ -80,7 +83,7 @@ def check_snapshot(name: str, text: str) -> None:
     assert got == want, f"the message changed; if it is better now, run with {UPDATE}=1\n{diff}"
 
 
-# --- the whole message ------------------------------------------------------------------------------------------------
+# --- the whole message ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", FAILURES)
@@ -97,7 +100,7 @@ def contract_result(tmp_path, forward) -> Result:
     return Judge(Plan(), [], tmp_path, "main").contract(implementation(forward))
 
 
-# --- the first line ---------------------------------------------------------------------------------------------------
+# --- the first line -------------------------------------------------------------------------------
 
 TIMES = "# times what rounding explains, 8 allowed"
 INTERMITTENT = "not on every run: "
@@ -146,7 +149,7 @@ def test_rule_is_the_laws_docstring(name, failures):
 
 
 def test_exception_shows_no_rule(failures):
-    """The law under test does not explain an exception, so neither its rule nor its kind of bugs is shown."""
+    """A law does not explain an exception, so neither its rule nor its kind of bugs is shown."""
     message = failures["exception"].message
     assert "\nObserved\n" in message and "\nRule\n" not in message and "\nSuggests" not in message
     assert "docs/why/bugs.md" not in message
@@ -181,7 +184,7 @@ def test_message_links_to_bugs_of_its_kind(name, failures):
     assert kind in {heading.lower().replace(" ", "-").replace(",", "") for heading in headings}
 
 
-# --- what is observed -------------------------------------------------------------------------------------------------
+# --- what is observed -----------------------------------------------------------------------------
 
 
 def lines(result: Result) -> list[str]:
@@ -254,9 +257,9 @@ def test_exception_is_shown_with_the_line_that_raised(failures):
 
 
 def test_laws_of_an_implementation_that_breaks_the_contract_are_unknown():
-    found = judge(OUT, implementation(lse_in_base_2, "breaks_the_contract"), Plan())
-    assert found.verdict == UNKNOWN
-    assert found.reason.startswith("the contract is broken (see test_contract): lse is in base 2")
+    result = judge(OUT, implementation(lse_in_base_2, "breaks_the_contract"), Plan())
+    assert result.verdict == UNKNOWN
+    assert result.reason.startswith("the contract is broken (see test_contract): lse is in base 2")
 
 
 def test_failures_shrink_to_the_smallest_case(failures):
@@ -267,7 +270,7 @@ def test_failures_shrink_to_the_smallest_case(failures):
     assert smallest["exception"] == "seqlen_q=33 seqlen_k=33 headdim=1 dtype=float32"
 
 
-# --- machine-dependent numbers ----------------------------------------------------------------------------------------
+# --- machine-dependent numbers --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -291,5 +294,5 @@ def test_only_measured_numbers_are_masked(text, want):
 
 
 def test_a_correct_implementation_has_no_message():
-    found = judge(OUT, python_tiled.IMPL, Plan(examples=3))
-    assert (found.message, found.replay, found.smallest) == ("", "", "")
+    result = judge(OUT, python_tiled.IMPL, Plan(examples=3))
+    assert (result.message, result.replay, result.smallest) == ("", "", "")

@@ -1,4 +1,4 @@
-"""The line under Replay, and how another process finds the implementation, for each place that it may come from."""
+"""The line under Replay, and how another process finds the implementation, for each origin."""
 
 import shlex
 

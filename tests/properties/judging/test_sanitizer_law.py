@@ -1,4 +1,4 @@
-"""The law about compute-sanitizer, on a CPU: a program in its place writes what it would write, and runs the case."""
+"""The law about compute-sanitizer, on a CPU: another program takes its place and runs the case."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):
-    """installed(...) puts a program in the place of compute-sanitizer; `forward` is the kernel of every implementation."""
+    """Replace compute-sanitizer by a program. `forward` is the kernel of every implementation."""
 
     def install(**how) -> None:
         program = fake(tmp_path, **how)
@@ -47,7 +47,7 @@ def installed(tmp_path, monkeypatch):
 
 
 def have_kernels(monkeypatch, kernels_of) -> None:
-    """kernels_of(trial): what the law, and what looks at all its cases before, find to be watched."""
+    """Make kernels_of(trial) decide which kernels there are to watch."""
     monkeypatch.setattr(test_races, "kernels_of", kernels_of)
     monkeypatch.setattr(sanitized, "kernels_of", kernels_of)
 
@@ -103,7 +103,7 @@ def test_an_implementation_of_pytorchs_operators_is_refused_after_a_few_looks(in
         looks.clear()
         result = judged(examples=examples)
         assert (result.verdict, result.why) == (REFUSED, Reason.NO_CASE)
-        assert result.reason == "launches no kernels beside those of PyTorch's operators in 5 cases"
+        assert result.reason == "launches only kernels of PyTorch's operators in 5 cases"
         assert test_races.MOST_LOOKS <= len(looks) <= test_races.MOST_LOOKS + 2 * sanitized.TOGETHER
 
 
@@ -119,7 +119,7 @@ def test_one_case_without_kernels_does_not_end_the_law(installed, monkeypatch):
 
 @pytest.fixture
 def programs(monkeypatch):
-    """The cases of each time that the tools were started."""
+    """Record the cases of each start of the tools."""
     started, command = [], alone.command
 
     def noted(device, name, cases, options):
@@ -145,7 +145,7 @@ def test_a_case_beside_one_with_a_finding_is_watched_alone(installed, programs):
 
 
 def test_what_no_case_shows_by_itself_is_a_finding(installed, monkeypatch):
-    """Scratch that a small case allocates and a larger one overruns, say."""
+    """A larger case may overrun scratch memory that a smaller one has allocated."""
     command, log = alone.command, (LOGS / "racecheck.log").read_text()
 
     def reported_of_several(device, name, cases, options):

@@ -1,4 +1,4 @@
-"""The law that traces kernels on the CPU: which implementations it judges, its message, and a promise without kernels."""
+"""The law that traces kernels on the CPU: whom it judges, its message, and no kernel launched."""
 
 import re
 from dataclasses import replace
@@ -44,7 +44,7 @@ def test_it_passes_for_a_correct_kernel_and_states_how_many_cases(flash):
 
 
 def test_it_is_judged_on_the_cpu_wherever_the_run_is(flash):
-    """A GPU runner has a CPU, too. An implementation that is not traced is refused there, not unknown."""
+    """A GPU runner has a CPU, too. An implementation that is not traced is refused there."""
     assert judge(LAW, flash, Plan(device="cuda", examples=4)).verdict == PASS
     other = judge(LAW, replace(torch_math.IMPL, devices={"cuda"}), Plan(device="cuda", examples=4))
     assert (other.verdict, other.reason) == (
@@ -54,7 +54,7 @@ def test_it_is_judged_on_the_cpu_wherever_the_run_is(flash):
 
 
 def test_kernels_that_are_traced_in_another_process_are_refused_with_what_to_do():
-    """Ours in Triton and Numba run on the GPU or in the emulator, whichever they find when they are imported."""
+    """Ours in Triton and Numba choose the GPU or the emulator when they are imported."""
     hidden = {"cpu": "the emulator runs its kernels where no GPU is visible"}
     impl = replace(torch_math.IMPL, devices={"cuda"}, unavailable=hidden)
     result = judge(LAW, impl, Plan(device="cuda"))
@@ -75,11 +75,11 @@ def test_its_message_shows_both_lines_and_replays():
     observed = result.message.split("Observed\n")[1]
     assert re.search(r"flash_forward.cu:\d+ +thread \d+ of block 0 writes +factor\[threadIdx.x\] = ", observed)
     assert re.search(r"flash_forward.cu:\d+ +thread \d+ of block 0 reads +float sum = factor\[row\]", observed)
-    assert "No two threads of a launch access the same byte" in result.message
+    assert "Two threads of a launch access the same byte only to read it" in result.message
     assert "--case 'seqlen_q=" in result.replay
 
 
-# --- findings are a set -----------------------------------------------------------------------------------------------
+# --- findings are a set ---------------------------------------------------------------------------
 
 TWO_RACES = planted(
     "a_race_of_equal_values_beside_one_of_two_tiles",
@@ -95,23 +95,23 @@ TWO_RACES = planted(
 
 
 def test_a_harmless_race_hides_no_other(patient):
-    """The smallest case of all shows one race only, in which both threads write the same value."""
+    """The smallest case of all shows only one race, in which both threads write the same value."""
     result = judge(LAW, build(TWO_RACES), replace(of_mutant(TWO_RACES, plan()), examples=20, goes_on=True))
     assert result.verdict == FAIL
     two_tiles = parse_case(result.smallest)
     assert (two_tiles.seqlen_k, two_tiles.products) == (33, 33)
     observed = lines(result.message.split("Observed\n")[1].split("Suggests")[0])
     (count,) = (line for line in observed if "each with its smallest case" in line)
-    found = [line for line in observed if line.startswith("race: ")]
-    assert count == f"{len(found)} findings in 10 cases, each with its smallest case" and result.reason == found[0]
+    races = [line for line in observed if line.startswith("race: ")]
+    assert count == f"{len(races)} findings in 10 cases, each with its smallest case" and result.reason == races[0]
     values = [line.partition(";")[0] for line in observed if line.startswith("the write ")]
-    assert values == ["the write changed the value", *["the write left the value as it was"] * (len(found) - 1)]
+    assert values == ["the write changed the value", *["the write left the value as it was"] * (len(races) - 1)]
     cases = [parse_case(line.rpartition(": ")[2]) for line in observed if line.startswith("smallest case")]
     assert cases[0] == two_tiles and cases[1].products == 1
 
 
 def test_an_error_hides_no_finding(patient):
-    """The kernel of small head dims races, the others refuse what they declare."""
+    """The kernel of small head dims races. The other kernels refuse what they declare."""
     racy = build(TWO_RACES)
 
     def forward(q, *inputs, **options):
@@ -134,7 +134,7 @@ def test_a_promise_of_traced_kernels_that_launches_none_is_broken():
     assert result.verdict == FAIL and result.reason.startswith("traced=True, but no traced kernel was launched")
 
 
-# --- a value law that fails -------------------------------------------------------------------------------------------
+# --- a value law that fails -----------------------------------------------------------------------
 
 VALUES = laws()["test_out_matches_the_definition"]
 SCALED_TWICE = planted(

@@ -1,4 +1,4 @@
-"""What is said of results that are kept from earlier values of the inputs."""
+"""The message about results that are cached from earlier values of the inputs."""
 
 from dataclasses import replace
 
@@ -17,17 +17,17 @@ CASE = Case(seqlen_q=1, seqlen_k=1, dtype=torch.float32)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def found(forward, case):
+def message_of(forward, case):
     return broken(LAW.hold, Trial(replace(torch_math.IMPL, forward=forward), case, "cpu"))
 
 
 def of_first(name):
-    """torch_math with one input as it was in the first call with this memory."""
-    kept = {}
+    """Return torch_math with one input as it was in the first call with this memory."""
+    old_inputs = {}
 
     def forward(*operands, **options):
         n = "qkv".index(name)
-        old = kept.setdefault(tuple(x.data_ptr() for x in operands), operands[n].detach().clone())
+        old = old_inputs.setdefault(tuple(x.data_ptr() for x in operands), operands[n].detach().clone())
         old = old + (operands[n] - operands[n].detach())  # autograd sees the input
         return torch_math.forward(*operands[:n], old, *operands[n + 1 :], **options)
 
@@ -36,15 +36,15 @@ def of_first(name):
 
 def test_what_is_as_before_is_named_if_it_should_not_be():
     """dq and dk are 0 as before, as they should with one key."""
-    message = found(of_first("v"), CASE)
+    message = message_of(of_first("v"), CASE)
     assert message.headline.startswith("out[") and message.headline.endswith("and out is as before")
 
 
 def test_a_part_that_is_kept_is_found_if_no_result_is_as_before():
-    message = found(of_first("k"), CASE)
+    message = message_of(of_first("k"), CASE)
     assert message.headline.startswith("lse[")
     assert message.headline.endswith("; new values were written into the same tensors, and it was right before")
-    assert message.suggests.startswith("a result, or part of one, that is kept by the address")
+    assert message.suggests.startswith("a result, or part of one, is cached by the address")
 
 
 def test_a_mistake_with_any_values_is_not_called_kept():
@@ -54,12 +54,12 @@ def test_a_mistake_with_any_values_is_not_called_kept():
         out, lse = torch_math.forward(*operands, **options)
         return out, lse + 1
 
-    message = found(forward, CASE)
+    message = message_of(forward, CASE)
     assert "new values" not in message.headline and not message.suggests
 
 
 def test_values_that_are_wrong_wherever_they_lie_are_not_called_kept():
-    """A kernel that is wrong for some values only: the first are not among them."""
+    """The kernel is wrong for some values, but not for the first ones."""
 
     def forward(q, k, v, **options):
         out, lse = torch_math.forward(q, k, v, **options)
@@ -68,5 +68,5 @@ def test_values_that_are_wrong_wherever_they_lie_are_not_called_kept():
     trial = Trial(replace(torch_math.IMPL, forward=forward), CASE, "cpu")
     first = trial.x.v
     message = broken(LAW.hold, trial)
-    assert message.headline.endswith("and elsewhere they give this, too")
+    assert message.headline.endswith("and other addresses give this, too")
     assert "wrong for these values" in message.suggests

@@ -1,4 +1,4 @@
-"""What a failure names beside the wrong element: which outputs are right, which dout would hide it, what lse is instead."""
+"""Facts that a failure names: which outputs are right, which dout hides it, what lse holds."""
 
 import re
 from dataclasses import replace
@@ -22,11 +22,14 @@ PLAN = Plan(examples=20, try_contract=False, goes_on=False)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-# --- lse --------------------------------------------------------------------------------------------------------------
+# --- lse ------------------------------------------------------------------------------------------
 
 
 def with_lse(other):
-    """torch_math whose lse is other(lse, m, l) with the row maximum m and the row sum l, over keys that are seen."""
+    """Return torch_math with lse = other(lse, m, l).
+
+    m is the row maximum and l the row sum, over visible keys.
+    """
 
     def forward(q, k, v, causal=False, bias=None, softmax_scale=None):
         out, lse = torch_math.forward(q, k, v, causal=causal, bias=bias, softmax_scale=softmax_scale)
@@ -82,11 +85,11 @@ def test_a_right_lse_is_not_named():
     assert conformance.problems(with_lse(lambda lse, m, l: lse), "cpu") == []
 
 
-# --- outputs ----------------------------------------------------------------------------------------------------------
+# --- outputs --------------------------------------------------------------------------------------
 
 
 def with_gradients(change):
-    """torch_math with a backward that gives change(dout, dq, dk, dv)."""
+    """Return torch_math with a backward that gives change(dout, dq, dk, dv)."""
 
     def backward(dout, q, k, v, out, lse):
         leaves = [x.detach().requires_grad_() for x in (q, k, v)]
@@ -115,11 +118,11 @@ def test_outputs_that_are_wrong_too_are_named():
 
 
 def test_the_dout_that_would_hide_it_is_named():
-    """dout of the neighbouring query: right where all rows of dout are alike."""
+    """The kernel uses the dout of the next query, which is right if all rows of dout are equal."""
     case = parse_case("seqlen_q=5 headdim=4")
     swapped = with_gradients(lambda dout, dq, dk, dv: (dq, dk, dv + 0.1 * (dout - dout.roll(1, 1)).pow(2).sum(1, True)))
     lines = observed(judge(GRADIENTS, swapped, replace(PLAN, case=case)))
-    assert "dv is right, and this would not show, with dout = 1 or the same dout in every query" in lines
+    assert "dv is right with dout = 1 or the same dout in every query, which would hide this mistake" in lines
     assert "dv is wrong with dout = 0 but in query 0 and dout = 0 but in query 4, too" in lines
 
 

@@ -1,4 +1,4 @@
-"""Calls of CUDA's driver: what an error becomes, and how a process waits for a GPU."""
+"""Calls of CUDA's driver: how errors are raised, and how a process waits for a GPU."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from tests.places import ROOT
 
 
 class Result(Enum):
-    """As the driver's functions give it."""
+    """Errors of the driver's functions."""
 
     CUDA_SUCCESS, CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_NOT_SUPPORTED = 0, 2, 801
 
@@ -22,17 +22,17 @@ OK = Result.CUDA_SUCCESS
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A driver with two GPUs; flags: what has been set."""
+    """Return a driver with two GPUs. Its flags record what has been set."""
     flags = {}
-    made = SimpleNamespace(
+    driver = SimpleNamespace(
         CUctx_flags=SimpleNamespace(CU_CTX_SCHED_YIELD=2),
         cuDeviceGetCount=lambda: (OK, 2),
         cuDeviceGet=lambda n: (OK, f"GPU {n}"),
         cuDevicePrimaryCtxSetFlags=lambda gpu, flag: (flags.__setitem__(gpu, flag), (OK,))[1],
         flags=flags,
     )
-    monkeypatch.setattr(cuda_driver, "driver", lambda: made)
-    return made
+    monkeypatch.setattr(cuda_driver, "driver", lambda: driver)
+    return driver
 
 
 def test_a_process_yields_its_core_while_it_waits_for_any_gpu(machine):
@@ -75,7 +75,7 @@ def test_a_call_gives_its_result():
 
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="there is no GPU")
 def test_judging_processes_yield():
-    """In a process of its own, which asks NVML how many GPUs there are, as pytest's does, and forks the judging one."""
+    """This runs in a separate process, which asks NVML for the GPUs and forks, as pytest's does."""
     script = """
 import os, sys
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"

@@ -1,4 +1,4 @@
-"""Workers share the memory of a GPU: a case that finds none is begun anew once the others have given theirs back."""
+"""Workers share the memory of a GPU: a case that finds none is restarted later."""
 
 import gc
 import threading
@@ -32,19 +32,19 @@ FULL = "CUDA out of memory. Tried to allocate 20.00 MiB"
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """The seconds of each time that was waited, which take none."""
+    """Record the seconds of each wait, without waiting."""
     waited = []
     monkeypatch.setattr(gpu_memory, "_wait", waited.append)
     return waited
 
 
 def full_at_first(times, result="done"):
-    """An attempt for which memory does not suffice the first `times` times."""
-    left = [times]
+    """Return an attempt for which memory does not suffice the first `times` times."""
+    remaining = [times]
 
     def attempt():
-        left[0] -= 1
-        if left[0] >= 0:
+        remaining[0] -= 1
+        if remaining[0] >= 0:
             raise OutOfMemory("out of memory")
         return result
 
@@ -83,7 +83,7 @@ def test_a_cpu_is_not_waited_for(pauses):
 
 @pytest.fixture
 def shared(monkeypatch, pauses):
-    """A CPU whose memory is waited for as if it were that of a GPU."""
+    """Wait for the memory of a CPU as for the memory of a GPU."""
     for module in (search, conformance, explain):
         monkeypatch.setattr(module, "when_memory_suffices", partial(_as_on_a_gpu, when_memory_suffices))
     return pauses
@@ -94,7 +94,7 @@ def _as_on_a_gpu(suffices, device, known, attempt):
 
 
 def full(wrapped, when):
-    """A function that finds no memory in its n-th call, from 0 on, if when(n)."""
+    """Return a function that finds no memory in its n-th call, from 0 on, if when(n)."""
     calls = count()
 
     @wraps(wrapped)  # cases are drawn by the name of the law
@@ -124,12 +124,12 @@ def test_a_law_counts_a_case_once(shared):
 @pytest.mark.parametrize("call", (0, 1, 4))
 def test_a_case_of_the_contract_is_tried_anew(call, shared):
     impl = replace(torch_math.IMPL, forward=full(torch_math.IMPL.forward, lambda n: n == call))
-    tried = conformance.tried(impl, Plan())
-    assert (tried.problems, tried.undecided, shared) == ([], None, [PAUSES[0]])
+    outcome = conformance.tried(impl, Plan())
+    assert (outcome.problems, outcome.undecided, shared) == ([], None, [PAUSES[0]])
 
 
 def leaves_a_setting(in_call, wrapped=torch_math.IMPL.forward):
-    """A forward that leaves something otherwise than it was, in one of its calls."""
+    """Return a forward that changes global state in one of its calls."""
     calls = count()
 
     def forward(*operands, **options):
@@ -142,7 +142,7 @@ def leaves_a_setting(in_call, wrapped=torch_math.IMPL.forward):
 
 @pytest.mark.parametrize("call", (0, 3))
 def test_what_a_call_without_memory_has_changed_stays_known(call, shared):
-    """It is put back, and a second call may leave everything as it is: begun again, the law would pass."""
+    """The state is restored, and a second call may not change it: a restarted law would pass."""
     forward = full(leaves_a_setting(call), lambda n: n == call)
     result = judge(LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=12, try_contract=False))
     assert (result.verdict, result.why, shared) == (UNKNOWN, Reason.RESOURCES, [])
@@ -161,25 +161,25 @@ def test_other_cases_of_the_contract_hide_no_change(shared):
 
 
 def test_a_case_is_waited_for_once(shared):
-    """Hypothesis looks at it again, and for a smaller one: that takes no further pauses, and leaves no tensor behind."""
-    kept, alive = [], []
+    """Hypothesis runs it and smaller cases again, without further pauses or kept tensors."""
+    tensors, alive = [], []
 
     def law(trial):
         gc.collect()
-        alive.append(sum(tensor() is not None for tensor in kept))
+        alive.append(sum(tensor() is not None for tensor in tensors))
         if trial.case.seqlen_k > 20:
             trial.tensor = torch.zeros(10)
-            kept.append(weakref.ref(trial.tensor))
+            tensors.append(weakref.ref(trial.tensor))
             raise torch.OutOfMemoryError(FULL)
 
     plan = Plan(examples=12, try_contract=False)
     result = judge(replace(LAW, function=law), torch_math.IMPL, plan)
     assert (result.verdict, shared, plan.known.waits_in_vain) == (UNKNOWN, list(PAUSES), 1)
-    assert len(kept) > 2 * len(PAUSES) and max(alive) == 0
+    assert len(tensors) > 2 * len(PAUSES) and max(alive) == 0
 
 
 def test_a_repeat_without_memory_is_no_race(shared):
-    """The repeats of a failure that is there each time."""
+    """The failure itself repeats each time."""
     calls = count()
 
     def law(trial):
@@ -210,7 +210,7 @@ def test_a_repeat_that_is_right_counts_beside_one_without_memory(shared):
 
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="there is no GPU")
 def test_memory_of_a_gpu_that_comes_back_is_used():
-    """The law needs more than this process may take at first, and passes once it may take more. No other is in the way."""
+    """The law passes once its process may use more memory. No other process is in the way."""
 
     def large(trial):
         torch.empty(1 << 30, dtype=torch.uint8, device="cuda")

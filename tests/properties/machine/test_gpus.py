@@ -1,4 +1,4 @@
-"""--device cpu on a machine with GPUs: a program whose kernels choose their device when they are imported sees none."""
+"""A program whose kernels choose their device at import sees no GPU with --device cpu."""
 
 import os
 from argparse import Namespace

@@ -1,4 +1,4 @@
-"""The oracle computes small cases of a GPU on the CPU: what is moved, and that the answer stays the same."""
+"""The oracle computes small cases of a GPU on the CPU, with the same answer."""
 
 from dataclasses import replace
 
@@ -20,10 +20,10 @@ CASE = Case(2, 5, 7, 4, 2, 3, torch.float16, bias="matrix", bias_dtype=torch.flo
 
 @pytest.fixture
 def trial():
-    """A trial whose oracle computes elsewhere."""
-    made = Trial(torch_math.IMPL, CASE, "cpu")
-    made.nearby = Nearby(ELSEWHERE)
-    return made
+    """Return a trial whose oracle computes elsewhere."""
+    one = Trial(torch_math.IMPL, CASE, "cpu")
+    one.nearby = Nearby(ELSEWHERE)
+    return one
 
 
 def test_the_answer_is_the_same(trial):

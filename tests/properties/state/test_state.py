@@ -1,4 +1,4 @@
-"""What a call must leave as it was (properties/state)."""
+"""Global state that a call must leave unchanged (properties/state)."""
 
 import sys
 import timeit
@@ -28,15 +28,16 @@ BUSY = 6  # times as long on a machine that does much else
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
-    """name -> (the verdict of the contract check, that of a law), in one judging process."""
+    """Return name -> (the contract check's verdict, a law's verdict), from one process."""
     plan = Plan(examples=3, small=True)
     judge = Judge(plan, [], tmp_path_factory.mktemp("report"), "main")
-    # On one thread: OpenMP's threads of this process, which other tests may have started, are not in a fork.
+    # On one thread: OpenMP's threads of this process, which other tests may have started, are not
+    # in a fork.
     start = partial(prepare, is_worker=True)
     isolated = Isolated(judge, start, [LAW, *IMPLS], 60.0, keeps_streams=False)
-    found = {impl.name: (isolated.contract(impl), isolated.law(LAW, impl)) for impl in IMPLS}
+    answers = {impl.name: (isolated.contract(impl), isolated.law(LAW, impl)) for impl in IMPLS}
     isolated.close()
-    return found
+    return answers
 
 
 @pytest.mark.parametrize("thing", LEAVES)
@@ -49,7 +50,10 @@ def test_what_a_call_leaves_is_a_problem_of_the_contract_and_laws_are_judged(jud
 
 
 def left_behind(request):
-    """What is not as it was after a watched call, and what the watch names. In a judging process, as it may go wrong."""
+    """Return what a watched call has changed, and what the watch names.
+
+    It runs in a judging process, as it may go wrong.
+    """
     torch.use_deterministic_algorithms(False)  # imports much, the first time
     with torch.no_grad():
         before, watch = [each.read() for each in THINGS], Watch()
@@ -70,9 +74,9 @@ def process():
 
 @pytest.mark.parametrize("thing", LEAVES)
 def test_it_is_put_back(process, thing):
-    found = process.ask({"thing": thing})
-    assert len(found["named"]) == 1
-    assert found["changed"] == (["sys.stdout"] if thing == "stdout_closed" else [])  # an open one took its place
+    answers = process.ask({"thing": thing})
+    assert len(answers["named"]) == 1
+    assert answers["changed"] == (["sys.stdout"] if thing == "stdout_closed" else [])  # an open one took its place
 
 
 NOT_HERE = {"the GPU's device, stream and random numbers"}  # needs one

@@ -88,6 +88,13 @@ def test_ids_are_unique_and_links_lead_somewhere(name):
     assert links - set(page.ids) == set() and links
 
 
+def test_names_that_differ_in_odd_characters_only_have_their_own_ids():
+    results = [data.failed(name, 1, "wrong") for name in ("a b", "a-b", "a<b", "a.b")]
+    page = Elements(run_page(results, data.environment(results)))
+    assert len([id for id in page.ids if id.startswith("laws.a")]) == 4 and max(page.ids.values()) == 1
+    assert not [id for id in page.ids if set(id) & set(" <>\"'&")]
+
+
 def test_the_address_of_a_cause_is_the_same_in_another_run():
     results, facts = data.failing()
 

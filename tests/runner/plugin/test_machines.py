@@ -1,4 +1,4 @@
-"""What programs read of a run: results.json by its schema, JUnit, report.md, annotations."""
+"""Tests what programs read of a run: results.json, JUnit, report.md, annotations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ ENVIRONMENT = {"versions": {}, "command": "pytest", "device": "cpu", "started": 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run with each verdict: a failure with a picture, laws that need a GPU, one in which the suite raises."""
+    """A run with each verdict: a failure with a picture, laws that need a GPU, one in which the
+    suite raises.
+    """
     folder = tmp_path_factory.mktemp("machines")
     plugins = ("-p", "tests.plugins.breaks_the_suite", "--impl-from", PLUGINS / "one_key_short.py")
     chosen = ("properties", "-k", "sees_exactly or out_matches or biased or current_stream")
@@ -71,7 +73,9 @@ def test_a_failure_says_where_it_is_wrong_and_what_was_tried(run):
     assert len(fails["tried"]) == fails["cases"] and [17, 17, 16, None] in fails["tried"]
     assert fails["clue"] == "lengths of 17 or more"
     file, _, line = fails["declared_at"].rpartition(":")
-    assert file == "tests/plugins/one_key_short.py" and "def " in Path(ROOT, file).read_text().splitlines()[int(line) - 1]
+    assert (
+        file == "tests/plugins/one_key_short.py" and "def " in Path(ROOT, file).read_text().splitlines()[int(line) - 1]
+    )
 
 
 def test_a_file_of_an_older_version_is_read(run, tmp_path):
@@ -85,7 +89,7 @@ def test_a_file_of_an_older_version_is_read(run, tmp_path):
         saved.read(tmp_path)
 
 
-# --- JUnit ------------------------------------------------------------------------------------------------------------
+# --- JUnit --------------------------------------------------------------------------------------
 
 
 def test_undecided_laws_are_errors_in_junit(run):
@@ -116,7 +120,7 @@ def test_only_the_test_with_that_address_is_marked(tmp_path):
     assert marked[0].find("error").get("message") == "undecided: no memory"
 
 
-# --- report.md --------------------------------------------------------------------------------------------------------
+# --- report.md ----------------------------------------------------------------------------------
 
 
 def failure(**fields) -> dict:
@@ -151,7 +155,7 @@ def test_a_report_that_was_replaced_has_no_old_summary(tmp_path):
     report.finish()
 
 
-# --- annotations ------------------------------------------------------------------------------------------------------
+# --- annotations --------------------------------------------------------------------------------
 
 
 def test_an_annotation_points_to_the_implementation():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -38,6 +39,7 @@ def each(tmp_path_factory):
     forward = "properties/test_forward.py"
     runs = {
         "hooked": ("-p", "tests.plugins.hooked", "--impl", "hooked", forward),
+        "beside ours": ("-p", "tests.plugins.hooked", "-k", "contract_is_kept and hooked"),
         "known": ("-v", "--impl-from", PLUGINS / "known.py", "properties/test_causal.py", "properties/test_seqlens.py"),
         "unsupported": (*UNSUPPORTED, forward),
         "no isolation": ("--impl-from", PLUGINS / "good.py", "--no-isolation", forward),
@@ -51,6 +53,16 @@ def test_a_module_joins_through_the_hook(each):
     run = each["hooked"]
     assert run.returncode == 0, run.stdout
     assert results(run.report)["test_out_matches_the_definition[hooked]"]["verdict"] == "pass"
+
+
+def test_implementations_of_another_device_are_a_line_and_no_tests(each):
+    run = each["beside ours"]
+    there = json.loads((run.report / "results.json").read_text())
+    elsewhere = there["environment"]["elsewhere"]
+    assert elsewhere["torch_flex"].startswith("runs on cuda only") and "torch_math" not in elsewhere
+    assert not elsewhere.keys() & {result["impl"] for result in there["results"]}
+    assert f"not judged here: {', '.join(elsewhere)} (runs on cuda only)\n" in run.stdout
+    assert run.stdout.endswith(f"; {len(elsewhere)} implementations need a GPU\n")
 
 
 def test_known_failures_are_strict(each):
@@ -74,7 +86,7 @@ def test_a_wrong_option_is_reported_before_anything_runs(each, arguments, words)
 def test_an_unsupported_case_is_refused(each):
     run = each["unsupported"]
     entry = results(run.report)["test_out_matches_the_definition[good]"]
-    assert (entry["verdict"], entry["reason"]) == ("refused", "causal is not in what good supports")
+    assert (entry["verdict"], entry["reason"]) == ("refused", "causal is not supported by good")
     assert run.returncode == 1 and "no law took the case: causal is not" in run.stdout
 
 

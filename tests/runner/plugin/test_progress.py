@@ -1,4 +1,4 @@
-"""What a run says while it goes on: how far it is, and about how long it still takes."""
+"""Tests what a run says while it goes on: how far it is, and how long it still takes."""
 
 from __future__ import annotations
 

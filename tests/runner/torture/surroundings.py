@@ -48,7 +48,7 @@ def closes_what_the_suite_has_open(q, k, v):
     os.closerange(3, 1000)
 
 
-@TABLE.gives(FAIL, "forward closes sys.stdout and leaves it so")
+@TABLE.gives(FAIL, "forward closes sys.stdout and does not restore it")
 def closes_stdout(q, k, v):
     sys.stdout.close()
 

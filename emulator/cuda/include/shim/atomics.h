@@ -1,5 +1,5 @@
-// Atomics: the runtime gives the old value, the new value is computed here and stored by the runtime. Nothing comes between,
-// because threads are switched only inside the runtime.
+// Atomics: the runtime returns the old value; the new value is computed here, and the runtime
+// stores it. Nothing comes between, because threads are switched only inside the runtime.
 #pragma once
 
 #include "../../../runtime/kernel_api.h"
@@ -16,7 +16,8 @@ CUDA_SHIM_INLINE T update(T* place, F next) {
     return old;
 }
 template <class T>
-struct Undeduced {  // a parameter of this type takes no part in deduction: atomicAdd(float*, int) is atomicAdd(float*, float)
+// Excludes a parameter from deduction: atomicAdd(float*, int) is atomicAdd(float*, float).
+struct Undeduced {
     using type = T;
 };
 template <class T>

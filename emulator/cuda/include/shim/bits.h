@@ -3,7 +3,7 @@
 
 #include "inline.h"
 
-// ---- the same bits under another type -----------------------------------------------------------------------------
+// ---- the same bits under another type -----------------------------------------------------------
 
 CUDA_SHIM_INLINE int __float_as_int(float a) { return emulator::bits_as<int>(a); }
 CUDA_SHIM_INLINE unsigned __float_as_uint(float a) { return emulator::bits_as<unsigned>(a); }
@@ -17,7 +17,7 @@ CUDA_SHIM_INLINE double __hiloint2double(int high, int low) {
     return __longlong_as_double(static_cast<long long>(high) << 32 | static_cast<unsigned>(low));
 }
 
-// ---- counting and moving bits -------------------------------------------------------------------------------------
+// ---- counting and moving bits -------------------------------------------------------------------
 
 CUDA_SHIM_INLINE int __popc(unsigned a) { return __builtin_popcount(a); }
 CUDA_SHIM_INLINE int __popcll(unsigned long long a) { return __builtin_popcountll(a); }
@@ -37,7 +37,8 @@ CUDA_SHIM_INLINE unsigned long long __brevll(unsigned long long a) {
     return high << 32 | __brev(static_cast<unsigned>(a >> 32));
 }
 
-// Four of the eight bytes of y and x; the three low bits of each of the four low hex digits of `selector` say which.
+// Four of the eight bytes of y and x; the three low bits of each of the four low hex digits of
+// `selector` choose one.
 CUDA_SHIM_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     unsigned long long bytes = static_cast<unsigned long long>(y) << 32 | x;
     unsigned result = 0;
@@ -45,7 +46,8 @@ CUDA_SHIM_INLINE unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
     return result;
 }
 
-// The 64 bits high:low shifted, and of these the upper or the lower half; _lc and _rc stop at 32 instead of wrapping.
+// Shifts the 64 bits high:low and returns the upper or the lower half; _lc and _rc stop at 32
+// instead of wrapping.
 CUDA_SHIM_INLINE unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
     return static_cast<unsigned>((static_cast<unsigned long long>(high) << 32 | low) << (shift & 31) >> 32);
 }
@@ -59,7 +61,7 @@ CUDA_SHIM_INLINE unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned
     return shift < 32 ? __funnelshift_r(low, high, shift) : high;
 }
 
-// ---- integer arithmetic -------------------------------------------------------------------------------------------
+// ---- integer arithmetic -------------------------------------------------------------------------
 
 CUDA_SHIM_INLINE unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffffu) * (b & 0xffffffu); }
 // The product of the 24 low bits, with their sign; its 32 low bits.

@@ -47,7 +47,7 @@ CUDA_SHIM_INLINE void __stwt(T* to, typename emulator::same<T>::type value) {
     *to = value;
 }
 
-// Counts its calls, so that two runs see the same time and a loop that waits for it ends.
+// Counts its calls, so that two runs see the same time and a loop that waits for a time ends.
 extern "C" long long emulator_cuda_clock();
 
 CUDA_SHIM_INLINE long long clock64() { return emulator_cuda_clock(); }

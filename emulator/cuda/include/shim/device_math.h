@@ -1,15 +1,17 @@
-// Math functions of device code. Approximations (__expf, __sinf, __fdividef) are as exact as libm, but keep the special
-// values of the GPU: __powf of a negative base is NaN, __fdividef by more than 2^126 is 0.
+// Math functions of device code. Approximations (__expf, __sinf, __fdividef) are as exact as libm,
+// but keep the GPU's special values: __powf of a negative base is NaN, __fdividef by more than
+// 2^126 is 0.
 #pragma once
 
 #include "bits.h"
 #include "cached.h"
 #include "rounding.h"
 
-#include <math.h>  // libstdc++'s: also the overloads of exp, abs, isnan ... for float, in the global namespace
+// libstdc++'s, which also overloads exp, abs, isnan ... for float in the global namespace
+#include <math.h>
 #include <stdlib.h>
 
-// ---- min and max --------------------------------------------------------------------------------------------------
+// ---- min and max --------------------------------------------------------------------------------
 
 // Not templates, so that they are preferred to std::max after `using namespace std`.
 #define CUDA_SHIM_MIN_MAX(common, left, right)                                                                   \
@@ -40,9 +42,10 @@ CUDA_SHIM_INLINE double max(float a, double b) { return __builtin_fmax(a, b); }
 CUDA_SHIM_INLINE double min(double a, float b) { return __builtin_fmin(a, b); }
 CUDA_SHIM_INLINE double max(double a, float b) { return __builtin_fmax(a, b); }
 
-// ---- functions that libm does not have ----------------------------------------------------------------------------
+// ---- functions that libm does not have ----------------------------------------------------------
 
-// extern "C" and noexcept to match glibc, which declares __expf and others today, and rsqrt and sinpi in newer versions.
+// Extern "C" and noexcept to match glibc, which declares __expf and others today, and rsqrt and
+// sinpi in newer versions.
 extern "C" {
 
 CUDA_SHIM_INLINE float __expf(float x) noexcept { return expf(x); }
@@ -67,7 +70,7 @@ CUDA_SHIM_INLINE float rcbrtf(float x) noexcept { return 1 / cbrtf(x); }
 CUDA_SHIM_INLINE double rhypot(double x, double y) noexcept { return 1 / hypot(x, y); }
 CUDA_SHIM_INLINE float rhypotf(float x, float y) noexcept { return 1 / hypotf(x, y); }
 
-// remainder reduces the argument to [-1, 1] exactly, so that large arguments do not lose digits.
+// Remainder reduces the argument to [-1, 1] exactly, so large arguments lose no digits.
 CUDA_SHIM_INLINE double sinpi(double x) noexcept { return sin(M_PI * remainder(x, 2)); }
 CUDA_SHIM_INLINE double cospi(double x) noexcept { return cos(M_PI * remainder(x, 2)); }
 CUDA_SHIM_INLINE float sinpif(float x) noexcept { return static_cast<float>(sinpi(x)); }
@@ -91,7 +94,7 @@ CUDA_SHIM_INLINE double norm3d(double a, double b, double c) { return sqrt(a * a
 CUDA_SHIM_INLINE double norm4d(double a, double b, double c, double d) { return sqrt(a * a + b * b + c * c + d * d); }
 CUDA_SHIM_INLINE double rnorm3d(double a, double b, double c) { return 1 / norm3d(a, b, c); }
 CUDA_SHIM_INLINE double rnorm4d(double a, double b, double c, double d) { return 1 / norm4d(a, b, c, d); }
-// Squares of floats neither overflow nor vanish in double, which is all that these promise.
+// Squares of floats neither overflow nor vanish in double, and CUDA guarantees no more.
 CUDA_SHIM_INLINE float norm3df(float a, float b, float c) { return static_cast<float>(norm3d(a, b, c)); }
 CUDA_SHIM_INLINE float norm4df(float a, float b, float c, float d) { return static_cast<float>(norm4d(a, b, c, d)); }
 CUDA_SHIM_INLINE float rnorm3df(float a, float b, float c) { return static_cast<float>(1 / norm3d(a, b, c)); }
@@ -107,7 +110,7 @@ CUDA_SHIM_INLINE float fdivide(float x, float y) { return x / y; }
 CUDA_SHIM_INLINE double fdivide(double x, double y) { return x / y; }
 CUDA_SHIM_INLINE float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }
 
-// ---- arithmetic with a rounding mode -------------------------------------------------------------------------------
+// ---- arithmetic with a rounding mode ------------------------------------------------------------
 
 CUDA_SHIM_INLINE float __fadd_rn(float a, float b) { return a + b; }
 CUDA_SHIM_INLINE float __fsub_rn(float a, float b) { return a - b; }
@@ -126,7 +129,8 @@ CUDA_SHIM_INLINE double __fma_rn(double a, double b, double c) { return fma(a, b
 CUDA_SHIM_INLINE double __drcp_rn(double a) { return 1 / a; }
 CUDA_SHIM_INLINE double __dsqrt_rn(double a) { return sqrt(a); }
 
-// A product of floats is exact in double. A sum may not be; what it loses is far below a float and decides only the direction.
+// A product of floats is exact in double. A sum may not be; its error is far below a float and
+// affects only the direction.
 #define CUDA_SHIM_DIRECTED(suffix, direction)                                                    \
     CUDA_SHIM_INLINE float __fmul_##suffix(float a, float b) {                                   \
         return emulator::to_float<emulator::Round::direction>(static_cast<double>(a) * b);    \
@@ -143,7 +147,7 @@ CUDA_SHIM_DIRECTED(ru, up)
 CUDA_SHIM_DIRECTED(rd, down)
 #undef CUDA_SHIM_DIRECTED
 
-// ---- conversions --------------------------------------------------------------------------------------------------
+// ---- conversions --------------------------------------------------------------------------------
 
 #define CUDA_SHIM_CONVERT(suffix, direction)                         \
     CUDA_SHIM_TO_INTEGERS(float, float, suffix, direction)           \

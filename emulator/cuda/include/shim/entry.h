@@ -31,14 +31,16 @@ struct Entry {
     void (*call)(const Value* arguments, const LaunchShape* shape, Value* result);
 };
 
-// Codes of types: those of Code below, 'd' for any floating-point number; for a pointer the code of the pointee, plus 0x80.
+// Codes of types: those of Code below, 'd' for any floating-point number; for a pointer the code of
+// the pointee, plus 0x80.
 template <class T>
 struct Code {
     static constexpr char of() {
         if (std::is_same_v<T, float>) return 'f';
         if (std::is_same_v<T, double>) return 'd';
         if (std::is_same_v<T, bool>) return '?';
-        if constexpr (std::is_integral_v<T>) {  // others can be incomplete types, such as what a stream points to
+        // Others can be incomplete types, for example the target of a stream.
+        if constexpr (std::is_integral_v<T>) {
             constexpr const char* codes[2] = {" BH I   L", " bh i   l"};
             return codes[std::is_signed_v<T>][sizeof(T)];
         }

@@ -1,6 +1,8 @@
-// The CUDA runtime API. Asynchronous operations complete at once; streams and events are only handles.
+// The CUDA runtime API. Asynchronous operations complete at once; streams and events are only
+// handles.
 //
-// The functions here are thin: the state is in emulator/cuda/host, behind the functions emulator_cuda_*.
+// The functions here are thin: the state is in emulator/cuda/host, behind the functions
+// emulator_cuda_*.
 #pragma once
 
 #include "host_types.h"
@@ -32,17 +34,17 @@ cudaError_t emulator_cuda_set_function_attribute(const void* function, int attri
 cudaError_t emulator_cuda_function_attributes(cudaFuncAttributes* attributes, const void* function);
 }
 
-// ---- errors -------------------------------------------------------------------------------------------------------
+// ---- errors -------------------------------------------------------------------------------------
 
 CUDA_SHIM_INLINE cudaError_t cudaGetLastError() { return emulator_cuda_last_error(1); }
 CUDA_SHIM_INLINE cudaError_t cudaPeekAtLastError() { return emulator_cuda_last_error(0); }
 CUDA_SHIM_INLINE const char* cudaGetErrorName(cudaError_t error) { return emulator_cuda_error_name(error); }
 CUDA_SHIM_INLINE const char* cudaGetErrorString(cudaError_t error) { return emulator_cuda_error_string(error); }
 
-// ---- memory -------------------------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 
-// CUDA has each of them for void** and as a template for a typed pointer. Memory that the host can write counts as written
-// from the start, because writes by the host are not traced.
+// CUDA has each of them for void** and as a template for a typed pointer. Memory that the host can
+// write counts as written from the start, because writes by the host are not traced.
 #define CUDA_SHIM_ALLOCATE(name, host_writes, ...)                                   \
     CUDA_SHIM_INLINE cudaError_t name(void** base, size_t bytes __VA_ARGS__) {       \
         return emulator_cuda_malloc(base, bytes, host_writes);                           \
@@ -97,7 +99,8 @@ CUDA_SHIM_INLINE cudaError_t cudaMemset2D(void* to, size_t pitch, int value, siz
     return emulator_cuda_set(to, pitch, value, width, height);
 }
 
-// A symbol is the variable itself: __constant__ and __device__ variables are ordinary variables here.
+// A symbol is the variable itself: __constant__ and __device__ variables are ordinary variables
+// here.
 template <class T>
 CUDA_SHIM_INLINE cudaError_t cudaMemcpyToSymbol(const T& symbol, const void* from, size_t bytes, size_t offset = 0,
                                                  cudaMemcpyKind = cudaMemcpyHostToDevice) {
@@ -128,7 +131,7 @@ CUDA_SHIM_INLINE cudaError_t cudaGetSymbolSize(size_t* size, const T& symbol) {
     return cudaSuccess;
 }
 
-// ---- devices ------------------------------------------------------------------------------------------------------
+// ---- devices ------------------------------------------------------------------------------------
 
 CUDA_SHIM_INLINE cudaError_t cudaDeviceSynchronize() { return emulator_cuda_synchronize(); }
 CUDA_SHIM_INLINE cudaError_t cudaDeviceReset() { return emulator_cuda_synchronize(); }
@@ -147,7 +150,7 @@ CUDA_SHIM_INLINE cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties,
     return emulator_cuda_device_properties(properties, device);
 }
 
-// ---- streams and events -------------------------------------------------------------------------------------------
+// ---- streams and events -------------------------------------------------------------------------
 
 CUDA_SHIM_INLINE cudaError_t cudaStreamCreate(cudaStream_t* stream) {
     return emulator_cuda_new_handle(reinterpret_cast<void**>(stream));
@@ -187,7 +190,7 @@ CUDA_SHIM_INLINE cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent
     return emulator_cuda_event_elapsed(milliseconds, first, last);
 }
 
-// ---- kernels ------------------------------------------------------------------------------------------------------
+// ---- kernels ------------------------------------------------------------------------------------
 
 // The kernel's address, as in a launch; a `const void*` is passed on as it is.
 template <class T>

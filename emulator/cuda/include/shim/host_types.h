@@ -139,8 +139,9 @@ struct cudaFuncAttributes {
     int maxDynamicSharedSizeBytes, preferredShmemCarveout;
 };
 
-// The device that the runtime describes. CUDA_SHIM_ATTRIBUTE(name after cudaDevAttr, CUDA's number, value): the sizes of a
-// GPU with 132 multiprocessors (capability 9.0), so that launch code takes the same path as there.
+// The device that the runtime describes, as CUDA_SHIM_ATTRIBUTE(name after cudaDevAttr, CUDA's
+// number, value). The sizes are those of a GPU with 132 multiprocessors (capability 9.0), so that
+// launch code takes the same path as there.
 #define CUDA_SHIM_ATTRIBUTES(CUDA_SHIM_ATTRIBUTE)                        \
     CUDA_SHIM_ATTRIBUTE(MaxThreadsPerBlock, 1, 1024)                      \
     CUDA_SHIM_ATTRIBUTE(MaxBlockDimX, 2, 1024)                            \

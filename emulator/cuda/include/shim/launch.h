@@ -36,8 +36,8 @@ void run(const Config& config, const char* kernel, const void* identity, F funct
     emulator_cuda_launch(&request);
 }
 
-// A kernel of known type: arguments convert as in a call. `call` is a lambda that calls it by its name, for a launch that
-// omits default arguments.
+// A kernel of known type: arguments convert as in a call. `call` is a lambda that calls the kernel
+// by name, for a launch that omits default arguments.
 template <class Call, class... P>
 struct Bound {
     Config config;
@@ -61,7 +61,7 @@ Bound<Call, P...> bind(Config config, const char* kernel, void (*function)(P...)
     return {config, kernel, function, call, file, line};
 }
 
-// A kernel template whose arguments are deduced is given as a lambda that calls it.
+// A kernel template with deduced arguments is given as a lambda that calls it.
 template <class F>
 struct BoundTemplate {
     Config config;

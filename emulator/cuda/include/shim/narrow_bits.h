@@ -1,7 +1,8 @@
-// The bits of __half and __nv_bfloat16 from and to float and double. No branches: these are in the innermost loops.
+// Converts the bits of __half and __nv_bfloat16 from and to float and double, without branches, as
+// these are in the innermost loops.
 //
-// Widening is exact. Narrowing rounds once, to nearest even unless the name says otherwise, with subnormals, and every
-// NaN becomes 0x7fff as on a GPU.
+// Widening is exact. Narrowing rounds once, to nearest even unless the name says otherwise, with
+// subnormals, and every NaN becomes 0x7fff as on a GPU.
 #pragma once
 
 #include "rounding.h"
@@ -15,9 +16,11 @@ constexpr unsigned SIGN = 0x80000000u, INFINITE = 0x7f800000u;  // of a float
 constexpr unsigned short CANONICAL_NAN = 0x7fff;  // of a half and of a bfloat16
 
 CUDA_SHIM_INLINE float half_to_float(unsigned short half) {
-    unsigned magnitude = (half & 0x7fffu) << 13;  // exponent and fraction where a float has them
+    // Exponent and fraction at their positions in a float.
+    unsigned magnitude = (half & 0x7fffu) << 13;
     unsigned normal = magnitude + (112u << 23);  // the biases are 15 and 127
-    // A subnormal is its fraction times 2^-24: written after a one at 2^-14, which is then subtracted.
+    // A subnormal is its fraction times 2^-24: it is written after a one at 2^-14, which is then
+    // subtracted.
     unsigned subnormal = bits_as<unsigned>(bits_as<float>(magnitude + (113u << 23)) - 0x1p-14f);
     unsigned bits = magnitude < (1u << 23) ? subnormal : normal;
     bits |= magnitude >= (31u << 23) ? INFINITE : 0u;  // infinity and NaN; the fraction stays
@@ -26,10 +29,11 @@ CUDA_SHIM_INLINE float half_to_float(unsigned short half) {
 
 CUDA_SHIM_INLINE unsigned short float_to_half(float value) {
     unsigned bits = bits_as<unsigned>(value), magnitude = bits & ~SIGN;
-    // Half a unit in the last place, less one where the last kept bit is even. A carry correctly goes into the
-    // exponent, up to infinity.
+    // Adds half a unit in the last place, or one less where the last kept bit is even. A carry
+    // correctly goes into the exponent, up to infinity.
     unsigned normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
-    // The spacing of floats at 0.5 is 2^-24, that of subnormal halves: the addition rounds.
+    // The spacing of floats at 0.5 is 2^-24, the spacing of subnormal halves, so the addition
+    // rounds.
     unsigned subnormal = bits_as<unsigned>(bits_as<float>(magnitude) + 0.5f) - bits_as<unsigned>(0.5f);
     unsigned half = magnitude < (113u << 23) ? subnormal : normal;
     half = magnitude >= (143u << 23) ? 0x7c00u : half;  // 65536 and above
@@ -47,28 +51,32 @@ CUDA_SHIM_INLINE unsigned short float_to_bfloat16(float value) {
     return static_cast<unsigned short>((bits & ~SIGN) > INFINITE ? CANONICAL_NAN : rounded);
 }
 
-// The float next to `value` that has an odd last bit, unless `value` is a float. Rounding that to a narrower format
-// gives the same result as rounding `value` directly: the odd bit marks that digits were cut off, and on which side of a tie.
+// Returns the float next to `value` that has an odd last bit, unless `value` is a float. Rounding
+// it to a narrower format gives the same result as rounding `value` directly: the odd bit marks
+// that digits were cut off, and on which side of a tie.
 CUDA_SHIM_INLINE float to_odd_float(double value) {
     float near = static_cast<float>(value);
     double back = near;
     unsigned bits = bits_as<unsigned>(near);
     bits -= __builtin_fabs(back) > __builtin_fabs(value) ? 1u : 0u;  // towards zero
-    return bits_as<float>(bits | (back != value ? 1u : 0u));  // a NaN stays one
+    return bits_as<float>(bits | (back != value ? 1u : 0u));  // a NaN stays a NaN
 }
 
-// x * y + z, to be rounded once more, to a narrower format. The product of two halves or bfloat16s is a double.
+// Returns x * y + z, to be rounded once more, to a narrower format. The product of two halves or
+// bfloat16s is a double.
 CUDA_SHIM_INLINE float to_odd_fma(float x, float y, float z) {
     return to_odd_float(to_odd_sum(static_cast<double>(x) * y, z));
 }
 
-// Turns a value rounded to nearest into one rounded in a direction. `wide` is `narrow` as float, `value` the exact value.
-// The patterns of one sign are in order: infinity comes after the largest, zero before the smallest.
+// Turns a value rounded to nearest into one rounded in a direction. `wide` is `narrow` as float,
+// `value` the exact value. The bit patterns of one sign are in order: infinity follows the largest
+// number, zero precedes the smallest.
 template <Round DIRECTION>
 CUDA_SHIM_INLINE unsigned short redirect(unsigned short narrow, float wide, float value) {
     if (DIRECTION == Round::nearest || wide == value || wide != wide) return narrow;
     bool negative = bits_as<unsigned>(value) & SIGN;
-    bool outwards = __builtin_fabsf(wide) > __builtin_fabsf(value);  // it was rounded away from zero
+    // Whether it was rounded away from zero.
+    bool outwards = __builtin_fabsf(wide) > __builtin_fabsf(value);
     bool wanted = DIRECTION == Round::up ? !negative : DIRECTION == Round::down ? negative : false;
     return static_cast<unsigned short>(narrow + wanted - outwards);
 }
@@ -81,7 +89,7 @@ CUDA_SHIM_INLINE float greater_of(float a, float b) {
     return a > b ? a : b;
 }
 
-// The 16-bit float `T` from a float; specialised where T is defined. wide(T) is the way back.
+// Converts a float to the 16-bit float `T`; specialised where T is defined. wide(T) converts back.
 template <class T>
 T narrow(float value);
 

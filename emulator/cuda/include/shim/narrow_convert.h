@@ -1,5 +1,5 @@
-// The named conversions of a 16-bit float. Included once for each, as narrow_type.h; CUDA_SHIM_NAME is its
-// part of the names: __float2 half _rn, __float2 bfloat16 _rn.
+// The named conversions of a 16-bit float. Included once for each type, like narrow_type.h.
+// CUDA_SHIM_NAME is the type's part of the names: __float2 half _rn, __float2 bfloat16 _rn.
 
 #define CUDA_SHIM_N CUDA_SHIM_NAME
 #define CUDA_SHIM_T CUDA_SHIM_TYPE
@@ -26,7 +26,7 @@ CUDA_SHIM_INLINE CUDA_SHIM_T CUDA_SHIM_JOIN(to_, CUDA_SHIM_N, )(float value) {
 #define CUDA_SHIM_ROUND(direction, ...) \
     emulator::CUDA_SHIM_JOIN(to_, CUDA_SHIM_N, )<emulator::Round::direction>(__VA_ARGS__)
 
-// ---- float and double ---------------------------------------------------------------------------------------------
+// ---- float and double ---------------------------------------------------------------------------
 
 CUDA_SHIM_INLINE CUDA_SHIM_T CUDA_SHIM_JOIN(__float2, CUDA_SHIM_N, )(float a) { return CUDA_SHIM_NARROW(a); }
 CUDA_SHIM_INLINE CUDA_SHIM_T CUDA_SHIM_JOIN(__float2, CUDA_SHIM_N, _rn)(float a) { return CUDA_SHIM_NARROW(a); }
@@ -40,7 +40,7 @@ CUDA_SHIM_INLINE CUDA_SHIM_T CUDA_SHIM_JOIN(__double2, CUDA_SHIM_N, )(double a) 
 
 CUDA_SHIM_INLINE float CUDA_SHIM_JOIN(__, CUDA_SHIM_N, 2float)(CUDA_SHIM_T a) { return emulator::wide(a); }
 
-// ---- integers -----------------------------------------------------------------------------------------------------
+// ---- integers -----------------------------------------------------------------------------------
 
 #define CUDA_SHIM_INTEGER_AT(integer, short_name, suffix, direction)                                                  \
     CUDA_SHIM_INLINE CUDA_SHIM_T CUDA_SHIM_JOIN(__##short_name##2, CUDA_SHIM_N, suffix)(integer a) {               \
@@ -73,7 +73,7 @@ CUDA_SHIM_INLINE unsigned char CUDA_SHIM_JOIN(__, CUDA_SHIM_N, 2uchar_rz)(CUDA_S
     return emulator::to_integer<unsigned char>(emulator::wide(a));
 }
 
-// ---- bits ---------------------------------------------------------------------------------------------------------
+// ---- bits ---------------------------------------------------------------------------------------
 
 CUDA_SHIM_INLINE short CUDA_SHIM_JOIN(__, CUDA_SHIM_N, _as_short)(CUDA_SHIM_T a) { return static_cast<short>(a.__x); }
 CUDA_SHIM_INLINE unsigned short CUDA_SHIM_JOIN(__, CUDA_SHIM_N, _as_ushort)(CUDA_SHIM_T a) { return a.__x; }
@@ -84,7 +84,7 @@ CUDA_SHIM_INLINE CUDA_SHIM_T CUDA_SHIM_JOIN(__ushort_as_, CUDA_SHIM_N, )(unsigne
     return CUDA_SHIM_TYPE_RAW{a};
 }
 
-// ---- pairs --------------------------------------------------------------------------------------------------------
+// ---- pairs --------------------------------------------------------------------------------------
 
 CUDA_SHIM_INLINE CUDA_SHIM_P CUDA_SHIM_JOIN(__float2, CUDA_SHIM_N, 2_rn)(float a) {
     return {CUDA_SHIM_NARROW(a), CUDA_SHIM_NARROW(a)};

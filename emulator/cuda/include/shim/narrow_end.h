@@ -1,4 +1,5 @@
-// Undefines the parameters and the helper macros of narrow_type.h, narrow_convert.h and narrow_math.h.
+// Undefines the parameters and the helper macros of narrow_type.h, narrow_convert.h and
+// narrow_math.h.
 
 #undef CUDA_SHIM_NAME
 #undef CUDA_SHIM_TYPE

@@ -1,13 +1,14 @@
-// Arithmetic and comparison of a 16-bit float and of its pairs. Included once for each, after narrow_convert.h.
+// Arithmetic and comparison of a 16-bit float and of its pairs. Included once for each type, after
+// narrow_convert.h.
 //
-// Each operation is that of float, rounded: a float has more than twice the bits, so that rounding twice gives
+// Each operation is float's, rounded: a float has more than twice the bits, so rounding twice gives
 // the same as rounding once. Only x * y + z needs more than a float.
 
 #define CUDA_SHIM_WIDE(...) emulator::wide(__VA_ARGS__)
 
 namespace emulator {
 
-// Into [0, 1]; a NaN is 0.
+// Clamps to [0, 1]; a NaN becomes 0.
 CUDA_SHIM_INLINE CUDA_SHIM_T saturated(CUDA_SHIM_T a) {
     float value = wide(a);
     return CUDA_SHIM_NARROW(value > 0 ? (value < 1 ? value : 1.0f) : 0.0f);
@@ -19,7 +20,7 @@ CUDA_SHIM_INLINE bool either_nan(CUDA_SHIM_T a, CUDA_SHIM_T b) { return __builti
 
 }  // namespace emulator
 
-// ---- arithmetic ---------------------------------------------------------------------------------------------------
+// ---- arithmetic ---------------------------------------------------------------------------------
 
 // A function on elements and the one on pairs: __h<name> and __h<name>2.
 #define CUDA_SHIM_UNARY(one, two, ...)                                        \
@@ -43,7 +44,7 @@ CUDA_SHIM_BINARY(__hdiv, __h2div, CUDA_SHIM_NARROW(CUDA_SHIM_WIDE(a) / CUDA_SHIM
 CUDA_SHIM_TERNARY(__hfma, __hfma2,
     CUDA_SHIM_NARROW(emulator::to_odd_fma(CUDA_SHIM_WIDE(a), CUDA_SHIM_WIDE(b), CUDA_SHIM_WIDE(c))))
 
-// _rn: never contracted to a fused operation; here no operation is.
+// _rn: never contracted to a fused operation. Here no operation is ever contracted.
 CUDA_SHIM_BINARY(__hadd_rn, __hadd2_rn, __hadd(a, b))
 CUDA_SHIM_BINARY(__hsub_rn, __hsub2_rn, __hsub(a, b))
 CUDA_SHIM_BINARY(__hmul_rn, __hmul2_rn, __hmul(a, b))
@@ -63,13 +64,13 @@ CUDA_SHIM_BINARY(__hmax_nan, __hmax2_nan,
 CUDA_SHIM_BINARY(__hmin_nan, __hmin2_nan,
     emulator::either_nan(a, b) ? CUDA_SHIM_NARROW(__builtin_nanf("")) : __hmin(a, b))
 
-// Complex multiplication and addition: x is the real part.
+// Complex multiplication and addition; x is the real part.
 CUDA_SHIM_INLINE CUDA_SHIM_P __hcmadd(CUDA_SHIM_P a, CUDA_SHIM_P b, CUDA_SHIM_P c) {
     CUDA_SHIM_T real = __hfma(a.x, b.x, c.x), imaginary = __hfma(a.x, b.y, c.y);
     return {__hfma(__hneg(a.y), b.y, real), __hfma(a.y, b.x, imaginary)};
 }
 
-// ---- functions ----------------------------------------------------------------------------------------------------
+// ---- functions ----------------------------------------------------------------------------------
 
 #define CUDA_SHIM_FUNCTION(name, ...) CUDA_SHIM_UNARY(h##name, h2##name, CUDA_SHIM_NARROW(__VA_ARGS__))
 
@@ -91,10 +92,10 @@ CUDA_SHIM_FUNCTION(floor, __builtin_floorf(CUDA_SHIM_WIDE(a)))
 CUDA_SHIM_FUNCTION(trunc, __builtin_truncf(CUDA_SHIM_WIDE(a)))
 CUDA_SHIM_FUNCTION(rint, __builtin_rintf(CUDA_SHIM_WIDE(a)))
 
-// ---- comparison ---------------------------------------------------------------------------------------------------
+// ---- comparison ---------------------------------------------------------------------------------
 
-// <name>: false if an operand is NaN, also for "not equal"; <name>u: true then. On pairs as 1 and 0, as masks, and (hb)
-// for both elements at once.
+// <name>: false if an operand is NaN, also for "not equal"; <name>u: true then. For pairs, results
+// are 1 and 0, masks, or (hb) one for both elements.
 #define CUDA_SHIM_PREDICATE(one, two, mask, both, ...)                                                          \
     CUDA_SHIM_INLINE bool one(CUDA_SHIM_T left, CUDA_SHIM_T right) {                                          \
         float a = CUDA_SHIM_WIDE(left), b = CUDA_SHIM_WIDE(right);                                             \
@@ -132,7 +133,7 @@ CUDA_SHIM_INLINE int __hisinf(CUDA_SHIM_T a) {
     return (value == __builtin_inff()) - (value == -__builtin_inff());
 }
 
-// ---- operators ----------------------------------------------------------------------------------------------------
+// ---- operators ----------------------------------------------------------------------------------
 
 // By value, not by reference, so that an operand is read on the author's line.
 #define CUDA_SHIM_OPERATOR(what, symbol, function)                                   \

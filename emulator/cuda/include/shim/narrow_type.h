@@ -1,8 +1,10 @@
-// The struct of a 16-bit float and that of a pair. Included once for each: CUDA_SHIM_TYPE, CUDA_SHIM_PAIR and their
-// _RAW forms name the structs, CUDA_SHIM_OTHER the other 16-bit float, CUDA_SHIM_FROM and CUDA_SHIM_TO the conversions.
+// The struct of a 16-bit float and the struct of a pair. Included once for each type:
+// CUDA_SHIM_TYPE, CUDA_SHIM_PAIR and their _RAW forms name the structs, CUDA_SHIM_OTHER the other
+// 16-bit float, CUDA_SHIM_FROM and CUDA_SHIM_TO the conversions.
 //
-// Trivial to construct and to copy, as shared memory needs, and so that a copy is one access on the author's line. The
-// conversions are CUDA's, so the same expressions are ambiguous (half * float, for one).
+// They are trivial to construct and to copy, as shared memory requires, and so that a copy is one
+// access on the author's line. The conversions are CUDA's, so the same expressions are ambiguous
+// (half * float, for example).
 
 struct CUDA_SHIM_TYPE_RAW {
     unsigned short x;
@@ -28,7 +30,8 @@ struct CUDA_SHIM_TYPE {
     CUDA_SHIM_INLINE operator float() const { return CUDA_SHIM_TO(__x); }
     CUDA_SHIM_INLINE operator bool() const { return __x & 0x7fff; }
 
-// An integer above 2^53 does not fit a double; to_odd_double marks the lost digits, so that ties of a 16-bit float are right.
+// An integer above 2^53 does not fit a double; to_odd_double marks the lost digits, so that ties of
+// a 16-bit float are right.
 #define CUDA_SHIM_INTEGER(integer)                                                           \
     CUDA_SHIM_INLINE CUDA_SHIM_TYPE(integer value)                                          \
         : __x(CUDA_SHIM_FROM(emulator::to_odd_float(emulator::to_odd_double(value)))) {} \

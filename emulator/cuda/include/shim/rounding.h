@@ -7,7 +7,7 @@ namespace emulator {
 
 enum class Round { nearest, zero, up, down };
 
-// To an integral value, which may be too large for any integer type.
+// Rounds to an integral value, which may be too large for any integer type.
 template <Round DIRECTION>
 CUDA_SHIM_INLINE double rounded(double value) {
     if (DIRECTION == Round::nearest) return __builtin_rint(value);
@@ -15,8 +15,8 @@ CUDA_SHIM_INLINE double rounded(double value) {
     return DIRECTION == Round::up ? __builtin_ceil(value) : __builtin_floor(value);
 }
 
-// Towards zero. A value out of range becomes the nearest limit, as on a GPU; a C++ cast would be undefined. A NaN becomes 0,
-// or the highest bit if the result has 64 bits.
+// Rounds towards zero. A value out of range becomes the nearest limit, as on a GPU; a C++ cast
+// would be undefined. A NaN becomes 0, or the highest bit if the result has 64 bits.
 template <class Integer>
 CUDA_SHIM_INLINE Integer to_integer(double value) {
     constexpr bool has_sign = static_cast<Integer>(-1) < static_cast<Integer>(1);
@@ -41,26 +41,27 @@ CUDA_SHIM_INLINE float to_float(double value) {
     return near;
 }
 
-// a + b; if that is not a double, the neighbour with an odd last bit, which marks that digits were cut off and on which side.
+// Returns a + b; if that is not a double, the neighbour with an odd last bit, which marks that
+// digits were cut off and on which side.
 CUDA_SHIM_INLINE double to_odd_sum(double a, double b) {
     double sum = a + b, b_in_sum = sum - a, a_in_sum = sum - b_in_sum;
-    double lost = (a - a_in_sum) + (b - b_in_sum);  // exactly; NaN where the sum is not finite
+    double lost = (a - a_in_sum) + (b - b_in_sum);  // exact; NaN if the sum is not finite
     long long bits = bits_as<long long>(sum);
     // If the last bit is even, one step towards the lost digits makes it odd.
     bool step = (bits & 1) == 0 && (lost < 0 || lost > 0);
     return bits_as<double>(bits + (step ? ((lost > 0) == (sum > 0) ? 1 : -1) : 0));
 }
 
-// A double that gives the right result when it is rounded again, to 24 bits or fewer: the low digits of a large integer are
-// kept as one odd bit (rounding to odd).
+// Returns a double that gives the right result when it is rounded again, to at most 24 bits: the
+// low digits of a large integer are kept as one odd bit (rounding to odd).
 template <class Integer>
 CUDA_SHIM_INLINE double to_odd_double(Integer value) {
     constexpr long long enough = 1ll << 45;
     if (sizeof(Integer) < 8) return static_cast<double>(value);
     bool small = static_cast<double>(value) < enough && static_cast<double>(value) > -enough;
     constexpr Integer low = static_cast<Integer>(0xffff), odd = static_cast<Integer>(0x10000);
-    Integer kept = static_cast<Integer>((value & ~low) | ((value & low) ? odd : Integer(0)));
-    return static_cast<double>(small ? value : kept);
+    Integer rounded = static_cast<Integer>((value & ~low) | ((value & low) ? odd : Integer(0)));
+    return static_cast<double>(small ? value : rounded);
 }
 
 }  // namespace emulator

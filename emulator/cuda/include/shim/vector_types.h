@@ -3,8 +3,9 @@
 
 #include "inline.h"
 
-// All but dim3 are trivial, because variables in shared memory must not have a constructor.
-// Vectors of 1 and 3 elements have the element's alignment; `two` and `four` are those of vectors of 2 and 4.
+// All but dim3 are trivial, because variables in shared memory must not have a constructor. Vectors
+// of 1 and 3 elements have the element's alignment; `two` and `four` are the alignments of vectors
+// of 2 and 4.
 #define CUDA_SHIM_VECTOR(name, element, two, four)                                                 \
     struct name##1 { element x; };                                                                  \
     struct alignas(two) name##2 { element x, y; };                                                  \

@@ -1,5 +1,6 @@
-// c = a b for row-major half matrices, in inline PTX: cp.async into two buffers, ldmatrix, mma.sync. A block of four warps
-// computes 64 x 64 of c, each warp 16 rows. m, n and k are multiples of 64, 64 and 32.
+// c = a b for row-major half matrices, in inline PTX: cp.async into two buffers, ldmatrix,
+// mma.sync. A block of four warps computes 64 x 64 of c, each warp 16 rows. m, n and k are
+// multiples of 64, 64 and 32.
 #include <cuda_fp16.h>
 
 #include <cstdint>

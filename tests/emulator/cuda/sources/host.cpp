@@ -1,5 +1,6 @@
-// The CUDA runtime API with a substitute for the runtime's memory, for tests/emulator/cuda/test_host.py.
-// Each function returns the line of the first expectation that failed, or 0.
+// The CUDA runtime API with a substitute for the runtime's memory, for
+// tests/emulator/cuda/test_host.py. Each function returns the line of the first expectation that
+// failed, or 0.
 #include "emulator/cuda/host/host.h"
 
 #include "emulator/runtime/runtime.h"

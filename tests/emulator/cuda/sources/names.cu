@@ -1,5 +1,5 @@
-// A broad selection of functions of device and host code, compiled with the shim and, if it is installed, with nvcc: names,
-// parameters and results must be CUDA's. Nothing here is run.
+// A broad selection of functions of device and host code, compiled with the shim and, if it is
+// installed, with nvcc: names, parameters and results must be CUDA's. Nothing here is run.
 #include <cassert>
 #include <cuda.h>
 #include <cuda_bf16.h>
@@ -8,7 +8,7 @@
 #include <math_constants.h>
 #include <vector_types.h>
 
-// ---- sizes and values ---------------------------------------------------------------------------------------------
+// ---- sizes and values ---------------------------------------------------------------------------
 
 #define SIZE(type, size, alignment) static_assert(sizeof(type) == size && alignof(type) == alignment, #type)
 SIZE(char3, 3, 1); SIZE(char4, 4, 4); SIZE(uchar2, 2, 2); SIZE(uchar4, 4, 4);
@@ -57,7 +57,7 @@ VALUE(cudaDevAttrManagedMemory, 83); VALUE(cudaDevAttrCooperativeLaunch, 95);
 VALUE(cudaDevAttrMaxSharedMemoryPerBlockOptin, 97); VALUE(cudaDevAttrMaxBlocksPerMultiprocessor, 106);
 VALUE(cudaDevAttrReservedSharedMemoryPerBlock, 111); VALUE(cudaDevAttrMemoryPoolsSupported, 115);
 
-// ---- device code --------------------------------------------------------------------------------------------------
+// ---- device code --------------------------------------------------------------------------------
 
 // Checks that the result has exactly this type.
 template <class A, class B> struct Same { static constexpr bool value = false; };
@@ -170,7 +170,7 @@ __global__ void math(float* f, double* d, int* i, unsigned* u, long long* l, uns
 TWINS(__half, __half2, half)
 TWINS(__nv_bfloat16, __nv_bfloat162, bfloat16)
 
-// ---- host code ----------------------------------------------------------------------------------------------------
+// ---- host code ----------------------------------------------------------------------------------
 
 __constant__ float table[4];
 __device__ int counter;

@@ -1,5 +1,5 @@
-// Functions of the shim over arrays, for tests/emulator/cuda/test_numbers.py: out[i] = f(x[i], y[i], z[i]). 16-bit floats
-// are passed and returned as their bits.
+// Functions of the shim over arrays, for tests/emulator/cuda/test_numbers.py: out[i] = f(x[i],
+// y[i], z[i]). 16-bit floats are passed and returned as their bits.
 #include "shim/vector_types.h"
 #include "shim/device_math.h"
 #include "cuda_bf16.h"

@@ -1,5 +1,5 @@
-// Interprets programs given as data, so that many can be tested with one kernel: each thread has its own list of
-// instructions. An instruction is five ints; programs.py writes them:
+// Interprets programs given as data, so that many can be tested with one kernel: each thread has
+// its own list of instructions. An instruction is five ints; programs.py writes them:
 //
 //     READ WRITE ATOMIC   which of the memories below, byte offset, size in bytes, which of two lines
 //     BLOCK_BARRIER       form
@@ -9,7 +9,8 @@
 //     RETURN              leaves the kernel early
 //     END
 //
-// Each kind of access to each memory has two lines of its own, so that findings can be told apart by line.
+// Each kind of access to each memory has two lines of its own, so that findings can be told apart
+// by line.
 
 #include <cuda_fp16.h>
 
@@ -50,7 +51,8 @@ enum WarpForm { SHUFFLE, BALLOT, ALL, MATCH };
         case 8: atomicCAS(reinterpret_cast<unsigned long long*>(memory + offset), 0ull, 1ull);                         \
     }
 
-// program (blocks, threads of a block, length, 5); g0 .. g3 (16,); sink (blocks * threads of a block,): what was read
+// program (blocks, threads of a block, length, 5); g0 .. g3 (16,); sink (blocks * threads of a
+// block,): what was read
 __global__ void interpret(const int* program, int length, unsigned char* g0, unsigned char* g1, unsigned char* g2,
                           unsigned char* g3, int* sink) {
     __shared__ __align__(16) unsigned char s0[16];

@@ -1,6 +1,8 @@
-"""Random small programs for programs.cu: as instructions for its kernel, and as a launch for the rule of races.
+"""Random small programs for programs.cu: as instructions for its kernel, and as a launch for the
+race rule.
 
-A program is one sequence of steps, and each thread's instructions are its part of the sequence, so no program deadlocks.
+A program is one sequence of steps, and each thread's instructions are its part of the sequence, so
+no program deadlocks.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from hypothesis import strategies as st
 
 from flash_attest.races.rule import Access, Arrival, Barrier, Event, Launch, Thread, conflict
 
-# Sizes, numbers and orders are those of programs.cu; memories have the names that findings give them.
+# Sizes, numbers and orders are those of programs.cu; memories have the names that findings give
+# them.
 MEMORIES = ["g0", "g1", "g2", "g3", "s0", "s1", "s2", "dynamic shared memory"]
 GLOBAL = frozenset(MEMORIES[:4])  # the others are shared memory
-BYTES = 16  # of each
+BYTES = 16  # bytes of each
 READ, WRITE, ATOMIC, BLOCK_BARRIER, WARP_BARRIER, WARP_OPERATION, FENCE, RETURN = range(1, 9)
 OPS = {  # with the macros of two lines for each memory
     "read": (READ, ["READ_FROM({}, +=)", "READ_FROM({}, -=)"]),
@@ -29,28 +32,31 @@ OPS = {  # with the macros of two lines for each memory
 BLOCK_BARRIERS = ["__syncthreads", "__syncthreads_or", "__syncthreads_and", "__syncthreads_count"]
 WARP_OPERATIONS = ["__shfl_sync", "__ballot_sync", "__all_sync", "__match_any_sync"]
 
-THREADS = 40  # of a block: a whole warp, and one of 8 lanes
-SHAPES = [(40, 1, 1), (8, 5, 1), (5, 4, 2)]  # of a block
-# Active threads, by warp. The others take part only in barriers of the block and of their whole warp.
+THREADS = 40  # threads of a block: a whole warp, and one of 8 lanes
+SHAPES = [(40, 1, 1), (8, 5, 1), (5, 4, 2)]  # shapes of a block
+# Active threads, by warp. The others take part only in barriers of the block and of their whole
+# warp.
 WARPS = [(0, 1, 2, 31), (32, 33, 39)]
 
 
-# --- steps and programs -----------------------------------------------------------------------------------------------
+# ---- steps and programs --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class LineAccess(Access):
-    line: str  # of programs.cu
+    line: str  # line in programs.cu
 
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction of each of these threads of a block, except those that have returned."""
+    """One instruction of each of these threads of a block, except the threads that have
+    returned.
+    """
 
     block: int
     threads: tuple[int, ...]
     words: str
-    code: tuple[int, ...]  # as programs.cu reads it
+    code: tuple[int, ...]  # in the form that programs.cu reads
     access: Access | None = None
     is_barrier: bool = False
 
@@ -85,7 +91,7 @@ def warp_barrier(block: int, lanes: Sequence[int]) -> Step:
 
 
 def whole_warp_barrier(block: int, warp: int) -> Step:
-    """With the mask of 32 lanes, also for the warp that has 8."""
+    """Return a barrier with the mask of 32 lanes, also for the warp that has 8."""
     lanes = tuple(range(32)) if warp == 0 else tuple(range(32, THREADS))
     return Step(block, lanes, "__syncwarp()", (WARP_BARRIER, signed(0xFFFFFFFF)), is_barrier=True)
 
@@ -112,7 +118,7 @@ def signed(mask: int) -> int:
 
 
 class Program:
-    """A sequence of steps; None is a step that is not there."""
+    """A sequence of steps; None is an absent step."""
 
     def __init__(self, shape: tuple[int, int, int], steps: list[Step | None]):
         self.shape = shape
@@ -124,19 +130,21 @@ class Program:
         return "\n    ".join(lines)
 
     def by_thread(self) -> dict[Thread, list[tuple[int, Step]]]:
-        """For each thread its steps, with their numbers in the sequence, up to and with `return`."""
+        """Return, for each thread, its steps up to and including `return`, with their numbers in
+        the sequence.
+        """
         mine = {Thread(*it): [] for it in product(range(self.blocks), range(THREADS))}
-        left = set()
+        gone = set()
         for n, step in enumerate(self.steps):
             for thread in step.who:
-                if thread not in left:
+                if thread not in gone:
                     mine[thread].append((n, step))
                 if step.code[0] == RETURN:
-                    left.add(thread)
+                    gone.add(thread)
         return mine
 
     def instructions(self) -> torch.Tensor:
-        """(blocks, threads, length, 5), int32; ends with zeros."""
+        """Return (blocks, threads, length, 5), int32; ends with zeros."""
         mine = self.by_thread()
         length = 1 + max(len(steps) for steps in mine.values())
         rows = [[step.code + (0,) * (5 - len(step.code)) for _, step in steps] for steps in mine.values()]
@@ -151,16 +159,19 @@ class Program:
         })  # fmt: skip
 
     def barriers_after_leaving(self, thread: Thread, steps: list[tuple[int, Step]]) -> list[int]:
-        """The numbers of the barriers that name a thread after it has returned; none if it has not."""
+        """Return the numbers of the barriers that name a thread after it has returned; none if it
+        has not returned.
+        """
         if not steps or steps[-1][1].code[0] != RETURN:
             return []
         left_at = steps[-1][0]
         return [n for n, step in enumerate(self.steps) if n > left_at and step.is_barrier and thread in step.who]
 
 
-# --- drawn programs ---------------------------------------------------------------------------------------------------
-# Random steps nearly always race. So most programs get barriers that prevent the races, in several ways; then, often, one
-# race is allowed, or one step is removed.
+# ---- drawn programs ------------------------------------------------------------------------------
+#
+# Random steps nearly always race. So most programs get barriers that prevent the races, in several
+# ways; then, often, one race is allowed, or one step is removed.
 
 SLOTS = 20  # for steps
 NO_ATOMICS = [("atomic", 1), ("atomic", 16)]
@@ -175,10 +186,11 @@ WHICH_CURES = [[None], CURES, CURES, CURES, [None, *CURES]]
 
 
 def prevent(steps: list[Step | None], cures: list[str | None], let_through: tuple[int, int]) -> list[Step]:
-    """Insert barriers before accesses that would race with an earlier one; `cures` gives the way for each step.
+    """Insert barriers before accesses that would race with an earlier one; `cures` gives the way
+    for each step.
 
-    let_through (n, which): the nth time that an access would race with several, one of them gets a warp operation instead.
-    If no barrier can help (another block), the access is left out.
+    let_through (n, which): the nth time that an access would race with several, one of them gets a
+    warp operation instead. If no barrier can help (another block), the access is left out.
     """
     result: list[Step] = []
     known: dict[Thread, set[int]] = defaultdict(set)  # for each thread, the steps in `result` that happen before
@@ -200,8 +212,11 @@ def prevent(steps: list[Step | None], cures: list[str | None], let_through: tupl
             new = Event(step.who[0], len(result), step.access)
             earlier = [Event(other.who[0], at, other.access) for at, other in enumerate(result) if other.access]
             rivals = [other for other in earlier if conflict(other, new) and other.step not in known[new.thread]]
+            # Nothing orders two blocks, so the step is left out.
             if any(other.thread.block != step.block for other in rivals):
                 continue
+            # At the nth access with several rivals, one of them gets an operation that orders
+            # nothing.
             several += len(rivals) > 1
             spared = rivals[let_through[1] % len(rivals)] if len(rivals) > 1 and several == let_through[0] else None
             for other in rivals:
@@ -214,7 +229,9 @@ def prevent(steps: list[Step | None], cures: list[str | None], let_through: tupl
 
 
 def path(block: int, one: int, other: int, cure: str) -> list[Step]:
-    """Barriers after which what thread `one` did happens before what `other` does next; or none."""
+    """Return barriers after which thread `one`'s actions happen before thread `other`'s next
+    action; or none.
+    """
     warp = next(lanes for lanes in WARPS if one in lanes)
     if cure == "nothing":
         return [warp_operation(block, sorted([one, other]), "__shfl_sync")] if other in warp else []
@@ -242,10 +259,13 @@ def programs(draw) -> Program:
 
 @st.composite
 def access_sets(draw) -> Program:
-    """Several threads read, or update, the same bytes; then one writes them, ordered after at least all but one."""
+    """Draw a program in which several threads read, or update, the same bytes; then one writes
+    them, ordered after at least all but one.
+    """
     memory, kind = draw(st.sampled_from(MEMORIES)), draw(st.sampled_from([("read", 4), ("atomic", 4)]))
     index = st.sampled_from(WARPS[0] * 2 + WARPS[1])
-    block = 1 if draw(st.booleans()) else 0  # of the writer; the others, or some, are in the same
+    # The writer's block; some or all of the others are in the same.
+    block = 1 if draw(st.booleans()) else 0
     who = draw(st.lists(st.tuples(st.sampled_from([block, block, block, 0]), index), min_size=1, max_size=5))
     writer = draw(index)
     steps = []
@@ -263,7 +283,7 @@ def access_sets(draw) -> Program:
 
 @cache
 def step_lists(blocks: int, memories: tuple[str, ...], mix: int) -> st.SearchStrategy:
-    """Slots, each with a step or None, so that shrinking empties slots."""
+    """Draw slots, each with a step or None, so that shrinking empties slots."""
     block = st.integers(0, blocks - 1)
     index = st.sampled_from(WARPS[0] + WARPS[1])
     lanes = st.sampled_from([WARPS[0], WARPS[0], WARPS[1]]).flatmap(
@@ -279,5 +299,6 @@ def step_lists(blocks: int, memories: tuple[str, ...], mix: int) -> st.SearchStr
         st.builds(fence, block, index),
         st.builds(leave, block, index),
     ]
-    kinds = [st.none(), *[touches] * 18, *[warp_barriers] * 3, *others]  # one_of would take each once
+    # one_of would draw each kind once.
+    kinds = [st.none(), *[touches] * 18, *[warp_barriers] * 3, *others]
     return st.lists(st.sampled_from(kinds).flatmap(lambda kind: kind), min_size=SLOTS, max_size=SLOTS)

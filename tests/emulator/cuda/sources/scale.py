@@ -1,4 +1,6 @@
-"""A kernel of two lines and a host function that launches it: for tests of loading, calling and compiling."""
+"""A kernel of two lines and a host function that launches it, for tests of loading, calling and
+compiling.
+"""
 
 SCALE = """\
 #include <cuda_runtime.h>

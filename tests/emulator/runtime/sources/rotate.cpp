@@ -1,4 +1,5 @@
-// A kernel of no family: plain C++ on kernel_api.h. x (threads,) float32; each thread writes its element, then reads the next.
+// A kernel of no family: plain C++ on kernel_api.h. x (threads,) float32; each thread writes its
+// element, then reads the next.
 #include "emulator/runtime/kernel_api.h"
 
 using namespace emulator;

@@ -1,5 +1,5 @@
-// Atomics: two of them never race, an atomic and a plain access do. Counters, histograms, maxima, slots, flags.
-// See barriers.cu for the notation.
+// Atomics: two of them never race, an atomic and a plain access do. Counters, histograms, maxima,
+// slots, flags. See barriers.cu for the notation.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

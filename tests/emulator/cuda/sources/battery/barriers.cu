@@ -1,8 +1,10 @@
-// Barriers of a block: each kernel correct, and again with one barrier missing, moved, or not reached by all threads.
+// Barriers of a block: each kernel correct, and again with one barrier missing, moved, or not
+// reached by all threads.
 //
-// A line "//: call -> verdict" says how the kernel below it is called, and what the tracer should say: "out = ..." is the
-// result of a correct kernel; anything else is a finding of a faulty one, with the lines that are tagged "//! tag" in the
-// kernel. tests/emulator/cuda/test_battery.py reads both and explains the notation.
+// A line "//: call -> verdict" says how the kernel below it is called, and what the tracer should
+// say: "out = ..." is the result of a correct kernel; anything else is a finding of a faulty one,
+// with the lines that are tagged "//! tag" in the kernel. tests/emulator/cuda/test_battery.py reads
+// both and explains the notation.
 
 //: exchange<true><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> out = x.flip(0)
 //: exchange<false><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> race tile put get; maybe uninitialised tile get
@@ -32,7 +34,8 @@ __global__ void rounds(const float* x, float* out) {
     out[i] = sum;
 }
 
-// With two buffers one barrier a round is enough, if threads read from the buffer that was just filled.
+// With two buffers one barrier a round is enough, if threads read from the buffer that was just
+// filled.
 //: two_buffers<0><<<1, 64>>>(x=ramp(256), out=zeros(64)) -> out = x.view(4, 64).flip(1).sum(0)
 //: two_buffers<1><<<1, 64>>>(x=ramp(256), out=zeros(64)) -> race tile put get
 template <int BEHIND>
@@ -49,7 +52,8 @@ __global__ void two_buffers(const float* x, float* out) {
     out[i] = sum;
 }
 
-// Prefix sums after Hillis and Steele: from one buffer into the other; the faulty kernel works in place.
+// Prefix sums after Hillis and Steele: from one buffer into the other; the faulty kernel works in
+// place.
 //: prefix_sums<true><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> out = x.cumsum(0)
 //: prefix_sums<false><<<1, 64>>>(x=ramp(64), out=zeros(64)) -> race sums step step
 template <bool TWO_BUFFERS>
@@ -96,7 +100,8 @@ __global__ void shrinking_tree(const float* x, float* out) {
     out[0] = sum[0];
 }
 
-// A sum over the block, twice with the same scratch: the second call can overwrite the result of the first.
+// A sum over the block, twice with the same scratch: the second call can overwrite the result of
+// the first.
 template <bool FENCED>
 __device__ float block_sum(float value, float* scratch) {
     int i = threadIdx.x;
@@ -171,7 +176,8 @@ __global__ void two_places(const float* x, float* out) {
     out[i] = tile[i];
 }
 
-// The same number of rounds for each thread; in the faulty kernel, as many as the thread has elements.
+// The same number of rounds for each thread; in the faulty kernel, as many as the thread has
+// elements.
 //: trips<true, false><<<1, 64>>>(x=ramp(96), out=zeros(96), n=96) -> out = x
 //: trips<false, false><<<1, 64>>>(x=ramp(96), out=zeros(96), n=96) -> barrier * inside
 //: trips<false, true><<<1, 64>>>(x=ramp(96), out=zeros(96), n=96) -> barrier * inside after; maybe barrier * after
@@ -229,7 +235,8 @@ __global__ void last_writer(float* out) {
     if (!ONE || threadIdx.x == 63) out[0] = threadIdx.x;  //! put
 }
 
-// What a thread wrote before it returned happens before what others do after a barrier, which waits for arrival or return.
+// What a thread wrote before it returned happens before what others do after a barrier, which waits
+// for arrival or return.
 //: zeros_and_leaves<true><<<1, 64>>>(x=ramp(40), out=zeros(40), n=40) -> out = cat((x, zeros(24))).flip(0)[:40]
 //: zeros_and_leaves<false><<<1, 64>>>(x=ramp(40), out=zeros(40), n=40) -> out = cat((x, zeros(24))).flip(0)[:40]
 template <bool STAYS>

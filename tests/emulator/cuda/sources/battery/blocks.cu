@@ -1,5 +1,5 @@
-// Grids: blocks of one launch are not ordered, launches are. Strides, shapes of blocks and grids, adjacent rows.
-// See barriers.cu for the notation.
+// Grids: blocks of one launch are not ordered, launches are. Strides, shapes of blocks and grids,
+// adjacent rows. See barriers.cu for the notation.
 
 #include <cuda_runtime.h>
 
@@ -144,7 +144,8 @@ __global__ void next_one(const float* x, float* out) {
     out[threadIdx.x] = x[threadIdx.x + 1];  //! line
 }
 
-// Blocks that fetch work: thread 0 takes the next item, all threads read it, and only then it may take another.
+// Blocks that fetch work: thread 0 takes the next item, all threads read it, and only then it may
+// take another.
 //: work_queue<true><<<2, 64>>>(x=ramp(320), taken=zeros(1, dtype=int32), out=zeros(320), n=5) -> out = 2 * x; taken = 7
 //: work_queue<false><<<2, 64>>>(x=ramp(320), taken=zeros(1, dtype=int32), out=zeros(320), n=5)
 //:     -> race item take look; maybe barrier * wait

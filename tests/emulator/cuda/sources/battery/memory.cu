@@ -1,4 +1,5 @@
-// Bounds, alignment, uninitialised memory, failing launches, assertions. See barriers.cu for the notation.
+// Bounds, alignment, uninitialised memory, failing launches, assertions. See barriers.cu for the
+// notation.
 
 #include <cassert>
 
@@ -73,7 +74,8 @@ __global__ void asked_for(const float* x, float* out) {
     out[threadIdx.x] = s[63 - threadIdx.x];  //! get
 }
 
-// A tile of 64 for 40 elements: the rest is zero; or is not written; the first block alone writes it; no thread writes it.
+// A tile of 64 for 40 elements: the rest is zero; or is not written; the first block alone writes
+// it; no thread writes it.
 //: filled<0><<<2, 64>>>(x=ramp(40), out=zeros(2), n=40) -> out = x.sum()
 //: filled<1><<<2, 64>>>(x=ramp(40), out=zeros(2), n=40) -> uninitialised tile get
 //: filled<2><<<2, 64>>>(x=ramp(40), out=zeros(2), n=40) -> uninitialised tile get
@@ -165,7 +167,8 @@ __global__ void doubled(const float* x, float* out) {
     out[threadIdx.x] = 2 * x[threadIdx.x];
 }
 
-// A launch that fails, and the host checks; one that succeeds, because the host has opted in to more shared memory.
+// A launch that fails, and the host checks; one that succeeds, because the host has opted in to
+// more shared memory.
 //: host_asks(x=ramp(2048), out=zeros(2048)) -> out = cat((2 * x[:1024], zeros(1024)))
 //: opted_in(x=ramp(2048), out=zeros(2048)) -> out = cat((2 * x[:64], zeros(1984)))
 void host_asks(const float* x, float* out) {

@@ -1,5 +1,5 @@
-// Asynchronous copies into shared memory (cp.async): visible to their own thread after it has waited, and to others after
-// a barrier that follows. See barriers.cu for the notation.
+// Asynchronous copies into shared memory (cp.async): visible to their own thread after it has
+// waited, and to others after a barrier that follows. See barriers.cu for the notation.
 
 #include <cuda_pipeline.h>
 
@@ -62,8 +62,8 @@ __global__ void overwritten(const float* x, float* out) {
     out[i] = tile[31 - i];
 }
 
-// Two stages: while one tile is used, the next is copied. It needs a wait for all but PENDING groups, and a barrier before
-// the next copy overwrites what others may still read.
+// Two stages: while one tile is used, the next is copied. It needs a wait for all but PENDING
+// groups, and a barrier before the next copy overwrites what others may still read.
 //: two_stages<1, true><<<1, 16>>>(x=ramp(256), out=zeros(16)) -> out = x.view(4, 16, 4).flip(1).sum((0, 2))
 //: two_stages<0, true><<<1, 16>>>(x=ramp(256), out=zeros(16)) -> out = x.view(4, 16, 4).flip(1).sum((0, 2))
 //: two_stages<2, true><<<1, 16>>>(x=ramp(256), out=zeros(16))

@@ -1,5 +1,5 @@
-// Tiles in shared memory as attention kernels use them: transposition, products, halos, softmax, flash attention.
-// See barriers.cu for the notation.
+// Tiles in shared memory as attention kernels use them: transposition, products, halos, softmax,
+// flash attention. See barriers.cu for the notation.
 
 #include <cuda_runtime.h>
 
@@ -19,7 +19,8 @@ __global__ void transposed(const float* x, float* out, int rows, int cols) {
             out[(col + y) * rows + row + threadIdx.x] = tile[threadIdx.x][y];  //! get
 }
 
-// a: M x K, b: K x N, in tiles of 8 x 8, with tails. A barrier after loading, and one before the next load.
+// a: M x K, b: K x N, in tiles of 8 x 8, with tails. A barrier after loading, and one before the
+// next load.
 //: product<true, true><<<(3, 2), (8, 8)>>>(a=draws(13, 20), b=draws(20, 18), c=zeros(13, 18), M=13, N=18, K=20)
 //:     -> c = a @ b
 //: product<false, true><<<(3, 2), (8, 8)>>>(a=draws(13, 20), b=draws(20, 18), c=zeros(13, 18), M=13, N=18, K=20)
@@ -41,7 +42,8 @@ __global__ void product(const float* a, const float* b, float* c, int M, int N, 
     if (row < M && col < N) c[row * N + col] = sum;
 }
 
-// Two arrays in one dynamic allocation: the second begins where the first ends; in the faulty kernel, before.
+// Two arrays in one dynamic allocation: the second begins where the first ends; in the faulty
+// kernel, before.
 //: carved<64><<<1, 64, 512>>>(x=ramp(64), y=ramp(64) * 3, out=zeros(64)) -> out = (x + y).flip(0)
 //: carved<60><<<1, 64, 512>>>(x=ramp(64), y=ramp(64) * 3, out=zeros(64)) -> race dynamic put_x put_y different
 template <int LENGTH>
@@ -56,7 +58,8 @@ __global__ void carved(const float* x, const float* y, float* out) {
     out[i] = xs[63 - i] + ys[63 - i];
 }
 
-// The mean of three; the adjacent elements are loaded by the block's first and last thread, or by the first alone.
+// The mean of three; the adjacent elements are loaded by the block's first and last thread, or by
+// the first alone.
 //: blurred<true><<<2, 32>>>(x=ramp(64) ** 2, out=zeros(64), n=64)
 //:     -> out = cat((zeros(1), x, zeros(1))).unfold(0, 3, 1).sum(1) / 3
 //: blurred<false><<<2, 32>>>(x=ramp(64) ** 2, out=zeros(64), n=64) -> uninitialised tile get
@@ -71,7 +74,8 @@ __global__ void blurred(const float* x, float* out, int n) {
     out[at] = (tile[i] + tile[i + 1] + tile[i + 2]) / 3;  //! get
 }
 
-// Softmax of a row in one pass over its tiles, by a block of two warps: the warps combine their results in shared memory.
+// Softmax of a row in one pass over its tiles, by a block of two warps: the warps combine their
+// results in shared memory.
 //: softmax_rows<true><<<3, 64>>>(x=draws(3, 150) * 4, out=zeros(3, 150), n=150) -> out = x.softmax(1)
 //: softmax_rows<false><<<3, 64>>>(x=draws(3, 150) * 4, out=zeros(3, 150), n=150)
 //:     -> race maxima put_max get; race sums put_sum get; maybe uninitialised maxima get; maybe uninitialised sums get
@@ -102,7 +106,8 @@ __global__ void softmax_rows(const float* x, float* out, int n) {
     for (int k = i; k < n; k += 64) out[blockIdx.x * n + k] = expf(x[blockIdx.x * n + k] - most) / sum;
 }
 
-// Flash attention, a query for each thread, keys and values in tiles of 16 rows and 4 columns in dynamic shared memory.
+// Flash attention, a query for each thread, keys and values in tiles of 16 rows and 4 columns in
+// dynamic shared memory.
 //: flash<true, true>(q=draws(40, 4), k=draws(37, 4), v=draws(37, 4), out=zeros(40, 4), lse=zeros(40), n=40, m=37)
 //:     -> out = (q @ k.T / 2).softmax(1) @ v; lse = (q @ k.T / 2).logsumexp(1)
 //: flash<false, true>(q=draws(40, 4), k=draws(37, 4), v=draws(37, 4), out=zeros(40, 4), lse=zeros(40), n=40, m=37)
@@ -145,7 +150,8 @@ void flash(const float* q, const float* k, const float* v, float* out, float* ls
     flash_kernel<AFTER, BEFORE><<<(n + 15) / 16, 16, 2 * 16 * 4 * sizeof(float)>>>(q, k, v, out, lse, n, m);
 }
 
-// Raw dynamic memory, declared outside of the kernel: n floats, then n integers; in the faulty kernel with the sizes mixed up.
+// Raw dynamic memory, declared outside of the kernel: n floats, then n integers; in the faulty
+// kernel with the sizes mixed up.
 extern __shared__ __align__(16) unsigned char raw[];
 
 //: sorted_order<4><<<1, 32, 256>>>(x=draws(32), order=zeros(32, dtype=int32)) -> order = x.argsort()
@@ -162,7 +168,8 @@ __global__ void sorted_order(const float* x, int* order) {
     order[SIZE == 4 ? rank : i] = indices[i];
 }
 
-// The sum of a block: by shuffles in each warp, then in the first warp over the sums of the warps; there are two.
+// The sum of a block: by shuffles in each warp, then in the first warp over the sums of the warps;
+// there are two.
 //: block_total<true, true><<<2, 64>>>(x=ramp(128), out=zeros(2)) -> out = x.view(2, 64).sum(1)
 //: block_total<false, true><<<2, 64>>>(x=ramp(128), out=zeros(2)) -> uninitialised sums get
 //: block_total<true, false><<<2, 64>>>(x=ramp(128), out=zeros(2)) -> race sums put get; maybe uninitialised sums get

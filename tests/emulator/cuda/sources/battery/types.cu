@@ -1,5 +1,5 @@
-// Small and wide types: a race is about bytes, so adjacent halves and bytes do not race, and overlapping accesses do.
-// See barriers.cu for the notation.
+// Small and wide types: a race is about bytes, so adjacent halves and bytes do not race, and
+// overlapping accesses do. See barriers.cu for the notation.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -27,7 +27,8 @@ __global__ void bytes_of_a_tensor(const int* x, unsigned char* out, bool* odd) {
     odd[i] = x[i] & 1;
 }
 
-// 32 threads write the even halves, 32 the odd ones; in the faulty kernel the first 32 write whole words.
+// 32 threads write the even halves, 32 the odd ones; in the faulty kernel the first 32 write whole
+// words.
 //: even_and_odd<false><<<1, 64>>>(out=zeros(64, dtype=int32)) -> out = tensor([1, 2] * 32)
 //: even_and_odd<true><<<1, 64>>>(out=zeros(64, dtype=int32)) -> race cells even odd
 template <bool WORDS>

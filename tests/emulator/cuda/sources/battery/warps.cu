@@ -1,5 +1,5 @@
-// Warps: shuffles and votes pass values, but only __syncwarp orders memory, and only among the lanes of its mask.
-// See barriers.cu for the notation.
+// Warps: shuffles and votes pass values, but only __syncwarp orders memory, and only among the
+// lanes of its mask. See barriers.cu for the notation.
 
 constexpr unsigned FULL = 0xffffffff, LOW = 0x0000ffff, HIGH = 0xffff0000;
 
@@ -21,7 +21,8 @@ __global__ void scan_by_shuffles(const float* x, float* out) {
     out[threadIdx.x] = v;
 }
 
-// Segments of 8 and 16 lanes; a source beyond the segment gives the lane's own value, an index wraps around.
+// Segments of 8 and 16 lanes; a source beyond the segment gives the lane's own value, an index
+// wraps around.
 //: segments<<<1, 32>>>(x=ints(32), out=zeros(4, 32, dtype=int32)) -> out = stack((x // 8 * 8 + 3,
 //:     where(x % 16 < 12, x + 4, x), where(x % 8 >= 2, x - 2, x), x // 16 * 16 + 15))
 __global__ void segments(const int* x, int* out) {
@@ -56,7 +57,8 @@ __global__ void votes(const int* x, int* out) {
                        10000 * (__any_sync(FULL, mine > 40) != 0);
 }
 
-// Groups of 8 lanes have the same value: their first lane, their number; all agree on 7, but not on their lane.
+// Groups of 8 lanes have the same value: their first lane, their number; all agree on 7, but not on
+// their lane.
 //: matches<<<1, 32>>>(x=ints(32), out=zeros(32, dtype=int32)) -> out = x // 8 * 8 + 1800
 __global__ void matches(const int* x, int* out) {
     int lane = threadIdx.x, seven, lanes;
@@ -75,7 +77,8 @@ __global__ void reductions(const int* x, int* out) {
     if (lane < 6) out[lane] = all[lane];
 }
 
-// Between a lane's write and another's read: nothing, __syncwarp, a shuffle, a vote, a memory fence.
+// Between a lane's write and another's read: nothing, __syncwarp, a shuffle, a vote, a memory
+// fence.
 //: neighbours<0><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> race tile put get; maybe uninitialised tile get
 //: neighbours<1><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> out = x.view(16, 2).flip(1).view(-1)
 //: neighbours<2><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> race tile put get; maybe uninitialised tile get
@@ -154,7 +157,8 @@ __global__ void halves(const float* x, float* out) {
     out[lane] = tile[lane ^ DISTANCE];  //! get
 }
 
-// A barrier of 0 and 1, then one of 1 and 2: what 0 wrote is ordered before reads by 2. Not in the other order.
+// A barrier of 0 and 1, then one of 1 and 2: what 0 wrote is ordered before reads by 2. Not in the
+// other order.
 //: chain<true><<<1, 3>>>(out=zeros(1)) -> out = 5.0
 //: chain<false><<<1, 3>>>(out=zeros(1)) -> race cell put get; maybe uninitialised cell get
 template <bool FORWARD>
@@ -253,7 +257,8 @@ __global__ void part_of_a_warp(const int* x, int* out) {
     out[threadIdx.x] = __shfl_sync(FULL, x[threadIdx.x], 19 - threadIdx.x);
 }
 
-// __syncwarp in a loop, after writing and after reading; without the second the next round overwrites what others read.
+// __syncwarp in a loop, after writing and after reading; without the second the next round
+// overwrites what others read.
 //: rotations<true><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> out = x.roll(-5)
 //: rotations<false><<<1, 32>>>(x=ramp(32), out=zeros(32)) -> race tile put get
 template <bool FENCED>
