@@ -39,5 +39,5 @@ def red(folder: Path) -> dict:
         file.done(run(6, impl="refuses", verdict=REFUSED, why="no case"))
         file.note("s", "left_out", ["mine", "sanitizer", "it needs a GPU"])
         file.note("s", "given_up", ["refuses", "trace", "no case lies in what it supports"])
-        file.note("s", "remarks", ["worker w0 ended by signal 9"])
+        file.note("s", "remarks", "worker w0 ended by signal 9")
         return summary(file)
