@@ -33,6 +33,7 @@ def test_everything_is_on_the_page(found):
 
 def test_the_table_has_ratio_time_rate_and_share(found):
     found["results"][0] |= {"ratio": 1.53, "ms": 0.284, "tflops": 0.0185, "share": 0.08, "ms_p20": 0.1, "ms_p80": 0.3}
+    assert "var(--heat-1) 8%,var(--raised) 8%" in page(found)
     assert "<strong>1.53x</strong>" in page(found) and "~0.284 ms, 18.5, 8%" in page(found)
 
 

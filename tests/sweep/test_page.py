@@ -93,13 +93,11 @@ def test_what_is_not_swept_says_why(there):
 
 
 def test_findings_that_count_come_first_and_three_are_open():
-    found = [finding(n, key=str(n)) for n in range(5)]
-    plain = [vars(each) | {"current": True} for each in found]
-    plain[0]["current"] = False
-    plain[1]["known"] = "#3"
-    cards = cards_of(
-        [*plain, vars(finding(9, key="9")) | {"current": True}, vars(finding(8, key="8")) | {"current": True}]
-    )
+    findings = [vars(finding(n, key=str(n))) | {"current": True} for n in range(7)]
+    findings[2]["current"] = False
+    findings[4]["known"] = "#3"
+    cards = cards_of(findings)
+    assert [card["key"] for card in cards] == ["0", "1", "3", "5", "6", "4", "2"]
     assert [card["kind"] for card in cards] == ["fail"] * 5 + ["known", "elsewhere"]
     assert [card["open"] for card in cards] == [True] * 3 + [False] * 4
     assert len({card["anchor"] for card in cards}) == 7
