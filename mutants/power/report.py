@@ -22,7 +22,7 @@ from what `flash-attest power --matrix --json FILE` found. Do not edit it.
 
 Each planted bug ([mutants/](../../mutants)) is judged by the contract and by every law with few
 cases, and by the rules of other suites on the same edited implementation. A law stops at its first
-failure. Every bug has a row in power.json; to look through them, make a page of it:
+failure. Every bug has a row in [power.json](power.json); to look through them, make a page of it:
 `flash-attest power --page power.html --from docs/measured/power.json`.
 """
 
@@ -118,7 +118,7 @@ def remarks(table: Table) -> list[str]:
     """Return what a reader of the numbers of an environment has to know, without full stops."""
     lines = [f"Not judged here: {count} ({why})" for why, count in Counter(table.elsewhere.values()).items()]
     if table.absent:
-        lines.append(f"Planted later, so neither judged nor counted: {len(table.absent)}")
+        lines.append(f"Not in the file, so neither judged nor counted: {len(table.absent)}")
     if unfinished := counted(table)["unfinished"]:
         lines.append(f"Not finished: {unfinished} of {len(table.rows)}")
     titles = {peer.name: peer.title for peer in PEERS}
