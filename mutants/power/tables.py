@@ -85,7 +85,7 @@ class Table:
 
     @property
     def absent(self) -> list[str]:
-        """The bugs that this table does not have, as if they were planted later."""
+        """The bugs that this table does not have."""
         return [mutant.name for mutant in ALL if mutant.name not in self.rows and mutant.name not in self.elsewhere]
 
 
