@@ -1,5 +1,5 @@
-"""pytest in this checkout judges implementations by the laws in properties/. Options and hooks: runner/plugin/suite.py."""
+"""Runs the laws in properties/ for pytest in this checkout (runner/plugin/suite.py)."""
 
-import flash_attest.required  # noqa: F401  (first, as what follows needs the packages that it looks for)
+import flash_attest.required  # noqa: F401  (first: it checks for packages that the plug-in needs)
 
 pytest_plugins = ["flash_attest.runner.plugin.suite"]

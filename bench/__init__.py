@@ -1,15 +1,16 @@
 """How fast are they?   tox -e bench   or   flash-attest bench
 
-Forward and backward of every implementation that is made for speed, beside manual attention and PyTorch's kernels: in
-half dtypes at the FlashAttention papers' sizes, and in float32 at those of two teaching systems. The benchmark judges
-nothing, but it does not time wrong results: each cell is first compared with float32 attention.
+The benchmark times forward and backward of every implementation that is made for speed, beside
+manual attention and PyTorch's kernels: in half dtypes at the sizes of the FlashAttention papers,
+and in float32 at the sizes of two teaching systems. It judges nothing, but it does not time wrong
+results: the outputs of each cell are first compared with float32 attention.
 
-    cells.py     which cells there are, and how many FLOPs each counts
-    sanity.py    inputs, float32 attention, and whether a result may be timed
+    cells.py     the cells, and the FLOPs that each counts
+    sanity.py    inputs, float32 attention, and the check of a result before it is timed
     timing.py    device events, wall clock, and the measured matrix peak
-    options.py   the command line; sizes.py: what it calls a size
-    command.py   a run: from the options to the table
-    plan.py      what it asks for: which implementations, on which cases
+    options.py   the command line; sizes.py: how a size is written
+    command.py   a run, from the options to the table
+    plan.py      the implementations and cases that the options ask for
     run.py       fills the cells one by one, each with a verdict
     report.py    bench.json and the table
     page.py      bench.html; curves.py: its pictures

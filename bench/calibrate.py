@@ -1,7 +1,10 @@
-"""How close do correct kernels come to the limits?   flash-attest calibrate --impl torch_math --cases 5000
+"""How close do correct kernels come to the limits?
 
-For each input regime it compares every output and gradient of the drawn cases with its budget. A correct implementation stays
-within it in every regime. docs/measured/index.md has the figures of the kernels that the thresholds were checked on.
+    flash-attest calibrate --impl torch_math --cases 5000
+
+The command compares every output and gradient of the drawn cases with its budget, for each input
+regime. A correct implementation stays within the budget in every regime. docs/measured/index.md
+has the figures of the kernels that the thresholds were checked on.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from flash_attest.properties.trial import Trial
 
 
 def calibrate(impl: Implementation, regime: str, cases: int, device: str, number: int) -> dict:
-    """Worst z and rms ratio per output over that many drawn cases, and each case that went beyond a limit."""
+    """Draw cases -> the worst z and rms ratio of each output, and the cases beyond a limit."""
     worst: dict[str, list[float]] = {}
     beyond: list[str] = []
     started = time.perf_counter()
@@ -50,7 +53,7 @@ def calibrate(impl: Implementation, regime: str, cases: int, device: str, number
 
 
 def judge(parser: Parser, options: argparse.Namespace) -> int:
-    """Print a line for each implementation and regime as it is done. Returns 1 if anything exceeded a limit, else 0."""
+    """Print a line for each implementation and regime. Returns 1 if a limit was exceeded."""
     if unknown := [regime for regime in options.regimes or () if regime not in REGIMES]:
         parser.error(
             f"--regimes: unknown {', '.join(unknown)}{did_you_mean(unknown, REGIMES)} (known: {', '.join(REGIMES)})"
@@ -58,8 +61,8 @@ def judge(parser: Parser, options: argparse.Namespace) -> int:
     options.device = device_of(parser, options)
     torch.set_num_threads(1)
     try:
-        found = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
-        entries = registry.select(found, options.impl) if found else registry.choose([], options.impl, alone=False)
+        loaded = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
+        entries = registry.select(loaded, options.impl) if loaded else registry.choose([], options.impl, alone=False)
     except registry.RegistryError as error:
         parser.error(str(error))
     broken = False
@@ -69,16 +72,16 @@ def judge(parser: Parser, options: argparse.Namespace) -> int:
             print(f"{impl.name}: {reason}")
             continue
         for regime in options.regimes or REGIMES:
-            found = calibrate(impl, regime, options.cases, options.device, options.seed)
-            largest = "  ".join(f"{name} {z:.2f}/{rms:.2f}" for name, (z, rms) in found["worst"].items())
-            print(f"{impl.name:28} {regime:13} {found['cases']:6} cases {found['seconds']:6.0f} s   "
-                  f"{len(found['beyond'])} beyond   z/rms  {largest}", flush=True)  # fmt: skip
-            for line in found["beyond"][:5]:
+            figures = calibrate(impl, regime, options.cases, options.device, options.seed)
+            largest = "  ".join(f"{name} {z:.2f}/{rms:.2f}" for name, (z, rms) in figures["worst"].items())
+            print(f"{impl.name:28} {regime:13} {figures['cases']:6} cases {figures['seconds']:6.0f} s   "
+                  f"{len(figures['beyond'])} beyond   z/rms  {largest}", flush=True)  # fmt: skip
+            for line in figures["beyond"][:5]:
                 print(f"    {line}")
-            broken = broken or bool(found["beyond"])
+            broken = broken or bool(figures["beyond"])
     return int(broken)
 
 
 def reason_of(entry: Absent | registry.Unloadable) -> str:
-    """Why there is no implementation."""
+    """Return the reason why there is no implementation."""
     return entry.reason if isinstance(entry, Absent) else entry.problem

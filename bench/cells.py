@@ -1,4 +1,4 @@
-"""Which cells there are (a case x a pass x an implementation), and what is known of a cell before it runs."""
+"""The cells of the benchmark (case x pass x implementation), and what is known before one runs."""
 
 from __future__ import annotations
 
@@ -22,38 +22,40 @@ from flash_attest.properties.cases.support import unsupported
 TIMED, REFUSED, NO_FIT = "timed", "refused", "does not fit"
 WRONG, ERROR, ABOVE_PEAK, NOT_RUN = UNTRUSTED = ("wrong", "error", "above peak", "not run")
 
-TOKENS, WIDTH = 16384, 2048  # on a GPU, the sizes of the FlashAttention papers: batch * seqlen and nheads * headdim
+# The FlashAttention papers keep batch * seqlen and nheads * headdim constant.
+TOKENS, WIDTH = 16384, 2048
 
 # Where our implementations are defined: `file` of their entries.
 TRITON, CUDA, NUMBA = (str(registry.HERE / name) for name in ("triton", "cuda", "numba"))
 PYTORCH = tuple(str(registry.HERE / name) for name in ("torch_sdpa.py", "torch_flex.py"))
-# Compiled for a GPU at the first call. On a CPU they run in a simulator, which says nothing about speed.
+# They compile for a GPU at the first call. On a CPU they are emulated, where speed means nothing.
 GPU_KERNELS = (TRITON, CUDA, NUMBA)
 
 # The first of these that was timed is 1.00x.
 BASELINES = ("torch_sdpa_flash", "torch_sdpa_flash_cpu", "torch_sdpa_flash_cpu_half", "torch_sdpa_efficient_float32")
 
-# How many (b, h, sq, sk) float32 matrices manual attention holds at once, counted by PyTorch's profiler.
+# The number of (b, h, sq, sk) float32 matrices held at once, as counted by PyTorch's profiler.
 MATRICES = {"torch_math": {"forward": 3.3, "backward": 4.7}}
 
 
 def of_papers(device: str, headdim: int, seqlen: int) -> Size:
-    """The FlashAttention papers' batch and heads for it: tokens and width are constant. Small on a CPU."""
+    """Return the size with the FlashAttention papers' batch and heads, or a small one for a CPU."""
     batch, nheads = (1, 2) if device == "cpu" else (max(1, TOKENS // seqlen), max(1, WIDTH // headdim))
     return Size(batch, nheads, seqlen, headdim)
 
 
 def curves(device: str, headdims: Iterable[int], seqlens: Iterable[int]) -> tuple[Size, ...]:
-    """For each head dim, the papers' size at every length."""
+    """Return the papers' size at every length, for each head dim."""
     return tuple(of_papers(device, headdim, seqlen) for headdim, seqlen in itertools.product(headdims, seqlens))
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What is measured together, in one table per dtype, unless the command line says otherwise.
+    """Cells that are measured together by default, in one table for each dtype.
 
-    impls: names; None for all. packages: also everything that these packages define. whole: only those that take every
-    dtype and head dim of the grid; a variant for tf32, for example, would be a column of refusals.
+    impls: names, None for all. packages: everything that these packages define is measured, too.
+    whole: leave out implementations that do not take every dtype and head dim of the grid; a
+    variant for tf32, for example, would be a column of refusals.
     """
 
     impls: tuple[str, ...] | None
@@ -63,18 +65,21 @@ class Grid:
     whole: bool = True
 
     def entries(self, known: list[Entry], device: str) -> list[Entry]:
-        """Those of ours that are timed unless some are named. What could not be loaded stays, so that it is reported."""
+        """Return our implementations that are timed by default, and those that failed to load.
+
+        The latter are needed to report them.
+        """
         return [entry for entry in known if isinstance(entry.impl, Unloadable) or self._has(entry, device)]
 
     def left_out(self, known: list[Entry], device: str) -> list[str]:
-        """Why implementations that the grid names are not timed here."""
-        found = []
+        """Return "name: reason" for each named implementation that is not timed here."""
+        lines = []
         for impl in (entry.impl for entry in known if entry.name in (self.impls or ())):
             if isinstance(impl, Absent):
-                found.append(f"{impl.name}: {impl.reason}")
+                lines.append(f"{impl.name}: {impl.reason}")
             elif not isinstance(impl, Unloadable) and device not in impl.devices:
-                found.append(f"{impl.name}: {impl.unavailable.get(device, f'it does not run on {device}')}")
-        return found
+                lines.append(f"{impl.name}: {impl.unavailable.get(device, f'it does not run on {device}')}")
+        return lines
 
     def _has(self, entry: Entry, device: str) -> bool:
         impl = entry.impl
@@ -88,8 +93,8 @@ class Grid:
         return named and (takes_all or not self.whole)
 
 
-# The second one has the sizes of two teaching systems, and kernels that do not use matrix units, which would only be slow
-# in the first.
+# The second grid for a GPU has the sizes of two teaching systems, and kernels without matrix units.
+# At the sizes of the first these would only take long.
 GRIDS = {
     "cuda": (
         Grid(("torch_math", "torch_sdpa_flash", "torch_sdpa_cudnn"), ("bfloat16", "float16"),
@@ -99,7 +104,7 @@ GRIDS = {
     ),
     "cpu": (Grid(None, ("float32", "bfloat16"), curves("cpu", (64, 128), (128, 256)), whole=False),),
 }  # fmt: skip
-SIZED_DTYPES = ("float32",)  # of --size without --dtype
+SIZED_DTYPES = ("float32",)  # for --size without --dtype
 SECONDS = {"cuda": 0.2, "cpu": 0.05}  # of each cell
 
 
@@ -110,9 +115,10 @@ def grids(
     headdims: tuple[int, ...] | None = None,
     seqlens: tuple[int, ...] | None = None,
 ) -> list[tuple[Grid, tuple[str, ...], tuple[Size, ...]]]:
-    """What the command line asks for: each grid that takes part, with its dtypes and sizes.
+    """Return each grid that the options ask for, with its dtypes and sizes.
 
-    A dtype is measured in the grid that has it, otherwise in the first. Head dims and lengths are those of the first.
+    A dtype is measured in the grid that has it, or else in the first grid. The default head dims
+    and lengths come from the first grid.
     """
     first = GRIDS[device][0]
     if headdims or seqlens:
@@ -121,44 +127,48 @@ def grids(
         sizes, dtypes = curves(device, headdims, seqlens), dtypes or first.dtypes
     elif sizes:
         dtypes = dtypes or SIZED_DTYPES
-    found: dict[Grid, list[str]] = {}
+    dtypes_of: dict[Grid, list[str]] = {}
     for dtype in dtypes or (dtype for grid in GRIDS[device] for dtype in grid.dtypes):
         home = next((grid for grid in GRIDS[device] if dtype in grid.dtypes), first)
-        found.setdefault(home, []).append(dtype)
-    return [(grid, tuple(its), sizes or grid.sizes) for grid, its in found.items()]
+        dtypes_of.setdefault(home, []).append(dtype)
+    return [(grid, tuple(names), sizes or grid.sizes) for grid, names in dtypes_of.items()]
 
 
 def cases(dtypes: Iterable[str], sizes: Iterable[Size], masks: Iterable[bool]) -> list[Case]:
-    """One case for each dtype x mask (causal or not) x size, in that order."""
+    """Return one case for each dtype x mask (causal or not) x size, in that order."""
     return [Case(batch=size.batch, seqlen_q=size.seqlen, seqlen_k=size.seqlen, nheads=size.nheads, nheads_k=size.nheads,
                  headdim=size.headdim, dtype=DTYPES[dtype], causal=causal)
             for dtype, causal, size in itertools.product(dtypes, masks, sizes)]  # fmt: skip
 
 
 def visible_pairs(seqlen: int, causal: bool) -> int:
-    """The number of (query, key) pairs that are not masked."""
+    """Return the number of (query, key) pairs that are not masked."""
     first, last = Mask(causal).bounds(torch.arange(seqlen), seqlen, seqlen)
     return int((last - first + 1).sum())
 
 
 def flops(case: Case, which: str) -> float:
-    """FLOPs of one call, counted as in the FlashAttention papers: of visible pairs, not of all pairs a kernel computes.
+    """Return the FLOPs of one call, counted as in the FlashAttention papers: of visible pairs only.
 
-    forward: 2 products (Q K^T, P V) of 2 * headdim each for every visible pair. backward: 5 products, one of them
-    Q K^T again, hence 2.5 times as many. The papers halve for causal; here the diagonal's pairs are counted too.
+    The forward has 2 products (Q K^T, P V) with 2 * headdim FLOPs for every visible pair. The
+    backward has 5, as it computes Q K^T again: 2.5 times as many. The papers halve the number for
+    a causal mask; here the pairs of the diagonal count in full.
     """
     forward = 4.0 * case.batch * case.nheads * visible_pairs(case.seqlen_q, case.causal) * case.headdim
     return forward if which == "forward" else 2.5 * forward
 
 
 def fewest_flops(impl: Implementation, case: Case, which: str) -> float:
-    """FLOPs that cannot be avoided: a backward that gets only lse has to recompute Q K^T; autograd may keep P."""
-    kept = which == "backward" and impl.backward == "autograd"
-    return flops(case, which) * (4 / 5 if kept else 1)
+    """Return the FLOPs that cannot be avoided.
+
+    A backward that gets only lse has to recompute Q K^T, but autograd may keep P.
+    """
+    keeps_p = which == "backward" and impl.backward == "autograd"
+    return flops(case, which) * (4 / 5 if keeps_p else 1)
 
 
 def column(name: str) -> tuple:
-    """Sort key of a table's columns: manual attention, the baseline, the rest of PyTorch, then the others."""
+    """Return the sort key of a column: manual attention, baselines, the rest of PyTorch, others."""
     return (name != "torch_math", name not in BASELINES, name not in _of_pytorch(), name)
 
 
@@ -168,28 +178,28 @@ def _of_pytorch() -> frozenset[str]:
 
 
 def product_of(impl: Implementation, dtype: torch.dtype, device: str) -> str:
-    """The matrix product that it consists of, whose peak bounds it: its dtype, or tf32 if it declares that."""
+    """Return the matrix product whose peak bounds the call: the dtype, or tf32 if declared."""
     tf32 = device == "cuda" and dtype == torch.float32 and impl.precision.multiply == "tf32"
     return "tf32" if tf32 else text_of(dtype)
 
 
 def refusal(impl: Implementation, case: Case, which: str) -> str | None:
-    """Why this cell is outside of what the implementation declares; None if it is inside."""
+    """Return why the implementation's contract excludes this cell, or None if it does not."""
     if which == "backward" and impl.backward is None:
         return f"{impl.name} has no backward"
     return unsupported(impl, case)
 
 
 def too_large(impl: Implementation, case: Case, which: str, device: str) -> str | None:
-    """ "needs X GiB, ..." if an implementation is known to write matrices that do not fit; None otherwise."""
+    """Return "needs X GiB, ..." if the implementation writes matrices that do not fit, or None."""
     matrices = MATRICES.get(impl.name, {}).get(which, 0.0)
     needed = matrices * 4 * case.batch * case.nheads * case.seqlen_q * case.seqlen_k
-    there = memory(device)
-    return None if needed <= there else f"needs {needed / 2**30:.0f} GiB, there are {there / 2**30:.0f}"
+    available = memory(device)
+    return None if needed <= available else f"needs {needed / 2**30:.0f} GiB, there are {available / 2**30:.0f}"
 
 
 def memory(device: str) -> float:
-    """Free bytes of a GPU; for a CPU, all memory of the computer."""
+    """Return the free bytes of a GPU, or for a CPU all memory of the computer."""
     if device == "cuda":
         return torch.cuda.mem_get_info()[0]
     try:

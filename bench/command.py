@@ -1,4 +1,4 @@
-"""flash-attest bench: how fast implementations are, forward and backward, beside manual attention and PyTorch's kernels."""
+"""flash-attest bench: the speed of implementations, manual attention and PyTorch's kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from flash_attest.runner.plugin.environment import environment
 
 
 def bench(parser: Parser, options: argparse.Namespace, command: list[str], console: Console | None = None) -> int:
-    """Measure, write, print. command: as bench.json has it. Returns the exit status (options.EPILOG)."""
+    """Measure, write bench.json, and print the tables. Returns the exit status (options.EPILOG).
+
+    command: the command line that bench.json records.
+    """
     options.device = device_of(parser, options)
     try:
         parts = plan(options)
@@ -49,7 +52,7 @@ def bench(parser: Parser, options: argparse.Namespace, command: list[str], conso
 
 
 def measure(options: argparse.Namespace, parts: list[Part], measurements: Measurements, console: Console) -> int:
-    """The run itself. An interrupt ends it early but still writes table, JSON and plot."""
+    """Run the benchmark. An interrupt ends it early, but table, JSON and plot are still written."""
     started, device = time.perf_counter(), options.device
     broken = {entry.name: entry.impl for part in parts for entry in part.entries if isinstance(entry.impl, Unloadable)}
     for part in parts:
@@ -93,7 +96,10 @@ def measure(options: argparse.Namespace, parts: list[Part], measurements: Measur
 
 
 def _drawn(measurements: Measurements, console: Console) -> bool:
-    """Write bench.png; False if there is nothing to draw, or nothing to draw with. A figure of an earlier run is removed."""
+    """Write bench.png. Returns False if there is nothing to draw, or no Matplotlib to draw with.
+
+    The figure of an earlier run is then removed.
+    """
     file = measurements.directory / "bench.png"
     if problem := lacking("matplotlib"):
         console.print(f"no bench.png: {escape(problem)}", highlight=False, soft_wrap=True)
@@ -110,29 +116,32 @@ def _drawn(measurements: Measurements, console: Console) -> bool:
 def _progress_printer(
     parts: list[Part], passes: tuple[str, ...], measurements: Measurements, progress: Progress, console: Console
 ):
-    """show(case, pass, implementation): updates the bar; in a log, a line for each case and each first call that compiles."""
+    """Return show(case, pass, implementation), which updates the progress bar.
+
+    In a log, which has no bar, it prints a line for each case and each first call that compiles.
+    """
     work = [case for part in parts for case in part.cases]
     cells = sum(len(part.cases) * len(part.entries) for part in parts) * len(passes)
     bar = progress.add_task("", total=cells)
     compiled = {entry.name for part in parts for entry in part.entries if entry.file in GPU_KERNELS}
-    shown, called = set(), set()
+    cases_shown, called = set(), set()
 
     def show(case: Case, which: str, name: str) -> None:
         compiles = measurements.environment["device"] == "cuda" and name in compiled and name not in called
         first = f"first call of {name}, which may compile: " if compiles else ""
         progress.update(bar, completed=len(measurements.cells), description=f"{first}{name} {which} {case}")
-        if not console.is_terminal and case not in shown:  # a log: no bar
+        if not console.is_terminal and case not in cases_shown:
             console.print(f"{work.index(case) + 1:3} of {len(work)}  {case}", highlight=False, soft_wrap=True)
         if not console.is_terminal and first:
             console.print(f"            first call of {name}, which may compile", highlight=False, soft_wrap=True)
-        shown.add(case)
+        cases_shown.add(case)
         called.add(name)
 
     return show
 
 
 def details(device: str) -> dict:
-    """What else the figures depend on."""
+    """Return the other properties of the device that the figures depend on."""
     if device == "cpu":
         return {"threads": 1}
     about = torch.cuda.get_device_properties(0)
@@ -149,7 +158,7 @@ def _introduce(device: str, measurements: Measurements, console: Console) -> Non
 
 
 def _console() -> Console:
-    """As wide as the terminal; without one (a log, a file), wide enough for six implementations."""
+    """Make a console as wide as the terminal, or wide enough for six implementations in a log."""
     console = Console()
     return console if console.is_terminal else Console(width=240)
 

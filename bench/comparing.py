@@ -1,4 +1,7 @@
-"""Measures what comparing every launch with the first one costs: python -m flash_attest.bench.comparing."""
+"""Measures what it costs to compare launches: python -m flash_attest.bench.comparing
+
+Every launch is compared with the first one, as in a search for races.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,14 @@ from flash_attest.races.compare import Comparison
 
 SIZE = {"cuda": Size(4, 16, 1024, 64), "cpu": Size(1, 2, 256, 64)}
 BY_DEFAULT = {"cuda": ("cuda_fa2", "triton_fa2"), "cpu": ("torch_math",)}
-LAUNCHES = {"cuda": 200, "cpu": 5}  # between two readings of the clock, after which the device is waited for
+LAUNCHES = {"cuda": 200, "cpu": 5}  # between two readings of the clock
 TURNS = 7  # of launches alone, and of launches that are compared
 Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Microseconds of a launch alone, and of one whose outputs are compared with those of the first: medians of turns."""
+    """Median microseconds of a launch alone, and of one whose outputs are compared."""
 
     alone: float
     compared: float
@@ -47,19 +50,22 @@ class Cost:
 
 
 def cost(impl: Implementation, case: Case, device: str, backward: bool) -> Cost:
-    """Measure by the host's clock, in turns: the figure is the host's time or the device's, whichever is longer."""
-    given, launches = make_inputs(case, device, seed=0), LAUNCHES[device]
-    x = Inputs(**{name: to_layout(impl, tensor).clone() for name, tensor in given.items()})
+    """Time both kinds of launches in turns, by the host's clock.
+
+    The figure is the host's time or the device's, whichever is longer.
+    """
+    inputs, launches = make_inputs(case, device, seed=0), LAUNCHES[device]
+    x = Inputs(**{name: to_layout(impl, tensor).clone() for name, tensor in inputs.items()})
 
     def launch() -> Tensors:
         return dict(run(impl, x, causal=case.causal, backward=backward).items())
 
     comparison, alone, compared = Comparison(launch(), launches), [], []
     for turn in range(TURNS + 1):
-        bare, seen = (_seconds(each, launches, device) for each in (_ignored(launch), _seen(launch, comparison)))
+        bare, watched = (_seconds(each, launches, device) for each in (_ignored(launch), _seen(launch, comparison)))
         if turn:  # the first turn compiles
             alone.append(bare)
-            compared.append(seen)
+            compared.append(watched)
     return Cost(*(1e6 * statistics.median(each) / launches for each in (alone, compared)))
 
 
@@ -84,7 +90,7 @@ def _seconds(call: Callable[[int], None], n: int, device: str) -> float:
 
 
 def main(arguments: list[str]) -> int:
-    """Print a line for each case, implementation and pass. Returns 0, or 1 if nothing could be measured."""
+    """Print a line for each case, implementation and pass. Returns 1 if nothing was measured."""
     parser = Parser("python -m flash_attest.bench.comparing", __doc__.partition(":")[0])
     add = parser.add_argument
     add_impl(parser, "cuda_fa2,triton_fa2; on a CPU torch_math")
@@ -107,11 +113,10 @@ def main(arguments: list[str]) -> int:
     for case in cases(options.dtype, options.size or (SIZE[device],), (False,)):
         for impl in (entry.impl for entry in registry.on_device(entries, device)):
             for which in ("forward", "backward") if impl.backward else ("forward",):
-                found = _line(impl, case, device, which)
-                measured += isinstance(found, Cost)
-                print(
-                    f"{impl.name:20} {'forward and ' * (which == 'backward') + which:20} {found}  ({case})", flush=True
-                )
+                result = _measured(impl, case, device, which)
+                measured += isinstance(result, Cost)
+                passes = "forward and backward" if which == "backward" else "forward"
+                print(f"{impl.name:20} {passes:20} {result}  ({case})", flush=True)
     return 0 if measured else 1
 
 
@@ -124,8 +129,8 @@ def _entries(options: argparse.Namespace, device: str) -> list[registry.Entry]:
     return entries
 
 
-def _line(impl: Implementation, case: Case, device: str, which: str) -> Cost | str:
-    """What is measured, or why nothing is."""
+def _measured(impl: Implementation, case: Case, device: str, which: str) -> Cost | str:
+    """Return the cost, or the reason why there is none."""
     if reason := refusal(impl, case, which):
         return f"refused: {reason}"
     try:

@@ -22,12 +22,12 @@ COLOURS = 6  # of --series-0, ...; the shape of a mark tells two lines of one co
 FEWEST = 2  # lengths that make a line
 
 
-def drawn(found: dict) -> list[tuple[str, Markup]]:
+def drawn(report: dict) -> list[tuple[str, Markup]]:
     """Return (heading, picture) for each group of cells that has a line; [] if none has."""
-    about = found["environment"]
+    about = report["environment"]
     name, factor = unit(about["device"])
     groups: dict[tuple, list[dict]] = {}
-    for cell in on_curves(found["results"], about["device"]):
+    for cell in on_curves(report["results"], about["device"]):
         if cell["verdict"] == TIMED:
             key = cell["dtype"], cell["pass"], mask(cell["causal"]), cell["headdim"]
             groups.setdefault(key, []).append(cell)
@@ -37,7 +37,7 @@ def drawn(found: dict) -> list[tuple[str, Markup]]:
     pictures = []
     for (dtype, which, visible, headdim), cells in sorted(groups.items(), key=_in_order):
         heading = f"{dtype} {which}, {visible}, headdim {headdim}"
-        peak = factor * found["peak"][dtype]["tflops"]
+        peak = factor * report["peak"][dtype]["tflops"]
         pictures.append((heading, _picture(heading, cells, factor, name, peak, looks)))
     return pictures
 

@@ -1,4 +1,4 @@
-"""The command line: the options, and an error message with the value for what is not allowed."""
+"""The command line of the benchmark: its options, and messages about wrong values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def parser_of_options() -> Parser:
 
 
 def parsed(arguments: list[str]) -> tuple[Parser, argparse.Namespace]:
-    """Return the parser, for later errors, and the options. Ends with a message if they contradict each other."""
+    """Return the parser, for later errors, and the options. Exits if they contradict each other."""
     parser = parser_of_options()
     options = parser.parse_args(arguments)
     other = "--headdim" if options.headdim else "--seqlen" if options.seqlen else None
@@ -64,21 +64,24 @@ def parsed(arguments: list[str]) -> tuple[Parser, argparse.Namespace]:
 
 
 def device_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
-    """As --device says: "cuda" or "cpu", which hides GPUs. Ends with a message without a GPU that is asked for."""
+    """Return the device of --device, "cuda" or "cpu". Exits if it is a GPU that is not there.
+
+    "cpu" hides GPUs from the process.
+    """
     import torch  # takes seconds, for which --help should not wait
 
     from flash_attest.properties.machine import gpus
 
     if options.device == "cpu":
-        gpus.hide_gpus()  # before kernels in Triton and Numba are imported, which choose their device then
-    there = torch.cuda.is_available()
-    if options.device == "cuda" and not there:
+        gpus.hide_gpus()  # Triton and Numba choose their device when they are imported
+    available = torch.cuda.is_available()
+    if options.device == "cuda" and not available:
         parser.error("--device cuda: PyTorch sees no CUDA device here")
-    return options.device if options.device != "auto" else "cuda" if there else "cpu"
+    return options.device if options.device != "auto" else "cuda" if available else "cpu"
 
 
 def dtypes(text: str) -> tuple[str, ...]:
-    """The names of --dtype, long ones for short."""
+    """Return the dtypes of --dtype, with short names written out."""
     return some_of([SHORT.get(word, word) for word in listed(text)], DTYPES)
 
 
@@ -94,16 +97,16 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def sizes(text: str) -> tuple[Size, ...]:
-    """Those of --size: 8x12x1024x64."""
-    found = []
+    """Return the sizes of --size, each written like 8x12x1024x64."""
+    parsed_sizes = []
     for word in listed(text):
         numbers = word.split("x")
         if len(numbers) != len(Size._fields) or not all(map(_is_number, numbers)):
             raise argparse.ArgumentTypeError(
                 f"{word!r} should be batch x nheads x seqlen x headdim, four whole numbers, such as 8x12x1024x64"
             )
-        found.append(Size(*map(int, numbers)))
-    return tuple(dict.fromkeys(found))
+        parsed_sizes.append(Size(*map(int, numbers)))
+    return tuple(dict.fromkeys(parsed_sizes))
 
 
 def _is_number(word: str) -> bool:

@@ -37,19 +37,19 @@ class Shown:
     says: str
 
 
-def page(found: dict) -> str:
+def page(report: dict) -> str:
     """Return what bench.json has, as HTML."""
-    about, results = EMPTY | found["environment"], found["results"]
+    about, results = EMPTY | report["environment"], report["results"]
     name, factor = unit(about["device"])
     reasons = reasons_of(results)
     bad = [group for group in reasons if group["verdict"] in UNTRUSTED]
     not_loaded = about["not_loaded"]
-    dtypes = [dtype for dtype in found["peak"] if any(cell["dtype"] == dtype for cell in results)]
+    dtypes = [dtype for dtype in report["peak"] if any(cell["dtype"] == dtype for cell in results)]
     return render(
         TEMPLATE,
-        tone=BAD if bad or not_loaded else STATES.get(found["state"], OPEN),
-        headline=headline(found["state"], results, about),
-        state=found["state"],
+        tone=BAD if bad or not_loaded else STATES.get(report["state"], OPEN),
+        headline=headline(report["state"], results, about),
+        state=report["state"],
         about=about,
         command=shlex.join(about["command"]) if about.get("command") else "",
         more={key: value for key, value in about.items() if key not in NOT_TOLD},
@@ -63,8 +63,8 @@ def page(found: dict) -> str:
         unit=name,
         overview=overview(results, dtypes),
         tables=[table_of(dtype, results, factor) for dtype in dtypes],
-        pictures=curves.drawn(found),
-        peaks=[(key, peak["product"], number(factor * peak["tflops"])) for key, peak in found["peak"].items()],
+        pictures=curves.drawn(report),
+        peaks=[(key, peak["product"], number(factor * peak["tflops"])) for key, peak in report["peak"].items()],
         cells=[_raw(cell, factor) for cell in results],
         choices={
             key: [(value, value) for value in dict.fromkeys(_words(cell)[key] for cell in results)]
@@ -149,12 +149,14 @@ def reasons_of(results: list[dict]) -> list[dict]:
     for cell in results:
         if cell.get("reason"):
             groups.setdefault((cell["impl"], cell["verdict"], cell["reason"]), []).append(cell)
-    found = [
+    entries = [
         {"impl": impl, "verdict": verdict, "kind": KINDS.get(verdict, "unknown"), "reason": reason,
          "cells": len(cells), "one": _one(cells[0]), "anchor": slug("reason", impl, verdict, reason[:40])}
         for (impl, verdict, reason), cells in groups.items()
     ]  # fmt: skip
-    return sorted(found, key=lambda group: (group["kind"] != "fail", group["kind"] == "refused", column(group["impl"])))
+    return sorted(
+        entries, key=lambda group: (group["kind"] != "fail", group["kind"] == "refused", column(group["impl"]))
+    )
 
 
 def _one(cell: dict) -> str:

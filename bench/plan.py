@@ -1,4 +1,4 @@
-"""What the command line asks for: which implementations, on which cases."""
+"""The implementations and cases that the command line asks for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flash_attest.properties.cases.case import DTYPES, Case
 
 @dataclass
 class Part:
-    """A grid as requested. left_out: implementations of it that cannot be timed here, with the reason."""
+    """A grid as requested. left_out: "name: reason" for each implementation not timed here."""
 
     entries: list[Entry]
     cases: list[Case]
@@ -22,20 +22,24 @@ class Part:
 
 
 def plan(options: argparse.Namespace) -> list[Part]:
-    """The parts, in the order of the tables. Raises RegistryError for a name or device that is not available."""
+    """Return the parts in the order of the tables.
+
+    Raises RegistryError for a name or device that is not available.
+    """
     mine = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
     known = registry.on_device(registry.select(registry.ours() + mine, None), options.device)
     named = None if options.impl is None else registry.select(known, options.impl)
     for entry in mine if named is None else named:
         check_runs(entry, options.device)
     masks = (False, True) if options.causal == options.full else (options.causal,)
-    asked = grids(options.device, options.dtype, options.size, options.headdim, options.seqlen)
+    requests = grids(options.device, options.dtype, options.size, options.headdim, options.seqlen)
     parts = []
-    for grid, dtypes, sizes in asked:
+    for grid, dtypes, sizes in requests:
         entries, left_out = named, []
         if named is None:
             entries, left_out = _by_default(grid, known, mine, options.device)
-        if options.dtype is None and len(asked) > 1:  # without --dtype, refusals of a whole dtype are not reported
+        if options.dtype is None and len(requests) > 1:
+            # A column that refuses a dtype that nobody asked for says nothing.
             entries = [entry for entry in entries if _takes_one_of(entry, dtypes)]
         if entries:
             parts.append(Part(sorted(entries, key=lambda e: column(e.name)), cases(dtypes, sizes, masks), left_out))
@@ -48,7 +52,7 @@ def _by_default(grid: Grid, known: list[Entry], mine: list[Entry], device: str) 
 
 
 def check_runs(entry: Entry, device: str) -> None:
-    """Raise RegistryError, with the reason, for what cannot run on a device."""
+    """Raise RegistryError, with the reason, if the entry cannot run on the device."""
     if isinstance(entry.impl, Unloadable):
         raise registry.RegistryError(f"{entry.name}: {entry.impl.problem}")
     if isinstance(entry.impl, Absent):

@@ -1,4 +1,8 @@
-"""Fills cells one by one: is the case declared, does it fit, is the result right, how long does it take, is that possible?"""
+"""Fills the cells one by one.
+
+Is the case supported, does it fit into memory, is the result right, how long does it take, and is
+that possible?
+"""
 
 from __future__ import annotations
 
@@ -38,9 +42,10 @@ BEYOND = 1.05  # times the measured peak: a faster call cannot have done the wor
 
 @dataclass
 class Bench:
-    """Fills cells on a device, with so many seconds of measuring each, and records them.
+    """Fills cells on a device, measuring each for `seconds`, and records them.
 
-    first_calls: seconds that the first calls took, which compile and whose results are compared with float32.
+    first_calls: seconds of the first calls, which compile, and whose results are compared with
+    float32 attention.
     """
 
     measurements: Measurements
@@ -48,10 +53,10 @@ class Bench:
     seconds: float
     seed: int = 0
     first_calls: float = 0.0
-    lost: str | None = None  # the cell in which the device was lost, if it was
+    dead: str | None = None  # why nothing runs any more: the cell that broke the device
 
     def measure_peaks(self, entries: list[Entry], cases: list[Case]) -> None:
-        """Measure, once, the peak of each kind of product that is shown beside these cells or bounds one of them."""
+        """Measure each kind of product once that is shown beside these cells or bounds one."""
         dtypes, impls = list(dict.fromkeys(case.dtype for case in cases)), [entry.impl for entry in entries]
         used = [product_of(i, d, self.device) for i in impls for d in dtypes if d in i.supports.dtypes]
         for product in dict.fromkeys([text_of(dtype) for dtype in dtypes] + used):
@@ -61,7 +66,7 @@ class Bench:
     def run(
         self, entries: list[Entry], cases: list[Case], passes: tuple[str, ...], tell: Callable[[Case, str, str], None]
     ) -> None:
-        """Fill every cell, in order; `tell(case, pass, implementation)` before each."""
+        """Fill every cell in order, and call `tell(case, pass, implementation)` before each."""
         for case in cases:
             workload = Workload(case, self.device, self.seed, backward="backward" in passes)
             for which in passes:
@@ -69,16 +74,16 @@ class Bench:
                     tell(case, which, entry.name)
                     cell = describe(case, which, entry.name)
                     cell |= (
-                        {"verdict": NOT_RUN, "reason": self.lost} if self.lost else self.fill(entry, workload, which)
+                        {"verdict": NOT_RUN, "reason": self.dead} if self.dead else self.fill(entry, workload, which)
                     )
                     self.measurements.add(cell)
                     if cell["verdict"] == NO_FIT:
-                        gc.collect()  # the error may keep the tensors alive
-                    if cell["verdict"] == ERROR and _is_lost(self.device):
-                        self.lost = f"the device was lost in {entry.name}, {which}, {case}"
+                        gc.collect()  # the exception may keep the tensors alive
+                    if cell["verdict"] == ERROR and _is_dead(self.device):
+                        self.dead = f"the device no longer works after {entry.name}, {which}, {case}"
 
     def fill(self, entry: Entry, workload: Workload, which: str) -> dict:
-        """The verdict of one cell, with its reason or figures."""
+        """Return the verdict of one cell, with its reason or figures."""
         impl, case = entry.impl, workload.case
         if reason := refusal(impl, case, which):
             return {"verdict": REFUSED, "reason": reason}
@@ -115,7 +120,8 @@ class Bench:
         del got
         call = (timing.backward_call if backward else timing.forward_call)(impl, x, case.causal)
         took, product = timing.measure(call, self.device, self.seconds), product_of(impl, case.dtype, self.device)
-        if self._is_beyond(impl, case, which, took):  # the peak or the cell was disturbed: measure both again
+        if self._is_beyond(impl, case, which, took):
+            # Something else may have disturbed the measurement of the peak or of the cell.
             self.measurements.raise_peak(product, timing.peak(product, self.device))
             took = timing.measure(call, self.device, self.seconds)
         tflops = flops(case, which) / took.ms / 1e9
@@ -139,7 +145,7 @@ class Bench:
 
 @dataclass
 class Workload:
-    """A case's inputs and its float32 attention, made once for all implementations, when the first one needs them."""
+    """The inputs of a case and its float32 attention, computed once they are needed."""
 
     case: Case
     device: str
@@ -157,32 +163,32 @@ class Workload:
         return reference(self.inputs, self.case.causal, self.backward)
 
     def handed_to(self, impl: Implementation) -> Inputs:
-        """A copy of the inputs in the implementation's layout: what it writes there is no neighbour's input."""
+        """Return a copy of the inputs in the implementation's layout, to which it may write."""
         return Inputs(**{name: to_layout(impl, tensor).clone() for name, tensor in self.inputs.items()})
 
     def changed(self, impl: Implementation, handed: Inputs) -> list[str]:
-        """The names of the inputs that a call has written to."""
-        given = dict(handed.items())
-        return [name for name, tensor in self.inputs.items() if not torch.equal(to_layout(impl, tensor), given[name])]
+        """Return the names of the inputs that a call has written to."""
+        after = dict(handed.items())
+        return [name for name, tensor in self.inputs.items() if not torch.equal(to_layout(impl, tensor), after[name])]
 
 
 def describe(case: Case, which: str, name: str) -> dict:
-    """What a cell in bench.json is about."""
+    """Return the fields of bench.json that identify a cell."""
     return {"impl": name, "pass": which, "dtype": text_of(case.dtype), "causal": case.causal,
             "headdim": case.headdim, "seqlen": case.seqlen_q, "batch": case.batch, "nheads": case.nheads}  # fmt: skip
 
 
 def _needed(error: torch.OutOfMemoryError) -> str:
-    """ "needs more than X GiB", from the size in PyTorch's message and the memory that was allocated."""
-    tried = re.search(r"Tried to allocate ([\d.]+) (MiB|GiB)", str(error))
-    more = float(tried[1]) * (2**30 if tried[2] == "GiB" else 2**20) if tried else 0
+    """Return "needs more than X GiB", by PyTorch's message and the memory that was allocated."""
+    size = re.search(r"Tried to allocate ([\d.]+) (MiB|GiB)", str(error))
+    more = float(size[1]) * (2**30 if size[2] == "GiB" else 2**20) if size else 0
     held = torch.cuda.max_memory_allocated()
-    there = torch.cuda.mem_get_info()[1]
-    return f"needs more than {(held + more) / 2**30:.0f} GiB, there are {there / 2**30:.0f}"
+    total = torch.cuda.mem_get_info()[1]
+    return f"needs more than {(held + more) / 2**30:.0f} GiB, there are {total / 2**30:.0f}"
 
 
-def _is_lost(device: str) -> bool:
-    """Whether the device no longer works, as after an illegal memory access."""
+def _is_dead(device: str) -> bool:
+    """Return whether the device no longer works, as after an illegal memory access."""
     if device != "cuda":
         return False
     try:

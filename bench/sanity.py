@@ -1,6 +1,6 @@
-"""Whether a result may be timed: every row of every output is compared with attention in float32.
+"""Checks a result before it is timed: every row of every output is close to float32 attention.
 
-A wrong kernel is often a fast one. The bound is loose, because the laws in properties/ do the judging.
+Wrong kernels are often fast. The bound is loose, because the laws in properties/ do the judging.
 """
 
 from __future__ import annotations
@@ -13,20 +13,29 @@ from flash_attest.properties.cases.case import Case
 
 NAMES = ("out", "dq", "dk", "dv")
 HEAD = 0.05  # of a head's length: about 10 times what rounding to bfloat16 explains
-ROW = 0.5  # of a row's length: delta is computed from a rounded out; where dq nearly cancels, this is 15 % in bfloat16
+# Of a row's length. As delta is computed from a rounded out, dq is 15 % off in bfloat16 where it
+# nearly cancels.
+ROW = 0.5
 LEAST = 1e-3  # a row that is 0 up to rounding (dq of a query with one key) has no relative error
-SCORES_AT_ONCE = 2**27  # float32 scores of one chunk of heads: 512 MiB; manual attention holds 5 such matrices
+# float32 scores in one chunk of heads: 512 MiB. Manual attention holds 5 such matrices.
+SCORES_AT_ONCE = 2**27
 
 
 def make_inputs(case: Case, device: str, seed: int) -> Inputs:
-    """q, k, v, dout (b, s, h, d), standard normal: on zeros a GPU draws less power and runs faster than on real data."""
+    """Draw q, k, v, dout (b, s, h, d) from the standard normal distribution.
+
+    Zeros would not do: on these a GPU draws less power and runs faster than on real data.
+    """
     generator = torch.Generator(device).manual_seed(seed)
     shape = (case.batch, case.seqlen_q, case.nheads, case.headdim)
     return Inputs(*(torch.randn(shape, generator=generator, device=device).to(case.dtype) for _ in range(4)))
 
 
 def reference(x: Inputs, causal: bool, backward: bool) -> Outputs:
-    """x (b, s, h, d) in any dtype -> out and, if asked for, dq, dk, dv (b, s, h, d) float32, a few heads at a time."""
+    """x (b, s, h, d) in any dtype -> out and with `backward` dq, dk, dv (b, s, h, d) float32.
+
+    A few heads at a time are computed, to limit the memory.
+    """
     batch, seqlen, nheads, _ = x.q.shape
     heads = {name: tensor.transpose(1, 2).flatten(0, 1).unsqueeze(2) for name, tensor in x.items()}  # (b * h, s, 1, d)
     step = max(1, SCORES_AT_ONCE // seqlen**2)
@@ -42,21 +51,22 @@ def reference(x: Inputs, causal: bool, backward: bool) -> Outputs:
 
 
 def mistake(got: Outputs, want: Outputs, names: tuple[str, ...]) -> str | None:
-    """What is wrong with the outputs of these names (b, s, h, d), as a message; None if they may be timed.
+    """Return a message about the first wrong output (b, s, h, d) of `names`, or None.
 
-    A head may be off by HEAD of its length; a row by ROW of its length, or of its head's typical row if that is longer.
+    A head may be off by HEAD of its length. A row may be off by ROW of its length, or of its head's
+    typical row if that is longer.
     """
     for name in names:
         g, w = getattr(got, name).float(), getattr(want, name)
-        if lost := int((~g.isfinite()).sum()):
-            return f"{name}: {lost} of {g.numel()} values are not finite"
+        if infinite := int((~g.isfinite()).sum()):
+            return f"{name}: {infinite} of {g.numel()} values are not finite"
         error, length = (g - w).norm(dim=-1), w.norm(dim=-1)  # (b, s, h)
         typical = length.square().mean(1, keepdim=True).sqrt().clamp_min(LEAST)  # (b, 1, h)
         rows = error / torch.maximum(length, typical)
         heads = error.square().mean(1, keepdim=True).sqrt() / typical
-        for what, bound in ((rows, ROW), (heads, HEAD)):
-            if (worst := what.max().item()) > bound:
-                b, i, h = (int(n) for n in torch.unravel_index(what.argmax(), what.shape))
-                where = f"{name} of batch {b}, head {h}" + f", row {i}" * (what is rows)
+        for ratios, bound in ((rows, ROW), (heads, HEAD)):
+            if (worst := ratios.max().item()) > bound:
+                b, i, h = (int(n) for n in torch.unravel_index(ratios.argmax(), ratios.shape))
+                where = f"{name} of batch {b}, head {h}" + f", row {i}" * (ratios is rows)
                 return f"{where} is off by {worst:.0%} of its length, should be {bound:.0%} at most"
     return None

@@ -1,11 +1,11 @@
-"""What a cell of the benchmark is called on a command line: its size, its pass, its dtype. Imports no torch, for --help."""
+"""The names of sizes, passes and dtypes on the command line. Imports no torch, for --help."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 PASSES = ("forward", "backward")
-DTYPES = ("float32", "float16", "bfloat16")  # those of cases
+DTYPES = ("float32", "float16", "bfloat16")  # the same as in cases/case.py, which imports torch
 
 
 class Size(NamedTuple):

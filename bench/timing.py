@@ -1,7 +1,8 @@
-"""How long a call takes, and how fast the device multiplies matrices at best. Milliseconds and TFLOP/s throughout.
+"""The time of a call in milliseconds, and the device's best rate of matrix products in TFLOP/s.
 
-On a GPU: device events around every call, L2 flushed before each, medians. Without the flush, repeats on one set of
-inputs would measure the cache. The host gets ahead while the flush runs, so the figures do not include launching.
+On a GPU, device events surround every call, L2 is flushed before each, and medians are reported.
+Without the flush, repeats on the same inputs would measure the cache. The host gets ahead while the
+flush runs, so the figures do not include launching.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ PEAK_SIZES = {"cuda": (4096, 8192, 16384), "cpu": (256, 512, 1024)}
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one call: median, 20th and 80th percentile, fastest; and the host's time to issue it (GPU)."""
+    """Milliseconds of one call: median, 20th and 80th percentile, fastest.
+
+    issue_ms: the host's time to issue the call on a GPU.
+    """
 
     ms: float
     low: float
@@ -44,21 +48,24 @@ class Peak:
 
 def forward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
     """x in the implementation's layout -> a call of its forward."""
-    given = keywords(impl.supports, causal=causal)
+    options = keywords(impl.supports, causal=causal)
 
     def call():
         with torch.no_grad():
-            return impl.forward(x.q, x.k, x.v, **given)
+            return impl.forward(x.q, x.k, x.v, **options)
 
     return call
 
 
 def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
-    """x in the implementation's layout -> a call of its backward only: dq, dk, dv. The forward is run here, once."""
-    given = keywords(impl.supports, causal=causal)
+    """x in the implementation's layout -> a call of its backward alone, for dq, dk and dv.
+
+    The forward runs here, once.
+    """
+    options = keywords(impl.supports, causal=causal)
     if impl.backward == "autograd":
         leaves = [tensor.detach().requires_grad_() for tensor in (x.q, x.k, x.v)]
-        result = impl.forward(*leaves, **given)
+        result = impl.forward(*leaves, **options)
         out = result if isinstance(result, torch.Tensor) else result[0]
         return lambda: torch.autograd.grad(out, leaves, x.dout, retain_graph=True)
     result = forward_call(impl, x, causal)()
@@ -66,13 +73,13 @@ def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[],
 
     def call():
         with torch.no_grad():
-            return impl.backward(x.dout, x.q, x.k, x.v, out, lse, **given)
+            return impl.backward(x.dout, x.q, x.k, x.v, out, lse, **options)
 
     return call
 
 
 def measure(call: Callable[[], object], device: str, seconds: float) -> Timing:
-    """Time the call for about that many seconds, but at least a few times."""
+    """Repeat the call for about this many seconds, but at least a few times -> its Timing."""
     return _by_events(call, seconds) if device == "cuda" else _by_wall_clock(call, seconds)
 
 
@@ -121,7 +128,7 @@ def _count(seconds: float, each: float, least: int, most: int) -> int:
 
 
 def _summary(times: list[float], issue_seconds: float) -> Timing:
-    """times (n) milliseconds."""
+    """times (n), milliseconds -> their Timing."""
     low, median, high = (
         torch.tensor(times, dtype=torch.float64).quantile(torch.tensor([0.2, 0.5, 0.8]).double()).tolist()
     )
@@ -129,10 +136,11 @@ def _summary(times: list[float], issue_seconds: float) -> Timing:
 
 
 def peak(product: str, device: str, seconds: float = 0.2) -> Peak:
-    """The best rate of square products of random matrices, by the fastest call: an upper bound for kernels of this product.
+    """Return the best rate of square products of random matrices, by the fastest call.
 
-    product: a dtype, or "tf32". float32 on a GPU is without tf32. For half dtypes on a CPU float32 counts too; it may be
-    faster.
+    It is an upper bound for kernels that are made of such products. product: a dtype, or "tf32";
+    "float32" on a GPU is without tf32. For half dtypes on a CPU, float32 is tried, too, as it may
+    be faster.
     """
     kinds = {"float32", product} if device == "cpu" else {product}
     before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, product == "tf32"

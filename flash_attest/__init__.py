@@ -1,15 +1,16 @@
 """A verification suite for attention kernels. docs/use/public.md lists what is public.
 
-from flash_attest import Implementation, Supports, Precision, Absent      what an implementation says about itself
-from flash_attest import assert_attention_close                           the tolerance, in any test
-from flash_attest import attention_laws                                   the laws, beside your own tests
-from flash_attest import check                                            the laws, from a script
-from flash_attest import emulate, trace, assert_race_free                 GPU kernels without a GPU, and their races
+    from flash_attest import Implementation, Supports, Precision, Absent   # declare a kernel
+    from flash_attest import assert_attention_close              # the tolerance, in any test
+    from flash_attest import attention_laws                      # the laws, beside your own tests
+    from flash_attest import check                               # the laws, from a script
+    from flash_attest import emulate, trace, assert_race_free    # GPU kernels without a GPU
 
-Each name is loaded when it is first used: torch takes seconds to import, and every run of pytest in the environment loads
-this package's plug-in.
+Each name is loaded when it is first used. Importing torch takes seconds, and every run of pytest in
+the environment loads this package's plug-in.
 
-PYTEST_DONT_REWRITE: `flash-attest emulate` imports this before pytest does, which would warn that it cannot rewrite it.
+PYTEST_DONT_REWRITE: `flash-attest emulate` imports this package before pytest does. Without the
+marker pytest would warn that it cannot rewrite its assertions.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _MODULES = {
     "flash_attest.checking": ("CheckResult", "check"),
     "flash_attest.emulation": ("assert_race_free", "emulate", "trace"),
 }
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Absent",
@@ -52,9 +53,9 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)
 
 
 def __dir__() -> list[str]:

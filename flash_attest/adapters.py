@@ -1,4 +1,4 @@
-"""Adapters: `forward` and `backward` of an Implementation from a function of a package that wants a GPU.
+"""Adapters: make `forward` and `backward` from a function of a package that needs a GPU.
 
     from flash_attest.adapters import adapted, imported
 
@@ -9,7 +9,8 @@
 
     forward, backward = adapted(attention)
 
-Without a GPU the package is imported and called as if the emulator were torch's GPU; with one, as it is.
+Without a GPU the package is imported and called as if the emulator were torch's GPU. With a GPU it
+is imported and called directly.
 """
 
 from __future__ import annotations
@@ -26,21 +27,30 @@ from flash_attest.emulation import emulated
 
 
 def imported(name: str) -> ModuleType:
-    """Import a module that asks torch for a GPU while it is imported, by its full name. -> the module."""
+    """Import a module that asks torch for a GPU when it is imported. Returns the module.
+
+        module = imported("package.attention")
+
+    Raises what the import raises, such as ModuleNotFoundError.
+    """
     with emulated():
         return importlib.import_module(name)
 
 
 def adapted(function: Callable[..., Any], *, bias_grad: bool = False) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Make (forward, backward) of an Implementation of a function that torch.autograd differentiates.
+    """Make (forward, backward) for an Implementation from a function that autograd differentiates.
 
-    function(q, k, v, **keywords) -> out, or (out, lse), in the layout and with the keywords that the Implementation declares.
-    bias_grad: backward returns dbias, too, where a bias is given.
+        forward, backward = adapted(attention)
+        IMPL = Implementation(name="theirs", forward=forward, backward=backward)
 
-    backward(dout, q, k, v, out, lse, **keywords) -> (dq, dk, dv) or (dq, dk, dv, dbias). It calls the function again with
-    inputs that require gradients and asks for them inside of its block: autograd runs the package's backward where the
-    gradient is asked for, and that has to be where torch has a GPU. So it takes as long as forward and backward.
-    Raises RuntimeError, from torch, if the function's output does not depend on an input.
+    function(q, k, v, **keywords) -> out, or (out, lse), in the layout and with the keywords that
+    the Implementation declares. bias_grad: backward also returns dbias if a bias is given.
+
+    backward(dout, q, k, v, out, lse, **keywords) -> (dq, dk, dv) or (dq, dk, dv, dbias). It takes
+    as long as forward and backward together, because it calls the function again with inputs that
+    require gradients: autograd runs the package's backward where the gradient is requested, and
+    torch must appear to have a GPU there. It raises RuntimeError, from torch, if the function's
+    output does not depend on an input.
     """
 
     @functools.wraps(function)

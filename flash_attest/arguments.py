@@ -1,7 +1,7 @@
-"""Command lines: a parser that suggests what a misspelt option meant, and the options that several commands have.
+"""Parses command lines, with suggestions for misspelt options and the options that commands share.
 
-An option has the same spelling, the same form and the same meaning in every command. Importing this imports no torch, which
-takes seconds, for which --help should not wait.
+An option has the same spelling, form and meaning in every command. This module does not import
+torch, which takes seconds, so that --help need not wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INTERRUPTED = 130  # after Ctrl-C
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser without abbreviations, whose errors are one line with what to do."""
+    """A parser without abbreviations, whose errors are one line that says what to do."""
 
     def __init__(self, prog: str, description: str, epilog: str = "", **more):
         super().__init__(
@@ -30,25 +30,25 @@ class Parser(argparse.ArgumentParser):
         )  # fmt: skip
 
     def parse_args(self, args=None, namespace=None):
-        """Parse a command line. Ends with a suggestion if it has an option that the command does not know."""
-        options, rest = self.parse_known_args(args, namespace)
-        if rest:
+        """Parse a command line. Ends with a suggestion if the command does not know an option."""
+        options, unknown = self.parse_known_args(args, namespace)
+        if unknown:
             known = [option for action in self._actions for option in action.option_strings]
-            options_of_rest = [word.partition("=")[0] for word in rest if word.startswith("-")]
-            hint = did_you_mean(options_of_rest, known) or f" ({self.prog} --help lists the options)"
-            self.error(f"unrecognized arguments: {' '.join(rest)}{hint}")
+            unknown_options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+            hint = did_you_mean(unknown_options, known) or f" ({self.prog} --help lists the options)"
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return options
 
     def error(self, message: str) -> NoReturn:
-        """Print one line, and end with status 2."""
+        """Print one line and exit with status 2."""
         self.exit(WRONG, f"{self.prog}: error: {message}\n")
 
 
-# --- the options that several commands have ------------------------------------------------------------------------------
+# --- the options that several commands have -------------------------------------------------------
 
 
 def add_impl(parser: argparse.ArgumentParser, unless: str) -> None:
-    """Add --impl. unless: which implementations there are without it."""
+    """Add --impl. unless: the implementations without it."""
     parser.add_argument(
         "--impl", metavar="A,B", help=f"only these implementations ({unless}; an unknown name lists the known ones)"
     )
@@ -61,7 +61,7 @@ def add_impl_from(parser: argparse.ArgumentParser, what: str = "the Implementati
 
 
 def add_device(parser: argparse.ArgumentParser, more: str = "") -> None:
-    """Add --device. more: what else there is to say about it."""
+    """Add --device. more: a further sentence for its help."""
     parser.add_argument("--device", choices=DEVICES, default="auto", help=f"auto: cuda if there is one{more}")
 
 
@@ -71,22 +71,22 @@ def add_seed(parser: argparse.ArgumentParser, what: str, default: int | None = 0
 
 
 def add_shard(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add --shard. what: what it is a part of."""
+    """Add --shard. what: the whole that is divided."""
     parser.add_argument("--shard", type=shard, metavar="I/N", help=what)
 
 
 def add_report(parser: argparse.ArgumentParser, what: str, default: Path | None = None) -> None:
-    """Add --report. what: what goes there."""
+    """Add --report. what: the files that go there."""
     parser.add_argument("--report", type=Path, default=default, metavar="DIR", help=what)
 
 
 def add_workers(parser: argparse.ArgumentParser, unless: str) -> None:
-    """Add --workers. unless: how many there are without it."""
+    """Add --workers. unless: the number without it."""
     parser.add_argument("--workers", type=whole, metavar="N", help=f"processes ({unless})")
 
 
 def add_repeats(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add --repeats. what: what is repeated."""
+    """Add --repeats. what: the action that is repeated."""
     parser.add_argument("--repeats", type=whole, metavar="N", help=what)
 
 
@@ -96,7 +96,7 @@ def add_case_timeout(parser: argparse.ArgumentParser) -> None:
                         help="the limit for a call of an implementation (120; 0: no limit)")  # fmt: skip
 
 
-# --- the forms of their values -------------------------------------------------------------------------------------------
+# --- the forms of their values --------------------------------------------------------------------
 
 
 def listed(text: str) -> list[str]:
@@ -105,7 +105,10 @@ def listed(text: str) -> list[str]:
 
 
 def some_of(words: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
-    """Return the words, each once. Raises ArgumentTypeError for one that is not known, with those that are."""
+    """Return the words, each once.
+
+    Raises ArgumentTypeError for an unknown word, and lists the known.
+    """
     words, known = list(words), tuple(known)
     for word in words:
         if word not in known:
@@ -122,7 +125,7 @@ def number(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """Read a time limit, of which 0 is none. Raises ArgumentTypeError."""
+    """Read a time limit; 0 means none. Raises ArgumentTypeError."""
     value = number(text)
     if not 0 <= value < math.inf:
         raise argparse.ArgumentTypeError(f"{text}: should be a number of seconds, or 0 for no limit")

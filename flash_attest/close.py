@@ -1,4 +1,4 @@
-"""assert_attention_close: compares the results of attention with a float64 oracle, under a tolerance that nobody chooses."""
+"""Compares results of attention with a float64 oracle; nobody has to choose a tolerance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flash_attest.properties.checks.comparisons import check_budget
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.trial import Trial
 
-GRADIENTS = {"dq": "q", "dk": "k", "dv": "v", "dbias": "bias"}  # and the input whose shape each has
+GRADIENTS = {"dq": "q", "dk": "k", "dv": "v", "dbias": "bias"}  # gradient: the input that has its shape
 LAYOUTS = ("bshd", "bhsd")
 INPUTS = (None, "random", "structured")
 
@@ -55,43 +55,52 @@ def assert_attention_close(
         worst = assert_attention_close(out, q, k, v, causal=True, layout="bhsd")
         assert_attention_close(out, q, k, v, lse=lse, dout=dout, dq=dq, dk=dk, dv=dv, causal=True)
 
-    The limit of each element is derived from the inputs, the dtype and `precision` (oracle/budget.py); there is no tolerance
-    to choose. Exact attention is computed in float64 on the device of q; it takes seqlen_q * seqlen_k time.
+    Each element's limit is derived from the inputs, the dtype and `precision` (oracle/budget.py).
+    There is no tolerance to choose. Exact attention is computed in float64 on the device of q, in
+    time proportional to seqlen_q * seqlen_k.
 
-    out, q, dout, dq: (batch, seqlen_q, nheads, headdim); k, v, dk, dv: (batch, seqlen_k, nheads_k, headdim), where nheads_k
-        divides nheads; batch is at least 1, headdim 1 to 1024. With layout="bhsd" the axes of seqlen and of heads change
-        places. One dtype for all: float32, float16 or bfloat16. Tensors of other frameworks are taken through DLPack, and
-        NumPy arrays as they are.
-    lse: (batch, nheads, seqlen_q), the natural logarithm of each row's sum of exp(score), in float32.
-    bias, dbias: (batch or 1, nheads or 1, seqlen_q or 1, seqlen_k), added to the scores after softmax_scale; may hold -inf.
-    dout: the gradient of the loss with respect to out. It is needed where a gradient is judged.
-    causal_alignment: "bottom_right": query i sees key j if j <= i + seqlen_k - seqlen_q; "top_left": if j <= i.
-    softmax_scale: what scores are multiplied by; None means 1 / sqrt(headdim).
-    precision: how the kernel rounds, if not as `Precision()` says.
+    out, q, dout, dq: (batch, seqlen_q, nheads, headdim).
+    k, v, dk, dv: (batch, seqlen_k, nheads_k, headdim), where nheads_k divides nheads.
+        batch is at least 1, headdim is 1 to 1024. layout="bhsd" swaps the seqlen and head axes.
+        All have one dtype: float32, float16 or bfloat16. Tensors of other frameworks are read
+        through DLPack; NumPy arrays are accepted.
+    lse: (batch, nheads, seqlen_q) in float32, the natural logarithm of a row's sum of exp(score).
+    bias, dbias: (batch or 1, nheads or 1, seqlen_q or 1, seqlen_k). The bias is added to the scores
+        after softmax_scale, and may hold -inf.
+    dout: the gradient of the loss with respect to out. Any gradient needs it.
+    causal_alignment: "bottom_right": query i sees key j if j <= i + seqlen_k - seqlen_q.
+        "top_left": query i sees key j if j <= i.
+    softmax_scale: the factor of the scores. None means 1 / sqrt(headdim).
+    precision: how the kernel rounds, if it differs from `Precision()`.
     tile: (BLOCK_M, BLOCK_N) of the kernel, for a table by tile in the message.
-    inputs: "random": roundings count as independent, the tight budget; "structured": they may all go the same way, as where
-        scores tie or all weights are nearly equal. None looks at q and k and decides.
+    inputs: "random" treats roundings as independent, which gives the tight budget. "structured"
+        lets them all go the same way, as when scores tie or all weights are nearly equal.
+        None decides by looking at q and k.
 
-    Returns the worst z of each result: its error in standard deviations of a correct kernel's error; 8 is the limit.
+    Returns {name of a result: its worst z}. z is the error in standard deviations of a correct
+    kernel's error; the limit is 8.
 
-    Raises AssertionError for the first result that is too far off, with the element, what it is and should be, where the
-    wrong elements lie, and which other definition of attention it would be right for, if any. Raises ValueError for arguments
-    that do not fit together.
+    Raises AssertionError for the first result that is too far off. The message has the element, its
+    value and the expected one, the location of wrong elements, and the other definition of
+    attention that the result would be right for, if any. Raises ValueError for arguments that do
+    not fit together.
     """
-    __tracebackhide__ = True  # pytest then shows the line of the test
+    __tracebackhide__ = True  # makes pytest show the line of the test
     if out is None:
         raise ValueError("out is None: pass what attention returned; does the function return something?")
-    given = {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv, "dbias": dbias}
+    # Convert all tensors to PyTorch's, in the layout (batch, seqlen, nheads, headdim).
+    values = {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv, "dbias": dbias}
     operands = {"q": q, "k": k, "v": v, "dout": dout, "bias": bias}
-    results = {name: as_tensor(name, value) for name, value in given.items() if value is not None}
+    results = {name: as_tensor(name, value) for name, value in values.items() if value is not None}
     tensors = {name: as_tensor(name, value) for name, value in operands.items() if value is not None}
     _check_options(layout, causal_alignment, inputs, causal, softmax_scale)
     if layout == "bhsd":
         results, tensors = ({name: _heads_last(name, t) for name, t in group.items()} for group in (results, tensors))
     x = Inputs(**{name: tensors.get(name) for name in ("q", "k", "v", "dout", "bias")})
     _check_tensors(x, results, layout)
-    if x.dout is None:  # Inputs always has one
+    if x.dout is None:  # a trial needs one, even if no gradient is judged
         x = x.with_(dout=torch.zeros_like(x.q))
+    # Judge the results as if an implementation had just returned them.
     try:
         impl = Implementation(
             name="attention",
@@ -113,13 +122,13 @@ def assert_attention_close(
 
 
 class Given(Trial):
-    """A trial whose inputs are given and whose results are there already: nothing is called."""
+    """A trial with given inputs and results: nothing is called."""
 
     inputs: str | None = None
 
     @property
     def form(self) -> str:
-        """Whether roundings count as independent, or add up at their worst."""
+        """Return whether roundings count as independent, or add up at their worst."""
         shared = form_of("spread", self.case.dtype, self.impl.precision)
         if shared == LINEAR or self.inputs == "structured":
             return LINEAR
@@ -136,11 +145,14 @@ class Given(Trial):
 
 
 def as_tensor(name: str, value: Any) -> torch.Tensor:
-    """A tensor of any framework as one of PyTorch, without a copy where that is possible. Raises ValueError."""
+    """Return a tensor of any framework as PyTorch's, if possible without a copy.
+
+    Raises ValueError.
+    """
     if isinstance(value, torch.Tensor):
         return value.detach()
     if isinstance(value, (tuple, list)):
-        raise ValueError(f"{name} is a {type(value).__name__}: pass its tensors apart, such as out and lse=...")
+        raise ValueError(f"{name} is a {type(value).__name__}: pass its tensors separately, such as out and lse=...")
     numpy = type(value).__module__.partition(".")[0] == "numpy"
     if not numpy and not hasattr(value, "__dlpack__"):
         kind = type(value).__name__
@@ -148,11 +160,13 @@ def as_tensor(name: str, value: Any) -> torch.Tensor:
     try:
         return torch.from_numpy(value) if numpy else torch.from_dlpack(value)
     except Exception as error:
-        raise ValueError(f"{name} is not taken by PyTorch ({error}): pass a copy, such as {name}.copy()") from None
+        raise ValueError(
+            f"{name} cannot be converted to PyTorch ({error}): pass a copy, such as {name}.copy()"
+        ) from None
 
 
 def _heads_last(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """(batch, nheads, seqlen, headdim) -> (batch, seqlen, nheads, headdim); lse and biases have one layout."""
+    """(batch, nheads, seqlen, headdim) -> (batch, seqlen, nheads, headdim); lse and biases stay."""
     return tensor if name in ("lse", "bias", "dbias") or tensor.dim() != 4 else tensor.transpose(1, 2)
 
 
@@ -174,16 +188,21 @@ def _check_options(layout: str, causal_alignment: str, inputs: str | None, causa
 
 
 def _check_tensors(x: Inputs, results: dict[str, torch.Tensor], layout: str) -> None:
-    """Shapes, dtypes and devices fit together. Raises ValueError that names what does not, as the caller passed it."""
+    """Check that shapes, dtypes and devices fit together.
+
+    Raises ValueError that names the tensor as the caller passed it.
+    """
     for name in ("q", "k", "v"):
         if getattr(x, name).dim() != 4:
             raise ValueError(f"{name} has shape {tuple(getattr(x, name).shape)}: should have 4 axes, {layout}")
     if x.q.dtype not in DTYPES:
         known = ", ".join(map(text_of, DTYPES))
         raise ValueError(f"q has dtype {text_of(x.q.dtype)}: should be one of {known}")
-    wanted = [name for name in GRADIENTS if name in results]
-    if wanted and x.dout is None:
-        raise ValueError(f"{', '.join(wanted)} given without dout: pass the gradient of the loss with respect to out")
+    gradients = [name for name in GRADIENTS if name in results]
+    if gradients and x.dout is None:
+        raise ValueError(
+            f"{', '.join(gradients)} given without dout: pass the gradient of the loss with respect to out"
+        )
     if "dbias" in results and x.bias is None:
         raise ValueError("dbias given without bias")
     (batch, seqlen_q, nheads, headdim), (_, seqlen_k, nheads_k, _) = x.q.shape, x.k.shape
@@ -211,17 +230,22 @@ def _check_tensors(x: Inputs, results: dict[str, torch.Tensor], layout: str) -> 
 
 
 def _wrong_shape(name: str, shape: tuple, want: tuple, layout: str) -> str:
-    """Both shapes as the caller has them, and the layout where that would explain it."""
+    """Return a message with both shapes in the caller's layout, and a hint if the layout is
+    wrong.
+    """
     if name == "lse":
         return f"lse has shape {shape}, should be (batch, nheads, seqlen_q) = {want}"
-    turned = len(shape) == 4 and (shape[0], shape[2], shape[1], shape[3]) == want
+    other_layout = len(shape) == 4 and (shape[0], shape[2], shape[1], shape[3]) == want
     if layout == "bhsd" and name not in ("bias", "dbias"):
         shape, want = ((*each[:1], each[2], each[1], *each[3:]) if len(each) == 4 else each for each in (shape, want))
-    return f"{name} has shape {shape}, should be {want}{f': is layout={layout!r} right?' if turned else ''}"
+    return f"{name} has shape {shape}, should be {want}{f': is layout={layout!r} right?' if other_layout else ''}"
 
 
 def _check_bias(bias: torch.Tensor, sizes: tuple[int, int, int, int]) -> None:
-    """A bias is added to the scores. Raises ValueError for a mask of booleans, and for a shape that does not broadcast."""
+    """Check a bias.
+
+    Raises ValueError for a mask of booleans, and for a shape that does not broadcast.
+    """
     if bias.dtype == torch.bool:
         raise ValueError("bias is bool: pass torch.zeros(mask.shape).masked_fill(~mask, -torch.inf), to be added")
     if not bias.is_floating_point():
@@ -246,31 +270,31 @@ def _case_of(x: Inputs, causal: bool, softmax_scale: float | None) -> Case:
 
 
 def _message(trial: Given, broken: LawBroken, results: dict[str, torch.Tensor]) -> str:
-    """The first line is enough for an issue; below it stand the case, what was observed, and guesses."""
+    """Return the message: a first line that suffices for an issue, the case, facts, guesses."""
     wrong = broken.headline.partition("[")[0].partition(":")[0]
     guesses = broken.suggests.splitlines() if broken.suggests else []
     if wrong in results and (other := _right_for(trial, wrong, results[wrong])):
         guesses.insert(0, f"{wrong} is right for {other}")
     lines = [broken.headline, f"  {trial.case}", ""]
-    for title, found in (("Observed", broken.observed), ("Suggests (read off the pattern, not proven)", guesses)):
-        if shown := [f"  {line}".rstrip() for line in found if line]:
-            lines += [title, *shown, ""]
+    for title, texts in (("Observed", broken.observed), ("Suggests (read off the pattern, not proven)", guesses)):
+        if lines_of_section := [f"  {line}".rstrip() for line in texts if line]:
+            lines += [title, *lines_of_section, ""]
     return "\n".join(lines).rstrip()
 
 
 def _right_for(trial: Given, name: str, got: torch.Tensor) -> str:
-    """Another definition of attention under which this result would be right; "" if none of the common ones is."""
+    """Return another definition of attention for which this result is right, or ""."""
     case, x = trial.case, trial.x
     other = "top_left" if trial.impl.causal_alignment == "bottom_right" else "bottom_right"
-    tried: list[tuple[str, dict[str, Any]]] = [(f"causal={not case.causal}", {"causal": not case.causal})]
+    definitions: list[tuple[str, dict[str, Any]]] = [(f"causal={not case.causal}", {"causal": not case.causal})]
     if case.causal and case.seqlen_q != case.seqlen_k:
-        tried.append((f"causal_alignment={other!r}", {"alignment": other}))
-    tried += [("softmax_scale=1", {"softmax_scale": 1.0})] if case.scale != 1 else []
+        definitions.append((f"causal_alignment={other!r}", {"alignment": other}))
+    definitions += [("softmax_scale=1", {"softmax_scale": 1.0})] if case.scale != 1 else []
     if case.softmax_scale is not None:
-        tried.append(("the default softmax_scale", {"softmax_scale": None}))
+        definitions.append(("the default softmax_scale", {"softmax_scale": None}))
     if x.bias is not None and name != "dbias":
-        tried.append(("no bias", {"bias": None}))
-    for words, changed in tried:
+        definitions.append(("no bias", {"bias": None}))
+    for words, changed in definitions:
         alignment, bias = changed.pop("alignment", trial.impl.causal_alignment), changed.pop("bias", x.bias)
         if _is_right(trial, case.but(**changed), alignment, bias, name, got):
             return words

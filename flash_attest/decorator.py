@@ -1,4 +1,4 @@
-"""@attention_laws: the laws of attention as tests in anybody's repository."""
+"""Makes the laws of attention tests in any repository: @attention_laws."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ OF_IMPLEMENTATION = {f.name for f in fields(Implementation) if f.init} - {"suppo
 def attention_laws(*implementations: Implementation, **declared: Any) -> pytest.MarkDecorator:
     """Turn a test that takes `law` into one test for each law of attention that applies.
 
-        @attention_laws(forward=my_attention, layout="bhsd", causal="optional", headdims={16, 32, 64}, dtypes={torch.float16},
+        @attention_laws(forward=my_attention, layout="bhsd", causal="optional",
+                        headdims={16, 32, 64}, dtypes={torch.float16},
                         known_failures={"test_offsets_need_64_bits": "overflows, #12"})
         def test_attention(law):
             law()
 
-    implementations: records of `flash_attest.Implementation`. Instead of one, its fields and those of `Supports` may be given
-        by name, as above: forward(q, k, v, ...) takes (batch, seqlen, nheads, headdim), or (batch, nheads, seqlen, headdim)
-        with layout="bhsd". name is the function's name if it is not given.
+    implementations: records of `flash_attest.Implementation`. For a single one, its fields and
+        those of `Supports` may be given by name instead, as above. forward(q, k, v, ...) takes
+        (batch, seqlen, nheads, headdim), or (batch, nheads, seqlen, headdim) with layout="bhsd".
+        name defaults to the function's name.
 
-    Each test is named by its law, as in test_attention[query_sees_exactly_its_prefix]; contract_is_kept comes first. Kernels
-    are called in a process of their own, so that a crash is a failure with its smallest case. --attest-profile, or
-    attest_profile in pytest's settings, says how many cases each law gets; `pytest --help` lists the other options. The mark
-    may stand on a function or on a method of a test class, beside other marks, and the test may do more than call law().
+    Each test is named by its law, as in test_attention[query_sees_exactly_its_prefix]. The test
+    contract_is_kept comes first. Kernels are called in a separate process, so a crash is a failure
+    with its smallest case. --attest-profile, or attest_profile in pytest's settings, says how many
+    cases each law gets; `pytest --help` lists the other options. The mark may stand on a function
+    or a method of a test class, beside other marks, and the test may do more than call law().
 
-    Raises ContractError, naming each field that is wrong, and TypeError for a field that there is not.
+    Raises ContractError that names each wrong field, and TypeError for an unknown field.
     """
     impls = list(implementations)
     for impl in impls:
@@ -70,6 +73,6 @@ def _declared(given: dict[str, Any]) -> Implementation:
 
 
 def _name_of(function: object) -> str:
-    """A name for messages: that of the function."""
+    """Return a name for messages, made from the function's name."""
     name = getattr(function, "__name__", type(function).__name__).lower()
     return re.sub(r"[^a-z0-9_]+", "_", name).strip("_") or "attention"

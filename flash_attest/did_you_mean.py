@@ -1,16 +1,16 @@
-"""Suggests the known name that a misspelt one is closest to, for a message."""
+"""Suggests the known name that is closest to a misspelt one."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-SIMILAR = 0.6  # of difflib's ratio, from 0 to 1
-SHORTEST = 4  # letters of a name that may stand for the longer one that it is a part of
+SIMILAR = 0.6  # the least of difflib's ratio, from 0 to 1
+SHORTEST = 4  # letters of a name that may stand for a longer one that contains it
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is most like `name`, or the only one that it is a part of; "" if there is none."""
+    """Return the known name most like `name`, or the only one that contains it, or ""."""
     known = list(known)
     if similar := difflib.get_close_matches(name, known, 1, SIMILAR):
         return similar[0]
@@ -19,7 +19,7 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(names: str | Iterable[str], known: Iterable[str]) -> str:
-    """Return "; did you mean triton_fa2?" for one or more misspelt names, or "" if nothing is similar."""
+    """Return "; did you mean triton_fa2?" for misspelt names, or "" if nothing is similar."""
     known = list(known)
-    found = dict.fromkeys(closest(name, known) for name in ([names] if isinstance(names, str) else names))
-    return f"; did you mean {' and '.join(filter(None, found))}?" if any(found) else ""
+    suggestions = dict.fromkeys(closest(name, known) for name in ([names] if isinstance(names, str) else names))
+    return f"; did you mean {' and '.join(filter(None, suggestions))}?" if any(suggestions) else ""

@@ -1,9 +1,10 @@
-"""Importing this has a GPU emulated in this process as soon as it imports torch, before anything asks torch for one.
+"""Emulates a GPU in the process that imports this, once it imports torch.
 
     pytest -p flash_attest.emulated tests/
 
-`flash-attest emulate` imports it, also in the processes that a program starts (at_start/). Importing it takes milliseconds.
-With FLASH_ATTEST_TRACE, a folder, every launch is traced into it.
+`flash-attest emulate` imports it, also in the processes that a program starts (at_start/).
+Importing it takes milliseconds. If FLASH_ATTEST_TRACE names a folder, every launch is traced into
+it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ TRACE_TO = "FLASH_ATTEST_TRACE"
 
 
 def _begin() -> None:
-    from flash_attest.emulation import emulate  # here, as few of the processes that a program starts import torch
+    from flash_attest.emulation import emulate  # imported here, because few of a program's processes import torch
 
     if emulate() and (folder := os.environ.get(TRACE_TO)):
         from flash_attest.races import recording
@@ -25,7 +26,7 @@ def _begin() -> None:
 
 
 def pytest_report_header() -> str:
-    return "flash-attest: where there is no GPU one is emulated: sm_80, with the CPU's memory"
+    return "flash-attest: without a GPU, one is emulated: sm_80, with the CPU's memory"
 
 
 when_imported("torch", _begin)

@@ -1,10 +1,10 @@
-"""Which packages are needed, and which are not: each of the others belongs to an extra, as in flash-attest[bench]."""
+"""Lists the packages that are needed, and those of each extra, as in flash-attest[bench]."""
 
 from __future__ import annotations
 
 import importlib.util
 
-# Module: what to install. The ranges are in pyproject.toml, and a test compares the two.
+# Module: package. pyproject.toml has the version ranges; a test compares the two lists.
 NEEDED = {
     "torch": "torch",
     "numpy": "numpy",
@@ -28,7 +28,7 @@ EXTRAS = {
 
 
 def is_there(module: str) -> bool:
-    """Tell whether a module can be imported, without importing it."""
+    """Return whether a module can be imported, without importing it."""
     try:
         return importlib.util.find_spec(module) is not None
     except (ImportError, ValueError):
@@ -41,5 +41,5 @@ def install(extra: str) -> str:
 
 
 def lacking(module: str) -> str:
-    """Return one line that says that a module of an extra is not installed, and what to do; "" if it is there."""
+    """Return a line about a missing module of an extra, with the remedy, or "" if it is there."""
     return "" if is_there(module) else f"{module} is not installed: {install(EXTRAS[module])}"

@@ -1,11 +1,11 @@
-"""Where things are: the rooms stand at the root of a checkout; installed, they are folders of the package."""
+"""Paths of the rooms: at the root of a checkout, or in the installed package."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
-# What has the rooms: the root of a checkout, where the package holds links to them, or the installed package itself.
+# The folder of the rooms. In a checkout it is the root, and the package holds links to them.
 ROOMS = (PACKAGE / "oracle").resolve().parent
 IN_CHECKOUT = ROOMS != PACKAGE
 IMPORTED_FROM = PACKAGE.parent  # a process that starts in this folder can import flash_attest

@@ -1,7 +1,7 @@
-"""The pytest plug-in of the package, found by its entry point. It does nothing until a test uses @attention_laws.
+"""The pytest plug-in of the package. It does nothing until a test uses @attention_laws.
 
-Every run of pytest in the environment imports this. So it imports neither torch nor anything that does, and all of its
-options and settings begin with "attest".
+Every run of pytest in the environment imports this through its entry point. So it imports neither
+torch nor anything that does, and all its options and settings begin with "attest".
 """
 
 from __future__ import annotations
@@ -12,58 +12,58 @@ import pytest
 
 from flash_attest.runner.plugin import hookspecs, table
 
-DECORATOR = "flash_attest.decorator"  # imported where a test module uses @attention_laws
-KEY = "attest"  # under which the report of a test carries a verdict, as in runner/plugin/outcomes.py
+DECORATOR = "flash_attest.decorator"  # loaded once a test module uses @attention_laws
+KEY = "attest"  # of the verdict in a test's report, as in runner/plugin/outcomes.py
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Make pytest_attention_impls known in every run, so that a repository can implement it anywhere."""
+    """Register pytest_attention_impls in every run, for implementations of the hook anywhere."""
     hookspecs.add_to(pluginmanager)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options and settings of the plug-in."""
     group = parser.getgroup("flash-attest", "flash-attest: the laws of attention, in tests under @attention_laws")
     for option in table.OWN:
         option.add(group, table.OWN_PREFIX)
         if option.ini:
             parser.addini(f"attest_{option.name.replace('-', '_')}", option.help)
-    parser.addini(
-        "attest_emulate", "where there is no GPU, run GPU kernels on the CPU: flash_attest.emulate()", type="bool"
-    )
+    parser.addini("attest_emulate", "without a GPU, run GPU kernels on the CPU: flash_attest.emulate()", type="bool")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Emulate a GPU if the settings ask for it, and wait for tests under @attention_laws."""
     if config.getini("attest_emulate"):
         from flash_attest.emulation import emulate
 
         emulate()
-    if not hasattr(config, "attest"):  # else this is a run of the suite itself (runner/plugin/suite.py)
+    if not hasattr(config, "attest"):  # otherwise this is a run of the suite itself (runner/plugin/suite.py)
         config.pluginmanager.register(Asleep(config), "attest-asleep")
 
 
 @pytest.fixture
 def emulated():
-    """GPU kernels run on the CPU from this test on, where there is no GPU: flash_attest.emulate()."""
+    """Runs GPU kernels on the CPU from this test on, if there is no GPU: flash_attest.emulate()."""
     from flash_attest.emulation import emulate
 
     emulate()
 
 
 class Asleep:
-    """Wakes the plug-in: when a test module that uses @attention_laws has been collected, or a worker sends a verdict."""
+    """Wakes the plug-in when tests under @attention_laws are collected, or a verdict arrives."""
 
     def __init__(self, config: pytest.Config):
         self.config = config
         self.awake = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """When -k, -m, --lf and other plug-ins have chosen."""
+        """Wake up after -k, -m, --lf and other plug-ins have selected the tests."""
         if DECORATOR in sys.modules:
             self._wake(session.items).begin()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """With pytest-xdist only workers collect."""
+        """Wake up for a worker's verdict: with pytest-xdist only workers collect."""
         if not self.awake and any(name == KEY for name, _ in report.user_properties):
             self._wake([]).pytest_runtest_logreport(report)
 

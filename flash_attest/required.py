@@ -1,4 +1,4 @@
-"""Importing this ends the program with one line, instead of a traceback, if a package is missing that everything needs."""
+"""Ends the program with one line, and no traceback, if a required package is missing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import sys
 from flash_attest.packages import NEEDED, is_there
 from flash_attest.places import IN_CHECKOUT
 
-STATUS = 4  # as pytest ends if the command is wrong
+STATUS = 4  # pytest's exit status for a wrong command
 
 
 def sentence(missing: list[str]) -> str:
-    """Return the line for modules that are missing. In a checkout CI's list installs them, as tested versions."""
-    wanted = "-r requirements.txt" if IN_CHECKOUT else " ".join(NEEDED[module] for module in missing)
-    return f"flash-attest needs {', '.join(missing)}: pip install {wanted}"
+    """Return the line about missing modules. In a checkout it names the tested versions of CI."""
+    packages = "-r requirements.txt" if IN_CHECKOUT else " ".join(NEEDED[module] for module in missing)
+    return f"flash-attest needs {', '.join(missing)}: pip install {packages}"
 
 
 if missing := [module for module in NEEDED if not is_there(module)]:

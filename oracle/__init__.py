@@ -1,10 +1,11 @@
-"""What attention is, how far from it rounding may take a correct kernel, and how far a given one is.
+"""The definition of attention, its error budget, and the score of a kernel's result.
 
-want = attention(q, k, v, variant)                        forward, and with dout backward, in float64
-sigma = budget(q, k, v, variant, want, precision=...)     the standard deviation of a correct kernel's error, per element
-score(got.out, want.out, sigma.out, dtype)              the error in those units; z <= Z_LIMIT and rms_ratio <= RMS_LIMIT
+    want = attention(q, k, v, variant)                      float64; with dout= the gradients, too
+    sigma = budget(q, k, v, variant, want, precision=...)   standard deviation of a correct error
+    score(got.out, want.out, sigma.out, dtype)              the error in units of sigma
 
-`variant` is everything beside q, k and v: Variant(mask=Mask(causal=True), bias=..., softmax_scale=...). Nothing here imports
+A result is right if z <= Z_LIMIT and rms_ratio <= RMS_LIMIT. `variant` has everything else that
+defines the call: Variant(mask=Mask(causal=True), bias=..., softmax_scale=...). Nothing here imports
 an implementation or the suite.
 """
 

@@ -1,9 +1,10 @@
-"""How noise adds up: as variances of independent roundings, or as bounds of roundings that may all be alike.
+"""The two algebras of noise: variances of independent roundings, and bounds of the worst case.
 
-In the independent form noise is a variance, and a rounding of x to nearest has x^2 u^2 / 3, as its relative error is uniform
-in [-u, u]; in the linear form it is a bound on |error|, and a rounding has |x| u. Either way noise passes through y = a x as
-size(a) times the noise of x with size(a) = a^2 or |a|, and noises add, so that one derivation serves both. budget.py says
-when to use which.
+In the independent form, noise is a variance. A rounding of x to nearest adds x^2 u^2 / 3, as its
+relative error is uniform in [-u, u]. In the linear form, noise is a bound on |error|, and a
+rounding adds |x| u. In both forms the noise of y = a x is size(a) times the noise of x, with
+size(a) = a^2 or |a|, and noises add up, so one derivation serves both. budget.py says when each
+form applies.
 """
 
 from __future__ import annotations
@@ -30,36 +31,45 @@ class Independent:
 
     @staticmethod
     def unit(u: float) -> float:
-        """One rounding to nearest, relative to size(x)."""
+        """Return the noise of one rounding to nearest, relative to size(x)."""
         return u * u / 3
 
     @staticmethod
     def steps(n: float) -> float:
-        """A few float32 operations, with a joint deviation of sqrt(n) u."""
+        """Return the noise of a few float32 operations, with a joint deviation of sqrt(n) u."""
         return n * FLOAT32**2
 
     @staticmethod
     def larger(result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
-        """The size of a partial sum of terms: that of the result, or of a random walk."""
+        """Return the size of a partial sum of terms: of the result, or of a random walk."""
         return torch.maximum(result * result, terms)
 
     @staticmethod
     def total(n: float, acc: Accumulator, result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
-        """Adding n terms: n roundings of partial sums, which grow to the result or like a random walk of the terms."""
+        """Return the noise of adding n terms, which rounds n partial sums.
+
+        These grow to the result, or like a random walk of the terms.
+        """
         larger = result * result
         torch.maximum(larger, terms, out=larger)
         return larger.mul_(n * acc.u**2 / 3).add_(n * acc.tiny**2 / 3)
 
     @staticmethod
     def truncation(n: float) -> float:
-        """What a matrix unit loses over n products by truncating, relative to size(x): a bias to one side, not a variance."""
+        """Return the error by which a matrix unit truncates n products, relative to size(x).
+
+        It is a bias to one side, not a variance.
+        """
         return (n * TRUNCATION * FLOAT32) ** 2
 
     @staticmethod
     def lost(probs: torch.Tensor, below: torch.Tensor | float = FLOAT32) -> torch.Tensor | None:
-        """The P that a sum may lose entirely, and so to one side, else 0; None if there are none."""
+        """Return the P that a sum may lose entirely, with 0 for all others; None if there are none.
+
+        These errors are all to one side.
+        """
         small = probs.masked_fill(probs >= below, 0.0)
-        # Asking a GPU whether there are any takes longer than to carry them along.
+        # To ask a GPU whether there are any takes longer than to carry them along.
         return small if small.is_cuda or small.any() else None
 
     @staticmethod
@@ -68,11 +78,12 @@ class Independent:
 
 
 class Linear:
-    """Roundings add up at their worst: noise is a bound on the absolute error, and z = Z_WORST says that it is reached.
+    """Roundings add up at their worst: noise is a bound on the absolute error.
 
-    Correct kernels reach it. With one query, dv_j = P_j dout is one product, and P_j just above a power of two rounds by
-    nearly u_p: z of 6 is no sign of a missing term. The reserve up to Z_LIMIT covers what first order leaves out: products of
-    two roundings, below 2 %, and what a machine adds.
+    z = Z_WORST says that the bound is reached, and correct kernels reach it. With one query,
+    dv_j = P_j dout is one product, and a P_j just above a power of two rounds by nearly u_p: z = 6
+    does not mean that a term is missing. The reserve up to Z_LIMIT covers what first order leaves
+    out: products of two roundings, below 2 %, and errors of the machine's own functions.
     """
 
     linear = True
@@ -92,27 +103,27 @@ class Linear:
 
     @staticmethod
     def steps(n: float) -> float:
-        """Four deviations of what the independent form allows: the same few operations at their worst."""
+        """Return four deviations of the independent form: these operations at their worst."""
         return 4 * n**0.5 * FLOAT32
 
     @staticmethod
     def larger(result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
-        """The size of a partial sum of terms: at most that of all of them."""
+        """Return the size of a partial sum of terms: at most the sum of all sizes."""
         return terms
 
     @staticmethod
     def total(n: float, acc: Accumulator, result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
-        """Adding n terms in any order: |error| <= n u sum |term|."""
+        """Return the noise of adding n terms in any order: |error| <= n u sum |term|."""
         return (terms * (n * acc.u)).add_(n * acc.tiny)
 
     @staticmethod
     def truncation(n: float) -> float:
-        """Nothing beyond `total`, which takes n u of every term."""
+        """Return 0: `total` already has n u of every term."""
         return 0.0
 
     @staticmethod
     def lost(probs: torch.Tensor, below: torch.Tensor | float = FLOAT32) -> None:
-        """Nothing beyond `total`, either."""
+        """Return None: `total` already has n u of every term."""
         return None
 
     @staticmethod

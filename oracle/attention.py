@@ -1,15 +1,18 @@
-"""What attention is: forward and backward in float64, in the order of the definition.
+"""Attention by its definition: forward and backward in float64.
 
-    S_ij  = softmax_scale * sum_d q_id k_jd + bias_ij          -inf where query i does not see key j
-    P_ij  = exp(S_ij - m_i) / l_i                              m_i = max_j S_ij, l_i = sum_j exp(S_ij - m_i)
-    out_i = sum_j P_ij v_j              lse_i = m_i + ln l_i
-    dP_ij = sum_d dout_id v_jd          delta_i = sum_d dout_id out_id
-    T_ij  = P_ij (dP_ij - delta_i)      the gradient of S
-    dq_i  = softmax_scale * sum_j T_ij k_j                     dbias = T, summed over what bias was broadcast over
-    dk_j  = softmax_scale * sum_i T_ij q_i                     dv_j  = sum_i P_ij dout_i
+    S_ij  = softmax_scale * sum_d q_id k_jd + bias_ij, or -inf where query i does not see key j
+    m_i   = max_j S_ij                               l_i = sum_j exp(S_ij - m_i)
+    P_ij  = exp(S_ij - m_i) / l_i
+    out_i = sum_j P_ij v_j                           lse_i = m_i + ln l_i
+    dP_ij = sum_d dout_id v_jd                       delta_i = sum_d dout_id out_id
+    T_ij  = P_ij (dP_ij - delta_i)                   the gradient of S
+    dq_i  = softmax_scale * sum_j T_ij k_j
+    dk_j  = softmax_scale * sum_i T_ij q_i           dv_j  = sum_i P_ij dout_i
+    dbias = T, summed over what bias was broadcast over
 
-A row that sees no key has P = 0, hence out = 0, lse = ln 0 = -inf and no gradient. This code is written to be read, not to be
-fast. It takes queries in chunks only because S does not fit in memory at the lengths that kernels are made for.
+A row that sees no key has P = 0, so out = 0, lse = ln 0 = -inf and no gradient. This code is
+written to be read, not to be fast. It takes queries in chunks only because S does not fit into
+memory at the lengths that kernels are made for.
 """
 
 from __future__ import annotations
@@ -22,16 +25,18 @@ import torch
 
 from .variant import Variant
 
-# Elements of S held at once: 2^24 float64 are 128 MiB. The budget keeps about 15 such matrices, hence some 2 GiB beside
-# its inputs and results, so that 16 heads of 8192 x 8192 fit in 8 GiB; small cases are one chunk.
+# Elements of S held at once: 2^24 float64 are 128 MiB. The budget keeps about 15 such matrices,
+# some 2 GiB, beside its inputs and results, so 16 heads of 8192 x 8192 fit in 8 GiB. Small cases
+# are one chunk.
 SCORES_PER_CHUNK = 2**24
 
 
 @dataclass(frozen=True)
 class Attention:
-    """out, dq (batch, seqlen_q, nheads, headdim), dk, dv (batch, seqlen_k, nheads_k, headdim), all float64.
+    """out, dq (batch, seqlen_q, nheads, headdim), dk, dv (batch, seqlen_k, nheads_k, headdim).
 
-    lse (batch, nheads, seqlen_q). The gradients are None without dout, dbias also without bias, whose shape it has.
+    lse (batch, nheads, seqlen_q); dbias like bias. All are float64. The gradients are None without
+    dout, and dbias is None without bias.
     """
 
     out: torch.Tensor
@@ -44,9 +49,10 @@ class Attention:
 
 @dataclass(frozen=True)
 class Operands:
-    """q, dout (batch, nheads, seqlen_q, headdim), k, v (batch, nheads, seqlen_k, headdim): float64, heads already paired.
+    """q, dout (batch, nheads, seqlen_q, headdim), k, v (batch, nheads, seqlen_k, headdim), float64.
 
-    group: how many query heads share a key head. The bias of `variant` is detached, and otherwise as given.
+    Each query head has its own copy of its key head. group: how many query heads share a key head.
+    The bias of `variant` is detached.
     """
 
     q: torch.Tensor
@@ -63,18 +69,18 @@ class Operands:
         return self.variant.bias is not None or not self.variant.mask.sees_all
 
     def chunks(self) -> Iterator[slice]:
-        """Slices of rows, each with at most SCORES_PER_CHUNK scores (and at least one row)."""
+        """Yield slices of rows, each with at most SCORES_PER_CHUNK scores, or of one row."""
         batch, nheads, rows, _ = self.q.shape
         step = max(1, SCORES_PER_CHUNK // max(1, batch * nheads * self.k.shape[2]))
         for start in range(0, rows, step):
             yield slice(start, start + step)
 
     def products(self, chunk: slice) -> torch.Tensor:
-        """-> (batch, nheads, i, j): softmax_scale * sum_d q_id k_jd, before bias and mask."""
+        """Return softmax_scale * sum_d q_id k_jd (batch, nheads, i, j), before bias and mask."""
         return (self.q[:, :, chunk] @ self.k.mT).mul_(self.scale)
 
     def mask(self, products: torch.Tensor, chunk: slice) -> torch.Tensor:
-        """products (batch, nheads, i, j) -> S, the same shape: bias added, -inf where query i does not see key j."""
+        """products (batch, nheads, i, j) -> S: with bias, and -inf where i does not see j."""
         s, bias, mask = products, self.variant.bias, self.variant.mask
         if bias is not None:
             s = s + (bias[:, :, chunk] if bias.shape[2] > 1 else bias)
@@ -84,14 +90,16 @@ class Operands:
         return s
 
     def sum_group(self, x: torch.Tensor) -> torch.Tensor:
-        """x (batch, nheads, ...) -> (batch, nheads_k, ...): summed over the query heads that share a key head."""
+        """x (batch, nheads, ...) -> (batch, nheads_k, ...), summed over the heads of a group."""
         return x if self.group == 1 else x.unflatten(1, (-1, self.group)).sum(2)
 
 
 def operands(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, variant: Variant, dout: torch.Tensor | None = None
 ) -> Operands:
-    """q, dout (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim) of any dtype -> Operands."""
+    """q, dout (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim) of any
+    dtype -> Operands.
+    """
     nheads, nheads_k = q.shape[2], k.shape[2]
     if nheads_k == 0 or nheads % nheads_k:
         raise ValueError(f"nheads_k={nheads_k} should divide nheads={nheads}")
@@ -127,7 +135,9 @@ def softmax(s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def sum_broadcast(t: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """t (batch, nheads, i, j) -> t summed over what bias (batch | 1, nheads | 1, i | 1, ...) was broadcast over."""
+    """t (batch, nheads, i, j) -> t summed over what bias (batch | 1, nheads | 1, i | 1, ...) was
+    broadcast over.
+    """
     over = [n for n in range(3) if bias.shape[n] == 1 and t.shape[n] != 1]
     return t.sum(over, keepdim=True) if over else t
 
@@ -135,7 +145,8 @@ def sum_broadcast(t: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, variant: Variant, *, dout: torch.Tensor | None = None
 ) -> Attention:
-    """q, dout (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim) -> Attention, in float64.
+    """q, dout (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim) ->
+    Attention, in float64.
 
     Raises ValueError unless nheads_k divides nheads.
     """
@@ -173,7 +184,8 @@ def attention(
 
 
 def row_maximum(q: torch.Tensor, k: torch.Tensor, variant: Variant) -> torch.Tensor:
-    """q (batch, seqlen_q, nheads, headdim), k (batch, seqlen_k, nheads_k, headdim) -> m (batch, nheads, seqlen_q), float64.
+    """q (batch, seqlen_q, nheads, headdim), k (batch, seqlen_k, nheads_k, headdim) -> m (batch,
+    nheads, seqlen_q), float64.
 
     m_i = max_j S_ij, and 0 in rows that see no key.
     """

@@ -1,7 +1,8 @@
-"""The error budget: how far from the oracle may a correct kernel be? As far as rounding takes it, element by element.
+"""The error budget: how far rounding may take each element of a correct kernel from the oracle.
 
-noise.py derives the noise E of S, P, out, lse, delta and T; here it passes through the products that make the outputs.
-The noise of lse and of delta is shared by a row i, so in dq it multiplies the row's sum before sizes are taken:
+noise.py derives the noise E of S, P, out, lse, delta and T; here it passes through the products
+that make the outputs. A row i shares the noise of lse and of delta, so in dq it multiplies the
+row's sum before sizes are taken:
 
     dq     size(scale) [sum_j E_T size(k) + E_delta size(sum_j P k) + E_lse size(sum_j T k)]
            + total_seqlen_k + size(dq) (steps(4) + truncated_seqlen_k)
@@ -10,39 +11,54 @@ The noise of lse and of delta is shared by a row i, so in dq it multiplies the r
     dv     sum_i [size(P) (E_s + E_lse + unit(u_p) + 2 unit(u_mul)) + unit(tiny_p)] size(dout)
            + total_(seqlen_q group) + size(dv) (steps(4) + truncated_(seqlen_q group))
     dbias  E_T + size(P) E_delta + size(T) E_lse, summed over what bias was broadcast over
-           + total_(that many) + size(dbias) steps(1)
+           + total_(number of these) + size(dbias) steps(1)
 
-What sums lose to one side (noise.py: L of P, and with it delta), and what rounding out takes from delta, is alike in many
-rows, so that over rows it adds up with its sign. Each of m lost terms is below u = 2^-24 of its sum:
+Sums lose small terms to one side (noise.py: L of P, and with it delta), and so does delta by the
+rounding of out. These errors are alike in many rows, so they add up over rows with their sign.
+Each of m lost terms is below u = 2^-24 of its sum:
 
-    dk     += size(scale sum_i P q D)      dbias  += size(sum P D)      D_i = sum_d dout [sum_j L v + out - out as stored]
+    dk     += size(scale sum_i P q D)
+    dbias  += size(sum P D)                D_i = sum_d dout [sum_j L v + out - out as stored]
     dv     += size(min(sum_i L dout, m u max(|dv|, root of sum terms^2)))
 
-    independent   size(x) = x^2   unit(u) = u^2/3   total_n = n u^2/3 max(result^2, sum terms^2)   sigma = sqrt(E)
-    linear        size(x) = |x|   unit(u) = u       total_n = n u sum |terms|                      sigma = E / 6.4
+The two forms:
 
-This is first order in u, so it applies while E_s is well below 1, and not where a score is off by about 1. Where a declared
-precision makes E_s that large, declared.py gives what takes the place of E_s, and of E_lse in dq, dk, dv and dbias; it
-also derives what dq and dk of a rounded k or q add:
+    independent   size(x) = x^2             unit(u) = u^2/3
+                  sigma = sqrt(E)           total_n = n u^2/3 max(result^2, sum terms^2)
+    linear        size(x) = |x|             unit(u) = u
+                  sigma = E / 6.4           total_n = n u sum |terms|
 
-    dq += unit(u) size(scale) sum_j size(T k) + unit(tiny) sum_j size(T)          dk: the same with q, over i
+This is first order in u, so it applies while E_s is well below 1, and not where a score is off by
+about 1. Where a declared precision makes E_s that large, declared.py derives the terms that replace
+E_s, and E_lse in dq, dk, dv and dbias. It also derives what dq and dk gain from a rounded k or q:
 
-Which form? Independent, wherever the inputs are random numbers: rounding errors are then as good as independent, their
-sum grows like a root, and the budget is tight (a correct kernel's rms error is 0.2 to 1 of it). Linear, where inputs
-are structured, because there roundings repeat:
-- flat: all P are nearly 1/n, so all are rounded by the same amount to the same side: n such errors add to n times one.
-- exact: small integers, so scores, and with them the roundings of P, take a handful of values. (Sums are exact there:
-  a law that can compare bits should, and needs no budget.)
-- selecting: queries that select no key have q = 0, so their rows are flat. (Where one key wins, bits are compared.)
-The others stay independent. spread, peaked, shifted_down, shifted_up and large have random scores, hence random
-roundings, and what a row shares (m, lse, delta) is kept apart above. In mean, values share a sign but their roundings
-do not, and what P's errors do to delta through that common sign is derived.
-Float32 operands that are multiplied as tf32 take the linear form in every regime: an element of q is rounded once for
-all keys, and one of k for all queries, so that along a row or a column the scores' errors are not independent. The same
-holds where P is cut off to tf32, always towards 0; where q or k are scaled in a half dtype, or quantised; and where the
-statistics of a row are kept in a half dtype.
-The linear bound costs sensitivity, by about the root of the number of terms. It still sees one key of 100 too many in
-flat: lse is off by 0.01, a thousand times what it may be.
+    dq += unit(u) size(scale) sum_j size(T k) + unit(tiny) sum_j size(T)
+    dk += unit(u) size(scale) sum_i size(T q) + unit(tiny) sum_i size(T)
+
+The form is independent where inputs are random numbers. Rounding errors are then as good as
+independent, their sum grows like a root, and the budget is tight: a correct kernel's rms error is
+0.2 to 1 of it. The form is linear where inputs are structured, because roundings repeat there:
+
+- flat: all P are nearly 1/n, so all are rounded by the same amount to the same side: n such errors
+  add to n times one.
+- exact: inputs are small integers, so scores, and with them the roundings of P, take a handful of
+  values. (Sums are exact there: a law that can compare bits should, and needs no budget.)
+- selecting: queries that select no key have q = 0, so their rows are flat. (Where one key wins,
+  bits are compared.)
+
+The other regimes are independent. spread, peaked, shifted_down, shifted_up and large have random
+scores, so roundings are random, too. Errors that a row shares (of m, lse, delta) are kept apart
+above. In mean, values share a sign but their roundings do not. The effect of P's errors on delta
+through that common sign is derived.
+
+Float32 operands that are multiplied as tf32 take the linear form in every regime. An element of q
+is rounded once for all keys, and an element of k once for all queries, so the scores' errors along
+a row or a column are not independent. The same holds where P is cut off to tf32, always towards 0;
+where q or k are scaled in a half dtype, or quantised; and where the statistics of a row are kept in
+a half dtype.
+
+The linear bound costs sensitivity, by about the root of the number of terms. It still sees one key
+of 100 too many in flat: lse is off by 0.01, a thousand times the bound.
 """
 
 from __future__ import annotations
@@ -73,15 +89,16 @@ FORM_OF_REGIME = {
 
 
 def form_of(regime: str, dtype: torch.dtype, precision: object) -> str:
-    """-> the form for inputs of this regime, and operands of this dtype multiplied as `precision` says."""
-    biased = precision.multiply == "tf32_cut" and precision.probabilities == "float32"  # P is cut off, always towards 0
+    """Return the form for inputs of this regime, and operands of this dtype and precision."""
+    # P is cut off, always towards 0.
+    biased = precision.multiply == "tf32_cut" and precision.probabilities == "float32"
     shared = biased or (precision.multiply != "operand" and dtype == torch.float32)
     return LINEAR if shared or is_coarse(dtype, precision) else FORM_OF_REGIME[regime]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """out .. dbias: sigma of each output, shaped like it, float64; None where the output is None."""
+    """sigma of each output, in its shape, float64; None where the output is None."""
 
     out: torch.Tensor
     lse: torch.Tensor
@@ -102,10 +119,11 @@ def budget(
     precision: object,
     form: str = INDEPENDENT,
 ) -> Budget:
-    """The arguments of `attention` and what it returned -> Budget: sigma (float64) shaped like each output of want.
+    """Return sigma of each output of `want`, in its shape.
 
-    Operands and outputs have q's dtype. precision has the fields of impls.Precision.
-    form: "independent" or "linear", see the top of this file.
+    The arguments are those of `attention`, and `want` is its result. Operands and outputs have q's
+    dtype. precision has the fields of impls.Precision. form: "independent" or "linear", see the top
+    of this file.
     """
     algebra = FORMS[form]
     size = algebra.size
@@ -115,13 +133,14 @@ def budget(
     seqlen_k = p.k.shape[2]
     e_out, e_lse = torch.zeros_like(p.q), p.q.new_zeros(p.q.shape[:3])
     e_dq = torch.zeros_like(p.q) if backward else None
-    # dk, dv: their noise, and the sizes of their terms
+    # Of dk and dv: their noise, and the sizes of their terms.
     e_dk, terms_dk, e_dv, terms_dv = (torch.zeros_like(p.k) if backward else None for _ in range(4))
     e_dbias, terms_dbias = (
         torch.zeros_like(bias, dtype=torch.float64) if backward and bias is not None else None for _ in range(2)
     )
-    # dk and dv of each query head, which may be stored before the heads of a group are summed (as FA2 does)
+    # dk and dv of each query head: kernels may store them before they sum a group, as FA2 does.
     dk_heads, dv_heads = (torch.zeros_like(p.k) if backward and p.group > 1 else None for _ in range(2))
+    # Errors with a sign: lost terms, errors of lse that rows share, and truncated products.
     lost_dk, lost_dv, lost_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dv, e_dbias))
     shared_dk, shared_dv, shared_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dv, e_dbias))
     cut_dk, cut_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dbias))
@@ -133,6 +152,7 @@ def budget(
     def cut(n: int) -> float:
         return algebra.truncation(n) if un.matrix else 0.0
 
+    # Sum the noise of all rows, chunk by chunk.
     for chunk in p.chunks():
         n = noise(p, chunk, algebra, un)
         e_out[:, :, chunk], e_lse[:, :, chunk] = n.e_out, n.e_lse.squeeze(-1)
@@ -184,6 +204,7 @@ def budget(
             return None
         return algebra.sigma(noise_of.transpose(1, 2) if heads_first else noise_of)
 
+    # Add the errors of the sums over rows and over the heads of a group.
     if backward:
         n_terms = p.q.shape[2] * p.group
         e_dk *= size_scale
@@ -215,7 +236,7 @@ def budget(
 
 
 def _of_dv(n, un: Units, algebra: type) -> torch.Tensor:
-    """-> (batch, nheads, i, j): the noise of P as dv sees it, computed once more from S and lse and cast."""
+    """Return the noise (batch, nheads, i, j) of P in dv, computed from S and lse, and cast."""
     e_p = (n.e_s + n.e_norm).add_(algebra.unit(un.u_p) + 2 * algebra.unit(un.u_mul)).mul_(n.size_p)
     tiny = algebra.unit(un.tiny_p)
     return e_p.add_(tiny) if n.seen is None else e_p.add_(n.seen, alpha=tiny)
@@ -230,7 +251,10 @@ def _summed(
     noise_of: torch.Tensor,
     terms: torch.Tensor,
 ) -> torch.Tensor:
-    """noise_of, terms (batch, nheads, seqlen_k, headdim) -> (batch, nheads_k, ..), with the error of adding n terms."""
+    """noise_of, terms (batch, nheads, seqlen_k, headdim) -> noise of sums (batch, nheads_k, ...).
+
+    n: the number of terms, whose addition has an error, too.
+    """
     result = result.transpose(1, 2)
     noise_of = p.sum_group(noise_of) + algebra.total(n, un.acc, result, p.sum_group(terms))
     return noise_of + algebra.size(result) * algebra.steps(4)

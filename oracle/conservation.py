@@ -1,39 +1,47 @@
-"""Sums over the gradients that must be 0. They need no oracle, so they can be checked at lengths where none fits in memory.
+"""Sums over the gradients that must be 0.
 
-The rows of P sum to 1 and those of T = P (dP - delta) to 0, with any bias and any mask; hence
+They need no oracle, so they can be checked at lengths where the oracle does not fit into memory.
+With any bias and any mask, the rows of P sum to 1 and the rows of T = P (dP - delta) sum to 0.
+Four laws follow. They hold per batch and key head, with its whole group of query heads; sum_dbias
+holds per row of dbias, whatever it was summed over.
 
-    sum_dk     sum_j dk_j = scale sum_i q_i sum_j T_ij = 0             per batch, key head (its whole group) and column
-    sum_dbias  sum_j dbias_ij = 0                                      per row of dbias, whatever it was summed over
-    q_dq       <q, dq> - <k, dk> = 0, both scale sum_ij T_ij q_i k_j   per batch and key head
-    v_dv       <v, dv> - <out, dout> = 0, both sum_ij P_ij dP_ij       per batch and key head
+    sum_dk     sum_j dk_j = scale sum_i q_i sum_j T_ij = 0         in each column
+    sum_dbias  sum_j dbias_ij = 0
+    q_dq       <q, dq> - <k, dk> = 0                              both are scale sum_ij T_ij q_i k_j
+    v_dv       <v, dv> - <out, dout> = 0                          both are sum_ij P_ij dP_ij
 
-A residual's noise is that of its terms (noise.py), where what is shared is added up before sizes are taken. An error of
-delta moves every T_ij of its row by P_ij, so their sum by itself; one of lse scales the row, whose sum stays 0. With
-R = scale q k, and A = sum_d size(scale q k), D = sum_d size(dout v) the sizes of the terms of R and dP:
+The noise of a residual is the noise of its terms (noise.py), where shared errors are added up
+before sizes are taken. An error of delta moves every T_ij of its row by P_ij, so their sum moves by
+the same error. An error of lse scales the row, whose sum stays 0. With R = scale q k, and the sizes
+A = sum_d size(scale q k), D = sum_d size(dout v) of the terms of R and dP:
 
-    sum_dk     size(scale) sum_i size(q_i) [sum_j E_T + E_delta + n_q sum_j size(T)] + sum_j rounding(dk_j)
+    sum_dk     size(scale) sum_i size(q_i) [sum_j E_T + E_delta + n_q sum_j size(T)]
+               + sum_j rounding(dk_j)
     sum_dbias  sum_j E_T + E_delta + sum_j rounding(dbias_ij)
-    q_dq       2 sum_i [sum_j E_T size(R) + E_delta size(sum_j P R) + E_lse size(sum_j T R)]    (dq, dk may use two T)
+    q_dq       2 sum_i [sum_j E_T size(R) + E_delta size(sum_j P R) + E_lse size(sum_j T R)]
                + (n_k + n_q) sum_ij size(T) A + sum size(q) rounding(dq) + sum size(k) rounding(dk)
-    v_dv       sum_ij [(size(P dP) + size(T)) E_s + 2 size(P dP) (unit(u_p) + 2 unit(u_mul)) + 2 size(dP) unit(tiny_p)]
-               + sum_i E_lse size(delta) + (n_k + n_q) sum_ij size(P) D
+               (the factor 2, as dq and dk may use different T)
+    v_dv       sum_ij [(size(P dP) + size(T)) E_s + 2 size(P dP) (unit(u_p) + 2 unit(u_mul))
+               + 2 size(dP) unit(tiny_p)] + sum_i E_lse size(delta) + (n_k + n_q) sum_ij size(P) D
                + sum size(v) rounding(dv) + sum size(dout) rounding(out)
 
-Terms that sums lose to one side, and the rounding of out where it is alike in many rows (noise.py), make delta wrong with
-the same sign, so over rows the error adds up: size(scale sum_i q_i lost_i) in sum_dk, size(sum lost_i) in sum_dbias and
-twice in v_dv, as dv and out both lose terms (what the rounding of out takes, from out alone, is in it twice as well). What
-matrix units make of T by truncating (cut_t in noise.py) does so in sum_dk and sum_dbias.
+Sums lose terms to one side, and out is rounded alike in many rows (noise.py). Both make delta wrong
+with the same sign, so the error adds up over rows: size(scale sum_i q_i lost_i) in sum_dk,
+size(sum lost_i) in sum_dbias and twice in v_dv, as dv and out both lose terms. (The rounding of out
+is an error of out alone, but v_dv has it twice, too.) The truncation of T by matrix units (cut_t in
+noise.py) adds up likewise in sum_dk and sum_dbias.
 
-n_q = seqlen_q group unit(acc) and n_k = seqlen_k unit(acc) are the adding-up of terms. rounding(x) is the last
-rounding of a measured x, size(x) (unit(u_out) + steps(4)) + unit(tiny_out), in the independent form with size(x) n for
-the adding-up to x, as its total there is the larger of two sizes (here their sum, which is no smaller).
+n_q = seqlen_q group unit(acc) and n_k = seqlen_k unit(acc) are the noise of adding terms.
+rounding(x) is the last rounding of a measured x: size(x) (unit(u_out) + steps(4)) + unit(tiny_out).
+In the independent form it also has size(x) n for the sum that made x, whose total is there the
+larger of two sizes (here their sum, which is no smaller).
 
-With GQA dk and dv may be stored for each query head h before those of a group are summed, as FlashAttention-2 does, so
-that rounding(dk_h) and rounding(dv_h) are added, with the sizes of what they are multiplied with. Where the heads cancel
-each other, these are larger than that of the sum.
+With GQA, kernels may store dk and dv of each query head h before they sum a group, as
+FlashAttention-2 does. Then rounding(dk_h) and rounding(dv_h) are added, with the sizes of their
+factors. Where the heads cancel each other, these roundings are larger than the rounding of the sum.
 
-The roundings of outputs are measured. Everything else is summed over every row: a single row can carry all the error, so rows
-are not sampled.
+The roundings of outputs are measured. Everything else is summed over every row: a single row can
+carry all the error, so rows are not sampled.
 """
 
 from __future__ import annotations
@@ -48,7 +56,7 @@ from .noise import noise
 from .rounding import FLUSH, roundoff, smallest_subnormal, units
 from .variant import Variant
 
-# The sums over j that each law needs; and dk, dv of each query head.
+# The sums over j that each law needs, and dk, dv of each query head.
 PARTS = {
     "sum_dk": ("t", "delta", "size_t", "lost", "cut", "dk_heads"),
     "sum_dbias": ("t", "delta", "size_t", "lost", "cut"),
@@ -69,11 +77,12 @@ def conservation(
     form: str = "independent",
     only: Collection[str] = tuple(PARTS),
 ) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """The arguments of `attention`, got.out, .dq, .dk, .dv, .dbias as measured -> name: (residual, sigma), float64.
+    """Return {name: (residual, sigma)} of each law, float64.
 
-    sum_dk (batch, nheads_k, headdim); sum_dbias like dbias without its last dimension; q_dq, v_dv (batch, nheads_k).
-    A law is left out where got lacks a gradient, and if it is not among `only`. Compare with
-    score(residual, zeros, sigma, torch.float64, form).
+    got has the measured out, dq, dk, dv, dbias; the other arguments are those of `attention`.
+    Shapes: sum_dk (batch, nheads_k, headdim); sum_dbias like dbias without its last dimension;
+    q_dq, v_dv (batch, nheads_k). A law is left out if got lacks its gradient, or if `only` does not
+    name it. Judge by score(residual, zeros, sigma, torch.float64, form).
     """
     algebra, dtype = FORMS[form], q.dtype
     size, unit = algebra.size, algebra.unit
@@ -94,11 +103,14 @@ def conservation(
         return size(x) * (unit(u) + algebra.steps(4) + added_up) + unit(tiny)
 
     def cut(n: int, side: torch.Tensor) -> torch.Tensor:
-        """What matrix units lose of one side of a law by truncating sums of n products (noise.py): all of it one way."""
+        """Return the noise of one side of a law whose sums of n products are truncated."""
         return size(side) * (algebra.truncation(n) if un.matrix else 0.0)
 
     def of_heads(name: str, factor: torch.Tensor | None = None) -> torch.Tensor | float:
-        """The rounding of dk or dv of each query head, times the size of `factor` (batch, nheads, seqlen_k, headdim)."""
+        """Return the rounding of dk or dv of each query head, times the size of its factor.
+
+        factor (batch, nheads, seqlen_k, headdim).
+        """
         if p.group == 1:
             return 0.0
         e = size(sums[name]) * unit(un.u_out) + unit(un.tiny_out)
@@ -139,9 +151,9 @@ def conservation(
 
 
 def _row_sums(p, algebra: type, un, wanted: set[str]) -> dict[str, torch.Tensor]:
-    """-> (batch, nheads, seqlen_q) each: those of the sums over j in the formulas above that are wanted.
+    """Return the wanted sums over j of the formulas above, each (batch, nheads, seqlen_q).
 
-    dk_heads, dv_heads, with several query heads for a key head: (batch, nheads, seqlen_k, headdim).
+    dk_heads, dv_heads, if query heads share a key head: (batch, nheads, seqlen_k, headdim).
     """
     size, unit = algebra.size, algebra.unit
     of_keys = wanted & {"dk_heads", "dv_heads"}
@@ -185,7 +197,10 @@ def _row_sums(p, algebra: type, un, wanted: set[str]) -> dict[str, torch.Tensor]
 
 
 def _sum_dbias(dbias, bias, sums, algebra: type, un) -> tuple[torch.Tensor, torch.Tensor]:
-    """dbias shaped like bias; sums (batch, nheads, seqlen_q) -> residual and sigma (batch | 1, nheads | 1, seqlen_q | 1)."""
+    """dbias like bias, sums (batch, nheads, seqlen_q) -> residual, sigma (batch, nheads, seqlen_q).
+
+    The results have the dimensions of size 1 that bias has.
+    """
     u, tiny = roundoff(dbias.dtype), max(smallest_subnormal(dbias.dtype), FLUSH)
     of_rows = dbias.detach().to(bias.device).double()
     per_row = (sums["t"] + sums["delta"]).unsqueeze(-1)

@@ -1,33 +1,43 @@
-"""What a declared precision adds to the noise: q and k rounded or quantised, narrow tiles and statistics, merged parts.
+"""The noise that a declared precision adds.
 
-    scaled       E_s   += unit(u) size(scale q k), for each of q and k that is scaled and rounded to its dtype
+    scaled       E_s   += unit(u) size(scale q k), for each of q and k that is scaled and rounded to
+                          its dtype
                           + unit(tiny) sum_d size(k) for q, and size(q) for k: they may be subnormal
     quantize     E_s   += |scale| sum_d (|k| e_q + |q| e_k + e_q e_k)          in the linear form
-                          int8: e_q = max |q| / 254, half a step; fp8 (e4m3): e_q = max(2^-4 |q|, 2^-10 max |q| / 448), with
-                          the maximum of the tensor, or of its head. (That of a block is no larger than its head's.)
-    tile_sum     E_out += total_n of each tile, n = tile_sum, in the operands' dtype, and size(sum_j L v), with L = P where P
-                          is below u times the tile's sum (independent form; noise.py says why)
+                          int8: e_q = max |q| / 254, half a step
+                          fp8 (e4m3): e_q = max(2^-4 |q|, 2^-10 max |q| / 448)
+                          The maximum is of the tensor, or of its head. (The maximum of a block is
+                          no larger than its head's.)
+    tile_sum     E_out += total_n of each tile, n = tile_sum, in the operands' dtype, and
+                          size(sum_j L v), with L = P where P is below u times the tile's sum
+                          (independent form; noise.py says why)
     statistics   E_lse += size(lse) unit(u) + tiles unit(u)             E_row += tiles unit(u)
-                          lse is stored rounded; l is, after each tile, of 16 keys or more; m is, but what is divided by l
-                          and added to log l is relative to the rounded m
-    exp          E_s   += unit(exp)                                 E_lse += size(exp)
-                          a polynomial in the fraction of the exponent: its error has a mean that P and l share. out does not
-                          see that; lse does, and P of the backward, in all rows (`shared` in noise.py)
-    merge        E_lse += size(lse) steps(1) + steps(4)                 E_row += (size(lse) + 1) steps(2) + steps(4)
-                          a part's weight exp(lse_part - lse) inherits the roundings of both. The lse of a part may be
-                          larger, but then its weight is small: w |ln w| < 1
+                          lse is stored rounded. l is rounded after each tile, of 16 keys or more.
+                          m is rounded, too, but the terms divided by l, and those added to log l,
+                          are relative to the rounded m.
+    exp          E_s   += unit(exp)                                     E_lse += size(exp)
+                          exp is a polynomial in the fraction of the exponent. Its error has a mean
+                          that P and l share. This mean cancels in out. It does not cancel in lse
+                          and in P of the backward, where all rows have it (`shared` in noise.py).
+    merge        E_lse += size(lse) steps(1) + steps(4)
+                 E_row += (size(lse) + 1) steps(2) + steps(4)
+                          A part's weight exp(lse_part - lse) inherits the roundings of both. The
+                          lse of a part may be larger, but then its weight is small: w |ln w| < 1.
 
-E_row is the relative noise of all that a part contributes to its row, so that out gets E_row larger(out, sum_j size(P v)),
-and delta, as a row shares it, E_row larger(delta, sum_j size(P dP)).
+E_row is the relative noise of all that a part contributes to its row. E_out gets
+E_row larger(out, sum_j size(P v)), and E_delta, which a row shares, gets
+E_row larger(delta, sum_j size(P dP)).
 
-An element of q is rounded once for all keys, so where q and k are rounded to less than float32 the form is linear
-(budget.py). There an error D of an exponent, a bound, may be so large that exp(D) - 1 is not D:
+An element of q is rounded once for all keys, so where q and k are rounded to less than float32 the
+form is linear (budget.py). There the bound D on the error of an exponent may be so large that
+exp(D) - 1 is not D:
 
     out, delta   E_s is replaced by (exp(D) - 1) / sum_j P exp(-D), as
                  out' - out = sum_j P (e^d - 1) (v - out) / sum_j P e^d
-    lse          sum_j P E_s by ln sum_j P exp(D)
-    backward     P = exp(S - lse): E_s by (exp(D) - 1) exp(E_lse), and E_lse by exp(E_lse) - 1; errors of dP and delta meet
-                 a P that is itself larger: size(P) (E_s + E_lse) (E_dP + E_delta) is added to E_T
+    lse          sum_j P E_s is replaced by ln sum_j P exp(D)
+    backward     P = exp(S - lse): E_s is replaced by (exp(D) - 1) exp(E_lse), and E_lse by
+                 exp(E_lse) - 1. Errors of dP and delta meet a P that is itself larger, so
+                 size(P) (E_s + E_lse) (E_dP + E_delta) is added to E_T.
 """
 
 from __future__ import annotations
@@ -40,13 +50,16 @@ import torch
 from .attention import Operands
 from .rounding import FP8, INT8_STEPS, Accumulator, Units
 
-SMALLEST_TILE = 16  # keys: what one instruction of a matrix unit takes
-# exp is 10^130 there, which float64 can still square. A score that is off by more says nothing.
+SMALLEST_TILE = 16  # keys of one instruction of a matrix unit
+# exp(300) is 10^130, which float64 can still square. A score that is off by more says nothing.
 LARGEST_EXPONENT = 300.0
 
 
 def of_scores(p: Operands, chunk: slice, form: type, un: Units, qk: torch.Tensor) -> torch.Tensor | None:
-    """-> what E_s gets from scaled or quantised q and k; None if they are neither. qk = sum_d size(scale q k)."""
+    """Return the noise of E_s from scaled or quantised q and k; None if they are neither.
+
+    qk = sum_d size(scale q k).
+    """
     noise = None
     if un.scaled != "scores":
         both = un.scaled == "both"
@@ -65,7 +78,7 @@ def of_scores(p: Operands, chunk: slice, form: type, un: Units, qk: torch.Tensor
 
 
 def _step(x: torch.Tensor, whole: torch.Tensor, un: Units) -> torch.Tensor:
-    """|x|, and the tensor (batch, nheads, i, headdim) whose part it is -> the largest error of a quantised x."""
+    """|x|, whole (batch, nheads, i, headdim) -> the largest error of x quantised with `whole`."""
     if not whole.numel():
         return x
     largest = whole.abs().amax() if un.quantize_by == "tensor" else whole.abs().amax((-2, -1), keepdim=True)
@@ -75,14 +88,14 @@ def _step(x: torch.Tensor, whole: torch.Tensor, un: Units) -> torch.Tensor:
 
 
 class Rows(NamedTuple):
-    """(batch, nheads, i, 1) or 0.0 each: the relative noise of what a part adds to its row, and more noise of lse."""
+    """Noise of rows, (batch, nheads, i, 1) or 0.0: relative noise of parts, and noise of lse."""
 
     e_row: torch.Tensor | float
     e_lse: torch.Tensor | float
 
 
 def of_rows(lse: torch.Tensor, seqlen_k: int, form: type, un: Units) -> Rows:
-    """lse (batch, nheads, i, 1), finite -> what merging, or narrow statistics, add."""
+    """lse (batch, nheads, i, 1), finite -> the noise of merging and of narrow statistics."""
     e_row = e_lse = 0.0
     if un.merged:
         e_row = (form.size(lse) + 1.0) * form.steps(2) + form.steps(4)
@@ -94,7 +107,7 @@ def of_rows(lse: torch.Tensor, seqlen_k: int, form: type, un: Units) -> Rows:
 
 
 def of_tiles(probs: torch.Tensor, v: torch.Tensor, form: type, un: Units) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """probs (batch, nheads, i, j), v (batch, nheads, j, headdim) -> noise of out, and the part of out that is lost."""
+    """probs (batch, nheads, i, j), v (batch, nheads, j, headdim) -> noise, lost part of out."""
     acc = Accumulator(un.u, un.tiny)
     noise, lost_out = 0.0, None
     for start in range(0, v.shape[2], un.tile_sum):
@@ -108,11 +121,11 @@ def of_tiles(probs: torch.Tensor, v: torch.Tensor, form: type, un: Units) -> tup
 
 
 class Growth(NamedTuple):
-    """exp(D) - 1 of a bound D on the error of S; what replaces E_s in out and delta; ln sum_j P exp(D), of lse."""
+    """The terms that replace E_s where the bound D on the error of S is large."""
 
-    grown: torch.Tensor
-    e_s: torch.Tensor
-    row: torch.Tensor
+    grown: torch.Tensor  # exp(D) - 1
+    e_s: torch.Tensor  # in out and delta
+    row: torch.Tensor  # ln sum_j P exp(D), in lse
 
 
 def of_exponent(e_s: torch.Tensor, probs: torch.Tensor) -> Growth:

@@ -1,7 +1,8 @@
-"""Where the rounding errors of a correct kernel come from, one chunk of queries at a time.
+"""The rounding errors of a correct kernel, derived for one chunk of queries at a time.
 
-Names are those of attention.py; E_x is the noise of x, a variance or a bound (algebra.py), and unit, steps, total, size are
-those of the form. Units (rounding.py) says what the declared precision rounds.
+Names are those of attention.py. E_x is the noise of x, a variance or a bound. unit, steps, total
+and size are functions of the form (algebra.py). Units (rounding.py) says what the declared
+precision rounds.
 """
 
 from __future__ import annotations
@@ -17,17 +18,21 @@ from .rounding import FLOAT32, HEADDIM_SUM, Units
 
 @dataclass(frozen=True)
 class Noise:
-    """One chunk, (batch, nheads, i, j); e_lse, e_delta, delta (batch, nheads, i, 1); out, e_out (.., i, headdim).
+    """The noise of one chunk: matrices (batch, nheads, i, j), unless a shape is given.
 
-    e_s, e_norm: the relative noise of P = exp(S - lse) in the backward, by S and by lse, which a row shares.
-    e_scaled: what E_s has from q and k that are scaled or quantised; e_parts (.., i, 1): what sum_d dout out has from merged
-    parts and narrow sums (declared.py); None if nothing.
-    qk = sum_d size(scale q k) and dov = sum_d size(dout v) are the sizes of the terms of S and dP. lost: the P that sums
-    may lose, all to one side (below), None if there are none; lost_delta (batch, nheads, i, 1): what delta lacks by that and
-    by the rounding of out, with its sign. cut_t: what T may gain or lose by truncating, None if nothing truncates.
-    shared (batch, nheads, i, 1): 2^-24 lse, an error of lse that rows may share (a constant such as ln 2 is rounded once for
-    all, and so is a bias that all rows have), and the declared error of exp; None in the linear form, where errors of rows
-    add up anyhow.
+    out, e_out (..., i, headdim). e_lse, e_delta, delta (..., i, 1).
+    e_s, e_norm: the relative noise of P = exp(S - lse) in the backward, from S and from lse. A row
+    shares the latter.
+    e_scaled: the part of E_s from q and k that are scaled or quantised; None without.
+    e_parts (..., i, 1): the noise of sum_d dout out from merged parts and narrow sums
+    (declared.py); None without.
+    qk = sum_d size(scale q k), dov = sum_d size(dout v): the sizes of the terms of S and dP.
+    lost: the P that sums may lose, all to one side (below); None if there are none.
+    lost_delta (..., i, 1): the error of delta by these and by the rounding of out, with its sign.
+    cut_t: the error of T by truncation; None if nothing truncates.
+    shared (..., i, 1): an error of lse that rows may share, 2^-24 lse, as a constant like ln 2 is
+    rounded once for all rows, and so is a bias that all rows have; and the declared error of exp.
+    None in the linear form, where errors of rows add up anyway.
     """
 
     products: torch.Tensor
@@ -56,49 +61,58 @@ class Noise:
 
 
 def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True) -> Noise:
-    """-> Noise of the rows in chunk: matrices (batch, nheads, i, j). of_out: whether e_out is wanted.
+    """Return the Noise of the rows in chunk. of_out: whether e_out is wanted.
 
-    score   E_s   = 2 unit(u_mul) qk + total_headdim + truncated_headdim + (size(S) + size(m - S)) steps(1) + steps(4)
-            the products, their sum, scaling and adding the bias, subtracting m and then exp, whose argument's absolute
-            error is a relative error of P; with a bias also size(scale q k) steps(1), as the bias may cancel it
+    score   E_s   = 2 unit(u_mul) qk + total_headdim + truncated_headdim
+                    + (size(S) + size(m - S)) steps(1) + steps(4)
+            The terms: the products, their sum, scaling and adding the bias, subtracting m, and exp.
+            The absolute error of exp's argument is a relative error of P. With a bias there is also
+            size(scale q k) steps(1), as the bias may cancel the product.
     out     E_out = sum_j size(P) [size(v - out) E_s + size(v) (unit(u_p) + 2 unit(u_mul))]
                     + sum_j size(v) unit(tiny_p) + total_seqlen_k + size(out) steps(4)
-            v - out, because a score that grows takes from the other keys; the cast of P; subnormal P
-    lse     E_lse = sum_j size(P) E_s + truncated_headdim of sum_j P |S| + size(lse) steps(1) + seqlen_k unit(acc) + steps(16)
+            It is v - out, because a score that grows takes weight from the other keys. Then come
+            the cast of P, and subnormal P.
+    lse     E_lse = sum_j size(P) E_s + truncated_headdim of sum_j P |S| + size(lse) steps(1)
+                    + seqlen_k unit(acc) + steps(16)
     dP      E_dP  = 2 unit(u_mul) dov + total_headdim
-    delta   E_delta = sum_j [size(T) E_s + size(P dP) (unit(u_p) + unit(u_mul)) + size(dP) unit(tiny_p)]
-                    + sum_d size(dout) [rest of E_out + size(out) unit(u_out) + unit(tiny_out)] + total_headdim
-            delta = sum_d dout out, and out was stored rounded; an error of P moves all of out_i along v_j, so that it
-            reaches delta as dP_ij, not as headdim independent errors
+    delta   E_delta = sum_j [size(T) E_s + size(P dP) (unit(u_p) + unit(u_mul))
+                    + size(dP) unit(tiny_p)]
+                    + sum_d size(dout) [rest of E_out + size(out) unit(u_out) + unit(tiny_out)]
+                    + total_headdim
+            delta = sum_d dout out, and out was stored rounded. An error of P moves all of out_i
+            along v_j, so it reaches delta as dP_ij, not as headdim independent errors.
     T       E_T   = size(T) (E_s + 2 unit(u_p) + 2 unit(u_mul) + steps(4)) + size(P) E_dP
                     + size(dP - delta) unit(tiny_p) + unit(tiny_p / min(1, |scale|))
-            P may be cast before it is multiplied (CUTLASS reads it back from shared memory), T is cast after, and
-            before or after it is scaled;
-            without the errors of lse and delta: those are shared by a row, and are kept apart
+            P may be cast before it is multiplied (CUTLASS reads it back from shared memory). T is
+            cast after that, before or after it is scaled. The errors of lse and delta are not in
+            E_T: a row shares them, so they are kept apart.
 
-    A term below half an ulp of the sum that it is added to is lost whole, so sums lose terms to one side: those that are
-    left behind a row's maximum, where P falls off smoothly (ALiBi), and in all columns of v at once. In the independent
-    form, whose roundings are to either side, L = P where P < 2^-24, else 0, is added, with its sign. (Sums of one tile are
-    float32 also where the accumulator is narrower, whose own roundings are in total_seqlen_k.)
+    A term below half an ulp of the sum that it is added to is lost entirely, so sums lose terms to
+    one side. These are the terms far from a row's maximum, where P falls off smoothly (ALiBi), and
+    they are lost in all columns of v at once. In the independent form, whose roundings are to
+    either side, L = P where P < 2^-24, else 0, is added with its sign. (Sums of one tile are
+    float32 even if the accumulator is narrower; total_seqlen_k has the accumulator's roundings.)
 
     out     E_out   += size(sum_j L v)          lse   E_lse += size(sum_j L)
     delta   E_delta += size(sum_d dout sum_j L v)
 
-    Where many rows have nearly the same out (values around 1, and many keys in each row), a half dtype rounds it to the same
-    number in all of them, so that delta is wrong to the same side in all, and sums over rows add that up. So in the
-    independent form lost_delta also has sum_d dout (out - out as stored), with its sign, for dk and dbias (budget.py). (The
-    linear form takes unit(u_out) of every row already.)
+    Where many rows have nearly the same out (values around 1, and many keys in each row), a half
+    dtype rounds it to the same number in all of them. Then delta is wrong to the same side in all,
+    and sums over rows add that up. So in the independent form lost_delta also has
+    sum_d dout (out - out as stored), with its sign, for dk and dbias (budget.py). (The linear form
+    has unit(u_out) of every row already.)
 
-    Matrix units truncate (rounding.py), so that sums over values of one sign come out small in all rows at once: out by up to
-    truncated_seqlen_k, dP by truncated_headdim. In out and in dP itself that is a size like any other,
-    E_out += size(out) truncated_seqlen_k, E_dP += size(dP) truncated_headdim; what it makes of T,
+    Matrix units truncate (rounding.py), so sums over values of one sign come out small in all rows
+    at once: out by up to truncated_seqlen_k, dP by truncated_headdim. In out and in dP itself that
+    is noise like any other: E_out += size(out) truncated_seqlen_k, E_dP += size(dP)
+    truncated_headdim. Its effect on T,
 
     cut_t = P (root(truncated_seqlen_k) delta + root(truncated_headdim) dP)
 
-    adds up over rows with its sign, for dk and dbias. Which of the two is larger depends on the unit, so that they are taken
-    together although they have opposite signs.
+    adds up over rows with its sign, for dk and dbias. Which of the two is larger depends on the
+    unit, so both are added although they have opposite signs.
 
-    What other declarations of the precision add is derived in declared.py.
+    declared.py derives the noise of other fields of the declared precision.
     """
     size, unit = form.size, form.unit
     seqlen_k, headdim = p.k.shape[2:]
@@ -108,6 +122,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     probs, m, lse = softmax(s)
     size_p = size(probs)
 
+    # Scores.
     qk = size(p.scale * p.q[:, :, chunk]) @ size(p.k).mT
     e_s = form.total(headdim, HEADDIM_SUM, r, qk)
     if un.matrix:
@@ -140,6 +155,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
         growth = declared.of_exponent(e_s, probs)
         e_s = growth.e_s
 
+    # out.
     moved = size_p * e_s
     out = probs @ p.v
     terms = size_p @ size_v
@@ -164,6 +180,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
         if lost_out is not None:
             e_out += size(lost_out)
         e_out += (size_v.sum(-2, keepdim=True) if seen is None else seen @ size_v) * unit(un.tiny_p)
+    # lse.
     if growth is not None:
         row_moved = growth.row
     e_lse = (row_moved + rows.e_lse + size(lse) * form.steps(1)).add_(seqlen_k * unit(un.acc.u) + form.steps(16))
@@ -195,6 +212,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     if p.dout is None:
         return Noise(**common)
 
+    # dP and delta.
     dout = p.dout[:, :, chunk]
     dp = dout @ p.v.mT
     delta = (dout * out).sum(-1, keepdim=True)
@@ -231,6 +249,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
         cut_delta = form.truncation(seqlen_k) ** 0.5 * delta
         e_delta += size(cut_delta)
         cut_t = (dp * form.truncation(headdim) ** 0.5).add_(cut_delta).mul_(probs)
+    # T.
     e_t = (e_s_again + (2 * unit(un.u_p) + 2 * unit(un.u_mul) + form.steps(4))).mul_(size_t).addcmul_(size_p, e_dp)
     smallest_t = unit(un.tiny_p / (min(1.0, abs(p.scale)) or 1.0))
     if growth is not None:
@@ -252,13 +271,13 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
 
 
 def _shared(lse: torch.Tensor, un: Units) -> torch.Tensor:
-    """Two errors of P that rows may share, to one side: together they are largest where they have one sign."""
+    """Return the errors of lse that rows may share, added as if they had the same sign."""
     of_lse = lse * FLOAT32
     return of_lse + torch.where(lse < 0, -un.exp, un.exp) if un.exp else of_lse
 
 
 def _sum(a: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor | None:
-    """The sum of those that are not None."""
+    """Return the sum of those of a and b that are not None."""
     return b if a is None else a if b is None else a + b
 
 

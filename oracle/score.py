@@ -1,17 +1,19 @@
-"""The distance between got and want in units of the budget, and the two limits that every comparison shares.
+"""The distance between got and want in units of the budget, for the limits of every comparison.
 
     z         = max(0, |got - want| - u_out |want| - tiny/2) / sigma            per element
     rms_ratio = rms(got - want) / rms(allowed) / (1 + SMALL_SAMPLE / sqrt(n))   of the tensor
 
-The last rounding, to the output's dtype, is known exactly, so z subtracts it at its worst. The rms cannot, so it is part of
-what is allowed there: allowed^2 = sigma^2 + u_out^2 want^2 / 3 + tiny^2 / 12. Both rms are over the elements where
-got, want and sigma are finite. n is how many rows carry the budget, (sum w)^2 / sum w^2 with w the allowed^2 summed
-over a row: elements of one row share errors (of delta, of lse, of P), and a few rows may carry all of it. With n = 1 the
-rms is one error and may be as large as one error may be; the limit tightens to RMS_LIMIT as n grows.
+The last rounding, to the output's dtype, is known exactly, so z subtracts it at its worst. The rms
+cannot subtract it, so it is part of the allowed error:
+allowed^2 = sigma^2 + u_out^2 want^2 / 3 + tiny^2 / 12. Both rms are over the elements where got,
+want and sigma are finite. n is the number of rows that carry the budget: (sum w)^2 / sum w^2, where
+w is allowed^2 summed over a row. Elements of one row share errors (of delta, of lse, of P), and a
+few rows may carry the whole budget. With n = 1 the rms is one error, and may be as large as one
+error may be; the limit tightens to RMS_LIMIT as n grows.
 
-In the linear form sigma is the worst case / Z_WORST, so that z = 6.4 says that every rounding was at its worst. allowed is
-then what z = 8 allows, 8 sigma + u_out |want| + tiny/2, and rms_ratio is 1.5 rms(got - want) / rms(allowed), which cannot
-exceed 1.5 unless some z exceeds 8.
+In the linear form sigma is the worst case / Z_WORST, so z = 6.4 says that every rounding was at its
+worst. There allowed is the error at z = 8, 8 sigma + u_out |want| + tiny/2, and rms_ratio is
+1.5 rms(got - want) / rms(allowed), which cannot exceed 1.5 unless some z exceeds 8.
 """
 
 from __future__ import annotations
@@ -25,16 +27,17 @@ import torch
 from .limits import RMS_LIMIT, Z_LIMIT
 from .rounding import roundoff, smallest_subnormal
 
-# At n = 1, RMS_LIMIT * (1 + SMALL_SAMPLE) = Z_LIMIT: one error, judged like one error.
+# At n = 1, RMS_LIMIT * (1 + SMALL_SAMPLE) = Z_LIMIT: one error is judged as one error.
 SMALL_SAMPLE = Z_LIMIT / RMS_LIMIT - 1
 
 
 @dataclass
 class Score:
-    """z as got; worst_z its largest (0 if empty); rms_ratio of the whole tensor.
+    """z in the shape of got, its largest element worst_z (0 if empty), and rms_ratio of the tensor.
 
-    sums (4): worst_z, and the sums that rms_ratio is made of, on the device until one of the two is asked for.
-    `read_scores` fetches those of several scores together, as every answer of a GPU is waited for.
+    sums (4): worst_z, and the sums that make rms_ratio. They stay on the device until one of the
+    two is read. `read_scores` fetches the sums of several scores together, as each fetch waits for
+    the GPU.
     """
 
     z: torch.Tensor
@@ -65,7 +68,7 @@ class Score:
 
     @property
     def within(self) -> bool:
-        """Whether both limits hold (NaN never does)."""
+        """Whether both limits hold. NaN is never within."""
         return self.worst_z <= Z_LIMIT and self.rms_ratio <= RMS_LIMIT
 
 
@@ -79,11 +82,13 @@ def read_scores(scores: list[Score]) -> None:
 def score(
     got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, out_dtype: torch.dtype, form: str = "independent"
 ) -> Score:
-    """got, want, sigma of one shape -> Score; out_dtype is what got was rounded to (float32 for lse).
+    """got, want, sigma of one shape -> Score. got was rounded to out_dtype (float32 for lse).
 
-    got == want is error 0, infinities included. A NaN, or an infinity on one side only, is z = inf, except where want
-    exceeds the largest value of out_dtype: there an infinity of its sign, or that largest value, is right. An error
-    beyond the output rounding is z = inf where sigma is 0.
+    got == want is error 0, infinities included. A NaN, or an infinity on one side only, gives
+    z = inf. But where want exceeds the largest value of out_dtype, an infinity of its sign, or that
+    largest value, is right. An error beyond the output rounding gives z = inf where sigma is 0.
+
+    Raises ValueError if the shapes of got and want differ.
     """
     if got.shape != want.shape:
         raise ValueError(f"got has shape {tuple(got.shape)}, should be {tuple(want.shape)}")
@@ -100,10 +105,11 @@ def pair_score(
     out_dtype: torch.dtype,
     form: str = "independent",
 ) -> Score:
-    """a, b, sigma_a, sigma_b of one shape -> Score of two results that should agree, each with noise of its own.
+    """a, b, sigma_a, sigma_b of one shape -> Score of two results that should agree.
 
-    z = max(0, |a - b| - u_out (|a| + |b|) - tiny) / sigma with sigma = sqrt(sigma_a^2 + sigma_b^2), or
-    sigma_a + sigma_b in the linear form: both were rounded to out_dtype.
+    Each has its own noise, and both were rounded to out_dtype:
+    z = max(0, |a - b| - u_out (|a| + |b|) - tiny) / sigma with sigma = sqrt(sigma_a^2 + sigma_b^2),
+    or sigma_a + sigma_b in the linear form.
     """
     a, b = a.detach().double(), b.detach().double().to(a.device)
     sigma = sigma_a + sigma_b if form == "linear" else torch.hypot(sigma_a, sigma_b)
@@ -112,13 +118,13 @@ def pair_score(
 
 
 def _score(got, want, sigma, last_rounding, tiny, in_rows: bool, linear: bool) -> Score:
-    """got .. last_rounding of one shape; tiny the spacing at 0 -> Score."""
+    """got, want, sigma, last_rounding of one shape, tiny the spacing at 0 -> Score."""
     if got.numel() == 0:
         return Score(torch.zeros_like(want), want.new_zeros(4, dtype=torch.float64), linear)
-    same = got == want  # inf - inf is NaN, yet right
+    same = got == want  # where both are inf, the difference is NaN, but there is no error
     error = (got - want).abs_().masked_fill_(same, 0.0)
     beyond = (error - last_rounding).sub_(tiny / 2).clamp_(min=0.0)  # NaN stays NaN
-    # 0 / 0 is no error, NaN is never right, and a sigma that is NaN (the oracle overflowed) must not hide an error
+    # 0 / 0 is no error. NaN is never right. A sigma of NaN (the oracle overflowed) hides no error.
     z = (beyond / sigma).masked_fill_(beyond == 0, 0.0).nan_to_num_(nan=math.inf, posinf=math.inf)
 
     if linear:
@@ -133,9 +139,10 @@ def _score(got, want, sigma, last_rounding, tiny, in_rows: bool, linear: bool) -
 
 
 def _overflowed(got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
-    """got, want, sigma of one shape -> got, with want in its place where want overflows and got is what that gives."""
+    """got, want, sigma of one shape -> got, replaced by want where both overflow alike."""
     largest = torch.finfo(out_dtype).max
-    over = want.abs() + Z_LIMIT * sigma > largest  # noise may carry a correct kernel over the largest value
+    # The noise of a correct kernel may exceed the largest value, too.
+    over = want.abs() + Z_LIMIT * sigma > largest
     if not over.is_cuda and not over.any():  # asking a GPU takes longer than the rest
         return got
     stored = (got.abs() >= largest) & (got.sign() == want.sign())

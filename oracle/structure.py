@@ -1,11 +1,13 @@
-"""Are inputs random enough that roundings are independent? The budget asks where inputs are not of a known regime.
+"""Are inputs random enough that roundings are independent?
 
-The independent form of the budget takes the roundings of P, the softmax weights, for independent of each other. They are not
-where equal weights are rounded again and again in one sum: all by the same amount to the same side, so that n such errors add
-to n times one. Two patterns make that happen, along the keys of a row (out, dq) or along the queries of a column (dk, dv):
+The suite asks for inputs that are not of a known regime. The independent form of the budget assumes
+that the roundings of P, the softmax weights, are independent of each other. They are not if one sum
+has equal weights many times: all are rounded by the same amount to the same side, so n such errors
+add up to n times one. This happens along the keys of a row (out, dq) or along the queries of a
+column (dk, dv), by two patterns:
 
-    ties     scores coincide: constant, quantised or repeated inputs
-    flat     all weights lie within some roundings of each other, as where scores are small against 1
+    ties     scores coincide, as with constant, quantised or repeated inputs
+    flat     all weights lie within some roundings of each other, as with scores far below 1
 """
 
 from __future__ import annotations
@@ -16,15 +18,20 @@ from .attention import operands, softmax
 from .rounding import roundoff
 from .variant import Variant
 
-TIES = 0.25  # of the neighbours in a sorted row; below, the tied errors stay under those of the rest
-ROUNDINGS = 64  # spread of the weights, in units of their roundoff, below which they are rounded alike
-FEWEST = 8  # terms; of fewer even the worst case lies within z = 8 of the independent form
+# The share of equal neighbours in a sorted row. Below it, the errors of ties are smaller than the
+# errors of the other weights.
+TIES = 0.25
+# Weights whose spread is below this are rounded alike, in units of their roundoff.
+ROUNDINGS = 64
+# With fewer terms, even the worst case lies within z = 8 of the independent form.
+FEWEST = 8
 
 
 def roundings_repeat(q: torch.Tensor, k: torch.Tensor, variant: Variant, dtype: torch.dtype, precision: object) -> bool:
-    """q (batch, seqlen_q, nheads, headdim), k (batch, seqlen_k, nheads_k, headdim) -> whether the linear form is needed.
+    """Return whether these inputs need the linear form.
 
-    dtype: to which P is cast before it is multiplied, unless `precision.probabilities` keeps it in float32.
+    q (batch, seqlen_q, nheads, headdim), k (batch, seqlen_k, nheads_k, headdim). dtype: P is cast
+    to it before it is multiplied, unless `precision.probabilities` keeps it in float32.
     """
     u = roundoff(dtype if precision.probabilities == "operand" else torch.float32)
     p = operands(q, k, k, variant)
@@ -36,7 +43,7 @@ def roundings_repeat(q: torch.Tensor, k: torch.Tensor, variant: Variant, dtype: 
 
 
 def _alike(weights: torch.Tensor, u: float) -> bool:
-    """weights (..., n), 0 where hidden -> whether those of any row are rounded alike."""
+    """weights (..., n), 0 where hidden -> whether the weights of any row are rounded alike."""
     ordered = weights.sort(-1).values
     seen = ordered > 0
     terms = seen.sum(-1)

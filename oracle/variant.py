@@ -1,4 +1,4 @@
-"""The variant of attention: everything that defines it beside q, k and v."""
+"""The variant of attention, with its default scale."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from .masks import Mask
 
 @dataclass(frozen=True)
 class Variant:
-    """Passed whole to attention, budget and conservation, so that a new feature does not change their signatures.
+    """Everything that defines attention beside q, k and v.
 
-    mask: which keys each query sees. bias: None or (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k), which may hold -inf
-    anywhere. softmax_scale: None means 1 / sqrt(headdim).
+    A new feature becomes a field, so it does not change the signatures that take a Variant.
+
+    mask: which keys each query sees. bias: None or (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k),
+    which may hold -inf anywhere. softmax_scale: None means 1 / sqrt(headdim).
     """
 
     mask: Mask = field(default_factory=Mask)
@@ -23,5 +25,5 @@ class Variant:
     softmax_scale: float | None = None
 
     def scale(self, headdim: int) -> float:
-        """softmax_scale, or its default for this head dim."""
+        """Return softmax_scale, or its default for this head dim."""
         return 1 / math.sqrt(headdim) if self.softmax_scale is None else float(self.softmax_scale)

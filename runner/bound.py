@@ -1,4 +1,4 @@
-"""A law bound to an implementation: what a test under @attention_laws gets."""
+"""A law bound to an implementation: what a test under @attention_laws receives."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from flash_attest.impls.contract.record import DEVICES, ContractError, Implement
 from flash_attest.properties.cases.support import missing
 from flash_attest.properties.law import Law, laws
 
-CONTRACT = "contract_is_kept"  # the id of the first test: whether the declaration is true of a few cases
+CONTRACT = "contract_is_kept"  # id of the first test, which tries the declaration on a few cases
 
 
 class BoundLaw:
-    """A law and the implementation that it is to be judged on; law() judges.
+    """A law and the implementation to judge it on. Call it to judge.
 
-    A pass returns; a failure raises, with the message of the suite; what does not apply, or cannot be decided, skips the test
-    with the reason. law.__name__ is its name, law.rule why it holds.
+    A pass returns. A failure raises, with the suite's message. A law that does not apply, or cannot
+    be decided, skips the test with the reason. `law.__name__` is the law's name, `law.rule` says
+    why it holds.
     """
 
     def __init__(self, law: Law | None, impl: Implementation):
@@ -26,16 +27,16 @@ class BoundLaw:
 
     @property
     def test_name(self) -> str:
-        """The name of its test in our own run."""
+        """Return the name of this law's test in the suite's own run."""
         return self.law.name if self.law else f"test_{CONTRACT}"
 
     @property
     def rule(self) -> str:
-        """Why the law holds."""
+        """Return why the law holds."""
         return self.law.rule if self.law else "The implementation keeps what it declares."
 
     def __call__(self) -> None:
-        """Judge. Raises what pytest reports; RuntimeError where the pytest plug-in is not there."""
+        """Judge the law. Raises what pytest reports, or RuntimeError without the pytest plug-in."""
         if self.judged is None:
             raise RuntimeError(
                 f"{self.__name__} has no run that judges it: run it with pytest and the plug-in flash-attest (it is switched "
@@ -48,9 +49,13 @@ class BoundLaw:
 
 
 def laws_of(impl: Implementation) -> Sequence[BoundLaw]:
-    """The contract and the laws that apply to what an implementation declares; those that may end a process come last."""
-    promised = [impl.on(device) for device in DEVICES]  # on which of them is known when the run begins
-    applying = [law for law in laws().values() if not all(missing(each, law.needs) for each in promised)]
+    """Return the contract check and the laws that apply to an implementation.
+
+    Laws that may end the process come last. Raises ContractError if known_failures names an unknown
+    law.
+    """
+    variants = [impl.on(device) for device in DEVICES]  # the run's device is not known yet
+    applying = [law for law in laws().values() if not all(missing(each, law.needs) for each in variants)]
     known = {law.name for law in laws().values()}
     if unknown := sorted(set(impl.known_failures) - known):
         names, similar = ", ".join(unknown), did_you_mean((f"test_{name}" for name in unknown), known)

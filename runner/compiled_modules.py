@@ -1,4 +1,7 @@
-"""Where Python keeps what it compiles of a module, if it may not do so beside the source. Imports nothing that takes long."""
+"""Keeps compiled modules (.pyc) in our cache when they may not be written beside the source.
+
+It imports nothing that takes long.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,23 @@ from flash_attest.emulator.errors import EmulatorError
 
 
 def keep_modules_compiled() -> None:
-    """Call early: what this process imports later, and those that it starts, is kept compiled in our cache.
+    """Keep what this process and its children import from now on compiled in our cache.
 
-    Only where PYTHONDONTWRITEBYTECODE is set, as in many containers, and torch was installed uncompiled. Each process would
-    compile 2,200 files anew, for 4 s, and a run on a GPU starts 70: workers and those under compute-sanitizer.
+    Call it early. It acts only if PYTHONDONTWRITEBYTECODE is set, as in many containers, and torch
+    was installed uncompiled. Each process would otherwise compile 2,200 files, which takes 4 s, and
+    a run on a GPU starts 70 processes: workers and those under compute-sanitizer.
     """
     if not sys.dont_write_bytecode:
         return
-    if os.environ.get("PYTHONPYCACHEPREFIX"):  # a folder to which nothing is to be written
+    if os.environ.get("PYTHONPYCACHEPREFIX"):  # the user's folder, which must not be written to
         return
-    if Path(cache_from_source(find_spec("torch").origin)).exists():  # finding does not import it, which takes seconds
+    if Path(
+        cache_from_source(find_spec("torch").origin)
+    ).exists():  # find_spec does not import torch, which takes seconds
         return
     try:
         folder = str(cache_folder() / "modules")
-    except EmulatorError:  # each process compiles them anew, then; what is built there says why
+    except EmulatorError:  # no writable cache: compile each time; the first build reports it
         return
     os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = folder
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -9,7 +9,7 @@ from enum import Enum
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 
-# What this machine lacks for a law: such a verdict of unknown leaves a run green.
+# Reasons that name something this machine lacks. A run stays green despite such unknown verdicts.
 EXCUSED = {why.value for why in (Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_MEMORY, Reason.NO_SANITIZER)}
 
 

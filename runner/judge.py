@@ -31,18 +31,19 @@ from flash_attest.runner.untrusted.caller import caller_of
 from flash_attest.runner.untrusted.records import record_of
 from flash_attest.runner.untrusted.remote import remote_of
 
-# Kernels in Triton and Numba run on the GPU, if the process sees one, and then take no CPU tensors.
+# Triton and Numba kernels run on the GPU if the process sees one, and then take no CPU tensors.
 SEES_GPU = (
-    "law not applicable on cuda, only on cpu, in a process that sees no GPU: there is none with --no-isolation, nor for a "
-    "file that uses CUDA when it is imported; judge it with --device cpu"
+    "law not applicable on cuda, only on cpu, in a process that sees no GPU: with --no-isolation, or for a file that uses "
+    "CUDA when it is imported, there is no such process; judge it with --device cpu"
 )
 
 
 class Judge:
     """Judges laws, and the contract that comes before them.
 
-    plan: how. entries: what may be judged. report_dir: where the case in progress is kept on disk, in a file of this worker.
-    origin_of: where an entry comes from, for replay commands and for other processes that call it.
+    plan: how to judge. entries: what may be judged. report_dir: where this worker keeps the case in
+    progress. origin_of: says where an entry comes from, for replay commands and for other processes
+    that call it.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Judge:
         origin_of: Callable[[Entry], Origin] = lambda entry: OwnRun(entry.option),
     ):
         self.plan = plan
-        self.device_name = ""  # of a GPU
+        self.device_name = ""  # the GPU's name
         self.origins = {entry.name: origin_of(entry) for entry in entries}
         self.threads = {entry.name: entry.threads for entry in entries}
         self.plug_ins = {entry.name for entry in entries if entry.plug_in}
@@ -62,7 +63,7 @@ class Judge:
         plan.write_down, plan.caller_of, plan.alone = self.write_down, caller_of, alone.command
 
     def write_down(self, text: str) -> None:
-        """Keep what is about to be launched on disk, so that the case is known if the process dies."""
+        """Keep the case about to be launched on disk, so that it is known if the process dies."""
         NOW.begins(text)
         self.last_case.write(text)
 
@@ -72,7 +73,10 @@ class Judge:
 
     @contextmanager
     def changed(self, **changes: object) -> Iterator[None]:
-        """In this block the plan has other values of these fields, given as JSON has them: a case is a text."""
+        """Replace fields of the plan in this block.
+
+        Values are given as in JSON: a case is a text.
+        """
         plan = self.plan
         if "case" in changes:
             changes["case"] = parse_case(str(changes["case"]))
@@ -83,16 +87,16 @@ class Judge:
             self.plan = plan
 
     def sees_gpu(self, impl: Implementation) -> bool:
-        """Whether the kernels of this plug-in run on a GPU in this process, so that they take no CPU tensors."""
+        """Return whether this plug-in's kernels run on a GPU in this process."""
         return impl.name in self.plug_ins and bool(visible_gpus())
 
     def judgement(self, law: Law, impl: Implementation) -> Judgement:
-        """A law on an implementation, as this run judges it."""
+        """Return a law on an implementation, as this run judges it."""
         origin = self.origins.get(impl.name, OURS)
         return Judgement(law, impl, replace(self.plan, origin=origin, traces=not self.sees_gpu(impl)))
 
     def law(self, law: Law, impl: Implementation) -> Result:
-        """The verdict of a law."""
+        """Return the verdict of a law."""
         judgement = self.judgement(law, impl)
         impl = impl.on(judgement.device)
         if self.sees_gpu(impl) and judgement.device != self.plan.device:
@@ -108,32 +112,33 @@ class Judge:
         return result
 
     def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
-        """The verdict of the contract check, in the same form as a law's."""
+        """Return the verdict of the contract check, in the form of a law's verdict."""
         result = contract_result(impl.name, PASS)
-        started, found, judged = time.perf_counter(), [], NOT_JUDGED
+        started, problems, judged = time.perf_counter(), [], NOT_JUDGED
         if isinstance(impl, Unloadable):
-            found, result.verdict = [impl.problem], FAIL
+            problems, result.verdict = [impl.problem], FAIL
         elif isinstance(impl, Absent):
-            found, result.verdict, result.reason, result.why = [], REFUSED, impl.reason, Reason.NOT_INSTALLED
+            problems, result.verdict, result.reason, result.why = [], REFUSED, impl.reason, Reason.NOT_INSTALLED
         elif reason := not_here(impl, self.plan.device):
-            found, result.verdict, result.reason, result.why = [], UNKNOWN, reason, Reason.OTHER_DEVICE
+            problems, result.verdict, result.reason, result.why = [], UNKNOWN, reason, Reason.OTHER_DEVICE
         else:
             try:
                 tried = conformance.tried(impl, self.plan)
-                found, judged = tried.problems, _judged(tried)
+                problems, judged = tried.problems, _judged(tried)
                 if tried.undecided is not None:
                     raise tried.undecided
             except Undecided as undecided:
                 result.verdict, result.reason, result.why = UNKNOWN, str(undecided), undecided.why
             except Exception as error:
                 return suite_raised(error, result)
-        if found:
-            result.verdict, result.reason = FAIL, found[0].splitlines()[0]
+        if problems:
+            result.verdict, result.reason = FAIL, problems[0].splitlines()[0]
+            # If all problems are calls that hung, the contract is undecided and not broken.
             unclear = [lost.words for lost in self.plan.lost.values() if not lost.breaks]
-            if all(problem.startswith(tuple(unclear)) for problem in found):
+            if all(problem.startswith(tuple(unclear)) for problem in problems):
                 result.verdict, result.why = UNKNOWN, Reason.TIMED_OUT
             result.replay = replay_of(self.origins.get(impl.name, OURS), contract_test(impl.name))
-            result.message = _contract_message(impl.name, found, judged, result.replay)
+            result.message = _contract_message(impl.name, problems, judged, result.replay)
         if remote := remote_of(impl):
             result.observed = remote.take_observed() | {"declared": record_of(impl)}
         result.seconds = time.perf_counter() - started
@@ -141,12 +146,12 @@ class Judge:
 
 
 def contract_result(impl: str, verdict: str, reason: str = "", why: Reason | None = None) -> Result:
-    """The result of the contract check."""
+    """Return a result of the contract check."""
     return Result(impl, "test_contract", "test_contract_is_kept", verdict, reason, why)
 
 
 def suite_raised(error: Exception, result: Result) -> Result:
-    """Unknown: not the implementation raised, but the suite, and where."""
+    """Turn a result into unknown, because the suite raised. Names where it raised."""
     frames = traceback.extract_tb(error.__traceback__)
     frame = ([frame for frame in frames if in_checkout(frame.filename)] or frames)[-1]
     text, where = words_of(error).strip(), f"{shown(frame.filename)}:{frame.lineno}"
@@ -157,9 +162,10 @@ def suite_raised(error: Exception, result: Result) -> Result:
 
 
 def compare_with_known(result: Result, impl: Implementation | Absent | Unloadable) -> None:
-    """A failure listed in known_failures is expected. A pass that is listed there fails: the list is out of date.
+    """Compare a result with known_failures.
 
-    A broken contract is no law: what is not judged because of it would look as if it were.
+    A failure listed there is expected. A pass listed there fails, as the list is out of date. A
+    broken contract cannot be listed: it would hide the laws that are not judged because of it.
     """
     known = getattr(impl, "known_failures", {}).get(result.law) if result.chapter != "test_contract" else None
     if result.verdict == FAIL and known:
@@ -169,11 +175,11 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
         result.message = f"{result.law}: {result.reason}"
 
 
-NOT_JUDGED = "Its laws are not judged until it is kept."
+NOT_JUDGED = "Its laws are not judged until it keeps the contract."
 
 
 def _judged(tried: conformance.Tried) -> str:
-    """What becomes of the laws of an implementation that does not keep the contract."""
+    """Return what happens to the laws of an implementation that breaks the contract."""
     if not tried.judged:
         return NOT_JUDGED
     return f"Its laws are judged without {tried.without}." if tried.left_out else "Its laws are judged."

@@ -1,4 +1,4 @@
-"""What --shard i/n says. Imports neither torch nor pytest, so that --help need not wait for them."""
+"""Parses --shard i/n. It imports neither torch nor pytest, for which --help should not wait."""
 
 from __future__ import annotations
 

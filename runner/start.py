@@ -1,4 +1,4 @@
-"""Starts judging: in processes of its own where that is possible, else in this one."""
+"""Starts judging: in separate processes where that is possible, otherwise in this one."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def judge_of(
     keeps_streams: bool = False,
     origin_of: Callable[[Entry], Origin] = lambda entry: OwnRun(entry.option),
 ) -> Judge | Isolated:
-    """What judges these entries by this plan.
+    """Return what judges these entries by this plan.
 
-    folder: where the case that was launched last is written down, in a file with this name. limit: seconds for a call, 0 for
-    none. is_worker: whether other processes judge beside this one. keeps_streams: what kernels print goes where this process
-    prints.
+    folder, name: where the last launched case is written down, and the file's name there. limit:
+    seconds for a call, 0 for none. is_worker: whether other processes judge beside this one.
+    keeps_streams: whether kernels print where this process prints.
     """
     judge = Judge(plan, entries, folder, name, origin_of)
     prepare_to_fork()

@@ -1,4 +1,4 @@
-"""What `flash-attest sweep` does: one session of a sweep, and its report."""
+"""The command flash-attest sweep: one session of a sweep, and its report."""
 
 from __future__ import annotations
 
@@ -29,8 +29,11 @@ STATUS = {crew.COMPLETE: report.GREEN, crew.INTERRUPTED: INTERRUPTED, crew.STOPP
 
 
 def sweep(parser: Parser, options: argparse.Namespace, command: str, console: Console | None = None) -> int:
-    """Sweep, report. command: as the report quotes it. Returns the exit status (options.EPILOG)."""
-    keep_modules_compiled()  # for workers
+    """Sweep and write the report. Returns the exit status (options.EPILOG).
+
+    command: the command line that the report shows.
+    """
+    keep_modules_compiled()  # for the workers
     console = console or report.console()
     if options.device == "auto":
         options.device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -51,7 +54,10 @@ def sweep(parser: Parser, options: argparse.Namespace, command: str, console: Co
 
 
 def _with_lock(parser, options, console: Console, command: str) -> int:
-    """The whole of it, while no other sweep has the file. What is wrong is said before anything is written."""
+    """Sweep and write the report while no other sweep has the file. Returns the exit status.
+
+    Errors of the command are found before anything is written.
+    """
     try:
         store = _opened(options)
         about = _implementations_and_machine(options) if options.seconds else None
@@ -65,7 +71,7 @@ def _with_lock(parser, options, console: Console, command: str) -> int:
     with closing(store):
         try:
             status = _sweep(options, store, console, command, *about) if about else report.GREEN
-        except StoreError as error:  # a disk that is full still
+        except StoreError as error:  # the disk is still full
             console.print(f"[bold red]stopped:[/] {escape(str(error))}", highlight=False)
             status = report.NO_DISK
         reported = report.write_report(store, options.report, console)
@@ -73,14 +79,14 @@ def _with_lock(parser, options, console: Console, command: str) -> int:
 
 
 def _opened(options) -> Store | None:
-    """The file, if there is one and this sweep may add to it."""
+    """Return the store if its file exists. Raises StoreError if this sweep may not add to it."""
     if not options.db.exists():
         return None
     store = Store(options.db)
-    for name, given, there in ("seed", options.seed, store.seed), ("shard", options.shard, store.shard):
-        if given is not None and given != there:
+    for name, option, stored in ("seed", options.seed, store.seed), ("shard", options.shard, store.shard):
+        if option is not None and option != stored:
             raise StoreError(
-                f"{options.db}: its {name} is {there}, --{name} says {given}: leave it out, or name another file"
+                f"{options.db}: its {name} is {stored}, --{name} says {option}: leave it out, or name another file"
             )
     if store.merged and options.seconds:
         raise StoreError(f"{options.db}: is the merge of other files, so nothing is added: name another file")
@@ -88,13 +94,13 @@ def _opened(options) -> Store | None:
 
 
 def _implementations_and_machine(options) -> tuple[list[Entry], dict]:
-    """What is swept, and what this machine has for it."""
+    """Return the implementations to sweep, and the facts of this machine."""
     entries = plan.entries(options.impl, tuple(options.impl_from), options.device, options.case_timeout)
     return entries, facts(options.device)
 
 
 def _sweep(options, store: Store, console: Console, command: str, entries: list[Entry], machine: dict) -> int:
-    """One session."""
+    """Run one session. Returns its exit status."""
     limit, files = options.case_timeout, tuple(options.impl_from)
     session, crew_places = uuid.uuid4().hex, places(options.device, options.workers, machine["free"])
     repeats = options.repeats or PROFILES["nightly"].repeats_on(options.device)

@@ -1,4 +1,4 @@
-"""The workers of one host: started, watched, started again if they die, and ended when the time is over."""
+"""Starts the workers of one host, restarts those that die, and ends all when the time is over."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from flash_attest.sweep.store import Store, StoreError
 POLL = 1.0  # seconds between looks at the file
 GRACE = 60.0  # seconds after the end of the time for runs that are in progress
 STOPPING = 10.0  # seconds for a worker to end when it is told to
-MOST_DEATHS = 5  # of a worker in a row, without a run that came to its end
+MOST_DEATHS = 5  # of a worker in a row, without a finished run
 COMPLETE, INTERRUPTED, STOPPED = "complete", "interrupted", "stopped"
 
 
 class Crew:
-    """places: (name of the worker, its GPU or None)."""
+    """The workers of one host. places: (name of the worker, its GPU or None)."""
 
     def __init__(self, job: Job, places: list[tuple[str, str | None]], store: Store, progress: Progress):
         self.job, self.places, self.store, self.progress = job, dict(places), store, progress
-        self.trouble = ""  # why it stopped
-        self._context = get_context("spawn")  # a fork would have the locks and threads of this process
+        self.trouble = ""  # the reason why the sweep stopped early
+        self._context = get_context("spawn")  # a fork would inherit locks and threads of this process
         self._workers: dict[str, SpawnProcess] = {}
         self._deaths: Counter[str] = Counter()
         self._done_at_death: dict[str, int] = {}
-        self._most: dict[str, int] = {}  # runs that each worker is to make; 0: as many as it can
+        self._most: dict[str, int] = {}  # the number of runs that each worker is to make; 0: no limit
 
     def work(self) -> str:
-        """Until the time is over: how it ended."""
+        """Keep the workers at work until the time is over. Returns how the sweep ended."""
         try:
             self._share_out()
             while self._workers and not self.trouble and time.monotonic() < self.job.stop + GRACE:
@@ -54,23 +54,23 @@ class Crew:
         return STOPPED if self.trouble else COMPLETE
 
     def _too_early(self) -> str:
-        """Why the workers have ended before the time was over, or without the runs that were asked for; "" if neither."""
+        """Return why the workers ended early, or made fewer runs than --runs; "" if neither."""
         if time.monotonic() >= self.job.stop:
             return ""
         done = sum(map(self._done, self.places))
         if done < self.job.most:
-            return f"{done} of {self.job.most} runs were made: see what has no verdict"
-        return "" if self.job.most else "nothing is left to draw: see what has no verdict"
+            return f"{done} of {self.job.most} runs were made: see the runs without a verdict"
+        return "" if self.job.most else "nothing is left to draw: see the runs without a verdict"
 
     def _share_out(self) -> None:
-        """Start every worker, with its share of the runs."""
+        """Start every worker with its share of the runs."""
         share, more = divmod(self.job.most, len(self.places))
         self._most = {name: share + (n < more) for n, name in enumerate(self.places)}
         for name in self.places:
             self._start(name, 0)
 
     def _start(self, name: str, done: int) -> None:
-        """Unless it has made all of its runs."""
+        """Start a worker, unless it has made all of its runs."""
         if self.job.most and done >= self._most[name]:
             return
         job = replace(self.job, most=self._most[name] - done if self.job.most else 0)
@@ -92,7 +92,10 @@ class Crew:
         self.progress.show(self.store)
 
     def _died(self, name: str, status: int) -> None:
-        """Its run is tried again, the second time it gets a verdict; and so many deaths in a row are enough."""
+        """Recover the run of a worker that died, and restart the worker, up to MOST_DEATHS times.
+
+        The run is tried again. If it kills a worker twice, it gets a verdict.
+        """
         self.store.recover(name)
         done = self._done(name)
         self._deaths[name] = 1 if done > self._done_at_death.get(name, 0) else self._deaths[name] + 1
@@ -113,7 +116,7 @@ class Crew:
         return self.store.rows(sql, self.job.session, name)[0][0]
 
     def _end_all(self) -> None:
-        """Tell all to end; what is in progress is tried again by the next sweep."""
+        """End all workers. The next sweep tries the runs in progress again."""
         for process in self._workers.values():
             process.terminate()
         stop = time.monotonic() + STOPPING
@@ -125,5 +128,5 @@ class Crew:
         self._workers.clear()
         try:
             self.store.release()
-        except StoreError as error:  # the next sweep counts what is in progress as died
+        except StoreError as error:  # the next sweep takes runs in progress for dead ones
             print(error, file=sys.stderr)

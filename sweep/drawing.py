@@ -1,6 +1,7 @@
-"""Draws a run by its number: implementation, layer, perturbations, case. Equal numbers of equal seeds give equal runs.
+"""Draws a run by its number: implementation, layer, perturbations and case.
 
-That holds for the same implementations and perturbations: what is drawn no more is skipped, and changes no other draw.
+Equal seeds and numbers give equal runs, for the same implementations and perturbations. A pair that
+has been given up is skipped, which changes no other draw.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from flash_attest.races.perturb import NONE
 from flash_attest.sweep.plan import Job, Layer
 from flash_attest.sweep.records import Run
 
-ALL, SOME = 0.5, 0.4  # how often all perturbations are there, and a part of them; otherwise there is none
+ALL, SOME = 0.5, 0.4  # the probability of all perturbations, and of a part of them; the rest has none
 
 Pair = tuple[Entry, Layer]
 
@@ -34,9 +35,12 @@ class NoCase(Exception):
 
 
 def drawn(job: Job, number: int, pairs: Sequence[Pair], versions: dict[str, str], left: Sequence[Pair]) -> Run | None:
-    """The run of this number, of these pairs; None if its pair is not left. Raises NoCase for a pair that has none."""
+    """Return the run of this number, or None if its pair is not among `left`.
+
+    Raises NoCase if the pair has no case.
+    """
     draw = random.Random(f"{job.seed} {number}")
-    name = draw.choice(sorted({entry.name for entry, _ in pairs}))  # each implementation as often as the others
+    name = draw.choice(sorted({entry.name for entry, _ in pairs}))  # all implementations are equally likely
     mine = [pair for pair in pairs if pair[0].name == name]
     (pair,) = draw.choices(mine, [layer.turns[job.device] for _, layer in mine])
     if pair not in left:
@@ -55,13 +59,14 @@ def drawn(job: Job, number: int, pairs: Sequence[Pair], versions: dict[str, str]
 
 def _case(impl: Implementation, layer: Layer, device: str, number: int) -> Case | None:
     try:
-        return Drawing(attention_cases(impl, device, layer.law.draws), number, 2).cases[-1]  # the random one
+        # Hypothesis draws the simplest case first.
+        return Drawing(attention_cases(impl, device, layer.law.draws), number, 2).cases[-1]
     except Unsatisfiable:
         return None
 
 
 def _perturbations(draw: random.Random, names: Sequence[str]) -> str:
-    """Names as --perturb takes them; "" for all."""
+    """Draw names of perturbations as --perturb takes them; "" stands for all."""
     luck = draw.random()
     some = [name for name in names if draw.random() < 0.5]
     if not names or luck < ALL:

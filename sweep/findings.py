@@ -1,4 +1,4 @@
-"""What becomes of a failure: it is repeated, reduced to its smallest case and fewest perturbations, and reported once."""
+"""Repeats a failure and reduces it to its smallest case and fewest perturbations."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from flash_attest.sweep.plan import LAYERS, Job
 from flash_attest.sweep.records import FOUND, REPORTED, Finding, Run, key_of
 from flash_attest.sweep.store import now
 
-SECONDS = 120.0  # to repeat a finding, and as long to reduce it: other runs wait meanwhile
-MOST_TRIES = 10  # of a step that may make it smaller
+SECONDS = 120.0  # for repeating a finding, and again for reducing it: other runs wait meanwhile
+MOST_TRIES = 10  # of each step that may reduce it
 
 
 def findings_of(run: Run, result: Result, impl: Implementation) -> list[Finding]:
-    """The findings of a run that failed, as they were found. What the implementation lists as known stays as it is."""
+    """Return the findings of a run that failed. A known failure is not repeated or reduced."""
     return [_finding(run, result, key, headline, impl) for key, headline in _headlines(result).items()]
 
 
 def _headlines(result: Result) -> dict[str, str]:
-    """key -> headline of all that is wrong; a crash has no findings, only a reason."""
+    """Return {key: headline} of each finding; a crash has only its reason."""
     return {key_of(headline): headline for headline in (result.findings or [result.reason])}
 
 
@@ -44,15 +44,15 @@ def _finding(run: Run, result: Result, key: str, headline: str, impl: Implementa
 
 
 class Examiner:
-    """Repeats and reduces one finding. Every step is a run of its law in a process that may die."""
+    """Repeats and reduces one finding. Each step runs its law in a process that may die."""
 
     def __init__(self, finding: Finding, impl: Implementation, job: Job, judging: Judging):
         self.finding, self.impl, self.job, self.judging = finding, impl, job, judging
         self.layer = LAYERS[finding.layer]
-        self.tries = 1  # of a step, so that a finding that comes and goes shows
+        self.tries = 1  # runs of each step: an intermittent finding needs several
 
     def examine(self) -> None:
-        """Change the finding: how often it shows, its smallest form, the message of that, and a command that shows it."""
+        """Repeat and reduce the finding, and write the outcome into its fields."""
         finding = self.finding
         began = _words(finding)
         shows = self._repeat(time.perf_counter() + SECONDS)
@@ -68,62 +68,66 @@ class Examiner:
         finding.replay = replay
 
     def _repeat(self, stop: float) -> bool:
-        """Whether it shows again. Notes how often, and how many tries the next steps need."""
+        """Repeat the finding until `stop`. Returns whether it shows again.
+
+        Also sets its words about how often it shows, and the number of tries of the next steps.
+        """
         finding = self.finding
         each = Plan(device=finding.device, repeats=finding.asked).repeats_for(self.impl) if self.layer.counted else 1
-        most, made, failed = math.ceil(self.layer.again / each), 0, 0
+        most, runs, failed = math.ceil(self.layer.again / each), 0, 0
         case = parse_case(finding.case_)
-        while made < most and (made == 0 or time.perf_counter() < stop):
-            made += 1
-            again = case.but(seed=case.seed + made - 1) if self.layer.ordered else case
+        while runs < most and (runs == 0 or time.perf_counter() < stop):
+            runs += 1
+            again = case.but(seed=case.seed + runs - 1) if self.layer.ordered else case
             failed += self._judged(again, finding.perturbations) is not None
-        what = (
+        unit = (
             f"runs of {each} repeats" if self.layer.counted else "orders of threads" if self.layer.ordered else "runs"
         )
-        finding.repeated = f"found again in {failed} of {made} {what}"
-        finding.repeated += f" (of {most}, as time ran out)" * (made < most)
+        finding.repeated = f"found again in {failed} of {runs} {unit}"
+        finding.repeated += f" (of {most}, as time ran out)" * (runs < most)
         if failed:
-            self.tries = min(MOST_TRIES, 1 if failed == made else math.ceil(3 * made / failed))  # 3/p: 95 %
+            # With probability p in a run, it shows in 3/p runs with a probability of 95 %.
+            self.tries = min(MOST_TRIES, 1 if failed == runs else math.ceil(3 * runs / failed))
         return failed > 0
 
     def _fewer_perturbations(self) -> None:
-        """None, or one of them, if it shows with that."""
+        """Reduce the perturbations to none or a single one, if the finding still shows."""
         finding = self.finding
         if not self.layer.perturbed or finding.perturbations == NONE:
             return
         names = finding.perturbations.split(",") if finding.perturbations else self.job.perturbations[finding.device]
         for name in (NONE, *names):
-            if name != finding.perturbations and (found := self._shows(parse_case(finding.case_), name)) is not None:
+            if name != finding.perturbations and (result := self._shows(parse_case(finding.case_), name)) is not None:
                 finding.perturbations = name
-                self._keep(found)
+                self._keep(result)
                 return
 
     def _smaller_case(self) -> None:
-        """The case that no single step makes smaller."""
+        """Reduce the case until no single step makes it smaller."""
 
         def run(case: Case) -> None:
-            found = self._shows(case, self.finding.perturbations)
-            if found is not None:
-                kept[case] = found
+            result = self._shows(case, self.finding.perturbations)
+            if result is not None:
+                results[case] = result
                 raise LawBroken(self.finding.headline)
 
-        kept: dict[Case, Result] = {}
+        results: dict[Case, Result] = {}
         case = parse_case(self.finding.case_)
         judgement = Judgement(self.layer.law, self.impl)
         _, case = smallest(judgement, case, LawBroken(self.finding.headline), run, seconds=SECONDS)
-        if case in kept:
-            self._keep(kept[case])
+        if case in results:
+            self._keep(results[case])
 
     def _shows(self, case: Case, perturbations: str) -> Result | None:
-        """The result of a case in which it shows; None if it does not."""
+        """Return the first of several results with this finding, or None."""
         for _ in range(self.tries):
-            found = self._judged(case, perturbations)
-            if found is not None:
-                return found
+            result = self._judged(case, perturbations)
+            if result is not None:
+                return result
         return None
 
     def _judged(self, case: Case, perturbations: str) -> Result | None:
-        """The result, if it is this finding again."""
+        """Return the result of a run if it has this finding, or None."""
         result = self.judging(self.layer.law, self.impl, str(case), perturbations, self.finding.asked)
         return result if result.verdict == FAIL and self.finding.key in _headlines(result) else None
 
@@ -133,7 +137,7 @@ class Examiner:
         finding.message, finding.replay = result.message, result.replay
 
     def _replay(self) -> str:
-        """The command, with the repeats of the sweep where those are not what pytest takes."""
+        """Return the command that replays it, with --repeats if pytest's default differs."""
         finding, words = self.finding, [self.finding.replay]
         if self.layer.counted and finding.asked != PROFILES[DEFAULT].repeats_on(finding.device):
             words.append(f"--repeats {finding.asked}")
@@ -141,6 +145,6 @@ class Examiner:
 
 
 def _words(finding: Finding) -> str:
-    """The case and its perturbations."""
+    """Return the case and its perturbations in words."""
     under = finding.perturbations and f", under {finding.perturbations}"
     return f"{finding.case_}{under}"

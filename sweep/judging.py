@@ -20,21 +20,22 @@ from flash_attest.sweep.plan import Job
 
 
 def _start(device: str) -> dict:
-    """In a judging process. What ends a worker in order must not be an exception in the middle of a call."""
+    """Prepare a judging process."""
+    # A worker's handler raises KeyboardInterrupt, which must not happen in the middle of a call.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     return prepare(device, is_worker=True)
 
 
 class Judging:
-    """Has runs judged. The contract of an implementation is tried before its first one."""
+    """Has runs judged. The contract of an implementation is checked before its first run."""
 
     def __init__(self, job: Job, entries: list[Entry]):
         plan = Plan(device=job.device, seed=job.seed, repeats=job.repeats, goes_on=False)
         judge = Judge(plan, entries, job.db.parent, "sweep")
-        plan.write_down = NOW.begins  # the run is in the file of the sweep already
+        plan.write_down = NOW.begins  # the file of the sweep has the run already
         prepare_to_fork()
         self._judge: Judge | Isolated = judge
-        # What has used CUDA, a plug-in say, cannot fork what uses it.
+        # A process that has used CUDA, by a plug-in say, cannot fork another one that uses it.
         self.isolated = possible() and not torch.cuda.is_initialized()
         if self.isolated:
             objects = [*laws().values(), *(entry.impl for entry in entries)]
@@ -43,7 +44,7 @@ class Judging:
             prepare(job.device, is_worker=True)
 
     def __call__(self, law: Law, impl: Implementation, case: str, perturbations: str, repeats: int) -> Result:
-        """The verdict. repeats: as Plan has it."""
+        """Return the verdict of one run. repeats: the field of Plan."""
         changes = {"case": case, "perturbations": perturbations, "repeats": repeats}
         if isinstance(self._judge, Isolated):
             result = self._judge.law(law, impl, **changes)
@@ -55,5 +56,5 @@ class Judging:
         return result
 
     def close(self) -> None:
-        """End the process."""
+        """End the judging process."""
         self._judge.close()

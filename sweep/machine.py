@@ -1,4 +1,7 @@
-"""What this machine has for a sweep, asked in a process of its own: what has used CUDA cannot fork what uses it."""
+"""The device of this machine, its memory and perturbations, and the workers to start on it.
+
+A process that has used CUDA cannot fork another one that uses it, so a child process asks.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from flash_attest.runner.isolation.parent import answer_of, possible
 from flash_attest.runner.plugin.environment import environment
 
 LIMIT = 300.0  # seconds for the first use of a GPU
-# A run of small kernels is mostly work of the host, so a GPU is busy with several processes; each needs some memory of it.
+# A run of small kernels is mostly work of the host, so a GPU serves several processes. Each needs
+# some of its memory.
 SLOTS_PER_GPU, GIB_PER_SLOT = 4, 10
 
 
@@ -21,13 +25,16 @@ class MachineError(ValueError):
 
 
 def facts(device: str) -> dict:
-    """device_name, free bytes of each GPU, and by device the perturbations that can be done here."""
+    """Return {device_name, free: bytes of each GPU, perturbations: {device: names possible here}}.
+
+    Raises MachineError if the device does not work.
+    """
 
     def ask() -> dict:
-        with NOW.call():  # what takes longer than the limit is a driver that hangs
-            return asked()
+        with NOW.call():  # a driver that takes longer than the limit hangs
+            return values()
 
-    def asked() -> dict:
+    def values() -> dict:
         gpus = range(torch.cuda.device_count()) if device == "cuda" else ()
         return {
             "device_name": torch.cuda.get_device_name() if device == "cuda" else environment("cpu")["device_name"],
@@ -44,7 +51,10 @@ def facts(device: str) -> dict:
 
 
 def places(device: str, workers: int | None, free: list[int]) -> list[tuple[str, str | None]]:
-    """(name of a worker, its GPU): one for each core; on GPUs one for each slot, or `workers` in turn over all of them."""
+    """Return (name, GPU) of each worker: one for each core, or on GPUs one for each slot.
+
+    `workers` sets their number; the GPUs then take turns.
+    """
     gpus = visible_gpus() if device == "cuda" else []
     if not gpus:
         return [(f"w{n}", None) for n in range(workers or cores())]

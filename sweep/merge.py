@@ -1,6 +1,8 @@
-"""Joins the files of several sweeps (the shards of several hosts, or several nights) into one, and writes its report.
+"""Joins the files of several sweeps into one, and writes its report.
 
-flash-attest merge one.db two.db --into both.db
+    flash-attest merge one.db two.db --into both.db
+
+The files are shards of several hosts, or sweeps of several nights.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ class MergeError(ValueError):
 
 
 def merged(files: list[Path], into: Path) -> list[str]:
-    """Write all runs of the files to a new one, which is there whole or not at all. Returns remarks.
+    """Write all runs of the files to a new file, completely or not at all. Returns remarks.
 
-    Raises MergeError if two files have another run of the same number, StoreError for a file that is no sweep.
+    Raises MergeError if two files have different runs of the same number, StoreError if a file is
+    not from a sweep.
     """
     sessions: dict[str, tuple] = {}
     runs: dict[tuple[int, int], tuple[Run, Path]] = {}
@@ -38,8 +41,8 @@ def merged(files: list[Path], into: Path) -> list[str]:
             for row in store.rows("SELECT * FROM runs"):
                 _add_run(runs, Run(**row), file)
             for finding in store.findings():
-                there = findings.get(finding.place)
-                findings[finding.place] = finding if there is None else _one_of(there, finding)
+                earlier = findings.get(finding.place)
+                findings[finding.place] = finding if earlier is None else _one_of(earlier, finding)
     if not sessions:
         raise MergeError(f"{', '.join(map(str, files))}: nothing was swept")
     seed = min((seed for seed, _ in runs), default=0)
@@ -50,32 +53,35 @@ def merged(files: list[Path], into: Path) -> list[str]:
     unfinished.replace(into)
     return [
         f"shard {part}/{of} of seed {seed} is not among the files"
-        for (seed, of), there in sorted(shards.items())
+        for (seed, of), parts in sorted(shards.items())
         for part in range(1, of + 1)
-        if part not in there
+        if part not in parts
     ]
 
 
 def ended(session: tuple) -> str:
-    """When a session (a row of the table) ended; "" if it has not, or the file is an older copy."""
+    """Return when a session (a row) ended; "" if it has not, or the file is an older copy."""
     return session[2]
 
 
 def _add_run(runs: dict, run: Run, file: Path) -> None:
-    """Add a run; of two that are one, an older copy of a file say, the one with an end."""
-    place = (run.seed, run.number)
-    there, where = runs.get(place, (None, None))
-    if there is None or there.state != DONE:
-        runs[place] = (run, file)
-    elif run.state == DONE and (run.session, run.started) != (there.session, there.started):
+    """Add a run. If an older copy of a file has the same run, the finished one stays.
+
+    Raises MergeError if another run has its number.
+    """
+    key = (run.seed, run.number)
+    other, other_file = runs.get(key, (None, None))
+    if other is None or other.state != DONE:
+        runs[key] = (run, file)
+    elif run.state == DONE and (run.session, run.started) != (other.session, other.started):
         raise MergeError(
-            f"{where} and {file} have different runs {run.number} of seed {run.seed}: shards of one sweep need --shard I/N, "
-            "each another I"
+            f"{other_file} and {file} have different runs {run.number} of seed {run.seed}: shards of one sweep need "
+            "--shard I/N, each with its own I"
         )
 
 
 def _one_of(one: Finding, other: Finding) -> Finding:
-    """Of two findings that are one: the reported one, or the earlier one, with the runs of both."""
+    """Join two records of one finding: keep the reported or earlier one, with the runs of both."""
     first = min((one, other), key=lambda f: (f.state != REPORTED, f.found))
     same = (one.seed, one.number) == (other.seed, other.number)
     first.times = max(one.times, other.times) if same else one.times + other.times
@@ -83,12 +89,12 @@ def _one_of(one: Finding, other: Finding) -> Finding:
 
 
 def join(files: list[Path], into: Path, folder: Path | None = None, console: Console | None = None) -> int:
-    """Join, report to a folder (that of `into`). Returns 0 if nothing was found, 1 otherwise.
+    """Join files, and write the report to `folder`, by default beside `into`.
 
-    Raises MergeError, StoreError or OSError, in words.
+    Returns 0 if nothing was found, 1 otherwise. Raises MergeError, StoreError or OSError.
     """
     if into.exists():
-        raise MergeError(f"--into {into}: is there already: name another file")
+        raise MergeError(f"--into {into}: already exists: name another file")
     remarks = merged(files, into)
     console = console or report.console()
     for remark in remarks:

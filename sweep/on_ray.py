@@ -1,4 +1,7 @@
-"""A sweep on many machines: each shard is a task of Ray (https://docs.ray.io), whose file comes back and is merged."""
+"""A sweep on many machines: each shard is a task of Ray (https://docs.ray.io).
+
+Each task returns its file, and the files are merged.
+"""
 
 from __future__ import annotations
 
@@ -24,27 +27,27 @@ SHARDS = "shards"  # the folder of their files, beside the joined one
 
 
 def sweep_shard(part: int, of: int, arguments: list[str]) -> tuple[int, str, bytes]:
-    """Sweep one shard in a process of its own: its exit status, the end of what it said, its file. Runs on any machine."""
+    """Sweep one shard in its own process. Returns exit status, end of the output, and file."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "sweep.db")
         own = ["--shard", f"{part}/{of}", "--db", str(file)]
         command = [sys.executable, "-m", "flash_attest", "sweep", *arguments, *own]
         ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-        said = ran.stdout[-2000:]
+        output = ran.stdout[-2000:]
         if not file.exists():
-            return ran.returncode, said, b""
+            return ran.returncode, output, b""
         try:
-            with closing(Store(file)) as store:  # one that was killed has runs in its log
+            with closing(Store(file)) as store:  # if the sweep was killed, its log has more runs
                 store.settle()
         except StoreError as error:
-            return ran.returncode or 1, f"{said}\n{error}", b""
-        return ran.returncode, said, file.read_bytes()
+            return ran.returncode or 1, f"{output}\n{error}", b""
+        return ran.returncode, output, file.read_bytes()
 
 
 def sweep(parser: Parser, options: argparse.Namespace, rest: list[str]) -> int:
     """Sweep all shards and join their files. rest: the options of each shard.
 
-    Returns 0 if nothing was found, 1 if something was, or a shard was lost.
+    Returns 0 if nothing was found, 1 if something was found or a shard failed.
     """
     folder = copied()
     for argument in options.impl_from:
@@ -57,23 +60,29 @@ def sweep(parser: Parser, options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def copied() -> Path:
-    """Return the folder that Ray copies to its machines: the checkout, or the current one if flash-attest is installed."""
+    """Return the folder that Ray copies to its machines.
+
+    It is the checkout, or the current folder if flash-attest is installed.
+    """
     return IMPORTED_FROM if IN_CHECKOUT else Path.cwd()
 
 
 def _in(folder: Path, parser: Parser, argument: str) -> str:
-    """--impl-from, from the folder in which every shard starts."""
+    """Return --impl-from relative to the folder in which every shard starts."""
     file, name = registry.file_of(argument)
     if not file.resolve().is_relative_to(folder):
-        parser.error(f"--impl-from {argument}: lies outside of {folder}, which is what Ray copies to its machines")
+        parser.error(f"--impl-from {argument}: lies outside of {folder}, the folder that Ray copies to its machines")
     return ":".join([str(file.resolve().relative_to(folder)), *([name] if name else [])])
 
 
 def _shards(ray: ModuleType, options: argparse.Namespace, arguments: list[str], folder: Path) -> dict[int, tuple]:
-    """What each shard gave; one whose machine was lost gives its error and no file, nor does one that Ctrl-C ended."""
+    """Return {shard: (exit status, output, file)}.
+
+    The file is empty if the machine of a shard failed, or if Ctrl-C ended it.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(address=options.address, runtime_env={"working_dir": str(folder), "excludes": NOT_COPIED})
-    shards, given = range(1, options.shards + 1), {}
+    shards, results = range(1, options.shards + 1), {}
     try:
         task = ray.remote(num_gpus=options.gpus, num_cpus=options.cpus, max_retries=0)(sweep_shard)
         waiting = {task.remote(part, options.shards, arguments): part for part in shards}
@@ -81,29 +90,29 @@ def _shards(ray: ModuleType, options: argparse.Namespace, arguments: list[str], 
             (ready, *_), _ = ray.wait(list(waiting))
             part = waiting.pop(ready)
             try:
-                given[part] = ray.get(ready)
+                results[part] = ray.get(ready)
             except ray.exceptions.RayError as error:
-                given[part] = (1, f"{type(error).__name__}: {error}", b"")
-            print(f"shard {part}/{options.shards} ended: exit status {given[part][0]}", flush=True)
+                results[part] = (1, f"{type(error).__name__}: {error}", b"")
+            print(f"shard {part}/{options.shards} ended: exit status {results[part][0]}", flush=True)
     except KeyboardInterrupt:
-        given = dict.fromkeys(shards, (INTERRUPTED, "interrupted", b"")) | given
+        results = dict.fromkeys(shards, (INTERRUPTED, "interrupted", b"")) | results
     finally:
         ray.shutdown()
-    return given
+    return results
 
 
-def _merged(given: dict[int, tuple[int, str, bytes]], options: argparse.Namespace) -> int:
-    """Keep the files of the shards, and join them."""
+def _merged(results: dict[int, tuple[int, str, bytes]], options: argparse.Namespace) -> int:
+    """Write the files of the shards, and join them. Returns the exit status."""
     folder = options.db.parent / f"{options.db.stem}-{SHARDS}"
     folder.mkdir(parents=True, exist_ok=True)
     files, worst = [], 0
-    for part, (status, said, data) in sorted(given.items()):
+    for part, (status, output, data) in sorted(results.items()):
         if data:
             files.append(folder / f"{part}.db")
             files[-1].write_bytes(data)
         if status not in (0, 1) or not data:
             worst = 1
-            print(f"shard {part}/{options.shards} ended with exit status {status}:\n{said}", file=sys.stderr)
+            print(f"shard {part}/{options.shards} ended with exit status {status}:\n{output}", file=sys.stderr)
     if not files:
         print("no shard gave a file", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""The command line: the options, and an error message with the value for what is not allowed."""
+"""The command line of the sweep: its options, and messages about wrong values."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from flash_attest.arguments import (
 )
 
 DESCRIPTION = (
-    "Hunts races for hours by the laws of test_races, on cases and under perturbations drawn at random, on all GPUs; without "
-    "one, in the emulator."
+    "Hunts races for hours by the laws of test_races, with cases and perturbations drawn at random: on all GPUs, or in the "
+    "emulator if there is none."
 )
 EPILOG = """\
   flash-attest sweep --hours 8                                     ours, on all GPUs; goes on with the file of --db
@@ -32,8 +32,8 @@ EPILOG = """\
   flash-attest sweep --hours 8 --seed 7 --shard 1/2 --db one.db    on one host, --shard 2/2 on another; then
   flash-attest merge one.db two.db --into both.db                  their files together (docs/use/sweep.md)
 
-Exit status: 0 nothing found; 1 something found, or undecided; 2 the command is wrong; 3 stopped before the end, as the file
-cannot be written, say; 130 interrupted.
+Exit status: 0 nothing found; 1 something found, or undecided; 2 the command is wrong; 3 stopped early, for example because
+the file cannot be written; 130 interrupted.
 """
 MOST_HOURS = 24 * 365
 
@@ -42,7 +42,7 @@ def parser_of_options(prog: str = "flash-attest sweep") -> Parser:
     """Make the parser of every option."""
     parser = Parser(prog, DESCRIPTION, EPILOG)
     add = parser.add_argument
-    add("--hours", type=_time, metavar="H", help="how long; each start sweeps so long and adds to the file")
+    add("--hours", type=_time, metavar="H", help="how long; each start sweeps this long and adds to the file")
     add("--minutes", type=_time, metavar="M", help="added to --hours; 0: only write the report")
     add("--runs", type=whole, metavar="N", help="at most N runs, in all (no limit)")
     add_impl(parser, "all that run on the GPU; without one, those whose kernels run in the emulator")
@@ -50,7 +50,7 @@ def parser_of_options(prog: str = "flash-attest sweep") -> Parser:
     add_device(parser)
     add_workers(parser, "one for each core; on GPUs several for each")
     add_repeats(parser, "calls that a run of the repeat layer compares (as flash-attest check --repeats)")
-    add_seed(parser, "which runs are drawn (that of the file; a new one gets a random one)", None)
+    add_seed(parser, "which runs are drawn (the seed of the file; random for a new file)", None)
     add_shard(parser, "every N-th run, from the I-th on; needs --seed")
     add_case_timeout(parser)
     add("--db", type=Path, default=Path("attest-sweep/sweep.db"), metavar="FILE", help="the runs (%(default)s)")
@@ -60,13 +60,13 @@ def parser_of_options(prog: str = "flash-attest sweep") -> Parser:
 
 
 def parsed(arguments: list[str]) -> tuple[Parser, argparse.Namespace]:
-    """Return the parser, for later errors, and the options. Ends with a message if they contradict each other."""
+    """Return the parser, for later errors, and the options. Exits if they contradict each other."""
     parser = parser_of_options()
     options = parser.parse_args(arguments)
-    given = [value for value in (options.hours, options.minutes) if value is not None]
-    if not given and options.runs is None:
+    timed = options.hours is not None or options.minutes is not None
+    if not timed and options.runs is None:
         parser.error("say how long: --hours H, --minutes M, or --runs N")
-    options.seconds = 3600 * (options.hours or 0) + 60 * (options.minutes or 0) if given else math.inf
+    options.seconds = 3600 * (options.hours or 0) + 60 * (options.minutes or 0) if timed else math.inf
     if options.hours == 0 and options.minutes is None:
         parser.error("--hours 0: should be above 0 (--minutes 0 only writes the report)")
     if options.shard is not None and options.seed is None and not options.db.exists():
@@ -82,10 +82,10 @@ RAY = (
 RAY_EPILOG = """\
   flash-attest sweep --ray --address auto --shards 16 --gpus 8 --db all.db --seed 7 --hours 8
 
-Ray copies this checkout to its machines, or where flash-attest is installed the current folder; they need flash-attest's
-packages (docs/use/sweep.md).
+Ray copies this checkout to its machines, or the current folder if flash-attest is installed. The machines need
+flash-attest's packages (docs/use/sweep.md).
 
-Exit status: 0 nothing found; 1 something found, or a shard was lost; 2 the command is wrong; 130 interrupted.
+Exit status: 0 nothing found; 1 something found, or a shard failed; 2 the command is wrong; 130 interrupted.
 """
 
 
@@ -97,7 +97,7 @@ def parser_for_ray() -> Parser:
     add("--shards", type=int, required=True, metavar="N", help="how many tasks")
     add("--gpus", type=int, default=0, metavar="N", help="of each task (0: the emulator)")
     add("--cpus", type=int, default=1, metavar="N", help="of each task (1)")
-    add("--db", type=Path, required=True, metavar="FILE", help="the joined file, which must not be there")
+    add("--db", type=Path, required=True, metavar="FILE", help="the joined file, which must not exist")
     add("--seed", required=True, metavar="N", help="which runs are drawn, by all shards together")
     add("--device", choices=("cpu", "cuda"), help="of all shards (cuda if --gpus says so)")
     add("--workers", metavar="N", help="of each shard (on GPUs several for each; otherwise --cpus)")
@@ -106,18 +106,18 @@ def parser_for_ray() -> Parser:
 
 
 def parsed_for_ray(arguments: list[str]) -> tuple[Parser, argparse.Namespace, list[str]]:
-    """Return the parser, its options, and the options of each shard. Ends with a message for what is wrong."""
+    """Return the parser, its options, and the options of each shard. Exits if one is wrong."""
     parser = parser_for_ray()
     options, rest = parser.parse_known_args(arguments)
     for name, least in ("shards", 1), ("gpus", 0), ("cpus", 1):
         if getattr(options, name) < least:
             parser.error(f"--{name} {getattr(options, name)}: should be at least {least}")
     if options.db.exists():
-        parser.error(f"--db {options.db}: is there already: name another file")
+        parser.error(f"--db {options.db}: already exists: name another file")
     device = options.device or ("cuda" if options.gpus else "cpu")
     workers = options.workers or (None if options.gpus else str(options.cpus))
     rest += ["--seed", options.seed, "--device", device, *(["--workers", workers] if workers else [])]
-    parsed([*rest, "--shard", f"1/{options.shards}"])  # an early error
+    parsed([*rest, "--shard", f"1/{options.shards}"])  # reports errors before any shard starts
     return parser, options, rest
 
 

@@ -1,4 +1,4 @@
-"""The page of a sweep: index.html, made of a summary."""
+"""The page of a sweep: index.html, report of a summary."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ class MatrixRow:
     cells: list[Cell | None]
 
 
-def page(made: dict) -> str:
+def page(report: dict) -> str:
     """Return a summary as HTML."""
-    cards = cards_of(made["findings"])
+    cards = cards_of(report["findings"])
     current = [card for card in cards if card["kind"] == FOUND]
-    found = {f"{card['impl']}, {card['layer']}: {card['headline']}" for card in current}
-    reasons = [line for line in made["not_green"] if line not in found]
-    columns = _columns(made)
-    rows = rows_of(made, cards, columns)
-    last = made["sessions"][-1]["environment"] if made["sessions"] else {}
+    headlines = {f"{card['impl']}, {card['layer']}: {card['headline']}" for card in current}
+    reasons = [line for line in report["not_green"] if line not in headlines]
+    columns = _columns(report)
+    rows = rows_of(report, cards, columns)
+    last = report["sessions"][-1]["environment"] if report["sessions"] else {}
     totals = {
-        name: sum(row[name] for one in made["implementations"].values() for row in one["layers"])
+        name: sum(row[name] for one in report["implementations"].values() for row in one["layers"])
         for name in ("runs", "repeats")
     }
     kinds = {card["kind"] for card in cards}
     return render(
         TEMPLATE,
         tone=BAD if current else OPEN if reasons else GOOD,
-        **made,
-        headline=headline(cards, reasons, totals["runs"], len(made["implementations"])),
+        **report,
+        headline=headline(cards, reasons, totals["runs"], len(report["implementations"])),
         cards=cards,
         current=current,
         reasons=reasons,
@@ -70,13 +70,13 @@ def page(made: dict) -> str:
         words=WORDS,
         last={name: last.get(name) for name in ("command", "device_name", "workers")},
         versions={name: version for name, version in last.get("versions", {}).items() if version},
-        seconds=sum(session["seconds"] for session in made["sessions"]),
+        seconds=sum(session["seconds"] for session in report["sessions"]),
         totals=totals,
-        names=[(name, name) for name in made["implementations"]],
+        names=[(name, name) for name in report["implementations"]],
         layers=[(name, name) for name in columns],
         kinds=[(kind, KINDS[kind]) for kind in KINDS if kind in kinds],
-        anchors={name: slug("runs", name) for name in made["implementations"]},
-        not_swept=_not_swept(made["left_out"]),
+        anchors={name: slug("runs", name) for name in report["implementations"]},
+        not_swept=_not_swept(report["left_out"]),
         thousands="{:,}".format,
         bound=bound,
         called=called,
@@ -121,27 +121,27 @@ def called(name: str, one: dict) -> str:
     return f"{name} ({n} versions)" if (n := len(one["versions"])) > 1 else name
 
 
-def _columns(made: dict) -> list[str]:
+def _columns(report: dict) -> list[str]:
     """Return the layers that the summary mentions, in the order in which they are drawn."""
-    layers = {row["layer"] for one in made["implementations"].values() for row in one["layers"]}
-    layers |= {row["layer"] for row in made["left_out"]}
+    layers = {row["layer"] for one in report["implementations"].values() for row in one["layers"]}
+    layers |= {row["layer"] for row in report["left_out"]}
     return [name for name in LAYERS if name in layers] + sorted(layers - LAYERS.keys())
 
 
-def rows_of(made: dict, cards: list[dict], columns: list[str]) -> list[MatrixRow]:
+def rows_of(report: dict, cards: list[dict], columns: list[str]) -> list[MatrixRow]:
     """Return the rows of the matrix: implementations with findings first."""
-    left_out = {(row["impl"], row["layer"]): row["reason"] for row in made["left_out"]}
-    names = dict.fromkeys([*made["implementations"], *(impl for impl, _ in left_out)])
+    left_out = {(row["impl"], row["layer"]): row["reason"] for row in report["left_out"]}
+    names = dict.fromkeys([*report["implementations"], *(impl for impl, _ in left_out)])
     rows = []
     for name in names:
-        layers = made["implementations"].get(name, {"layers": []})["layers"]
+        layers = report["implementations"].get(name, {"layers": []})["layers"]
         own = [card for card in cards if card["impl"] == name and card["kind"] != EARLIER]
         cells = [
             _cell(name, layer, [row for row in layers if row["layer"] == layer],
                   [card for card in own if card["layer"] == layer], left_out.get((name, layer)))
             for layer in columns
         ]  # fmt: skip
-        anchor = slug("runs", name) if name in made["implementations"] else "runs"
+        anchor = slug("runs", name) if name in report["implementations"] else "runs"
         rows.append(MatrixRow(name, anchor, cells))
     order = list(WORDS)
     return sorted(rows, key=lambda row: (min((order.index(c.kind) for c in row.cells if c), default=9), row.impl))

@@ -1,4 +1,4 @@
-"""What is swept: which implementations, by which layers, and what each worker has to know."""
+"""The plan of a sweep: its implementations, its layers, and the job of each worker."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from flash_attest.runner.isolation.parent import possible
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of race detection, which is one law of properties/test_races.py.
+    """A layer of race detection: one law of properties/test_races.py.
 
-    turns: how often it is drawn, for each device of a sweep, so that layers get similar time: a trace on a CPU or a process
-    under the sanitizer takes as long as many repeats. again: how often a finding is repeated.
-    perturbed: its launches run under perturbations. counted: `again` is a number of repeats, of which a run makes several.
-    ordered: the seed of a case also chooses an order of threads, so a finding is repeated with other seeds.
+    turns: the weight with which it is drawn, for each device of a sweep. Layers get similar time:
+    a trace on a CPU or a process under the sanitizer takes as long as many repeats.
+    again: how often a finding is repeated.
+    perturbed: its launches run under perturbations.
+    counted: `again` is a number of repeats, of which a run makes several.
+    ordered: the seed of a case also chooses an order of threads, so a finding is repeated with
+    other seeds.
     """
 
     name: str
@@ -40,11 +43,11 @@ class Layer:
         return laws()[self.law_name]
 
     def device(self, device: str) -> str:
-        """Where it runs in a sweep of this device."""
+        """Return the device on which it runs in a sweep of `device`."""
         return self.law.device or device
 
     def not_applicable(self, impl: Implementation, device: str) -> str | None:
-        """Why it is not drawn for an implementation; None if it is."""
+        """Return why it is not drawn for an implementation, or None if it is."""
         if self.law.device == "cuda" != device:
             return "it needs a GPU"
         if self.name == "sanitizer" and sanitizer.find() is None:
@@ -65,33 +68,34 @@ LAYERS = {
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker has to know. It is pickled."""
+    """The job of a worker. It is pickled."""
 
     db: Path
     session: str
     seed: int
     device: str
-    names: str | None  # of implementations, as --impl gives them
-    files: tuple[str, ...]  # as --impl-from gives them
+    names: str | None  # the value of --impl
+    files: tuple[str, ...]  # the values of --impl-from
     repeats: int
-    limit: float  # seconds for a call of an implementation; 0: none
-    stop: float  # time.monotonic() after which nothing is begun
-    most: int  # runs, of each worker; 0: no limit
-    perturbations: Mapping[str, tuple[str, ...]]  # by device: those that this machine can do
+    limit: float  # seconds for a call of an implementation; 0: no limit
+    stop: float  # no run begins after this value of time.monotonic()
+    most: int  # the number of runs of a worker; 0: no limit
+    perturbations: Mapping[str, tuple[str, ...]]  # for each device, those possible on this machine
     device_name: str
 
 
 def entries(
     names: str | None, files: tuple[str, ...], device: str, limit: float, *, tried: bool = False
 ) -> list[Entry]:
-    """The implementations to sweep.
+    """Return the implementations to sweep.
 
-    Without names: those that run on the device; on a CPU those whose kernels run in the emulator. tried: the files have been
-    imported in another process before. Raises RegistryError if there is none, or a file cannot be imported.
+    Without names, they are those that run on the device, or on a CPU those whose kernels run in the
+    emulator. tried: another process has imported the files before. Raises RegistryError if there is
+    no implementation, or if a file cannot be imported.
     """
     emulate_if_no_gpu(device)
-    found = [entry for file in files for entry in _from_file(file, limit, tried)]
-    chosen = registry.choose(found, names, alone=bool(files))
+    loaded = [entry for file in files for entry in _from_file(file, limit, tried)]
+    chosen = registry.choose(loaded, names, alone=bool(files))
     for entry in chosen:
         if isinstance(entry.impl, Unloadable) and (names is not None or entry.option):
             raise RegistryError(entry.impl.problem)
@@ -114,6 +118,6 @@ def _from_file(argument: str, limit: float, tried: bool) -> list[Entry]:
 
 
 def left_out(entries: list[Entry], device: str) -> list[tuple[str, str, str]]:
-    """(implementation, layer, why) for every layer that is not drawn."""
+    """Return (implementation, layer, why) for every layer that is not drawn."""
     pairs = ((entry, layer) for entry in entries for layer in LAYERS.values())
     return [(e.name, layer.name, why) for e, layer in pairs if (why := layer.not_applicable(e.impl, device))]

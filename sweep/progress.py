@@ -1,4 +1,4 @@
-"""What a sweep says while it runs: a bar on a terminal, a line now and then in a log, and each new finding."""
+"""The output of a running sweep: a bar on a terminal, lines in a log, and each new finding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNT_EVERY = 10.0  # seconds: counting reads every run of the session
 
 
 class Progress:
-    """Use it as a context manager."""
+    """The output of one session. Use it as a context manager."""
 
     def __init__(self, console: Console, session: str, seconds: float, most: int):
         self.console, self.session, self.seconds, self.most = console, session, seconds, most
@@ -37,15 +37,15 @@ class Progress:
         self._bar.stop()
 
     def tell(self, text: str, style: str = "yellow") -> None:
-        """A sentence."""
+        """Print a sentence."""
         self.console.print(f"[{style}]{escape(text)}[/]", highlight=False, soft_wrap=True)
 
     def seen_before(self, store: Store) -> None:
-        """The findings that are in the file already are no news."""
+        """Remember the findings that the file already has, so that `show` does not print them."""
         self._told |= {finding.place for finding in store.findings()}
 
     def show(self, store: Store, last: bool = False) -> None:
-        """How far it is; what is new at once, counts now and then and the last time."""
+        """Print new findings and remarks, update the bar, and print counts from time to time."""
         runs, repeats = self._count(store, last)
         spent, findings = time.monotonic() - self.began, store.findings()
         for finding in findings:
@@ -67,7 +67,7 @@ class Progress:
             self.tell(text, style)
 
     def _count(self, store: Store, last: bool) -> tuple[int, float]:
-        """Runs and repeats of this session."""
+        """Return the numbers of runs and repeats of this session."""
         if last or time.monotonic() - self._counted >= COUNT_EVERY:
             sql = "SELECT count(*), total(repeats) FROM runs WHERE session = ? AND verdict <> ''"
             self._counts, self._counted = tuple(store.rows(sql, self.session)[0]), time.monotonic()

@@ -1,4 +1,4 @@
-"""A run and a finding, as the file of a sweep has them (schema.sql)."""
+"""A run and a finding, with the columns of the file of a sweep (schema.sql)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass, fields
 
 from flash_attest.properties.judging.verdict import FAIL
 
-# What a run has instead of the value of a Reason (properties/failures.py), if it was launched twice without an end.
+# The `why` of a run that was launched twice and did not come back; others have a Reason
+# (properties/failures.py).
 DIED = "died"
 # States of a run, then of a finding.
 DRAWN, RUNNING, DONE = "drawn", "running", "done"
 FOUND, IN_WORK, REPORTED = "found", "in work", "reported"
-# What a headline has in either order: the accesses of a race, and their lines.
+# Parts of a headline that come in either order: the accesses of a race, and their lines.
 ACCESSES = re.compile(r"(read|write|atomic|touch) (?:after|and) (read|write|atomic|touch)")
 LINES = re.compile(r"(\S+:\d+) and (\S+:\d+)$")
-# A number, but not of a line in a file ("fa2.cu:40"), nor a part of a name ("block2").
+# A number that is not the line of a file ("fa2.cu:40") and not part of a name ("block2").
 NUMBER = re.compile(r"(?<![\w.:])[+-]?(\d[\d.]*(e[+-]?\d+)?|inf|nan)(?![\w])")
 COUNTED = re.compile(r"(# (?:equal )?[a-z]+?)s?\b")  # "# calls", "# call"
 
@@ -47,13 +48,13 @@ class Run:
 
     @property
     def failed(self) -> bool:
-        """Whether it found something."""
+        """Whether the run found something."""
         return self.verdict == FAIL
 
 
 @dataclass
 class Finding:
-    """What is wrong, in its smallest form, once for all runs that found it."""
+    """A failure in its smallest form, once for all runs that found it."""
 
     impl: str
     version: str
@@ -80,14 +81,15 @@ class Finding:
 
     @property
     def place(self) -> tuple[str, str, str, str, str]:
-        """What makes it one finding."""
+        """The key of the finding: runs with the same values found the same."""
         return self.impl, self.version, self.law, self.device, self.key
 
 
 def key_of(headline: str) -> str:
-    """A headline without what changes from case to case: numbers with their plurals, which access of a race came first.
+    """Return a headline without the parts that change from case to case.
 
-    Lines stay.
+    These are numbers with their plurals, and the order of the accesses of a race. The lines of a
+    file stay.
     """
     for pair in (ACCESSES, LINES):
         headline = pair.sub(lambda match: " and ".join(sorted(match.groups())), headline)
@@ -95,5 +97,5 @@ def key_of(headline: str) -> str:
 
 
 def columns(record: type) -> tuple[str, ...]:
-    """The columns of its table."""
+    """Return the columns of the record's table."""
     return tuple(field.name for field in fields(record))

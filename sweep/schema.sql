@@ -1,14 +1,15 @@
--- The file of a sweep. A run is written down before it is launched: one without an end was launched and did not come back.
+-- The file of a sweep. A run is written before it is launched, so a run that is still "running" when
+-- no sweep uses the file was launched and did not come back.
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 
 -- One start of `flash-attest sweep`.
 CREATE TABLE sessions (
     id TEXT PRIMARY KEY,
     started TEXT NOT NULL,              -- ISO 8601, UTC
-    ended TEXT NOT NULL DEFAULT '',     -- '': it goes on, or was killed
+    ended TEXT NOT NULL DEFAULT '',     -- '': still running, or killed
     state TEXT NOT NULL,                -- running, complete, interrupted, stopped
     seconds REAL NOT NULL DEFAULT 0,
-    environment TEXT NOT NULL           -- JSON: command, device, versions, workers, what is left out or drawn no more
+    environment TEXT NOT NULL           -- JSON: command, device, versions, workers, pairs left out or given up
 ) STRICT;
 
 CREATE TABLE runs (
@@ -43,13 +44,13 @@ CREATE TABLE findings (
     version TEXT NOT NULL,
     law TEXT NOT NULL,
     layer TEXT NOT NULL,
-    key TEXT NOT NULL,                  -- the headline without the numbers that change from case to case, and without plurals
+    key TEXT NOT NULL,                  -- the headline without numbers that change from case to case
     state TEXT NOT NULL,                -- found, in work, reported
     worker TEXT NOT NULL DEFAULT '',
-    deaths INTEGER NOT NULL DEFAULT 0,  -- how often a process did not come back from repeating and reducing it
+    deaths INTEGER NOT NULL DEFAULT 0,  -- how many processes died while they repeated and reduced it
     seed INTEGER NOT NULL,              -- of the run that found it first
     number INTEGER NOT NULL,
-    found TEXT NOT NULL,                -- when
+    found TEXT NOT NULL,                -- ISO 8601, UTC
     times INTEGER NOT NULL DEFAULT 1,   -- runs that found it
     known TEXT NOT NULL DEFAULT '',     -- the reason, if the implementation lists it in known_failures
     headline TEXT NOT NULL,

@@ -1,6 +1,8 @@
-"""The SQLite file of a sweep: every run is in it before it is launched, and a process may be killed at any moment.
+"""The SQLite file of a sweep.
 
-A write-ahead log makes each change whole or absent, whichever process dies; several processes write, one statement at a time.
+Every run is written before it is launched, as a process may be killed at any moment. Several
+processes write, one statement at a time. Thanks to a write-ahead log, each change is complete or
+absent, whichever process dies.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from flash_attest.sweep.records import DIED, DONE, DRAWN, FOUND, IN_WORK, REPORT
 
 SCHEMA = Path(__file__).with_name("schema.sql")
 FORMAT = "1"
-PATIENCE = 60.0  # seconds to wait for another process that writes: its disk may be slow
+PATIENCE = 60.0  # seconds to wait for another process to write: the disk may be slow
 TWICE = (
     "launched twice, and neither time did it come back: it takes its process down, or the sweep was killed both times"
 )
-# One statement each, so that no other worker takes the same row between the choice and the change.
+# Each is one statement, so no other worker takes the same row between the choice and the change.
 TAKE_RUN = """
 UPDATE runs SET state = :state, worker = :worker, session = :session, started = :started
 WHERE (seed, number) = (
@@ -46,7 +48,7 @@ RETURNING *
 
 
 class StoreError(ValueError):
-    """The file cannot be read or written, or is no sweep. The text says which and why."""
+    """The file cannot be read or written, or is not from a sweep. The text says which and why."""
 
 
 class Store:
@@ -63,18 +65,18 @@ class Store:
             raise StoreError(f"{path}: its format is {facts.get('format')}, should be {FORMAT}")
         self.seed, self.shard = int(facts["seed"]), Shard(int(facts["part"]), int(facts["of"]))
         self.merged = facts["merged"] == "yes"
-        if not self.merged:  # nothing is added to that
+        if not self.merged:  # nothing is added to a merged file
             with self._errors():
                 self._db.execute("PRAGMA journal_mode = WAL")
 
     @classmethod
     def made(cls, path: Path, seed: int, shard: Shard, merged: bool = False) -> Store:
-        """A new file."""
+        """Create a file."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{path}: cannot be written to ({error.strerror})") from None
-        new = path.with_name(f"{path.name}.part")  # a process that dies here leaves no half of a file
+        new = path.with_name(f"{path.name}.part")  # a process that dies here leaves no incomplete file
         new.unlink(missing_ok=True)
         facts = {"format": FORMAT, "seed": seed, "part": shard.part, "of": shard.of, "next": 0}
         facts["merged"] = "yes" if merged else "no"
@@ -89,49 +91,59 @@ class Store:
         return cls(path)
 
     def settle(self) -> None:
-        """Put the log into the file, which may be copied then. Raises StoreError if another process is at work on it."""
+        """Put the log into the file, so that the file may be copied.
+
+        Raises StoreError if another process uses the file.
+        """
         with self._errors():
             if self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
                 raise StoreError(f"{self.path}: another process uses it, so its log cannot be put into it")
 
     def close(self) -> None:
-        """The last process to close puts the log into the file, as far as the disk allows (settle says if it does not)."""
+        """Close the connection. The last process to close puts the log into the file.
+
+        A full disk may prevent that; `settle` reports it.
+        """
         with contextlib.suppress(sqlite3.Error):
             self._db.close()
 
-    # --- sessions -------------------------------------------------------------------------------------------------------
+    # --- sessions ---------------------------------------------------------------------------------
 
     def begin(self, session: str, environment: dict) -> None:
-        """A session starts."""
+        """Write down that a session starts."""
         with self._writing() as db:
             db.execute("INSERT INTO sessions (id, started, state, environment) VALUES (?, ?, 'running', ?)",
                        (session, now(), json.dumps(environment)))  # fmt: skip
 
     def end(self, session: str, state: str, seconds: float) -> None:
-        """It ended, as `state` says."""
+        """Write down how a session ended."""
         with self._writing() as db:
             db.execute("UPDATE sessions SET ended = ?, state = ?, seconds = ? WHERE id = ?",
                        (now(), state, seconds, session))  # fmt: skip
 
     def note(self, session: str, name: str, value: object) -> None:
-        """Add to a list in the environment of a session, unless another worker has: a pair that is given up, a remark."""
+        """Add to a list in the environment of a session, unless another worker has done so.
+
+        The lists are "given_up", of pairs, and "remarks".
+        """
         with self._writing() as db:
             (text,) = db.execute("SELECT environment FROM sessions WHERE id = ?", (session,)).fetchone()
             environment = json.loads(text)
-            listed = environment.setdefault(name, [])
-            if value not in listed:
-                listed.append(value)
+            notes = environment.setdefault(name, [])
+            if value not in notes:
+                notes.append(value)
                 db.execute("UPDATE sessions SET environment = ? WHERE id = ?", (json.dumps(environment), session))
 
     def noted(self, session: str, name: str) -> list:
-        """What was noted."""
+        """Return a list that `note` has made."""
         ((text,),) = self.rows("SELECT environment FROM sessions WHERE id = ?", session)
         return json.loads(text).get(name, [])
 
     def recover(self, worker: str | None = None) -> tuple[int, int]:
-        """Nothing is in progress, or not by this worker: what has no end gets another try, the second time a verdict.
+        """Recover the runs and findings in progress of a worker that has died (None: of all).
 
-        Returns how many runs are to be tried again, and how many have died for good.
+        They are tried again. After a second death they get a verdict. Returns the number of runs to
+        try again, and the number that got a verdict.
         """
         mine, who = ("AND worker = ?", (worker,)) if worker is not None else ("", ())
         with self._writing() as db:
@@ -147,32 +159,35 @@ class Store:
         return again, gone
 
     def release(self) -> None:
-        """What is in progress was ended by the sweep itself: it is to be tried again, and nothing died."""
+        """Release runs and findings in progress that the sweep itself ended, without a death."""
         with self._writing() as db:
             db.execute("UPDATE runs SET state = ? WHERE state = ?", (DRAWN, RUNNING))
             db.execute("UPDATE findings SET state = ? WHERE state = ?", (FOUND, IN_WORK))
 
-    # --- runs -----------------------------------------------------------------------------------------------------------
+    # --- runs -------------------------------------------------------------------------------------
 
     def next_number(self) -> int:
-        """A number that no other run of any shard has."""
+        """Take a number that no other run of any shard has."""
         with self._writing() as db:
             (n,) = db.execute("SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'next'").fetchone()
             db.execute("UPDATE facts SET value = ? WHERE name = 'next'", (str(n + 1),))
         return n * self.shard.of + self.shard.part - 1
 
     def launch(self, run: Run) -> None:
-        """Write a run down: it is about to be launched."""
+        """Write down a run that is about to be launched."""
         run.state, run.started = RUNNING, now()
         self.keep(run)
 
     def keep(self, run: Run) -> None:
-        """Write a run as it is."""
+        """Write down a run as it is."""
         with self._writing() as db:
             _put(db, "runs", run)
 
     def left(self, worker: str, session: str, devices: list[str], impls: list[str]) -> Run | None:
-        """A run of these implementations that was drawn before and has no verdict, now in progress by this worker."""
+        """Take a run of these implementations that was drawn before and has no verdict.
+
+        It is then in progress by this worker. Returns None if there is none.
+        """
         taken_by = {"state": RUNNING, "worker": worker, "session": session, "started": now()}
         among = {"open": DRAWN, "devices": json.dumps(devices), "impls": json.dumps(impls)}
         with self._writing() as db:
@@ -180,7 +195,7 @@ class Store:
         return Run(**rows[0]) if rows else None
 
     def done(self, run: Run, findings: Iterable[Finding] = ()) -> None:
-        """It has an end. A finding that is there already counts once more."""
+        """Write down a finished run. A finding that the file already has is counted once more."""
         run.state = DONE
         with self._writing() as db:
             _put(db, "runs", run)
@@ -188,10 +203,13 @@ class Store:
                 if not _known(db, finding):
                     _put(db, "findings", finding)
 
-    # --- findings -------------------------------------------------------------------------------------------------------
+    # --- findings ---------------------------------------------------------------------------------
 
     def unreported(self, worker: str, devices: list[str], impls: dict[str, str]) -> Finding | None:
-        """A finding of these implementations (name -> version) that is to be repeated and reduced, now by this worker."""
+        """Take a finding of these implementations (name -> version) to repeat and reduce.
+
+        It is then in work by this worker. Returns None if there is none.
+        """
         values = {"state": IN_WORK, "worker": worker, "open": FOUND, "devices": json.dumps(devices)}
         with self._writing() as db:
             for impl, version in impls.items():
@@ -201,22 +219,23 @@ class Store:
         return None
 
     def report(self, finding: Finding) -> None:
-        """It has been repeated and reduced. Other workers may have found it again meanwhile."""
+        """Write down a finding that has been repeated and reduced."""
         finding.state = REPORTED
         with self._writing() as db:
+            # Other workers may have found it again meanwhile.
             (finding.times,) = db.execute("SELECT times FROM findings WHERE impl = ? AND version = ? AND law = ? "
                                           "AND device = ? AND key = ?", finding.place).fetchone()  # fmt: skip
             _put(db, "findings", finding)
 
-    # --- reading --------------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def rows(self, sql: str, *values: Any, **named: Any) -> list[sqlite3.Row]:
-        """What a SELECT gives, of values for its question marks, or for its names."""
+        """Return the rows of a SELECT. values, named: for its question marks, or for its names."""
         with self._errors():
             return self._db.execute(sql, named or values).fetchall()
 
     def findings(self) -> list[Finding]:
-        """All of them, the first found first."""
+        """Return all findings, in the order in which they were found."""
         return [Finding(**row) for row in self.rows("SELECT * FROM findings ORDER BY found, impl, law, key")]
 
     def fill(self, sessions: Iterable[tuple], runs: Iterable[Run], findings: Iterable[Finding]) -> None:
@@ -228,20 +247,19 @@ class Store:
             for finding in findings:
                 _put(db, "findings", finding)
 
-    # --- SQLite ---------------------------------------------------------------------------------------------------------
+    # --- SQLite -----------------------------------------------------------------------------------
 
     def _connected(self, path: Path) -> sqlite3.Connection:
         with self._errors():
             db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
             db.row_factory = sqlite3.Row
-            db.execute(
-                "PRAGMA synchronous = NORMAL"
-            )  # enough for processes that die; a power cut may cost the last runs
+            # This is enough for processes that die. A power cut may cost the last runs.
+            db.execute("PRAGMA synchronous = NORMAL")
         return db
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One change: all of the block, or nothing."""
+        """A transaction: all of the block is written, or nothing."""
         with self._errors():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -261,12 +279,12 @@ class Store:
 
 
 def now() -> str:
-    """The date and time, UTC."""
+    """Return the date and time, UTC."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def _known(db: sqlite3.Connection, finding: Finding) -> bool:
-    """Whether it is there; it is counted then."""
+    """Count a finding that the file already has. Returns whether it has it."""
     return db.execute("UPDATE findings SET times = times + ? WHERE impl = ? AND version = ? AND law = ? AND device = ? "
                       "AND key = ?", (finding.times, *finding.place)).rowcount > 0  # fmt: skip
 

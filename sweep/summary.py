@@ -56,7 +56,7 @@ def summary(store: Store) -> dict:
     versions = _versions(store, last)
     impls = {name: _implementation(store, name, versions[name], counts, findings) for name in versions}
     ids, left_out = json.dumps([session["id"] for session in last]), _of_all(last, "left_out")
-    made = {
+    report = {
         "written": now(),
         "seeds": [row[0] for row in store.rows("SELECT DISTINCT seed FROM runs")],
         "shard": str(store.shard) if store.shard.of > 1 and not store.merged else "",
@@ -73,19 +73,21 @@ def summary(store: Store) -> dict:
             for row in store.rows(UNDECIDED, sessions=ids, impl=name, versions=json.dumps(versions[name]))
         ],
     }
-    return made | {"not_green": not_green(made)}
+    return report | {"not_green": not_green(report)}
 
 
-def not_green(made: dict) -> list[str]:
+def not_green(report: dict) -> list[str]:
     """Return why the exit status is 1, in lines; [] if it is 0."""
-    lines = [f"{f['impl']}, {f['layer']}: {f['headline']}" for f in made["findings"] if f["current"] and not f["known"]]
-    for row in made["undecided"]:
+    lines = [
+        f"{f['impl']}, {f['layer']}: {f['headline']}" for f in report["findings"] if f["current"] and not f["known"]
+    ]
+    for row in report["undecided"]:
         if row["why"] in EXCUSED or not row["recent"]:
             continue
         what = "did not come back" if row["why"] == DIED else f"could not be decided: {row['reason']}"
         lines.append(f"{row['impl']}, {row['layer']}: {row['recent']} run{'s' * (row['recent'] > 1)} {what}")
-    lines += [f"the last sweep decided no run of {name}" for name in made["not_decided"]]
-    decided = any(row["runs"] for one in made["implementations"].values() for row in one["layers"])
+    lines += [f"the last sweep decided no run of {name}" for name in report["not_decided"]]
+    decided = any(row["runs"] for one in report["implementations"].values() for row in one["layers"])
     return lines or ([] if decided else ["no run has a verdict"])
 
 
@@ -109,13 +111,13 @@ def _not_decided(store: Store, sessions: list[dict], ids: str) -> list[str]:
 
 
 def _sessions(store: Store) -> list[dict]:
-    made = []
+    sessions = []
     for row in store.rows("SELECT * FROM sessions ORDER BY started, id"):
         count = "SELECT count(*), coalesce(max(unixepoch(started)) - min(unixepoch(started)), 0) FROM runs WHERE session = ?"
         (runs, seconds) = store.rows(count, row["id"])[0]
         rate = {"runs": runs, "runs_per_minute": round(60 * runs / seconds, 1) if seconds else 0.0}
-        made.append(dict(row) | rate | {"environment": json.loads(row["environment"])})
-    return made
+        sessions.append(dict(row) | rate | {"environment": json.loads(row["environment"])})
+    return sessions
 
 
 def _versions(store: Store, last: list[dict]) -> dict[str, list[str]]:
@@ -137,8 +139,8 @@ def _versions(store: Store, last: list[dict]) -> dict[str, list[str]]:
 
 def _implementation(store: Store, name: str, versions: list[str], counts: list, findings: list[Finding]) -> dict:
     mine = [row for row in counts if row["impl"] == name]
-    found = [f for f in findings if f.impl == name and f.version in versions]
-    since = None if found else store.rows(CLEAN_SINCE, impl=name, versions=json.dumps(versions))[0][0]
+    own = [f for f in findings if f.impl == name and f.version in versions]
+    since = None if own else store.rows(CLEAN_SINCE, impl=name, versions=json.dumps(versions))[0][0]
     layers: dict[tuple, list] = {}
     for row in mine:
         if row["version"] in versions:
@@ -146,7 +148,7 @@ def _implementation(store: Store, name: str, versions: list[str], counts: list, 
     return {
         "versions": versions,
         "clean_since": since,
-        "findings": len(found),
+        "findings": len(own),
         "earlier_versions": {"runs": sum(row["runs"] for row in mine if row["version"] not in versions)},
         "layers": [_layer(*of, rows) for of, rows in layers.items()],
     }

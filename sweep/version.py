@@ -1,4 +1,4 @@
-"""The version of an implementation: runs of another version say nothing about it."""
+"""The version of an implementation. Runs of another version say nothing about it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ COMPILERS = ("torch", "triton", "numba", "numba-cuda")
 
 
 def version_of(entry: Entry, device_name: str) -> str:
-    """A digest of its sources, of the packages that it is compiled by or imports, and of the device."""
+    """Return a digest of its sources, its compilers, the packages it imports, and the device."""
     if entry.option:
         parts, packages = [sources.of_plugin(entry.file)], _packages_of(Path(entry.file))
-    else:  # modules of impls/ itself are shared: the contract, what loads kernels
+    else:  # all implementations share the modules of impls/ itself
         parts, packages = [sources.of_ours(entry.file), *map(sources.of_ours, _shared())], []
     parts += [f"{name} {_version(name)}" for name in sorted({*COMPILERS, *packages})]
     return hashlib.sha256("\n".join([*parts, device_name]).encode()).hexdigest()[:16]
@@ -30,10 +30,10 @@ def _shared() -> list[str]:
 
 
 def _packages_of(file: Path) -> set[str]:
-    """The installed packages that a file imports."""
+    """Return the installed packages that a file imports."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError):  # importing it says so
+    except (OSError, SyntaxError):  # the import of the file will report it
         return set()
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {

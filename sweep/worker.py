@@ -1,4 +1,4 @@
-"""A worker of a sweep: a process that has one run after another judged, on one GPU if there is one."""
+"""A worker of a sweep: a process that has runs judged, on one GPU if there is one."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from flash_attest.sweep.records import DRAWN, Run
 from flash_attest.sweep.store import Store, StoreError
 from flash_attest.sweep.version import version_of
 
-# A pair of implementation and layer without a verdict so often in a row is drawn no more: the reason will not go away.
+# The number of runs in a row without a verdict after which a pair of implementation and layer is
+# given up: the reason will not go away.
 GIVEN_UP = {UNKNOWN: 3, REFUSED: 50}
 NOT_ISOLATED = "kernels are called by the workers themselves: a crash takes a worker down, and nothing ends a call"
 NO_DISK = 3  # the exit status of a worker that cannot write the file
 
 
 def main(job: Job, name: str, gpu: str | None, parent: int) -> None:
-    """The whole life of a worker. Exit status 0: the time is over, or nothing is left to draw."""
+    """Run a worker. Exit status 0: the time is over, or nothing is left to draw."""
     _settle(gpu, parent)
     with contextlib.suppress(KeyboardInterrupt):
         _work(job, name)
@@ -51,23 +52,26 @@ def _work(job: Job, name: str) -> None:
 
 
 def _settle(gpu: str | None, parent: int) -> None:
-    """Ends with its parent, however that ends; Ctrl-C is for the parent, which ends this process by SIGTERM."""
+    """Set up the process: signals, the end with its parent, and its GPU."""
+    # Ctrl-C is for the parent, which ends this process by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Where kernels run in this process, a SystemExit would be one of the implementation, and the verdict would be fail.
+    # If kernels run in this process, a SystemExit would count as the implementation's, and the
+    # verdict would be fail.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    # This process was spawned, which multiprocessing would keep for all that it makes here. A lock that is made in a judging
-    # process (torch.compile makes one) would be named, and reported as leaked when that process ends.
+    # multiprocessing would keep "spawn", by which this process was started, as its method here. A
+    # lock that is made in a judging process (torch.compile makes one) would then have a name, and
+    # would be reported as leaked when that process ends.
     multiprocessing.set_start_method(None, force=True)
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # nothing has touched CUDA in this process
 
 
 class Worker:
-    """Takes what is left, then draws, until the time is over."""
+    """Judges runs that others left, then draws new ones, until the time is over."""
 
     def __init__(self, job: Job, name: str, store: Store, entries: list, judging: Judging):
         self.job, self.name, self.store, self.judging = job, name, store, judging
@@ -80,25 +84,25 @@ class Worker:
             for layer in LAYERS.values()
             if layer.turns[job.device] and not layer.not_applicable(entry.impl, job.device)
         ]
-        self.left = list(self.pairs)  # without those that are drawn no more
-        self.without: Counter[tuple[str, str, str]] = Counter()  # runs in a row that were refused, or unknown
+        self.left = list(self.pairs)  # without those that were given up
+        self.without: Counter[tuple[str, str, str]] = Counter()  # runs in a row that were refused or unknown
 
     def work(self) -> None:
-        """Until the time is over."""
-        made = 0
+        """Examine findings and judge runs until the time is over."""
+        finished = 0
         while time.monotonic() < self.job.stop:
             if (finding := self.store.unreported(self.name, self.devices, self.versions)) is not None:
                 Examiner(finding, self.impls[finding.impl], self.job, self.judging).examine()
                 self.store.report(finding)
-            elif 0 < self.job.most <= made:
+            elif 0 < self.job.most <= finished:
                 return
             elif (run := self._next()) is not None:
-                made += self._judge(run)
+                finished += self._judge(run)
             elif not self.left:
                 return
 
     def _next(self) -> Run | None:
-        """A run that was drawn and has no end; else a new one. It is in the file when this returns."""
+        """Return a run that was drawn and not finished, or a new one. The file has it then."""
         run = self.store.left(self.name, self.job.session, self.devices, list(self.impls))
         if run is not None:
             return run
@@ -116,13 +120,14 @@ class Worker:
         return run
 
     def _judge(self, run: Run) -> bool:
-        """Whether it came to its end."""
+        """Judge a run and write it down. Returns whether it has finished."""
         law, impl = LAYERS[run.layer].law, self.impls[run.impl]
-        run.version = self.versions[run.impl]  # a run that is left was drawn before, perhaps for another one
+        run.version = self.versions[run.impl]  # a run that was left may have been drawn for another one
         began = time.perf_counter()
         result = self.judging(law, impl, run.case_, run.perturbations, run.asked)
         run.seconds, run.repeats = time.perf_counter() - began, result.repeats
-        if result.why is Reason.WORKER_DIED and not run.deaths:  # its process was killed, by whom it does not say
+        if result.why is Reason.WORKER_DIED and not run.deaths:
+            # The process may have been killed by something else, so the run gets a second try.
             run.deaths, run.state = 1, DRAWN
             self.store.keep(run)
             return False
@@ -132,19 +137,19 @@ class Worker:
         return True
 
     def _note(self, run: Run) -> None:
-        """Draw a pair no more that has no verdict again and again."""
-        place = (run.impl, run.layer)
+        """Give up a pair if its last runs had no verdict."""
+        names = (run.impl, run.layer)
         for other in {*GIVEN_UP} - {run.verdict}:
-            self.without[(*place, other)] = 0
+            self.without[(*names, other)] = 0
         if run.verdict in (PASS, FAIL):
             return
-        self.without[(*place, run.verdict)] += 1
-        if (n := self.without[(*place, run.verdict)]) >= GIVEN_UP[run.verdict]:
-            times = f"{n} runs in a row without a verdict, the last: {run.reason}"
-            for pair in [pair for pair in self.left if (pair[0].name, pair[1].name) == place]:
-                self._give_up(pair, times)
+        self.without[(*names, run.verdict)] += 1
+        if (n := self.without[(*names, run.verdict)]) >= GIVEN_UP[run.verdict]:
+            why = f"{n} runs in a row without a verdict, the last: {run.reason}"
+            for pair in [pair for pair in self.left if (pair[0].name, pair[1].name) == names]:
+                self._give_up(pair, why)
 
     def _give_up(self, pair: Pair, why: str) -> None:
-        """Draw it no more, and say so: other layers go on."""
+        """Stop drawing a pair, and write down why. Other layers go on."""
         self.left.remove(pair)
         self.store.note(self.job.session, "given_up", [pair[0].name, pair[1].name, why])

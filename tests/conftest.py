@@ -1,4 +1,4 @@
-"""The option --thorough, and fixtures of several rooms: one thread; patience; g++; a small CUDA file; the benchmark."""
+"""The option --thorough, and fixtures that several rooms share."""
 
 import io
 import json
@@ -23,13 +23,14 @@ from tests.thorough import (  # noqa: F401  (hooks)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Select and order the tests."""
     thorough.pytest_collection_modifyitems(config, items)
     scheduling.in_order(config, items)
 
 
 @pytest.fixture(scope="module")
 def one_thread():
-    """One thread: tensors are tiny, and several threads on a busy machine take 20 times as long."""
+    """Limits torch to one thread: tensors are tiny, and threads are slow on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -38,13 +39,13 @@ def one_thread():
 
 @pytest.fixture
 def gpus_stay(monkeypatch):
-    """A program that is called in this process with --device cpu hides no GPU from the tests that follow."""
+    """Keeps a program called with --device cpu from hiding GPUs from later tests."""
     monkeypatch.setattr(gpus, "hide_gpus", lambda: None)
 
 
 @pytest.fixture
 def patient(monkeypatch):
-    """Searches for further findings and for smaller cases do not end early on a busy machine."""
+    """Gives searches for smaller cases and further findings enough time on a busy machine."""
     monkeypatch.setattr(explain, "SECONDS_OF_LENGTHS", 300.0)
     for module in (shrink, crashes):
         monkeypatch.setattr(module, "MOST_SECONDS", 300.0)
@@ -60,14 +61,14 @@ def gxx():
 
 @pytest.fixture
 def cu(tmp_path, gxx):
-    """text -> a loaded file."""
+    """cu(text, *names) -> a loaded CUDA file."""
 
-    def made(text, *names, **options):
+    def loaded(text, *names, **options):
         path = tmp_path / "kernel.cu"
         path.write_text(textwrap.dedent(text).lstrip())
         return load(path, *names, **options)
 
-    return made
+    return loaded
 
 
 BENCH = ("--device", "cpu", "--seconds", "0.001")
@@ -76,11 +77,12 @@ SMALL = ("--dtype", "float32", "--headdim", "8", "--seqlen", "16")
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch, gpus_stay):
-    """bench(*options) -> exit status, printed text, bench.json. One small size, unless sized=True: then pass --size.
+    """bench(*options) -> (exit status, output, bench.json).
 
-    Peaks are measured with small products and multiplied, so that no cell exceeds them on a busy machine.
+    It measures one small size, unless sized=True: then pass --size. Peaks are measured with small
+    products and multiplied, so that no cell exceeds them on a busy machine.
     """
-    from rich.console import Console  # here, as few tests need these slow imports
+    from rich.console import Console  # imported here, because few tests need these slow imports
 
     from flash_attest.bench import timing
     from flash_attest.command.bench import run as measure

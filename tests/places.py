@@ -1,4 +1,4 @@
-"""Where the checkout is."""
+"""The folders of the checkout."""
 
 from pathlib import Path
 

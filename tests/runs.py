@@ -1,4 +1,4 @@
-"""Helpers: runs of pytest on the laws in processes of their own, and what they reported."""
+"""Runs pytest on the laws in separate processes, and reads their reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def command(*arguments: object, report: Path) -> list[str]:
 
 @dataclass
 class Run:
-    """One run. returncode: as of a process of its own, minus the number if it was a signal; stdout: with stderr."""
+    """A run. returncode: the exit status, or minus a signal's number. stdout: includes stderr."""
 
     returncode: int
     stdout: str
@@ -36,41 +36,48 @@ def attest(*arguments: object, report: Path) -> Run:
 
 
 def attest_each(runs: dict[str, tuple], folder: Path) -> dict[str, Run]:
-    """Each of the runs, one after another in one process, which imports the suite once."""
-    made = _attest([(arguments, folder / str(n)) for n, arguments in enumerate(runs.values())])
-    return dict(zip(runs, made, strict=True))
+    """Make several runs, one after another in one process, which imports the suite once."""
+    results_of_runs = _attest([(arguments, folder / str(n)) for n, arguments in enumerate(runs.values())])
+    return dict(zip(runs, results_of_runs, strict=True))
 
 
 def _attest(runs: list[tuple[tuple, Path]]) -> list[Run]:
-    """[(arguments, report)] -> the runs, in a process of their own. If it ends early, that was the last run."""
+    """Make the runs [(arguments, report)] in a process.
+
+    If it ends early, that was in the last run.
+    """
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, str(n)) for n in range(len(runs))]
-        asked = [
+        requests = [
             {"arguments": options(*arguments, report=report), "output": f"{file}.out", "status": str(file)}
             for file, (arguments, report) in zip(files, runs, strict=True)
         ]
-        ended = warm.ask(environment(), asked)
+        ended = warm.ask(environment(), requests)
         assert all(file.exists() for file in files[:-1]), f"the process of {len(runs)} runs ended early, with {ended}"
         statuses = [*(int(file.read_text()) for file in files[:-1]), ended]
-        printed = [Path(one["output"]).read_text(errors="backslashreplace") for one in asked]
+        printed = [Path(request["output"]).read_text(errors="backslashreplace") for request in requests]
     return [Run(*of, report) for *of, (_, report) in zip(statuses, printed, runs, strict=True)]
 
 
 def check(*arguments: object, folder: Path, **variables: str) -> Run:
-    """Run flash-attest in a folder, where `check` leaves its report. variables: of its environment."""
+    """Run flash-attest in a folder, where `check` leaves its report.
+
+    variables: added to its environment.
+    """
     output, status = folder / "printed.txt", folder / "status.txt"
     output.unlink(missing_ok=True)
-    asked = {"arguments": [*map(str, arguments)], "output": str(output), "status": str(status)}
-    ended = warm.ask(environment() | variables, [asked | {"command": True, "folder": str(folder)}])
+    request = {"arguments": [*map(str, arguments)], "output": str(output), "status": str(status)}
+    ended = warm.ask(environment() | variables, [request | {"command": True, "folder": str(folder)}])
     return Run(ended, output.read_text(errors="backslashreplace"), folder / "attest-report")
 
 
 def environment() -> dict[str, str]:
+    """Return the environment variables for a run."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "HYPOTHESIS"))}
     return inherited | {"COLUMNS": "160"}
 
 
 def results(report: Path) -> dict[str, dict]:
-    """law[impl] -> its entry in results.json."""
+    """Return law[impl] -> its entry in results.json."""
     entries = json.loads((report / "results.json").read_text())["results"]
     return {f"{entry['law']}[{entry['impl']}]": entry for entry in entries}

@@ -1,14 +1,15 @@
-"""How pytest-xdist spreads these tests: a file stays with one worker, as its fixtures run pytest or compile; long ones first.
+"""Spreads these tests over workers: a file stays with one worker, and long files come first.
 
-`--dist worksteal`, which suits the laws, hands half of a file to a second worker, which makes the file's runs again.
+Fixtures of a file run pytest or compile. `--dist worksteal`, which suits the laws, would give half
+of a file to a second worker, which would repeat the file's runs.
 """
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-# Each of their tests takes seconds and shares little with its neighbours.
+# Files whose tests take seconds each, and share little.
 SPLIT = ("tests/mutants/test_mutants.py", "tests/impls/triton/test_compile.py")
-# So that no worker is left with one of them when the others are done.
+# These come first, so that none of them is the last one to run.
 FIRST = (
     "tests/runner/torture/", "tests/impls/triton/", "tests/mutants/", "tests/runner/untrusted/",
     "tests/runner/plugin/test_run.py", "tests/runner/plugin/test_surroundings.py", "tests/impls/", "tests/emulator/",
@@ -16,7 +17,7 @@ FIRST = (
 
 
 class ByFile(LoadFileScheduling):
-    """In the order of the collection, where --dist loadfile begins with the file that has most tests."""
+    """Keeps the order of the collection; --dist loadfile would start with the longest file."""
 
     def __init__(self, config: pytest.Config, log: object) -> None:
         config.option.loadscopereorder = False
@@ -28,12 +29,12 @@ class ByFile(LoadFileScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile | None:
-    """None, and so what --dist says, if it says something else than tox.ini."""
+    """Return our scheduler, or None if the user has chosen another --dist than tox.ini."""
     return ByFile(config, log) if config.getoption("dist") == "worksteal" else None
 
 
 def in_order(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort them in a worker. Without workers they stay in the order of their names."""
+    """Sort the tests in a worker. Without workers they stay in the order of their names."""
     if hasattr(config, "workerinput"):
         items.sort(
             key=lambda item: next((n for n, start in enumerate(FIRST) if item.nodeid.startswith(start)), len(FIRST))

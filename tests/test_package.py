@@ -1,4 +1,4 @@
-"""The package: what its archives hold, what an installation of the checkout puts on the path, what it needs."""
+"""The package: the contents of its archives, what installing the checkout adds, what it needs."""
 
 import os
 import re
@@ -22,7 +22,7 @@ else:
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ROOMS = ("oracle", "impls", "properties", "runner", "races", "emulator", "mutants", "sweep", "bench")
-# A file of each kind; an ending that a build does not know is one that it may leave out.
+# A file of each kind: a build may leave out file types that it does not know.
 KINDS = (
     "py.typed", "command/check.ini", "runner/page/run.html.j2", "runner/page/style.css", "runner/page/laws.js",
     "sweep/schema.sql", "impls/cuda/fa2.cu",
@@ -92,8 +92,8 @@ def test_an_installation_of_the_checkout_maps_one_name(tmp_path):
 import importlib.util, site, sys
 site.addsitedir(sys.argv[1])
 for name in sys.argv[2:]:
-    found = importlib.util.find_spec(name)
-    print(name, found and found.origin)
+    spec = importlib.util.find_spec(name)
+    print(name, spec and spec.origin)
 """
     names = ["flash_attest", "flash_attest.oracle", "tests", *ROOMS]
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -101,10 +101,10 @@ for name in sys.argv[2:]:
         [sys.executable, "-c", finds, tmp_path / "site", *names],
         cwd=tmp_path, env=variables, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    found = dict(line.split(" ", 1) for line in run.stdout.splitlines())
-    assert found.pop("flash_attest") == str(ROOT / "flash_attest" / "__init__.py")
-    assert found.pop("flash_attest.oracle") == str(ROOT / "flash_attest" / "oracle" / "__init__.py")
-    assert set(found.values()) == {"None"}
+    origins = dict(line.split(" ", 1) for line in run.stdout.splitlines())
+    assert origins.pop("flash_attest") == str(ROOT / "flash_attest" / "__init__.py")
+    assert origins.pop("flash_attest.oracle") == str(ROOT / "flash_attest" / "oracle" / "__init__.py")
+    assert set(origins.values()) == {"None"}
 
 
 def names_of(requirements: list[str]) -> set[str]:

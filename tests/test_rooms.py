@@ -6,7 +6,7 @@ import pytest
 
 from tests.places import ROOT
 
-# What a room may import beside itself; the door, flash_attest/, imports every room.
+# The rooms that a room may import. The door, flash_attest/, imports every room.
 MAY = {
     "emulator": set(),
     "oracle": set(),
@@ -16,13 +16,13 @@ MAY = {
     "runner": {"properties", "oracle", "impls", "races", "emulator"},
 }
 MAY |= {room: {"runner", *MAY["runner"]} for room in ("mutants", "sweep", "bench")}
-# Of the door, what stands on nothing and serves all.
+# Modules of the door that import no room, so every room may import them.
 LIGHT = {"places", "packages", "did_you_mean", "arguments", "required"}
 
 
 def imported(room: str) -> dict[str, str]:
-    """What the modules of a room import of this package: the part after flash_attest -> the first file that does."""
-    found: dict[str, str] = {}
+    """Return the parts of this package that a room imports -> the first file that does so."""
+    files: dict[str, str] = {}
     for path in sorted((ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.Import):
@@ -34,8 +34,8 @@ def imported(room: str) -> dict[str, str]:
             for name in names:
                 package, _, inner = name.partition(".")
                 if package == "flash_attest" and inner:
-                    found.setdefault(inner.partition(".")[0], str(path.relative_to(ROOT)))
-    return found
+                    files.setdefault(inner.partition(".")[0], str(path.relative_to(ROOT)))
+    return files
 
 
 @pytest.mark.parametrize("room", MAY)

@@ -1,4 +1,4 @@
-"""Tests that repeat for confidence are left out unless asked for, and are counted where they are."""
+"""Tests that repeat for confidence are left out unless asked for, and are counted."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def test_some(n): pass
     ids=" ".join,
 )
 def test_what_repeats_for_confidence_runs_only_when_asked_for(tmp_path, options, words):
-    """The last line says how many tests are left out, with workers too."""
+    """The last line says how many tests are left out, also with workers."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_some.py").write_text(TESTS)
     run = subprocess.run(
@@ -44,11 +44,11 @@ def test_what_repeats_for_confidence_runs_only_when_asked_for(tmp_path, options,
 
 @pytest.mark.parametrize(("together", "few"), [(1, 3), (2, 6), (3, 12)])
 def test_values_meet_in_few_combinations(together, few):
-    made = covering(together, dict(a=1, b=2, c=3), dict(x=4, y=5), dict(no=6, yes=7))
-    assert len(made) == 12 and made[1].id == "a-x-yes" and made[1].values == (1, 4, 7)
-    assert sum(not param.marks for param in made) == few
+    parameters = covering(together, dict(a=1, b=2, c=3), dict(x=4, y=5), dict(no=6, yes=7))
+    assert len(parameters) == 12 and parameters[1].id == "a-x-yes" and parameters[1].values == (1, 4, 7)
+    assert sum(not param.marks for param in parameters) == few
 
 
 def test_values_are_chosen_about_as_often():
-    made = covering(1, dict.fromkeys("abcdef"), dict(x=0, y=1))
-    assert sorted(param.values[1] for param in made if not param.marks) == [0, 0, 0, 1, 1, 1]
+    parameters = covering(1, dict.fromkeys("abcdef"), dict(x=0, y=1))
+    assert sorted(param.values[1] for param in parameters if not param.marks) == [0, 0, 0, 1, 1, 1]

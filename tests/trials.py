@@ -1,4 +1,4 @@
-"""Helpers: an implementation, a trial of it, the failure that a check raises, and the lines of a message."""
+"""Helpers: an implementation, a trial, the failure that a check raises, the lines of a message."""
 
 import pytest
 import torch
@@ -27,19 +27,19 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def with_one(tensor: torch.Tensor, value: float, at=AT) -> torch.Tensor:
-    """A copy with one element replaced."""
+    """Return a copy with one element replaced."""
     copy = tensor.clone()
     copy[at] = value
     return copy
 
 
 def broken(check, *arguments) -> LawBroken:
-    """The failure that the check raises."""
+    """Return the failure that the check raises."""
     with pytest.raises(LawBroken) as caught:
         check(*arguments)
     return caught.value
 
 
 def lines(text: str) -> list[str]:
-    """Lines without the spaces that align columns."""
+    """Return the lines without the spaces that align columns."""
     return [" ".join(line.split()) for line in text.splitlines()]

@@ -1,7 +1,8 @@
-"""A process that has imported torch, which takes two seconds, and forks for what it is asked: runs of pytest, in order.
+"""A process that has imported torch, which takes two seconds, and forks to run pytest.
 
-It is asked through its standard input, a line of JSON each: the environment, and for each run its arguments and files for
-what it prints and its status. Its answer is the exit status of the fork, which ends as a new process would.
+It is asked through its standard input, with a line of JSON each: the environment and, for each run,
+its arguments and files for output and status. Its answer is the exit status of the fork, which ends
+as a new process would.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from pathlib import Path
 
 from tests.places import ROOT
 
-LONGEST = 300.0  # seconds for all runs that are asked for at once
+LONGEST = 300.0  # seconds for all runs of one request
 
 
 def ask(environment: dict[str, str], runs: list[dict]) -> int:
-    """The exit status of a fork that made these runs: that of the last one, or minus the number of a signal.
+    """Return the exit status of a fork that makes these runs, or minus the number of a signal.
 
-    runs: {"arguments": of pytest, "output": a file for what it prints, "status": a file for what pytest.main gives}. With
-    "command": true the arguments are those of flash-attest, run in "folder".
+    runs: {"arguments": of pytest, "output": a file for what it prints, "status": a file for what
+    pytest.main returns}. With "command": true the arguments are those of flash-attest, run in
+    "folder".
     """
     process = _started()
     process.stdin.write(json.dumps({"environment": environment, "runs": runs}) + "\n")
@@ -40,7 +42,7 @@ def ask(environment: dict[str, str], runs: list[dict]) -> int:
 
 @functools.cache
 def _started() -> subprocess.Popen:
-    """The process. It ends when its standard input does: at the end of this process at the latest."""
+    """Return the process. It ends with its standard input, at the latest when this process ends."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.warm"],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
@@ -50,8 +52,8 @@ def _started() -> subprocess.Popen:
 
 
 def main() -> None:
-    """Answer until the one that asks has ended."""
-    import torch  # noqa: F401  (here, so that whoever asks does not import it for this)
+    """Answer until the asking process has ended."""
+    import torch  # noqa: F401  (here, so that the asking process need not import it)
 
     for line in sys.stdin:
         fork = os.fork()
@@ -62,22 +64,21 @@ def main() -> None:
 
 
 def _run(environment: dict[str, str], runs: list[dict]) -> int:
-    """Make the runs in this process; the status of the last one."""
+    """Make the runs in this process. Returns the status of the last one."""
     import pytest
 
     from flash_attest import command
 
     os.environ.clear()
     os.environ.update(environment)
-    sys.path[1:1] = filter(
-        None, environment.get("PYTHONPATH", "").split(os.pathsep)
-    )  # which Python reads at its start only
+    # Python reads PYTHONPATH only when it starts.
+    sys.path[1:1] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     _redirect(os.devnull, 0)
     status = 0
     for run in runs:
         for descriptor in (1, 2):
             _redirect(run["output"], descriptor)
-        sys.argv[1:] = run["arguments"]  # as files that are judged see them
+        sys.argv[1:] = run["arguments"]  # judged files may read them
         os.chdir(run.get("folder", "."))
         status = _status_of(command.main if run.get("command") else pytest.main, run["arguments"])
         sys.stdout.flush()
@@ -87,7 +88,7 @@ def _run(environment: dict[str, str], runs: list[dict]) -> int:
 
 
 def _status_of(function: Callable, arguments: list[str]) -> int:
-    """What it returns, or exits with."""
+    """Return what the function returns, or exits with."""
     try:
         return int(function(arguments))
     except SystemExit as ended:

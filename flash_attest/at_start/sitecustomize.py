@@ -1,6 +1,7 @@
-"""Python imports this when it starts, in the processes that `flash-attest emulate` starts: its folder is in their PYTHONPATH.
+"""Emulates a GPU in the processes started under `flash-attest emulate`.
 
-Another sitecustomize that this one hides is run, too.
+Python imports this module when it starts, because PYTHONPATH names its folder. It also runs another
+sitecustomize that it hides.
 """
 
 import importlib.machinery
@@ -18,7 +19,7 @@ def _run_hidden() -> None:
 
 
 def _emulate() -> None:
-    if importlib.util.find_spec("flash_attest") is None:  # run from a checkout
+    if importlib.util.find_spec("flash_attest") is None:  # `flash-attest emulate` runs from a checkout
         sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     import flash_attest.emulated  # noqa: F401
 

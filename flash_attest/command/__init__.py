@@ -1,7 +1,8 @@
 """The command flash-attest; python -m flash_attest is the same.
 
-Each subcommand is a module here with NAME, SUMMARY and run(arguments), which returns the exit status. Importing one imports
-neither torch nor pytest: they take seconds, for which --help should not wait. `run` imports them once its options are read.
+Each subcommand is a module here with NAME, SUMMARY and run(arguments), which returns the exit
+status. Importing one imports neither torch nor pytest, which take seconds, so that --help need not
+wait. `run` imports them once it has read its options.
 """
 
 from __future__ import annotations
@@ -22,23 +23,22 @@ COMMANDS = (
 )  # fmt: skip
 USAGE = "usage: flash-attest COMMAND [OPTION...]"
 EPILOG = """\
-flash-attest COMMAND --help says more, and what each exit status means. In all of them 2 means that the command is wrong, and
-130 that it was interrupted."""
+flash-attest COMMAND --help lists a command's options and exit statuses. For every command, status 2 means that the command is
+wrong, and 130 that it was interrupted."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a subcommand. Returns its exit status.
 
-    arguments: without the name of the program; those of this process by default.
+    arguments: the words after the program's name; by default the arguments of this process.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         return _run(arguments)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (
-        BrokenPipeError
-    ):  # `flash-attest laws | head`: nobody reads the rest, and flushing it at exit would fail again
+    except BrokenPipeError:
+        # `flash-attest laws | head`: nobody reads the rest, and flushing at exit would fail again.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -53,8 +53,8 @@ def _run(arguments: list[str]) -> int:
         return 0
     name, *rest = arguments
     if name not in COMMANDS:
-        what = "option" if name.startswith("-") else "command"
-        print(f"flash-attest: error: unknown {what} {name!r}{did_you_mean(name, COMMANDS)} "
+        kind = "option" if name.startswith("-") else "command"
+        print(f"flash-attest: error: unknown {kind} {name!r}{did_you_mean(name, COMMANDS)} "
               f"(commands: {', '.join(COMMANDS)})", file=sys.stderr)  # fmt: skip
         return WRONG
     return command(name).run(rest)
@@ -66,6 +66,6 @@ def command(name: str) -> ModuleType:
 
 
 def help_text() -> str:
-    """Return what --help prints."""
+    """Return the text of --help."""
     lines = [f"  {name:10} {command(name).SUMMARY}" for name in COMMANDS]
     return "\n".join([USAGE, "", "Judges implementations of attention.", "", *lines, "", EPILOG])

@@ -1,4 +1,4 @@
-"""flash-attest bench: how fast implementations are."""
+"""flash-attest bench: measures how fast implementations are."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ def run(arguments: list[str], console: Console | None = None) -> int:
     import flash_attest.required  # noqa: F401
     from flash_attest.bench.command import bench
 
-    before = signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # a time limit ends it as Ctrl-C does, with a table
+    # A time limit ends the command as Ctrl-C does, with a table.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return bench(parser, options, ["flash-attest", NAME, *arguments], console)
     finally:

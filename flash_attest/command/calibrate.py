@@ -1,4 +1,4 @@
-"""flash-attest calibrate: how close correct kernels come to the limits."""
+"""flash-attest calibrate: measures how close correct kernels come to the limits."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ EPILOG = """\
   flash-attest calibrate --impl torch_math --cases 5000
 
 For each regime of inputs, every output and gradient of the drawn cases is compared with its budget. A correct implementation
-stays within it in every regime. docs/measured/index.md has the figures of the kernels that the limits were checked on.
+stays within the budget in every regime. docs/measured/index.md has the figures of the kernels that checked the limits.
 
-Exit status: 0 every case is within the limits; 1 one is not; 2 the command is wrong; 130 interrupted.
+Exit status: 0 every case is within the limits; 1 a case is not; 2 the command is wrong; 130 interrupted.
 """
 
 
 def run(arguments: list[str]) -> int:
-    """Compare. Returns the exit status."""
+    """Compare every case with its budget. Returns the exit status."""
     parser = Parser(f"flash-attest {NAME}", "How close do correct kernels come to the limits?", EPILOG)
     add_impl(parser, "all that run on the device")
     add_impl_from(parser)
-    parser.add_argument("--cases", type=whole, default=1000, metavar="N", help="how many for each regime (1000)")
     parser.add_argument(
-        "--regimes", type=listed, metavar="A,B", help="some of them (all; an unknown name lists the known ones)"
+        "--cases", type=whole, default=1000, metavar="N", help="the number of cases in each regime (1000)"
+    )
+    parser.add_argument(
+        "--regimes", type=listed, metavar="A,B", help="only these regimes (all; an unknown name lists the known ones)"
     )
     add_device(parser)
     add_seed(parser, "which cases are drawn (0)")

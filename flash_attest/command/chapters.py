@@ -1,4 +1,7 @@
-"""The names of the laws, read from the sources: importing the chapters takes seconds, too long for a misspelt name."""
+"""Reads the names of the laws from the sources.
+
+Importing the chapters takes seconds, which is too long to report a misspelt name.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,21 @@ PREFIX = "test_"
 
 
 class UnknownName(ValueError):
-    """There is no such law or chapter. The text says which one may have been meant."""
+    """There is no such law or chapter. The text suggests a similar name."""
 
 
 @cache
 def laws_by_chapter() -> dict[str, tuple[str, ...]]:
-    """Return the tests of each chapter: "test_causal": ("test_query_sees_exactly_its_prefix", ...)."""
-    found = {}
+    """Return the tests by chapter: "test_causal": ("test_query_sees_exactly_its_prefix", ...)."""
+    tests = {}
     for path in sorted((ROOMS / "properties").glob(f"{PREFIX}*.py")):
         functions = (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef))
-        found[path.stem] = tuple(f.name for f in functions if f.name.startswith(PREFIX))
-    return found
+        tests[path.stem] = tuple(f.name for f in functions if f.name.startswith(PREFIX))
+    return tests
 
 
 def place_of(law: str) -> tuple[str, str]:
-    """Return chapter and name of a law, given with or without test_. Raises UnknownName."""
+    """Return the chapter and name of a law; test_ may be left out. Raises UnknownName."""
     name = f"{PREFIX}{law.removeprefix(PREFIX)}"
     for chapter, tests in laws_by_chapter().items():
         if name in tests:
@@ -37,7 +40,10 @@ def place_of(law: str) -> tuple[str, str]:
 
 
 def chapter_of(text: str) -> str:
-    """Return the name of a chapter, given with or without test_. Raises UnknownName, with the known ones."""
+    """Return the name of a chapter; test_ may be left out.
+
+    Raises UnknownName, with the known names.
+    """
     name, known = text.removeprefix(PREFIX), [chapter.removeprefix(PREFIX) for chapter in laws_by_chapter()]
     if name not in known:
         raise UnknownName(f"no chapter is called {text}{did_you_mean(name, known)} (chapters: {', '.join(known)})")

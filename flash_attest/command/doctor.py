@@ -1,4 +1,4 @@
-"""flash-attest doctor: what runs here, what each missing thing costs, and the command that gets it."""
+"""flash-attest doctor: shows what runs here, what each missing part costs, and how to get it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,21 @@ from flash_attest.packages import EXTRAS, NEEDED, install, is_there, lacking
 NAME = "doctor"
 SUMMARY = "what runs here, and what each missing thing costs"
 EPILOG = """\
-Exit status: 0 implementations can be judged on the CPU here, whatever else is missing; 1 something is broken that every run
-needs.
+Exit status: 0 implementations can be judged on the CPU here, whatever else is missing; 1 something that every run needs is
+broken.
 """
-OLDEST = (3, 10)  # of Python
-SPARSE = 1 << 37  # bytes of address space: what the largest law maps on a CPU
+OLDEST = (3, 10)  # version of Python
+SPARSE = 1 << 37  # bytes of address space that the largest law maps on a CPU
 OK, MISSING, BROKEN = "ok", "missing", "broken"
 
 
 @dataclass
 class Line:
-    """One thing: its state, what is there or not, what is lost without it, and the command that gets it."""
+    """The state of one part.
+
+    found: what is there, or not. lost: what cannot be judged without it. get: the command that
+    installs it.
+    """
 
     name: str
     state: str
@@ -46,22 +50,22 @@ class Line:
 
 
 def run(arguments: list[str]) -> int:
-    """Look, and print a line for each thing. Returns the exit status."""
+    """Print a line for each part. Returns the exit status."""
     parser = Parser(f"flash-attest {NAME}", "What runs here, what each missing thing costs, and how to get it.", EPILOG)
     parser.add_argument("--json", action="store_true", help="print JSON: a list of objects")
     options = parser.parse_args(arguments)
-    found = list(lines())
+    parts = list(lines())
     if options.json:
-        print(json.dumps([asdict(line) for line in found], indent=1))
+        print(json.dumps([asdict(line) for line in parts], indent=1))
     else:
-        print(*found, sep="\n")
-        broken = [line.name for line in found if line.state == BROKEN]
+        print(*parts, sep="\n")
+        broken = [line.name for line in parts if line.state == BROKEN]
         print(f"broken: {', '.join(broken)}" if broken else "Implementations can be judged here.")
-    return int(any(line.state == BROKEN for line in found))
+    return int(any(line.state == BROKEN for line in parts))
 
 
 def lines() -> Iterator[Line]:
-    """Look at one thing after another. Those that need packages are left out if packages are missing."""
+    """Look at one part after another, without those that need a missing package."""
     yield Line("flash-attest", OK, __version__)
     yield python()
     yield packages()
@@ -73,7 +77,7 @@ def lines() -> Iterator[Line]:
     for look in [*looks, *(lambda module=module: extra(module) for module in ("matplotlib", "ray"))]:
         try:
             yield look()
-        except Exception as error:  # a library that is installed, and cannot be loaded
+        except Exception as error:  # a library that is installed but cannot be loaded
             yield Line(look.__name__, MISSING, _words(error))
 
 
@@ -97,7 +101,7 @@ def packages() -> Line:
 
 
 def torch() -> Line:
-    """Look at PyTorch, which is asked to multiply."""
+    """Look at PyTorch, and let it multiply."""
     try:
         module = importlib.import_module("torch")
         (module.ones(2, 2) @ module.ones(2, 2)).sum().item()
@@ -108,14 +112,14 @@ def torch() -> Line:
 
 
 def gpu() -> Line:
-    """Look at the GPUs that PyTorch sees, and those that the driver has."""
+    """Look at the GPUs that PyTorch sees, and at those that the driver has."""
     from flash_attest.properties.machine.gpus import has_gpu
 
     module = importlib.import_module("torch")
     lost = "what runs on CUDA only is not judged; Triton, Numba and CUDA C++ run on the CPU, in the emulator"
     if not module.cuda.is_available():
-        there = _gpus()
-        if not has_gpu() or not there:
+        gpus = _gpus()
+        if not has_gpu() or not gpus:
             return Line("GPU", MISSING, "none", lost)
         why = (
             "is hidden by CUDA_VISIBLE_DEVICES"
@@ -123,28 +127,28 @@ def gpu() -> Line:
             else "PyTorch cannot use it"
         )
         cpu_build = "" if module.version.cuda else "install a build of PyTorch for CUDA (pytorch.org)"
-        return Line("GPU", MISSING, f"{there[0]}: {why}", lost, cpu_build)
+        return Line("GPU", MISSING, f"{gpus[0]}: {why}", lost, cpu_build)
     return Line("GPU", OK, "; ".join(_gpus()) or module.cuda.get_device_name())
 
 
 def _gpus() -> list[str]:
-    """The GPUs as the driver lists them: name, memory, driver."""
+    """Return the GPUs that the driver lists: name, memory, driver."""
     if (program := shutil.which("nvidia-smi")) is None:
         return []
     fields = "--query-gpu=name,memory.total,driver_version"
-    ran = subprocess.run([program, fields, "--format=csv,noheader"], capture_output=True, text=True, timeout=60)
-    rows = [line.split(", ") for line in ran.stdout.splitlines()] if ran.returncode == 0 else []
+    listing = subprocess.run([program, fields, "--format=csv,noheader"], capture_output=True, text=True, timeout=60)
+    rows = [line.split(", ") for line in listing.stdout.splitlines()] if listing.returncode == 0 else []
     return [f"{name}, {memory}, driver {driver}" for name, memory, driver in rows]
 
 
 def compute_sanitizer() -> Line:
-    """Look for NVIDIA's compute-sanitizer, which only a GPU has use for."""
+    """Look for NVIDIA's compute-sanitizer, which is of use on a GPU only."""
     from flash_attest.races.sanitizer.tools import find
 
     path = find()
     lost = "the law sanitizers_report_nothing is not judged on a GPU"
-    found = path or "not in CUDA_HOME, PATH and /usr/local/cuda*"
-    return Line("compute-sanitizer", OK if path else MISSING, found, lost, "install the CUDA toolkit")
+    location = path or "not in CUDA_HOME, PATH and /usr/local/cuda*"
+    return Line("compute-sanitizer", OK if path else MISSING, location, lost, "install the CUDA toolkit")
 
 
 def gxx() -> Line:
@@ -176,9 +180,9 @@ def nvcc() -> Line:
 
 def ninja() -> Line:
     """Look for ninja, which builds PyTorch's extensions."""
-    there = is_there("ninja") or shutil.which("ninja")
+    is_found = is_there("ninja") or shutil.which("ninja")
     lost = "cuda_fa1 and cuda_fa2 are not built for a GPU"
-    return Line("ninja", OK if there else MISSING, "found" if there else "none", lost, install(EXTRAS["ninja"]))
+    return Line("ninja", OK if is_found else MISSING, "found" if is_found else "none", lost, install(EXTRAS["ninja"]))
 
 
 def triton() -> Line:
@@ -202,7 +206,7 @@ def triton() -> Line:
 
 
 def numba() -> Line:
-    """Look at Numba, and at whether its CUDA part is the version whose private names the emulator replaces."""
+    """Look at Numba, and check that the emulator knows the version of its CUDA part."""
     from flash_attest.emulator.numba import lacking as lacking_numba
 
     if problem := lacking_numba():
@@ -212,7 +216,7 @@ def numba() -> Line:
 
 
 def cuda_bindings() -> Line:
-    """Look for the driver API, which gives sparse memory on a GPU."""
+    """Look for the driver API, which provides sparse memory on a GPU."""
     if problem := lacking("cuda.bindings"):
         return _lacks("cuda-bindings", problem, "on a GPU the laws about offsets beyond 32 bits are not judged")
     return Line("cuda-bindings", OK, importlib.import_module("cuda.bindings").__version__)
@@ -238,15 +242,15 @@ def cache() -> Line:
 
 
 def isolation() -> Line:
-    """Look at whether implementations can be called in a process that may die."""
+    """Check whether implementations can be called in a process that may die."""
     if sys.platform == "linux" and hasattr(os, "pidfd_open"):
-        return Line("isolation", OK, "implementations are called in processes of their own")
+        return Line("isolation", OK, "implementations are called in separate processes")
     lost = "implementations are called in the process of pytest: one that crashes or hangs ends the run"
     return Line("isolation", MISSING, f"none on {platform.system()}", lost, "use Linux, a container for example")
 
 
 def landlock() -> Line:
-    """Look for Linux' Landlock, which keeps untrusted code from writing elsewhere."""
+    """Look for Linux's Landlock, which restricts where untrusted code can write."""
     from flash_attest.runner.untrusted.sandbox import version
 
     number = version()
@@ -257,7 +261,7 @@ def landlock() -> Line:
 
 
 def sparse_memory() -> Line:
-    """Try to map as many addresses as tensors of 2^31 elements take, none of which is ever used."""
+    """Try to map the addresses of tensors with 2^31 elements, without using the memory."""
     lost = "the laws about offsets beyond 32 bits are not judged on the CPU"
     try:
         flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
@@ -278,11 +282,11 @@ def extra(module: str) -> Line:
 
 
 def _words(error: Exception) -> str:
-    """The first line of an error, with its type."""
+    """Return the first line of an error, with its type."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _lacks(name: str, problem: str, lost: str) -> Line:
-    """What a library lacks, from a message of the form "X is not installed: COMMAND"."""
-    found, _, get = problem.partition(": ")
-    return Line(name, MISSING, found, lost, get)
+    """Return the line of a missing library, from a message "X is not installed: COMMAND"."""
+    missing, _, get = problem.partition(": ")
+    return Line(name, MISSING, missing, lost, get)

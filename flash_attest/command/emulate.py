@@ -1,4 +1,4 @@
-"""flash-attest emulate: runs a program that wants a GPU, such as tests of GPU kernels, without one."""
+"""flash-attest emulate: runs a program that needs a GPU, such as tests of kernels, without one."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from pathlib import Path
 from flash_attest.arguments import INTERRUPTED, WRONG, Parser, add_seed, seconds
 
 NAME = "emulate"
-SUMMARY = "runs a program that wants a GPU without one, and reports races of its kernels if asked to"
+SUMMARY = "runs a program that needs a GPU without one, and reports races of its kernels if asked to"
 DESCRIPTION = """\
-Runs a program, such as pytest, in which PyTorch answers as if it had a GPU (sm_80). Kernels of @triton.jit and @cuda.jit run
-on the CPU, in the emulator. Processes that the program starts are included. Where a GPU is, nothing is emulated:
+Runs a program, such as pytest, in which PyTorch pretends to have a GPU (sm_80). Kernels of @triton.jit and @cuda.jit run on
+the CPU, in the emulator. Processes that the program starts are included. If there is a GPU, nothing is emulated;
 CUDA_VISIBLE_DEVICES= hides it."""
 EPILOG = """\
-  flash-attest emulate -- pytest tests/                   tests that were written for a GPU, unchanged
-  flash-attest emulate --trace -- pytest tests/ -n 4      every launch traced; each finding is printed once, at the end
+  flash-attest emulate -- pytest tests/                   unchanged tests that were written for a GPU
+  flash-attest emulate --trace -- pytest tests/ -n 4      traces every launch; prints each finding once, at the end
   flash-attest emulate -- python train.py --steps 3       a script
 
-Exit status: the program's. With --trace, if that is 0: 1 something was found; 2 no kernel was launched. 2 also if the command
-is wrong; 130 interrupted.
+Exit status: the program's status. With --trace, if that is 0: 1 something was found; 2 no kernel was launched. 2 also if the
+command is wrong; 130 interrupted.
 """
 AT_START = Path(__file__).resolve().parent.parent / "at_start"
-MOST_TESTS = 3  # named with a finding
+MOST_TESTS = 3  # named below a finding
 
 
 def run(arguments: list[str]) -> int:
-    """Run the command of the arguments. Returns the exit status."""
+    """Run the given command. Returns the exit status."""
     parser = Parser(f"flash-attest {NAME}", DESCRIPTION, EPILOG, usage=f"flash-attest {NAME} [OPTION...] -- COMMAND...")
     parser.add_argument("--trace", action="store_true", help="check every access of every launch")
     add_seed(parser, "with --trace: 0 runs threads and blocks in order, any other number in a random order (0)")
     parser.add_argument(
-        "--limit", type=seconds, default=60.0, metavar="SECONDS", help="with --trace: for one launch (60)"
+        "--limit", type=seconds, default=60.0, metavar="SECONDS", help="with --trace: the limit for one launch (60)"
     )
     parser.add_argument(
         "command", nargs=argparse.REMAINDER, metavar="COMMAND", help="pytest, python, a script or a program"
@@ -67,7 +67,7 @@ def run(arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def _emulating(folder: Path | None) -> Iterator[None]:
-    """In this process, and in those that it starts: PYTHONPATH has them import sitecustomize (at_start/)."""
+    """Emulate in this process and in its children, which import at_start/sitecustomize.py."""
     path = os.pathsep.join(filter(None, [str(AT_START), os.environ.get("PYTHONPATH", "")]))
     environment = {"PYTHONPATH": path} | ({"FLASH_ATTEST_TRACE": str(folder)} if folder else {})
     before = {name: os.environ.get(name) for name in environment}
@@ -84,7 +84,7 @@ def _emulating(folder: Path | None) -> Iterator[None]:
 
 
 def _run(command: list[str]) -> int:
-    """Pytest, modules and scripts in this process, which is set up already; anything else as a process of its own."""
+    """Run pytest, modules and scripts in this process, and other programs in a new process."""
     program, *arguments = command
     name = Path(program).name
     if name in ("pytest", "py.test"):
@@ -105,18 +105,18 @@ def _run(command: list[str]) -> int:
         return WRONG
 
 
-def _in_this_process(what: str, arguments: list[str], module: bool = False) -> int:
-    """Run a module or a script as Python does. -> the status that it exits with."""
-    sys.argv = [what, *arguments]
+def _in_this_process(program: str, arguments: list[str], module: bool = False) -> int:
+    """Run a module or a script as Python does. Returns its exit status."""
+    sys.argv = [program, *arguments]
     try:
         if module:
-            runpy.run_module(what, run_name="__main__", alter_sys=True)
-        elif not Path(what).is_file():
-            print(f"{what}: there is no such file", file=sys.stderr)
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+        elif not Path(program).is_file():
+            print(f"{program}: there is no such file", file=sys.stderr)
             return WRONG
         else:
-            sys.path.insert(0, str(Path(what).resolve().parent))
-            runpy.run_path(what, run_name="__main__")
+            sys.path.insert(0, str(Path(program).resolve().parent))
+            runpy.run_path(program, run_name="__main__")
     except SystemExit as end:
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
@@ -131,7 +131,7 @@ def _in_this_process(what: str, arguments: list[str], module: bool = False) -> i
 
 def _report(folder: Path, status: int) -> int:
     """Print each finding once, with its lines and the tests that have it."""
-    from flash_attest.races import recording  # here, as it imports torch
+    from flash_attest.races import recording  # imports torch
 
     sys.stdout.flush()
     recorded = recording.read(folder)
@@ -145,7 +145,7 @@ def _report(folder: Path, status: int) -> int:
     if not recorded.launches:
         print(
             "\ntraced: no kernel ran in the emulator, so nothing was checked"
-            " (where a GPU is, CUDA_VISIBLE_DEVICES= hides it)"
+            " (if there is a GPU, hide it with CUDA_VISIBLE_DEVICES=)"
         )
         return status or WRONG
     print(f"\ntraced: {launches}, {count}")

@@ -17,7 +17,7 @@ EPILOG = """\
 
 Exit status: 0, or 2 if there is no such example, or it would overwrite something.
 """
-EXAMPLES = {  # name: what it is, and its files or its folder
+EXAMPLES = {  # name: (description, files or folders)
     "one_key_short": ("a FlashAttention forward with a bug, for docs/use/first-verdict.md", ("one_key_short.py",)),
     "own_repository": ("a Triton kernel with its tests, which need no GPU", ("own_repository",)),
     "flash_forward": ("a CUDA C++ kernel and its plug-in", ("flash_forward.cu", "flash_forward.py")),
@@ -27,24 +27,24 @@ EXAMPLES = {  # name: what it is, and its files or its folder
 def run(arguments: list[str]) -> int:
     """List the examples, or copy some. Returns the exit status."""
     parser = Parser(f"flash-attest {NAME}", "Copies an example to the current folder.", EPILOG)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which; none lists them")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="the examples to copy; without a name, all are listed")
     options = parser.parse_args(arguments)
     if not options.names:
-        print(*(f"{name:15} {what}" for name, (what, _) in EXAMPLES.items()), sep="\n")
+        print(*(f"{name:15} {description}" for name, (description, _) in EXAMPLES.items()), sep="\n")
         return 0
     for name in options.names:
         if name not in EXAMPLES:
             parser.error(f"no example is called {name}{did_you_mean(name, EXAMPLES)} (examples: {', '.join(EXAMPLES)})")
     files = [file for name in dict.fromkeys(options.names) for file in EXAMPLES[name][1]]
-    if there := [file for file in files if Path(file).exists()]:
-        parser.error(f"{there[0]} is here already, and is not overwritten: go to another folder, or move it away")
+    if existing := [file for file in files if Path(file).exists()]:
+        parser.error(f"{existing[0]} is here already, and is not overwritten: go to another folder, or move it away")
     for file in files:
         _copy(ROOMS / "examples" / file, Path(file))
     return 0
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file, or a folder without what Python has compiled, and print its name."""
+    """Copy a file, or a folder without compiled modules, and print its name."""
     if source.is_dir():
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     else:

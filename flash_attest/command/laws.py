@@ -1,4 +1,4 @@
-"""flash-attest laws: what is judged, and on which planted bug each law was tried."""
+"""flash-attest laws: lists the laws, and the planted bug that each law was tried on."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ NAME = "laws"
 SUMMARY = "every law: its rule, what it needs, a planted bug that it catches"
 EPILOG = """\
   flash-attest laws                                 a line for each law
-  flash-attest laws query_sees_exactly_its_prefix   its whole rule, what it needs, all bugs planted for it
+  flash-attest laws query_sees_exactly_its_prefix   the whole rule, what it needs, and all bugs planted for it
   flash-attest laws --chapter causal --json         for a program
 
 Exit status: 0, or 2 if there is no such law.
 """
-WIDE = 240  # columns where there is no terminal
+WIDE = 240  # columns without a terminal
 
 
 def run(arguments: list[str]) -> int:
-    """Print them. Returns the exit status."""
+    """Print the laws. Returns the exit status."""
     parser = Parser(f"flash-attest {NAME}", "The laws of attention that implementations are judged by.", EPILOG)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="all about these laws, with or without test_")
-    parser.add_argument("--chapter", metavar="NAME", help="only the laws of this chapter, as in causal")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="print everything about these laws; test_ may be left out"
+    )
+    parser.add_argument("--chapter", metavar="NAME", help="only the laws of this chapter, for example causal")
     parser.add_argument("--json", action="store_true", help="print JSON: a list of objects")
     options = parser.parse_args(arguments)
     try:
@@ -38,22 +40,22 @@ def run(arguments: list[str]) -> int:
         parser.error(str(error))
     import flash_attest.required  # noqa: F401
 
-    shown = [
+    listed = [
         law
         for law in described()
         if (not wanted or law["name"] in wanted) and chapter in (None, f"test_{law['chapter']}")
     ]
     if options.json:
-        print(json.dumps(shown, indent=1))
+        print(json.dumps(listed, indent=1))
     elif wanted:
-        print("\n\n".join(map(whole, shown)))
+        print("\n\n".join(map(whole, listed)))
     else:
-        _print_table(shown)
+        _print_table(listed)
     return 0
 
 
 def described() -> list[dict]:
-    """Return all laws, and the contract, which is checked before them, as dicts that JSON takes."""
+    """Return all laws, and the contract check that precedes them, as dicts for JSON."""
     from flash_attest.mutants import ALL, CONTRACT
     from flash_attest.properties import test_contract
     from flash_attest.properties.law import Law, laws
@@ -78,19 +80,19 @@ def _described(law: Law, planted: list[dict]) -> dict:
 
 
 def needs_of(law: dict) -> str:
-    """Return what a law needs in words: what an implementation must declare, and a device."""
+    """Return in words what an implementation must declare for a law, and the device it needs."""
     return ", ".join([*law["needs"], *([f"{law['device']} only"] if law["device"] else [])])
 
 
 def first_sentence(rule: str) -> str:
-    """Return the beginning of a rule, up to the end of its first sentence or paragraph."""
+    """Return the first sentence of a rule, or its first paragraph if that ends earlier."""
     text = " ".join(rule.split("\n\n")[0].split())
     head, end, _ = text.partition(". ")
     return head + end.strip()
 
 
 def whole(law: dict) -> str:
-    """Return all about one law, as text."""
+    """Return everything about one law as text."""
     lines = [
         f"{law['name']}   ({law['chapter']})",
         "",
@@ -105,7 +107,7 @@ def whole(law: dict) -> str:
     return "\n".join(lines)
 
 
-def _print_table(shown: list[dict]) -> None:
+def _print_table(listed: list[dict]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -113,9 +115,9 @@ def _print_table(shown: list[dict]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("law", "chapter", "rule", "needs", "a planted bug"):
         table.add_column(heading, overflow="fold")
-    for law in shown:
+    for law in listed:
         bug = law["planted"][0]["name"] if law["planted"] else ""
         name = law["name"].removeprefix(chapters.PREFIX)
         table.add_row(name, law["chapter"], first_sentence(law["rule"]), needs_of(law), bug)
     console.print(table, markup=False)
-    console.print(f"{len(shown)} laws; flash-attest laws NAME has the whole rule", highlight=False)
+    console.print(f"{len(listed)} laws; flash-attest laws NAME has the whole rule", highlight=False)

@@ -1,4 +1,4 @@
-"""flash-attest sweep: hunts races for hours; with --ray on many machines."""
+"""flash-attest sweep: hunts races for hours; with --ray, on several machines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(arguments: list[str], console: Console | None = None) -> int:
     import flash_attest.required  # noqa: F401
     from flash_attest.sweep.command import sweep
 
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit ends it as Ctrl-C does
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit ends the sweep as Ctrl-C does
     try:
         return sweep(parser, options, shlex.join(["flash-attest", NAME, *arguments]), console)
     finally:

@@ -1,4 +1,4 @@
-"""flash-attest times: where the time of a run went."""
+"""flash-attest times: shows where the time of a run went."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ NAME = "times"
 SUMMARY = "where the time of a run went, from its report"
 SLOWEST = 20
 EPILOG = """\
-Seconds are those of workers: two workers that judge for a minute are 120 s. What no law is charged with (start-up,
-collecting, sending results, a worker that waits for the last one to finish) is the line "pytest and xdist".
+Seconds are those of workers: two workers that judge for a minute are 120 s. The line "pytest and xdist" has the time of no
+law: start-up, collecting, sending results, a worker that waits for the last one to finish.
 
 Exit status: 0, or 2 if there is no such report.
 """

@@ -1,4 +1,4 @@
-"""flash-attest trace: runs a Python file, and reports every race and stray access of the GPU kernels that it launches."""
+"""flash-attest trace: runs a Python file, and reports races of its GPU kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ flash_attest.emulator.cuda loads. They run in the emulator, which checks every a
 EPILOG = """\
   flash-attest trace kernels.py                 runs the file
   flash-attest trace kernels.py:launch          runs it, then calls launch()
-  flash-attest trace kernels.py -- --size 64    what follows -- are the file's own arguments
+  flash-attest trace kernels.py -- --size 64    passes the arguments after -- to the file
 
 Exit status: 0 nothing was found, on these inputs; 1 something was; 2 no kernel was launched, the file raised, or the command
 is wrong; 130 interrupted.
@@ -27,15 +27,15 @@ is wrong; 130 interrupted.
 
 
 class _NoFunction(Exception):
-    """The file has no function of the name that was given."""
+    """The file has no function of the given name."""
 
 
 def run(arguments: list[str]) -> int:
-    """Trace. Returns the exit status."""
+    """Trace the file. Returns the exit status."""
     parser = Parser(f"flash-attest {NAME}", DESCRIPTION, EPILOG)
     parser.add_argument("file", metavar="FILE.py[:NAME]", help="the file, and the function to call in it")
     add_seed(parser, "0 runs threads and blocks in order, any other number in a random order (0)")
-    parser.add_argument("--limit", type=seconds, default=60.0, metavar="SECONDS", help="for one launch (60)")
+    parser.add_argument("--limit", type=seconds, default=60.0, metavar="SECONDS", help="the limit for one launch (60)")
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:cut])
     if not options.limit:
@@ -50,7 +50,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _split(text: str) -> tuple[Path, str]:
-    """Read FILE.py:NAME as the file and the name; "" without a name."""
+    """Split FILE.py:NAME into the file and the name, which may be ""."""
     if not Path(text).exists() and ":" in text:
         file, _, name = text.rpartition(":")
         return Path(file), name
@@ -63,7 +63,7 @@ def _traced(path: Path, name: str, arguments: list[str], options) -> int:
 
     emulate_if_no_gpu("cpu")
     problem = ""
-    with tracing(options.seed, limit=options.limit) as found:
+    with tracing(options.seed, limit=options.limit) as trace:
         try:
             _run(path, name, arguments)
         except _NoFunction as error:
@@ -76,22 +76,22 @@ def _traced(path: Path, name: str, arguments: list[str], options) -> int:
         except BaseException as error:
             _print_traceback(error, path)
             problem = f"{path} raised {type(error).__name__}"
-    for finding in found.findings:
+    for finding in trace.findings:
         print(f"{finding}\n")
     if problem:
         print(f"flash-attest {NAME}: {problem}", file=sys.stderr)
-    return _concluded(path, name, found, bool(problem))
+    return _concluded(path, name, trace, bool(problem))
 
 
-def _concluded(path: Path, name: str, found, stopped: bool) -> int:
-    """Print the last line; the exit status."""
-    launches = f"{found.launches} launch{'es' * (found.launches != 1)}"
-    if found.findings:
-        print(f"{len(found.findings)} found in {launches}")
+def _concluded(path: Path, name: str, trace, stopped: bool) -> int:
+    """Print the last line. Returns the exit status."""
+    launches = f"{trace.launches} launch{'es' * (trace.launches != 1)}"
+    if trace.findings:
+        print(f"{len(trace.findings)} found in {launches}")
         return 1
     if stopped:
         return WRONG
-    if not found.launches:
+    if not trace.launches:
         hint = "" if name else f"; name the function that launches them: {path}:NAME"
         print(
             f"flash-attest {NAME}: no kernel was launched in the emulator, so nothing was traced{hint}", file=sys.stderr
@@ -102,7 +102,7 @@ def _concluded(path: Path, name: str, found, stopped: bool) -> int:
 
 
 def _run(path: Path, name: str, arguments: list[str]) -> None:
-    """Run a file as `python FILE` does, then call the function, if one is named."""
+    """Run a file as `python FILE` does, then call the function if one is named."""
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.resolve().parent))
     if not name:
@@ -110,7 +110,7 @@ def _run(path: Path, name: str, arguments: list[str]) -> None:
         return
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # where inspect and pickle look for it
+    sys.modules[path.stem] = module  # inspect and pickle look for it there
     spec.loader.exec_module(module)
     function = getattr(module, name, None)
     if not callable(function):
@@ -120,7 +120,7 @@ def _run(path: Path, name: str, arguments: list[str]) -> None:
 
 
 def _print_traceback(error: BaseException, path: Path) -> None:
-    """Print the frames from the file on: those above are this command's."""
+    """Print the frames from the file on; the frames above it belong to this command."""
     frames = error.__traceback__
     while frames is not None and Path(frames.tb_frame.f_code.co_filename).resolve() != path.resolve():
         frames = frames.tb_next

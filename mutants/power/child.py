@@ -151,10 +151,10 @@ def whole(mutant: Mutant) -> Implementation:
     return impl
 
 
-def _words(found) -> tuple[str, str]:
-    if isinstance(found, Result):
-        return found.verdict, found.reason
-    broken, case = found
+def _words(result: Result | tuple) -> tuple[str, str]:
+    if isinstance(result, Result):
+        return result.verdict, result.reason
+    broken, case = result
     if broken.__cause__ is not None and is_not_compiled(broken.__cause__):
         return UNKNOWN, broken.headline
     return FAIL, f"{broken.headline} [{case}]"

@@ -62,8 +62,8 @@ def killers(entry: Entry) -> list[str]:
 
 def peer_killers(entry: Entry) -> list[str]:
     """Return the names of the peers that reject the bug."""
-    found = (item for item, verdict in entry.verdicts.items() if item.startswith(PEER) and verdict in KILLS)
-    return [item.removeprefix(PEER) for item in found]
+    rejecting = (item for item, verdict in entry.verdicts.items() if item.startswith(PEER) and verdict in KILLS)
+    return [item.removeprefix(PEER) for item in rejecting]
 
 
 def line_of(name: str, entry: Entry) -> str:

@@ -50,7 +50,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Found:
+class Verdicts:
     """The verdicts on a bug in one environment. words: the laws that catch it, or why none does."""
 
     mark: str
@@ -67,7 +67,7 @@ class Bug:
     """
 
     mutant: Mutant
-    found: list[tuple[str, Found]]
+    verdicts: list[tuple[str, Verdicts]]
     missed: str
 
     @property
@@ -169,11 +169,11 @@ def _bug(name: str, tables: list[Table]) -> Bug:
     rows = [(table, table.rows[name]) for table in tables if name in table.rows]
     missed = [peer.name for peer in PEERS if any(peer.name not in row.rejecting for _, row in rows)]
     missed += [LAWS] * any(not row.caught for _, row in rows) + ["others"] * any(not row.rejecting for _, row in rows)
-    found = [(SHORT[_device(table)], _found(name, row)) for table, row in rows]
-    return Bug(BY_NAME[name], found, " ".join(missed))
+    verdicts = [(SHORT[_device(table)], _verdicts(name, row)) for table, row in rows]
+    return Bug(BY_NAME[name], verdicts, " ".join(missed))
 
 
-def _found(name: str, row: Row) -> Found:
+def _verdicts(name: str, row: Row) -> Verdicts:
     verdicts = [row.peers.get(peer.name, "") for peer in PEERS]
     marks = tuple("caught" if verdict in KILLS else verdict for verdict in verdicts)
     own = law_name(BY_NAME[name].law)
@@ -186,7 +186,7 @@ def _found(name: str, row: Row) -> Found:
         mark, words = "survives", f"{own} gives {row.searched} in up to {EXAMPLES} cases"
     else:
         mark, words = "unfinished", "not finished"
-    return Found(mark, words, row.detail, marks)
+    return Verdicts(mark, words, row.detail, marks)
 
 
 def _grouped(bugs: Iterable[Bug]) -> dict[str, list[Bug]]:

@@ -87,9 +87,9 @@ def _stable(declared: object) -> str:
 def read(file: Path) -> Record:
     """Read the record in a file. Raises RecordError if it is none."""
     try:
-        found = json.loads(file.read_text())
-        entries = {name: Entry(**fields) for name, fields in found["entries"].items()}
-        return Record({name: found["environment"][name] for name in SAME}, entries)
+        content = json.loads(file.read_text())
+        entries = {name: Entry(**fields) for name, fields in content["entries"].items()}
+        return Record({name: content["environment"][name] for name in SAME}, entries)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"{type(error).__name__}: {error}"
         raise RecordError(f"{file} should be a file that --matrix --json wrote ({what})") from None

@@ -132,8 +132,8 @@ def survivor(table: Table, name: str) -> str:
     """Describe a bug that no law catches: its story, its law's verdict, who catches it."""
     row, mutant = table.rows[name], BY_NAME[name]
     suites = ", ".join(peer.title for peer in PEERS if peer.name in row.rejecting) or "none"
-    tried = f"{short(mutant.law)} gives {row.searched} in up to {EXAMPLES} cases"
-    return f"{name} ({mutant.story}): {tried}; other suites: {suites}"
+    verdict = f"{short(mutant.law)} gives {row.searched} in up to {EXAMPLES} cases"
+    return f"{name} ({mutant.story}): {verdict}; other suites: {suites}"
 
 
 def by_chapter(rows: Mapping[str, Row]) -> dict[str, list[Row]]:

@@ -172,10 +172,10 @@ def _short(row: Row) -> dict:
 def _read_rows(file: Path) -> list[Table] | None:
     """Read the tables in a file. Returns None if it is a record, or anything else."""
     try:
-        found = json.loads(file.read_text())
-        if found["format"] != FORMAT:
+        content = json.loads(file.read_text())
+        if content["format"] != FORMAT:
             return None
-        return [_read_table(table) for table in found["tables"]]
+        return [_read_table(table) for table in content["tables"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -1,6 +1,7 @@
-"""Implementations are called in a process of their own, which may die.
+"""Calls implementations in a separate process, which may die.
 
-child.py is the loop of that process, endings.py how it ended, parent.py who watches it and starts it again, crashes.py the
-smallest case that ends it, verdicts.py the other verdicts of laws whose process ended, tracing.py the trace of a failure in a
-process that sees no GPU, importing.py a first import of a plug-in in such a process.
+child.py is the loop of that process. endings.py describes how it ended. parent.py watches and
+restarts it. crashes.py finds the smallest case that ends it. verdicts.py has the other verdicts for
+laws whose process ended. tracing.py traces a failure in a process that sees no GPU. importing.py
+tries the first import of a plug-in.
 """

@@ -21,12 +21,12 @@ from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.process_things import keep_streams
 
 PR_SET_PDEATHSIG = 1
-DUMP = signal.SIGUSR1  # has the process write where it is
+DUMP = signal.SIGUSR1  # makes the process write its stack
 HEAD = 8  # bytes of the length before each message
 
 
 def send(pipe: int, message: dict) -> None:
-    """Write a message. JSON, so that nothing that an implementation made is unpickled."""
+    """Write a message as JSON, so that nothing an implementation made is ever unpickled."""
     data = json.dumps(message).encode()
     data = len(data).to_bytes(HEAD, "little") + data
     while data:
@@ -34,7 +34,7 @@ def send(pipe: int, message: dict) -> None:
 
 
 def receive(pipe: int) -> dict | None:
-    """The next message; None if the other side is gone."""
+    """Return the next message, or None if the other side is gone."""
     data = b""
     while (message := whole(data)) is None:
         part = os.read(pipe, 1 << 20)
@@ -45,19 +45,19 @@ def receive(pipe: int) -> dict | None:
 
 
 def whole(data: bytes) -> dict | None:
-    """The message that these bytes are; None while some are missing."""
+    """Return the message in these bytes, or None while it is incomplete."""
     if len(data) < HEAD or len(data) < HEAD + int.from_bytes(data[:HEAD], "little"):
         return None
     return json.loads(data[HEAD:])
 
 
 def record_of(result: Result) -> dict:
-    """A result as a message has it."""
+    """Return a result as plain data for a message."""
     return asdict(result) | {"why": result.why and result.why.value}
 
 
 def as_result(record: dict) -> Result:
-    """The result of a record."""
+    """Return the result that `record_of` made this record of."""
     return Result(**record | {"why": record["why"] and Reason(record["why"])})
 
 
@@ -71,10 +71,10 @@ def run(
     parent: int,
     kept: bool,
 ) -> None:
-    """What a fresh fork does. Never returns.
+    """Run the judging loop in a fresh fork. Never returns.
 
-    printed: the file that takes the place of its standard streams; None: they stay. stack: where it writes its frames. kept:
-    by another process, for it may kill its parent.
+    printed: the file that replaces the standard streams; None keeps them. stack: the file for stack
+    dumps. kept: put a keeper process in between, as the implementation may kill its parent.
     """
     try:
         apart(parent)
@@ -102,9 +102,11 @@ def run(
 
 
 def keep(requests: int, answers: int) -> int:
-    """Fork once more. Returns the pipe for answers in the new process, which finds this one as its parent, and not pytest.
+    """Fork again, so that this process becomes a keeper between the judging process and pytest.
 
-    This one passes the answers on, so that none comes from a process that has killed its parent; and ends as it ends.
+    Returns the pipe for answers in the new process, whose parent is the keeper. The keeper passes
+    answers on, so none arrives from a process that has killed its parent, and it ends the way the
+    judging process ends.
     """
     keeper, (inner, outer) = os.getpid(), os.pipe()
     judging = os.fork()
@@ -113,6 +115,7 @@ def keep(requests: int, answers: int) -> int:
         os.close(inner)
         os.close(answers)
         return outer
+    # This is the keeper: pass answers on until the judging process has ended.
     os.close(requests)
     os.close(outer)
     end, events = os.pidfd_open(judging), select.poll()
@@ -123,17 +126,21 @@ def keep(requests: int, answers: int) -> int:
             os.write(answers, data)
         else:
             break
+    # End in the same way.
     _, status = os.waitpid(judging, 0)
     if os.WIFSIGNALED(status):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with contextlib.suppress(OSError):  # SIGKILL
+        with contextlib.suppress(OSError):  # SIGKILL has no handler to reset
             signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
         os.kill(keeper, os.WTERMSIG(status))
     os._exit(os.waitstatus_to_exitcode(status))
 
 
 def apart(parent: int) -> None:
-    """A session of its own, which no Ctrl-C reaches and which can be ended as a whole; and an end with its parent."""
+    """Start a new session, and die when the parent dies.
+
+    No Ctrl-C reaches a session of its own, and it can be ended as a whole.
+    """
     os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -141,6 +148,7 @@ def apart(parent: int) -> None:
 
 
 def _settle(printed: IO | None, stack: IO) -> None:
+    """Set the process up: redirect the standard streams and register stack dumps."""
     NOW.is_mine()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -156,16 +164,16 @@ def _settle(printed: IO | None, stack: IO) -> None:
 
 
 def _forget(printed: IO | None, stack: IO) -> None:
-    """Empty the files for the next law."""
+    """Clear the files for the next law."""
     for file in filter(None, (printed, stack)):
         os.ftruncate(file.fileno(), 0)
         os.lseek(file.fileno(), 0, os.SEEK_SET)
 
 
 def _close_in_forks(*descriptors: int) -> None:
-    """What this process forks says nothing to its parent: these descriptors are closed there.
+    """Close these descriptors in children of this process, so that they cannot answer its parent.
 
-    Only in its own children: theirs may have opened files under the same numbers.
+    Grandchildren are left alone: they may have opened files under the same numbers.
     """
     mine = os.getpid()
     os.register_at_fork(after_in_child=lambda: os.getppid() == mine and _close(*descriptors))

@@ -1,4 +1,7 @@
-"""The smallest case that ends the process, or loses its GPU, and the message. Each step has a process of its own."""
+"""Finds the smallest case that ends the process or loses its GPU, and writes the message.
+
+Each step runs in a fresh process.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from flash_attest.properties.judging.verdict import FAIL, Result
 from flash_attest.runner.isolation.child import as_result
 from flash_attest.runner.isolation.endings import Ending
 
-# (case, seconds for a call) -> what becomes of the case in a process of its own
+# (case, seconds for a call) -> the answer of a fresh process, or how it ended
 EndedBy = Callable[[Case, float], Ending | dict]
 Found = TypeVar("Found", Ending, Result)
 RIGHT_ALONE = "in a fresh process this case alone is right: it fails because of earlier calls, or comes and goes"
@@ -26,29 +29,33 @@ OUTSIDE = "the call is outside of what the implementation declares: it should ra
 
 
 def result(judgement: Judgement, ending: Ending, ended_by: EndedBy, limit: float) -> Result:
-    """The verdict of fail for a law in which the implementation ended the process. limit: seconds for a call."""
-    case, smallest, made, same = parse_case(ending.case), ending, 0, 0
+    """Return the failing verdict of a law in which the implementation ended the process.
+
+    limit: seconds for a call.
+    """
+    case, smallest, repeats_run, same = parse_case(ending.case), ending, 0, 0
+    # Repeat the case, to learn whether it alone ends the process.
     stop = time.perf_counter() + MOST_SECONDS
-    while made < REPEATS and (made == 0 or time.perf_counter() < stop):
+    while repeats_run < REPEATS and (repeats_run == 0 or time.perf_counter() < stop):
         same += ending.same_as(ended_by(case, limit))
-        made += 1
-    repeats = f"{same} of {made} repeats, each in a fresh process, end in the same way"
-    if same < made:
-        repeats += ": what it does hangs on earlier calls, on memory that it does not own, or on the order of threads"
+        repeats_run += 1
+    repeats = f"{same} of {repeats_run} repeats, each in a fresh process, end in the same way"
+    if same < repeats_run:
+        repeats += ": the outcome depends on earlier calls, on memory that it does not own, or on the order of threads"
     elif judgement.plan.case is None:
-        how = (lambda found: found if ending.same_as(found) else None), ended_by, limit, stop
+        how = (lambda answer: answer if ending.same_as(answer) else None), ended_by, limit, stop
         case, smallest = _smallest(judgement, case, ending, *how)
     replay = judgement.replay(case)
     advice = OUTSIDE if smallest.called_with else ADVICE
     law = judgement.law
-    found = Result(judgement.impl.name, law.chapter, law.name, FAIL, smallest.headline, cases=ending.seen.cases + 1)
-    found.smallest, found.replay = str(case), replay
-    found.message = message(judgement, smallest.headline, case, [*smallest.observed, repeats, advice], replay)
-    return found
+    verdict = Result(judgement.impl.name, law.chapter, law.name, FAIL, smallest.headline, cases=ending.seen.cases + 1)
+    verdict.smallest, verdict.replay = str(case), replay
+    verdict.message = message(judgement, smallest.headline, case, [*smallest.observed, repeats, advice], replay)
+    return verdict
 
 
 def message(judgement: Judgement, headline: str, case: Case | None, observed: list[str], replay: str) -> str:
-    """In the form of all messages (properties/judging/explain.py)."""
+    """Return a message in the form of properties/judging/explain.py."""
     parts = [headline, f"  {judgement.impl.name}   {case or ''}".rstrip(), ""]
     parts += [*section("Rule", judgement.law.rule.splitlines()), *section("Observed", observed)]
     parts += section("Replay", [replay] if replay else [])
@@ -56,7 +63,10 @@ def message(judgement: Judgement, headline: str, case: Case | None, observed: li
 
 
 def with_facts(message: str, facts: Sequence[str]) -> str:
-    """The message with more lines under Observed, which comes before Replay if there is none yet."""
+    """Return the message with more lines under Observed.
+
+    A message without that section gets one, before Replay.
+    """
     if not facts:
         return message
     added = "\n".join(f"  {fact}" for fact in facts)
@@ -64,12 +74,16 @@ def with_facts(message: str, facts: Sequence[str]) -> str:
     if not observed:
         before, replay, after = message.partition("Replay\n")
         return f"{before}Observed\n{added}\n\n{replay}{after}"
-    lines, *rest = re.split(r"^(?=\S)", after, maxsplit=1, flags=re.MULTILINE)  # up to a heading, over empty lines
+    lines, *rest = re.split(r"^(?=\S)", after, maxsplit=1, flags=re.MULTILINE)  # up to the next heading
     return "\n".join([f"{before}{observed}{lines.rstrip()}", f"{added}\n", *rest])
 
 
 def smaller(judgement: Judgement, result: Result, lost_gpu: str, ended_by: EndedBy, limit: float) -> Result:
-    """The result; where the process lost its GPU in its case, a drawn one, that of the smallest case. lost_gpu: in which."""
+    """Shrink a drawn case in which the process lost its GPU.
+
+    Returns the result of the smallest case. Any other result is returned unchanged. lost_gpu: the
+    case in which the GPU was lost, or "".
+    """
     failed = result.verdict == FAIL and bool(result.smallest)
     if not failed or lost_gpu != result.smallest or judgement.plan.case is not None:
         return result
@@ -77,40 +91,45 @@ def smaller(judgement: Judgement, result: Result, lost_gpu: str, ended_by: Ended
     def same(answer: Ending | dict) -> Result | None:
         if isinstance(answer, Ending):
             return None
-        found = as_result(answer["result"])
-        lost = found.verdict == FAIL and answer["lost_gpu"] == found.smallest
-        return found if lost and _cause(found.reason) == _cause(result.reason) else None
+        other = as_result(answer["result"])
+        lost = other.verdict == FAIL and answer["lost_gpu"] == other.smallest
+        return other if lost and _cause(other.reason) == _cause(result.reason) else None
 
     stop = time.perf_counter() + MOST_SECONDS
-    _, found = _smallest(judgement, parse_case(result.smallest), result, same, ended_by, limit, stop)
-    found.cases = result.cases
-    return found
+    _, smallest = _smallest(judgement, parse_case(result.smallest), result, same, ended_by, limit, stop)
+    smallest.cases = result.cases
+    return smallest
 
 
 def _cause(reason: str) -> str:
-    """What the GPU says. Before it stands which library noticed, which depends on what the process has called before."""
+    """Return what the GPU reports.
+
+    The text before it names the library that noticed, which depends on earlier calls of the
+    process.
+    """
     return reason.rpartition("CUDA error: ")[2]
 
 
 def _smallest(
     judgement: Judgement,
     case: Case,
-    found: Found,
+    outcome: Found,
     same: Callable[[Ending | dict], Found | None],
     ended_by: EndedBy,
     limit: float,
     stop: float,
 ) -> tuple[Case, Found]:
-    """The case that no single step makes smaller, as far as time allows, and what becomes of it.
+    """Shrink a case as far as time allows. Returns the smallest case and its outcome.
 
-    same: what ended_by gives for a step -> the like of `found`; None if it is something else.
+    same: takes what ended_by returns for a step, and returns an outcome like `outcome`, or None if
+    the step ended differently.
     """
-    seen, left = set(), steps_from(judgement, case)
-    while (step := next(left, None)) is not None and len(seen) < MOST_TRIALS and time.perf_counter() < stop:
+    seen, steps = set(), steps_from(judgement, case)
+    while (step := next(steps, None)) is not None and len(seen) < MOST_TRIALS and time.perf_counter() < stop:
         if step in seen:
             continue
         seen.add(step)
-        share = max(1.0, (stop - time.perf_counter()) / 2)  # a step that does not return leaves time for others
+        share = max(1.0, (stop - time.perf_counter()) / 2)  # a hanging step leaves time for others
         if again := same(ended_by(step, min(share, limit or share))):
-            case, found, left = step, again, steps_from(judgement, step)
-    return case, found
+            case, outcome, steps = step, again, steps_from(judgement, step)
+    return case, outcome

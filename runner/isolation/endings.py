@@ -1,4 +1,4 @@
-"""How a judging process ended, in words."""
+"""Describes how a judging process ended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES = {
     signal.SIGKILL: "killed",
     signal.SIGTERM: "told to end",
 }
-# Sent by somebody else, or by the system where a machine has too little.
+# Signals that another process sends, or the system when a resource runs out.
 FROM_OUTSIDE = {
     signal.SIGKILL,
     signal.SIGTERM,
@@ -38,9 +38,9 @@ FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 
 
 class Kind(Enum):
-    """How a process may end."""
+    """The ways in which a process may end."""
 
-    CRASHED = "crashed"  # by a signal of its own making
+    CRASHED = "crashed"  # by a signal that it caused itself
     EXITED = "exited"
     TIMED_OUT = "timed out"
     KILLED = "killed"
@@ -49,37 +49,37 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Ending:
-    """How a process ended, and what it was doing. words: "signal 11 (segmentation fault)"."""
+    """The end of a process, and what it was doing. words: "signal 11 (segmentation fault)"."""
 
     kind: Kind
     words: str
     seen: Seen
     printed: tuple[str, ...] = ()  # its last lines
-    frames: tuple[str, ...] = ()  # where it was
+    frames: tuple[str, ...] = ()  # its position in the implementation
 
     @property
     def breaks(self) -> bool:
-        """Whether the implementation broke its promise: it ended the process in which it was called."""
+        """Return whether the implementation broke the contract: it ended the process in a call."""
         return self.seen.in_call and self.kind in (Kind.CRASHED, Kind.EXITED)
 
     @property
     def of_contract(self) -> bool:
-        """Whether it ended while the contract was tried."""
+        """Return whether the process ended during the contract check."""
         return self.seen.text.startswith(CONTRACT_CHAPTER)
 
     @property
     def case(self) -> str:
-        """The case that was launched last, as --case takes it; "" if there was none."""
+        """Return the case that was launched last, in the form of --case, or ""."""
         return self.seen.text.partition(" ")[2].partition(CALLED_WITH)[0]
 
     @property
     def called_with(self) -> str:
-        """What the call has otherwise than the case, outside of the promise; "" if nothing."""
+        """Return how the call differs from its case, outside of the contract, or ""."""
         return self.seen.text.partition(CALLED_WITH)[2]
 
     @property
     def headline(self) -> str:
-        """In one line, for an issue."""
+        """Return what happened in one line, for an issue."""
         if not self.seen.in_call:
             return self.sentence
         called = f"{CALLED_WITH}{self.called_with}" if self.called_with else ""
@@ -89,7 +89,7 @@ class Ending:
 
     @property
     def sentence(self) -> str:
-        """With what it was doing."""
+        """Return what happened, and what the process was doing."""
         case = self.seen.text.partition(" ")[2]
         silent = "it did not return" if self.seen.in_call else "nothing was heard from it"
         words = f"{silent} {self.words}" if self.kind is Kind.TIMED_OUT else self.words
@@ -98,7 +98,7 @@ class Ending:
         return f"the process {_ended(self.kind)} {where}: {words}; {last}"
 
     def same_as(self, other: object) -> bool:
-        """Whether another process ended in the same way."""
+        """Return whether another process ended in the same way."""
         return isinstance(other, Ending) and (self.words, self.breaks, self.seen.phase) == (
             other.words,
             other.breaks,
@@ -107,12 +107,12 @@ class Ending:
 
     @property
     def observed(self) -> list[str]:
-        """Facts for a message."""
+        """Return facts for a message: stack frames and printed lines."""
         return [*self.frames, *(f"it printed: {line}" for line in self.printed)]
 
 
 def ending_of(status: int, *, memory_ran_out: bool = False) -> tuple[Kind, str]:
-    """The kind and the words of a status as os.waitpid gives it."""
+    """Return the kind and the words of a status that os.waitpid gave."""
     if os.WIFEXITED(status):
         return Kind.EXITED, f"exit status {os.WEXITSTATUS(status)}"
     number = os.WTERMSIG(status)
@@ -125,7 +125,7 @@ def ending_of(status: int, *, memory_ran_out: bool = False) -> tuple[Kind, str]:
 
 
 def name_of(number: int) -> str:
-    """A signal in words."""
+    """Return a signal in words."""
     try:
         return NAMES.get(signal.Signals(number)) or signal.Signals(number).name
     except ValueError:  # a real-time signal
@@ -133,18 +133,18 @@ def name_of(number: int) -> str:
 
 
 def frames_in(dump: str) -> tuple[str, ...]:
-    """The outermost and the innermost frame of the implementation, of what faulthandler wrote."""
+    """Return the implementation's outermost and innermost frames in a dump of faulthandler."""
     frames = []
     for file, line, function in FRAME.findall(dump):
         if file == call.__file__:
             break
         frames.append(f"at {file}:{line}, in {function}")
-    outermost = frames[-1:] if len(frames) < len(FRAME.findall(dump)) else []  # else it was not called
+    outermost = frames[-1:] if len(frames) < len(FRAME.findall(dump)) else []  # no call in progress
     return tuple(dict.fromkeys([*outermost, *frames[:1]]))
 
 
 def last_lines(printed: str) -> tuple[str, ...]:
-    """The end of what a process printed."""
+    """Return the last lines that a process printed."""
     lines = [line.rstrip()[:WIDEST] for line in printed.splitlines() if line.strip()]
     return tuple(lines[-MOST_PRINTED:])
 

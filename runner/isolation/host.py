@@ -1,7 +1,8 @@
-"""A process that is forked early and judges from then on: what has used CUDA cannot fork another process that uses it.
+"""A process that is forked early and does all judging.
 
-In somebody's repository other tests of the same pytest process use the GPU. The host is forked before they run; it starts,
-watches and replaces the judging processes, and this process only sends it questions.
+A process that has used CUDA cannot fork another one that uses it, and in another repository other
+tests of the same pytest process use the GPU. So the host is forked before they run. It starts,
+watches and replaces the judging processes; the pytest process only sends it questions.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.isolation.parent import JudgingProcess
 from flash_attest.runner.judge import contract_result
 
-NO_LIMIT = 0.0  # the host watches over the time of calls
+NO_LIMIT = 0.0  # the host itself limits the time of calls
 
 
 class Host:
-    """Judges as `Isolated` does, in a process that exists from `begin` to `close`."""
+    """Judges as `Isolated` does, in a process that lives from `begin` to `close`."""
 
     def __init__(self, isolated: Isolated, impls: list[Implementation], laws: dict[str, Law]):
         self.isolated, self.laws = isolated, laws
@@ -31,25 +32,25 @@ class Host:
         self._ended = ""  # how the host ended, if it did
 
     def begin(self) -> None:
-        """Fork it. Call before this process uses CUDA."""
+        """Fork the host. Call this before the pytest process uses CUDA."""
         ending = self._process.begin()
         if ending is not None:
             self._ended = ending.words
 
     def law(self, law: Law, impl: Implementation) -> Result:
-        """The verdict of a law."""
+        """Return the verdict of a law."""
         answer = self._ask({"impl": impl.name, "law": law.name})
         if isinstance(answer, str):
             return Result(impl.name, law.chapter, law.name, UNKNOWN, answer, Reason.WORKER_DIED)
         return answer
 
     def contract(self, impl: Implementation) -> Result:
-        """The verdict of the contract check."""
+        """Return the verdict of the contract check."""
         answer = self._ask({"impl": impl.name, "law": ""})
         return contract_result(impl.name, UNKNOWN, answer, Reason.WORKER_DIED) if isinstance(answer, str) else answer
 
     def close(self) -> None:
-        """End the host and all that it started. After Ctrl-C it may have ended already."""
+        """End the host and everything it started. After Ctrl-C it may have ended already."""
         if self._process.alive():
             self._process.ask({"close": True})
         self._process.end()
@@ -64,7 +65,7 @@ class Host:
             self._ended = answer.words
         return f"the process that hosts the judging ended{self._ended and f': {self._ended}'}"
 
-    # --- in the host ----------------------------------------------------------------------------------------------------
+    # --- in the host ------------------------------------------------------------------------------
 
     def _answer(self, question: dict) -> dict:
         if question.get("close"):

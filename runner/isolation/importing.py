@@ -1,4 +1,4 @@
-"""The first import of a plug-in, in a process that may die: what aborts or never ends there is not imported here."""
+"""Tries the first import of a plug-in in a process that may die: it may abort or never end."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from flash_attest.runner.isolation.endings import Ending, Kind
 from flash_attest.runner.isolation.parent import answer_of
 
 START_LATER = (
-    "importing its file starts threads, which the process that judges, forked from this one, does not have "
-    "(start them in the first call)"
+    "importing its file starts threads, which the forked judging process does not have (start them in the first call)"
 )
 
 
 def problem_of(argument: str, limit: float) -> str:
-    """Why a file cannot be imported in this process; "" if it can, also where that raises an exception.
+    """Return why a file cannot be imported in this process, or "" if it can be.
 
-    argument: as --impl-from has it. limit: in seconds; 0: none.
+    An import that raises an ordinary exception also gives "". argument: a value of --impl-from.
+    limit: seconds; 0 for none.
     """
 
     def start() -> dict:
@@ -46,7 +46,10 @@ def problem_of(argument: str, limit: float) -> str:
 
 
 def imported(argument: str) -> list[Entry]:
-    """As registry.from_file, in this process, with nothing that runs when it exits, and with the threads that it starts."""
+    """Import a file in this process, as registry.from_file does.
+
+    Its exit handlers are dropped. The entries name the threads that it starts.
+    """
     before = set(threading.enumerate())
     with no_exit_handlers():
         entries = registry.from_file(argument)
@@ -55,13 +58,13 @@ def imported(argument: str) -> list[Entry]:
 
 
 def started(threads: Sequence[str]) -> list[str]:
-    """A fact for a message about calls that do not return: the threads that an import has started (Entry.threads)."""
+    """Return a fact for a message about hanging calls: the threads that an import started."""
     return [f"{START_LATER}: {', '.join(threads)}"] if threads else []
 
 
 @contextlib.contextmanager
 def no_exit_handlers() -> Iterator[None]:
-    """In this block plug-ins register nothing that runs when the pytest process exits: it could change the exit status."""
+    """Keep plug-ins from registering exit handlers: one could change pytest's exit status."""
     register = atexit.register
 
     def registered(function: Callable, *arguments: object, **options: object) -> Callable:
@@ -75,7 +78,7 @@ def no_exit_handlers() -> Iterator[None]:
 
 
 def unloadable(argument: str, problem: str) -> Entry:
-    """The entry of a file that cannot be imported."""
+    """Return the entry of a file that cannot be imported."""
     path, _ = registry.file_of(argument)
     module = registry.module_of(argument)
     return Entry(
@@ -85,5 +88,5 @@ def unloadable(argument: str, problem: str) -> Entry:
     )
 
 
-def _sentence(argument: str, what: str) -> str:
-    return f"{registry.file_of(argument)[0]}: importing it {what}"
+def _sentence(argument: str, problem: str) -> str:
+    return f"{registry.file_of(argument)[0]}: importing it {problem}"

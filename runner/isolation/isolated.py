@@ -1,4 +1,7 @@
-"""Judges like `Judge`, but in a judging process: a law that takes it down gets its verdict from how it ended."""
+"""Judges like `Judge`, but in a judging process.
+
+A law that takes the process down gets its verdict from how the process ended.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +24,22 @@ from flash_attest.runner.isolation.endings import Ending, Kind
 from flash_attest.runner.isolation.parent import JudgingProcess
 from flash_attest.runner.judge import Judge, contract_result, suite_raised
 
-MOST_TIMED_OUT = 3  # calls of one law that do not return, after which it is given up
-MOST_TIMED_OUT_IN_ALL = 9  # of one implementation
-MOST_TRIED_ALONE = 3  # failures of one implementation whose smallest case is judged again, in a fresh process
-MOST_LOST = 12  # cases that end the process while the contract is tried
-PAUSE = 5.0  # seconds before a process that did not come up is started again: others may fill the GPU for a moment
+MOST_TIMED_OUT = 3  # hanging calls after which a law is given up
+MOST_TIMED_OUT_IN_ALL = 9  # hanging calls after which an implementation is given up
+MOST_TRIED_ALONE = 3  # failures of one implementation whose smallest case is judged again in a fresh process
+MOST_LOST = 12  # cases that end the process during the contract check
+PAUSE = 5.0  # seconds before a failed start is tried again: others may fill the GPU for a moment
 
-Place = tuple[str, str]  # an implementation, and the device on which a law judges it
+Target = tuple[str, str]  # an implementation, and the device on which a law judges it
 
 
 class Isolated:
-    """Has laws and contracts judged in a process of its own.
+    """Judges laws and contracts in a separate process.
 
-    start(device): what a judging process does first; returns what the parent wants to know (the name of the device).
-    objects: the laws and implementations that will be asked about; others cost a fork. A plug-in gets processes that judge
-    nothing else: one for each device, as what is traced on the CPU of a machine with a GPU must not find the GPU.
+    start(device): what a judging process does first; it returns what the parent wants to know, such
+    as the device's name. objects: the laws and implementations that will be asked about; any other
+    one costs a fork. Each plug-in gets processes that judge nothing else, one for each device: a
+    trace on the CPU must not find the machine's GPU.
     """
 
     def __init__(
@@ -43,20 +47,20 @@ class Isolated:
     ):
         self.judge, self.start, self.limit, self.keeps_streams = judge, start, limit, keeps_streams
         self.objects = {id(each): each for each in objects}
-        self.remarks: list[str] = []  # what no verdict says
+        self.remarks: list[str] = []  # for the report, beside the verdicts
         self.device_name = ""
         self._process: JudgingProcess | None = None
-        self._judges = ("", "")  # what the process judges: a plug-in or "" for all others, the device
-        self._last = ("", "")  # what it judged last: the implementation, the test id of the law
-        self._changes: dict[str, object] = {}  # of the plan, for the law in progress
-        self._lost: dict[Place, dict[str, Lost]] = {}  # cases that did not come back from the contract
-        self._timed_out: Counter[Place] = Counter()
-        self._tried_alone: Counter[Place] = Counter()
-        self._traced: Counter[str] = Counter()  # failures by implementation (tracing.py)
-        self._not_up: dict[Place, str] = {}  # why no process that judges this can be started
+        self._judges = ("", "")  # of the process: (a plug-in, or "" for all others; device)
+        self._last = ("", "")  # judged last: (implementation, test id of the law)
+        self._changes: dict[str, object] = {}  # to the plan, for the law in progress
+        self._lost: dict[Target, dict[str, Lost]] = {}  # cases that ended or hung a contract check
+        self._timed_out: Counter[Target] = Counter()
+        self._tried_alone: Counter[Target] = Counter()
+        self._traced: Counter[str] = Counter()  # traced failures by implementation (tracing.py)
+        self._not_up: dict[Target, str] = {}  # why no process could be started
 
     def law(self, law: Law, impl: Implementation, **changes: object) -> Result:
-        """The verdict of a law. changes: fields of the plan that are otherwise for it (Judge.changed)."""
+        """Return the verdict of a law. changes: fields of the plan to replace for this law."""
         try:
             self._changes = changes
             with self.judge.changed(**changes):
@@ -65,12 +69,13 @@ class Isolated:
             return suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
 
     def _law(self, law: Law, impl: Implementation) -> Result:
+        """Ask until the law has a verdict, leaving out cases that did not come back."""
         began, hung = time.perf_counter(), []
-        place, judgement = self._place(impl, law), self.judge.judgement(law, impl)
+        target, judgement = self._target(impl, law), self.judge.judgement(law, impl)
         ended_by = partial(self.ended_by, law, impl)
-        lost = dict(self._lost.get(place, {}))
+        lost = dict(self._lost.get(target, {}))
         while True:
-            if (n := self._timed_out[place]) >= MOST_TIMED_OUT_IN_ALL:
+            if (n := self._timed_out[target]) >= MOST_TIMED_OUT_IN_ALL:
                 given_up = f"not judged: {n} calls did not return in time"
                 return verdicts.undecided(judgement, given_up, Reason.TIMED_OUT, began)
             answer = self._ask(
@@ -78,28 +83,32 @@ class Isolated:
             )
             if isinstance(answer, str):
                 return verdicts.undecided(judgement, answer, Reason.WORKER_DIED, began)
-            if self._contract_lost(impl, place, answer):
-                lost |= self._lost[place]
+            # The contract check came down: judge again without its case.
+            if self._contract_lost(impl, target, answer):
+                lost |= self._lost[target]
                 continue
+            # The law has a verdict.
             if not isinstance(answer, Ending):
                 result = as_result(answer["result"])
                 result = crashes.smaller(judgement, result, answer["lost_gpu"], ended_by, self.limit)
                 if not answer["over"]:
                     self._tell_whether_it_fails_alone(law, impl, result)
                 break
+            # The process ended. A crash in a call is a failure, other ends leave the law undecided.
             if answer.breaks:
                 result = crashes.result(judgement, answer, ended_by, self.limit)
                 break
             if answer.kind is not Kind.TIMED_OUT or not answer.case:
-                found = verdicts.found_before(judgement, answer)
-                result = found or verdicts.ended(judgement, answer, Reason.WORKER_DIED)
+                failure = verdicts.found_before(judgement, answer)
+                result = failure or verdicts.ended(judgement, answer, Reason.WORKER_DIED)
                 break
+            # A call hangs: judge again without this case, a few times.
             hung.append(answer)
-            self._timed_out[place] += 1
+            self._timed_out[target] += 1
             lost[answer.case] = Lost(answer.headline, breaks=False)
             if len(hung) == MOST_TIMED_OUT or self.judge.plan.case is not None:
-                found = verdicts.found_before(judgement, answer)
-                result = found or verdicts.hung(judgement, hung, answer.seen.cases, "", self._threads_of(impl))
+                failure = verdicts.found_before(judgement, answer)
+                result = failure or verdicts.hung(judgement, hung, answer.seen.cases, "", self._threads_of(impl))
                 break
         if hung and result.verdict not in (FAIL, UNKNOWN):
             right = f"; right on {result.cases} other cases"
@@ -109,14 +118,14 @@ class Isolated:
         return result
 
     def contract(self, impl: object) -> Result:
-        """The verdict of the contract check."""
+        """Return the verdict of the contract check."""
         began = time.perf_counter()
         if not isinstance(impl, Implementation):
             return self.judge.contract(impl)
-        place = self._place(impl)
+        target = self._target(impl)
         while True:
-            answer = self._ask({"kind": "contract", "lost": _as_lists(self._lost.get(place, {}))}, None, impl)
-            if isinstance(answer, str) or not self._contract_lost(impl, place, answer):
+            answer = self._ask({"kind": "contract", "lost": _as_lists(self._lost.get(target, {}))}, None, impl)
+            if isinstance(answer, str) or not self._contract_lost(impl, target, answer):
                 break
         if isinstance(answer, Ending):
             answer = answer.sentence
@@ -124,20 +133,20 @@ class Isolated:
             result = contract_result(impl.name, UNKNOWN, answer, Reason.WORKER_DIED)
         else:
             result = as_result(answer["result"])
-            lost = self._lost.get(place, {})
+            lost = self._lost.get(target, {})
             facts = [f"{each.words}: {case}" for case, each in lost.items()]
             result.message = crashes.with_facts(result.message, facts + self._threads_of(impl) if facts else [])
         result.seconds = time.perf_counter() - began
         return result
 
     def ended_by(self, law: Law, impl: Implementation, case: object, limit: float) -> Ending | dict:
-        """What becomes of one case in a process of its own."""
+        """Judge one case in a fresh process. Returns its answer, or how it ended."""
         alone = {"case": str(case), "try_contract": False, "goes_on": False}
         request = {"kind": "law", "law": id(law), "lost": {}, "plan": self._changes | alone}
         return self.ask_another(self._process_for(impl, law), request | self._of(impl, law), limit)
 
-    def ask_another(self, judges: Place, request: dict, limit: float) -> Ending | dict:
-        """The answer of a process that judges nothing else."""
+    def ask_another(self, judges: Target, request: dict, limit: float) -> Ending | dict:
+        """Return the answer of a fresh process that judges nothing else, or how it ended."""
         process = self._new_process(judges, limit)
         try:
             return process.begin() or process.ask(request)
@@ -145,32 +154,35 @@ class Isolated:
             process.end()
 
     def _tell_whether_it_fails_alone(self, law: Law, impl: Implementation, result: Result) -> None:
-        """Add to a failure that its case is right in a fresh process, if so. Only the first failures are tried."""
+        """Add to a failure that its case passes in a fresh process, if it does.
+
+        Only the first failures of an implementation are tried.
+        """
         if result.verdict != FAIL or not result.smallest or self.judge.plan.case is not None:
             return
-        place = self._place(impl, law)
-        self._tried_alone[place] += 1
-        if self._tried_alone[place] <= MOST_TRIED_ALONE:
+        target = self._target(impl, law)
+        self._tried_alone[target] += 1
+        if self._tried_alone[target] <= MOST_TRIED_ALONE:
             alone = self.ended_by(law, impl, parse_case(result.smallest), self.limit)
             if not isinstance(alone, Ending) and as_result(alone["result"]).verdict == PASS:
                 result.message = crashes.with_facts(result.message, [crashes.RIGHT_ALONE])
 
     def forget_troubles(self) -> None:
-        """Reset the counts after which laws are given up. The sweep, which judges for hours, has limits of its own."""
+        """Reset the give-up counters. The sweep has its own limits."""
         self._timed_out.clear()
         self._not_up.clear()
 
     def close(self) -> None:
-        """End the process."""
+        """End the judging process."""
         if self._process is not None:
             self._process.end()
             self._process = None
         self.judge.close()
 
-    # --- in the judging process -----------------------------------------------------------------------------------------
+    # --- in the judging process -------------------------------------------------------------------
 
     def answer(self, request: dict) -> dict:
-        """Judge what is asked for."""
+        """Judge what a request asks for. This runs in the judging process."""
         impl, device = self.objects[request["impl"]], request["device"]
         if request["kind"] == "trace":
             return tracing.answer(self.objects[request["law"]], impl, request["case"])
@@ -181,20 +193,22 @@ class Isolated:
             else:
                 result = self.judge.law(self.objects[request["law"]], impl)
         known = self.judge.plan.known
-        tried = known.contract(impl, device)
-        tried = tried if isinstance(tried, Tried) else Tried([], judged=False)
+        contract = known.contract(impl, device)
+        contract = contract if isinstance(contract, Tried) else Tried([], judged=False)
         return {
             "result": record_of(result),
-            "kept": tried.judged and not tried.problems and tried.undecided is None,
-            "lost": [tried.lost, tried.problems[0]] if tried.lost else [],  # the case of the contract, what happened
+            "kept": contract.judged and not contract.problems and contract.undecided is None,
+            "lost": [contract.lost, contract.problems[0]]
+            if contract.lost
+            else [],  # the contract's case, what happened
             "lost_gpu": known.lost_case,
             "over": bool(known.lost_in) or (result.verdict in (FAIL, UNKNOWN) and not device_works(device)),
         }
 
-    # --- the process ----------------------------------------------------------------------------------------------------
+    # --- the process ------------------------------------------------------------------------------
 
     def _ask(self, request: dict, law: Law | None, impl: Implementation) -> dict | Ending | str:
-        """The answer; how the process ended; or why there is none to ask."""
+        """Return the answer, how the process ended, or why no process can be asked."""
         test = law.test_id(impl.name) if law else contract_test(impl.name)
         process = self._for(impl, law)
         if isinstance(process, str):
@@ -203,15 +217,15 @@ class Isolated:
         if isinstance(answer, Ending):
             self._process = None
         else:
-            if answer["kept"]:  # the next process need not try it again
-                self.judge.plan.known.keep_contract(impl, self._place(impl, law)[1], Tried([]))
+            if answer["kept"]:  # spares the next process the contract check
+                self.judge.plan.known.keep_contract(impl, self._target(impl, law)[1], Tried([]))
             if answer["over"]:
                 process.end()
                 self._process = None
         return answer
 
     def _for(self, impl: Implementation, law: Law | None) -> JudgingProcess | str:
-        """The process that judges this implementation; why there is none."""
+        """Return the process that judges this implementation, or why there is none."""
         judges = self._process_for(impl, law)
         new = {id(each): each for each in (law, impl) if each is not None and id(each) not in self.objects}
         self.objects |= new
@@ -219,7 +233,7 @@ class Isolated:
             ending = self._process.ended()
             self._process = None
             died = f"after its verdict on {self._last[1]} the process ended: {ending.words}"
-            if impl.name == self._last[0]:  # a thread, perhaps, which the implementation has left
+            if impl.name == self._last[0]:  # perhaps a thread that the implementation has left behind
                 return died
             self.remarks.append(died)
         if self._process is not None and (new or judges != self._judges):
@@ -228,40 +242,43 @@ class Isolated:
         if self._process is None and judges not in self._not_up:
             process = self._new_process(judges, self.limit)
             if ending := process.begin():
-                time.sleep(PAUSE)  # what died may still hold the GPU
+                time.sleep(PAUSE)  # the dead process may still hold the GPU
                 ending = process.begin()
             if ending:
-                said = "; ".join(["", *ending.printed[-1:]])
-                self._not_up[judges] = f"no judging process comes up: {ending.words}{said}"
+                last_line = "; ".join(["", *ending.printed[-1:]])
+                self._not_up[judges] = f"no judging process comes up: {ending.words}{last_line}"
             else:
                 self._process, self._judges = process, judges
                 self.device_name = process.hello.get("device_name", "") or self.device_name
         return self._process or self._not_up[judges]
 
-    def _new_process(self, judges: Place, limit: float) -> JudgingProcess:
+    def _new_process(self, judges: Target, limit: float) -> JudgingProcess:
         plug_in, device = judges
         return JudgingProcess(partial(self.start, device), self.answer, limit, self.keeps_streams, kept=bool(plug_in))
 
     def _threads_of(self, impl: Implementation) -> list[str]:
         return importing.started(self.judge.threads.get(impl.name, ()))
 
-    def _process_for(self, impl: Implementation, law: Law | None) -> Place:
-        """What the process judges that this is asked of: a plug-in, or "" for all others; and the device."""
+    def _process_for(self, impl: Implementation, law: Law | None) -> Target:
+        """Return what a process for this judges: (a plug-in, or "" for all others; the device)."""
         if impl.name in self.judge.plug_ins:
-            return self._place(impl, law)
+            return self._target(impl, law)
         return "", self.judge.plan.device
 
-    def _place(self, impl: Implementation, law: Law | None = None) -> Place:
+    def _target(self, impl: Implementation, law: Law | None = None) -> Target:
         plan = self.judge.plan
         return impl.name, self.judge.judgement(law, impl).device if law else plan.device
 
     def _of(self, impl: Implementation, law: Law | None) -> dict:
-        """What each request says of the implementation."""
-        return {"impl": id(impl), "device": self._place(impl, law)[1]}
+        """Return the fields of a request that name the implementation and its device."""
+        return {"impl": id(impl), "device": self._target(impl, law)[1]}
 
-    def _contract_lost(self, impl: Implementation, place: Place, answer: Ending | dict) -> bool:
-        """Note what took the process, or its GPU, down while the contract was tried; False if nothing did, or again."""
-        lost = self._lost.setdefault(place, {})
+    def _contract_lost(self, impl: Implementation, target: Target, answer: Ending | dict) -> bool:
+        """Note a case that took down the process, or its GPU, during the contract check.
+
+        Returns False if there was none, or if the case is known already.
+        """
+        lost = self._lost.setdefault(target, {})
         if isinstance(answer, Ending):
             case = answer.case if answer.of_contract and answer.seen.in_call else ""
             words, breaks = answer.headline, answer.breaks
@@ -273,7 +290,7 @@ class Isolated:
         timed_out = sum(not each.breaks for each in lost.values())
         if len(lost) >= MOST_LOST or timed_out >= MOST_TIMED_OUT:
             problems = list(dict.fromkeys(each.words for each in lost.values()))
-            self.judge.plan.known.keep_contract(impl, place[1], Tried(problems, judged=False))
+            self.judge.plan.known.keep_contract(impl, target[1], Tried(problems, judged=False))
         return True
 
 

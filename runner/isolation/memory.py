@@ -1,4 +1,7 @@
-"""How much memory a judging process may take, so that what an implementation asks for is an answer and ends no machine."""
+"""Limits the memory of a judging process.
+
+A request for too much is then an error, and does not bring the machine down.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 
 MEMINFO = Path("/proc/meminfo")
-LIMITS = (  # of this control group, in versions 2 and 1: (the limit, what it uses)
+LIMITS = (  # of this control group, in versions 2 and 1: (limit, usage)
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
     (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
 )
-FIRST_TO_GO = "800"  # of 1000: whom Linux ends first where a machine has no memory left
+FIRST_TO_GO = "800"  # of 1000: Linux ends the highest score first when memory runs out
 
 
 def limit(device: str) -> None:
-    """Call in a judging process. Asking for more than this machine has left is then an error: MemoryError, bad_alloc.
+    """Limit this judging process to the memory that the machine has left.
 
-    The limit counts what may be written, touched or not; sparse memory is shared, which it does not count. With a GPU there
-    is no limit: its driver reserves far more than it uses.
+    A larger request is then an error: MemoryError or bad_alloc. The limit counts writable memory,
+    touched or not. Sparse memory is shared, so it does not count. With a GPU there is no limit: its
+    driver reserves far more than it uses.
     """
     if sys.platform != "linux":
         return
@@ -28,12 +32,15 @@ def limit(device: str) -> None:
     free = available()
     if device == "cpu" and free:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        with suppress(ValueError, OSError):  # it has a lower one
+        with suppress(ValueError, OSError):  # a lower limit is set already
             resource.setrlimit(resource.RLIMIT_DATA, (_data() + free, hard))
 
 
 def available() -> int:
-    """Bytes that this process may take before this machine, or its control group, has none left; 0 if nobody says."""
+    """Return how many bytes this process may take, or 0 if that is unknown.
+
+    More would exhaust this machine or its control group.
+    """
     try:
         amounts = dict(line.split(":") for line in MEMINFO.read_text().splitlines())
         free = [int(amounts["MemAvailable"].split()[0]) << 10]
@@ -46,6 +53,6 @@ def available() -> int:
 
 
 def _data() -> int:
-    """What the limit counts of this process already."""
+    """Return how many bytes of this process the limit counts already."""
     pages = int(Path("/proc/self/statm").read_text().split()[5])
     return pages * resource.getpagesize()

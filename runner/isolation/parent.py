@@ -1,4 +1,4 @@
-"""A judging process as its parent has it: started by a fork, asked, watched, ended."""
+"""The parent's side of a judging process: start it by a fork, ask it, watch it, end it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from flash_attest.runner.isolation.endings import Ending, Kind, ending_of, frame
 
 WHILE_COMPILING = 10  # times the limit
 SILENT = 10  # times the limit, outside of a call: an oracle on a CPU takes its time
-POLL = 0.5  # seconds between looks at a process that says nothing; an answer or an end is seen at once
-PATIENCE = 1.0  # seconds for a process to write where it is, and to end when it is told to
+POLL = 0.5  # seconds between looks at a silent process; an answer or an end is seen at once
+PATIENCE = 1.0  # seconds for a process to write its stack, and to end when it is told to
 COMPILERS = {
     "g++",
     "gcc",
@@ -40,16 +40,17 @@ MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
 
 def possible() -> bool:
-    """Whether processes can be judged in: where this is not Linux, laws are judged in the pytest process."""
+    """Return whether this system can judge in separate processes. Only Linux can."""
     return sys.platform == "linux" and hasattr(os, "pidfd_open")
 
 
 @dataclass
 class JudgingProcess:
-    """start() -> dict and answer(request) -> dict run in the process. limit: seconds for a call; 0: none.
+    """Runs start() -> dict and answer(request) -> dict in a forked process.
 
-    kept: a third process is between the two, for what it calls may kill its parent.
-    keeps_streams: what it prints goes where the parent's does; otherwise into a file that only endings quote.
+    limit: seconds for a call; 0 for none. kept: put a third process in between, as a call may kill
+    its parent. keeps_streams: print where the parent prints; otherwise into a file that only
+    endings quote.
     """
 
     start: Callable[[], dict]
@@ -59,12 +60,12 @@ class JudgingProcess:
     kept: bool = False
 
     def __post_init__(self):
-        self.pid = 0  # of the process that keeps it (child.keep); 0: there is none
-        self._judging = 0  # the process that judges, once it is up: NOW has that of the last one which came up
+        self.pid = 0  # of the fork, which may be a keeper (child.keep); 0 for none
+        self._judging = 0  # of the judging process, once it is up: NOW has the number of the latest one
         self.hello: dict = {}
 
     def begin(self) -> Ending | None:
-        """Fork. How it ended, if it did not come up."""
+        """Fork. Returns how the process ended if it did not come up."""
         self._printed = None if self.keeps_streams else tempfile.TemporaryFile()  # noqa: SIM115
         self._stack = tempfile.TemporaryFile()  # noqa: SIM115
         requests, self._requests = os.pipe()
@@ -76,12 +77,15 @@ class JudgingProcess:
         self._out_of_memory_before = _killed_for_memory()
         parent = os.getpid()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: those of pytest-xdist hold nothing we use
+            warnings.simplefilter(
+                "ignore", DeprecationWarning
+            )  # about threads: those of pytest-xdist hold nothing we use
             self.pid = os.fork()
         if self.pid == 0:
             os.close(self._requests)
             os.close(self._answers)
             child.run(requests, answers, self.start, self.answer, self._printed, self._stack, parent, self.kept)
+        # The parent: wait until the process is up.
         os.close(requests)
         os.close(answers)
         self._end = os.pidfd_open(self.pid)
@@ -92,25 +96,28 @@ class JudgingProcess:
         return None
 
     def ask(self, request: dict) -> dict | Ending:
-        """The answer, or how the process ended. It is gone then, and so is all that it started."""
+        """Return the answer, or how the process ended.
+
+        A process that ended is gone, and so is everything it started.
+        """
         NOW.reset()
-        with contextlib.suppress(BrokenPipeError):  # it is dead, which _wait finds out
+        with contextlib.suppress(BrokenPipeError):  # the process is dead, which _wait notices
             child.send(self._requests, request)
         return self._wait()
 
     def alive(self) -> bool:
-        """Whether it is there to be asked."""
+        """Return whether the process can be asked."""
         return bool(self.pid) and not self._gone(0)
 
     def ended(self) -> Ending:
-        """How it ended, once it is no longer alive."""
+        """Return how the process ended, once it is no longer alive."""
         seen = NOW.seen()
         status = self.end()
         kind, words = ending_of(status, memory_ran_out=_killed_for_memory() > self._out_of_memory_before)
         return Ending(kind, words, seen, *self._left())
 
     def end(self) -> int:
-        """End it with all that it started; the status that it left."""
+        """End the process and everything it started. Returns its status."""
         if not self.pid:
             return 0
         judging = self.number
@@ -118,7 +125,7 @@ class JudgingProcess:
             if not self._gone(0):
                 _signal_group(judging, stop)
                 self._gone(PATIENCE)
-        _signal_group(judging, signal.SIGKILL)  # what it forked
+        _signal_group(judging, signal.SIGKILL)  # its children
         _signal_group(self.pid, signal.SIGKILL)
         _, status = os.waitpid(self.pid, 0)
         self.pid = 0
@@ -128,7 +135,7 @@ class JudgingProcess:
 
     @property
     def number(self) -> int:
-        """Of the process that judges."""
+        """Return the number of the process that judges."""
         return self._judging or NOW.process or self.pid
 
     def _wait(self) -> dict | Ending:
@@ -168,18 +175,21 @@ class JudgingProcess:
         return Ending(Kind.TIMED_OUT, words, seen, printed, (*frames, *state))
 
     def _left(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """(the last lines that it printed, where it was)"""
+        """Return (the last lines that the process printed, its stack frames)."""
         return last_lines(_text(self._printed)), frames_in(_text(self._stack))
 
     def _gone(self, seconds: float) -> bool:
-        """Whether it ends within so many seconds. It is not waited for, so that its number is not used again."""
+        """Wait for the process to end. Returns whether it did within this many seconds.
+
+        It is not reaped here, so that its number is not used again.
+        """
         gone = select.poll()
         gone.register(self._end, select.POLLIN)
         return bool(gone.poll(1000 * seconds))
 
 
 def answer_of(ask: Callable[[], dict], limit: float) -> dict | Ending:
-    """What a function gives in a process of its own, which has that one purpose; how it ended, if it gives nothing."""
+    """Run a function in a process of its own. Returns its result, or how the process ended."""
     process = JudgingProcess(ask, lambda request: {}, limit)
     try:
         return process.begin() or process.hello
@@ -188,9 +198,10 @@ def answer_of(ask: Callable[[], dict], limit: float) -> dict | Ending:
 
 
 def forks_can_use_cuda(limit: float = 300.0) -> bool:
-    """Whether a process forked from this one can use the GPU: not once anything here has asked CUDA itself.
+    """Return whether a process forked from this one can use the GPU.
 
-    That leaves no trace, so it is tried. torch.cuda.is_available() asks, unless PYTORCH_NVML_BASED_CUDA_CHECK is set.
+    It cannot once anything here has asked CUDA itself, which leaves no trace, so a fork tries it.
+    torch.cuda.is_available() asks, unless PYTORCH_NVML_BASED_CUDA_CHECK is set.
     """
     import torch
 
@@ -200,7 +211,7 @@ def forks_can_use_cuda(limit: float = 300.0) -> bool:
 
 
 class _CallClock:
-    """Measures the call in progress, without what compilers take."""
+    """Measures the call in progress, without the time that compilers take."""
 
     def __init__(self, limit: float):
         self.limit = limit
@@ -208,7 +219,7 @@ class _CallClock:
         self.began = self.compiled = 0.0
 
     def too_long(self, seen: Seen, pid: int) -> str:
-        """In words, if it takes too long; "" if not."""
+        """Return the exceeded limit in words, or "" while the call is within it."""
         if not self.limit:
             return ""
         if not seen.in_call:
@@ -223,7 +234,7 @@ class _CallClock:
 
 
 def _compiles(pid: int) -> bool:
-    """Whether a compiler is among the processes that this one started."""
+    """Return whether a compiler runs among the descendants of this process."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         names = [Path(f"/proc/{child_}/comm").read_text().strip() for child_ in children]
@@ -233,7 +244,7 @@ def _compiles(pid: int) -> bool:
 
 
 def _state(pid: int) -> list[str]:
-    """What the system says of a process that does not return: "it is sleeping, in futex_wait_queue"; [] if nothing."""
+    """Return the system's state of a hanging process: "it is sleeping, in futex_wait_queue"."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
         where = Path(f"/proc/{pid}/wchan").read_text().strip("0\n")
@@ -244,14 +255,17 @@ def _state(pid: int) -> list[str]:
 
 
 def _signal_group(pid: int, number: int) -> None:
-    """Tell a process and its group; it may not have a group yet."""
+    """Send a signal to a process and to its group, which may not exist yet."""
     for tell in (os.kill, os.killpg):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             tell(pid, number)
 
 
 def _killed_for_memory() -> int:
-    """How many processes of this control group the system has ended for want of memory; 0 where it does not say."""
+    """Return how many processes of this control group were killed because memory ran out.
+
+    Returns 0 if the system does not say.
+    """
     try:
         return int(dict(line.split() for line in MEMORY_EVENTS.read_text().splitlines())["oom_kill"])
     except (OSError, KeyError, ValueError):

@@ -1,4 +1,7 @@
-"""Traces the case of a failure on a GPU in a process that sees none: there a plug-in's kernels run in the emulator."""
+"""Traces the case of a GPU failure in a process that sees no GPU.
+
+A plug-in's kernels run in the emulator there.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +27,24 @@ from flash_attest.properties.progress import NOW
 from flash_attest.runner.isolation import crashes
 from flash_attest.runner.isolation.endings import Ending
 
-# ((implementation, device), request) -> the answer of a process that judges nothing else, or how it ended
+# ((implementation, device), request) -> the answer of a fresh process, or how it ended
 Ask = Callable[[tuple[str, str], dict], Ending | dict]
-# Failures of one implementation in one worker: the process compiles its kernels for the emulator, which takes seconds.
+# Traced failures of one implementation in one worker. Compiling its kernels for the emulator takes
+# seconds.
 MOST_TRACED = 3
 
 
 def add_trace(judgement: Judgement, result: Result, traced_before: Counter[str], ask: Ask) -> None:
-    """Add to a failure on a GPU what the trace of its case finds. Only the first failures are traced.
+    """Add to a failure on a GPU what the trace of its case finds.
 
-    traced_before: how many failures of each implementation have been traced.
+    Only the first failures are traced. traced_before: how many failures of each implementation have
+    been traced.
     """
     law, impl, plan = judgement.law, judgement.impl, judgement.plan
     if result.verdict != FAIL or not result.smallest or not plan.goes_on or law.name in impl.known_failures:
         return
     if not is_traceable(judgement) or plan.traces or judgement.device == "cpu":
-        return  # nothing can be traced, or the judging process has done it
+        return  # nothing can be traced, or the judging process has traced it
     if is_too_large(parse_case(result.smallest)):
         traced = not_traced(TOO_LARGE)
     elif traced_before[impl.name] == MOST_TRACED:
@@ -58,16 +63,16 @@ def add_trace(judgement: Judgement, result: Result, traced_before: Counter[str],
 def _traced(law: Law, impl: Implementation, case: str, ask: Ask) -> Traced:
     request = {"kind": "trace", "law": id(law), "impl": id(impl), "device": "cpu", "case": case}
     try:
-        found = ask((impl.name, "cpu"), request)
-    except OSError as error:  # of starting a process, which costs no verdict
+        answer = ask((impl.name, "cpu"), request)
+    except OSError as error:  # no process could be started; the verdict stands
         return not_traced(str(error))
-    if isinstance(found, Ending):
-        return not_traced("; ".join((f"where no GPU is visible {found.sentence}", *found.observed)))
-    return Traced(**found)
+    if isinstance(answer, Ending):
+        return not_traced("; ".join((f"where no GPU is visible {answer.sentence}", *answer.observed)))
+    return Traced(**answer)
 
 
 def answer(law: Law, impl: Implementation, case: str) -> dict:
-    """In the other process: the fields of Traced."""
+    """Trace a case in the other process. Returns the fields of Traced."""
     judgement = Judgement(law, impl)
     NOW.begins(f"{judgement.test} {case}")
     return asdict(trace_failure(judgement, parse_case(case)))

@@ -1,4 +1,4 @@
-"""The verdicts of laws whose process ended, or did not answer."""
+"""The verdicts of laws whose process ended or did not answer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from flash_attest.runner.isolation.endings import Ending
 
 
 def undecided(judgement: Judgement, reason: str, why: Reason, began: float) -> Result:
-    """Unknown, after the time since `began`."""
+    """Return unknown, with the time since `began`."""
     return _unknown(judgement, reason, why, seconds=time.perf_counter() - began)
 
 
 def ended(judgement: Judgement, ending: Ending, why: Reason, more: str = "") -> Result:
-    """Unknown, with the case and its replay line."""
+    """Return unknown, with the case and its replay line."""
     reason = (ending.headline if why is Reason.TIMED_OUT else ending.sentence) + more
     result = _unknown(judgement, reason, why, cases=ending.seen.cases)
     case = parse_case(ending.case) if ending.case else None
@@ -30,7 +30,7 @@ def ended(judgement: Judgement, ending: Ending, why: Reason, more: str = "") -> 
 
 
 def hung(judgement: Judgement, endings: Sequence[Ending], cases: int, more: str, facts: Sequence[str]) -> Result:
-    """Unknown, with the smallest of the cases that did not return, and more facts under Observed."""
+    """Return unknown, with the smallest of the hanging cases, and more facts under Observed."""
     smallest, *others = sorted(endings, key=lambda ending: parse_case(ending.case).products)
     result = ended(judgement, smallest, Reason.TIMED_OUT, more)
     lines = [*smallest.observed, *(f"it does not return with {other.case} either" for other in others), *facts]
@@ -40,7 +40,7 @@ def hung(judgement: Judgement, endings: Sequence[Ending], cases: int, more: str,
 
 
 def found_before(judgement: Judgement, ending: Ending) -> Result | None:
-    """The failure that was found before the process ended, while it was looked into; None if there was none."""
+    """Return the failure that was found before the process ended while shrinking, or None."""
     if ending.seen.found is None:
         return None
     text, headline = ending.seen.found

@@ -1,1 +1,1 @@
-"""The pytest plug-in: collects verdicts, keeps them on disk, prints the table, writes the HTML page."""
+"""The pytest plug-in: collects verdicts, saves them, prints the table, writes the page."""

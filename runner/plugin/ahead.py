@@ -1,12 +1,14 @@
-"""Compiles beside the workers: kernels that laws will ask for, before they do.
+"""Compiles kernels beside the workers, before laws ask for them.
 
     python -m flash_attest.runner.plugin.ahead OWNER NAME... < SHARED
 
-calls the named implementations on small cases of every kind, on a GPU. What Triton and Numba compile for that stays on disk,
-where workers find it; nothing is judged. OWNER is the number of the process of the run, with which this one ends. Several
-such processes share one open file, whose offset counts the kinds of cases that have been taken.
+Each such process calls the named implementations on small cases of every kind, on a GPU. Triton and
+Numba keep the compiled kernels on disk, where workers find them; nothing is judged. OWNER is the
+process number of the run, and the process ends with the run. Several such processes share one open
+file, whose offset counts the kinds of cases already taken.
 
-A run of everything would otherwise wait for the one worker that compiles a hundred kernels of triton_fa2, one after another.
+A full run would otherwise wait for the one worker that compiles a hundred kernels of triton_fa2,
+one after another.
 """
 
 from __future__ import annotations
@@ -31,19 +33,20 @@ from flash_attest.properties.trial import Trial
 from flash_attest.runner.alone import end_with
 from flash_attest.runner.plugin.process import prepare, prepare_to_fork
 
-# How the names of implementations begin that have many kernels, each compiled when a call first needs it, by one process
-# (process.py), and kept for all.
+# Name prefixes of implementations with many kernels. Each kernel is compiled when a call first
+# needs it, by one process (process.py), and kept for all.
 COMPILED_ONE_BY_ONE = ("triton_", "numba_")
-FEWEST_LAWS = 40  # of these implementations in a run, below which it is over before this helps
-MOST = 8  # processes: each takes memory of a GPU, and imports what it calls
+FEWEST_LAWS = 40  # of these implementations in a run; a smaller run is over before this helps
+MOST = 8  # processes; each takes GPU memory and imports what it calls
 SEQLEN = 16
 STDIN = 0
 
 
 def kinds(impl: Implementation) -> Iterator[list[Case]]:
-    """Small cases with every dtype, tile and kind of bias: what kernels are compiled for. Common head dims come first.
+    """Yield small cases with every dtype, tile and kind of bias that kernels are compiled for.
 
-    Cases of one list share kernels. Tiles depend on the head dim padded to a power of two, wide loads on whether it is one.
+    Common head dims come first. Cases of one list share kernels. Tiles depend on the head dim
+    padded to a power of two, wide loads on whether it is one.
     """
     s, powers = impl.supports, {2**n for n in range(11)}
     headdims = [d for d in s.headdim_list if d in powers or d + 1 in powers] or s.headdim_list[-1:]
@@ -55,7 +58,10 @@ def kinds(impl: Implementation) -> Iterator[list[Case]]:
 
 
 def calls(impls: Iterable[Implementation]) -> list[list[tuple[Implementation, Case]]]:
-    """What there is to call, the common kinds of every implementation first. One process calls a whole inner list."""
+    """Return what there is to call, the common kinds of every implementation first.
+
+    One process calls a whole inner list.
+    """
     by_impl = [
         [[(impl, case) for case in cases if not unsupported(impl, case)] for cases in kinds(impl)] for impl in impls
     ]
@@ -63,13 +69,16 @@ def calls(impls: Iterable[Implementation]) -> list[list[tuple[Implementation, Ca
 
 
 def numbers(descriptor: int) -> Iterator[int]:
-    """0, 1, 2 and so on; each goes to one of the processes that share this open file, as they share its offset."""
+    """Yield 0, 1, 2, ...: each number goes to one of the processes that share this open file.
+
+    They share its offset, which counts.
+    """
     while True:
         yield os.lseek(descriptor, 1, os.SEEK_CUR) - 1
 
 
 def call_each(pairs: Iterable[tuple[Implementation, Case]], device: str) -> None:
-    """Call implementations on cases. What goes wrong here, laws will see."""
+    """Call implementations on cases. Errors are ignored here: laws will see them."""
     for impl, case in pairs:
         trial = Trial(impl, case, device, judges_state=False)
         try:
@@ -80,16 +89,20 @@ def call_each(pairs: Iterable[tuple[Implementation, Case]], device: str) -> None
 
 
 def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
-    """Processes that call implementations, one for two cores, but no more than there are workers, which wait meanwhile.
+    """Start processes that call implementations, while the workers wait.
 
-    laws_of: the name of the implementation of each law that is to be judged.
+    There is one for two cores, and no more than there are workers. laws_of: for each law to be
+    judged, the name of its implementation.
     """
     judged = [name for name in laws_of if name.startswith(COMPILED_ONE_BY_ONE)]
     parts = min(cores() // 2, workers, MOST) if len(judged) >= FEWEST_LAWS else 0
-    names, gpus, made = list(dict.fromkeys(judged)), visible_gpus(), []
-    with suppress(OSError), tempfile.TemporaryFile() as shared:  # too many processes, say: then workers compile alone
+    names, gpus, processes = list(dict.fromkeys(judged)), visible_gpus(), []
+    with (
+        suppress(OSError),
+        tempfile.TemporaryFile() as shared,
+    ):  # for example too many processes; then workers compile alone
         for part in range(parts):
-            made.append(
+            processes.append(
                 subprocess.Popen(
                     [sys.executable, "-m", __name__, str(os.getpid()), *names],
                     cwd=IMPORTED_FROM,
@@ -97,17 +110,18 @@ def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
                     stdin=shared,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # so that it is ended with its compilers
+                    start_new_session=True,  # so that its compilers end with it
                 )
             )
-    return made
+    return processes
 
 
 def main(arguments: list[str]) -> int:
+    """Call every kind of case that no other process has taken. Returns the exit status."""
     owner, *names = arguments
     end_with(int(owner))
     impls = [entry.impl for entry in ours(names) if entry.name in names and isinstance(entry.impl, Implementation)]
-    prepare_to_fork()  # keeps kernels where workers do
+    prepare_to_fork()  # uses the workers' kernel cache
     prepare("cuda", is_worker=True)
     every = calls(impls)
     taken = takewhile(lambda n: n < len(every), numbers(STDIN))

@@ -1,4 +1,4 @@
-"""A run of pytest that calls one implementation on some cases, and judges nothing (runner/alone.py)."""
+"""A pytest run that calls an implementation on some cases and judges nothing (runner/alone.py)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Calls:
-    """A plug-in of pytest that calls an implementation once for each case, in place of a run."""
+    """A pytest plug-in that calls an implementation once for each case, instead of a run."""
 
     def __init__(self, device: str, name: str, cases: list[str]):
         self.device, self.name, self.cases = device, name, cases
@@ -19,13 +19,17 @@ class Calls:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """After the plug-in of the suite, which has the emulator take kernels before Triton and Numba are imported."""
+        """Call in a run of the suite.
+
+        This comes after the suite's plug-in, which enables the emulator before Triton and Numba are
+        imported.
+        """
         if hasattr(session.config, "attest"):
             entries = session.config.attest.chosen.entries
             self._call(next(entry.impl for entry in entries if entry.name == self.name))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """In somebody's repository: when the tests under @attention_laws have been collected."""
+        """Call in another repository, once the tests under @attention_laws have been collected."""
         from flash_attest.properties.machine.gpus import emulate_if_no_gpu
         from flash_attest.runner.plugin.own import bound_law_of
 
@@ -34,7 +38,7 @@ class Calls:
         self._call(next(law.impl for law in bound if law.impl.name == self.name))
 
     def _call(self, impl: Implementation) -> None:
-        from flash_attest.properties.cases.case import parse_case  # imports torch, which conftest.py leaves for later
+        from flash_attest.properties.cases.case import parse_case  # imports torch, which takes seconds
         from flash_attest.properties.failures import LawBroken, Undecided
         from flash_attest.properties.trial import Trial
 

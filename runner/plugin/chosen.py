@@ -1,4 +1,4 @@
-"""Which implementations a run judges."""
+"""Chooses the implementations that a run judges."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ from flash_attest.runner.plugin.options import Options
 from flash_attest.runner.untrusted.entries import check_options
 from flash_attest.runner.untrusted.entries import from_file as untrusted_entries
 
-ENTRY = "FLASH_ATTEST_ENTRY"  # which command runs pytest, set by flash_attest/command/check.py
+ENTRY = "FLASH_ATTEST_ENTRY"  # names the command that runs pytest; set by flash_attest/command/check.py
 
 
 class Chosen:
-    """In each pytest process the same: a worker gets from its controller what only one of them can
-    decide.
+    """The chosen implementations, the same in each pytest process.
+
+    A worker receives from its controller what only one process can decide.
     """
 
     def __init__(self, config: pytest.Config, options: Options):
         self.config, self.options = config, options
         self.worker = options.worker
-        self.unloadable: dict[str, str] = self.worker["attest_unloadable"] if self.worker else {}  # by --impl-from: why
+        self.unloadable: dict[str, str] = self.worker["attest_unloadable"] if self.worker else {}  # argument -> why
         self._plugins: list[Entry] | None = None
         self._entries: list[Entry] | None = None
         self.elsewhere: dict[str, str] = {}  # implementations of another device, by name: why. Known with `entries`
 
     @property
     def entries(self) -> list[Entry]:
-        """The selected implementations, by name; a selection that makes no sense ends the run with
-        a usage error.
+        """Return the selected implementations by name.
+
+        A senseless selection raises a usage error.
         """
         if self._entries is None:
             names = self.options.given("impl")
@@ -61,40 +63,40 @@ class Chosen:
         return {impl.name: reason for impl in impls if (reason := not_here(impl, device))}
 
     def _from_file(self, argument: str) -> list[Entry]:
-        """The entries of a file.
+        """Return the entries of a file, which is imported in another process first.
 
-        It is imported in another process first; what workers import, their controller has tried.
+        The controller has tried the files that workers import.
         """
         if self.untrusted:
             return untrusted_entries(argument, self.options.case_timeout)
         if argument not in self.unloadable:
-            tried = self.worker is not None or not self.options.may_isolate or not registry.can_be_tried(argument)
-            self.unloadable[argument] = "" if tried else importing.problem_of(argument, self.options.case_timeout)
+            importable = self.worker is not None or not self.options.may_isolate or not registry.can_be_tried(argument)
+            self.unloadable[argument] = "" if importable else importing.problem_of(argument, self.options.case_timeout)
         if problem := self.unloadable[argument]:
             return [importing.unloadable(argument, problem)]
         return importing.imported(argument)
 
     @property
     def plugins(self) -> list[Entry]:
-        """The implementations that are not ours."""
+        """Return the implementations that are not ours."""
         if self._plugins is None:
             try:
                 files = self.options.given("impl-from")
-                found = [entry for argument in files for entry in self._from_file(argument)]
+                entries = [entry for argument in files for entry in self._from_file(argument)]
             except RegistryError as error:
                 raise self._wrong(error) from None
             modules = [name for name in self.config.getoption("plugins") if not name.startswith("no:")]
             via = " ".join(f"-p {shlex.quote(name)}" for name in modules)
-            found += registry.from_hook(self.config.hook.pytest_attention_impls(config=self.config), via)
-            self._plugins = found
+            entries += registry.from_hook(self.config.hook.pytest_attention_impls(config=self.config), via)
+            self._plugins = entries
         return self._plugins
 
     def _wrong(self, error: RegistryError) -> pytest.UsageError:
-        """The usage error, in the words of the command that was given."""
+        """Return the usage error, in the words of the command that was typed."""
         text = str(error)
         return pytest.UsageError(text.replace("--impl-from ", "", 1) if os.environ.get(ENTRY) == "check" else text)
 
     @property
     def untrusted(self) -> bool:
-        """Whether the files of --impl-from are imported in a kernel process only."""
+        """Return whether the files of --impl-from are imported in a kernel process only."""
         return self.options.given("untrusted")

@@ -1,4 +1,7 @@
-"""The folder of a report: one run holds it at a time, its files are replaced whole, and a full disk stops no run."""
+"""The folder of a report.
+
+One run holds it at a time, files are replaced whole, and a full disk stops no run.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-IN_USE = "in-use.txt"  # there while a run holds the folder: who
+IN_USE = "in-use.txt"  # names the run that holds the folder
 ANOTHER = "name another one with --report=DIR"
 
 
@@ -19,19 +22,19 @@ class FolderError(ValueError):
 
 
 class Pace:
-    """Keeps what is written again and again to a share of the run's time, after `free` seconds of it."""
+    """Limits repeated writing to a share of the run's time, after `free` seconds of it."""
 
     def __init__(self, share: float, free: float = 0.0):
         self.share, self.free = share, free
         self.began, self.spent, self.last = time.perf_counter(), 0.0, 0.0
 
     def due(self) -> bool:
-        """Whether writing once more, which takes as long as the last time, stays within the share."""
+        """Return whether one more write, as long as the last one, stays within the share."""
         return self.spent + self.last <= self.free + self.share * (time.perf_counter() - self.began)
 
     @contextlib.contextmanager
     def writing(self):
-        """The block writes, once."""
+        """Time one write, which the block does."""
         started = time.perf_counter()
         yield
         self.last = time.perf_counter() - started
@@ -44,13 +47,14 @@ class Folder:
     def __init__(self, path: Path, tell: Callable[[str], None] = lambda text: None):
         self.path = path
         self.tell = tell
-        self.trouble = ""  # why a file could not be written, the first time
+        self.trouble = ""  # why the first file could not be written
         self._lock: int | None = None
 
     def take(self, holder: str) -> None:
-        """Hold the folder until `release`, or until this process ends in any way. `holder` is what others are told.
+        """Hold the folder until `release`, or until this process ends in any way.
 
-        Raises FolderError if another process holds it, or if it cannot be written to.
+        holder: what other runs are told. Raises FolderError if another process holds the folder, or
+        if it cannot be written to.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -62,7 +66,10 @@ class Folder:
             raise FolderError(f"--report {self.path}: cannot be written to ({error.strerror}): {ANOTHER}") from None
 
     def _locked(self) -> int:
-        """A lock of the process (POSIX): forks do not inherit it, and the system drops it when the process ends."""
+        """Return a POSIX lock of this process.
+
+        Forks do not inherit it, and it is dropped when the process ends.
+        """
         file = self.path / IN_USE
         while True:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -73,7 +80,7 @@ class Folder:
                     who = os.read(descriptor, 4096).decode(errors="replace").strip() or "another process"
                     os.close(descriptor)
                     raise FolderError(f"--report {self.path}: in use by {who}: {ANOTHER}") from None
-                return descriptor  # a file system without locks
+                return descriptor  # the file system has no locks
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), os.stat(file)):
                     return descriptor
@@ -88,7 +95,10 @@ class Folder:
             self._lock = None
 
     def write(self, name: str, text: str) -> bool:
-        """Replace a file: whoever reads it finds the old one or the new one, whole. Returns whether that worked."""
+        """Replace a file atomically: readers see the old one or the new one, whole.
+
+        Returns whether it worked.
+        """
         unfinished = self.path / f"{name}.part"
         try:
             unfinished.write_text(text, encoding="utf-8")
@@ -101,7 +111,7 @@ class Folder:
             return False
 
     def append(self, name: str, text: str) -> None:
-        """Add to a file, in one call of the system."""
+        """Append to a file in one system call."""
         try:
             with open(self.path / name, "ab", buffering=0) as file:
                 file.write(text.encode())
@@ -109,7 +119,7 @@ class Folder:
             self._failed(name, error)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         try:
             (self.path / name).unlink(missing_ok=True)
         except OSError as error:

@@ -15,7 +15,7 @@ def pytest_attention_impls(config: pytest.Config) -> list:
 
 
 def add_to(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Make the hook known, once: the installed plug-in may have done so before a run of the suite itself."""
+    """Register the hook once: the installed plug-in may have done so before a run of the suite."""
     if not hasattr(pluginmanager.hook, "pytest_attention_impls") or not pluginmanager.hook.pytest_attention_impls.spec:
         import flash_attest.runner.plugin.hookspecs as specs
 

@@ -1,4 +1,4 @@
-"""The case that is about to be launched, in a file that is still there when the process has died."""
+"""Keeps the case about to be launched in a file that survives the death of the process."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ SIZE = 1 << 14  # bytes of the file; a longer text is cut off
 
 
 class LastCase:
-    """Keeps one text in a file that is mapped into memory: a text is written before every call, and so costs no system call.
+    """Keeps one text in a memory-mapped file.
 
-    Processes of one worker may have the same file: one that judges, and one in which a case is judged alone.
+    A text is written before every call, and mapping it saves the system call. Two processes of one
+    worker may share the file: the one that judges, and one that judges a case alone.
     """
 
     def __init__(self, path: Path):
         self.path = path
         self._file: int | None = None
-        self._memory: mmap.mmap | None = None  # None, too, if the file system maps no files
+        self._memory: mmap.mmap | None = None  # also None if the file system cannot map files
 
     def write(self, text: str) -> None:
-        """Put this text in the place of whatever is in the file."""
+        """Replace the text in the file."""
         new = f"{text}\n".encode(errors="backslashreplace")[:SIZE].ljust(SIZE)
-        with suppress(OSError):  # a full disk, which the report tells
+        with suppress(OSError):  # a full disk, which the report mentions
             if self._file is None:
                 self._open()
             if self._memory is not None:
@@ -34,9 +35,9 @@ class LastCase:
 
     def _open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Not truncated, as another process may have it mapped: its next access would end that process.
+        # Do not truncate: a process that has the file mapped would die at its next access.
         file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-        # Filled, so that the disk has room for what is written to memory: without room, too, an access ends the process.
+        # Reserve the disk space now: a mapped write without space would end the process.
         if os.pwrite(file, b" " * SIZE, 0) < SIZE:
             os.close(file)
             raise OSError(f"{self.path}: no room for {SIZE} bytes")
@@ -56,5 +57,5 @@ class LastCase:
 
 
 def last_case_in(path: Path) -> str:
-    """What a process has written there last; "" if nothing."""
+    """Return what a process last wrote there, or ""."""
     return path.read_text(errors="replace").strip() if path.exists() else ""

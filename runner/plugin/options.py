@@ -1,4 +1,7 @@
-"""Reads and checks the options of a run. A value that makes no sense ends the run with a usage error that names it."""
+"""Reads and checks the options of a run.
+
+A senseless value ends the run with a usage error that names it.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from flash_attest.runner.profiles import DEFAULT, PROFILES, Profile
 
 
 class Options:
-    """Options of the suite's own run: as they are named, and Hypothesis' for the profile and the seed."""
+    """The options of the suite's own run. Hypothesis' options give the profile and the seed."""
 
     prefix = ""
 
@@ -30,15 +33,15 @@ class Options:
         self.worker: dict | None = getattr(config, "workerinput", None)
 
     def given(self, name: str) -> Any:
-        """The value of an option, by its name in the table."""
+        """Return the value of an option, by its name in the table."""
         return self.config.getoption(f"--{self.prefix}{name}")
 
     def wrong(self, name: str, text: str) -> pytest.UsageError:
-        """The error of an option."""
+        """Return a usage error about an option."""
         return pytest.UsageError(f"--{self.prefix}{name} {text}")
 
     def check(self) -> None:
-        """Raise for a value that makes no sense, before anything runs."""
+        """Raise a usage error for a senseless value, before anything runs."""
         if self.given("repeats") is not None and self.given("repeats") < 1:
             raise self.wrong("repeats", f"{self.given('repeats')}: should be at least 1")
         if not 0 <= self.case_timeout < float("inf"):
@@ -47,17 +50,20 @@ class Options:
 
     @property
     def profile_name(self) -> str:
-        """As --hypothesis-profile says."""
+        """Return the profile's name, from --hypothesis-profile."""
         return self.config.getoption("hypothesis_profile") or DEFAULT
 
     @property
     def profile(self) -> Profile:
-        """How much is judged."""
+        """Return how much is judged."""
         return PROFILES[self.profile_name]
 
     @functools.cached_property
     def seed(self) -> int:
-        """As --hypothesis-seed says; a random one is drawn once for a run and those that --resume it."""
+        """Return the seed from --hypothesis-seed.
+
+        A random one is drawn once for a run and its --resume.
+        """
         if self.worker:
             return self.worker["attest_seed"]
         text = self.config.getoption("hypothesis_seed", None)
@@ -74,7 +80,7 @@ class Options:
 
     @functools.cached_property
     def shard(self) -> parts.Shard | None:
-        """The part that --shard names; None without it."""
+        """Return the part that --shard names, or None without it."""
         text = self.given("shard")
         try:
             return None if text is None else parts.parse(text)
@@ -83,12 +89,12 @@ class Options:
 
     @functools.cached_property
     def perturbations(self) -> str:
-        """The perturbations that --perturb names; "" without it."""
+        """Return the perturbations that --perturb names, or "" without it."""
         text = self.given("perturb")
         if text is None:
             return ""
         if not text.strip(", "):
-            raise self.wrong("perturb", f"{text!r}: names nothing; none is called none")
+            raise self.wrong("perturb", f"{text!r}: names no perturbation; write none for no perturbation")
         try:
             chosen(text, self.device)
         except ValueError as error:
@@ -97,7 +103,7 @@ class Options:
 
     @property
     def case(self) -> Case | None:
-        """The case that --case gives."""
+        """Return the case from --case, or None without it."""
         try:
             return parse_case(self.given("case")) if self.given("case") else None
         except CaseError as error:
@@ -105,32 +111,35 @@ class Options:
 
     @property
     def device(self) -> str:
-        """As --device says: "cuda" or "cpu"."""
-        wanted, there = self.given("device"), torch.cuda.is_available()
-        if wanted == "cuda" and not there:
+        """Return "cuda" or "cpu", as --device says."""
+        device, available = self.given("device"), torch.cuda.is_available()
+        if device == "cuda" and not available:
             raise self.wrong(
                 "device", f"cuda: torch.cuda.is_available() is False here; --{self.prefix}device cpu judges on the CPU"
             )
-        return "cuda" if there and wanted != "cpu" else "cpu"
+        return "cuda" if available and device != "cpu" else "cpu"
 
     @property
     def repeats(self) -> int:
-        """As --repeats says, else as the profile says."""
+        """Return the number of repeats from --repeats or the profile."""
         return self.given("repeats") or self.profile.repeats_on(self.device)
 
     @property
     def case_timeout(self) -> float:
-        """As --case-timeout says: seconds for a call; 0 for no limit."""
+        """Return the seconds that a call may take, from --case-timeout; 0 for no limit."""
         return self.given("case-timeout")
 
     @property
     def may_isolate(self) -> bool:
-        """Whether implementations are called in processes of their own where that can be done."""
+        """Return whether implementations should be called in separate processes where possible."""
         return possible() and not self.given("no-isolation")
 
     @property
     def isolated(self) -> bool:
-        """Whether they are in this process: a fork of one that has used CUDA could not use it."""
+        """Return whether this process can do so.
+
+        A fork of one that has used CUDA could not use it.
+        """
         if self.device == "cuda" and torch.cuda.is_initialized():
             return False
         return self.may_isolate
@@ -142,21 +151,21 @@ class Options:
 
     @property
     def keeps_streams(self) -> bool:
-        """Whether what kernels print goes where pytest prints."""
+        """Return whether kernels print where pytest prints."""
         return self.config.getoption("capture") == "no"
 
     @property
     def worker_name(self) -> str:
-        """The name of this process."""
+        """Return the name of this process."""
         return self.worker["workerid"] if self.worker else "main"
 
     @property
     def workers(self) -> int:
-        """How many processes judge."""
+        """Return how many processes judge."""
         return len(self.config.getoption("tx", None) or [None])
 
     def plan(self) -> Plan:
-        """How the run judges."""
+        """Return how the run judges."""
         return Plan(
             device=self.device,
             examples=self.profile.cases,
@@ -169,14 +178,15 @@ class Options:
 
 
 class OwnOptions(Options):
-    """Options of a run in somebody's repository: with a prefix, some of them also in pytest's settings."""
+    """The options of a run in another repository. They have a prefix; some may also be settings."""
 
     prefix = table.OWN_PREFIX
 
     def given(self, name: str) -> Any:
-        """As the command line has it, else as the settings have it, else the default."""
+        """Return the value from the command line, else from the settings, else the default."""
         value, option = super().given(name), next(option for option in table.OWN if option.name == name)
         setting = f"attest_{name.replace('-', '_')}"
+        # A value that differs from the default was given on the command line.
         if not option.ini or value != option.default or not (text := self.config.getini(setting)):
             return value
         if option.choices and text not in option.choices:
@@ -187,15 +197,14 @@ class OwnOptions(Options):
             raise pytest.UsageError(f"{setting}={text}: should be a number") from None
 
     def check(self) -> None:
-        """Raise for a value that makes no sense, and for a report whose folder has kept pytest from reading its settings."""
+        """Also raise for a report folder that has kept pytest from reading its settings."""
         super().check()
         report, name = self.given("report"), f"--{self.prefix}report"
         if not report or name not in self.config.invocation_params.args:
             return
         outside = not Path(report).resolve().is_relative_to(self.config.invocation_params.dir)
-        if (
-            outside and Path(report).is_dir()
-        ):  # pytest then takes it for the place of the tests, and looks for settings there
+        # Pytest takes such a folder for a test path, and looks for its settings there.
+        if outside and Path(report).is_dir():
             raise self.wrong("report", f"{report}: write {name}={report} for a folder that exists outside of this one")
 
     @property
@@ -205,16 +214,16 @@ class OwnOptions(Options):
 
     @property
     def profile_name(self) -> str:
-        """As --attest-profile says."""
+        """Return the profile's name, from --attest-profile."""
         return self.given("profile") or DEFAULT
 
     @property
     def case_timeout(self) -> float:
-        """As --attest-case-timeout says."""
-        given = self.given("case-timeout")
-        return table.CASE_TIMEOUT.default if given is None else given
+        """Return the seconds that a call may take, from --attest-case-timeout."""
+        seconds = self.given("case-timeout")
+        return table.CASE_TIMEOUT.default if seconds is None else seconds
 
     @functools.cached_property
     def seed(self) -> int:
-        """As --attest-seed says."""
+        """Return the seed from --attest-seed."""
         return self.given("seed") or 0

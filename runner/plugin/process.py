@@ -1,4 +1,4 @@
-"""What a process that judges does beside judging: threads, memory, garbage collection, compilers that several workers use."""
+"""Prepares a process that judges: threads, memory, garbage collection, shared compilers."""
 
 from __future__ import annotations
 
@@ -26,34 +26,38 @@ from flash_attest.runner.isolation import memory
 
 # Parameters of glibc's mallopt.
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
-INDUCTORS_RECURSION = 2000  # Python's recursion limit while TorchInductor compiles, and after it
+INDUCTORS_RECURSION = 2000  # Python's recursion limit while and after TorchInductor compiles
 
 
 def prepare_to_fork() -> None:
-    """Call once, in the process that starts judging processes, or judges: they inherit what this does."""
+    """Prepare what judging processes inherit.
+
+    Call this once in the process that starts them, or judges.
+    """
     keep_freed_memory()
     keep_triton_in_one_folder()
     gc.collect()
-    gc.freeze()  # imported modules stay; otherwise each collection walks all of torch, which takes 0.2 s
+    gc.freeze()  # otherwise each collection walks all of torch, which takes 0.2 s
 
 
 def prepare(device: str, is_worker: bool) -> dict:
-    """Call in a process that judges, before its first law. Gives what there is to say about the device.
+    """Prepare a judging process before its first law. Returns what to report about the device.
 
-    device "cpu" where there is a GPU: the process sees none, so that kernels in Triton and Numba run in the emulator.
+    device "cpu" on a machine with a GPU: the process sees no GPU, so Triton and Numba kernels run
+    in the emulator.
     """
-    emulate_if_no_gpu(device)  # in somebody's repository nothing has done so before
+    emulate_if_no_gpu(device)  # in another repository nothing else has done so
     if NOW.isolated:
         memory.limit(device)
-    # Small tensors are faster on one thread, above all on busy cores. And a fork does not have the threads of OpenMP that its
-    # parent may have started, when a plug-in was imported say: it would wait for them for ever.
+    # Small tensors are faster on one thread, above all on busy cores. Also, a fork lacks the OpenMP
+    # threads that its parent may have started, for example when a plug-in was imported, and would
+    # wait for them forever.
     if is_worker or device == "cpu" or NOW.isolated:
         torch.set_num_threads(1)
-    # torch.compile raises it and leaves it so, which is no implementation's doing.
+    # torch.compile raises the limit for good. Raise it first, so that no implementation is blamed.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), INDUCTORS_RECURSION))
-    when_memory_suffices(
-        device, Known(), lambda: use(device)
-    )  # without memory it does not come up, so nothing is counted
+    # The process does not come up without memory, so there is nothing to count: a fresh Known.
+    when_memory_suffices(device, Known(), lambda: use(device))
     if device == "cuda":
         yield_while_waiting()
         compile_each_triton_kernel_once()
@@ -62,31 +66,32 @@ def prepare(device: str, is_worker: bool) -> dict:
 
 @undecided_without_memory("when the process first used the GPU")
 def use(device: str) -> None:
-    """Use a device. The first use of a GPU takes seconds, which no law should be charged with."""
+    """Use a device, so that no law is charged for the first use of a GPU, which takes seconds."""
     torch.zeros(1, device=device)
 
 
 def keep_freed_memory() -> None:
-    """Have malloc keep what is freed, up to 1 GiB, instead of returning it to the system.
+    """Make malloc keep up to 1 GiB of freed memory instead of returning it to the system.
 
-    The oracle's matrices have megabytes and live for one operation; mapping fresh pages for each takes a third of its time.
+    The oracle's matrices have megabytes and live for one operation. Mapping fresh pages for each
+    takes a third of its time.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if hasattr(libc, "mallopt"):  # glibc only
-        libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest that it takes; larger blocks are mapped as before
+        libc.mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the largest possible value; larger blocks are mapped as before
         libc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
         libc.mallopt(M_TOP_PAD, 64 << 20)
 
 
 def keep_triton_in_one_folder() -> None:
-    """Have Triton keep what it compiles where it does by itself, or in our cache if the user's home cannot be written to.
+    """Fix the folder of Triton's cache: its own default, or our cache if the home is read-only.
 
-    TorchInductor would set another folder in a process where it compiles (torch_flex): from then on every kernel of any
-    other implementation would be compiled again there.
+    TorchInductor would set another folder in a process where it compiles (torch_flex). Every kernel
+    of other implementations would then be compiled again.
     """
     if "TRITON_CACHE_DIR" in os.environ:
         return
-    with contextlib.suppress(EmulatorError):  # our cache cannot be written to either, which the first kernel says
+    with contextlib.suppress(EmulatorError):  # our cache is not writable either, which the first kernel reports
         home = Path(os.environ.get("TRITON_HOME") or os.path.expanduser("~"))
         folder = home / ".triton"
         if "TRITON_HOME" not in os.environ and not os.access(folder if folder.exists() else home, os.W_OK):
@@ -95,9 +100,10 @@ def keep_triton_in_one_folder() -> None:
 
 
 def compile_each_triton_kernel_once() -> None:
-    """Have workers wait for each other: with Triton's cache alone several make the same kernel at the same time.
+    """Make workers wait for each other, so that no two compile the same kernel at once.
 
-    Replaces triton.compiler.compile, which Triton looks up at the first call of each kernel.
+    Triton's cache alone does not prevent that. This replaces triton.compiler.compile, which Triton
+    looks up at the first call of each kernel.
     """
     compiler = sys.modules.get("triton.compiler")
     if compiler is None or hasattr(compiler.compile, "__wrapped__"):
@@ -108,10 +114,10 @@ def compile_each_triton_kernel_once() -> None:
     def compile_alone(src, *args, **kwargs):
         try:
             name = hashlib.sha256(f"{src.hash()} {kwargs.get('options')}".encode()).hexdigest()[:2]
-        except (AttributeError, TypeError):  # not a source as this version of Triton makes it
+        except (AttributeError, TypeError):  # a source object of another Triton version
             return compile_(src, *args, **kwargs)
         lock = FileLock(cache_folder() / f"triton-{name}.lock")
-        with counted():  # waiting for another worker; Triton itself counts the rest (properties/machine/clock.py)
+        with counted():  # counts the wait for another worker; Triton counts the rest (properties/machine/clock.py)
             lock.acquire()
         try:
             return compile_(src, *args, **kwargs)

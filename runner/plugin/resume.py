@@ -1,4 +1,4 @@
-"""--resume: what the results.json of the report folder has decided is not judged again, if nothing has changed since."""
+"""Implements --resume: verdicts in the report folder stand if nothing has changed since."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.runner.plugin.environment import cpu_name
 from flash_attest.runner.plugin.saved import NoReport, read
 
-# What has to be the same, as the environment in results.json names it.
+# What has to be the same, by its key in the environment of results.json.
 SAME = {
     "seed": "the seed",
     "profile": "the profile",
@@ -26,26 +26,27 @@ SAME = {
     "tests": "which laws are judged (-k, -m, paths, --shard)",
 }
 
-# Options whose values are compared as they were given; the others either do not change verdicts, or are in SAME.
+# Options compared as they were given. The others do not change verdicts, or are in SAME.
 OPTIONS = ("impl", "impl_from", "untrusted", "case", "shard", "perturb")
 
 
 class ResumeError(ValueError):
-    """There is nothing to go on from, or something has changed since. The text names it."""
+    """There is nothing to resume, or something has changed since. The text names it."""
 
 
 def earlier(folder: Path) -> dict:
-    """The results.json to go on from, and its journal. Raises ResumeError."""
+    """Return the results.json to resume from, with its journal. Raises ResumeError."""
     try:
         return read(folder)
     except NoReport as error:
-        raise ResumeError(f"--resume: nothing to go on from: {error}") from None
+        raise ResumeError(f"--resume: nothing to resume: {error}") from None
 
 
 def kept(record: dict, environment: dict) -> list[dict]:
-    """The decided results of an earlier run, marked with its start. What it left unknown is judged again.
+    """Return the decided results of an earlier run, marked with its start.
 
-    Raises ResumeError if the runs differ in what verdicts depend on.
+    Unknown verdicts are judged again. Raises ResumeError if the runs differ in anything that
+    verdicts depend on.
     """
     was = record["environment"]
     for key, what in SAME.items():
@@ -64,7 +65,10 @@ def _shown(value: object) -> str:
 
 
 def machine(device: str) -> str:
-    """What judges, by name. GPUs as their driver lists them: the pytest process must not begin to use CUDA."""
+    """Return the names of the CPU and the GPUs that judge.
+
+    The driver lists the GPUs, because the pytest process must not begin to use CUDA.
+    """
     names = [cpu_name()]
     if device == "cuda":
         for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
@@ -78,6 +82,6 @@ def machine(device: str) -> str:
 
 
 def digest_of(tests: Iterable[str]) -> str:
-    """Of the names of all tests of a run, whatever their order."""
+    """Return a digest of the names of all tests of a run, in any order."""
     names = sorted(tests)
     return f"{len(names)}, {hashlib.sha256(chr(10).join(names).encode(errors='replace')).hexdigest()[:8]}"

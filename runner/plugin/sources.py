@@ -1,4 +1,4 @@
-"""Which sources verdicts depend on, as digests: two runs with the same may be put together."""
+"""Computes digests of the sources that verdicts depend on: equal digests allow a merge."""
 
 from __future__ import annotations
 
@@ -13,79 +13,80 @@ from types import ModuleType
 
 from flash_attest.places import ROOMS as ROOT
 
-ROOMS = ("oracle", "impls", "properties", "runner", "races", "emulator")  # what a verdict depends on
+ROOMS = ("oracle", "impls", "properties", "runner", "races", "emulator")  # verdicts depend on these
 KERNELS = (".cu", ".cuh", ".cpp", ".h", ".hpp", ".ptx", ".so")
 INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))
-# The folders of installed packages in other environments on the path, as with venv --system-site-packages.
+# Package folders of other environments on the path, for example of venv --system-site-packages.
 PACKAGES = {"site-packages", "dist-packages"}
 
 
 def is_ours(file: str) -> bool:
-    """Whether a file is one of the suite, as far as verdicts depend on it."""
+    """Return whether a file belongs to the part of the suite that verdicts depend on."""
     path = Path(file).resolve()
     return path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in ROOMS
 
 
 def in_checkout(file: str) -> bool:
-    """Whether a file lies in the checkout; an environment in it, such as .tox, is elsewhere."""
+    """Return whether a file lies in the checkout, but not in an environment in it such as .tox."""
     path = Path(file).resolve()
     return path.is_relative_to(ROOT) and PACKAGES.isdisjoint(path.relative_to(ROOT).parts)
 
 
 def shown(file: str) -> Path:
-    """A file as messages name it: in the checkout from its root."""
+    """Return a file as messages name it: relative to the root if it lies in the checkout."""
     path = Path(file).resolve()
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else Path(file)
 
 
 def of_suite() -> str:
-    """The digest of the suite, our implementations among it."""
+    """Return the digest of the suite, including our implementations."""
     files = [file for room in ROOMS for file in _sources_in(ROOT / room)]
     return _digest(files, ROOT)
 
 
 def of_ours(file: str) -> str:
-    """The digest of one of our implementations: its file, or its package."""
+    """Return the digest of one of our implementations: of its file or package."""
     path = Path(file)
     return _digest([path] if path.is_file() else _sources_in(path), ROOT)
 
 
 def of_plugin(file: str) -> str:
-    """The digest of a plug-in's file, of what it imports (but the suite and what is installed), and of C++ beside these.
+    """Return the digest of a plug-in's file, of what it imports, and of the kernels beside these.
 
-    What it imports is in its text, as a number leaves no trace in the module that imported it, and among its globals. If it
-    is imported in another process only, all Python files beside it count, too.
+    The suite and installed packages are left out. Imports are found in the text, as an imported
+    number leaves no trace in a module, and among the globals. If the file is imported in another
+    process only, all Python files beside it count as well.
     """
-    found = {Path(file).resolve()}
-    waiting = [module for module in list(sys.modules.values()) if _file_of(module) in found]
+    files = {Path(file).resolve()}
+    waiting = [module for module in list(sys.modules.values()) if _file_of(module) in files]
     if not waiting:
-        found |= set(Path(file).resolve().parent.glob("*.py"))
+        files |= set(Path(file).resolve().parent.glob("*.py"))
     while waiting:
         for module in _modules_in(waiting.pop()):
             path = _file_of(module)
-            if path not in found and path is not None and not _elsewhere(path):
-                found.add(path)
+            if path not in files and path is not None and not _elsewhere(path):
+                files.add(path)
                 waiting.append(module)
-    found |= _imported({*found}, Path(file).resolve().parent)
-    beside = {kernel for path in found for kernel in path.parent.glob("*") if kernel.suffix in KERNELS}
-    return _digest(found | beside, Path(file).resolve().parent)
+    files |= _imported({*files}, Path(file).resolve().parent)
+    beside = {kernel for path in files for kernel in path.parent.glob("*") if kernel.suffix in KERNELS}
+    return _digest(files | beside, Path(file).resolve().parent)
 
 
 def _imported(files: set[Path], base: Path) -> set[Path]:
-    """The files below `base` that these import, as their text says, and what those import."""
-    found: set[Path] = set()
-    while files := files - found:
-        found |= files
+    """Return the files below `base` that these import directly or indirectly, by their text."""
+    imported: set[Path] = set()
+    while files := files - imported:
+        imported |= files
         named = {base_.joinpath(*name.split(".")) for file in files for base_, name in _names_in(file, base)}
         files = {path for name in named for path in (name.with_suffix(".py"), name / "__init__.py") if path.is_file()}
-    return found
+    return imported
 
 
 def _names_in(file: Path, base: Path) -> Iterable[tuple[Path, str]]:
-    """(folder, dotted name) of whatever a file may import from there: of a.b.c also a and a.b."""
+    """Yield (folder, dotted name) of all that a file may import: for a.b.c also a and a.b."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # importing it raises the error
+    except (OSError, SyntaxError, ValueError):  # importing the file reports it
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -105,11 +106,11 @@ def _sources_in(folder: Path) -> list[Path]:
 
 
 def _modules_in(module: ModuleType) -> Iterable[ModuleType]:
-    """The modules that a module's globals are, or come from."""
+    """Yield the modules that a module's globals are or come from."""
     for value in list(vars(module).values()):
         try:
             name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-        except Exception:  # an object that finds its attributes itself
+        except Exception:  # from an object's own __getattr__
             continue
         if isinstance(name, str) and isinstance(sys.modules.get(name), ModuleType):
             yield sys.modules[name]
@@ -122,25 +123,25 @@ def _file_of(module: object) -> Path | None:
 
 @functools.cache
 def _resolved(file: str) -> Path:
-    """Kept, as each plug-in asks for the files of thousands of modules, and each answer is some system calls."""
+    """Resolve a path once: each plug-in asks for thousands of files, at some system calls each."""
     return Path(file).resolve()
 
 
 def _elsewhere(path: Path) -> bool:
-    """Whether it is the suite's, whose digest is of_suite, or installed, and has a version."""
+    """Return whether a file is the suite's, which of_suite covers, or installed, with a version."""
     installed = any(path.is_relative_to(folder) for folder in INSTALLED) or not PACKAGES.isdisjoint(path.parts)
     return installed or is_ours(str(path))
 
 
 def _digest(files: Iterable[Path], base: Path) -> str:
-    """Of names, relative to `base`, and contents."""
-    made = hashlib.sha256()
+    """Return a digest of contents and of names relative to `base`."""
+    digest = hashlib.sha256()
     for name, file in sorted(
         (str(file.relative_to(base) if file.is_relative_to(base) else file), file) for file in files
     ):
         try:
             content = file.read_bytes()
-        except OSError:  # what named it says so itself
+        except OSError:  # whatever names the file reports it
             content = b""
-        made.update(f"{name} {len(content)}\n".encode(errors="backslashreplace") + content)
-    return made.hexdigest()[:16]
+        digest.update(f"{name} {len(content)}\n".encode(errors="backslashreplace") + content)
+    return digest.hexdigest()[:16]

@@ -1,6 +1,9 @@
-"""The options of a run, each in one place. A checkout's pytest has them as they are, any other with the prefix --attest-."""
+"""Defines the options of a run, each in one place.
 
-# This imports nothing of torch, which takes seconds: every run of pytest reads it, and --help.
+A checkout's pytest has them as they are, any other pytest with the prefix --attest-.
+"""
+
+# Every run of pytest and --help read this, so it must not import torch, which takes seconds.
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ import pytest
 from flash_attest.runner.profiles import DEFAULT, PROFILES
 
 CASES = ", ".join(f"{name} {profile.cases}" for name, profile in PROFILES.items())
-OWN_PREFIX = "attest-"  # of the plug-in in somebody's repository, before each name
+OWN_PREFIX = "attest-"  # before each name, for the plug-in in another repository
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its name without dashes, and what argparse is told. ini: whether a repository's settings may have it.
+    """One option: its name without dashes, and the arguments for argparse.
 
-    help: where it spells an option, {0} stands for the prefix.
+    ini: whether a repository may also set it in its settings. help: {0} stands for the prefix.
     """
 
     name: str
@@ -34,16 +37,16 @@ class Option:
 
     def add(self, group: pytest.OptionGroup, prefix: str = "") -> None:
         """Add it to pytest's options."""
-        how: dict[str, Any] = {"help": self.help.format(prefix), "default": self.default}
+        arguments: dict[str, Any] = {"help": self.help.format(prefix), "default": self.default}
         if self.flag:
-            how |= {"action": "store_true", "default": False}
+            arguments |= {"action": "store_true", "default": False}
         else:
-            how |= {
+            arguments |= {
                 name: value for name in ("metavar", "choices", "type") if (value := getattr(self, name)) is not None
             }
         if self.again:
-            how |= {"action": "append", "default": []}
-        group.addoption(f"--{prefix}{self.name}", **how)
+            arguments |= {"action": "append", "default": []}
+        group.addoption(f"--{prefix}{self.name}", **arguments)
 
 
 DEVICE = Option("device", "where to judge; auto: cuda if there is one", choices=("auto", "cpu", "cuda"), default="auto")
@@ -57,8 +60,8 @@ REPEATS = Option(
 )
 PERTURB = Option(
     "perturb",
-    "under which perturbations test_races repeats calls, as in stress,cold; none for none (all that the device has; "
-    "an unknown name lists the known; docs/why/races.md)",
+    "the perturbations under which test_races repeats calls, for example stress,cold, or none (all that the device "
+    "has; an unknown name lists them; docs/why/races.md)",
     metavar="NAMES",
 )
 CASE_TIMEOUT = Option(
@@ -74,7 +77,7 @@ NO_ISOLATION = Option(
 )
 
 SUITE = (
-    Option("impl", "judge these implementations only (an unknown name lists the known)", metavar="A,B"),
+    Option("impl", "judge only these implementations (an unknown name lists the known ones)", metavar="A,B"),
     Option(
         "impl-from",
         "judge the Implementation in this file (NAME, else IMPL or IMPLS); may be given again; with = for a file outside "
@@ -103,7 +106,7 @@ SUITE = (
     ),
     Option(
         "resume",
-        "go on where the run stopped whose report is in the folder of --report: what it decided is not judged again",
+        "continue the run whose report is in the folder of --report: its decided laws are not judged again",
         flag=True,
     ),
 )
@@ -115,12 +118,12 @@ OWN = (
         metavar="NAME",
         ini=True,
     ),
-    Option("seed", "which cases: a whole number (0)", metavar="N", type=int, ini=True),
+    Option("seed", "which cases are drawn: a whole number (0)", metavar="N", type=int, ini=True),
     DEVICE,
     CASE,
     REPEATS,
     PERTURB,
-    replace(CASE_TIMEOUT, default=None),  # which tells that it is not given: the settings may have it
+    replace(CASE_TIMEOUT, default=None),  # None means not given: the settings may have it
     NO_ISOLATION,
-    Option("report", "write results.json and index.html there (no report)", metavar="DIR", ini=True),
+    Option("report", "write results.json and index.html to this folder (no report)", metavar="DIR", ini=True),
 )

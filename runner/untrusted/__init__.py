@@ -1,11 +1,12 @@
-"""--untrusted: a plug-in's file is imported, and its functions are called, in a kernel process and nowhere else.
+"""Implements --untrusted: only a kernel process imports a plug-in's file and calls its functions.
 
-kernel.py       the kernel process: imports the plug-in, answers questions   sandbox.py   what it may write
-process.py      it as the judging process has it: started, asked, replaced   wire.py      messages: JSON and bytes
-remote.py       Implementation whose functions ask the kernel process        records.py   declarations, cases as JSON
-entries.py      what --impl-from names, as entries                           observed.py  which operators were called
-tensors.py      tensors as headers and bytes
+kernel.py: the kernel process, which imports the plug-in and answers questions. process.py: the
+judging side's handle on it. remote.py: an Implementation whose functions ask the kernel process.
+entries.py: the entries of --impl-from. sandbox.py: what the kernel process may write. wire.py:
+messages of JSON and bytes. records.py: declarations and cases as JSON. tensors.py: tensors as
+headers and bytes. observed.py: which operators were called.
 
-The kernel process imports torch, impls, emulator and races; neither the oracle nor the laws. Nothing that it sends is
-unpickled or executed. So what it does to itself changes no verdict: comparisons happen elsewhere, on bytes.
+The kernel process imports torch, impls, emulator and races, but neither the oracle nor the laws.
+Nothing that it sends is unpickled or executed. Comparisons happen elsewhere, on bytes, so nothing
+that it does to itself changes a verdict.
 """

@@ -1,4 +1,4 @@
-"""Who calls an implementation: this process, or a kernel process, whose answers are copies."""
+"""Calls an implementation in this process, or in a kernel process, whose answers are copies."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from flash_attest.runner.untrusted.remote import remote_of
 
 
 class RemoteCaller(Caller):
-    """Calls an implementation of a kernel process."""
+    """Calls an implementation in a kernel process."""
 
     same_process = False
 
     @contextmanager
     def looking_again(self) -> Iterator[Callable[[], None]]:
-        """As Caller's. What was returned are copies, which look_again() brings up to date."""
+        """Yield a function that looks again at what was returned, as Caller's does.
+
+        Here it updates the copies.
+        """
         remote = remote_of(self.impl)
         if remote is None:  # a law has wrapped its functions
             yield lambda: None
@@ -27,5 +30,5 @@ class RemoteCaller(Caller):
 
 
 def caller_of(impl: Implementation) -> type[Caller]:
-    """Who calls this implementation."""
+    """Return the class that calls this implementation."""
     return RemoteCaller if remote_of(impl) else Caller

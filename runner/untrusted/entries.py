@@ -1,4 +1,4 @@
-"""What --impl-from names, with --untrusted: entries whose files only a kernel process imports."""
+"""Makes the entries of --impl-from with --untrusted: only a kernel process imports their files."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from flash_attest.runner.untrusted import records, sandbox
 from flash_attest.runner.untrusted.process import KernelEnded, KernelProcess
 from flash_attest.runner.untrusted.remote import Remote
 
-IMPORT_LIMIT = 60.0  # seconds to start a kernel process and to import the file; --case-timeout if that is longer
+IMPORT_LIMIT = 60.0  # seconds to start a kernel process and import the file, if --case-timeout is not longer
 OPTION = "--untrusted"
 
 
 def check_options(files: Sequence[str], names: str | None) -> None:
-    """Raises RegistryError where there is nothing to judge as untrusted, or something that is not."""
+    """Raise RegistryError if there is nothing untrusted to judge, or something trusted."""
     if not files:
         raise RegistryError("--untrusted: judges what --impl-from names; add --impl-from FILE.py")
-    wanted = named(names or "")
-    known = {entry.name for entry in ours(wanted)}
-    if mixed := [name for name in wanted if name in known]:
+    chosen = named(names or "")
+    known = {entry.name for entry in ours(chosen)}
+    if mixed := [name for name in chosen if name in known]:
         raise RegistryError(
-            f"--untrusted --impl {names}: {', '.join(mixed)} is one of our own, which are judged without --untrusted"
+            f"--untrusted --impl {names}: {', '.join(mixed)} is one of ours, which are judged without --untrusted"
         )
 
 
 def from_file(argument: str, limit: float) -> list[Entry]:
-    """As impls.registry.from_file, in a kernel process. limit: seconds for it."""
+    """Do what impls.registry.from_file does, in a kernel process. limit: seconds for it."""
     process = KernelProcess(argument)
     file, option = file_of(argument)[0], f"{OPTION} {option_of(argument)}"
     try:
@@ -46,19 +46,23 @@ def from_file(argument: str, limit: float) -> list[Entry]:
         problem = "\n".join([f"{file}: importing it ends the kernel process: {ended.words}", *ended.printed])
         return [Entry(Unloadable(as_name(file.stem), problem), str(file), option)]
     finally:
-        process.end()  # judging is for another process, which starts its own
+        process.end()  # the judging process starts its own
     if isinstance(refused := answer.get("refused"), str):
         raise RegistryError(refused)
-    found = answer.get("declared")
-    if not isinstance(found, list) or not found:
-        return [Entry(Unloadable(as_name(file.stem), f"{file}: it declares nothing"), str(file), option)]
-    return [Entry(_entry(process, number, record, file), str(file), option) for number, record in enumerate(found)]
+    records_sent = answer.get("declared")
+    if not isinstance(records_sent, list) or not records_sent:
+        return [Entry(Unloadable(as_name(file.stem), f"{file}: it declares no implementation"), str(file), option)]
+    return [
+        Entry(_entry(process, number, record, file), str(file), option) for number, record in enumerate(records_sent)
+    ]
 
 
 def header() -> str:
-    """What a run says at its start."""
-    kept = "it writes to its own folder only" if sandbox.version() else "no Landlock here: it writes where you can"
-    return f"flash-attest: untrusted: files are imported, and called, in a kernel process ({kept})"
+    """Return what a run says at its start."""
+    restriction = (
+        "it writes to its own folder only" if sandbox.version() else "no Landlock here: it writes where you can"
+    )
+    return f"flash-attest: untrusted: files are imported, and called, in a kernel process ({restriction})"
 
 
 def _entry(process: KernelProcess, number: int, record: object, file: Path) -> Implementation | Absent | Unloadable:
@@ -68,5 +72,5 @@ def _entry(process: KernelProcess, number: int, record: object, file: Path) -> I
     except ContractError as error:
         problem = "\n".join([f"{file}: the Implementation is invalid", *(f"  {each}" for each in error.problems)])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        problem = f"{file}: the declaration is no record of one ({type(error).__name__}: {error})"
+        problem = f"{file}: the declaration cannot be read ({type(error).__name__}: {error})"
     return Unloadable(as_name(file.stem), problem)

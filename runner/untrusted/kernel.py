@@ -1,8 +1,11 @@
-"""The kernel process imports the plug-in and answers questions: python -m flash_attest.runner.untrusted.kernel FACTS.
+"""The kernel process imports the plug-in and answers questions.
 
-FACTS is JSON: parent (pid), requests, answers (file descriptors), argument (of --impl-from), cwd, root, folder, caches.
-Everything here belongs to the implementation from the moment its file is imported: it may patch whatever it finds. So
-nothing that this process says is believed, apart from the values of outputs, which are judged elsewhere.
+    python -m flash_attest.runner.untrusted.kernel FACTS
+
+FACTS is JSON: parent (pid), requests, answers (file descriptors), argument (of --impl-from), cwd,
+root, folder, caches. From the moment its file is imported, the implementation controls everything
+here and may patch anything. So nothing that this process says is believed, except the values of
+outputs, which are judged elsewhere.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ import traceback
 from contextlib import nullcontext
 
 PR_SET_PDEATHSIG = 1
-MOST_PRINTED = 1 << 20  # bytes, after which what was printed is forgotten
-KEPT = 4  # answers whose outputs can be looked at again
+MOST_PRINTED = 1 << 20  # bytes of output, after which the file is emptied
+KEPT = 4  # answers whose outputs can be read again
 NOTHING: dict = {}
 
 memcmp = ctypes.CDLL(None).memcmp
@@ -25,7 +28,7 @@ memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 def settle(facts: dict) -> None:
-    """End with the judging process; write nothing of it; have no path to the oracle."""
+    """Die with the judging process, keep its pipes from children, and enter the sandbox."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != facts["parent"]:
         os._exit(1)
@@ -33,9 +36,8 @@ def settle(facts: dict) -> None:
         os.set_inheritable(descriptor, False)
     from flash_attest.runner.untrusted import sandbox
 
-    sandbox.enter(
-        [facts["folder"], *facts["caches"]]
-    )  # before torch is imported: it holds for this thread and later ones
+    # Before torch is imported, as the sandbox holds for this thread and later ones only.
+    sandbox.enter([facts["folder"], *facts["caches"]])
 
 
 class Kernel:
@@ -44,16 +46,16 @@ class Kernel:
     def __init__(self, argument: str):
         self.argument = argument
         self.impls: list = []
-        self.rooms = None  # made on first use: torch is imported later than this module
-        self.returned: dict[int, list] = {}  # number of the request -> what its answer had, kept if that was asked for
-        self.graph: tuple = (0, None, {})  # number of the last differentiable forward, its out, its inputs
+        self.rooms = None  # made on first use, as torch is imported later than this module
+        self.returned: dict[int, list] = {}  # number of a request that asked to keep its outputs -> these
+        self.graph: tuple = (0, None, {})  # the last differentiable forward: number, out, inputs
 
     def answer(self, request: dict, blocks: list) -> tuple[dict, list]:
-        """The answer to one request: a header, and blocks of bytes."""
+        """Answer one request. Returns a header and blocks of bytes."""
         return getattr(self, f"on_{request['ask']}")(request, blocks)
 
     def on_declare(self, request: dict, blocks: list) -> tuple[dict, list]:
-        """Import the file."""
+        """Import the file and return its declarations."""
         import torch
 
         from flash_attest.impls.contract import registry
@@ -67,7 +69,7 @@ class Kernel:
         return {"declared": [record_of(impl) for impl in self.impls]}, []
 
     def on_accepts(self, request: dict, blocks: list) -> tuple[dict, list]:
-        """supports.accepts of a case."""
+        """Call supports.accepts on a case."""
         from flash_attest.runner.untrusted.records import case_of
 
         reason = self.impls[request["impl"]].supports.accepts(case_of(request["case"]))
@@ -77,32 +79,32 @@ class Kernel:
         }, []
 
     def on_forward(self, request: dict, blocks: list) -> tuple[dict, list]:
-        """forward(q, k, v, **options)."""
+        """Call forward(q, k, v, **options)."""
         import torch
 
-        x, memories, given = self._inputs(request, blocks)
+        x, memories, keywords = self._inputs(request, blocks)
         forward = self.impls[request["impl"]].forward
         with torch.set_grad_enabled(request["grad"]):
-            result, operators = self._call(request, lambda: forward(x["q"], x["k"], x["v"], **given))
+            result, operators = self._call(request, lambda: forward(x["q"], x["k"], x["v"], **keywords))
         if request["grad"]:
             out = result[0] if isinstance(result, (tuple, list)) and result else result
             self.graph = (request["n"], out, x)
         return self._described(request, result, ("out", "lse"), operators, self._written(memories, blocks))
 
     def on_backward(self, request: dict, blocks: list) -> tuple[dict, list]:
-        """backward(dout, q, k, v, out, lse, **options)."""
+        """Call backward(dout, q, k, v, out, lse, **options)."""
         import torch
 
-        x, memories, given = self._inputs(request, blocks)
+        x, memories, keywords = self._inputs(request, blocks)
         backward = self.impls[request["impl"]].backward
         operands = [x.get(name) for name in ("dout", "q", "k", "v", "out", "lse")]
         with torch.no_grad():
-            result, operators = self._call(request, lambda: backward(*operands, **given))
+            result, operators = self._call(request, lambda: backward(*operands, **keywords))
         written = self._written(memories, blocks)
         return self._described(request, result, ("dq", "dk", "dv", "dbias"), operators, written)
 
     def on_gradients(self, request: dict, blocks: list) -> tuple[dict, list]:
-        """The gradients of the last forward."""
+        """Compute the gradients of the last forward."""
         import torch
 
         number, out, x = self.graph
@@ -114,7 +116,7 @@ class Kernel:
         return self._described(request, result, ["d" + name for name in request["wrt"]], operators)
 
     def on_again(self, request: dict, blocks: list) -> tuple[dict, list]:
-        """The outputs of an earlier call, as they are now."""
+        """Return the outputs of an earlier call, as they are now."""
         return self._pack(self.returned[request["of"]])
 
     def _inputs(self, request: dict, blocks: list) -> tuple[dict, list, dict]:
@@ -123,13 +125,13 @@ class Kernel:
         if self.rooms is None:
             self.rooms = Rooms()
         x, memories = unpack(request, blocks, self.rooms)
-        given = dict(request.get("options", {}))
+        keywords = dict(request.get("options", {}))
         if request.get("takes_bias"):
-            given["bias"] = x.get("bias")
-        return x, memories, given
+            keywords["bias"] = x.get("bias")
+        return x, memories, keywords
 
     def _call(self, request: dict, function) -> tuple[object, list[str]]:
-        """The result of a call, and the operators that it used."""
+        """Run a call. Returns its result and the operators that it used."""
         from flash_attest.races.poison import poisoned
         from flash_attest.runner.untrusted.observed import Operators
 
@@ -139,9 +141,9 @@ class Kernel:
         return result, operators.names
 
     def _written(self, memories: list, blocks: list) -> dict[int, object]:
-        """The memories of inputs that have other bytes than when they came: number -> bytes.
+        """Return the memories of inputs whose bytes have changed: number -> bytes.
 
-        What of the work is still under way does not count as written yet, but its outputs do not count either.
+        Work still in progress does not count as written yet; its outputs do not count either.
         """
         written = {}
         for n, (memory, block) in enumerate(zip(memories, blocks, strict=True)):
@@ -172,7 +174,7 @@ class Kernel:
         return header, [*written.values(), *blocks]
 
     def _pack(self, items: list) -> tuple[dict, list]:
-        """Tensors with their bytes; of other values the name of the type."""
+        """Pack tensors with their bytes, and other values as the name of their type."""
         import torch
 
         from flash_attest.runner.untrusted.tensors import pack_values
@@ -189,7 +191,7 @@ class Kernel:
 
 
 def raised(error: BaseException) -> dict:
-    """An exception as plain data."""
+    """Return an exception as plain data."""
     from flash_attest.impls.contract.record import ContractError
 
     try:
@@ -205,7 +207,7 @@ def raised(error: BaseException) -> dict:
 
 
 def device_works() -> bool:
-    """False after an illegal access on a GPU: this process can launch nothing more."""
+    """Return False after an illegal access on a GPU: this process can launch nothing more."""
     import torch
 
     try:
@@ -229,7 +231,7 @@ def serve(kernel: Kernel, requests: int, answers: int) -> None:
             os.ftruncate(1, 0)
         try:
             header, packed = kernel.answer(request, blocks)
-        except BaseException as error:  # SystemExit and KeyboardInterrupt of the plug-in, too
+        except BaseException as error:  # including the plug-in's SystemExit and KeyboardInterrupt
             header, packed = {"raised": raised(error), "over": not device_works()}, []
         wire.send(answers, {"n": request["n"], **header}, packed)
 
@@ -243,12 +245,13 @@ def main(facts: dict) -> None:
     from flash_attest import properties
     from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 
-    torch.set_num_threads(1)  # as in the judging process: small tensors, busy cores
+    torch.set_num_threads(1)  # as in the judging process, because small tensors are faster on one thread
     emulate_if_no_gpu()
     kernel = Kernel(facts["argument"])
     from flash_attest.runner.untrusted import observed, records, tensors, wire  # noqa: F401
 
-    # What is imported stays; the oracle and the laws are no longer found, in a checkout under no name.
+    # Modules already imported stay. The oracle and the laws can no longer be imported; in a
+    # checkout, not even as top-level packages.
     if facts["root"]:
         sys.path[:] = [path for path in sys.path if os.path.realpath(path or ".") != os.path.realpath(facts["root"])]
     flash_attest.__path__ = properties.__path__ = []

@@ -1,4 +1,7 @@
-"""Which of PyTorch's operators a call used. An observation, no verdict: who owns the process can hide them."""
+"""Observes which PyTorch operators a call used.
+
+This is no verdict: code in the same process can hide them.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ from torch.autograd.profiler import profile
 
 MOST_NAMES, LONGEST_NAME = 300, 80
 SHOWN = 5  # operators that a sentence names
-COMPUTES = re.compile(r"mm$|matmul|einsum|softmax|linear|conv")  # what attention may be made of
+COMPUTES = re.compile(r"mm$|matmul|einsum|softmax|linear|conv")  # operators that attention may be composed of
 
 
 class Operators:
-    """Around a call in the kernel process: `names` are the operators that it used.
+    """Wraps a call in the kernel process. `names` are the operators that it used.
 
-    A profiler and no TorchDispatchMode: it sees scaled_dot_product_attention before it is taken apart, sees what C++ code
-    calls, and changes nothing for torch.compile.
+    This is a profiler and not a TorchDispatchMode: it sees scaled_dot_product_attention before it
+    is decomposed, sees what C++ code calls, and changes nothing for torch.compile.
     """
 
     def __init__(self):
@@ -28,7 +31,7 @@ class Operators:
         try:
             self._profile = profile(use_kineto=True)
             self._profile.__enter__()
-        except Exception:  # the implementation runs a profiler of its own
+        except Exception:  # the implementation runs its own profiler
             self._profile = None
         return self
 
@@ -38,40 +41,40 @@ class Operators:
         try:
             self._profile.__exit__(None, None, None)
             events = {event.name() for event in self._profile.kineto_results.events()}
-        except Exception:  # the same
+        except Exception:  # its own profiler, again
             return
         self.names = sorted(name for name in events if "::" in name)[:MOST_NAMES]
 
 
 @dataclass
 class Observed:
-    """What the calls of one law used. In the judging process."""
+    """The operators that the calls of one law used. It lives in the judging process."""
 
     calls: int = 0
     operators: Counter[str] = field(default_factory=Counter)
-    processes: int = 0  # that ended in a call
+    processes: int = 0  # number that ended in a call
     _this_call: set[str] = field(default_factory=set)
 
     def begins(self) -> None:
-        """A call begins: a forward, with the backward that may follow."""
+        """Note that a call begins: a forward, with the backward that may follow."""
         self.calls += 1
         self._this_call = set()
 
     def used(self, names: object) -> None:
-        """Operators of the call in progress, as the kernel process names them: any JSON."""
+        """Add operators of the call in progress. names: any JSON that the kernel process sent."""
         if not isinstance(names, list):
             return
-        fit = {name[:LONGEST_NAME] for name in names[:MOST_NAMES] if isinstance(name, str)}
-        self.operators.update(fit - self._this_call)
-        self._this_call |= fit
+        valid = {name[:LONGEST_NAME] for name in names[:MOST_NAMES] if isinstance(name, str)}
+        self.operators.update(valid - self._this_call)
+        self._this_call |= valid
 
     def as_dict(self) -> dict:
-        """The field `observed` of results.json."""
+        """Return the field `observed` of results.json."""
         return {"calls": self.calls, "operators": dict(sorted(self.operators.items())), "processes": self.processes}
 
 
 def sentences(results: Iterable[dict]) -> list[tuple[str, str]]:
-    """(implementation, what its calls used, in a line) for those of which something was observed."""
+    """Return (implementation, a line on what its calls used) for each one observed."""
     records: dict[str, list[dict]] = {}
     for result in results:
         if result.get("observed", {}).get("calls"):

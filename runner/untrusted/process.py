@@ -1,4 +1,4 @@
-"""The kernel process as the side that judges has it: started, asked, ended, replaced."""
+"""The judging side's handle on a kernel process: starts, asks, ends and replaces it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ from flash_attest.runner.untrusted import sandbox, wire
 
 PATIENCE = 1.0  # seconds for a process that has closed its pipe to end
 PIPE = 1 << 20  # bytes that a pipe holds
-HIDDEN = ("PYTEST_", "HYPOTHESIS", "FLASH_ATTEST", "ATTEST_")  # variables that say what is being judged
+HIDDEN = ("PYTEST_", "HYPOTHESIS", "FLASH_ATTEST", "ATTEST_")  # environment variables that reveal what is judged
 
 
 class KernelEnded(Exception):
-    """The kernel process ended, or was ended. status: as os.waitpid gives it, None if it was ended; printed: last lines."""
+    """The kernel process ended, or was ended.
+
+    status: as os.waitpid gives it, or None if the process was ended. printed: its last lines.
+    """
 
     def __init__(self, words: str, status: int | None = None, printed: Sequence[str] = ()):
         super().__init__(words)
@@ -37,26 +40,30 @@ class KernelEnded(Exception):
 
 
 class KernelProcess:
-    """A kernel process for one --impl-from. It belongs to the process that asked first; a fork of that starts its own."""
+    """A kernel process for one --impl-from.
+
+    It belongs to the process that asked first; forks of that process start their own.
+    """
 
     def __init__(self, argument: str):
         self.argument = argument
-        self.number = 0  # of the last request
+        self.number = 0  # number of the last request
         self._folder = tempfile.TemporaryDirectory(prefix="attest-kernel-")
         self._process: subprocess.Popen | None = None
         self._owner = 0
 
     @property
     def folder(self) -> Path:
-        """Where it may write."""
+        """Return the folder that the kernel process may write to."""
         return Path(self._folder.name)
 
     def ask(
         self, header: dict, blocks: Sequence[torch.Tensor] = (), limit: float | None = None
     ) -> tuple[dict, list[torch.Tensor]]:
-        """The answer. limit: seconds; None: whoever judges watches over the time.
+        """Return the answer to a question.
 
-        Raises KernelEnded; the next question goes to a new process.
+        limit: seconds; None if the caller's own watchdog limits the time. Raises KernelEnded; the
+        next question then goes to a new process.
         """
         until = None if limit is None else time.monotonic() + limit
         with self._named_end():
@@ -64,7 +71,7 @@ class KernelProcess:
             return self._asked(header, blocks, until)
 
     def declare(self, limit: float | None) -> dict:
-        """What its file declares."""
+        """Return what the file declares."""
         until = None if limit is None else time.monotonic() + limit
         with self._named_end():
             self._start(until)
@@ -74,12 +81,12 @@ class KernelProcess:
         self, header: dict, blocks: Sequence[torch.Tensor], until: float | None
     ) -> tuple[dict, list[torch.Tensor]]:
         self.number += 1
-        with contextlib.suppress(BrokenPipeError):  # what it died of is found out below
+        with contextlib.suppress(BrokenPipeError):  # the cause of death is found below
             wire.send(self._requests, {"n": self.number, **header}, blocks)
         answer, packed = wire.receive(self._answers, lambda: self._wait(until))
         if answer.get("n") != self.number:
             raise wire.Garbled(f"an answer to question {str(answer.get('n'))[:20]}")
-        if answer.get("over"):  # its GPU context is lost: the next question needs another process
+        if answer.get("over"):  # its GPU context is dead, so the next question needs another process
             self.end()
         return answer, packed
 
@@ -89,7 +96,7 @@ class KernelProcess:
             yield
         except wire.Garbled as error:
             self.end()
-            raise KernelEnded(f"it answers with {error}, which is no message") from None
+            raise KernelEnded(f"it answers with {error}, should be a message") from None
         except wire.Closed:
             raise self._ended() from None
         except BaseException:
@@ -97,13 +104,13 @@ class KernelProcess:
             raise
 
     def end(self) -> int:
-        """End it with its group; the status that it left."""
+        """End the process and its group. Returns its status."""
         if self._process is None:
             return 0
         process, self._process = self._process, None
         os.close(self._requests)
         os.close(self._answers)
-        if self._owner != os.getpid():  # it is the parent's
+        if self._owner != os.getpid():  # a fork must not end its parent's process
             return 0
         for tell in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -111,6 +118,7 @@ class KernelProcess:
         return _status(process)
 
     def _start(self, until: float | None) -> None:
+        # A fork must not use the process of its parent.
         if self._process is not None and self._owner != os.getpid():
             self.end()
         if self._process is not None:
@@ -119,7 +127,7 @@ class KernelProcess:
         request_read, self._requests = os.pipe()
         self._answers, answer_write = os.pipe()
         for pipe in (self._requests, self._answers):
-            with contextlib.suppress(OSError):  # this user may have no more
+            with contextlib.suppress(OSError):  # the user's limit for pipes is reached
                 fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE)
         caches, variables = _caches(self.folder)
         facts = {
@@ -132,7 +140,7 @@ class KernelProcess:
             "folder": str(self.folder),
             "caches": caches,
         }
-        # Without a name: in a folder that the kernel may write, it could put a link to another file in its place.
+        # The file has no name, so that the kernel cannot replace it by a link to another file.
         self._printed_to = printed = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__.replace("process", "kernel"), json.dumps(facts)],
@@ -145,23 +153,26 @@ class KernelProcess:
         self.hello, _ = self._asked({"ask": "declare"}, (), until)
 
     def _wait(self, until: float | None) -> None:
-        """Return when there is something to read. Raises Closed when it is dead, KernelEnded when time is up."""
+        """Return when there is something to read.
+
+        Raises Closed if the process is dead, KernelEnded if time is up.
+        """
         events = select.poll()
         events.register(self._answers, select.POLLIN)
         while True:
-            left = 1.0 if until is None else min(1.0, until - time.monotonic())
-            if left <= 0:
+            seconds = 1.0 if until is None else min(1.0, until - time.monotonic())
+            if seconds <= 0:
                 self.end()
                 raise KernelEnded("it does not answer in time", printed=self._printed())
-            for _, event in events.poll(1000 * left):
+            for _, event in events.poll(1000 * seconds):
                 if event & select.POLLIN:
                     return
                 raise wire.Closed
-            if self._process.poll() is not None and not events.poll(0):  # what it forked still has the pipe
+            if self._process.poll() is not None and not events.poll(0):  # its children still hold the pipe
                 raise wire.Closed
 
     def _ended(self) -> KernelEnded:
-        """How it ended."""
+        """Return how the process ended."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(PATIENCE)
         if self._process.poll() is None:
@@ -176,30 +187,32 @@ class KernelProcess:
 
 
 def _status(process: subprocess.Popen) -> int:
-    """As os.waitpid gives it."""
+    """Return the exit status in the form of os.waitpid."""
     code = process.wait()
     return -code if code < 0 else code << 8
 
 
 def _caches(folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Folders for compiled files that no trusted run uses, and the variables that name them."""
+    """Return folders for compiled files that no trusted run uses, and variables that name them."""
     try:
         base = cache_folder() / "untrusted"
         base.mkdir(mode=0o700, exist_ok=True)
     except (EmulatorError, OSError):
         base = folder
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
     paths = [
-        path for path in kept.pop("PYTHONPATH", "").split(os.pathsep) if path and Path(path).resolve() != IMPORTED_FROM
+        path
+        for path in variables.pop("PYTHONPATH", "").split(os.pathsep)
+        if path and Path(path).resolve() != IMPORTED_FROM
     ]
     if paths:
-        kept["PYTHONPATH"] = os.pathsep.join(paths)
+        variables["PYTHONPATH"] = os.pathsep.join(paths)
     named = {
         "FLASH_ATTEST_CACHE": base, "XDG_CACHE_HOME": base, "TRITON_CACHE_DIR": base / "triton",
         "TORCHINDUCTOR_CACHE_DIR": base / "inductor", "TORCH_EXTENSIONS_DIR": base / "extensions",
         "NUMBA_CACHE_DIR": base / "numba", "CUDA_CACHE_PATH": base / "nv", "TMPDIR": folder,
     }  # fmt: skip
-    if "PYTHONPYCACHEPREFIX" in kept:
+    if "PYTHONPYCACHEPREFIX" in variables:
         named["PYTHONPYCACHEPREFIX"] = base / "modules"
-    quiet = {"KINETO_LOG_LEVEL": "99"}  # the profiler that observes operators writes lines of its own
-    return [str(base)], kept | quiet | {name: str(path) for name, path in named.items()}
+    quiet = {"KINETO_LOG_LEVEL": "99"}  # silences the profiler that observes operators
+    return [str(base)], variables | quiet | {name: str(path) for name, path in named.items()}

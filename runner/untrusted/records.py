@@ -1,4 +1,4 @@
-"""Declarations and cases as JSON."""
+"""Converts declarations and cases to JSON and back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BACKWARDS = ("none", "autograd", "function")
 
 
 def record_of(impl: Implementation | Absent | Unloadable) -> dict:
-    """What an entry says about itself, without its functions."""
+    """Return what an entry declares, without its functions."""
     if isinstance(impl, Absent):
         return {"kind": "absent", "name": impl.name, "reason": impl.reason}
     if isinstance(impl, Unloadable):
@@ -35,9 +35,10 @@ def record_of(impl: Implementation | Absent | Unloadable) -> dict:
 def declared(
     record: dict, forward: Callable, backward: Callable, accepts: Callable
 ) -> Implementation | Absent | Unloadable:
-    """The entry of a record, with these functions. Raises ContractError, KeyError or TypeError for a wrong record.
+    """Return the entry of a record, with these functions.
 
-    traced: what happens in another process is not traced. known_failures: would turn failures green.
+    It is not traced, as it runs in another process. Raises ContractError, KeyError or TypeError for
+    a wrong record, and for known_failures, which would turn failures green.
     """
     kind, values = record["kind"], {key: value for key, value in record.items() if key != "kind"}
     if kind == "absent":
@@ -66,12 +67,12 @@ def declared(
 
 
 def case_record(case: Any) -> dict:
-    """The fields of a case."""
+    """Return the fields of a case."""
     return {f.name: _plain(getattr(case, f.name)) for f in fields(case)}
 
 
 def case_of(record: dict) -> SimpleNamespace:
-    """A case as `accepts` sees it in the kernel process."""
+    """Return a case as `accepts` sees it in the kernel process."""
     names = ("dtype", "bias_dtype")
     return SimpleNamespace(**record | {name: getattr(torch, record[name]) for name in names})
 

@@ -21,11 +21,14 @@ from flash_attest.runner.untrusted.observed import Observed
 from flash_attest.runner.untrusted.process import KernelEnded, KernelProcess
 
 MOST_FRAMES, LONGEST_TEXT, LONGEST_NAME = 50, 4000, 60
-ACCEPTS_LIMIT = 60.0  # seconds for the kernel process to start, and to say whether a case is accepted
+ACCEPTS_LIMIT = 60.0  # seconds for the kernel process to start and to answer
 
 
 class Remote:
-    """The functions of one implementation of a kernel process. number: which of those that it declares."""
+    """The functions of one implementation in a kernel process.
+
+    number: its position among those declared there.
+    """
 
     def __init__(self, process: KernelProcess, number: int):
         self.process, self.number = process, number
@@ -33,14 +36,14 @@ class Remote:
         self._watched: list[tuple[int, list[torch.Tensor]]] | None = None
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> Any:
-        """As the implementation's: its result, in memory of this process."""
+        """Call the implementation's forward. Returns its result in memory of this process."""
         self.observed.begins()
-        given = {"q": q, "k": k, "v": v}
+        inputs = {"q": q, "k": k, "v": v}
         grad = torch.is_grad_enabled()
-        result = self._call("forward", "forward", given, options, grad=grad)
+        result = self._call("forward", "forward", inputs, options, grad=grad)
         if not grad:
             return result
-        number, leaves = self.process.number, given | {"bias": options.get("bias")}
+        number, leaves = self.process.number, inputs | {"bias": options.get("bias")}
         outs = list(result) if isinstance(result, (tuple, list)) else [result]
         if not outs or not isinstance(outs[0], torch.Tensor) or not outs[0].requires_grad:
             return result
@@ -48,19 +51,21 @@ class Remote:
         return type(result)(outs) if isinstance(result, (tuple, list)) else outs[0]
 
     def backward(self, dout, q, k, v, out, lse, **options: Any) -> Any:
-        """As the implementation's."""
-        given = {"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse}
-        return self._call("backward", "backward", {name: t for name, t in given.items() if t is not None}, options)
+        """Call the implementation's backward."""
+        inputs = {"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse}
+        return self._call("backward", "backward", {name: t for name, t in inputs.items() if t is not None}, options)
 
     def gradients(self, of: int, dout: torch.Tensor, wrt: list[str]) -> list[torch.Tensor | None]:
-        """What autograd gives in the kernel process for the inputs `wrt` of its last forward."""
+        """Return the gradients of the last forward for the inputs `wrt`, from the kernel
+        process.
+        """
         result = self._call("backward", "gradients", {"dout": dout}, {}, of=of, wrt=wrt)
         if not isinstance(result, tuple) or len(result) != len(wrt):
-            raise ContractError("autograd gives another number of gradients than there are inputs")
+            raise ContractError("autograd gives a number of gradients that differs from the number of inputs")
         return [grad if isinstance(grad, torch.Tensor) else None for grad in result]
 
     def accepts(self, case: Any) -> str | None:
-        """As the implementation's `supports.accepts`."""
+        """Call the implementation's `supports.accepts`."""
         answer, _ = self.process.ask(
             {"ask": "accepts", "impl": self.number, "case": records.case_record(case)}, limit=ACCEPTS_LIMIT
         )
@@ -72,7 +77,7 @@ class Remote:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """In this block the kernel process keeps what it returns, so that it can be looked at again."""
+        """Make the kernel process keep what it returns in this block, for look_again()."""
         self._watched = []
         try:
             yield
@@ -80,7 +85,7 @@ class Remote:
             self._watched = None
 
     def look_again(self) -> None:
-        """Give every tensor that was returned in `watched` the values that the kernel process has in it now."""
+        """Update every tensor returned in `watched` to its present values in the kernel process."""
         for number, returned in self._watched or ():
             answer, blocks = self._asked("forward", {"ask": "again", "of": number}, [])
             for old, new in zip(returned, self._unpacked("forward", answer, blocks), strict=True):
@@ -89,17 +94,19 @@ class Remote:
                         old.copy_(new)
 
     def take_observed(self) -> dict:
-        """What was observed since the last time; {} if nothing was called."""
+        """Return what was observed since the last time, or {} if nothing was called."""
         observed, self.observed = self.observed, Observed()
         return observed.as_dict() if observed.calls or observed.processes else {}
 
-    def _call(self, phase: str, ask: str, given: dict[str, torch.Tensor], options: dict[str, Any], **more: Any) -> Any:
+    def _call(
+        self, phase: str, ask: str, tensors_by_name: dict[str, torch.Tensor], options: dict[str, Any], **more: Any
+    ) -> Any:
         takes_bias, bias = "bias" in options, options.get("bias")
-        inputs = given | ({"bias": bias} if bias is not None else {})
+        inputs = tensors_by_name | ({"bias": bias} if bias is not None else {})
         try:
             header, blocks = tensors.pack(inputs)
         except tensors.TooLarge as error:
-            raise Undecided(f"with --untrusted inputs travel as bytes: {error}") from None
+            raise Undecided(f"with --untrusted inputs are sent as bytes: {error}") from None
         header |= more | {
             "ask": ask,
             "impl": self.number,
@@ -131,19 +138,19 @@ class Remote:
         return answer, packed
 
     def _write_back(self, phase: str, inputs: dict[str, torch.Tensor], written: object, packed: list) -> list:
-        """Write to the inputs what the call has written to its copies: laws look for it there."""
+        """Write to the inputs what the call wrote to its copies, because laws look for it there."""
         storages = {t.detach().untyped_storage().data_ptr(): t for t in inputs.values()}
-        whole = [
+        storages_as_bytes = [
             torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.detach().untyped_storage())
             for t in storages.values()
         ]
-        fits = isinstance(written, list) and all(type(n) is int and 0 <= n < len(whole) for n in written)
+        fits = isinstance(written, list) and all(type(n) is int and 0 <= n < len(storages_as_bytes) for n in written)
         if not fits or len(written) > len(packed):
             raise self._garbled(phase, "inputs that it did not get")
         for n, block in zip(written, packed, strict=False):
-            if block.numel() != whole[n].numel():
+            if block.numel() != storages_as_bytes[n].numel():
                 raise self._garbled(phase, "an input of another size")
-            whole[n].copy_(block)
+            storages_as_bytes[n].copy_(block)
         return packed[len(written) :]
 
     def _unpacked(self, phase: str, answer: dict, blocks: list[torch.Tensor]) -> list:
@@ -163,7 +170,7 @@ class Remote:
 
 
 class _Differentiated(torch.autograd.Function):
-    """The out of a forward in the kernel process, whose gradients that process computes."""
+    """The `out` of a forward in the kernel process, which also computes its gradients."""
 
     @staticmethod
     def forward(ctx, remote, number, held, *leaves):
@@ -175,12 +182,12 @@ class _Differentiated(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dout):
-        found = dict(zip(ctx.wrt, ctx.remote.gradients(ctx.number, dout, ctx.wrt), strict=True))
-        return None, None, None, *(found.get(name) for name in ("q", "k", "v", "bias"))
+        gradients = dict(zip(ctx.wrt, ctx.remote.gradients(ctx.number, dout, ctx.wrt), strict=True))
+        return None, None, None, *(gradients.get(name) for name in ("q", "k", "v", "bias"))
 
 
 def remote_of(impl: Implementation) -> Remote | None:
-    """Whose functions an implementation has, if it is one of a kernel process."""
+    """Return the Remote that owns an implementation's functions, or None."""
     owner = getattr(getattr(impl, "forward", None), "__self__", None)
     return owner if isinstance(owner, Remote) else None
 
@@ -196,7 +203,7 @@ def _item(item: object, blocks: list[torch.Tensor]) -> Any:
 
 
 def _raise_if_raised(answer: dict) -> None:
-    """Raise what the kernel process says that the implementation raised: an exception of the same name."""
+    """Raise the implementation's exception as the kernel process reported it, under its name."""
     raised = answer.get("raised")
     if raised is None:
         return
@@ -220,7 +227,10 @@ def _name(name: object) -> str:
 
 
 def _end_likewise(ended: KernelEnded) -> None:
-    """End the judging process as the kernel process has ended, so that it is named, shrunk and replaced in the same way."""
+    """End the judging process the way the kernel process ended.
+
+    It is then reported, shrunk and replaced as usual.
+    """
     if not NOW.isolated or not NOW.seen().in_call or ended.status is None:
         return
     print(*ended.printed, sep="\n", file=sys.stderr, flush=True)

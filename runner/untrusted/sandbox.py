@@ -1,8 +1,9 @@
-"""What the kernel process may write, through Landlock: its own folder, its own caches, devices.
+"""Restricts the writes of the kernel process to its own folder, its caches and devices.
 
-So it changes no report, no file of the suite, and no cache that other runs use; the system also keeps it from tracing
-processes outside, from reading their memory, and from sending them signals. Reading files and the network stay as they are:
-a program that may not have those belongs into a container.
+This uses Landlock. So the process cannot change a report, a file of the suite, or a cache of other
+runs. The system also keeps it from tracing outside processes, reading their memory, or sending them
+signals. Reading files and using the network are not restricted: code that must not do so belongs in
+a container.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import os
 import sys
 from collections.abc import Iterable
 
-# The same on x86-64 and on ARM.
+# System call numbers, the same on x86-64 and on ARM.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 GIVE_VERSION, PATH_BENEATH = 1, 1
 PR_SET_NO_NEW_PRIVS, PR_SET_DUMPABLE = 38, 4
 WRITE_FILE, REMOVE_AND_MAKE = 1 << 1, sum(1 << n for n in range(4, 13))
-REFER, TRUNCATE = 1 << 13, 1 << 14  # since version 2, since version 3
+REFER, TRUNCATE = 1 << 13, 1 << 14  # since versions 2 and 3
 SCOPED = 0b11  # abstract sockets and signals, since version 6
 DEVICES = ("/dev", "/proc")
 
@@ -33,24 +34,24 @@ class _Beneath(ctypes.Structure):
 
 
 def version() -> int:
-    """Of Landlock in this system; 0 if it has none."""
+    """Return the version of Landlock in this system, or 0 if it has none."""
     if sys.platform != "linux":
         return 0
     return max(0, ctypes.CDLL(None).syscall(CREATE_RULESET, None, 0, GIVE_VERSION))
 
 
 def enter(folders: Iterable[str]) -> None:
-    """From now on this thread, and those that it starts, write into these folders and devices only.
+    """Restrict the writes of this thread, and those that it starts, to these folders and devices.
 
-    Where the system has no Landlock nothing changes.
+    Without Landlock nothing changes.
     """
-    there = version()
-    if not there:
+    abi = version()
+    if not abi:
         return
     libc = ctypes.CDLL(None, use_errno=True)
-    writing = WRITE_FILE | REMOVE_AND_MAKE | (REFER if there >= 2 else 0) | (TRUNCATE if there >= 3 else 0)
-    rules = _Ruleset(writing, 0, SCOPED if there >= 6 else 0)
-    size = 24 if there >= 6 else 16 if there >= 4 else 8
+    writing = WRITE_FILE | REMOVE_AND_MAKE | (REFER if abi >= 2 else 0) | (TRUNCATE if abi >= 3 else 0)
+    rules = _Ruleset(writing, 0, SCOPED if abi >= 6 else 0)
+    size = 24 if abi >= 6 else 16 if abi >= 4 else 8
     ruleset = _checked(libc.syscall(CREATE_RULESET, ctypes.byref(rules), size, 0))
     for folder in (*folders, *DEVICES):
         opened = os.open(folder, os.O_PATH | os.O_CLOEXEC)
@@ -63,7 +64,7 @@ def enter(folders: Iterable[str]) -> None:
 
 
 def hide_memory() -> None:
-    """Other processes of this user no longer read the memory of this one, with or without Landlock."""
+    """Keep other processes of this user from reading this one's memory, even without Landlock."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 

@@ -1,8 +1,8 @@
-"""Tensors as headers and bytes.
+"""Converts tensors to headers and bytes.
 
-An input travels with the whole memory around it, its strides and its offset, so that laws about layouts and margins keep
-their meaning; the copy has the same address modulo a page, so that alignment does, too. An output travels as its values,
-and as the order of its dimensions in memory.
+An input is sent with the whole memory around it, its strides and its offset, so that laws about
+layouts and margins keep their meaning. The copy has the same address modulo a page, which keeps its
+alignment. An output is sent as its values and the order of its dimensions in memory.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from flash_attest.runner.untrusted.wire import MOST_BLOCK, Garbled
 
 PAGE = 4096
 MOST_DIMENSIONS = 8
-MOST_ROOMS, MOST_ROOM = 32, 1 << 30  # memories, and bytes, that the kernel process keeps for the next call
+MOST_ROOMS, MOST_ROOM = 32, 1 << 30  # memories and bytes that the kernel process keeps for the next call
 
 
 class TooLarge(ValueError):
-    """A tensor that does not travel."""
+    """A tensor that is too large to send."""
 
 
-# --- inputs: whole memories -------------------------------------------------------------------------------------------------
+# --- inputs: whole memories -----------------------------------------------------------------------
 
 
 def pack(tensors: dict[str, torch.Tensor]) -> tuple[dict, list[torch.Tensor]]:
-    """Inputs -> (header, a block for each memory that they lie in). Raises TooLarge."""
+    """Convert inputs to a header and a block for each memory that they lie in. Raises TooLarge."""
     memories: dict[int, int] = {}  # address -> number of the block
     header, blocks = {"memories": [], "tensors": {}}, []
     for name, tensor in tensors.items():
         storage = tensor.detach().untyped_storage()
         if storage.nbytes() > MOST_BLOCK:
-            raise TooLarge(f"{name} lies in {storage.nbytes() / 2**30:.1f} GiB, of which at most 4 travel")
+            raise TooLarge(f"{name} lies in {storage.nbytes() / 2**30:.1f} GiB, should be at most 4")
         address = storage.data_ptr()
         if address not in memories or not storage.nbytes():
             memories[address] = len(blocks)
@@ -54,16 +54,17 @@ def pack(tensors: dict[str, torch.Tensor]) -> tuple[dict, list[torch.Tensor]]:
 class Rooms:
     """The memory of inputs in the kernel process.
 
-    What lies at one address on the judging side lies at one address here, while there is room: a kernel that keeps results
-    by address meets new values there, as it would in that process.
+    One address on the judging side corresponds to one address here while there is room. So a kernel
+    that caches results by address meets new values at the same address, as it would in the judging
+    process.
     """
 
     def __init__(self):
         self._rooms: dict[tuple, torch.Tensor] = {}  # the least recently used first
 
     def place(self, block: torch.Tensor, address: int, device: str) -> torch.Tensor:
-        """The bytes of a block, in memory whose address has the same remainder by a page."""
-        if not block.numel():  # all of these have one address
+        """Copy a block to memory whose address has the same remainder modulo a page."""
+        if not block.numel():  # all empty tensors have the same address
             return torch.empty(0, dtype=torch.uint8, device=device)
         key = (address, block.numel(), device)
         room = self._rooms.pop(key, None)
@@ -79,9 +80,9 @@ class Rooms:
 def unpack(
     header: dict, blocks: Sequence[torch.Tensor], rooms: Rooms
 ) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
-    """What `pack` made -> (the tensors by name, the memories that they lie in).
+    """Convert what `pack` made to tensors by name and the memories that they lie in.
 
-    The kernel process alone calls this, with what the judging side sent.
+    Only the kernel process calls this, with data from the judging side.
     """
     memories = [rooms.place(block, **memory) for block, memory in zip(blocks, header["memories"], strict=True)]
     tensors = {}
@@ -93,14 +94,17 @@ def unpack(
     return tensors, memories
 
 
-# --- outputs: values --------------------------------------------------------------------------------------------------------
+# --- outputs: values ------------------------------------------------------------------------------
 
 
 def pack_values(tensor: torch.Tensor) -> tuple[dict, torch.Tensor]:
-    """An output -> (header, its bytes in the order in which they lie in memory, if they lie dense). Raises TooLarge."""
+    """Convert an output to a header and its bytes, in memory order if it is dense.
+
+    Raises TooLarge.
+    """
     requires_grad, tensor = tensor.requires_grad, tensor.detach().resolve_conj().resolve_neg()
     if tensor.numel() * tensor.itemsize > MOST_BLOCK:
-        raise TooLarge(f"an output of shape {tuple(tensor.shape)} and dtype {tensor.dtype} does not travel")
+        raise TooLarge(f"an output of shape {tuple(tensor.shape)} and dtype {tensor.dtype} is too large to send")
     order = sorted(range(tensor.dim()), key=lambda dim: -tensor.stride(dim))
     if not tensor.permute(order).is_contiguous():
         order = list(range(tensor.dim()))
@@ -116,14 +120,19 @@ def pack_values(tensor: torch.Tensor) -> tuple[dict, torch.Tensor]:
 
 
 def unpack_values(header: dict, block: torch.Tensor) -> torch.Tensor:
-    """What `pack_values` made, on the device that it names. Raises Garbled: the kernel process may send anything."""
+    """Convert what `pack_values` made to a tensor on the device that it names.
+
+    Raises Garbled, as the kernel process may send anything.
+    """
     try:
         dtype, shape, order, device = (header[key] for key in ("dtype", "shape", "order", "device"))
         dtype = getattr(torch, dtype)
     except (KeyError, TypeError, AttributeError):
         raise Garbled("an output without dtype, shape, order and device") from None
-    whole = isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS and all(type(n) is int and n >= 0 for n in shape)
-    if not (isinstance(dtype, torch.dtype) and whole and device in ("cpu", "cuda") and isinstance(order, list)):
+    valid_shape = (
+        isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS and all(type(n) is int and n >= 0 for n in shape)
+    )
+    if not (isinstance(dtype, torch.dtype) and valid_shape and device in ("cpu", "cuda") and isinstance(order, list)):
         raise Garbled(f"an output of dtype {dtype}, shape {shape}, on {device}")
     if not all(type(n) is int for n in order) or sorted(order) != list(range(len(shape))):
         raise Garbled(f"an output with dimensions in the order {order}")

@@ -1,6 +1,7 @@
-"""Messages between the two processes: a header in JSON, then blocks of bytes whose lengths the header names.
+"""Messages between the two processes: a header in JSON, then blocks of bytes.
 
-JSON, because reading it runs no code of the sender. Every length is checked before memory is taken for it.
+The header names the lengths of the blocks. Reading JSON runs no code of the sender. Every length is
+checked before memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PART = 1 << 24  # bytes that are read or written at once
 
 
 class Garbled(ValueError):
-    """What arrived is no message."""
+    """The bytes that arrived are not a message."""
 
 
 class Closed(EOFError):
@@ -36,9 +37,9 @@ def send(pipe: int, header: dict, blocks: Sequence[torch.Tensor] = ()) -> None:
 
 
 def receive(pipe: int, wait: Callable[[], None] = lambda: None) -> tuple[dict, list[torch.Tensor]]:
-    """The next message. wait() returns when there is something to read, or raises.
+    """Return the next message. wait() returns when there is something to read, or raises.
 
-    Raises Garbled for what is no message, Closed at the end.
+    Raises Garbled if it is not a message, Closed at the end.
     """
     length = int.from_bytes(_read(pipe, HEAD, wait), "little")
     if length > MOST_HEADER:
@@ -54,7 +55,7 @@ def receive(pipe: int, wait: Callable[[], None] = lambda: None) -> tuple[dict, l
 
 
 def view(block: torch.Tensor) -> memoryview:
-    """The bytes of a uint8 tensor on the CPU, contiguous; not a copy."""
+    """Return the bytes of a contiguous uint8 tensor on the CPU, without a copy."""
     if not block.numel():
         return memoryview(b"")
     return memoryview((ctypes.c_char * block.numel()).from_address(block.data_ptr())).cast("B")

@@ -1,4 +1,7 @@
-"""The benchmark on the CPU: what it refuses to time, and what bounds a figure. No test depends on a duration."""
+"""The benchmark on the CPU: it refuses to time wrong results, and checks its figures.
+
+No test depends on a duration.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from flash_attest.impls.contract.call import Outputs
 from flash_attest.properties.cases.case import Case
 
 
-def verdicts(found, name):
-    return {cell["pass"]: cell["verdict"] for cell in found["results"] if cell["impl"] == name}
+def verdicts(report, name):
+    return {cell["pass"]: cell["verdict"] for cell in report["results"] if cell["impl"] == name}
 
 
 def test_a_right_result_may_be_timed():
@@ -27,7 +30,7 @@ def test_a_right_result_may_be_timed():
 
 
 def spoilt(name, where, factor):
-    """The message about right results of which one part is multiplied by a factor."""
+    """Return the message about correct results after a factor is applied to one part."""
     x = sanity.make_inputs(Case(batch=2, seqlen_q=33, seqlen_k=33, nheads=2, nheads_k=2, headdim=8), "cpu", seed=1)
     want = sanity.reference(x, causal=False, backward=True)
     got = {n: tensor.clone() for n, tensor in want.items()}
@@ -63,12 +66,12 @@ def test_chunks_of_heads_change_nothing(monkeypatch):
     ],
 )
 def test_a_wrong_implementation_is_wrong_and_not_timed(bench, benched, mistake, reason):
-    status, text, found = bench("--impl-from", benched(mistake), "--impl", "mine,torch_math", "--full")
+    status, text, report = bench("--impl-from", benched(mistake), "--impl", "mine,torch_math", "--full")
 
     assert status == 1
-    assert verdicts(found, "mine") == {"forward": "wrong", "backward": "wrong"}
-    assert verdicts(found, "torch_math") == {"forward": "timed", "backward": "timed"}
-    for cell in found["results"]:
+    assert verdicts(report, "mine") == {"forward": "wrong", "backward": "wrong"}
+    assert verdicts(report, "torch_math") == {"forward": "timed", "backward": "timed"}
+    for cell in report["results"]:
         if cell["impl"] == "mine":
             assert "ms" not in cell and reason in cell["reason"]
             assert f"pytest --impl-from={benched(mistake)} --case 'seqlen_q=16" in cell["reason"]
@@ -77,33 +80,33 @@ def test_a_wrong_implementation_is_wrong_and_not_timed(bench, benched, mistake, 
 
 def test_what_writes_to_its_inputs_is_wrong_and_its_neighbours_are_not(bench, benched):
     file = benched("q.detach().mul_(0.5)")
-    status, _, found = bench("--impl-from", file, "--impl", "mine,torch_math", "--full")
+    status, _, report = bench("--impl-from", file, "--impl", "mine,torch_math", "--full")
 
     assert status == 1
-    reasons = {c["reason"] for c in found["results"] if c["impl"] == "mine" and c["pass"] == "forward"}
+    reasons = {c["reason"] for c in report["results"] if c["impl"] == "mine" and c["pass"] == "forward"}
     assert reasons == {"q modified: inputs should come back as they were"}
-    assert verdicts(found, "torch_math") == {"forward": "timed", "backward": "timed"}
+    assert verdicts(report, "torch_math") == {"forward": "timed", "backward": "timed"}
 
 
 def test_a_wrong_gradient_is_wrong_where_the_forward_is_right(bench, benched):
     file = benched("out = out + 0.5 * (out - out.detach())")
-    status, _, found = bench("--impl-from", file, "--impl", "mine", "--full")
+    status, _, report = bench("--impl-from", file, "--impl", "mine", "--full")
 
     assert status == 1
-    assert verdicts(found, "mine") == {"forward": "timed", "backward": "wrong"}
+    assert verdicts(report, "mine") == {"forward": "timed", "backward": "wrong"}
 
 
 def test_an_exception_is_reported_and_the_others_still_run(bench, benched):
-    status, _, found = bench("--impl-from", benched("raise RuntimeError('no such tile')"), "--impl", "mine,torch_math")
+    status, _, report = bench("--impl-from", benched("raise RuntimeError('no such tile')"), "--impl", "mine,torch_math")
 
     assert status == 1
-    assert {c["reason"] for c in found["results"] if c["impl"] == "mine"} == {"RuntimeError: no such tile"}
-    assert len([c for c in found["results"] if c["verdict"] == "timed"]) == 4
+    assert {c["reason"] for c in report["results"] if c["impl"] == "mine"} == {"RuntimeError: no such tile"}
+    assert len([c for c in report["results"] if c["verdict"] == "timed"]) == 4
 
 
 def test_a_refusal_is_reported_and_is_not_a_failure(bench, benched):
-    status, text, found = bench("--impl-from", benched(), "--impl", "mine,torch_math", "--headdim", "8,12")
-    refused = [cell for cell in found["results"] if cell["verdict"] == "refused"]
+    status, text, report = bench("--impl-from", benched(), "--impl", "mine,torch_math", "--headdim", "8,12")
+    refused = [cell for cell in report["results"] if cell["verdict"] == "refused"]
 
     assert status == 0
     assert {(cell["impl"], cell["headdim"]) for cell in refused} == {("mine", 12)}
@@ -112,8 +115,8 @@ def test_a_refusal_is_reported_and_is_not_a_failure(bench, benched):
 
 def test_above_the_peak_is_an_error(bench, monkeypatch):
     monkeypatch.setattr(timing, "peak", lambda *arguments: timing.Peak(1e-9, "a slow product"))
-    status, text, found = bench("--impl", "torch_math", "--full", "--pass", "forward")
-    (cell,) = found["results"]
+    status, text, report = bench("--impl", "torch_math", "--full", "--pass", "forward")
+    (cell,) = report["results"]
 
     assert status == 1
     assert cell["verdict"] == "above peak" and "share" not in cell
@@ -124,20 +127,20 @@ def test_above_the_peak_is_an_error(bench, monkeypatch):
 def test_a_disturbed_peak_is_measured_again(bench, monkeypatch):
     measured = iter([1e-9, 1e9])
     monkeypatch.setattr(timing, "peak", lambda *arguments: timing.Peak(next(measured), "a product"))
-    status, _, found = bench("--impl", "torch_math", "--full", "--pass", "forward")
+    status, _, report = bench("--impl", "torch_math", "--full", "--pass", "forward")
 
     assert status == 0
-    assert found["peak"]["float32"]["tflops"] == 1e9
-    assert found["results"][0]["verdict"] == "timed"
+    assert report["peak"]["float32"]["tflops"] == 1e9
+    assert report["results"][0]["verdict"] == "timed"
 
 
 def test_a_kernel_that_multiplies_in_tf32_is_bounded_by_tf32(bench, monkeypatch):
-    """Its share is still of the float32 product, like the others' in the table."""
+    """Its share is still of the float32 product, as for the others in the table."""
     peaks = {"float32": timing.Peak(1e-9, "slow"), "tf32": timing.Peak(1e9, "fast")}
     monkeypatch.setattr(timing, "peak", lambda product, device: peaks[product])
     monkeypatch.setattr("flash_attest.bench.run.product_of", lambda *arguments: "tf32")
-    status, text, found = bench("--impl", "torch_math", "--full", "--pass", "forward")
-    (cell,) = found["results"]
+    status, text, report = bench("--impl", "torch_math", "--full", "--pass", "forward")
+    (cell,) = report["results"]
 
     assert status == 0
     assert cell["product"] == "tf32" and math.isclose(cell["share"], cell["tflops"] / 1e-9)
@@ -149,7 +152,7 @@ MATMUL = torch.backends.cuda.matmul
 
 @pytest.fixture(params=[False, True])
 def allowed_before(request):
-    """Whether tf32 is allowed when the test starts."""
+    """The setting of tf32 when the test starts."""
     before, MATMUL.allow_tf32 = MATMUL.allow_tf32, request.param
     yield request.param
     MATMUL.allow_tf32 = before
@@ -179,7 +182,7 @@ def test_manual_attention_is_measured_without_tf32(bench, benched, allowed_befor
 
 def test_a_first_call_is_not_timed(bench, benched):
     file = benched("import time; len(CALLS) > 1 or time.sleep(1.1)")
-    _, text, found = bench("--impl-from", file, "--impl", "mine", "--full", "--pass", "forward")
+    _, text, report = bench("--impl-from", file, "--impl", "mine", "--full", "--pass", "forward")
 
-    assert found["results"][0]["ms_p80"] < 1000
+    assert report["results"][0]["ms_p80"] < 1000
     assert "(1 s of it first calls, which compile and are not timed)" in text

@@ -1,4 +1,4 @@
-"""What the benchmark measures: operations, grids, and the implementations that take part in each."""
+"""The cells of the benchmark: their FLOPs, the grids, and the implementations of each grid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flash_attest.impls.torch_math import IMPL as MANUAL
 from flash_attest.oracle import Mask
 from flash_attest.properties.cases.case import Case
 
-# --- what is counted, and in which product ----------------------------------------------------------------------------
+# --- FLOPs and products ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seqlen", [1, 2, 7, 64, 129])
@@ -36,7 +36,7 @@ def test_flops_are_two_products_of_every_visible_pair(causal):
 
 
 def test_flops_are_those_of_the_paper():
-    """FA2, Sec. 4.1: 4 * seqlen^2 * headdim * nheads for each of the batch, with 16k tokens and width 2048."""
+    """FA2, Sec. 4.1: 4 * seqlen^2 * headdim * nheads per batch, with 16k tokens and width 2048."""
     (case,) = cells.cases(["bfloat16"], cells.curves("cuda", [128], [4096]), [False])
 
     assert (case.batch, case.nheads) == (4, 16)
@@ -45,11 +45,11 @@ def test_flops_are_those_of_the_paper():
 
 def test_every_length_has_the_same_tokens_on_a_gpu():
     grid = cells.GRIDS["cuda"][0]
-    found = cells.cases(grid.dtypes, grid.sizes, [False, True])
+    drawn = cells.cases(grid.dtypes, grid.sizes, [False, True])
 
-    assert len(found) == 2 * 2 * 2 * 6
-    assert {case.batch * case.seqlen_q for case in found} == {16384}
-    assert {case.nheads * case.headdim for case in found} == {2048}
+    assert len(drawn) == 2 * 2 * 2 * 6
+    assert {case.batch * case.seqlen_q for case in drawn} == {16384}
+    assert {case.nheads * case.headdim for case in drawn} == {2048}
 
 
 def test_manual_attention_says_how_much_memory_it_needs(monkeypatch):
@@ -68,7 +68,7 @@ def test_only_declared_tf32_counts_as_tf32():
     assert cells.product_of(tf32, torch.float32, "cpu") == cells.product_of(MANUAL, torch.float32, "cuda") == "float32"
 
 
-# --- who takes part ---------------------------------------------------------------------------------------------------
+# --- implementations ------------------------------------------------------------------------------
 
 ANY = Supports(dtypes={torch.float32, torch.float16, torch.bfloat16}, headdims=range(1, 257), causal="optional")
 
@@ -87,7 +87,7 @@ def names_of(grid, known, device):
 
 
 def test_new_triton_kernels_take_part_by_their_package():
-    """A name alone does not decide it."""
+    """A kernel takes part because of its package, not because of its name."""
     others = [entry("cuda_fa9", "cuda", file=cells.CUDA), entry("numba_fa9", "cuda", file=cells.NUMBA)]
     others += [entry("triton_mine", "cuda")]
     known = [in_triton("triton_fa3", "cuda", "cpu"), *others, *ours()]
@@ -118,7 +118,7 @@ def test_an_implementation_that_cannot_be_loaded_stays_in_the_grid():
 
 
 def test_an_implementation_that_cannot_do_the_whole_grid_has_no_column():
-    """A variant for float32 only; an implementation that is not installed."""
+    """Examples are a variant for float32 only, and an implementation that is not installed."""
     narrow = in_triton("triton_tf32", "cuda", supports=replace(ANY, dtypes={torch.float32}))
     known = [in_triton("triton_fast", "cuda"), narrow, Entry(Absent("triton_gone", "not installed"), cells.TRITON)]
     assert names_of(cells.GRIDS["cuda"][0], known, "cuda") == {"triton_fast"}

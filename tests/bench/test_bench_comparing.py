@@ -1,4 +1,4 @@
-"""What comparing costs is measured, and bad input is told."""
+"""The cost of comparing launches is measured, and bad input is reported."""
 
 import re
 import time
@@ -29,8 +29,8 @@ def test_every_pass_gets_a_line(capsys):
 
 def test_the_cost_is_that_of_comparing(monkeypatch):
     monkeypatch.setattr(comparing.Comparison, "see", lambda self, repeat, results: time.sleep(0.01))
-    found = comparing.cost(torch_math.IMPL, CASE, "cpu", backward=False)
-    assert found.compared - found.alone > 9_000 and found.ratio > 1
+    cost = comparing.cost(torch_math.IMPL, CASE, "cpu", backward=False)
+    assert cost.compared - cost.alone > 9_000 and cost.ratio > 1
 
 
 def test_each_launch_of_a_turn_is_compared(monkeypatch):
@@ -43,7 +43,7 @@ def test_each_launch_of_a_turn_is_compared(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, message",
     [
         (["--impl", "nobody"], "unknown 'nobody'"),
         (["--size", "8x8"], "'8x8' should be batch x nheads x seqlen x headdim"),
@@ -52,10 +52,10 @@ def test_each_launch_of_a_turn_is_compared(monkeypatch):
         (["--impl", ""], "no name given"),
     ],
 )
-def test_bad_input_is_told(arguments, said, capsys):
+def test_bad_input_is_reported(arguments, message, capsys):
     with pytest.raises(SystemExit) as ended:
         comparing.main(["--device", "cpu", *arguments])
-    assert ended.value.code == 2 and said in capsys.readouterr().err
+    assert ended.value.code == 2 and message in capsys.readouterr().err
 
 
 def test_what_an_implementation_does_not_take_is_refused(capsys):
@@ -66,7 +66,7 @@ def test_what_an_implementation_does_not_take_is_refused(capsys):
     assert "times as long" in good and "refused: dtype float16 is not supported by torch_sdpa_flash_cpu" in refused
 
 
-def test_what_does_not_fit_is_told(monkeypatch, capsys):
+def test_a_case_that_does_not_fit_is_reported(monkeypatch, capsys):
     def full(*_, **__):
         raise torch.OutOfMemoryError("no room")
 

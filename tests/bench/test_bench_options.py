@@ -1,4 +1,4 @@
-"""The benchmark's options: which sizes, dtypes and implementations they choose, and what is rejected."""
+"""The benchmark's options choose sizes, dtypes and implementations; wrong values are rejected."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from flash_attest.properties.cases.case import text_of
 
 pytestmark = pytest.mark.usefixtures("gpus_stay")
 
-# --- which sizes ------------------------------------------------------------------------------------------------------
+# --- sizes ----------------------------------------------------------------------------------------
 
 
 def asked(device, **options):
-    """The dtypes of each grid that takes part -> its sizes, as --size has them."""
+    """Return {dtypes: sizes} of each grid that takes part, with sizes written as for --size."""
     return {dtypes: [str(size) for size in sizes] for _, dtypes, sizes in cells.grids(device, **options)}
 
 
 def test_a_gpu_has_two_grids():
-    found = asked("cuda")
+    sizes = asked("cuda")
 
-    assert list(found) == [("bfloat16", "float16"), ("float32",)]
-    assert "4x16x4096x128" in found["bfloat16", "float16"] and len(found["bfloat16", "float16"]) == 12
-    assert found["float32",] == ["16x12x64x64", "8x12x1024x64"]
+    assert list(sizes) == [("bfloat16", "float16"), ("float32",)]
+    assert "4x16x4096x128" in sizes["bfloat16", "float16"] and len(sizes["bfloat16", "float16"]) == 12
+    assert sizes["float32",] == ["16x12x64x64", "8x12x1024x64"]
 
 
 @pytest.mark.parametrize(
@@ -58,20 +58,20 @@ def test_a_dtype_is_measured_by_the_implementations_of_its_grid():
 def test_sizes_may_differ_in_batch_only(bench, tmp_path):
     (tmp_path / "report").mkdir()
     (tmp_path / "report" / "bench.png").write_text("of an earlier run")
-    status, text, found = bench("--impl", "torch_math,torch_sdpa_flash_cpu", "--size", "2x3x16x8,1x3x16x8", sized=True)
+    status, text, report = bench("--impl", "torch_math,torch_sdpa_flash_cpu", "--size", "2x3x16x8,1x3x16x8", sized=True)
     rows = [line.split() for line in text.splitlines() if "x3x16x8" in line and " ms " in line]
 
     assert status == 0
-    assert {cell["dtype"] for cell in found["results"]} == {"float32"}
-    assert {(cell["batch"], cell["nheads"], cell["seqlen"]) for cell in found["results"]} == {(2, 3, 16), (1, 3, 16)}
-    assert [cell["ratio"] for cell in found["results"] if cell["impl"] == cell["baseline"]] == [1] * 8
+    assert {cell["dtype"] for cell in report["results"]} == {"float32"}
+    assert {(cell["batch"], cell["nheads"], cell["seqlen"]) for cell in report["results"]} == {(2, 3, 16), (1, 3, 16)}
+    assert [cell["ratio"] for cell in report["results"] if cell["impl"] == cell["baseline"]] == [1] * 8
     assert len(rows) == 8 and rows[0][:3] == ["forward", "full", "1x3x16x8"] and rows[1][0] == "2x3x16x8"
     assert "size is batch x nheads x seqlen x headdim" in text
     assert not (tmp_path / "report" / "bench.png").exists() and "bench.png" not in text  # two sizes do not form a curve
 
 
 def on_a_gpu(*options):
-    """What would be measured on a GPU: for each grid, the dtypes of its cases and the implementations."""
+    """Return (dtypes, names of implementations) of each grid that would be measured on a GPU."""
     options = parser_of_options().parse_args(options)
     options.device = "cuda"
     return [({text_of(c.dtype) for c in p.cases}, {e.name for e in p.entries}) for p in plan(options)]
@@ -88,10 +88,10 @@ def test_without_dtype_option_refused_dtypes_are_left_out(benched):
 
 
 def test_dtypes_are_those_of_cases():
-    assert tuple(OF_CASES) == DTYPES  # written down again, as the parser imports no torch
+    assert tuple(OF_CASES) == DTYPES  # the parser has its own copy, as it imports no torch
 
 
-# --- what is rejected -------------------------------------------------------------------------------------------------
+# --- wrong values ---------------------------------------------------------------------------------
 
 FOUR = "should be batch x nheads x seqlen x headdim, four whole numbers, such as 8x12x1024x64"
 
@@ -130,8 +130,8 @@ def test_a_missing_device_is_an_error_that_names_what_is_missing(benched, capsys
     file.write_text(file.read_text().replace('IMPL = Implementation(name="mine",', declared))
     with pytest.raises(SystemExit):
         run(["--device", "cpu", "--impl-from", str(file)])
-    wanted = "mine runs on cuda only: should run on cpu (--device), but no g++ found"
-    assert wanted in " ".join(capsys.readouterr().err.split())
+    message = "mine runs on cuda only: should run on cpu (--device), but no g++ found"
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_help_says_what_happens_without_options(capsys):

@@ -1,4 +1,4 @@
-"""What the benchmark writes: table, bench.json, plot; also when it is interrupted."""
+"""The benchmark writes table, bench.json and plot, also when it is interrupted."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from flash_attest.properties.cases.case import Case
 
 
 def test_table_json_and_plot(bench, benched, tmp_path):
-    status, text, found = bench("--impl-from", benched(), "--seqlen", "16,32")
+    status, text, report = bench("--impl-from", benched(), "--seqlen", "16,32")
 
     assert status in (0, 1)  # 1 if one of our own cannot be loaded here
-    assert found["state"] == "complete"
-    names = {cell["impl"] for cell in found["results"]}
+    assert report["state"] == "complete"
+    names = {cell["impl"] for cell in report["results"]}
     assert names >= {"mine", "torch_math", "torch_sdpa_flash_cpu", "python_tiled"}
-    assert len(found["results"]) == len(names) * 2 * 2 * 2
-    for cell in found["results"]:
+    assert len(report["results"]) == len(names) * 2 * 2 * 2
+    for cell in report["results"]:
         if cell["verdict"] == "timed":
             assert cell["ms_p20"] <= cell["ms"] <= cell["ms_p80"] and cell["repeats"] >= 5
             case = Case(batch=1, seqlen_q=cell["seqlen"], seqlen_k=cell["seqlen"], nheads=2, nheads_k=2,
                         headdim=8, causal=cell["causal"])  # fmt: skip
             assert math.isclose(cell["tflops"] * 1e12 * cell["ms"] / 1e3, flops(case, cell["pass"]))
-            assert math.isclose(cell["share"], cell["tflops"] / found["peak"]["float32"]["tflops"])
+            assert math.isclose(cell["share"], cell["tflops"] / report["peak"]["float32"]["tflops"])
             assert cell["baseline"] == "torch_sdpa_flash_cpu"
             assert cell["impl"] != cell["baseline"] or cell["ratio"] == 1
-    assert {"device_name", "versions", "started", "threads", "command"} <= found["environment"].keys()
+    assert {"device_name", "versions", "started", "threads", "command"} <= report["environment"].keys()
     words = " ".join(text.split())
     assert "float32: ms, GFLOP/s, share of the " in words and "1x2x16x8" in words
     assert "This is the CPU" in text and "GFLOP/s" in text and "torch_sdpa_flash_cpu" in text
-    for cell in found["results"]:
+    for cell in report["results"]:
         if cell["verdict"] == "timed":
             rate, share = number(1e3 * cell["tflops"]), f"{cell['share']:.0%}"
             assert " ".join([number(cell["ms"]), "ms", rate, share, f"{cell['ratio']:.2f}x"]) in words
     assert (tmp_path / "report" / "bench.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "report" / "bench.html").read_text()
-    assert "cells timed" in page and page.count('<tr data-item="uncounted"') == len(found["results"])
+    assert "cells timed" in page and page.count('<tr data-item="uncounted"') == len(report["results"])
     assert f"see {tmp_path}/report/bench.html, bench.json, bench.png" in text
     assert not list((tmp_path / "report").glob("*.part"))
 
@@ -61,10 +61,10 @@ def test_an_interrupted_run_keeps_its_results(bench, monkeypatch, tmp_path):
         return measure(*arguments)
 
     monkeypatch.setattr(timing, "measure", interrupted)
-    status, text, found = bench("--impl", "torch_math,torch_sdpa_flash_cpu")
+    status, text, report = bench("--impl", "torch_math,torch_sdpa_flash_cpu")
 
     assert status == 130
-    assert found["state"] == "interrupted" and [c["verdict"] for c in found["results"]] == ["timed", "timed"]
+    assert report["state"] == "interrupted" and [c["verdict"] for c in report["results"]] == ["timed", "timed"]
     assert "interrupted: 2 of 2 cells timed" in text
     assert (tmp_path / "report" / "bench.png").exists()
     assert "interrupted: 2 of 2 cells timed" in (tmp_path / "report" / "bench.html").read_text()
@@ -80,8 +80,8 @@ def test_the_file_is_complete_after_every_cell(bench, monkeypatch, tmp_path):
     monkeypatch.setattr(timing, "measure", look)
     bench("--impl", "torch_math")
 
-    assert [len(found["results"]) for found in seen] == [0, 0, 1, 2, 3]
-    assert {found["state"] for found in seen} == {"running"}
+    assert [len(report["results"]) for report in seen] == [0, 0, 1, 2, 3]
+    assert {report["state"] for report in seen} == {"running"}
 
 
 def test_a_log_says_once_that_a_first_call_may_compile(tmp_path):

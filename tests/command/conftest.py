@@ -1,4 +1,4 @@
-"""A folder as a user has one: with implementations, and with settings of pytest that break any run that reads them."""
+"""A user's folder: implementations, and settings of pytest that break any run that reads them."""
 
 import textwrap
 
@@ -21,7 +21,7 @@ IMPL = Implementation(name="{name}", forward=forward, lse="natural",
 
 @pytest.fixture(scope="session")
 def right() -> str:
-    """The source of an implementation that is right; {name} is its name."""
+    """The source of a correct implementation; {name} stands for its name."""
     return textwrap.dedent(RIGHT)
 
 

@@ -1,4 +1,4 @@
-"""flash-attest check: what it judges, from any folder, and what it says about what cannot be judged."""
+"""flash-attest check: what it judges from any folder, and what it reports if it cannot judge."""
 
 import json
 
@@ -19,14 +19,14 @@ def judged(folder, *arguments, **variables):
     return flash_attest("check", *arguments, *SHORT, folder=folder, **variables)
 
 
-# --- what is judged ---------------------------------------------------------------------------------------------------
+# --- what is judged -------------------------------------------------------------------------------
 
 
 def test_a_file_is_judged_and_no_settings_of_its_folder_are_read(hers):
     run = judged(hers, "mine.py", "--law", LAW, "--json", "copy.json", PYTEST_ADDOPTS="--no-such-option")
     assert run.returncode == 0, run.stdout
-    found = results(run.report)
-    assert {key: entry["verdict"] for key, entry in found.items()} == {f"test_{LAW}[mine]": "pass"}
+    entries = results(run.report)
+    assert {key: entry["verdict"] for key, entry in entries.items()} == {f"test_{LAW}[mine]": "pass"}
     assert json.loads((hers / "copy.json").read_text()) == json.loads((run.report / "results.json").read_text())
     assert json.loads((hers / "copy.json").read_text())["environment"]["command"].startswith(
         "flash-attest check mine.py"
@@ -67,17 +67,17 @@ def test_an_adapter_is_found_by_its_name(hers, monkeypatch):
     assert "; did you mean her_package?" in targets.unknown("her_packge", ["torch_math"])
 
 
-# --- how pytest is called ---------------------------------------------------------------------------------------------
+# --- how pytest is called -------------------------------------------------------------------------
 
 
 def given(*arguments) -> list[str]:
-    """What pytest is given for a command line."""
+    """Return the arguments that pytest gets for a command line."""
     options = check.parser_of_options().parse_args([*map(str, arguments)])
     return check.pytest_arguments(options, targets.Targets(imported=["mine.py"]), [])
 
 
 def test_every_option_reaches_pytest():
-    found = given(
+    arguments = given(
         "mine.py", "--profile", "quick", "--seed", "7", "--device", "cpu", "--report", "there", "--repeats", "3",
         "--perturb", "cold", "--case-timeout", "9", "--shard", "1/2", "--resume", "--untrusted", "--no-isolation",
         "-k", "causal", "-x", "-vv",
@@ -87,9 +87,9 @@ def test_every_option_reaches_pytest():
         "--repeats=3", "--perturb=cold", "--case-timeout=9.0", "--shard=1/2", "--resume", "--untrusted",
         "--no-isolation", "-x", "--numprocesses=auto",
     ):  # fmt: skip
-        assert text in found
-    assert found[found.index("-k") + 1] == "causal" and found.count("-v") == 2
-    assert found[found.index("-c") + 1] == str(check.CONFIG) and "--noconftest" in found
+        assert text in arguments
+    assert arguments[arguments.index("-k") + 1] == "causal" and arguments.count("-v") == 2
+    assert arguments[arguments.index("-c") + 1] == str(check.CONFIG) and "--noconftest" in arguments
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_single_case_needs_no_workers(options, workers):
     assert f"--numprocesses={workers}" in given("mine.py", *options)
 
 
-# --- what cannot be judged --------------------------------------------------------------------------------------------
+# --- what cannot be judged ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_single_case_needs_no_workers(options, workers):
         (["mine.py", "--chapter", "casual"], "no chapter is called casual; did you mean causal? (chapters: backward, bias"),
         (["no_such_module:IMPL"], "no_such_module:IMPL: there is no module no_such_module"),
         (["package.no_such:IMPL"], "package.no_such:IMPL: there is no module package.no_such"),
-        (["mine.py", "torch_math"], "torch_math is one of our implementations, mine.py is not: judge them in two runs"),
+        (["mine.py", "torch_math"], "torch_math is one of ours, mine.py is not: judge them in two runs"),
         (["torch_math", "--untrusted"], "torch_math: --untrusted judges files: name FILE.py"),
         (["mine.py", "--seed", "x"], "argument --seed: x: should be a whole number, or random"),
         (["mine.py", "--shard", "3/2"], "argument --shard: 3/2: should be i/n"),
@@ -163,7 +163,7 @@ def test_without_gxx_a_kernel_says_so(tmp_path):
     )
 
 
-# --- the names of laws ------------------------------------------------------------------------------------------------
+# --- the names of laws ----------------------------------------------------------------------------
 
 
 def test_the_names_that_are_read_are_those_of_the_laws():

@@ -26,7 +26,7 @@ print("status", status, *sys.modules, file=sys.stderr)
 
 
 def refused(run, *words, capsys) -> str:
-    """The one line that is printed where a command line is wrong."""
+    """Return the one line that is printed for a wrong command line."""
     with pytest.raises(SystemExit) as ended:
         run([*map(str, words)])
     assert ended.value.code == arguments.WRONG
@@ -36,10 +36,13 @@ def refused(run, *words, capsys) -> str:
 
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)
 def test_help_imports_nothing_that_takes_long(words):
-    """So it comes in a twentieth of a second. The modules are counted, as seconds depend on the machine."""
-    ran = subprocess.run([sys.executable, "-c", LOADED, *words], cwd=ROOT, capture_output=True, text=True, check=True)
-    _, status, *modules = ran.stderr.split()
-    assert status == "0" and "flash-attest" in ran.stdout
+    """Help then comes in a twentieth of a second.
+
+    Modules are counted, as seconds depend on the machine.
+    """
+    run = subprocess.run([sys.executable, "-c", LOADED, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    _, status, *modules = run.stderr.split()
+    assert status == "0" and "flash-attest" in run.stdout
     assert [name for name in SLOW if name in modules] == []
 
 
@@ -102,11 +105,11 @@ def test_an_option_that_is_like_none_points_to_the_help(capsys):
 )  # fmt: skip
 def test_a_missing_package_is_one_line(words, tmp_path):
     hidden = "from flash_attest import packages\npackages.is_there = lambda module: module != 'mpmath'\n"
-    ran = subprocess.run(
+    run = subprocess.run(
         [sys.executable, "-c", hidden + LOADED, *words],
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
     )  # fmt: skip
-    line, modules = ran.stderr.splitlines()
+    line, modules = run.stderr.splitlines()
     assert line == "flash-attest needs mpmath: pip install -r requirements.txt"
     assert modules.split()[:2] == ["status", "4"] and "torch" not in modules.split()
 
@@ -122,18 +125,18 @@ def test_ctrl_c_is_no_traceback(monkeypatch, capsys):
 
 def test_a_reader_that_ends_early_is_no_traceback():
     program = f"{sys.executable} -m flash_attest --help | true; echo ${{PIPESTATUS[0]}}"
-    ran = subprocess.run(["bash", "-c", program], cwd=ROOT, capture_output=True, text=True, env=os.environ)
-    assert ran.stdout.strip() in ("0", "1") and ran.stderr == ""
+    run = subprocess.run(["bash", "-c", program], cwd=ROOT, capture_output=True, text=True, env=os.environ)
+    assert run.stdout.strip() in ("0", "1") and run.stderr == ""
 
 
-# --- suggestions ------------------------------------------------------------------------------------------------------
+# --- suggestions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("triton_fa", "; did you mean triton_fa2?"),
-        ("sees_exactly", "; did you mean query_sees_exactly_its_prefix?"),  # the only one that it is a part of
+        ("sees_exactly", "; did you mean query_sees_exactly_its_prefix?"),  # only one name contains it
         ("a", ""),
         ("something_else", ""),
         (["triton_fa", "torch_mth"], "; did you mean triton_fa2 and torch_math?"),
@@ -144,15 +147,15 @@ def test_suggestions(name, words):
     assert did_you_mean(name, known) == words
 
 
-# --- the same option in every command ---------------------------------------------------------------------------------
+# --- the same option in every command -------------------------------------------------------------
 
 
 def options_of(name, monkeypatch) -> dict:
-    """The options of a command: spelling -> (metavar, choices)."""
-    found = {}
+    """Return the options of a command: spelling -> (metavar, choices)."""
+    options = {}
 
     def stop(self, *_):
-        found.update({s: (a.metavar, a.choices) for a in self._actions for s in a.option_strings})
+        options.update({s: (a.metavar, a.choices) for a in self._actions for s in a.option_strings})
         raise SystemExit
 
     with monkeypatch.context() as patched:
@@ -160,7 +163,7 @@ def options_of(name, monkeypatch) -> dict:
         patched.setattr(Parser, "parse_known_args", stop)
         with pytest.raises(SystemExit):
             command.command(name).run([])
-    return found
+    return options
 
 
 def test_an_option_has_the_same_form_in_every_command(monkeypatch):

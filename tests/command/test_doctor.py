@@ -10,17 +10,17 @@ from flash_attest.emulator import compiler
 
 
 def states(capsys, *arguments) -> tuple[int, dict]:
-    """The exit status, and each thing by its name."""
+    """Return the exit status, and each part by its name."""
     status = doctor.run([*arguments, "--json"])
     return status, {line["name"]: line for line in json.loads(capsys.readouterr().out)}
 
 
 def test_here_implementations_can_be_judged(capsys):
-    status, found = states(capsys)
+    status, parts = states(capsys)
     assert status == 0
-    assert {found[name]["state"] for name in ("Python", "packages", "PyTorch", "cache")} == {"ok"}
-    assert {"GPU", "g++", "nvcc", "ninja", "Triton", "Numba", "Landlock", "isolation", "address space"} <= {*found}
-    assert all(line["lost"] for line in found.values() if line["state"] != "ok")
+    assert {parts[name]["state"] for name in ("Python", "packages", "PyTorch", "cache")} == {"ok"}
+    assert {"GPU", "g++", "nvcc", "ninja", "Triton", "Numba", "Landlock", "isolation", "address space"} <= {*parts}
+    assert all(line["lost"] for line in parts.values() if line["state"] != "ok")
 
 
 def test_a_line_says_what_is_lost_and_how_to_get_it(monkeypatch, capsys):
@@ -37,25 +37,25 @@ def test_a_line_says_what_is_lost_and_how_to_get_it(monkeypatch, capsys):
 
 @pytest.mark.parametrize("module", ["triton", "matplotlib", "cuda.bindings"])
 def test_an_extra_that_is_missing_breaks_nothing(module, monkeypatch, capsys):
-    there = packages.is_there
-    monkeypatch.setattr(packages, "is_there", lambda name: name != module and there(name))
+    is_there = packages.is_there
+    monkeypatch.setattr(packages, "is_there", lambda name: name != module and is_there(name))
     assert doctor.run([]) == 0
     assert packages.install(packages.EXTRAS[module]) in capsys.readouterr().out
 
 
 def test_a_package_that_is_missing_is_broken(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "is_there", lambda module: module != "xdist")
-    status, found = states(capsys)
-    assert status == 1 and found["packages"]["state"] == "broken"
-    assert found["packages"]["get"] == "pip install pytest-xdist"
+    status, parts = states(capsys)
+    assert status == 1 and parts["packages"]["state"] == "broken"
+    assert parts["packages"]["get"] == "pip install pytest-xdist"
 
 
 def test_a_cache_that_cannot_be_written_costs_the_kernels_only(monkeypatch, capsys, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path / "file"))
-    status, found = states(capsys)
-    assert status == 0 and found["cache"]["state"] == "missing"
-    assert found["cache"]["get"] == "name a folder in FLASH_ATTEST_CACHE"
+    status, parts = states(capsys)
+    assert status == 0 and parts["cache"]["state"] == "missing"
+    assert parts["cache"]["get"] == "name a folder in FLASH_ATTEST_CACHE"
 
 
 def test_a_look_that_fails_is_a_line(monkeypatch, capsys):
@@ -63,5 +63,5 @@ def test_a_look_that_fails_is_a_line(monkeypatch, capsys):
         raise OSError("libnothing.so: cannot be loaded")
 
     monkeypatch.setattr(doctor, "landlock", fails)
-    status, found = states(capsys)
-    assert status == 0 and found["fails"]["found"] == "OSError: libnothing.so: cannot be loaded"
+    status, parts = states(capsys)
+    assert status == 0 and parts["fails"]["found"] == "OSError: libnothing.so: cannot be loaded"

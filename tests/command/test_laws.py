@@ -28,10 +28,10 @@ def test_a_name_gives_the_whole_rule_and_all_planted_bugs(capsys):
 
 def test_json_has_every_law_and_each_has_a_planted_bug(capsys):
     assert command.run(["--json"]) == 0
-    found = {law["name"]: law for law in json.loads(capsys.readouterr().out)}
-    assert {*found} == {*laws(), "test_contract_is_kept"}
-    assert all(law["rule"] and law["planted"] for law in found.values())
-    assert found["test_sanitizers_report_nothing"]["device"] == "cuda"
+    described = {law["name"]: law for law in json.loads(capsys.readouterr().out)}
+    assert {*described} == {*laws(), "test_contract_is_kept"}
+    assert all(law["rule"] and law["planted"] for law in described.values())
+    assert described["test_sanitizers_report_nothing"]["device"] == "cuda"
 
 
 def test_a_chapter_alone(capsys):

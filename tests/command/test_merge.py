@@ -1,4 +1,4 @@
-"""flash-attest merge: which of the two it joins (what each does: runner/plugin/test_shard.py, sweep/test_merge.py)."""
+"""flash-attest merge: what it joins (details: runner/plugin/test_shard.py, sweep/test_merge.py)."""
 
 import pytest
 

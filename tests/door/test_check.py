@@ -1,4 +1,4 @@
-"""flash_attest.check: the laws from a script."""
+"""flash_attest.check judges the laws from a script."""
 
 import json
 
@@ -21,34 +21,34 @@ def twice(q, k, v):
     return right(q * 2, k, v)
 
 
-def made(forward, name="mine", **more):
+def mine(forward, name="mine", **more):
     return Implementation(name=name, forward=forward, supports=SMALL, outside="undefined", **more)
 
 
 def test_a_right_one_is_ok_and_each_result_is_handed_on():
     seen = []
-    result = check(made(right), profile="smoke", laws=[LAW], on_result=seen.append)
+    result = check(mine(right), profile="smoke", laws=[LAW], on_result=seen.append)
     assert result.ok and str(result) == "green: 1 law holds" and seen == list(result.results)
     assert json.loads(result.to_json())[0]["verdict"] == "pass"
 
 
 def test_a_wrong_one_has_a_message_and_a_line_that_judges_it_again():
-    result = check(made(twice), profile="smoke", laws=LAW)
+    result = check(mine(twice), profile="smoke", laws=LAW)
     (failure,) = result.failures
     assert not result.ok and "times what rounding explains" in failure.message
     assert failure.replay == f"flash_attest.check(mine, laws=[{LAW!r}], case={failure.smallest!r})"
-    again = check(made(twice), laws=[LAW], case=failure.smallest)
+    again = check(mine(twice), laws=[LAW], case=failure.smallest)
     assert [each.verdict for each in again.results] == ["fail"]
 
 
 def test_the_contract_comes_first_and_a_known_failure_is_none():
-    result = check(made(twice, known_failures={f"test_{LAW}": "scaled twice, #1"}), profile="smoke")
+    result = check(mine(twice, known_failures={f"test_{LAW}": "scaled twice, #1"}), profile="smoke")
     assert result.results[0].law == "test_contract_is_kept"
     assert LAW not in {each.law.removeprefix("test_") for each in result.failures}
 
 
 def test_a_case_that_no_law_took_is_not_ok():
-    result = check(made(right), laws=[LAW], case="seqlen_q=4 headdim=64")
+    result = check(mine(right), laws=[LAW], case="seqlen_q=4 headdim=64")
     assert not result.ok and result.undecided.startswith("no law took the case")
 
 
@@ -68,7 +68,7 @@ def test_a_case_that_no_law_took_is_not_ok():
 )
 def test_an_argument_that_makes_no_sense_is_named(arguments, words):
     with pytest.raises(ValueError, match=words):
-        check(made(right), **arguments)
+        check(mine(right), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_an_argument_that_makes_no_sense_is_named(arguments, words):
     [
         (right, r"should be a flash_attest.Implementation: Implementation\(name=..., forward=that function\)"),
         ([], "no implementation is given"),
-        ([made(right), made(twice)], "two implementations are named 'mine'"),
-        (Entry(made(right), "a.py"), "should be a flash_attest.Implementation"),
+        ([mine(right), mine(twice)], "two implementations are named 'mine'"),
+        (Entry(mine(right), "a.py"), "should be a flash_attest.Implementation"),
     ],
 )
 def test_what_is_no_implementation_is_named(given, words):

@@ -1,4 +1,4 @@
-"""assert_attention_close: right results pass whatever the inputs are, wrong ones fail with a message that names them."""
+"""assert_attention_close passes right results for any inputs, and names wrong ones."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def inputs(dtype=torch.float16, b=2, sq=33, sk=70, h=4, hk=2, d=16, seed=0):
 
 
 def results(x: Inputs, **options):
-    """What our tiled FlashAttention-2 gives, as keywords of assert_attention_close."""
+    """Return what our tiled FlashAttention-2 gives, as keywords of assert_attention_close."""
     got = call(TILED, x, backward=True, **options)
     return dict(lse=got.lse, dout=x.dout, dq=got.dq, dk=got.dk, dv=got.dv), got.out
 
@@ -145,7 +145,7 @@ OUT = call(TILED, X).out
             "bias has dtype int64: should be a floating point dtype",
         ),
         ({"out": None}, "out is None: pass what attention returned"),
-        ({"out": (OUT, OUT)}, "out is a tuple: pass its tensors apart"),
+        ({"out": (OUT, OUT)}, "out is a tuple: pass its tensors separately"),
         ({"softmax_scale": "x"}, "softmax_scale='x': should be a number"),
         ({"causal": "yes"}, "causal='yes': should be one of False, True"),
         (

@@ -1,4 +1,4 @@
-"""The examples work as they are copied: the repository of a kernel author, and the command that copies them."""
+"""The examples work as copied: the repository of a kernel author, and the command that copies."""
 
 import importlib.util
 import shutil
@@ -13,7 +13,7 @@ from tests.places import ROOT
 
 REPOSITORY = ROOT / "examples" / "own_repository"
 WORKFLOW = (REPOSITORY / ".github" / "workflows" / "tests.yml").read_text()
-# A law that is about the mask, one that traces, and one of her own tests.
+# A law about the mask, a law that traces, and one of the author's own tests.
 SOME = "contract or query_sees_exactly or no_race_is_traced or rounding_allows"
 STRICT = ("j[None, :] <= i[:, None]", "j[None, :] < i[:, None]")
 
@@ -22,37 +22,37 @@ needs_triton = pytest.mark.skipif(importlib.util.find_spec("triton") is None, re
 
 @pytest.fixture
 def repository(tmp_path, gxx):
-    """A copy of it."""
+    """A copy of the author's repository."""
     return shutil.copytree(REPOSITORY, tmp_path / "hers", ignore=shutil.ignore_patterns("__pycache__"))
 
 
 @needs_triton
 def test_a_mistake_in_her_kernel_fails_her_test_and_a_law(repository):
-    """docs/use/first-verdict.md runs them as they are."""
+    """docs/use/first-verdict.md runs the tests unchanged."""
     file = repository / "my_kernels" / "attention.py"
     assert file.read_text().count(STRICT[0]) == 1
     file.write_text(file.read_text().replace(*STRICT))
-    made = pytest_in(repository, "-k", SOME)
-    failed = [line.split(" ")[1] for line in made.stdout.splitlines() if line.startswith("FAILED ")]
+    run = pytest_in(repository, "-k", SOME)
+    failed = [line.split(" ")[1] for line in run.stdout.splitlines() if line.startswith("FAILED ")]
     test = "tests/test_attention.py::test_attention_"
-    assert f"{test}is_as_exact_as_rounding_allows[100-True]" in failed, made.stdout
+    assert f"{test}is_as_exact_as_rounding_allows[100-True]" in failed, run.stdout
     assert f"{test}obeys[query_sees_exactly_its_prefix]" in failed
     assert f"{test}is_as_exact_as_rounding_allows[100-False]" not in failed
-    assert "E       AssertionError: out[b=0 i=0 h=0 d=0] is nan, should be " in made.stdout
-    assert "def assert_attention_close" not in made.stdout  # the line of the test is shown, and not the source of that
+    assert "E       AssertionError: out[b=0 i=0 h=0 d=0] is nan, should be " in run.stdout
+    assert "def assert_attention_close" not in run.stdout  # the line of the test is shown instead
 
 
 @needs_triton
 def test_the_laws_need_no_setting_to_run_without_a_gpu(repository):
-    made = pytest_in(repository, "-k", "contract or no_race_is_traced", "-o", "attest_emulate=false")
-    assert made.returncode == 0 and "flash-attest: green: 2 laws hold\n" in made.stdout, made.stdout
+    run = pytest_in(repository, "-k", "contract or no_race_is_traced", "-o", "attest_emulate=false")
+    assert run.returncode == 0 and "flash-attest: green: 2 laws hold\n" in run.stdout, run.stdout
 
 
 def test_her_workflow_runs_pytest_and_names_no_host():
     assert "- run: pytest -n 2\n" in WORKFLOW and "flash-attest[triton]" in WORKFLOW and "://" not in WORKFLOW
 
 
-# --- flash-attest examples --------------------------------------------------------------------------------------------
+# --- flash-attest examples ------------------------------------------------------------------------
 
 
 def test_every_example_is_there_and_listed(capsys):

@@ -1,4 +1,4 @@
-"""docs/use/first-verdict.md and README.md are correct: their commands run, in this order, and print what they show.
+"""The commands of docs/use/first-verdict.md and README.md print what these pages show.
 
 A line "..." of a page stands for any lines.
 """
@@ -24,7 +24,7 @@ README = (ROOT / "README.md").read_text()
 FAILURE = re.search(r"<!-- failure -->\n```console\n(.*?)```\n<!-- /failure -->", README, flags=re.S)[1]
 TRACED = re.search(r"<!-- traced -->\n```\n(.*?)```\n<!-- /traced -->", README, flags=re.S)[1]
 PYTHON = re.findall(r"^```python\n(.*?)^```$", README, flags=re.M | re.S)
-STATUSES = [0, 1, 0, 0, 0, 0]  # of its commands
+STATUSES = [0, 1, 0, 0, 0, 0]  # of the page's commands
 
 
 @dataclass
@@ -37,22 +37,22 @@ class Step:
 
 
 def steps(text: str) -> list[Step]:
-    """Read the blocks of a page in order."""
-    found = []
+    """Return the steps of a page in order."""
+    parsed = []
     for language, body in re.findall(r"^```(console|diff)\n(.*?)^```$", text, flags=re.M | re.S):
         if language == "diff":
             old, new = ("".join(f"{line[1:]}\n" for line in body.splitlines() if line[0] == sign) for sign in "-+")
-            found.append(Step([], [], (old, new)))
+            parsed.append(Step([], [], (old, new)))
             continue
         for part in re.split(r"^\$ ", body, flags=re.M)[1:]:
             command, *shown = part.splitlines()
-            found.append(Step(shlex.split(command), shown))
-    return found
+            parsed.append(Step(shlex.split(command), shown))
+    return parsed
 
 
 def prints(shown: list[str], printed: list[str]) -> bool:
-    """Tell whether a program prints these lines, "..." standing for any."""
-    # The pieces between "..." have to follow each other; the earliest place is the best one for each.
+    """Return whether a program prints these lines, where "..." stands for any lines."""
+    # The pieces between "..." have to follow each other. The earliest position of each is the best.
     pieces, at = [[]], 0
     for line in shown:
         if line == "...":
@@ -60,17 +60,20 @@ def prints(shown: list[str], printed: list[str]) -> bool:
         else:
             pieces[-1].append(line)
     for n, piece in enumerate(pieces):
-        places = range(at, len(printed) - len(piece) + 1) if n else [0]
+        starts = range(at, len(printed) - len(piece) + 1) if n else [0]
         if n and n == len(pieces) - 1 and piece:
-            places = [len(printed) - len(piece)]
-        at = next((i + len(piece) for i in places if i >= at and printed[i : i + len(piece)] == piece), None)
+            starts = [len(printed) - len(piece)]
+        at = next((i + len(piece) for i in starts if i >= at and printed[i : i + len(piece)] == piece), None)
         if at is None:
             return False
     return shown[-1:] == ["..."] or at == len(printed)
 
 
 def run(words: list[str], folder: Path) -> runs.Run:
-    """Run flash-attest or pytest in a folder. check gets no workers, which would import torch anew."""
+    """Run flash-attest or pytest in a folder.
+
+    `check` gets no workers, which would import torch again.
+    """
     program, *arguments = words
     if program == "flash-attest":
         alone = ["-n", "0"] if arguments[0] == "check" else []
@@ -80,9 +83,9 @@ def run(words: list[str], folder: Path) -> runs.Run:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory, gxx) -> list[tuple[Step, runs.Run]]:
-    """Do what the page says. -> its commands, and what became of them."""
+    """Do what the page says. Returns its commands and their runs."""
     pytest.importorskip("triton")
-    folder, made = tmp_path_factory.mktemp("first"), []
+    folder, runs_of_page = tmp_path_factory.mktemp("first"), []
     for step in steps(PAGE):
         if step.edit:
             file, (old, new) = folder / "one_key_short.py", step.edit
@@ -91,20 +94,20 @@ def page(tmp_path_factory, gxx) -> list[tuple[Step, runs.Run]]:
         elif step.command[0] == "cd":
             folder = folder / step.command[1]
         else:
-            made.append((step, run(step.command, folder)))
-    return made
+            runs_of_page.append((step, run(step.command, folder)))
+    return runs_of_page
 
 
 def test_commands_print_what_the_page_says(page):
-    for step, made in page:
-        assert prints(step.shown, made.stdout.splitlines()), f"{shlex.join(step.command)}\n{made.stdout}"
-    assert [made.returncode for _, made in page] == STATUSES
+    for step, result in page:
+        assert prints(step.shown, result.stdout.splitlines()), f"{shlex.join(step.command)}\n{result.stdout}"
+    assert [result.returncode for _, result in page] == STATUSES
 
 
 def test_the_readme_shows_that_failure(page):
     (step,) = steps(f"```console\n{FAILURE}```\n")
-    (made,) = [made for of, made in page if of.command == step.command]
-    assert prints(step.shown, made.stdout.splitlines()), made.stdout
+    (result,) = [result for other, result in page if other.command == step.command]
+    assert prints(step.shown, result.stdout.splitlines()), result.stdout
 
 
 def test_the_readme_shows_a_race_that_is_traced(cu):
@@ -126,8 +129,8 @@ def test_the_readme_shows_a_race_that_is_traced(cu):
 def test_the_readmes_plug_in_is_right(tmp_path):
     (tmp_path / "my_attention.py").write_text(PYTHON[0])
     words = shlex.split("flash-attest check my_attention.py --chapter causal --profile smoke")
-    made = run(words, tmp_path)
-    assert made.returncode == 0, made.stdout
+    result = run(words, tmp_path)
+    assert result.returncode == 0, result.stdout
 
 
 def test_the_readmes_tests_are_right():

@@ -1,4 +1,4 @@
-"""A module has one name and is loaded once: the rooms stand at the root of a checkout, and are links in flash_attest."""
+"""A module has one name and is loaded once, although rooms are links in flash_attest."""
 
 import subprocess
 import sys
@@ -6,12 +6,12 @@ import sys
 from flash_attest.places import ROOMS
 from tests.places import ROOT
 
-# Every module of the package is imported that needs neither a GPU nor an argument, and the chapters through pytest.
+# Imports every module that needs neither a GPU nor an argument, and the chapters through pytest.
 PROGRAM = """
 import importlib, pkgutil, sys
 import flash_attest
-found = [m.name for m in pkgutil.walk_packages(flash_attest.__path__, "flash_attest.") if not m.name.endswith("__main__")]
-for name in found:
+names = [m.name for m in pkgutil.walk_packages(flash_attest.__path__, "flash_attest.") if not m.name.endswith("__main__")]
+for name in names:
     importlib.import_module(name)
 import pytest
 pytest.main(["properties", "--collect-only", "-q", "--impl", "torch_math", "-p", "no:terminal"])
@@ -23,6 +23,6 @@ def test_no_module_has_two_names():
     rooms = {path.name for path in (ROOT / "flash_attest").iterdir() if path.is_symlink()}
     assert len(rooms) >= 9 and all((ROOMS / room).is_dir() for room in rooms)
     program = PROGRAM.replace("{rooms!r}", repr(rooms))
-    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines()[-1:] == [""], ran.stdout
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[-1:] == [""], run.stdout

@@ -1,4 +1,4 @@
-"""docs/use/public.md names what is public, and nothing else."""
+"""docs/use/public.md names exactly what is public."""
 
 import re
 
@@ -13,7 +13,7 @@ TEXT = (ROOT / "docs" / "use" / "public.md").read_text()
 
 
 def rows(heading: str) -> list[list[str]]:
-    """The rows of the table whose first column has this heading."""
+    """Return the rows of the table whose first column has this heading."""
     _, below = re.split(rf"^\| {heading} \|.*\n\|[-|]+\n", TEXT, maxsplit=1, flags=re.M)
     lines = re.match(r"(?:\|.*\n)*", below)[0].splitlines()
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines]

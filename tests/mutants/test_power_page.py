@@ -80,7 +80,7 @@ def test_the_strip_says_whether_all_are_caught(change, tone, words):
 
 def test_laws_that_the_rows_do_not_name_are_counted():
     row = Row(kills=5, laws=TWO_LAWS, peers={}, detail="")
-    assert pages._found(NAMES[0], row).words.endswith("gradients match the definition, and 3 more")
+    assert pages._verdicts(NAMES[0], row).words.endswith("gradients match the definition, and 3 more")
 
 
 def test_text_is_text(monkeypatch):

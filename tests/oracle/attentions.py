@@ -1,4 +1,4 @@
-"""Inputs by regime, PyTorch's attention, and a dense attention with planted bugs, to test the budget with."""
+"""Inputs by regime, PyTorch's attention, and a dense attention with planted bugs."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ BIAS_SHAPES = ((1, 1, 1), (2, 4, 1), (1, 4, 97), (2, 4, 97))  # for draw_biased
 
 @dataclass(frozen=True)
 class Precision:
-    """The fields that the budget reads, those of impls.Precision."""
+    """The fields of impls.Precision, which the budget reads."""
 
     multiply: str = "operand"
     accumulate: str = "float32"
@@ -29,7 +29,7 @@ class Precision:
 
 
 def draw(regime, size, dtype, seed=0, device="cpu"):
-    """size (batch, seqlen_q, seqlen_k, nheads, headdim) -> q, k, v, dout of a regime."""
+    """Draw q, k, v, dout of a regime. size: (batch, seqlen_q, seqlen_k, nheads, headdim)."""
     batch, seqlen_q, seqlen_k, nheads, headdim = size
     generator = torch.Generator().manual_seed(seed)
     shapes = [(batch, n, nheads, headdim) for n in (seqlen_q, seqlen_k, seqlen_k, seqlen_q)]
@@ -55,7 +55,10 @@ def draw(regime, size, dtype, seed=0, device="cpu"):
 
 
 def draw_biased(shape, dtype):
-    """shape of the bias without its keys -> q, k, v, dout, bias. One key is hidden; two query heads share each key head."""
+    """Draw q, k, v, dout and a bias that hides one key. Two query heads share each key head.
+
+    shape: of the bias, without its keys.
+    """
     q, k, v, dout = draw("spread", (2, 97, 130, 4, 32), dtype)
     k, v = k[:, :, :2], v[:, :, :2]
     bias = torch.randn(*shape, 130, generator=torch.Generator().manual_seed(1)).to(dtype)
@@ -64,7 +67,7 @@ def draw_biased(shape, dtype):
 
 
 def sdpa(backend, q, k, v, dout, causal, bias=None):
-    """PyTorch's attention -> record of out, dq, dk, dv, dbias. Its causal mask is aligned at the top left."""
+    """Return out, dq, dk, dv, dbias of PyTorch's attention, whose causal mask is top-left."""
     leaves = [x.transpose(1, 2).detach().requires_grad_() for x in (q, k, v)]
     mask = None if bias is None else bias.detach().to(q.dtype).requires_grad_()
     with sdpa_kernel(backend):
@@ -77,7 +80,7 @@ def sdpa(backend, q, k, v, dout, causal, bias=None):
 
 
 def dense(q, k, v, dout, *, delta_factor=1.0, multiply=lambda x: x, key_weight=1.0):
-    """Attention in q's dtype, with arguments that plant bugs -> record of out, lse, dq, dk, dv."""
+    """Return out, lse, dq, dk, dv of attention in q's dtype. The keywords plant bugs."""
     scale = q.shape[-1] ** -0.5
     q_, k_, v_, dout_ = (multiply(x.transpose(1, 2)) for x in (q, k, v, dout))
     s = scale * (q_ @ k_.mT)
@@ -94,7 +97,7 @@ def dense(q, k, v, dout, *, delta_factor=1.0, multiply=lambda x: x, key_weight=1
 
 
 def stored(record, dtype, lse=torch.float32):
-    """A float64 result, rounded as a perfect kernel would store it."""
+    """Return a float64 result rounded as a perfect kernel would store it."""
     return SimpleNamespace(**{n: x.to(lse if n == "lse" else dtype) for n, x in vars(record).items()})
 
 

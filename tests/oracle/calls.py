@@ -1,4 +1,4 @@
-"""Calls of the oracle with the fields of a variant as keywords, a budget that scores outputs by name, scores in words."""
+"""Calls of the oracle with a variant's fields as keywords, and a budget that scores by name."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ def attention(q, k, v, *, dout=None, **options) -> oracle.Attention:
 
 @dataclass(frozen=True)
 class ScoringBudget(oracle.Budget):
-    """A budget that knows the dtypes of the outputs: those of q, of the bias, and float32 for lse."""
+    """A budget that knows the dtypes of the outputs: q's, the bias's, and float32 for lse."""
 
     dtype: torch.dtype
     bias_dtype: torch.dtype | None
@@ -32,9 +32,9 @@ class ScoringBudget(oracle.Budget):
 
 
 def budget(q, k, v, want, *, dout=None, precision, form=INDEPENDENT, **options) -> ScoringBudget:
-    made = oracle.budget(q, k, v, variant(**options), want, dout=dout, precision=precision, form=form)
+    sigma = oracle.budget(q, k, v, variant(**options), want, dout=dout, precision=precision, form=form)
     bias = options.get("bias")
-    return ScoringBudget(**vars(made), dtype=q.dtype, bias_dtype=None if bias is None else bias.dtype, form=form)
+    return ScoringBudget(**vars(sigma), dtype=q.dtype, bias_dtype=None if bias is None else bias.dtype, form=form)
 
 
 def conservation(q, k, v, dout, got, *, precision, form=INDEPENDENT, **options):
@@ -42,5 +42,5 @@ def conservation(q, k, v, dout, got, *, precision, form=INDEPENDENT, **options):
 
 
 def text(scores):
-    """Scores by name, in a line."""
+    """Return a line with the scores by name."""
     return ", ".join(f"{name}: z {s.worst_z:.1f}, rms {s.rms_ratio:.2f}" for name, s in scores.items())

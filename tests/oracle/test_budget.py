@@ -1,4 +1,4 @@
-"""The budget is neither too tight nor too loose: correct kernels stay within its limits, subtly wrong ones exceed them."""
+"""Correct kernels stay within the limits of the budget, and subtly wrong ones exceed them."""
 
 import itertools
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def judge(regime, size, dtype, run, precision=USUAL, causal=False, device="cpu", seed=0, names=NAMES):
-    """run(q, k, v, dout) -> record with `names`; -> {name: Score} against oracle and budget."""
+    """Return {name: Score} of run(q, k, v, dout), which returns a record with `names`."""
     q, k, v, dout = draw(regime, size, dtype, seed, device)
     options = {"causal": causal, "alignment": "top_left", "dout": dout}
     want = attention(q, k, v, **options)
@@ -30,7 +30,7 @@ def judge(regime, size, dtype, run, precision=USUAL, causal=False, device="cpu",
     return {name: sigma.score(name, getattr(got, name), getattr(want, name)) for name in names}
 
 
-# PyTorch's CPU flash kernel sums dk and dv in the operands' dtype, one block of queries after another.
+# PyTorch's CPU flash kernel adds blocks of queries to dk and dv in the operands' dtype.
 KERNELS = {
     "cpu math": ("cpu", SDPBackend.MATH, Precision()),
     "cpu flash": ("cpu", SDPBackend.FLASH_ATTENTION, Precision(accumulate="operand")),
@@ -42,7 +42,7 @@ KERNELS = {
 
 
 def refuses(error):
-    """Whether the error says that PyTorch's kernel does not support the case (each has its own list) rather than failed."""
+    """Return whether PyTorch's kernel does not support the case, rather than failed."""
     return "No available kernel" in str(error) or "cudnn" in str(error).lower()
 
 
@@ -85,7 +85,7 @@ def test_bias_and_shared_heads_are_within_the_budget(shape, dtype):
 @pytest.mark.parametrize("number", (250, pytest.param(1000, marks=pytest.mark.thorough)))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_tiny_cases_are_within_the_budget(dtype, number):
-    """An rms over one or two elements varies as single errors do, so its limit depends on the number of elements."""
+    """An rms over one or two elements varies like single errors, so its limit depends on n."""
     generator = torch.Generator().manual_seed(3)
     for seed in range(number):
         regime = list(FORM_OF_REGIME)[seed % 9]
@@ -95,7 +95,7 @@ def test_tiny_cases_are_within_the_budget(dtype, number):
 
 
 def to_tf32(x):
-    """Rounded to 10 explicit bits of mantissa, to nearest."""
+    """Return x rounded to nearest with 10 explicit bits of mantissa."""
     bits = x.contiguous().view(torch.int32)
     return ((bits + 0x0FFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
 
@@ -154,7 +154,10 @@ def test_undeclared_accumulation_in_half_shows(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_one_padding_key_among_1025_shows(dtype):
-    """A padding column of the last tile is not masked: score 0, v = 0, so out shrinks by l / (l + exp(-m)) and lse grows."""
+    """A padding column of the last tile is not masked.
+
+    Its score and its v are 0, so out shrinks by l / (l + exp(-m)) and lse grows.
+    """
 
     def run(*x):
         clean = dense(*double(x))
@@ -173,17 +176,17 @@ def test_the_linear_form_detects_one_extra_key_among_100(dtype):
 
     scores = judge("flat", (1, 100, 100, 2, 64), dtype, run, names=("out", "lse"))
     assert scores["lse"].worst_z > 1000, text(scores)
-    # with a constant v, an extra key makes every output 0.99 of its value
+    # With a constant v, an extra key makes every output 0.99 of its value.
     q, k, v, dout = draw("flat", (1, 100, 100, 2, 64), dtype)
     ones = torch.ones_like(v)
     want = attention(q, k, ones, dout=dout)
     sigma = budget(q, k, ones, want, dout=dout, precision=Precision(), form="linear")
-    found = sigma.score("out", (want.out * 100 / 101).to(dtype), want.out)
-    assert found.worst_z > 8 if dtype != torch.bfloat16 else found.worst_z > 4, found.worst_z
+    score = sigma.score("out", (want.out * 100 / 101).to(dtype), want.out)
+    assert score.worst_z > 8 if dtype != torch.bfloat16 else score.worst_z > 4, score.worst_z
 
 
 def test_flushed_probabilities_add_up():
-    """A GPU flushes P below 2^-126 to 0 in every row, so n of these errors add up to n times one, not sqrt(n) times."""
+    """A GPU flushes P below 2^-126 to 0 in every row, so n such errors add up to n times one."""
     q, k, v, dout = draw("mean", (1, 400, 2, 1, 1), torch.float32)
     k, v = torch.tensor([-1.0, 1.0]).view(1, 2, 1, 1), torch.tensor([2.0, 1.0]).view(1, 2, 1, 1)
     q, dout = torch.full_like(q, 87.6 / 2), torch.ones_like(dout)  # P_0 = exp(-87.6), just below 2^-126
@@ -195,9 +198,10 @@ def test_flushed_probabilities_add_up():
 
 @pytest.mark.parametrize("headdim", [1, 16])
 def test_terms_below_half_an_ulp_of_their_sum_are_in_the_budget(headdim):
-    """ALiBi: P decays smoothly, and terms below half an ulp of the sum are lost, with one sign in all rows and columns.
+    """With ALiBi, P decays smoothly, and terms below half an ulp of the sum are lost.
 
-    The kernel adds one key after another in float32 and is exact otherwise. Without this term dk was 17 sigma off.
+    The errors have the same sign in all rows and columns. The kernel adds one key after another in
+    float32 and is exact otherwise. Without this term of the budget, dk is 17 sigma off.
     """
     n, slope = 1026, 2.0**-5.33
     q, k, v, dout = draw("mean", (1, n, n, 1, headdim), torch.float32)

@@ -1,4 +1,4 @@
-"""Conservation laws of gradients: correct kernels keep them within the noise; a lost key or a wrong delta does not."""
+"""Correct kernels keep the conservation laws; a lost key or a wrong delta breaks them."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The linear form of the budget: roundings that are all alike stay within it, and exceed the independent form."""
+"""Roundings that are all alike stay within the linear form, and exceed the independent form."""
 
 import math
 from dataclasses import replace
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def worst_roundings(q, k, v, dout, un, sign):
-    """Attention where every rounding of P, T and out has an error of u with the sign sign(tensor) -> record."""
+    """Return out, dq, dk, dv with an error of sign(tensor) u in each rounding of P, T and out."""
     q, k, v, dout = (x.transpose(1, 2).double() for x in (q, k, v, dout))
     scale = q.shape[-1] ** -0.5
 
@@ -60,7 +60,10 @@ def test_correlated_roundings_stay_within_the_linear_form(dtype, direction):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_one_product_reaches_the_worst_case_and_no_more(dtype):
-    """dv_j = P_j dout with one query. P just above a power of two rounds by nearly u: z of 6, though no term is missing."""
+    """With one query, dv_j is the single product P_j dout.
+
+    P just above a power of two rounds by nearly u, which gives z = 6 though no term is missing.
+    """
     u = oracle.roundoff(dtype)
     p = 0.5 * (1 + 10.98 * u)  # rounds to 0.5 (1 + 10 u)
     q, k, v, dout = draw("flat", (1, 1, 2, 1, 512), dtype)
@@ -77,7 +80,10 @@ def test_one_product_reaches_the_worst_case_and_no_more(dtype):
 
 
 def test_equal_roundings_exceed_the_independent_form():
-    """Why flat uses the linear form: the equal errors of 400 equal P add up to 400 times, not 20 times, one error."""
+    """The equal errors of 400 equal P add up to 400 times one error, not 20 times.
+
+    So the regime flat uses the linear form.
+    """
     q, k, v, dout = draw("flat", (1, 8, 400, 1, 16), torch.float16)
     v = torch.ones_like(v)
     want = attention(q, k, v, dout=dout)
@@ -88,7 +94,10 @@ def test_equal_roundings_exceed_the_independent_form():
 
 
 def test_an_operand_rounded_once_for_all_keys_exceeds_the_independent_form():
-    """Why tf32 uses the linear form: with few columns per score, q's rounding shifts a whole row in one direction."""
+    """With few columns per score, the rounding of q shifts a whole row in one direction.
+
+    So tf32 uses the linear form.
+    """
 
     def tf32(x):  # to nearest, half away from zero
         return ((x.float().view(torch.int32) + 0x1000) & -0x2000).view(torch.float32)

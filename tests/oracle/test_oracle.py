@@ -1,4 +1,4 @@
-"""Compares the oracle with loops in 40-digit arithmetic, an online softmax over tiles, and finite differences."""
+"""The oracle agrees with loops in 40 digits, with a softmax over tiles, and with differences."""
 
 import importlib
 import itertools
@@ -20,7 +20,7 @@ from tests.oracle.tiled import tiled_attention
 attention_module = importlib.import_module("flash_attest.oracle.attention")
 
 NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
-# whether a bias has its full size in batch, nheads, seqlen_q, or size 1
+# Whether a bias has its full size, or size 1, in batch, nheads and seqlen_q.
 BIASES = {"vector": (0, 0, 0), "matrix": (1, 1, 1), "per head": (0, 1, 1), "per batch": (1, 0, 0)}
 
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def draw(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, bias=None, dead=(), seed=0, dtype=torch.float64):
-    """q, k, v, dout, bias; `dead` lists (i, j) pairs that a -inf in bias hides."""
+    """Draw q, k, v, dout, bias. dead: the (i, j) pairs that a -inf in bias hides."""
     generator = torch.Generator().manual_seed(seed)
 
     def randn(*shape):
@@ -38,15 +38,15 @@ def draw(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, bias=None, dead=(
     k, v = randn(batch, seqlen_k, nheads_k, headdim), randn(batch, seqlen_k, nheads_k, headdim)
     if bias is None:
         return q, k, v, dout, None
-    full = zip((batch, nheads, seqlen_q), BIASES[bias], strict=True)
-    bias = randn(*(size if kept else 1 for size, kept in full), seqlen_k)
+    sizes = zip((batch, nheads, seqlen_q), BIASES[bias], strict=True)
+    bias = randn(*(size if full_size else 1 for size, full_size in sizes), seqlen_k)
     for i, j in dead:
         bias[:, :, i, j] = -math.inf
     return q, k, v, dout, bias
 
 
 def by_loops(q, k, v, dout, *, causal, alignment, bias, softmax_scale):
-    """The definition in scalar loops; the caller sets 40 digits."""
+    """Compute the definition in scalar loops. The caller sets 40 digits."""
     (batch, seqlen_q, nheads, headdim), (seqlen_k, nheads_k) = q.shape, k.shape[1:3]
     scale = 1 / mpmath.sqrt(headdim) if softmax_scale is None else mpmath.mpf(softmax_scale)
     got = {name: torch.zeros_like(x) for name, x in zip(("out", "dq", "dk", "dv"), (q, q, k, v), strict=True)}
@@ -152,7 +152,7 @@ def problems(draw_from):
 def test_attention_matches_tiled_attention(problem, block):
     (q, k, v, dout, bias), options = problem
     want = attention(q, k, v, dout=dout, bias=bias, **options)
-    # at scale 20 scores reach 500, and exp turns their absolute rounding error into a relative one
+    # At scale 20 scores reach 500, and exp turns their absolute rounding error into a relative one.
     assert_same(tiled_attention(q, k, v, dout=dout, bias=bias, block=block, **options), want, rtol=1e-9, atol=1e-10)
 
 

@@ -1,4 +1,4 @@
-"""Scores errors in units of the budget: infinities, overflow, the last rounding; one element, all elements, a pair."""
+"""Scores of errors: infinities, overflow, the last rounding, the rms, and pairs of results."""
 
 import math
 

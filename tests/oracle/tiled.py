@@ -1,7 +1,8 @@
-"""An independent attention to check the oracle with, computed as kernels do: tiles of keys and an online softmax.
+"""An independent attention to check the oracle with: tiles of keys and an online softmax.
 
-It shares no code with the oracle: masks and head pairing are written again, the visible keys of a row are counted
-instead of compared by position, and the backward recomputes P from lse. float64, and slow.
+It shares no code with the oracle: masks and head pairing are written again, the visible keys of a
+row are counted instead of compared by position, and the backward recomputes P from lse, as kernels
+do. It is slow, in float64.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ def tiled_attention(
     dout: torch.Tensor | None = None,
     block: int = 16,
 ) -> Attention:
-    """The arguments and result of `attention` in calls.py, computed in tiles of `block` keys.
+    """Compute attention in tiles of `block` keys. Other arguments are those of calls.attention.
 
-    For each tile: m' = max(m, rowmax S), l' = exp(m - m') l + rowsum exp(S - m'), o' = exp(m - m') o + exp(S - m') v;
-    at the end out = o / l and lse = m + ln l. Backward, per tile: P = exp(S - lse), T = P (dout v^T - delta),
-    dv = P^T dout, dk = scale T^T q, dq += scale T k.
+    Forward, for each tile:
+        m' = max(m, rowmax S), l' = exp(m - m') l + rowsum exp(S - m')
+        o' = exp(m - m') o + exp(S - m') v
+    At the end out = o / l and lse = m + ln l. Backward, for each tile:
+        P = exp(S - lse), T = P (dout v^T - delta)
+        dv = P^T dout, dk = scale T^T q, dq += scale T k
     """
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k, nheads_k = k.shape[1:3]

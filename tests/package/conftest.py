@@ -1,6 +1,7 @@
-"""Tests of an installation: they build the package, install it, and use it as people do. Only `tox -e package` runs them.
+"""Tests of an installation: they build the package, install it, and use it as people do.
 
-They need g++, the network and minutes. The environment that runs them needs neither torch nor the package.
+Only `tox -e package` runs them. They need g++, the network and minutes. The environment that runs
+them needs neither torch nor the package.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ HERE = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --package."""
     parser.addoption("--package", action="store_true", help="build the package, install it, and test the installation")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave these tests out unless asked for. Tests that need Triton come last, as no test before them should see it."""
+    """Leave these tests out unless asked for.
+
+    Tests that need Triton come last, hidden from others.
+    """
     here = [item for item in items if HERE in item.path.parents]
     if config.getoption("--package", default=False):
         items.sort(key=lambda item: "with_triton" in getattr(item, "fixturenames", ()))
@@ -33,14 +38,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def folder() -> Iterator[Path]:
-    """Make a folder outside of the checkout, and remove it with the environment in it, which is large."""
-    with tempfile.TemporaryDirectory(prefix="attest-package-", ignore_cleanup_errors=True) as made:
-        yield Path(made)
+    """Make a folder outside of the checkout, and remove it with its environment, which is large."""
+    with tempfile.TemporaryDirectory(prefix="attest-package-", ignore_cleanup_errors=True) as path:
+        yield Path(path)
 
 
 @pytest.fixture(scope="session")
 def installed(folder: Path) -> Installation:
-    """Install the wheel, without any extra, in an environment of its own."""
+    """Install the wheel, without extras, in its own environment."""
     installation = Installation(folder)
     installation.build()
     installation.install()
@@ -56,5 +61,5 @@ def with_triton(installed: Installation) -> Installation:
 
 @pytest.fixture(scope="session")
 def hers(folder: Path) -> Path:
-    """Write somebody's repository."""
+    """Write the repository of a kernel author."""
     return write(folder / "hers")

@@ -1,4 +1,4 @@
-"""The package, built from what git tracks, and installed in an environment that knows nothing of the checkout."""
+"""The package, built from what git tracks, and installed in an environment without the checkout."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from pathlib import Path
 
 from tests.places import ROOT
 
-# What is set for the run of these tests, and would reach into the environment: PYTHONPATH, PYTEST_ADDOPTS, ...
+# Prefixes of variables that are set for this run and must not affect the environment.
 NOT_INHERITED = ("PYTHON", "PYTEST", "HYPOTHESIS", "TOX", "VIRTUAL_ENV", "FLASH_ATTEST_ENTRY")
 LIMIT = 600  # seconds for one command
 
 
 class Installation:
-    """An environment in a folder. Its commands see no GPU, so that they do the same on every machine."""
+    """An environment in a folder.
+
+    Its commands see no GPU, so that they behave alike on every machine.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -36,10 +39,11 @@ class Installation:
         return file
 
     def build(self) -> None:
-        """Build the sdist, and from it the wheel.
+        """Build the sdist, and the wheel from it.
 
-        The source is a copy of the files that git tracks, as they stand in the checkout. A change counts before it is
-        committed; a file that nobody has added does not, so that a build which needs it fails here.
+        The source is a copy of the files that git tracks, as they stand in the checkout. An
+        uncommitted change counts. A file that nobody has added does not, so that a build that needs
+        it fails here.
         """
         source = self.folder / "source"
         for name in _output("git", "ls-files", "-z", folder=ROOT).split("\0"):
@@ -47,38 +51,42 @@ class Installation:
                 (source / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, source / name, follow_symlinks=False)
         _output(sys.executable, "-m", "build", "--outdir", str(self.archives), str(source), folder=self.folder)
-        # What CI tests with. A constraint cannot have an extra.
+        # The versions of CI. A constraint cannot have an extra.
         pinned = re.sub(r"\[[^\]]*\]", "", (source / "requirements.txt").read_text())
         self.constraints.write_text(pinned)
         shutil.rmtree(source)
         _output(sys.executable, "-m", "venv", "--without-pip", str(self.root), folder=self.folder)
 
     def install(self, *extras: str) -> None:
-        """Install the wheel, with extras. Compiling every module that is installed takes longer than all tests here."""
+        """Install the wheel, with extras.
+
+        Compiling all modules would take longer than all tests here.
+        """
         wheel = f"{self.wheel}[{','.join(extras)}]" if extras else str(self.wheel)
         self.pip("install", "--quiet", "--no-compile", "-c", str(self.constraints), wheel)
 
     def pip(self, *arguments: str) -> str:
-        """Run pip on the environment. Returns what it prints."""
+        """Run pip on the environment. Returns its output."""
         pip = [sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "--python", str(self.root)]
         return _output(*pip, *arguments, folder=self.folder)
 
     def run(self, *command: object, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the environment in a folder. Errors are printed to stdout, too."""
+        """Run a command of the environment in a folder. stderr goes to stdout."""
         return self._run([*map(str, command)], folder, variables)
 
     def shell(self, line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-        """Run a line as somebody who has copied it to a terminal."""
+        """Run a line as a user who has copied it to a terminal."""
         return self._run(["/bin/sh", "-c", line], folder, {})
 
     def environment(self) -> dict[str, str]:
-        """Return the variables of its commands."""
+        """Return the environment variables of its commands."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
         path = os.pathsep.join([str(self.root / "bin"), os.environ.get("PATH", os.defpath)])
         return inherited | {"PATH": path, "COLUMNS": "200", "CUDA_VISIBLE_DEVICES": ""}
 
     def _run(self, command: list[str], folder: Path, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        # Looked up here: a subprocess would be looked up on the PATH of this process, which has another pytest.
+        # Look the program up here: subprocess would use the PATH of this process, which has another
+        # pytest.
         program = shutil.which(command[0], path=self.environment()["PATH"]) or command[0]
         return subprocess.run(
             [program, *command[1:]], cwd=folder, env=self.environment() | variables, text=True, timeout=LIMIT,
@@ -87,13 +95,13 @@ class Installation:
 
 
 def replay_of(printed: str) -> str:
-    """Return the line under the first Replay of what was printed."""
+    """Return the line under the first Replay of an output."""
     lines = printed.splitlines()
     return lines[lines.index("Replay") + 1].strip()
 
 
 def _output(*command: str, folder: Path) -> str:
-    """Run a command, which has to succeed. Returns what it prints."""
-    ran = subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert ran.returncode == 0, f"{' '.join(command)}\n{ran.stdout}"
-    return ran.stdout
+    """Run a command that has to succeed. Returns its output."""
+    process = subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.returncode == 0, f"{' '.join(command)}\n{process.stdout}"
+    return process.stdout

@@ -1,46 +1,20 @@
-"""Somebody's repository: kernels, their tests, and a conftest.py whose options have the names of those of our own runs."""
+"""Writes the repository of a kernel author: kernels, their tests, options and files to check."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-CONFTEST = """
-def pytest_addoption(parser):
-    for name in ("--device", "--case", "--report", "--repeats", "--shard"):
-        parser.addoption(name, default="hers")
-    parser.addoption("--resume", action="store_true")
-"""
+from tests.kernel_author import CONFTEST, KERNELS, LAWS
+
 PROJECT = """
 [tool.pytest.ini_options]
 pythonpath = ["."]
 testpaths = ["tests"]
 attest_profile = "smoke"
 """
-KERNELS = '''
-import torch
-
-
-def attention(q, k, v, *, causal=False):
-    """(batch, nheads, seqlen, headdim) x 3 -> out like q."""
-    s = torch.einsum("bhid,bhjd->bhij", q, k) * q.shape[-1] ** -0.5
-    n, m = s.shape[-2:]
-    if causal:
-        s = s.masked_fill(torch.ones(n, m, dtype=torch.bool).triu(1 + m - n), -torch.inf)
-    return torch.einsum("bhij,bhjd->bhid", s.softmax(-1), v)
-
-
-def scaled_twice(q, k, v, *, causal=False):
-    return attention(q * q.shape[-1] ** -0.5, k, v, causal=causal)
-'''
-TESTS = """
-import pytest
-import torch
-from kernels import attention, scaled_twice
-
-from flash_attest import assert_attention_close, attention_laws
-
-FIELDS = dict(layout="bhsd", causal="optional", headdims={16}, dtypes={torch.float32}, outside="undefined")
-
+TESTS = (
+    LAWS
+    + """
 
 @attention_laws(forward=attention, **FIELDS)
 def test_right(law):
@@ -70,7 +44,9 @@ def test_right_is_close():
 def test_wrong_is_not_close():
     close(scaled_twice)
 """
-# A file that imports a module beside it. They are in a folder whose name has a space, and are checked from outside of it.
+)
+# A file that imports the module beside it. Their folder has a space in its name, and they are
+# checked from outside of it.
 FORMULA = """
 import torch
 
@@ -103,7 +79,7 @@ IMPL = Implementation(
     supports=Supports(dtypes={{torch.float32}}, headdims={{1, 16}}, causal="always"),
 )
 """
-# CUDA C++ with a race. The salt makes it another file for each installation, so that no cache spares the compiler.
+# CUDA C++ with a race. The salt makes the file differ in each installation, so no cache has it.
 CUDA = """
 // {salt}
 __global__ void differences_kernel(const float* x, float* out) {{

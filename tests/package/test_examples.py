@@ -1,4 +1,4 @@
-"""The examples that an installation brings: copied to a folder, and judged there as docs/use/first-verdict.md does."""
+"""The examples of an installation are copied and judged as in docs/use/first-verdict.md."""
 
 import pytest
 
@@ -7,42 +7,42 @@ from tests.package.installation import replay_of
 EXACTLY = "query_sees_exactly_its_prefix"
 
 
-@pytest.fixture(scope="session")  # the last test here runs after those of other files, when Triton is there
+@pytest.fixture(scope="session")  # the last test runs after those of other files, once Triton is installed
 def copied(installed, folder):
-    """Copy every example that is listed."""
+    """Copy every listed example."""
     here = folder / "examples"
     here.mkdir()
     listed = installed.run("flash-attest", "examples", folder=here).stdout.splitlines()
     names = [line.split()[0] for line in listed]
     assert {"one_key_short", "own_repository"} <= set(names), listed
-    ran = installed.run("flash-attest", "examples", *names, folder=here)
-    assert ran.returncode == 0 and ran.stdout.splitlines()[0] == "one_key_short.py", ran.stdout
+    run = installed.run("flash-attest", "examples", *names, folder=here)
+    assert run.returncode == 0 and run.stdout.splitlines()[0] == "one_key_short.py", run.stdout
     return here
 
 
 def test_the_broken_kernel_fails_until_it_is_repaired(installed, copied):
     file = copied / "one_key_short.py"
-    ran = installed.run(
+    run = installed.run(
         "flash-attest", "check", file.name, "-n", 0, "--profile", "quick", "--law", EXACTLY, folder=copied
     )
     headline = "query 64 sees 64 keys, should see 65: key 64 is missing\n"
-    assert ran.returncode == 1 and headline in ran.stdout, ran.stdout
+    assert run.returncode == 1 and headline in run.stdout, run.stdout
     assert file.read_text().count("j >= last") == 1
     file.write_text(file.read_text().replace("j >= last", "j > last"))
-    again = installed.shell(replay_of(ran.stdout), copied)
-    assert again.returncode == 0 and "1 pass\n" in again.stdout, again.stdout
+    again = installed.shell(replay_of(run.stdout), copied)
+    assert again.returncode == 0 and again.stdout.endswith("\ngreen: 1 law holds\n"), again.stdout
 
 
 def test_the_cuda_kernel_is_judged(installed, copied):
     law = "out_matches_the_definition"
-    ran = installed.run(
+    run = installed.run(
         "flash-attest", "check", "flash_forward.py", "-n", 0, "--profile", "smoke", "--law", law, folder=copied
     )
-    assert ran.returncode == 0 and "1 pass\n" in ran.stdout, ran.stdout
+    assert run.returncode == 0 and run.stdout.endswith("\ngreen: 1 law holds\n"), run.stdout
 
 
 def test_the_repository_of_a_kernel_author_needs_no_gpu(with_triton, copied):
     chosen = f"contract or {EXACTLY} or rounding_allows"
-    ran = with_triton.run("pytest", "-n", 2, "-k", chosen, folder=copied / "own_repository")
-    assert ran.returncode == 0 and "flash-attest: attention: 2 held\n" in ran.stdout, ran.stdout
-    assert "8 passed" in ran.stdout, ran.stdout
+    run = with_triton.run("pytest", "-n", 2, "-k", chosen, folder=copied / "own_repository")
+    assert run.returncode == 0 and "flash-attest: green: 2 laws hold\n" in run.stdout, run.stdout
+    assert "8 passed" in run.stdout, run.stdout

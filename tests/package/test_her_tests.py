@@ -1,4 +1,7 @@
-"""Her own tests, her options, @attention_laws and assert_attention_close, in one run with two workers."""
+"""An author's tests and options, @attention_laws and assert_attention_close in one run.
+
+The run has two workers.
+"""
 
 import re
 
@@ -13,12 +16,12 @@ REPORT = "a report"
 
 @pytest.fixture(scope="module")
 def printed(installed, hers) -> str:
-    """Run some laws and all else. The folder of the report is there already, and has a space in its name."""
+    """Run some laws and all other tests. The report folder exists, and has a space in its name."""
     (hers / REPORT).mkdir()
     chosen = f"{OUT} or {CONTRACT} or close or hers"
-    ran = installed.run("pytest", "-n", 2, "-rA", "-k", chosen, *HER_OPTIONS, "--attest-report", REPORT, folder=hers)
-    assert ran.returncode == pytest.ExitCode.TESTS_FAILED, ran.stdout
-    return ran.stdout
+    run = installed.run("pytest", "-n", 2, "-rA", "-k", chosen, *HER_OPTIONS, "--attest-report", REPORT, folder=hers)
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout
+    return run.stdout
 
 
 def test_right_kernels_pass_and_wrong_ones_fail(printed):
@@ -35,8 +38,8 @@ def test_right_kernels_pass_and_wrong_ones_fail(printed):
 
 
 def test_the_end_counts_each_implementation(printed):
-    assert re.search(r"^flash-attest: attention: 2 held\b", printed, re.MULTILINE), printed
-    assert re.search(r"^flash-attest: scaled_twice: 1 held, 1 failed\b", printed, re.MULTILINE), printed
+    assert re.search(r"^flash-attest: attention: 2 laws hold\b", printed, re.MULTILINE), printed
+    assert re.search(r"^flash-attest: scaled_twice: 1 law fails; 1 holds\b", printed, re.MULTILINE), printed
 
 
 def test_messages_are_those_of_the_suite(printed):
@@ -46,11 +49,11 @@ def test_messages_are_those_of_the_suite(printed):
 
 
 def test_the_report_is_written(printed, hers):
-    assert {path.name for path in (hers / REPORT).iterdir()} == {"index.html", "results.json"}
+    assert {path.name for path in (hers / REPORT).iterdir()} == {"index.html", "report.md", "results.json"}
 
 
 def test_the_replay_line_fails_again_in_a_shell(printed, installed, hers):
     line = replay_of(printed)
     assert line.startswith(f"pytest 'tests/test_attention.py::test_wrong[{OUT}]' --attest-case 'seqlen_q="), printed
-    ran = installed.shell(line, hers)
-    assert ran.returncode == pytest.ExitCode.TESTS_FAILED and "1 failed" in ran.stdout, ran.stdout
+    run = installed.shell(line, hers)
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED and "1 failed" in run.stdout, run.stdout

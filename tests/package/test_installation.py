@@ -1,4 +1,4 @@
-"""What is built, and what an installation puts into an environment."""
+"""The contents of the archives, and what an installation adds to an environment."""
 
 import json
 import tarfile
@@ -29,11 +29,11 @@ def test_pip_finds_nothing_broken(installed):
 
 
 def test_the_environment_knows_nothing_of_the_checkout(installed, folder):
-    ran = installed.run("python", "-c", IMPORTED, folder=folder)
-    assert ran.returncode == 0, ran.stdout
-    found = json.loads(ran.stdout)
-    assert found["file"].startswith(str(installed.root)) and len(found["names"]) > 8
-    assert not [name for name in found["path"] if name.startswith(str(ROOT))]
+    run = installed.run("python", "-c", IMPORTED, folder=folder)
+    assert run.returncode == 0, run.stdout
+    facts = json.loads(run.stdout)
+    assert facts["file"].startswith(str(installed.root)) and len(facts["names"]) > 8
+    assert not [name for name in facts["path"] if name.startswith(str(ROOT))]
     site = next(installed.root.glob("lib/python*/site-packages"))
     assert not {"oracle", "impls", "runner", "tests", "conftest.py"} & {path.name for path in site.iterdir()}
     assert not [path for path in (site / "flash_attest").rglob("*") if path.is_symlink()]

@@ -1,4 +1,4 @@
-"""A repository that has nothing to do with attention does not notice the plug-in: options, markers, time, memory."""
+"""A repository without attention does not notice the plug-in: options, markers, time, memory."""
 
 import re
 import time
@@ -7,7 +7,8 @@ from statistics import median
 import pytest
 
 OFF = ("-p", "no:flash-attest")  # a run without the plug-in
-# Seconds of the processor, as other programs use the machine, too; and the most memory, which the parent does not add to.
+# Prints CPU seconds, as other programs also use the machine, and the peak memory without the
+# parent's.
 PROGRAM = """
 import sys, time, pytest
 status = pytest.main(sys.argv[1:])
@@ -18,7 +19,7 @@ print(used, int(peak) / 1024)
 sys.exit(status)
 """
 MOST_SECONDS, MOST_MIB = 0.02, 2.0
-FEWEST, MOST = 8, 40  # rounds; more than the fewest only while the difference is above a bound
+FEWEST, MOST = 8, 40  # rounds; more than the fewest only while a difference exceeds its bound
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +33,10 @@ def other(folder):
 
 
 def test_its_tests_pass_and_import_no_torch(installed, other):
-    ran = installed.run("pytest", folder=other)
-    assert ran.returncode == 0 and re.search(r"^plugins: .*flash-attest-\d", ran.stdout, re.MULTILINE), ran.stdout
-    ran = installed.run("pytest", *OFF, folder=other)
-    assert ran.returncode == 0 and "flash-attest" not in ran.stdout, ran.stdout
+    run = installed.run("pytest", folder=other)
+    assert run.returncode == 0 and re.search(r"^plugins: .*flash-attest-\d", run.stdout, re.MULTILINE), run.stdout
+    run = installed.run("pytest", *OFF, folder=other)
+    assert run.returncode == 0 and "flash-attest" not in run.stdout, run.stdout
 
 
 @pytest.mark.parametrize(
@@ -58,15 +59,18 @@ def test_what_it_adds_has_a_prefix(installed, other, asked, pattern, prefix):
 
 @pytest.mark.parametrize("arguments", [("--version",), ("-q", "-k", "nothing")], ids=["version", "empty run"])
 def test_it_costs_nothing_to_speak_of(installed, other, arguments, capsys):
-    """Runs with and without it take turns. The least of many is what the run takes on a quiet machine."""
+    """Runs with and without the plug-in alternate.
+
+    The least of many is the cost on a quiet machine.
+    """
     wall, used, peak = ({True: [], False: []} for _ in range(3))
     for n in range(MOST + 1):
         for plugged in (True, False):
             began = time.perf_counter()
-            ran = installed.run("python", "-c", PROGRAM, *(() if plugged else OFF), *arguments, folder=other)
-            if n:  # the first one compiles the modules
+            run = installed.run("python", "-c", PROGRAM, *(() if plugged else OFF), *arguments, folder=other)
+            if n:  # the first run compiles the modules
                 wall[plugged].append(time.perf_counter() - began)
-                for values, word in zip((used, peak), ran.stdout.split()[-2:], strict=True):
+                for values, word in zip((used, peak), run.stdout.split()[-2:], strict=True):
                     values[plugged].append(float(word))
         more = [min(values[True]) - min(values[False]) for values in (used, peak) if n]
         if n >= FEWEST and more[0] < MOST_SECONDS and more[1] < MOST_MIB:

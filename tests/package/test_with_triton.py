@@ -1,4 +1,7 @@
-"""A Triton test that was written for a GPU, on a machine without one. It runs when all else has run without Triton."""
+"""A Triton test that was written for a GPU, on a machine without one.
+
+It runs after everything that has to run without Triton.
+"""
 
 import pytest
 
@@ -6,25 +9,25 @@ TEST = "gpu/test_scale.py"
 
 
 def test_without_triton_it_says_so(installed, hers):
-    ran = installed.run("flash-attest", "emulate", "--", "pytest", TEST, folder=hers)
-    assert ran.returncode == pytest.ExitCode.INTERRUPTED and "No module named 'triton'" in ran.stdout, ran.stdout
+    run = installed.run("flash-attest", "emulate", "--", "pytest", TEST, folder=hers)
+    assert run.returncode == pytest.ExitCode.INTERRUPTED and "No module named 'triton'" in run.stdout, run.stdout
 
 
 def test_it_passes_in_the_emulator(with_triton, hers):
-    ran = with_triton.run("flash-attest", "emulate", "--", "pytest", TEST, folder=hers)
-    assert ran.returncode == 0 and "2 passed" in ran.stdout, ran.stdout
+    run = with_triton.run("flash-attest", "emulate", "--", "pytest", TEST, folder=hers)
+    assert run.returncode == 0 and "2 passed" in run.stdout, run.stdout
 
 
 def test_a_setting_does_the_same(with_triton, hers):
     alone = with_triton.run("pytest", TEST, folder=hers)
     assert alone.returncode == pytest.ExitCode.TESTS_FAILED and "2 failed" in alone.stdout, alone.stdout
-    ran = with_triton.run("pytest", "-o", "attest_emulate=true", TEST, folder=hers)
-    assert ran.returncode == 0 and "2 passed" in ran.stdout, ran.stdout
+    run = with_triton.run("pytest", "-o", "attest_emulate=true", TEST, folder=hers)
+    assert run.returncode == 0 and "2 passed" in run.stdout, run.stdout
 
 
 def test_its_launches_are_traced(with_triton, hers):
-    ran = with_triton.run("flash-attest", "emulate", "--trace", "--", "pytest", TEST, folder=hers)
-    assert ran.returncode == 0 and "traced: 2 launches, no finding\n" in ran.stdout, ran.stdout
+    run = with_triton.run("flash-attest", "emulate", "--trace", "--", "pytest", TEST, folder=hers)
+    assert run.returncode == 0 and "traced: 2 launches, no finding\n" in run.stdout, run.stdout
 
 
 def test_nothing_is_broken(with_triton):

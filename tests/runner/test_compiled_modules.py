@@ -1,4 +1,4 @@
-"""Compiled modules are kept where Python may not keep them beside their sources, and nowhere else."""
+"""Compiled modules go to our cache if Python may not write them beside the sources."""
 
 import subprocess
 import sys
@@ -13,13 +13,13 @@ from flash_attest.runner.compiled_modules import keep_modules_compiled
 
 @pytest.fixture
 def compiled(tmp_path, monkeypatch):
-    """A function that imports a module in a new process, -> the compiled files that this left."""
+    """A function that imports a module in a new process, and returns the compiled files."""
     sources = tmp_path / "sources"
     sources.mkdir()
     (sources / "module.py").write_text("")
     monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    monkeypatch.setenv("PYTHONPYCACHEPREFIX", "")  # so that it is put back
+    monkeypatch.setenv("PYTHONPYCACHEPREFIX", "")  # so that monkeypatch restores it
     monkeypatch.delenv("PYTHONPYCACHEPREFIX")
     monkeypatch.setattr(sys, "pycache_prefix", None)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -35,8 +35,8 @@ def compiled(tmp_path, monkeypatch):
 def test_processes_find_modules_compiled_that_may_not_be_kept_beside_their_sources(compiled):
     assert compiled() == []
     keep_modules_compiled()
-    (kept,) = compiled()
-    assert kept.startswith("cache/modules/")
+    (file,) = compiled()
+    assert file.startswith("cache/modules/")
 
 
 def test_this_process_finds_them_too(compiled, monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""What the judging process loads: laws know nothing of how they are run, and judging needs no pytest."""
+"""Laws do not import what runs them, and judging needs no pytest."""
 
 import subprocess
 import sys

@@ -1,4 +1,7 @@
-"""Helpers: a kernel with a planted race, runs, and sweeps in forks of this process, which import nothing again."""
+"""Helpers: a kernel with a planted race, runs, and sweeps in forks of this process.
+
+Forks need not import everything again.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,14 @@ from flash_attest.sweep.store import Store
 from tests.places import ROOT
 
 EXAMPLE = ROOT / "examples"
-# The barrier that keeps the next tile from being loaded over the last one: from the second tile of keys on.
+# From the second tile of keys on, this barrier keeps the next tile from overwriting the last one.
 BARRIER = "__syncthreads();  // V, P and alpha are still being read"
 NAME = "racy"
 WHOLE = Shard(1, 1)
 
 
 def racy(folder: Path) -> Path:
-    """A plug-in whose kernel is that of examples without this barrier."""
+    """Return a plug-in with the kernel of examples/ without BARRIER."""
     source = (EXAMPLE / "flash_forward.cu").read_text()
     assert source.count(BARRIER) == 1
     (folder / "flash_forward.cu").write_text(source.replace(BARRIER, BARRIER.removeprefix("__syncthreads();  ")))
@@ -44,14 +47,14 @@ def racy(folder: Path) -> Path:
 
 
 def run(number: int, **fields) -> Run:
-    """A run of nothing in particular."""
+    """Return a run with some values; fields replace them."""
     about = dict(seed=7, session="s", impl="mine", version="1", layer="repeat", law="test_repeats_agree", device="cpu")
     about |= dict(case_="seqlen_q=1", perturbations="", asked=10, state=DRAWN)
     return Run(**about | dict(number=number) | fields)
 
 
 def finding(number: int = 0, **fields) -> Finding:
-    """A finding of nothing in particular."""
+    """Return a finding with some values; fields replace them."""
     about = dict(seed=7, impl="mine", version="1", layer="repeat", law="test_repeats_agree", device="cpu")
     about |= dict(case_="seqlen_q=1", perturbations="", asked=10, state=FOUND, found="2026-01-02", replay="pytest x")
     about |= dict(key="out: # of # repeat differ", headline="out: 3 of 10 repeats differ", message="out: 3 of 10")
@@ -59,25 +62,25 @@ def finding(number: int = 0, **fields) -> Finding:
 
 
 def store(path: Path, seed: int = 7, shard: Shard = WHOLE) -> Store:
-    """A new file with one session, s."""
-    made = Store.made(path, seed, shard)
-    made.begin("s", {"device_name": "a machine", "workers": 1, "command": "sweep", "implementations": ["mine"]})
-    return made
+    """Return a new store with one session, s."""
+    database = Store.made(path, seed, shard)
+    database.begin("s", {"device_name": "a machine", "workers": 1, "command": "sweep", "implementations": ["mine"]})
+    return database
 
 
 def passed(number: int, **fields) -> Run:
-    """A run that found nothing in ten repeats."""
+    """Return a run that found nothing in ten repeats."""
     return run(number, **dict(verdict=PASS, repeats=10, started=f"2026-01-01T00:00:{number:02}+00:00") | fields)
 
 
 @contextlib.contextmanager
 def sweeping(*arguments: object, log: Path, largest: int = 0) -> Iterator[int]:
-    """A sweep in a fork of this process, a group of its own; what is left of it at the end is killed.
+    """A sweep in a fork of this process, with its own process group, which is killed at the end.
 
     largest: bytes of a file, beyond which writing fails as on a full disk.
     """
     with poisoned(0, "cpu", [1]):
-        torch.empty(1)  # the first time imports much of torch, which each judging process would do again
+        torch.empty(1)  # the first call imports much of torch, which each judging process would repeat
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
@@ -85,7 +88,7 @@ def sweeping(*arguments: object, log: Path, largest: int = 0) -> Iterator[int]:
         try:
             os.setsid()
             if largest:
-                sys.dont_write_bytecode = True  # others could not import compiled modules that are cut off
+                sys.dont_write_bytecode = True  # other processes could not import truncated files
                 resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
             with open(log, "a") as file:
                 os.dup2(file.fileno(), 1)
@@ -111,32 +114,32 @@ def sweeping(*arguments: object, log: Path, largest: int = 0) -> Iterator[int]:
 
 
 def _worker(*arguments: object) -> None:
-    """A worker in a fork: one that is started anew has its own memory for what its judging process does."""
-    NOW.__init__()
+    """Run a worker in a fork."""
+    NOW.__init__()  # a restarted worker needs its own shared memory with its judging process
     worker.main(*arguments)
 
 
 def status_of(child: int) -> int:
-    """Wait for it: its exit status, or minus the signal that ended it."""
+    """Wait for a process. Returns its exit status, or minus the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def swept(*arguments: object, log: Path, largest: int = 0) -> int:
-    """The exit status of a whole sweep."""
+    """Run a whole sweep. Returns its exit status."""
     with sweeping(*arguments, log=log, largest=largest) as child:
         return status_of(child)
 
 
 def runs(db: Path, where: str = "1") -> list[Run]:
-    """The runs in a file, while it is written, too; [] while it is not there."""
+    """Return the runs in a file, which may be in use; [] if there is no file yet."""
     if not db.exists():
         return []
-    with closing(Store(db)) as there:
-        return [Run(**row) for row in there.rows(f"SELECT * FROM runs WHERE {where} ORDER BY number")]
+    with closing(Store(db)) as database:
+        return [Run(**row) for row in database.rows(f"SELECT * FROM runs WHERE {where} ORDER BY number")]
 
 
 def until(holds: Callable[[], object], seconds: float = 120.0) -> None:
-    """Wait until this holds."""
+    """Wait until `holds` returns something true."""
     stop = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < stop, "it took too long"
@@ -144,11 +147,11 @@ def until(holds: Callable[[], object], seconds: float = 120.0) -> None:
 
 
 def processes_of_group(group: int) -> list[int]:
-    """The processes of a session, dead ones that wait for their parent left out."""
-    found = []
+    """Return the processes of a session, without zombies."""
+    processes = []
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError, IndexError):
             after = (entry / "stat").read_text().rpartition(")")[2].split()
             if entry.name.isdecimal() and int(after[3]) == group and after[0] != "Z":
-                found.append(int(entry.name))
-    return found
+                processes.append(int(entry.name))
+    return processes

@@ -1,4 +1,4 @@
-"""The workers of a host: when they are not started again."""
+"""The workers of a host are started, started again, and given up."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -13,24 +13,24 @@ from tests.sweep.test_findings import job
 
 @pytest.mark.parametrize("others, trouble", [({}, "no worker is left: see standard error"), ({"w1": None}, "")])
 def test_a_sweep_without_workers_does_not_end_as_if_all_were_well(tmp_path, others, trouble):
-    said = []
-    with closing(store(tmp_path / "sweep.db")) as there:
-        crew = Crew(job(tmp_path), [("w0", None), ("w1", None)], there, SimpleNamespace(tell=said.append))
+    lines = []
+    with closing(store(tmp_path / "sweep.db")) as database:
+        crew = Crew(job(tmp_path), [("w0", None), ("w1", None)], database, SimpleNamespace(tell=lines.append))
         crew._workers, crew._start = dict(others), lambda *_: None
         for _ in range(MOST_DEATHS):
             crew._died("w0", -9)
-    assert crew.trouble == trouble and "worker w0 is not started again" in said[-1]
+    assert crew.trouble == trouble and "worker w0 is not started again" in lines[-1]
 
 
 @pytest.mark.parametrize("done, again", [(0, 3), (2, 1), (3, None)])
 def test_a_worker_that_died_is_started_again_with_what_is_left_of_its_share(tmp_path, done, again):
-    """Of 10 runs the first two of four workers make three."""
+    """Of 10 runs, the first two of four workers make three each."""
     started = []
-    with closing(store(tmp_path / "sweep.db")) as there:
+    with closing(store(tmp_path / "sweep.db")) as database:
         crew = Crew(
             replace(job(tmp_path), most=10),
             [(f"w{n}", None) for n in range(4)],
-            there,
+            database,
             SimpleNamespace(tell=lambda text: None),
         )
         crew._context = SimpleNamespace(
@@ -40,8 +40,8 @@ def test_a_worker_that_died_is_started_again_with_what_is_left_of_its_share(tmp_
         assert [job.most for job in started] == [3, 3, 2, 2]
         started.clear()
         for number in range(done):
-            there.launch(passed(number, worker="w0"))
-            there.done(passed(number, worker="w0"), [])
+            database.launch(passed(number, worker="w0"))
+            database.done(passed(number, worker="w0"), [])
         crew._died("w0", -9)
     assert [job.most for job in started] == ([again] if again else [])
 
@@ -50,19 +50,19 @@ def test_a_worker_that_died_is_started_again_with_what_is_left_of_its_share(tmp_
     "most, done, state, trouble",
     [
         (4, 4, COMPLETE, ""),
-        (4, 3, STOPPED, "3 of 4 runs were made: see what has no verdict"),  # a worker had nothing left to draw
-        (0, 3, STOPPED, "nothing is left to draw: see what has no verdict"),
+        (4, 3, STOPPED, "3 of 4 runs were made: see the runs without a verdict"),  # a worker had nothing left to draw
+        (0, 3, STOPPED, "nothing is left to draw: see the runs without a verdict"),
     ],
 )
 def test_workers_that_end_early_are_not_the_end_of_the_sweep(tmp_path, most, done, state, trouble):
-    with closing(store(tmp_path / "sweep.db")) as there:
+    with closing(store(tmp_path / "sweep.db")) as database:
         for number in range(done):
-            there.launch(passed(number, worker=f"w{number % 2}"))
-            there.done(passed(number, worker=f"w{number % 2}"), [])
+            database.launch(passed(number, worker=f"w{number % 2}"))
+            database.done(passed(number, worker=f"w{number % 2}"), [])
         crew = Crew(
             replace(job(tmp_path), most=most),
             [("w0", None), ("w1", None)],
-            there,
+            database,
             SimpleNamespace(show=lambda *_, **__: None),
         )
         crew._start = lambda *_: None

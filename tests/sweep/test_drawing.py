@@ -1,4 +1,4 @@
-"""Runs drawn by their number: repeatable, spread over implementations, layers and perturbations, inside what is supported."""
+"""Runs drawn by their number are repeatable, supported, and spread over all that there is."""
 
 from collections import Counter
 from dataclasses import replace
@@ -34,7 +34,7 @@ def test_equal_numbers_give_equal_runs_and_others_do_not(tmp_path):
     assert drawn(job(tmp_path, seed=8), 3, PAIRS, VERSIONS, PAIRS).case_ != runs[3].case_
 
 
-def test_what_is_drawn_no_more_changes_no_other_draw(tmp_path):
+def test_a_pair_that_was_given_up_changes_no_other_draw(tmp_path):
     runs = [drawn(job(tmp_path), number, PAIRS, VERSIONS, PAIRS) for number in range(30)]
     left = [pair for pair in PAIRS if pair[1].name != "copies"]
     fewer = [drawn(job(tmp_path), number, PAIRS, VERSIONS, left) for number in range(30)]
@@ -70,7 +70,7 @@ def test_a_pair_without_a_case_is_named(tmp_path):
 
 def test_why_a_layer_is_not_drawn():
     assert "traced=True" in LAYERS["trace"].not_applicable(ENTRIES[0].impl, "cpu")
-    assert LAYERS["trace"].not_applicable(ENTRIES[1].impl, "cuda") is None  # every machine with a GPU has a CPU, too
+    assert LAYERS["trace"].not_applicable(ENTRIES[1].impl, "cuda") is None  # a machine with a GPU has a CPU, too
     on_gpu = replace(torch_math.IMPL, devices={"cuda"})
     assert "runs on cuda only" in LAYERS["repeat"].not_applicable(on_gpu, "cpu")
 
@@ -88,8 +88,8 @@ def test_why_a_layer_is_not_drawn():
 def test_workers_are_spread_over_all_gpus(monkeypatch, visible, workers, free, gpus):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(64)))
-    made = places("cuda" if visible else "cpu", workers, [n << 30 for n in free])
-    assert [gpu for _, gpu in made] == gpus and len({name for name, _ in made}) == len(made)
+    assigned = places("cuda" if visible else "cpu", workers, [n << 30 for n in free])
+    assert [gpu for _, gpu in assigned] == gpus and len({name for name, _ in assigned}) == len(assigned)
 
 
 def test_without_the_sanitizer_its_layer_is_left_out(monkeypatch):

@@ -1,4 +1,4 @@
-"""What becomes of a failure: how often it is repeated, how it is reduced, and the line that replays it."""
+"""A failure is repeated and reduced, and gets a line that replays it."""
 
 import math
 from contextlib import closing
@@ -33,7 +33,7 @@ def job(tmp_path, **fields) -> Job:
 
 
 class Kernel:
-    """Stands for the judging process: fails as `breaks(case, perturbations)` says, every `often`-th time."""
+    """A judging process that fails as `breaks(case, perturbations)` says, every `often`-th time."""
 
     def __init__(self, breaks, often=1):
         self.breaks, self.often, self.calls, self.failing = breaks, often, [], 0
@@ -53,11 +53,11 @@ class Kernel:
 
 
 def examined(tmp_path, kernel, **fields):
-    """A finding after its examination."""
+    """Return a finding that has been examined."""
     about = dict(case_=BIG, key="out: # of # repeat differ", replay="") | fields
-    found = finding(**about)
-    Examiner(found, IMPL, job(tmp_path), kernel).examine()
-    return found
+    result = finding(**about)
+    Examiner(result, IMPL, job(tmp_path), kernel).examine()
+    return result
 
 
 def long_enough(case, perturbations):
@@ -66,13 +66,13 @@ def long_enough(case, perturbations):
 
 def test_it_is_repeated_a_thousand_times_and_reduced_to_the_smallest_case(tmp_path):
     kernel = Kernel(long_enough)
-    found = examined(tmp_path, kernel)
-    assert found.repeated == "found again in 100 of 100 runs of 10 repeats"
+    result = examined(tmp_path, kernel)
+    assert result.repeated == "found again in 100 of 100 runs of 10 repeats"
     assert [call for call in kernel.calls[:100] if call != (BIG, "", 10)] == []
-    case = parse_case(found.case_)
+    case = parse_case(result.case_)
     assert str(case) == "seqlen_q=30 seqlen_k=30 headdim=8 dtype=float32"
-    assert found.reduced == f"from {BIG}" and found.headline == "out: 5 of 10 repeats differ"
-    assert found.replay == f"pytest x --case '{case}' --repeats 10" and f"  {found.replay}\n" in found.message
+    assert result.reduced == f"from {BIG}" and result.headline == "out: 5 of 10 repeats differ"
+    assert result.replay == f"pytest x --case '{case}' --repeats 10" and f"  {result.replay}\n" in result.message
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_it_is_reduced_to_one_perturbation_or_none(tmp_path, needs, drawn, reduc
 
 
 def test_another_failure_on_the_way_is_not_followed(tmp_path):
-    """Shorter cases fail in another way, which is a finding of its own if it is drawn."""
+    """Shorter cases fail in another way, which would be another finding."""
 
     def breaks(case, perturbations):
         return "out: 5 of 10 repeats differ" if case.seqlen_q >= 30 else "forward raises ValueError"
@@ -102,54 +102,54 @@ def test_another_failure_on_the_way_is_not_followed(tmp_path):
     assert parse_case(examined(tmp_path, Kernel(breaks)).case_).seqlen_q == 30
 
 
-def test_what_comes_and_goes_gets_several_tries(tmp_path):
-    found = examined(tmp_path, Kernel(long_enough, often=4))
-    assert found.repeated == "found again in 25 of 100 runs of 10 repeats"
-    assert parse_case(found.case_).seqlen_q == 30
+def test_an_intermittent_failure_gets_several_tries(tmp_path):
+    result = examined(tmp_path, Kernel(long_enough, often=4))
+    assert result.repeated == "found again in 25 of 100 runs of 10 repeats"
+    assert parse_case(result.case_).seqlen_q == 30
 
 
-def test_what_does_not_show_again_is_reported_as_it_was_found(tmp_path):
-    found = examined(tmp_path, Kernel(lambda case, perturbations: ""), replay=f"pytest x --case '{BIG}'")
-    assert found.repeated == "found again in 0 of 100 runs of 10 repeats"
-    assert (found.reduced, found.case_) == ("no: it did not show again", BIG)
-    assert found.replay == f"pytest x --case '{BIG}' --repeats 10"
+def test_a_failure_that_does_not_show_again_is_reported_as_it_was_found(tmp_path):
+    result = examined(tmp_path, Kernel(lambda case, perturbations: ""), replay=f"pytest x --case '{BIG}'")
+    assert result.repeated == "found again in 0 of 100 runs of 10 repeats"
+    assert (result.reduced, result.case_) == ("no: it did not show again", BIG)
+    assert result.replay == f"pytest x --case '{BIG}' --repeats 10"
 
 
 def test_it_says_if_time_ran_out(tmp_path, monkeypatch):
     monkeypatch.setattr(findings, "SECONDS", 0.0)
-    found = examined(tmp_path, Kernel(long_enough))
-    assert found.repeated == "found again in 1 of 1 runs of 10 repeats (of 100, as time ran out)"
-    assert found.reduced == "from " + BIG and found.perturbations == "none"  # one step is always made
+    result = examined(tmp_path, Kernel(long_enough))
+    assert result.repeated == "found again in 1 of 1 runs of 10 repeats (of 100, as time ran out)"
+    assert result.reduced == "from " + BIG and result.perturbations == "none"  # one step is always made
 
 
 def test_a_trace_is_repeated_in_other_orders(tmp_path):
     kernel = Kernel(lambda case, perturbations: "race: tile[3], a.cu:1 and a.cu:2")
-    found = examined(
+    result = examined(
         tmp_path, kernel, layer="trace", law="test_no_race_is_traced", key="race: tile[#], a.cu:1 and a.cu:2"
     )
-    assert found.repeated == "found again in 20 of 20 orders of threads"
+    assert result.repeated == "found again in 20 of 20 orders of threads"
     assert len({parse_case(case).seed for case, _, _ in kernel.calls[:20]}) == 20
-    assert "--repeats" not in found.replay and found.perturbations == ""
+    assert "--repeats" not in result.replay and result.perturbations == ""
 
 
 def test_every_finding_of_a_run_is_kept():
     result = Result("mine", "test_races", "test_no_race_is_traced", FAIL, "race: a[1]")
     result.findings = ["race: a[1]", "race: b[2]", "race: b[9]"]
-    made = findings_of(run(0), result, IMPL)
-    assert [(each.key, each.state) for each in made] == [("race: a[#]", "found"), ("race: b[#]", "found")]
+    results = findings_of(run(0), result, IMPL)
+    assert [(each.key, each.state) for each in results] == [("race: a[#]", "found"), ("race: b[#]", "found")]
     known = replace(IMPL, known_failures={"test_repeats_agree": "atomics, #3"})
     assert {(each.known, each.state) for each in findings_of(run(0), result, known)} == {("atomics, #3", "reported")}
 
 
 def test_words_that_no_file_takes_are_escaped_and_kept(tmp_path):
-    """An implementation wrote them, into an exception say."""
+    """An implementation may write them, for example into an exception."""
     result = Result("mine", "test_races", "test_repeats_agree", FAIL, "raises: \x1b[31m \udcff")
     result.findings = [result.reason]
     result.made_plain()
-    with closing(store(tmp_path / "sweep.db")) as there:
-        there.launch(run(0))
-        there.done(run(0), findings_of(run(0), result, IMPL))
-        assert [each.headline for each in there.findings()] == [r"raises: \x1b[31m \udcff"]
+    with closing(store(tmp_path / "sweep.db")) as database:
+        database.launch(run(0))
+        database.done(run(0), findings_of(run(0), result, IMPL))
+        assert [each.headline for each in database.findings()] == [r"raises: \x1b[31m \udcff"]
 
 
 def test_a_crash_is_a_finding_by_how_it_ended():
@@ -160,6 +160,6 @@ def test_a_crash_is_a_finding_by_how_it_ended():
     assert only.key == "forward ends the process: signal # (segmentation fault)" and only.case_ == BIG
 
 
-def test_every_layer_is_a_law_that_is_there():
+def test_every_layer_is_a_law_of_test_races():
     assert {layer.law.chapter for layer in LAYERS.values()} == {"test_races"}
     assert set(LAYERS) == {"repeat", "copies", "trace", "sanitizer"}

@@ -1,4 +1,4 @@
-"""Joining files: shards, nights, copies; and what the joined file says."""
+"""Files of shards, nights and copies are joined, and the joined file gets a report."""
 
 import json
 import sqlite3
@@ -14,17 +14,19 @@ from flash_attest.sweep.store import Store
 from tests.sweep.sweeps import finding, passed, run, runs, store
 
 
-def shard(folder, part, *, seed=7, numbers=3, session=None, found=()):
-    """A file of a shard with some runs."""
+def shard(folder, part, *, seed=7, numbers=3, session=None, findings=()):
+    """Create the file of a shard with some runs and findings."""
     path = folder / f"{seed}-{part}.db"
-    with closing(store(path, seed, Shard(part, 2))) as made:
+    with closing(store(path, seed, Shard(part, 2))) as database:
         session = session or f"session {seed} {part}"
-        made.begin(session, {"device_name": "a machine", "workers": 1, "command": "", "implementations": ["mine"]})
+        database.begin(session, {"device_name": "a machine", "workers": 1, "command": "", "implementations": ["mine"]})
         for _ in range(numbers):
-            number = made.next_number()
-            made.done(passed(number, seed=seed, session=session))
-        for each in found:
-            made.done(run(made.next_number(), seed=seed, session=session, verdict=FAIL, started="2026-01-02"), [each])
+            number = database.next_number()
+            database.done(passed(number, seed=seed, session=session))
+        for each in findings:
+            database.done(
+                run(database.next_number(), seed=seed, session=session, verdict=FAIL, started="2026-01-02"), [each]
+            )
     return path
 
 
@@ -37,7 +39,7 @@ def test_shards_become_one_file(tmp_path):
 
 
 def test_the_joined_file_is_one_file(tmp_path):
-    """Not a log beside it, which a copy of it would lose."""
+    """It has no log beside it, which a copy would lose."""
     merged([shard(tmp_path, 1)], tmp_path / "all.db")
     with closing(sqlite3.connect(tmp_path / "all.db")) as db:
         assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)
@@ -57,8 +59,8 @@ def test_nights_with_other_seeds_are_joined(tmp_path):
 
 def test_a_finding_of_two_shards_is_reported_once(tmp_path):
     files = [
-        shard(tmp_path, 1, found=[finding(6, state="reported", found="2026-01-05")]),
-        shard(tmp_path, 2, found=[finding(7), finding(9)]),
+        shard(tmp_path, 1, findings=[finding(6, state="reported", found="2026-01-05")]),
+        shard(tmp_path, 2, findings=[finding(7), finding(9)]),
     ]
     merged(files, tmp_path / "all.db")
     with closing(Store(tmp_path / "all.db")) as joined:
@@ -67,7 +69,7 @@ def test_a_finding_of_two_shards_is_reported_once(tmp_path):
 
 
 def test_an_older_copy_of_a_file_adds_nothing(tmp_path):
-    path = shard(tmp_path, 1, found=[finding(6)])
+    path = shard(tmp_path, 1, findings=[finding(6)])
     copy = tmp_path / "copy.db"
     copy.write_bytes(path.read_bytes())
     with closing(Store(path)) as later:
@@ -89,10 +91,10 @@ def test_the_same_shard_of_two_hosts_is_refused(tmp_path):
     assert not (tmp_path / "all.db").exists()
 
 
-@pytest.mark.parametrize("found, status", [([], 0), ([finding(7)], 1)])
-def test_the_command_writes_the_report_and_is_red_if_something_was_found(tmp_path, found, status):
-    files = [str(shard(tmp_path, 1)), str(shard(tmp_path, 2, found=found))]
+@pytest.mark.parametrize("findings, status", [([], 0), ([finding(7)], 1)])
+def test_the_command_writes_the_report_and_is_red_if_something_was_found(tmp_path, findings, status):
+    files = [str(shard(tmp_path, 1)), str(shard(tmp_path, 2, findings=findings))]
     assert merge.run([*files, "--into", str(tmp_path / "all.db"), "--report", str(tmp_path / "report")]) == status
-    made = json.loads((tmp_path / "report" / "summary.json").read_text())
-    (layer,) = made["implementations"]["mine"]["layers"]
-    assert layer["runs"] == 6 + status and bool(made["not_green"]) is bool(found)
+    report = json.loads((tmp_path / "report" / "summary.json").read_text())
+    (layer,) = report["implementations"]["mine"]["layers"]
+    assert layer["runs"] == 6 + status and bool(report["not_green"]) is bool(findings)

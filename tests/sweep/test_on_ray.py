@@ -1,4 +1,8 @@
-"""Shards as tasks of Ray: on a cluster of this machine if Ray is installed; bad input, and a lost machine, without it."""
+"""Shards are tasks of Ray.
+
+One test needs Ray, and starts a cluster on this machine. The tests of bad input and of a machine
+that fails use a stand-in.
+"""
 
 import os
 import subprocess
@@ -40,19 +44,19 @@ class Lost(Exception):
 
 
 def ray(monkeypatch, run):
-    """A module in the place of Ray that runs tasks here."""
-    made = SimpleNamespace(
+    """Replace Ray by a stand-in that runs tasks in this process."""
+    module = SimpleNamespace(
         init=lambda **_: None,
         shutdown=lambda: None,
-        remote=lambda **_: lambda function: SimpleNamespace(remote=lambda *given: partial(run, *given)),
+        remote=lambda **_: lambda function: SimpleNamespace(remote=lambda *arguments: partial(run, *arguments)),
         wait=lambda waiting: (waiting[:1], waiting[1:]),
         get=lambda task: task(),
         exceptions=SimpleNamespace(RayError=Lost),
     )
-    monkeypatch.setattr(on_ray.importlib, "import_module", lambda name: made)
+    monkeypatch.setattr(on_ray.importlib, "import_module", lambda name: module)
 
 
-def test_a_shard_whose_machine_is_lost_is_named_and_the_others_are_joined(tmp_path, monkeypatch, capsys):
+def test_a_shard_whose_machine_fails_is_named_and_the_others_are_joined(tmp_path, monkeypatch, capsys):
     def run(part, of, arguments):
         if part == 2:
             raise Lost("the node died")
@@ -67,18 +71,18 @@ def test_a_shard_whose_machine_is_lost_is_named_and_the_others_are_joined(tmp_pa
 
     ray(monkeypatch, run)
     assert swept([*map(str, OPTIONS), "--db", str(tmp_path / "all.db")]) == 1
-    told = capsys.readouterr()
-    assert "shard 2/2 ended with exit status 1:\nLost: the node died" in told.err
+    output = capsys.readouterr()
+    assert "shard 2/2 ended with exit status 1:\nLost: the node died" in output.err
     assert [each.number for each in runs(tmp_path / "all.db")] == [0]
-    assert "shard 2/2 of seed 5 is not among the files" in told.out
+    assert "shard 2/2 of seed 5 is not among the files" in output.out
 
 
 def test_ctrl_c_keeps_the_shards_that_have_ended(tmp_path, monkeypatch, capsys):
     def run(part, of, arguments):
         if part == 2:
             raise KeyboardInterrupt
-        with closing(store(tmp_path / "one.db", 5, Shard(part, of))) as made:
-            made.done(passed(0, seed=5))
+        with closing(store(tmp_path / "one.db", 5, Shard(part, of))) as database:
+            database.done(passed(0, seed=5))
         return 0, "", (tmp_path / "one.db").read_bytes()
 
     ray(monkeypatch, run)
@@ -88,13 +92,13 @@ def test_ctrl_c_keeps_the_shards_that_have_ended(tmp_path, monkeypatch, capsys):
 
 
 def test_a_shard_that_was_killed_gives_all_its_runs(tmp_path, monkeypatch):
-    """Those in its log, too."""
+    """The runs in its log are among them."""
 
     def killed(command, **_):
         child = os.fork()
         if child == 0:
-            made = store(Path(command[-1]), 5)
-            made.done(passed(0, seed=5))
+            database = store(Path(command[-1]), 5)
+            database.done(passed(0, seed=5))
             os._exit(1)
         return SimpleNamespace(returncode=status_of(child), stdout="")
 
@@ -128,4 +132,4 @@ def test_bad_options_are_refused_before_anything_starts(tmp_path, capsys, monkey
         capsys, *OPTIONS, *db, "--hourly", 3, run=swept
     )
     (tmp_path / "all.db").write_text("")
-    assert "is there already: name another file" in refused(capsys, *OPTIONS, *db, run=swept)
+    assert "already exists: name another file" in refused(capsys, *OPTIONS, *db, run=swept)

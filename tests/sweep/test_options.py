@@ -1,4 +1,4 @@
-"""The command line of a sweep: bad input gets an early error that names the value."""
+"""The command line of a sweep: a wrong option gets an early error that names its value."""
 
 import re
 from contextlib import closing
@@ -18,12 +18,12 @@ SHORT = ("--runs", "1", "--device", "cpu")
 
 @pytest.fixture(autouse=True)
 def leave_the_gpus_visible(monkeypatch):
-    """A sweep on the CPU hides them from its process, which is that of other tests here."""
+    """Keep GPUs visible: a sweep on the CPU hides them from its process, which is a test's here."""
     monkeypatch.setattr(gpus, "hide_gpus", lambda: None)
 
 
 def refused(capsys, *arguments, run=command.run) -> str:
-    """The last line of an error about the command."""
+    """Return the last line of an error about the command."""
     with pytest.raises(SystemExit) as ended:
         run([str(each) for each in arguments])
     assert ended.value.code == 2
@@ -81,8 +81,8 @@ def test_implementations_that_cannot_be_swept_are_named(tmp_path, capsys):
 def test_a_file_keeps_its_seed_and_shard(tmp_path, capsys):
     db = tmp_path / "sweep.db"
     store(db, seed=3, shard=Shard(1, 2)).close()
-    told = refused(capsys, *SHORT, "--db", db, "--seed", 7)
-    assert "its seed is 3, --seed says 7: leave it out, or name another file" in told
+    error = refused(capsys, *SHORT, "--db", db, "--seed", 7)
+    assert "its seed is 3, --seed says 7: leave it out, or name another file" in error
     assert "its shard is 1/2, --shard says 2/2" in refused(capsys, *SHORT, "--db", db, "--shard", "2/2")
 
 
@@ -91,16 +91,16 @@ def test_files_that_cannot_be_used_are_named(tmp_path, capsys):
     assert "text.db: file is not a database" in refused(capsys, *SHORT, "--db", tmp_path / "text.db")
     assert "cannot be written to" in refused(capsys, *SHORT, "--db", tmp_path / "text.db" / "sweep.db")
     Store.made(tmp_path / "all.db", 7, Shard(1, 1), merged=True).close()
-    told = refused(capsys, *SHORT, "--db", tmp_path / "all.db", "--impl-from", EXAMPLE / "flash_forward.py")
-    assert re.search(r"all\.db: is the merge of other files, so nothing is added: name another file", told)
+    error = refused(capsys, *SHORT, "--db", tmp_path / "all.db", "--impl-from", EXAMPLE / "flash_forward.py")
+    assert re.search(r"all\.db: is the merge of other files, so nothing is added: name another file", error)
 
 
 def test_what_cannot_be_merged_is_named(tmp_path, capsys):
     with closing(store(tmp_path / "a.db")):
         pass
-    there = tmp_path / "a.db"
+    existing = tmp_path / "a.db"
     into = ("--into", tmp_path / "new.db")
-    assert "a FILE is given twice" in refused(capsys, there, there, *into, run=merge.run)
+    assert "a FILE is given twice" in refused(capsys, existing, existing, *into, run=merge.run)
     assert "absent.db: there is no such file" in refused(capsys, tmp_path / "absent.db", *into, run=merge.run)
-    assert "is there already" in refused(capsys, there, "--into", there, run=merge.run)
+    assert "already exists" in refused(capsys, existing, "--into", existing, run=merge.run)
     assert not (tmp_path / "new.db").exists()

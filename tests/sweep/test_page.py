@@ -13,8 +13,8 @@ from tests.sweep.sweeps import finding, passed, run, store
 
 @pytest.fixture
 def there(tmp_path):
-    with closing(store(tmp_path / "sweep.db")) as made:
-        yield made
+    with closing(store(tmp_path / "sweep.db")) as file:
+        yield file
 
 
 def strip(text):

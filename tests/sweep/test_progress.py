@@ -1,4 +1,4 @@
-"""What a sweep says while it runs."""
+"""The output of a running sweep."""
 
 from contextlib import closing
 
@@ -8,19 +8,19 @@ from flash_attest.sweep.progress import Progress
 from tests.sweep.sweeps import finding, passed, store
 
 
-def test_what_is_new_is_said_once_and_runs_are_counted_now_and_then(tmp_path):
+def test_news_are_printed_once_and_runs_are_counted_from_time_to_time(tmp_path):
     console = Console(record=True, width=200)
-    with closing(store(tmp_path / "sweep.db")) as there, Progress(console, "s", 60.0, 0) as progress:
-        progress.show(there)
+    with closing(store(tmp_path / "sweep.db")) as database, Progress(console, "s", 60.0, 0) as progress:
+        progress.show(database)
         read = []
-        there._db.set_trace_callback(read.append)
-        there.done(passed(0), [finding(0)])
-        there.note("s", "given_up", ["mine", "trace", "no case"])
-        there.note("s", "remarks", "kernels are called by the workers")
-        progress.show(there)
-        progress.show(there)
+        database._db.set_trace_callback(read.append)
+        database.done(passed(0), [finding(0)])
+        database.note("s", "given_up", ["mine", "trace", "no case"])
+        database.note("s", "remarks", "kernels are called by the workers")
+        progress.show(database)
+        progress.show(database)
         assert not [sql for sql in read if "count(" in sql]
-        progress.show(there, last=True)
+        progress.show(database, last=True)
         assert len([sql for sql in read if "count(" in sql]) == 1 and progress._counts == (1, 10.0)
     assert console.export_text().splitlines() == [
         "mine, repeat: out: 3 of 10 repeats differ",

@@ -1,4 +1,4 @@
-"""The file of a sweep: what is in it after a kill at any moment, two processes, a full disk, bad files."""
+"""The file of a sweep survives kills at any moment, several processes, and a full disk."""
 
 import os
 import random
@@ -19,89 +19,89 @@ SELECT = "SELECT * FROM runs ORDER BY number"
 
 
 @pytest.fixture
-def there(tmp_path):
-    with closing(store(tmp_path / "sweep.db")) as made:
-        yield made
+def database(tmp_path):
+    with closing(store(tmp_path / "sweep.db")) as opened:
+        yield opened
 
 
 def everything(store) -> list[Run]:
     return [Run(**row) for row in store.rows(SELECT)]
 
 
-def test_a_run_is_in_the_file_before_it_is_launched(there):
-    there.launch(run(3))
-    with closing(Store(there.path)) as other:
+def test_a_run_is_in_the_file_before_it_is_launched(database):
+    database.launch(run(3))
+    with closing(Store(database.path)) as other:
         (read,) = everything(other)
     assert (read.number, read.state, read.verdict) == (3, RUNNING, "") and read.started
 
 
-def test_what_did_not_come_back_is_tried_again_once_and_then_reported(there):
-    there.launch(run(0, worker="w0"))
-    assert there.recover() == (1, 0)
-    again = there.left("w1", "t", ["cpu"], ["mine"])
+def test_a_run_that_did_not_come_back_is_tried_again_once_and_then_reported(database):
+    database.launch(run(0, worker="w0"))
+    assert database.recover() == (1, 0)
+    again = database.left("w1", "t", ["cpu"], ["mine"])
     assert (again.number, again.state, again.deaths, again.worker, again.session) == (0, RUNNING, 1, "w1", "t")
-    assert there.left("w2", "t", ["cpu"], ["mine"]) is None  # it is taken
-    assert there.recover() == (0, 1)
-    (died,) = everything(there)
+    assert database.left("w2", "t", ["cpu"], ["mine"]) is None  # it is taken
+    assert database.recover() == (0, 1)
+    (died,) = everything(database)
     assert (died.state, died.verdict, died.why) == (DONE, UNKNOWN, DIED) and "launched twice" in died.reason
-    assert there.left("w0", "t", ["cpu"], ["mine"]) is None
+    assert database.left("w0", "t", ["cpu"], ["mine"]) is None
 
 
-def test_only_the_runs_of_the_worker_that_died_are_recovered(there):
-    there.launch(run(0, worker="w0"))
-    there.launch(run(1, worker="w1"))
-    assert there.recover("w1") == (1, 0)
-    assert [(each.state, each.deaths) for each in everything(there)] == [(RUNNING, 0), (DRAWN, 1)]
+def test_only_the_runs_of_the_worker_that_died_are_recovered(database):
+    database.launch(run(0, worker="w0"))
+    database.launch(run(1, worker="w1"))
+    assert database.recover("w1") == (1, 0)
+    assert [(each.state, each.deaths) for each in everything(database)] == [(RUNNING, 0), (DRAWN, 1)]
 
 
-def test_what_the_sweep_ended_itself_has_not_died(there):
-    there.launch(run(0))
-    there.done(passed(1), [finding()])
-    assert there.unreported("w0", ["cpu"], {"mine": "1"}) is not None
-    there.release()
-    assert [(each.state, each.deaths) for each in everything(there)] == [(DRAWN, 0), (DONE, 0)]
-    assert there.unreported("w0", ["cpu"], {"mine": "1"}).deaths == 0
+def test_a_run_that_the_sweep_ended_itself_has_not_died(database):
+    database.launch(run(0))
+    database.done(passed(1), [finding()])
+    assert database.unreported("w0", ["cpu"], {"mine": "1"}) is not None
+    database.release()
+    assert [(each.state, each.deaths) for each in everything(database)] == [(DRAWN, 0), (DONE, 0)]
+    assert database.unreported("w0", ["cpu"], {"mine": "1"}).deaths == 0
 
 
-def test_a_run_is_left_for_a_sweep_of_its_implementation_and_device(there):
-    there.keep(run(0, impl="other"))
-    there.keep(run(1, device="cuda"))
-    assert there.left("w0", "t", ["cpu"], ["mine"]) is None
-    assert there.left("w0", "t", ["cpu", "cuda"], ["mine"]).number == 1
+def test_a_run_is_left_for_a_sweep_of_its_implementation_and_device(database):
+    database.keep(run(0, impl="other"))
+    database.keep(run(1, device="cuda"))
+    assert database.left("w0", "t", ["cpu"], ["mine"]) is None
+    assert database.left("w0", "t", ["cpu", "cuda"], ["mine"]).number == 1
 
 
-def test_a_finding_is_kept_once_and_counted(there):
+def test_a_finding_is_kept_once_and_counted(database):
     for number in range(3):
-        there.done(passed(number), [finding(number)])
-    (kept,) = there.findings()
-    assert (kept.number, kept.times) == (0, 3)
-    taken = there.unreported("w0", ["cpu"], {"mine": "1"})
-    there.done(passed(3), [finding(3)])  # another worker finds it meanwhile
-    taken.repeated = "found again in 9 of 10 runs"
-    there.report(taken)
-    (kept,) = there.findings()
-    assert (kept.times, kept.state, kept.repeated) == (4, REPORTED, "found again in 9 of 10 runs")
-    assert there.unreported("w0", ["cpu"], {"mine": "1"}) is None
+        database.done(passed(number), [finding(number)])
+    (stored,) = database.findings()
+    assert (stored.number, stored.times) == (0, 3)
+    in_work = database.unreported("w0", ["cpu"], {"mine": "1"})
+    database.done(passed(3), [finding(3)])  # another worker finds it meanwhile
+    in_work.repeated = "found again in 9 of 10 runs"
+    database.report(in_work)
+    (stored,) = database.findings()
+    assert (stored.times, stored.state, stored.repeated) == (4, REPORTED, "found again in 9 of 10 runs")
+    assert database.unreported("w0", ["cpu"], {"mine": "1"}) is None
 
 
-def test_a_finding_of_a_cpu_is_not_that_of_a_gpu(there):
+def test_a_finding_of_a_cpu_is_not_that_of_a_gpu(database):
     for number, device in enumerate(("cpu", "cuda", "cuda")):
-        there.done(passed(number), [finding(number, device=device)])
-    assert [(each.device, each.times) for each in there.findings()] == [("cpu", 1), ("cuda", 2)]
+        database.done(passed(number), [finding(number, device=device)])
+    assert [(each.device, each.times) for each in database.findings()] == [("cpu", 1), ("cuda", 2)]
 
 
-def test_a_finding_whose_reduction_kills_its_process_twice_is_reported_as_it_is(there):
-    there.done(passed(0), [finding()])
+def test_a_finding_whose_reduction_kills_its_process_twice_is_reported_as_it_is(database):
+    database.done(passed(0), [finding()])
     for _ in range(2):
-        assert there.unreported("w0", ["cpu"], {"mine": "1"}) is not None
-        there.recover()
-    (kept,) = there.findings()
-    assert (kept.state, kept.reduced) == (REPORTED, "no: two processes died of it")
+        assert database.unreported("w0", ["cpu"], {"mine": "1"}) is not None
+        database.recover()
+    (stored,) = database.findings()
+    assert (stored.state, stored.reduced) == (REPORTED, "no: two processes died of it")
 
 
-def test_findings_of_another_version_wait_for_nobody(there):
-    there.done(passed(0), [finding()])
-    assert there.unreported("w0", ["cpu"], {"mine": "2"}) is None
+def test_findings_of_another_version_wait_for_nobody(database):
+    database.done(passed(0), [finding()])
+    assert database.unreported("w0", ["cpu"], {"mine": "2"}) is None
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_headlines_are_one_finding_if_only_their_numbers_differ(one, other, same
 
 @pytest.mark.parametrize("part, numbers", [(1, [0, 3, 6]), (3, [2, 5, 8])])
 def test_shards_have_other_numbers(tmp_path, part, numbers):
-    with closing(store(tmp_path / "sweep.db", shard=Shard(part, 3))) as made:
-        assert [made.next_number() for _ in range(3)] == numbers
+    with closing(store(tmp_path / "sweep.db", shard=Shard(part, 3))) as shard:
+        assert [shard.next_number() for _ in range(3)] == numbers
 
 
 @pytest.mark.parametrize("kills", [6, pytest.param(25, marks=pytest.mark.thorough)])
 def test_it_is_whole_after_a_kill_at_any_moment(tmp_path, kills):
-    """A process that launches and ends runs is killed again and again; each change is there, or not at all."""
+    """A process that writes runs is killed repeatedly. Each change is complete or absent."""
     path, seen = tmp_path / "sweep.db", 0
     store(path).close()
     for kill in range(kills):
@@ -150,27 +150,27 @@ def test_it_is_whole_after_a_kill_at_any_moment(tmp_path, kills):
         os.waitpid(child, 0)
         with closing(Store(path)) as reader:
             assert reader.rows("PRAGMA integrity_check")[0][0] == "ok"
-            made = everything(reader)
+            records = everything(reader)
             (reserved,) = reader.rows("SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'next'")[0]
-            done = [each for each in made if each.state == DONE]
+            done = [each for each in records if each.state == DONE]
             assert all(each.repeats == each.number and each.verdict == PASS for each in done)
-            assert len(made) - len(done) <= kill + 1  # one in progress for each kill
-            assert all(each.number < reserved for each in made)
+            assert len(records) - len(done) <= kill + 1  # one in progress for each kill
+            assert all(each.number < reserved for each in records)
             assert sum(f.times for f in reader.findings()) == len(done)
             assert len(done) >= seen
             seen = len(done)
     assert seen > kills
 
 
-def test_the_log_is_put_into_the_file_or_an_error_says_why_not(there, tmp_path, monkeypatch):
+def test_the_log_is_put_into_the_file_or_an_error_says_why_not(database, tmp_path, monkeypatch):
     monkeypatch.setattr("flash_attest.sweep.store.PATIENCE", 0.0)
     copy = tmp_path / "copy.db"
-    with closing(Store(there.path)) as other:
+    with closing(Store(database.path)) as other:
         other.keep(passed(0))
-        with there._writing(), pytest.raises(StoreError, match=r"sweep\.db: .*(locked|another process uses it)"):
+        with database._writing(), pytest.raises(StoreError, match=r"sweep\.db: .*(locked|another process uses it)"):
             other.settle()
         other.settle()
-        copy.write_bytes(there.path.read_bytes())
+        copy.write_bytes(database.path.read_bytes())
     with closing(Store(copy)) as read:
         assert [each.number for each in everything(read)] == [0]
 
@@ -192,23 +192,23 @@ def test_processes_that_write_at_once_get_different_runs(tmp_path):
             os._exit(0)
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
     with closing(Store(path)) as reader:
-        made = everything(reader)
-    assert len(made) == 120 and sum(each.state == DONE for each in made) == 60
+        records = everything(reader)
+    assert len(records) == 120 and sum(each.state == DONE for each in records) == 60
 
 
-def test_a_full_disk_is_an_error_and_the_file_stays_whole(there):
-    there.rows(f"PRAGMA max_page_count = {there.rows('PRAGMA page_count')[0][0] + 1}")
+def test_a_full_disk_is_an_error_and_the_file_stays_whole(database):
+    database.rows(f"PRAGMA max_page_count = {database.rows('PRAGMA page_count')[0][0] + 1}")
     with pytest.raises(StoreError, match=r"sweep\.db: database or disk is full"):
         for number in range(1000):
-            there.keep(passed(number))
-    kept = len(everything(there))
-    assert 0 < kept < 1000
-    with closing(Store(there.path)) as other:
-        assert other.rows("PRAGMA integrity_check")[0][0] == "ok" and len(everything(other)) == kept
+            database.keep(passed(number))
+    count = len(everything(database))
+    assert 0 < count < 1000
+    with closing(Store(database.path)) as other:
+        assert other.rows("PRAGMA integrity_check")[0][0] == "ok" and len(everything(other)) == count
         other.keep(passed(1000))  # there is space again
 
 
-def test_files_that_are_no_sweeps_are_refused_by_name(tmp_path):
+def test_files_that_are_not_from_a_sweep_are_refused_by_name(tmp_path):
     with pytest.raises(StoreError, match=r"absent\.db: there is no such file"):
         Store(tmp_path / "absent.db")
     (tmp_path / "text.db").write_text("not a database, but long enough to look like the header of one " * 20)
@@ -218,10 +218,10 @@ def test_files_that_are_no_sweeps_are_refused_by_name(tmp_path):
         db.execute("CREATE TABLE mine (x)")
     with pytest.raises(StoreError, match=r"other\.db: no such table: facts"):
         Store(tmp_path / "other.db")
-    made = store(tmp_path / "later.db")
-    with made._writing() as db:
+    later = store(tmp_path / "later.db")
+    with later._writing() as db:
         db.execute("UPDATE facts SET value = '99' WHERE name = 'format'")
-    made.close()
+    later.close()
     with pytest.raises(StoreError, match=r"later\.db: its format is 99, should be 1"):
         Store(tmp_path / "later.db")
 

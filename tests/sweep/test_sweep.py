@@ -1,4 +1,4 @@
-"""Whole sweeps: a planted race is found and reduced, a killed sweep goes on, Ctrl-C leaves the files whole."""
+"""Whole sweeps find and reduce a planted race, continue after a kill, and end well on Ctrl-C."""
 
 import json
 import multiprocessing
@@ -32,14 +32,14 @@ RIGHT = "good"
 
 @pytest.fixture
 def right():
-    """Options of a sweep of something correct that is fast."""
+    """The options of a fast sweep of a correct implementation."""
     return "--impl-from", PLUGINS / "good.py", "--device", "cpu", "--seed", "5", "--repeats", "4"
 
 
 def new_ones_run(db) -> bool:
-    """Whether runs are in progress, none of which has died before."""
-    there = runs(db, "state <> 'done'")
-    return bool(there) and all(run.state == RUNNING and not run.deaths for run in there)
+    """Return whether runs are in progress, and none of them has died before."""
+    open_runs = runs(db, "state <> 'done'")
+    return bool(open_runs) and all(run.state == RUNNING and not run.deaths for run in open_runs)
 
 
 def summary(folder) -> dict:
@@ -47,9 +47,12 @@ def summary(folder) -> dict:
 
 
 def test_the_command_sweeps_in_processes_of_its_own(tmp_path, right):
-    """Started anew, not by a fork as in the other tests. A call makes a lock of multiprocessing, as torch.compile does."""
+    """The workers are spawned, not forked as in the other tests.
+
+    A call makes a lock of multiprocessing, as torch.compile does.
+    """
     source = (PLUGINS / "good.py").read_text().replace("import torch\n", "import multiprocessing\n\nimport torch\n", 1)
-    if multiprocessing.get_start_method() == "fork":  # otherwise a lock has a name, and is reported as leaked anywhere
+    if multiprocessing.get_start_method() == "fork":  # other methods report every lock as leaked
         source = source.replace("    scores =", "    forward.lock = multiprocessing.RLock()\n    scores =")
     plugin = tmp_path / "locking.py"
     plugin.write_text(source)
@@ -65,15 +68,15 @@ def test_the_command_sweeps_in_processes_of_its_own(tmp_path, right):
 
 
 def test_a_planted_race_is_found_reduced_and_reported_once(tmp_path, monkeypatch):
-    """By two workers, in traces. Each finding has its smallest case, and a replay line that shows it."""
+    """Two workers find it by traces. Each finding has its smallest case and a working replay."""
     monkeypatch.setattr(worker, "LAYERS", {"trace": LAYERS["trace"]})
     plugin, db, log = racy(tmp_path), tmp_path / "sweep.db", tmp_path / "log"
     options = "--runs", 3, "--workers", 2, "--impl-from", plugin, "--seed", 3, "--repeats", 10, "--device", "cpu"
     assert swept(*options, "--db", db, log=log) == 1, log.read_text()
     assert {run.worker for run in runs(db)} == {"w0", "w1"}
-    made = summary(tmp_path)
-    traced = [finding for finding in made["findings"] if finding["layer"] == "trace"]
-    keys = [(finding["law"], finding["key"]) for finding in made["findings"]]
+    report = summary(tmp_path)
+    traced = [finding for finding in report["findings"] if finding["layer"] == "trace"]
+    keys = [(finding["law"], finding["key"]) for finding in report["findings"]]
     assert traced and len(set(keys)) == len(keys)
     loads = next(finding for finding in traced if "flash_forward.cu:27" in finding["headline"])  # of the next tile
     case = parse_case(loads["case_"])
@@ -84,14 +87,14 @@ def test_a_planted_race_is_found_reduced_and_reported_once(tmp_path, monkeypatch
     (entry,) = from_file(str(plugin))
     again = judge(laws()[loads["law"]], entry.impl, Plan(case=case))
     assert again.verdict == FAIL and loads["headline"] in again.findings
-    assert made["implementations"][NAME]["clean_since"] is None
+    assert report["implementations"][NAME]["clean_since"] is None
     assert f"not green: {NAME}, trace: {loads['headline']}" in log.read_text()
     page = (tmp_path / "index.html").read_text()
-    assert page.count('<details class="card') == len(made["findings"]) and "flash_forward.cu:27" in page
+    assert page.count('<details class="card') == len(report["findings"]) and "flash_forward.cu:27" in page
 
 
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path, right):
-    """Twice: a run that was in progress is tried again, and no run is lost or made twice."""
+    """After two kills, runs in progress are tried again, and none is lost or made twice."""
     db, log = tmp_path / "sweep.db", tmp_path / "log"
     nights = 0
     while nights < 2 or not runs(db, "state = 'running'"):  # a kill between two runs leaves none
@@ -109,31 +112,31 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path, right):
             until(lambda: not processes_of_group(child), 10)  # workers end with it
         assert not (tmp_path / "summary.json").exists()
     before = {run.number: run for run in runs(db)}
-    left = [run for run in before.values() if run.state == RUNNING]
-    assert left and len({run.session for run in before.values()}) == nights
+    open_runs = [run for run in before.values() if run.state == RUNNING]
+    assert open_runs and len({run.session for run in before.values()}) == nights
     assert swept(*right, "--runs", 4, "--workers", 2, "--db", db, log=log) == 0, log.read_text()
     after = {run.number: run for run in runs(db)}
     assert all(run.state == DONE and run.verdict for run in after.values()), log.read_text()
-    assert all(after[run.number].deaths == run.deaths + 1 for run in left)
+    assert all(after[run.number].deaths == run.deaths + 1 for run in open_runs)
     assert all(after[number] == run for number, run in before.items() if run.state == DONE)
-    assert f"an earlier sweep was killed: {len(left)} runs are tried again" in log.read_text()
-    made = summary(tmp_path)
-    assert [session["state"] for session in made["sessions"]] == [*["running"] * nights, "complete"]
-    layers = made["implementations"][RIGHT]["layers"]
-    assert sum(layer["runs"] for layer in layers) == len(after) and not made["not_green"]
-    assert made["implementations"][RIGHT]["clean_since"] == min(run.started for run in after.values())
+    assert f"an earlier sweep was killed: {len(open_runs)} runs are tried again" in log.read_text()
+    report = summary(tmp_path)
+    assert [session["state"] for session in report["sessions"]] == [*["running"] * nights, "complete"]
+    layers = report["implementations"][RIGHT]["layers"]
+    assert sum(layer["runs"] for layer in layers) == len(after) and not report["not_green"]
+    assert report["implementations"][RIGHT]["clean_since"] == min(run.started for run in after.values())
 
 
 def test_ctrl_c_leaves_the_files_whole(tmp_path, right):
-    """What was in progress is drawn again, and has not died."""
+    """Runs in progress are drawn again, and do not count as died."""
     db, log = tmp_path / "sweep.db", tmp_path / "log"
     with sweeping(*right, "--hours", 1, "--workers", 2, "--db", db, log=log) as child:
         until(lambda: len(runs(db, "state = 'done'")) >= 2 and runs(db, "state = 'running'"))
         os.killpg(child, signal.SIGINT)  # as a terminal does: to all of them
         assert status_of(child) == 130, log.read_text()
         until(lambda: not processes_of_group(child), 10)
-    made = summary(tmp_path)
-    assert made["sessions"][0]["state"] == "interrupted" and not made["not_green"]
+    report = summary(tmp_path)
+    assert report["sessions"][0]["state"] == "interrupted" and not report["not_green"]
     assert {run.state for run in runs(db)} <= {DONE, DRAWN} and not any(run.deaths for run in runs(db))
     assert not [file.name for file in tmp_path.iterdir() if file.suffix in (".part", ".db-wal")]
     assert "Traceback" not in log.read_text()
@@ -141,22 +144,22 @@ def test_ctrl_c_leaves_the_files_whole(tmp_path, right):
 
 @pytest.mark.thorough
 def test_a_worker_that_is_killed_is_started_again(tmp_path, right):
-    """Its run is tried again; one that takes its worker down twice is unknown, which is not green."""
+    """Its run is tried again. A run that kills its worker twice is unknown, which is not green."""
     plugin, log, db = tmp_path / "killer.py", tmp_path / "log", tmp_path / "sweep.db"
     flag = tmp_path / "kills"
     plugin.write_text(KILLER.format(flag=str(flag)))
     flag.write_text("2")
     options = "--impl-from", plugin, "--device", "cpu", "--seed", "5", "--repeats", "4"
     assert swept(*options, "--runs", 3, "--workers", 1, "--db", db, log=log) == 1
-    made = summary(tmp_path)
-    dead = [row for row in made["undecided"] if row["why"] == "died"]
-    assert [row["times"] for row in dead] == [1], (made["undecided"], log.read_text())
-    assert "killer, " in made["not_green"][0] and made["not_green"][0].endswith("1 run did not come back")
+    report = summary(tmp_path)
+    dead = [row for row in report["undecided"] if row["why"] == "died"]
+    assert [row["times"] for row in dead] == [1], (report["undecided"], log.read_text())
+    assert "killer, " in report["not_green"][0] and report["not_green"][0].endswith("1 run did not come back")
     assert "worker w0 ended by signal 9" in log.read_text()
-    assert sum(layer["runs"] for layer in made["implementations"]["killer"]["layers"]) >= 1
+    assert sum(layer["runs"] for layer in report["implementations"]["killer"]["layers"]) >= 1
 
 
-# Its first two calls kill the worker: the parent of the process that keeps the judging one.
+# The first two calls kill the worker: the parent of the process that started the judging one.
 KILLER = """
 import os, signal, time
 from pathlib import Path
@@ -211,7 +214,7 @@ def test_a_file_in_use_is_refused(tmp_path, right, capfd):
 
 
 def test_nothing_runs_with_minutes_0(tmp_path, right):
-    """The report of what is in the file. Nothing is green in an empty one."""
+    """The report shows the runs of the file. An empty file is not green."""
     assert swept("--minutes", 0, "--seed", 1, "--db", tmp_path / "sweep.db", log=tmp_path / "log") == 1
     assert summary(tmp_path)["not_green"] == ["no run has a verdict"]
 

@@ -1,4 +1,4 @@
-"""A worker: what it draws no more, how it is ended, what it says where kernels are not isolated."""
+"""A worker gives up pairs, ends in order, and says if kernels are not isolated."""
 
 import os
 import signal
@@ -19,27 +19,27 @@ from tests.sweep.test_drawing import ENTRIES, entry
 from tests.sweep.test_findings import IMPL, job
 
 
-def test_a_pair_that_is_drawn_no_more_is_in_the_file(tmp_path, monkeypatch):
-    """One without a case, and one that is refused again and again."""
+def test_a_pair_that_was_given_up_is_in_the_file(tmp_path, monkeypatch):
+    """One pair has no case, and the other is refused again and again."""
     monkeypatch.setattr(worker, "version_of", lambda *_: "1")
     none = entry("none", supports=Supports(dtypes={torch.float32}, headdims={8}, accepts=lambda case: "nothing"))
-    with closing(store(tmp_path / "sweep.db")) as there:
-        one = worker.Worker(job(tmp_path), "w0", there, [none, ENTRIES[0]], judging=None)
+    with closing(store(tmp_path / "sweep.db")) as database:
+        one = worker.Worker(job(tmp_path), "w0", database, [none, ENTRIES[0]], judging=None)
         one.pairs = [(none, LAYERS["repeat"]), (ENTRIES[0], LAYERS["copies"])]
         one.left = list(one.pairs)
         while len(one.left) == 2:
             one._next()
         for _ in range(worker.GIVEN_UP[REFUSED]):
             one._note(run(0, impl="one", layer="copies", verdict=REFUSED, reason="it is not for this law"))
-        assert one.left == [] and there.noted("s", "given_up") == [
+        assert one.left == [] and database.noted("s", "given_up") == [
             ["none", "repeat", "none: no case that test_repeats_agree wants lies in what it supports"],
             ["one", "copies", "50 runs in a row without a verdict, the last: it is not for this law"],
         ]
 
 
 def test_runs_that_are_refused_and_runs_that_are_unknown_are_counted_apart(tmp_path):
-    with closing(store(tmp_path / "sweep.db")) as there:
-        one = worker.Worker(job(tmp_path), "w0", there, [ENTRIES[0]], judging=None)
+    with closing(store(tmp_path / "sweep.db")) as database:
+        one = worker.Worker(job(tmp_path), "w0", database, [ENTRIES[0]], judging=None)
         one.pairs = one.left = [(ENTRIES[0], LAYERS["copies"])]
         for verdict in [UNKNOWN] * 2 + [REFUSED] * 10 + [UNKNOWN] * 2:
             one._note(run(0, impl="one", layer="copies", verdict=verdict, reason="out of memory"))
@@ -49,7 +49,7 @@ def test_runs_that_are_refused_and_runs_that_are_unknown_are_counted_apart(tmp_p
 
 
 def test_its_end_is_not_taken_for_one_of_the_implementation(tmp_path, monkeypatch):
-    """Where kernels run in the worker, its SystemExit would be a finding."""
+    """If kernels run in the worker, its SystemExit would be a finding."""
 
     def work(*_):
         try:
@@ -68,21 +68,21 @@ def test_its_end_is_not_taken_for_one_of_the_implementation(tmp_path, monkeypatc
 
 
 def test_it_says_where_kernels_are_not_isolated(tmp_path, monkeypatch):
-    there = SimpleNamespace(isolated=False, close=lambda: None)
-    monkeypatch.setattr(worker, "Judging", lambda *_: there)
+    judging = SimpleNamespace(isolated=False, close=lambda: None)
+    monkeypatch.setattr(worker, "Judging", lambda *_: judging)
     monkeypatch.setattr(worker.plan, "entries", lambda *_, **__: [])
     with closing(store(tmp_path / "sweep.db")) as reader:
         for name in ("w0", "w1"):
             worker._work(job(tmp_path, stop=0.0), name)
         assert reader.noted("s", "remarks") == [worker.NOT_ISOLATED]
-        there.isolated = True
+        judging.isolated = True
         reader.begin("t", {})
         worker._work(job(tmp_path, stop=0.0, session="t"), "w0")
         assert reader.noted("t", "remarks") == []
 
 
 def test_calls_that_do_not_return_are_counted_for_each_run(monkeypatch):
-    """In hours many of them time out; the worker gives up a layer of an implementation, not all of it."""
+    """In hours many calls time out. The worker gives up one layer, not the implementation."""
     isolated = object.__new__(Isolated)
     isolated._timed_out, isolated._not_up = {IMPL.name: MOST_TIMED_OUT_IN_ALL}, {(IMPL.name, "cpu"): "no memory"}
     monkeypatch.setattr(Isolated, "law", lambda self, law, impl, **_: Result(impl.name, law.chapter, law.name, UNKNOWN))

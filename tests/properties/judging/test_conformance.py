@@ -118,7 +118,7 @@ def test_laws_are_unknown_if_every_call_shows_a_problem(tmp_path):
     assert not conformance.tried(impl, Plan()).judged
     assert judge(OUT, impl, Plan(examples=6)).verdict == UNKNOWN
     message = Judge(Plan(), [], tmp_path, "main").contract(impl).message
-    assert "Its laws are not judged until it is kept." in message
+    assert "Its laws are not judged until it keeps the contract." in message
 
 
 def test_a_known_failure_of_no_law_does_not_keep_laws_from_being_judged(tmp_path):

@@ -1,4 +1,4 @@
-"""Helpers: laws judged in processes of their own, from this one."""
+"""Helpers that judge laws in separate processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ LONG = parse_case("seqlen_q=65 seqlen_k=65 headdim=16 dtype=float32")
 
 
 def hostile(act: Callable[[], object], *, above: int = 40, name: str = "hostile", **declared) -> Implementation:
-    """Correct, but calls act() for lengths above `above`, except for 64, which the contract check tries."""
+    """Return a correct implementation that calls act() for lengths above `above`.
+
+    Length 64 is exempt, because the contract check tries it.
+    """
 
     def forward(q, k, v):
         if q.shape[1] > above and q.shape[1] != 64:
@@ -41,7 +44,7 @@ def hostile(act: Callable[[], object], *, above: int = 40, name: str = "hostile"
 def isolated(
     folder: Path, *impls: Implementation, limit: float = 60.0, plugins: bool = True, **plan
 ) -> Iterator[Isolated]:
-    """What judges these implementations; as plug-ins, each has a process that judges no other one."""
+    """Yield what judges these implementations. As plug-ins, each has its own process."""
     entries = [Entry(impl, "", "--impl-from=mine.py" if plugins else "") for impl in impls]
     judge = Judge(replace(Plan(examples=20), **plan), entries, folder, "main")
     judging = Isolated(judge, partial(prepare, is_worker=True), [*laws().values(), *impls], limit, False)
@@ -52,18 +55,18 @@ def isolated(
 
 
 def judged(act: Callable[[], object], folder: Path, **options) -> tuple[Result, Result]:
-    """The verdicts of a law on an implementation that calls act(), and on a right one after it."""
+    """Return a law's verdicts on an implementation that calls act(), then on a correct one."""
     impl = hostile(act)
     with isolated(folder, impl, good.IMPL, **options) as judging:
         return judging.law(LAW, impl), judging.law(LAW, good.IMPL)
 
 
 def endless() -> None:
-    """What never returns."""
+    """Never return."""
     while True:
         pass
 
 
 def descriptors() -> set[str]:
-    """The open files of this process."""
+    """Return the open files of this process."""
     return set(os.listdir("/proc/self/fd"))

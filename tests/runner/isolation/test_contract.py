@@ -1,4 +1,4 @@
-"""The contract check where calls end, or hold, their process."""
+"""The contract check when calls end or hang their process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.runner.isolation.judging import LAW, hostile, isolated
 
 
 def half(act):
-    """An implementation whose calls in float16 act()."""
+    """Return an implementation whose float16 calls call act()."""
 
     def forward(q, k, v):
         if q.dtype == torch.float16:
@@ -55,14 +55,14 @@ def test_laws_are_judged_without_what_ends_the_process(tmp_path):
 
 
 def test_what_ends_the_process_on_a_cpu_is_no_problem_on_a_gpu(tmp_path):
-    """On a GPU runner some laws judge on the CPU."""
+    """On a GPU runner some laws are judged on the CPU."""
     impl = replace(good.IMPL, name="emulated", devices={"cpu", "cuda"}, forward=lambda q, k, v: os.abort())
     law = replace(LAW, device="cpu")
     with isolated(tmp_path, impl, device="cuda") as judging:
         judging.objects[id(law)] = law
-        judging.judge.plan.known.keep_contract(impl, "cuda", Tried([]))  # kept there
-        found = judging.law(law, impl)
-    assert (found.verdict, found.why) == (UNKNOWN, Reason.CONTRACT)
+        judging.judge.plan.known.keep_contract(impl, "cuda", Tried([]))  # the contract holds on the GPU
+        result = judging.law(law, impl)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.CONTRACT)
     assert judging.judge.plan.known.contract(impl, "cuda").problems == [] and not judging._lost.get(
         ("emulated", "cuda")
     )

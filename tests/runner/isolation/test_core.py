@@ -1,4 +1,4 @@
-"""Implementations that end the process in which they are called: each is named, and costs no other a verdict."""
+"""Implementations that end the process that calls them are reported, and cost no other verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.runner.isolation.judging import LAW, LONG, OTHER, descriptors, endles
 
 
 def test_a_process_for_one_case_is_not_taken_for_the_one_that_judges(tmp_path):
-    """Who is asked whether it compiles, or where it hangs, is the process of the call in progress."""
+    """The watch over compiling and hanging looks at the process of the call in progress."""
     with isolated(tmp_path, good.IMPL) as judging:
         assert judging.law(LAW, good.IMPL).verdict == PASS
         process = judging._process
@@ -36,7 +36,7 @@ def test_a_process_for_one_case_is_not_taken_for_the_one_that_judges(tmp_path):
         assert judges == up == process.number != NOW.process
 
 
-# --- it ends ------------------------------------------------------------------------------------------------------------
+# --- the process ends -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -57,34 +57,37 @@ def test_a_process_for_one_case_is_not_taken_for_the_one_that_judges(tmp_path):
 )
 def test_what_ends_its_process_fails_and_its_neighbours_are_judged(act, ending, tmp_path, monkeypatch):
     monkeypatch.setattr(crashes, "MOST_TRIALS", 3)
-    found, neighbour = judged(act, tmp_path, case=LONG)
-    assert (found.verdict, found.reason) == (FAIL, f"forward ends the process: {ending}")
-    assert found.replay.endswith(f"--impl-from=mine.py --case '{found.smallest}'")
-    assert "3 of 3 repeats, each in a fresh process, end in the same way" in found.message
+    result, neighbour = judged(act, tmp_path, case=LONG)
+    assert (result.verdict, result.reason) == (FAIL, f"forward ends the process: {ending}")
+    assert result.replay.endswith(f"--impl-from=mine.py --case '{result.smallest}'")
+    assert "3 of 3 repeats, each in a fresh process, end in the same way" in result.message
     assert neighbour.verdict == PASS
 
 
 def test_drawn_cases_shrink_and_the_replay_ends_in_the_same_way(tmp_path, patient):
     impl = hostile(os.abort)
     with isolated(tmp_path, impl) as judging:
-        found = judging.law(LAW, impl)
-    assert found.smallest.startswith("seqlen_q=41 seqlen_k=41 headdim=16 dtype=float32")
-    headings = re.findall(r"^(?! )(.+)$", found.message, re.MULTILINE)
+        result = judging.law(LAW, impl)
+    assert result.smallest.startswith("seqlen_q=41 seqlen_k=41 headdim=16 dtype=float32")
+    headings = re.findall(r"^(?! )(.+)$", result.message, re.MULTILINE)
     assert headings == ["forward ends the process: signal 6 (abort)", "Rule", "Observed", "Replay"]
-    assert re.search(r"at .*test_core.py:\d+|at .*judging.py:\d+, in forward", found.message)
-    case = parse_case(found.replay.split("--case '")[1].rstrip("'"))
+    assert re.search(r"at .*test_core.py:\d+|at .*judging.py:\d+, in forward", result.message)
+    case = parse_case(result.replay.split("--case '")[1].rstrip("'"))
     with isolated(tmp_path, impl, case=case) as judging:
         again = judging.law(LAW, impl)
-    assert (again.verdict, again.reason, again.smallest) == (found.verdict, found.reason, found.smallest)
+    assert (again.verdict, again.reason, again.smallest) == (result.verdict, result.reason, result.smallest)
 
 
 def test_a_given_case_that_ends_the_process_is_not_shrunk(tmp_path):
-    found, _ = judged(os.abort, tmp_path, case=LONG)
-    assert (found.verdict, found.smallest) == (FAIL, str(LONG)) and "3 of 3 repeats" in found.message
+    result, _ = judged(os.abort, tmp_path, case=LONG)
+    assert (result.verdict, result.smallest) == (FAIL, str(LONG)) and "3 of 3 repeats" in result.message
 
 
 def test_a_case_that_is_right_in_a_fresh_process_is_told(tmp_path):
-    """The first call of a process is right, as the replay would be, the later ones are wrong. And not where each is wrong."""
+    """The first calls of a process are right, as the replay would be; later calls are wrong.
+
+    Nothing is told about an implementation that is always wrong.
+    """
     calls = []
 
     def forward(q, k, v, always=False):
@@ -94,31 +97,34 @@ def test_a_case_that_is_right_in_a_fresh_process_is_told(tmp_path):
     late = replace(good.IMPL, name="late", forward=forward)
     wrong = replace(good.IMPL, name="wrong", forward=lambda q, k, v: forward(q, k, v, always=True))
     with isolated(tmp_path, late, wrong) as judging:
-        told, plain = judging.law(LAW, late), judging.law(LAW, wrong)
-    assert told.verdict == plain.verdict == FAIL
-    assert f"\n  {crashes.RIGHT_ALONE}\n\nSuggests" in told.message
+        first, plain = judging.law(LAW, late), judging.law(LAW, wrong)
+    assert first.verdict == plain.verdict == FAIL
+    assert f"\n  {crashes.RIGHT_ALONE}\n\nSuggests" in first.message
     assert crashes.RIGHT_ALONE not in plain.message
 
 
 def test_repeats_that_take_long_are_fewer(tmp_path, monkeypatch):
     monkeypatch.setattr(crashes, "MOST_SECONDS", 0.0)
-    found, _ = judged(os.abort, tmp_path, case=LONG)
-    assert "1 of 1 repeats, each in a fresh process, end in the same way\n" in found.message
+    result, _ = judged(os.abort, tmp_path, case=LONG)
+    assert "1 of 1 repeats, each in a fresh process, end in the same way\n" in result.message
 
 
 def test_what_kills_its_parent_does_not_end_the_run(tmp_path):
-    """Neither at first nor in the repeats."""
+    """This holds for the first call and for the repeats."""
 
     def kill():
         os.kill(os.getppid(), signal.SIGABRT)
-        time.sleep(10)  # it ends with its parent
+        time.sleep(10)  # the process dies with its parent
 
-    found, neighbour = judged(kill, tmp_path, case=LONG)
-    assert found.verdict == FAIL and "3 of 3 repeats" in found.message and neighbour.verdict == PASS
+    result, neighbour = judged(kill, tmp_path, case=LONG)
+    assert result.verdict == FAIL and "3 of 3 repeats" in result.message and neighbour.verdict == PASS
 
 
 def test_a_process_that_does_not_come_up_is_started_once_more(tmp_path, monkeypatch):
-    """As when the GPU is full for a moment; and again after forget_troubles, which a sweep calls."""
+    """The GPU may be full for a moment.
+
+    forget_troubles, which a sweep calls, also allows another try.
+    """
     monkeypatch.setattr(module, "PAUSE", 0.01)
     starts = tmp_path / "starts"
     starts.write_text("")
@@ -133,15 +139,15 @@ def test_a_process_that_does_not_come_up_is_started_once_more(tmp_path, monkeypa
 
         judging.start = full_at_first
         first, second = judging.law(LAW, good.IMPL), judging.law(LAW, good.IMPL)
-        tried = len(starts.read_text())
+        attempts = len(starts.read_text())
         judging.forget_troubles()
         third = judging.law(LAW, good.IMPL)
-    said = "no judging process comes up: exit status 1; RuntimeError: CUDA error: out of memory"
-    assert first.reason == second.reason == said and tried == 2 and third.verdict == PASS
+    reason = "no judging process comes up: exit status 1; RuntimeError: CUDA error: out of memory"
+    assert first.reason == second.reason == reason and attempts == 2 and third.verdict == PASS
 
 
 def test_what_does_not_come_up_stops_no_other(tmp_path, monkeypatch):
-    """The emulator may lack what it needs on a machine whose GPU is well."""
+    """The emulator may lack something on a machine whose GPU works."""
     monkeypatch.setattr(module, "PAUSE", 0.01)
     other = replace(good.IMPL, name="other")
     with isolated(tmp_path, other, good.IMPL) as judging:
@@ -162,8 +168,8 @@ def test_a_smaller_case_that_does_not_return_leaves_time_for_others(tmp_path, mo
     impl, case = replace(good.IMPL, name="hostile", forward=forward), LONG.but(seqlen_q=90, seqlen_k=90)
     with isolated(tmp_path, impl) as judging:
         ended_by = partial(judging.ended_by, LAW, impl)
-        found = crashes.result(judging.judge.judgement(LAW, impl), ended_by(case, 60.0), ended_by, 60.0)
-    assert parse_case(found.smallest).seqlen_q in range(65, 90)
+        result = crashes.result(judging.judge.judgement(LAW, impl), ended_by(case, 60.0), ended_by, 60.0)
+    assert parse_case(result.smallest).seqlen_q in range(65, 90)
 
 
 def test_a_crash_that_does_not_come_back_says_so(tmp_path):
@@ -174,18 +180,19 @@ def test_a_crash_that_does_not_come_back_says_so(tmp_path):
             marker.touch()
             os.abort()
 
-    found, _ = judged(once, tmp_path, case=LONG)
+    result, _ = judged(once, tmp_path, case=LONG)
     assert (
-        found.verdict == FAIL and "0 of 3 repeats, each in a fresh process, end in the same way: what" in found.message
+        result.verdict == FAIL
+        and "0 of 3 repeats, each in a fresh process, end in the same way: the outcome depends" in result.message
     )
 
 
 @pytest.mark.parametrize("number", (signal.SIGKILL, signal.SIGTERM))
 def test_a_process_that_somebody_ends_is_unknown(number, tmp_path):
-    found, neighbour = judged(lambda: os.kill(os.getpid(), number), tmp_path, case=LONG)
-    assert (found.verdict, found.why) == (UNKNOWN, Reason.WORKER_DIED)
-    assert found.reason.startswith(f"the process died in forward: signal {number} (")
-    assert str(LONG) in found.reason and found.replay
+    result, neighbour = judged(lambda: os.kill(os.getpid(), number), tmp_path, case=LONG)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.WORKER_DIED)
+    assert result.reason.startswith(f"the process died in forward: signal {number} (")
+    assert str(LONG) in result.reason and result.replay
     assert neighbour.verdict == PASS
 
 
@@ -195,14 +202,14 @@ def test_what_it_prints_before_it_ends_is_shown(tmp_path):
         sys.stdout.flush()
         os.abort()
 
-    found, _ = judged(act, tmp_path, case=LONG)
-    assert "it printed: line 99999 of C" in found.message and "line 99900 of C" not in found.message
+    result, _ = judged(act, tmp_path, case=LONG)
+    assert "it printed: line 99999 of C" in result.message and "line 99900 of C" not in result.message
 
 
 @pytest.mark.parametrize("act", [lambda: os.killpg(os.getpgid(os.getppid()), 9), lambda: os.kill(os.getppid(), 9)])
 def test_the_parent_that_it_may_kill_is_not_pytest(act, tmp_path):
-    found, neighbour = judged(act, tmp_path, case=LONG)
-    assert (found.verdict, found.why) == (UNKNOWN, Reason.WORKER_DIED)
+    result, neighbour = judged(act, tmp_path, case=LONG)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.WORKER_DIED)
     assert neighbour.verdict == PASS
 
 
@@ -213,31 +220,32 @@ def test_whatever_it_raises_is_a_failure(raised, tmp_path):
     def act():
         raise raised
 
-    found, neighbour = judged(act, tmp_path, case=LONG, goes_on=False)
-    assert (found.verdict, found.reason) == (FAIL, f"forward raises {type(raised).__name__}: no")
+    result, neighbour = judged(act, tmp_path, case=LONG, goes_on=False)
+    assert (result.verdict, result.reason) == (FAIL, f"forward raises {type(raised).__name__}: no")
     assert neighbour.verdict == PASS
 
 
 def test_a_process_that_it_forks_does_not_judge(tmp_path):
-    told = tmp_path / "told"
+    pids = tmp_path / "told"
     impl = hostile(os.fork, above=0)
 
     def law(trial):
         trial.run()
-        with open(told, "a") as file:
+        with open(pids, "a") as file:
             file.write(f"{os.getpid()}\n")
 
     with isolated(tmp_path, impl, try_contract=False) as judging:
-        found = judging.law(replace(LAW, function=law), impl)
-    assert found.verdict == PASS and len(set(told.read_text().split())) == 1
+        result = judging.law(replace(LAW, function=law), impl)
+    assert result.verdict == PASS and len(set(pids.read_text().split())) == 1
 
 
 def later():
+    """Abort in a thread, after the call has returned."""
     threading.Timer(0.2, os.abort).start()
 
 
 def test_a_thread_that_ends_the_process_later_costs_no_neighbour_its_verdict(tmp_path):
-    """In a process that both share, as the implementations of this repository do."""
+    """The two share a process, as the implementations of this repository do."""
     impl = hostile(later)
     with isolated(tmp_path, impl, good.IMPL, case=LONG, plugins=False) as judging:
         judging.law(LAW, impl)
@@ -252,23 +260,25 @@ def test_a_thread_that_ends_the_process_later_is_found(tmp_path):
     with isolated(tmp_path, impl, good.IMPL, case=LONG) as judging:
         judging.law(LAW, impl)
         time.sleep(0.5)
-        found = judging.law(OTHER, impl)
+        result = judging.law(OTHER, impl)
         neighbour = judging.law(LAW, good.IMPL)
-    assert found.verdict == UNKNOWN
-    assert found.reason.startswith(f"after its verdict on {LAW.test_id('hostile')} the process ended: signal 6 (abort)")
+    assert result.verdict == UNKNOWN
+    assert result.reason.startswith(
+        f"after its verdict on {LAW.test_id('hostile')} the process ended: signal 6 (abort)"
+    )
     assert neighbour.verdict == PASS
 
 
-# --- the parent -------------------------------------------------------------------------------------------------------------
+# --- the parent -------------------------------------------------------------------------------
 
 
 def children() -> set[str]:
-    """The processes that this one has started, those that have died and were not waited for, too."""
+    """Return the children of this process, including dead ones that were not waited for."""
     return set(Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split())
 
 
 def test_ctrl_c_ends_the_judging_process_at_once(tmp_path):
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if a shell runs this in its background
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell makes background processes ignore it
     impl, before = hostile(endless), descriptors()
     with isolated(tmp_path, impl, case=LONG) as judging:
         threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
@@ -291,10 +301,10 @@ def test_an_exception_of_the_suite_is_unknown_and_names_its_line(tmp_path):
         return {}["nothing"]
 
     with isolated(tmp_path, good.IMPL, case=LONG) as judging:
-        found = judging.law(replace(LAW, function=broken), good.IMPL)
+        result = judging.law(replace(LAW, function=broken), good.IMPL)
         neighbour = judging.law(LAW, good.IMPL)
-    assert (found.verdict, found.why) == (UNKNOWN, Reason.SUITE)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.SUITE)
     assert re.fullmatch(
-        r"the suite raised KeyError: 'nothing' \(tests/runner/isolation/test_core.py:\d+\)", found.reason
+        r"the suite raised KeyError: 'nothing' \(tests/runner/isolation/test_core.py:\d+\)", result.reason
     )
     assert neighbour.verdict == PASS

@@ -1,4 +1,4 @@
-"""A process that has used CUDA cannot fork one that uses it: the pytest process never does."""
+"""The pytest process never uses CUDA, because it could then fork no process that uses it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import sys
 from tests.places import PLUGINS, ROOT
 from tests.runs import environment
 
-# A machine with a GPU, as far as counting goes; each first use of CUDA leaves the number of its process.
+# Simulates a machine that counts one GPU. The first use of CUDA in a process writes down its
+# number.
 RUN = """
 import os, sys
 import pytest, torch
@@ -28,7 +29,7 @@ print(f"process {os.getpid()} ends with {int(status)}, CUDA {torch.cuda.is_initi
 
 
 def test_only_judging_processes_use_cuda(tmp_path):
-    told, report = tmp_path / "told", tmp_path / "report"
+    users, report = tmp_path / "told", tmp_path / "report"
     options = [
         f"--impl-from={PLUGINS / 'good.py'}",
         f"--report={report}",
@@ -37,13 +38,13 @@ def test_only_judging_processes_use_cuda(tmp_path):
         "no:randomly",
     ]
     run = subprocess.run(
-        [sys.executable, "-c", RUN, str(told), *options, "properties/test_forward.py", "properties/test_contract.py"],
+        [sys.executable, "-c", RUN, str(users), *options, "properties/test_forward.py", "properties/test_contract.py"],
         cwd=ROOT, capture_output=True, text=True, timeout=300,
         env=environment() | {"CUDA_VISIBLE_DEVICES": "0", "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     last = run.stdout.splitlines()[-1]
     assert last.endswith("ends with 1, CUDA False"), run.stdout + run.stderr
-    assert last.split()[1] not in told.read_text().split()
+    assert last.split()[1] not in users.read_text().split()
     results = json.loads((report / "results.json").read_text())["results"]
     reason = "no judging process comes up: exit status 1; RuntimeError: this GPU is counted, not there"
     assert {(r["verdict"], r["reason"]) for r in results} == {("unknown", reason)}

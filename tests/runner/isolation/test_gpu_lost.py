@@ -1,7 +1,7 @@
-"""What loses the GPU, as an illegal access does: the process can launch nothing more, and another one goes on.
+"""Calls that kill the GPU context, for example by an illegal access: another process goes on.
 
-Here a GPU is simulated: after the first illegal access each call raises, and so does building inputs.
-tests/runner/torture/on_gpu.py has the like on a real one.
+Here a GPU is simulated: after the first illegal access every call raises, and so does building
+inputs. tests/runner/torture/on_gpu.py does the same on a real GPU.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def gpu(monkeypatch):
 
 
 def faulty(gpu: list[str], where) -> Implementation:
-    """Correct, but its calls with inputs for which where(q) holds make an illegal access."""
+    """Return a correct implementation that makes an illegal access if where(q) holds."""
 
     def forward(q, k, v):
         if where(q):
@@ -71,7 +71,7 @@ def test_laws_are_judged_without_the_size_that_loses_the_gpu(tmp_path, gpu):
 
 
 def test_a_law_that_loses_the_gpu_shrinks_in_processes_of_their_own(tmp_path, gpu, patient):
-    impl = faulty(gpu, lambda q: q.shape[1] > 40 and q.shape[1] != 64)  # 64 is what the contract check tries
+    impl = faulty(gpu, lambda q: q.shape[1] > 40 and q.shape[1] != 64)  # the contract check tries 64
     with isolated(tmp_path, impl) as judging:
         contract, law, after = judging.contract(impl), judging.law(LAW, impl), judging.contract(impl)
     assert contract.verdict == after.verdict == PASS
@@ -81,7 +81,7 @@ def test_a_law_that_loses_the_gpu_shrinks_in_processes_of_their_own(tmp_path, gp
 
 
 def test_the_library_that_notices_may_be_another_one_in_each_process(tmp_path, gpu, patient):
-    """The GPU's own words decide whether it is the same failure."""
+    """The GPU's own words decide whether two failures are the same."""
     impl = faulty(gpu, lambda q: q.shape[1] > 40 and q.shape[1] != 64)
     forward = impl.forward
 
@@ -97,7 +97,7 @@ def test_the_library_that_notices_may_be_another_one_in_each_process(tmp_path, g
 
 
 def test_a_gpu_that_is_lost_while_a_failure_is_explained_costs_no_verdict(tmp_path, gpu):
-    """Wrong at length 3, and an illegal access at a neighbouring one."""
+    """The result is wrong at length 3, and a neighboring length makes an illegal access."""
     impl = faulty(gpu, lambda q: q.shape[1] == 16)
     forward = impl.forward
 

@@ -1,4 +1,4 @@
-"""Implementations that hold the process in which they are called: each is named, and costs no other a verdict."""
+"""Implementations that hang the process that calls them are reported, and cost no other verdict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def deadlock():
     "act",
     [
         pytest.param(endless, id="python"),
-        pytest.param(lambda: ctypes.PyDLL(None).pause(), id="c"),  # with the interpreter's lock
+        pytest.param(lambda: ctypes.PyDLL(None).pause(), id="c"),  # holds the interpreter's lock
         pytest.param(lambda: os.kill(os.getpid(), signal.SIGSTOP), id="stopped"),
         *(
             pytest.param(act, id=name, marks=pytest.mark.thorough)
@@ -48,10 +48,10 @@ def deadlock():
 )
 def test_a_call_that_does_not_return_is_unknown_with_its_case(act, tmp_path):
     started = time.monotonic()
-    found, neighbour = judged(act, tmp_path, case=LONG, limit=0.3)
-    assert (found.verdict, found.why) == (UNKNOWN, Reason.TIMED_OUT)
-    assert found.reason == "forward does not return within 0.3 s" and found.smallest == str(LONG)
-    assert found.replay.endswith(f"--case '{LONG}'")
+    result, neighbour = judged(act, tmp_path, case=LONG, limit=0.3)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.TIMED_OUT)
+    assert result.reason == "forward does not return within 0.3 s" and result.smallest == str(LONG)
+    assert result.replay.endswith(f"--case '{LONG}'")
     assert neighbour.verdict == PASS and time.monotonic() - started < 20
 
 
@@ -73,18 +73,18 @@ def test_the_law_goes_on_without_the_case_that_hangs(tmp_path):
     hung = int(drawn[len(drawn) // 2])
     lengths.unlink()
     with isolated(tmp_path, impl, try_contract=False, limit=0.5) as judging:
-        found = judging.law(LAW, impl)
-    assert (found.verdict, found.why) == (UNKNOWN, Reason.TIMED_OUT)
+        result = judging.law(LAW, impl)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.TIMED_OUT)
     times = drawn.count(str(hung))
     assert (
         times <= 3
-        and found.reason == f"forward does not return within 0.5 s; right on {len(drawn) - times} other cases"
+        and result.reason == f"forward does not return within 0.5 s; right on {len(drawn) - times} other cases"
     )
-    assert set(lengths.read_text().split()) == set(drawn)  # the same cases, and all the others
+    assert set(lengths.read_text().split()) == set(drawn)  # the same cases, including the others
 
 
 def test_a_wrong_result_is_a_failure_although_cases_beside_it_hang(tmp_path):
-    """They are called to explain the failure."""
+    """Neighboring cases are called to explain the failure."""
 
     def forward(q, k, v):
         if q.shape[1] > 80:
@@ -94,9 +94,9 @@ def test_a_wrong_result_is_a_failure_although_cases_beside_it_hang(tmp_path):
     impl = replace(good.IMPL, name="hangs", forward=forward)
     short = parse_case("seqlen_q=75 seqlen_k=75 headdim=16 dtype=float32")
     with isolated(tmp_path, impl, try_contract=False, limit=0.3, case=short) as judging:
-        found = judging.law(LAW, impl)
-    assert found.verdict == FAIL and found.reason.startswith("out[")
-    assert found.smallest == str(short) and found.replay.endswith(f"--case '{short}'")
+        result = judging.law(LAW, impl)
+    assert result.verdict == FAIL and result.reason.startswith("out[")
+    assert result.smallest == str(short) and result.replay.endswith(f"--case '{short}'")
 
 
 def test_an_implementation_that_always_hangs_ends_the_run_in_time(tmp_path):
@@ -117,7 +117,7 @@ def test_the_limit_is_longer_while_something_compiles(tmp_path):
 @pytest.mark.parametrize("compiles", (False, True))
 def test_a_call_that_compiles_in_its_own_process_has_more_time(compiles, tmp_path):
     def act():
-        with counted() if compiles else nullcontext():  # as our builds do, and while they wait for another worker
+        with counted() if compiles else nullcontext():  # as our builds do, also while they wait for another worker
             time.sleep(1)
 
     impl = hostile(act)

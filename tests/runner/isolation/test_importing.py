@@ -1,4 +1,4 @@
-"""Plug-ins whose import ends the process, never ends, or changes how the run ends."""
+"""Plug-ins whose import ends the process, never ends, or changes the exit status of the run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.runs import attest, results
         ),
         ("raise KeyboardInterrupt", "importing it raises KeyboardInterrupt"),
         ("import os; os.kill(os.getppid(), 0)", ""),
-        ("raise ValueError", ""),  # it can be imported here, which gives the better message
+        ("raise ValueError", ""),  # importing it here gives the better message
         ("", ""),
     ],
 )
@@ -39,7 +39,7 @@ def test_a_plugin_is_imported_in_another_process_first(source, words, tmp_path):
 
 
 def test_threads_that_an_import_starts_are_named_where_a_call_does_not_return(tmp_path, monkeypatch):
-    """They do not live on in the process that judges, which is forked."""
+    """The threads do not exist in the judging process, which is forked."""
     plugin, stop = tmp_path / "pooled.py", threading.Event()
     monkeypatch.setattr(threading, "stop_of_this_test", stop, raising=False)
     plugin.write_text(
@@ -51,8 +51,8 @@ def test_threads_that_an_import_starts_are_named_where_a_call_does_not_return(tm
     hangs = replace(hostile(endless), name="hangs")
     with isolated(tmp_path, hangs, limit=0.5, case=LONG) as judging:
         judging.judge.threads["hangs"] = entry.threads
-        found = judging.law(LAW, hangs)
-    assert found.why is Reason.TIMED_OUT and f"\n  {importing.START_LATER}: pool_0\n" in found.message
+        result = judging.law(LAW, hangs)
+    assert result.why is Reason.TIMED_OUT and f"\n  {importing.START_LATER}: pool_0\n" in result.message
 
 
 @pytest.mark.parametrize("workers", ("0", "1"))
@@ -65,9 +65,9 @@ def test_what_cannot_be_imported_stops_no_other(workers, tmp_path):
     sources = [f"--impl-from={file}" for file in (aborts, leaves, PLUGINS / "good.py")]
     run = attest(*sources, "-n", workers, "properties/test_contract.py", report=tmp_path / "report")
     entries = results(tmp_path / "report")
-    found = {name: entry["verdict"] for name, entry in entries.items()}
+    verdicts = {name: entry["verdict"] for name, entry in entries.items()}
     assert "importing it ends the process: signal 6 (abort)" in entries["test_contract_is_kept[aborts]"]["reason"]
-    assert found == {
+    assert verdicts == {
         "test_contract_is_kept[aborts]": "fail",
         "test_contract_is_kept[leaves]": "fail",
         "test_contract_is_kept[good]": "pass",

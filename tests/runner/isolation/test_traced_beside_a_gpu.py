@@ -1,6 +1,7 @@
-"""On a machine with a GPU a plug-in's kernels in Triton or Numba are traced in a process that sees none; others are unknown.
+"""With a GPU, a plug-in's Triton or Numba kernels are traced in a process that sees no GPU.
 
-No kernel runs on a GPU: CUDA_VISIBLE_DEVICES names one that is not there, and each process believes that it is.
+Without isolation the tracing laws are unknown. No kernel runs on a GPU here: CUDA_VISIBLE_DEVICES
+names a missing one, and each process believes that it exists.
 """
 
 from __future__ import annotations
@@ -56,28 +57,28 @@ TRACED, OUT = "test_no_race_is_traced", "test_out_matches_the_definition"
 
 def verdicts(tmp_path, file, how, law=TRACED, **changes):
     (tmp_path / "judged.py").write_text(JUDGED)
-    asked = [ROOT / "tests" / "plugins" / file, tmp_path, how, law, json.dumps(changes)]
+    arguments = [ROOT / "tests" / "plugins" / file, tmp_path, how, law, json.dumps(changes)]
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    run = python(tmp_path / "judged.py", *asked, PYTHONPATH=path)
+    run = python(tmp_path / "judged.py", *arguments, PYTHONPATH=path)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("file", ("triton_kernels.py", "numba_kernels.py"))
 def test_a_plug_in_is_traced_in_a_process_without_the_gpu(file, tmp_path):
-    found = verdicts(tmp_path, file, "isolated")
-    assert found["right"][0] == "pass", found["right"]
-    assert found["racy"][0] == "fail" and found["racy"][1].startswith("race: "), found["racy"]
+    results = verdicts(tmp_path, file, "isolated")
+    assert results["right"][0] == "pass", results["right"]
+    assert results["racy"][0] == "fail" and results["racy"][1].startswith("race: "), results["racy"]
 
 
 def test_a_failure_on_the_gpu_is_traced_in_such_a_process(tmp_path):
-    """In the judging process Numba's kernels would write to the CPU tensors' addresses on the GPU, which loses it."""
+    """In the judging process, Numba's kernels would take CPU addresses for addresses of the GPU."""
     case = "seqlen_q=41 seqlen_k=41 headdim=16 dtype=float16"
-    found = verdicts(tmp_path, "numba_kernels.py", "isolated", law=OUT, case=case)
-    for verdict, reason, message in found.values():
+    results = verdicts(tmp_path, "numba_kernels.py", "isolated", law=OUT, case=case)
+    for verdict, reason, message in results.values():
         assert verdict == "fail" and reason.startswith("forward raises "), message
         assert message.startswith(f"{reason}\n")
-    (_, right, whole), (_, racy, message) = found["right"], found["racy"]
+    (_, right, whole), (_, racy, message) = results["right"], results["racy"]
     assert "(race, " not in right and "traced (1 launch): no race, and no access out of bounds" in whole
     assert "(race, numba_kernels.py:" in racy and "\n  traced:\n    race: " in message
 

@@ -1,4 +1,7 @@
-"""Which failures on a GPU are traced in a process that sees none, and what their messages say. No process is started here."""
+"""Chooses the GPU failures to trace in a process without a GPU, and words their messages.
+
+No process is started here.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +33,19 @@ MESSAGE = (
 
 @pytest.fixture
 def added(monkeypatch, tmp_path):
-    """added(impl, result, answer) -> the result with its trace; a second call is another failure of the same run."""
-    monkeypatch.setattr(session, "visible_gpus", lambda: ["0"])
-    traced, asked = Counter(), []
+    """added(answer, **options) -> a failure with its trace.
 
-    def made(answer=RACE, impl=IMPL, law=LAW, **options):
+    Further calls are failures of the same run.
+    """
+    monkeypatch.setattr(session, "visible_gpus", lambda: ["0"])
+    traced, targets = Counter(), []
+
+    def add(answer=RACE, impl=IMPL, law=LAW, **options):
         plan, plug_in = Plan(device="cuda", goes_on=options.pop("goes_on", True)), options.pop("plug_in", True)
         judge = Judge(plan, [Entry(impl, "", "--impl-from=mine.py" if plug_in else "")], tmp_path, "main")
 
         def ask(judges, request):
-            asked.append(judges)
+            targets.append(judges)
             if isinstance(answer, Exception):
                 raise answer
             return answer
@@ -49,8 +55,8 @@ def added(monkeypatch, tmp_path):
         tracing.add_trace(judge.judgement(law, impl), result, traced, ask)
         return result
 
-    made.asked = asked
-    return made
+    add.asked = targets
+    return add
 
 
 def test_a_race_is_named_in_the_headline_and_in_the_message(added):
@@ -106,6 +112,6 @@ def test_a_process_that_ends_leaves_the_verdict_and_says_how(added):
 
 
 def test_facts_stand_below_all_that_was_observed():
-    """Which has empty lines, if there are several findings."""
+    """Several findings have empty lines between them."""
     message = "2 races\n\nObserved\n  2 findings\n\n  race: a\n\n  race: b\n\nReplay\n  pytest\n"
     assert crashes.with_facts(message, ["fact"]).endswith("\n\n  race: b\n  fact\n\nReplay\n  pytest\n")

@@ -1,4 +1,4 @@
-"""Kernels are compiled before laws need them, beside the workers: what is called for that, and by how many processes."""
+"""Kernels are compiled beside the workers before laws need them: the calls, and the processes."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ def test_every_kind_of_every_implementation_is_called_and_the_most_common_ones_f
 
 def test_each_number_goes_to_one_of_those_that_share_the_file():
     with tempfile.TemporaryFile() as shared:
-        inherited = [os.dup(shared.fileno()) for _ in range(4)]  # as processes get it
+        inherited = [os.dup(shared.fileno()) for _ in range(4)]  # as child processes inherit it
     with ThreadPoolExecutor(len(inherited)) as threads:
         drawn = list(threads.map(lambda descriptor: list(islice(ahead.numbers(descriptor), 5000)), inherited))
     for descriptor in inherited:
@@ -54,7 +54,7 @@ def test_each_number_goes_to_one_of_those_that_share_the_file():
 
 @pytest.fixture
 def machine(monkeypatch):
-    """16 cores and two GPUs; a process is its command and its GPU."""
+    """A machine with 16 cores and two GPUs. A process is represented by its command and its GPU."""
 
     def popen(command, env, stdin, **how):
         return *command[3:], env["CUDA_VISIBLE_DEVICES"], stdin
@@ -74,7 +74,7 @@ def test_there_is_a_process_for_two_cores_and_no_more_than_workers(machine):
     assert [len(ahead.start(MANY, workers)) for workers in (1, 6)] == [1, 3]
     started = ahead.start(MANY, 2)
     assert [each[:-1] for each in started] == [(str(os.getpid()), "triton_a", "numba_b", gpu) for gpu in "35"]
-    assert started[0][-1] is started[1][-1]  # whose offset they share
+    assert started[0][-1] is started[1][-1]  # they share its offset
 
 
 def test_a_run_that_is_soon_over_starts_none(machine):
@@ -100,7 +100,7 @@ def test_a_run_on_a_gpu_starts_them(monkeypatch):
 
 
 def test_each_process_calls_what_it_draws(monkeypatch):
-    """Of ours: a plug-in may be called as one of them."""
+    """It calls our implementations only, even if a plug-in has a similar name."""
     done = []
     monkeypatch.setattr(ahead, "numbers", lambda descriptor: iter((1, 4, 10_000)))
     monkeypatch.setattr(ahead, "end_with", done.append)
@@ -141,7 +141,7 @@ def test_an_error_does_not_end_it():
 
 
 def test_what_a_thousand_drawn_cases_compile_is_compiled_ahead(monkeypatch):
-    """Kernels and their constants, as on a GPU, of the implementation that compiles the most."""
+    """triton_fa2 compiles the most kernels and constants, as on a GPU."""
     pytest.importorskip("triton")
     from flash_attest.impls.triton import problem, tuning
 

@@ -1,4 +1,7 @@
-"""Runs of the suite with options of users: wrong ones, the hook, known failures, a plug-in elsewhere. All in one process."""
+"""Runs with options of users: wrong options, the hook, known failures, an outside plug-in.
+
+All run in one process.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ WRONG = [
     (["--repeats", "0"], "--repeats 0: should be at least 1"),
     (["--perturb", "noise"], "--perturb noise: no perturbation; those are other_case (a call of the same shape "),
     (["--perturb", "cold,none"], "--perturb cold,none: none stands alone"),
-    (["--perturb", ","], "--perturb ',': names nothing; none is called none"),
+    (["--perturb", ","], "--perturb ',': names no perturbation; write none for no perturbation"),
     (["--impl-from", "no_such_file.py"], "--impl-from no_such_file.py: there is no file no_such_file.py"),
     (["--impl-from", "tests/plugins/nothing_in_it.py:YOURS"], "there is no YOURS in it; it has MINE"),
     (["--hypothesis-seed", "x"], "--hypothesis-seed x: should be a whole number, or random"),
@@ -98,7 +101,7 @@ def test_without_isolation_the_header_says_so(each):
 
 
 def test_a_plugin_may_be_outside_the_checkout(each):
-    """With `=`, because pytest takes a path after a space for a test and looks for its settings there."""
+    """It needs `=`: pytest takes a path after a space for a test, and looks there for settings."""
     here = each["outside"]
     assert here.returncode == 0, here.stdout
     assert results(here.report)["test_winning_key_is_copied[good]"]["verdict"] == "pass"

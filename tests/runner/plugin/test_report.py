@@ -1,4 +1,4 @@
-"""The files of a report: from start to any kind of end, with any text, on a full disk, with two runs at once."""
+"""The files of a report: at any moment, with any text, on a full disk, with two runs at once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def started(tmp_path, planned: int = 3, **environment) -> Report:
     return report
 
 
-# --- progress ---------------------------------------------------------------------------------------------------------
+# --- progress -------------------------------------------------------------------------------------
 
 
 def environment_in(folder) -> dict:
@@ -87,7 +87,7 @@ def test_a_law_judged_again_replaces_its_result(tmp_path):
     assert [r["verdict"] for r in read(tmp_path)["results"]] == [FAIL, PASS]
 
 
-# --- killed at any moment ---------------------------------------------------------------------------------------------
+# --- killed at any moment -------------------------------------------------------------------------
 
 
 def test_verdicts_that_are_not_in_results_yet_are_in_the_journal(tmp_path, monkeypatch):
@@ -98,9 +98,9 @@ def test_verdicts_that_are_not_in_results_yet_are_in_the_journal(tmp_path, monke
     assert environment_in(tmp_path)["decided"] == 0
     with open(tmp_path / JOURNAL, "a") as file:  # killed while it was written
         file.write("\n" + json.dumps(result(7))[:40])
-    kept = read(tmp_path)
-    assert [r["law"] for r in kept["results"]] == [f"test_{n}" for n in range(5)]
-    assert kept["environment"]["decided"] == 5
+    record = read(tmp_path)
+    assert [r["law"] for r in record["results"]] == [f"test_{n}" for n in range(5)]
+    assert record["environment"]["decided"] == 5
     report.finish()
     assert len(json.loads((tmp_path / "results.json").read_text())["results"]) == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["index.html", "report.md", "results.json"]
@@ -130,7 +130,7 @@ def test_writing_keeps_to_its_share_of_the_time(monkeypatch):
     assert pace.spent <= 0.5 + 0.02 * now[0] < 25 and written[-1] > 9_900
 
 
-# --- any text ---------------------------------------------------------------------------------------------------------
+# --- any text -------------------------------------------------------------------------------------
 
 
 class Tags(HTMLParser):
@@ -170,7 +170,7 @@ def test_what_is_escaped_can_still_be_read():
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_odd_exception_is_a_failure_as_any_other(tmp_path, workers):
-    """With workers its text goes through their channel, too."""
+    """Its text also passes through the channel of workers."""
     chosen = ("--impl-from", PLUGINS / "odd_words.py", "-k", "contract or out_matches", "-n", workers)
     run = attest(*chosen, "--hypothesis-profile", "smoke", report=tmp_path)
     entry = results(tmp_path)["test_contract_is_kept[odd_words]"]
@@ -180,30 +180,31 @@ def test_an_odd_exception_is_a_failure_as_any_other(tmp_path, workers):
     assert_both_files_are_valid(tmp_path)
 
 
-# --- folders that cannot be written to --------------------------------------------------------------------------------
+# --- folders that cannot be written to ------------------------------------------------------------
 
 
 @contextmanager
 def files_up_to(size: int):
-    """No file can become larger: writing then fails as on a full disk, with another number.
+    """Limit the size of files, so that writing fails as on a full disk, with another error number.
 
-    Python would leave compiled modules cut off at that size, which other processes then cannot import.
+    Bytecode is off: Python would leave modules truncated at that size, which other processes could
+    not import.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        sys.dont_write_bytecode = kept
+        sys.dont_write_bytecode = before
 
 
 @pytest.mark.parametrize("size", [0, 100])
 def test_a_full_disk_is_told_at_the_start(tmp_path, size):
     with files_up_to(size), pytest.raises(FolderError, match=r"File too large.*name another one with --report=DIR"):
         started(tmp_path / "full")
-    started(tmp_path / "full")  # it is not held any more
+    started(tmp_path / "full")  # it is no longer held
 
 
 def test_a_full_disk_at_the_start_of_a_resumed_run_loses_nothing(tmp_path, monkeypatch):
@@ -223,22 +224,22 @@ def test_a_folder_that_cannot_be_made_is_told_at_the_start(tmp_path, path):
 
 
 def test_a_disk_that_fills_up_is_told_once_and_the_run_goes_on(tmp_path):
-    told: list[str] = []
-    report = Report(tmp_path, told.append)
+    messages: list[str] = []
+    report = Report(tmp_path, messages.append)
     report.start(ENVIRONMENT, 100)
     report.add(result(0))
     with files_up_to((tmp_path / "index.html").stat().st_size + 200):
         for n in range(1, 50):
             report.add(result(n, reason="x" * 1000))
-        kept = read(tmp_path)  # whole, as far as there was space
-        assert told == [f"{tmp_path}/results.json cannot be written: File too large"]
-        assert 0 < len(kept["results"]) < 50
+        record = read(tmp_path)  # valid, although the disk is full
+        assert messages == [f"{tmp_path}/results.json cannot be written: File too large"]
+        assert 0 < len(record["results"]) < 50
     report.finish()
-    assert len(told) == 1 and len(read(tmp_path)["results"]) == 50  # there is space again
+    assert len(messages) == 1 and len(read(tmp_path)["results"]) == 50  # there is space again
 
 
 def test_a_run_whose_disk_fills_up_shows_its_verdicts(tmp_path):
-    """In pytest: one line when it happens, the table, and its own exit status."""
+    """Pytest prints one line when it happens, prints the table, and ends with its own status."""
     script = (
         "import resource, sys, pytest; from flash_attest.runner.plugin.report import Report; add = Report.add\n"
         "sys.dont_write_bytecode = True  # see files_up_to\n"
@@ -256,7 +257,7 @@ def test_a_run_whose_disk_fills_up_shows_its_verdicts(tmp_path):
     assert run.stdout.endswith("\ngreen: 3 laws hold; 12 do not apply\n")
 
 
-# --- two runs at once -------------------------------------------------------------------------------------------------
+# --- two runs at once -----------------------------------------------------------------------------
 
 HOLDER = """
 import os, sys, time
@@ -264,7 +265,7 @@ from pathlib import Path
 from flash_attest.runner.plugin.folder import Folder
 Folder(Path(sys.argv[1])).take("pytest --impl mine")
 if os.fork() == 0:
-    time.sleep(1)  # what the holder leaves behind, as a process that judges
+    time.sleep(1)  # the holder leaves a child behind, like a judging process
     os._exit(0)
 print("held", flush=True)
 time.sleep(60)
@@ -273,7 +274,7 @@ time.sleep(60)
 
 @pytest.fixture
 def holder(tmp_path):
-    """A process that holds the folder, and has a child."""
+    """A process that holds the folder and has a child."""
     process = subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "held\n"
     yield process
@@ -296,7 +297,7 @@ def test_a_folder_in_use_is_refused_with_its_process(tmp_path, holder):
 
 
 def test_a_killed_run_holds_nothing(tmp_path, holder):
-    """Nor does what it leaves behind."""
+    """Its surviving child does not hold the folder either."""
     holder.kill()
     holder.wait()
     assert (tmp_path / folders.IN_USE).exists()
@@ -312,17 +313,19 @@ def test_a_folder_is_free_when_its_run_has_ended(tmp_path):
     Folder(tmp_path).take("second")
 
 
-# --- exceptions in the suite ------------------------------------------------------------------------------------------
+# --- exceptions in the suite ----------------------------------------------------------------------
 
 
 def test_an_exception_in_the_suite_is_unknown_and_red(tmp_path):
     plugins = ("-p", "tests.plugins.breaks_the_suite", "--impl-from", PLUGINS / "good.py")
     chosen = ("properties/test_forward.py", "properties/test_extremes.py", "-k", "out_matches or winning or huge")
     run = attest_each({"run": (*plugins, *chosen)}, tmp_path)["run"]
-    there = results(run.report)
-    said = {name: there[f"{name}[good]"] for name in ("test_out_matches_the_definition", "test_winning_key_is_copied")}
-    first, second = said.values()
-    assert {(e["verdict"], e["why"]) for e in said.values()} == {("unknown", "suite")}
+    entries = results(run.report)
+    broken = {
+        name: entries[f"{name}[good]"] for name in ("test_out_matches_the_definition", "test_winning_key_is_copied")
+    }
+    first, second = broken.values()
+    assert {(e["verdict"], e["why"]) for e in broken.values()} == {("unknown", "suite")}
     where = r"\(tests/plugins/breaks_the_suite.py:\d+\)"
     assert re.fullmatch(rf"the suite raised KeyError: 'test_out_matches_the_definition' {where}", first["reason"])
     assert "Traceback (most recent call last)" in first["message"]
@@ -330,4 +333,4 @@ def test_an_exception_in_the_suite_is_unknown_and_red(tmp_path):
         ":12)"
     )
     assert run.returncode == 1 and "not green: 2 laws undecided; 1 holds" in run.stdout
-    assert Counter(e["verdict"] for e in there.values()) == {"unknown": 2, "pass": 1}
+    assert Counter(e["verdict"] for e in entries.values()) == {"unknown": 2, "pass": 1}

@@ -1,4 +1,4 @@
-"""--resume: what is kept of a run that stopped or was killed, what is judged again, and when it is refused."""
+"""--resume: which verdicts of a stopped or killed run stand, and what is judged again."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ FACTS = {
 
 def record(**changed) -> dict:
     verdicts = (PASS, FAIL, REFUSED, UNKNOWN)
-    there = [Result("mine", "test_forward", f"test_{n}", verdict).as_dict() for n, verdict in enumerate(verdicts)]
-    return {"environment": FACTS | {"started": "12:00"} | changed, "results": there}
+    verdicts_so_far = [
+        Result("mine", "test_forward", f"test_{n}", verdict).as_dict() for n, verdict in enumerate(verdicts)
+    ]
+    return {"environment": FACTS | {"started": "12:00"} | changed, "results": verdicts_so_far}
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
+# --- what is kept ---------------------------------------------------------------------------------
 
 
 def test_what_is_decided_is_kept_and_marked():
-    """A law left unknown is not decided."""
-    found = kept(record(), FACTS)
-    assert [(r["verdict"], r["before"]) for r in found] == [(PASS, "12:00"), (FAIL, "12:00"), (REFUSED, "12:00")]
-    again = record(started="13:00") | {"results": found}
-    assert {r["before"] for r in kept(again, FACTS)} == {"12:00"}  # the run that judged it
+    """An unknown law is not decided."""
+    decided = kept(record(), FACTS)
+    assert [(r["verdict"], r["before"]) for r in decided] == [(PASS, "12:00"), (FAIL, "12:00"), (REFUSED, "12:00")]
+    again = record(started="13:00") | {"results": decided}
+    assert {r["before"] for r in kept(again, FACTS)} == {"12:00"}  # the first run, which judged them
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,10 @@ def test_a_report_of_an_older_version_is_not_gone_on_from():
 
 
 def test_every_option_is_compared_or_known_not_to_matter():
-    """device, repeats: what they come to is compared. The others say where a report goes, or how long to wait."""
+    """The effects of device and repeats are compared.
+
+    The others say where a report goes, or how long to wait.
+    """
     names = [option.name.replace("-", "_") for option in table.SUITE]
     others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation"}
     assert set(names) - set(resume.OPTIONS) <= others
@@ -86,7 +91,7 @@ def test_a_result_survives_being_written_and_read():
     assert Result.of_dict(json.loads(json.dumps(result.as_dict()))).as_dict() == result.as_dict()
 
 
-# --- sources ----------------------------------------------------------------------------------------------------------
+# --- sources --------------------------------------------------------------------------------------
 
 
 def loaded(path, name: str):
@@ -136,7 +141,7 @@ def test_a_plugin_is_its_file_what_it_imports_and_its_kernels(tmp_path, monkeypa
 
 
 def test_a_plugin_of_another_process_is_what_its_text_imports(tmp_path):
-    """With --untrusted."""
+    """This is the case of --untrusted."""
     (tmp_path / "plugin.py").write_text("from kern.k import forward\n")
     (tmp_path / "kern").mkdir()
     (tmp_path / "kern/k.py").write_text("from . import sizes\n")
@@ -152,7 +157,7 @@ def test_the_suite_is_its_rooms():
     assert sources.of_suite() == sources.of_suite()
 
 
-# --- runs -------------------------------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
 
 LAWS = ("properties/test_causal.py", "properties/test_forward.py")
 SHORT = ("--impl-from", PLUGINS / "one_key_short.py", *LAWS)
@@ -160,7 +165,7 @@ SHORT = ("--impl-from", PLUGINS / "one_key_short.py", *LAWS)
 
 @pytest.fixture(scope="module")
 def each(tmp_path_factory):
-    """Runs that stop at the first failure, and others that go on from there."""
+    """Runs that stop at the first failure, and runs that resume them."""
     folder = tmp_path_factory.mktemp("resume")
     whole, part = f"--report={folder}/whole", f"--report={folder}/part"
     runs = {
@@ -188,7 +193,7 @@ def test_a_stopped_run_says_how_far_it_came(each):
     [
         ("other seed", "--resume: the seed differs: 0 then, 3 now"),
         ("other laws", "--resume: which laws are judged (-k, -m, paths, --shard) differs: 9, "),
-        ("nowhere", "--resume: nothing to go on from: "),
+        ("nowhere", "--resume: nothing to resume: "),
         ("other part", "--resume: the option shard differs: 1/2 then, 2/2 now"),
     ],
 )
@@ -199,11 +204,11 @@ def test_another_run_is_not_gone_on_with(each, name, words):
 
 @pytest.mark.parametrize(("name", "report"), [("resumed", "whole"), ("part resumed", "part")])
 def test_a_resumed_run_judges_the_rest(each, name, report):
-    run, there = each[0][name], json.loads((each[1] / report / "results.json").read_text())
-    facts, marked = there["environment"], [r for r in there["results"] if r["before"]]
-    assert facts["complete"] and facts["decided"] == facts["planned"] == len(there["results"])
-    assert 0 < len(marked) < len(there["results"])
-    assert len({(r["law"], r["impl"]) for r in there["results"]}) == len(there["results"])
+    run, record = each[0][name], json.loads((each[1] / report / "results.json").read_text())
+    facts, marked = record["environment"], [r for r in record["results"] if r["before"]]
+    assert facts["complete"] and facts["decided"] == facts["planned"] == len(record["results"])
+    assert 0 < len(marked) < len(record["results"])
+    assert len({(r["law"], r["impl"]) for r in record["results"]}) == len(record["results"])
     assert "judged before: " in (each[1] / report / "index.html").read_text()
     assert "were not judged" not in run.stdout
 
@@ -219,7 +224,7 @@ def test_a_random_seed_goes_on_with_the_one_that_was_drawn(each):
 
 
 def test_a_killed_run_goes_on_with_workers(tmp_path):
-    """kill -9 loses the running law; what was decided is not judged again."""
+    """kill -9 loses the law in progress. Decided laws are not judged again."""
     chosen = ("--impl-from", PLUGINS / "slow.py", "properties/test_seqlens.py", "properties/test_forward.py")
     process = subprocess.Popen(
         command(*chosen, report=tmp_path),

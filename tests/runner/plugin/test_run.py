@@ -1,4 +1,4 @@
-"""Runs the suite as users do, in its own process: verdicts, messages, exit statuses, files."""
+"""Runs the suite as users do, in a process: verdicts, messages, exit statuses, files."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def broken(tmp_path_factory):
 def test_correct_plugins_pass_every_law_that_applies(good):
     run, report = good
     assert run.returncode == 0, run.stdout
-    left = {entry["law"] for entry in results(report).values() if entry["verdict"] not in ("pass", "refused")}
+    undecided = {entry["law"] for entry in results(report).values() if entry["verdict"] not in ("pass", "refused")}
     # These laws are about GPUs, so the run stays green.
-    assert left == {
+    assert undecided == {
         "test_work_waits_on_the_current_stream",
         "test_tensors_beyond_2_31_elements",
         "test_sanitizers_report_nothing",
@@ -192,16 +192,16 @@ def test_an_implementation_that_ends_its_process_fails_with_its_smallest_case(wo
 
 
 def test_a_process_that_ends_outside_the_promise_names_the_call(tmp_path):
-    """Such a call should raise, or be right. That law is the last one."""
+    """A call outside the contract should raise or be right. The law about such calls runs last."""
     plugin = PLUGINS / "crashes_outside.py"
     attest("--impl-from", plugin, "properties/test_calling.py", "properties/test_seqlens.py", report=tmp_path)
-    kept = results(tmp_path)
-    entry = kept.pop("test_calls_outside_the_promise_raise_or_are_right[crashes_outside]")
+    entries = results(tmp_path)
+    entry = entries.pop("test_calls_outside_the_promise_raise_or_are_right[crashes_outside]")
     assert entry["verdict"] == "fail"
     assert re.fullmatch(r"forward ends the process, called with headdim \d+: exit status 3", entry["reason"])
     assert re.search(r"--case 'seqlen_q=[^,]*'$", entry["replay"])
-    assert {e["verdict"] for e in kept.values()} <= {"pass", "refused", "unknown"} and len(kept) > 4
-    assert not any("process" in e["reason"] for e in kept.values())
+    assert {e["verdict"] for e in entries.values()} <= {"pass", "refused", "unknown"} and len(entries) > 4
+    assert not any("process" in e["reason"] for e in entries.values())
 
 
 def results_so_far(report) -> dict:
@@ -215,25 +215,26 @@ def test_an_interrupted_run_keeps_its_results(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may start this with SIGINT ignored
     )  # fmt: skip
     deadline = time.monotonic() + 120
-    # In a case, which waits: elsewhere pytest may fail to print where it was (no line has the number None, Python 3.11).
+    # Interrupt while a case waits. Elsewhere pytest may fail to print the position, because Python
+    # 3.11 gives None as a line number.
     while not (results_so_far(tmp_path) and any(tmp_path.glob("last-case-*"))) and time.monotonic() < deadline:
         time.sleep(0.1)
-    # Python drops an interrupt that arrives in a destructor ("exception ignored in"), so send it until the process ends.
+    # Python drops an interrupt that arrives in a destructor, so send it until the process ends.
     while process.poll() is None and time.monotonic() < deadline:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=3)
     output, _ = process.communicate(timeout=120)
-    kept = results(tmp_path)
+    entries = results(tmp_path)
     assert process.returncode == 2, output
     facts = json.loads((tmp_path / "results.json").read_text())["environment"]
-    assert 0 < len(kept) < 40 and (facts["complete"], facts["state"]) == (False, "interrupted")
-    says = f"interrupted: {len(kept)} of {facts['planned']} decided"
+    assert 0 < len(entries) < 40 and (facts["complete"], facts["state"]) == (False, "interrupted")
+    says = f"interrupted: {len(entries)} of {facts['planned']} decided"
     assert says in (tmp_path / "index.html").read_text() and f"{says}; --resume goes on from there" in output
 
 
 def test_workers_get_a_gpu_before_any_part_of_cuda_is_loaded(tmp_path):
-    """In CUDA_VISIBLE_DEVICES."""
+    """The GPU is set through CUDA_VISIBLE_DEVICES."""
     laws = ("properties/test_contract.py", "properties/test_forward.py")
     run = subprocess.run(
         command("--impl-from", PLUGINS / "names_gpu.py", "-n", "2", "--device", "auto", *laws, report=tmp_path),

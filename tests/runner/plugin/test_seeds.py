@@ -1,4 +1,4 @@
-"""Implementation, law, profile and seed fix the cases: not what else is loaded or judged, and in which order."""
+"""Implementation, law, profile and seed determine the cases; other plug-ins do not."""
 
 import random
 import sys
@@ -27,9 +27,10 @@ IMPL = Implementation(name="odd", layout="bhsd", forward=lambda q, k, v: sdpa(q,
 
 
 def odd_plugin(folder):
-    """A plug-in full of numbers from the ranges that cases are drawn from: lengths, head dims, places in a product.
+    """Write a plug-in full of numbers from the ranges of lengths, head dims and products of cases.
 
-    Each test, whose folder has a name of its own, gets others, as Hypothesis keeps those that it has seen.
+    Hypothesis remembers numbers that it has seen, so each test, whose folder has its own name, gets
+    other numbers.
     """
     path = folder / "odd.py"
     path.write_text(NEIGHBOUR.format(numbers=sorted(random.Random(folder.name).sample(range(100, 3000), 800))))
@@ -37,7 +38,10 @@ def odd_plugin(folder):
 
 
 def cases_of(law, impl, number=0, breaks=lambda case: False):
-    """The cases on which the law is judged, in their order. It is broken where `breaks` says so."""
+    """Return the cases on which the law is judged, in order.
+
+    The law is broken if `breaks` says so.
+    """
     cases = []
 
     def hold(trial):
@@ -54,7 +58,7 @@ def cases_of(law, impl, number=0, breaks=lambda case: False):
 
 @pytest.fixture
 def neighbour(tmp_path):
-    """neighbour() loads another plug-in, whose constants no file before had, and gives its implementation."""
+    """neighbour() loads another plug-in, with new constants, and returns its implementation."""
 
     def load():
         (entry,) = from_file(str(odd_plugin(tmp_path)))
@@ -77,7 +81,7 @@ def test_a_neighbour_changes_no_case(law, judged, neighbour):
 
 
 def test_a_neighbour_changes_no_failure(neighbour):
-    """Shrinking draws, too."""
+    """Shrinking draws cases as well."""
 
     def breaks(case):
         return case.seqlen_k > 20 and case.headdim % 9 == 1 and case.dtype == torch.bfloat16  # found late
@@ -110,7 +114,10 @@ Judge.write_down = recorded
 
 @pytest.mark.thorough  # test_a_neighbour_changes_no_case in whole runs
 def test_runs_judge_the_same_cases(tmp_path):
-    """Alone; and beside another plug-in, by two workers, which judge laws in another order."""
+    """One run is alone.
+
+    The other has a second plug-in and two workers, which judge in another order.
+    """
     options = {"alone": (), "beside": (f"--impl-from={odd_plugin(tmp_path)}", "-n", "2")}
     cases = {}
     for name, more in options.items():

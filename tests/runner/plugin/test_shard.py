@@ -1,4 +1,4 @@
-"""--shard i/n: how a run is split, what the report of a part says, and how the reports of all parts are joined."""
+"""--shard i/n: how a run is split, the report of a part, and the merge of all reports."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ IMPLS = [replace(torch_math.IMPL, name=name) for name in ("a", "b", "c")]
 
 
 class Item(SimpleNamespace):
-    """Equal to itself only, as pytest's items are."""
+    """A test item. It equals only itself, as pytest's items do."""
 
     __hash__, __eq__ = object.__hash__, object.__eq__
 
 
 def collected(impls=IMPLS) -> list[Item]:
-    """What pytest collects of these implementations, as far as split() looks at it: every law, and the contract."""
+    """Return the items that pytest collects for these implementations: every law, and the contract.
+
+    They have the attributes that split() reads.
+    """
     return [
         Item(
             callspec=SimpleNamespace(id=impl.name, params={"impl": impl}),
@@ -76,7 +79,7 @@ def test_the_split_does_not_depend_on_the_order_of_collection():
     mine, _, facts = split(run, Shard(2, 3), "cpu")
     again, _, facts_again = split(run[::-1], Shard(2, 3), "cpu")
     assert set(names(mine)) == set(names(again)) and facts == facts_again
-    assert names(again) == names(mine)[::-1]  # and it leaves the order as it was
+    assert names(again) == names(mine)[::-1]  # the order is kept
 
 
 def test_another_run_has_another_digest():
@@ -84,7 +87,7 @@ def test_another_run_has_another_digest():
 
 
 def test_an_implementation_is_in_few_parts():
-    """n - 1 cuts: the parts of all implementations are at most n - 1 more than there are implementations."""
+    """n - 1 cuts make at most n - 1 more pieces than there are implementations."""
     where = {(item.callspec.id, i) for i in range(1, 5) for item in split(collected(), Shard(i, 4), "cpu")[0]}
     assert len(where) <= len(IMPLS) + 3
 
@@ -113,7 +116,7 @@ def test_a_line_is_cut_into_pieces_of_equal_weight(weights, n, parts):
 
 
 def test_no_part_is_empty_or_far_heavier():
-    weights = [1 + place % 7 for place in range(200)]
+    weights = [1 + n % 7 for n in range(200)]
     for n in range(1, 30):
         parts = cut(weights, n)
         heavy = [sum(w for w, part in zip(weights, parts, strict=True) if part == i) for i in range(1, n + 1)]
@@ -139,7 +142,7 @@ def test_what_launches_nothing_weighs_nothing():
     assert weight(traced, replace(impl, traced=True, devices={"cpu"}), "cuda") == traced.share  # judged on the CPU
 
 
-# --- reports --------------------------------------------------------------------------------------------------------------
+# --- reports --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -203,9 +206,9 @@ def shard_of(record: dict, **facts) -> dict:
     ],
 )  # fmt: skip
 def test_what_are_not_the_parts_of_one_run_is_refused(parts, wrong, words):
-    given = copy.deepcopy(wrong(parts["one"], parts["two"]))
+    records = copy.deepcopy(wrong(parts["one"], parts["two"]))
     with pytest.raises(MergeError) as error:
-        merged({str(n): record for n, record in enumerate(given)})
+        merged({str(n): record for n, record in enumerate(records)})
     assert words in str(error.value)
 
 

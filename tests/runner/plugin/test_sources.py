@@ -1,4 +1,4 @@
-"""Which files the digest of a plug-in covers."""
+"""The files that the digest of a plug-in covers."""
 
 import sys
 
@@ -9,7 +9,7 @@ PLUGIN = "import {name}\nfrom flash_attest.impls.torch_math import IMPL\n"
 
 
 def digests(folder, module, tmp_path, monkeypatch) -> tuple[str, str]:
-    """The digest of a plug-in before and after a module that it imports from a folder is changed."""
+    """Return a plug-in's digests before and after a change to a module that it imports."""
     folder.mkdir(parents=True)
     (folder / f"{module}.py").write_text("WIDTH = 1\n")
     plugin = tmp_path / f"uses_{module}.py"
@@ -27,7 +27,7 @@ def test_what_a_plug_in_imports_counts(tmp_path, monkeypatch):
 
 
 def test_packages_of_another_environment_have_a_version_and_do_not_count(tmp_path, monkeypatch):
-    """As with venv --system-site-packages: all of torch would be read."""
+    """With venv --system-site-packages, all of torch would be read otherwise."""
     installed = tmp_path / "elsewhere" / "lib" / "site-packages"
     before, after = digests(installed, "module_installed", tmp_path, monkeypatch)
     assert before == after

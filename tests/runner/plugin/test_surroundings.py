@@ -1,4 +1,4 @@
-"""Where and by whom the suite is run: missing packages, a checkout elsewhere, another user, Pythons; replay in a shell."""
+"""Surroundings of a run: missing packages, other users, folders and Pythons; replay in a shell."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def run(*command: object, cwd: Path = ROOT, **more) -> subprocess.CompletedProce
     return subprocess.run(list(map(str, command)), cwd=cwd, capture_output=True, text=True, timeout=900, **more)
 
 
-# --- packages ---------------------------------------------------------------------------------------------------------
+# --- packages -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["torch", "hypothesis", "rich", "filelock", "jinja2"])
 def test_a_missing_package_is_one_line_that_says_what_to_do(name):
-    found = run(sys.executable, "-c", HIDES, name, env=environment())
-    assert found.returncode == pytest.ExitCode.USAGE_ERROR
-    assert found.stdout + found.stderr == f"flash-attest needs {name}: pip install -r requirements.txt\n"
+    ended = run(sys.executable, "-c", HIDES, name, env=environment())
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR
+    assert ended.stdout + ended.stderr == f"flash-attest needs {name}: pip install -r requirements.txt\n"
 
 
 def test_what_is_looked_for_is_in_requirements():
@@ -55,7 +55,7 @@ def test_what_is_looked_for_is_in_requirements():
     assert {*packages.NEEDED.values()} <= {line.split("=")[0].split(">")[0].split("<")[0] for line in lines}
 
 
-# --- the shell --------------------------------------------------------------------------------------------------------
+# --- the shell ------------------------------------------------------------------------------------
 
 
 def test_a_replay_line_is_quoted():
@@ -82,17 +82,17 @@ def pytest_attention_impls(config):
     ],
 )
 def test_a_replay_line_is_run_by_a_shell(tmp_path, monkeypatch, how):
-    """Spaces, quotes, a semicolon, and what a shell would put in."""
+    """The path has spaces, quotes, a semicolon and a variable."""
     odd = tmp_path / "my kernels; touch 'injected' \"$HOME\""
     odd.mkdir()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "attest_hooked.py").write_text(HOOKED)
-    given = ("-p", "attest_hooked", "--impl", "wrong_shape")
+    sources = ("-p", "attest_hooked", "--impl", "wrong_shape")
     if how != "-p":
         file, colon, name = how.partition(":")
         shutil.copy(PLUGINS / file, odd / "a  b's.py")
-        given = (f"--impl-from={odd}/a  b's.py{colon}{name}",)
-    attest(*given, "-k", "sees_exactly or test_contract", report=tmp_path / "first")
+        sources = (f"--impl-from={odd}/a  b's.py{colon}{name}",)
+    attest(*sources, "-k", "sees_exactly or test_contract", report=tmp_path / "first")
     entry = next(e for e in results(tmp_path / "first").values() if e["verdict"] == "fail")
     assert entry["replay"] in entry["message"]
     before = set(tmp_path.iterdir())
@@ -105,22 +105,22 @@ def test_a_replay_line_is_run_by_a_shell(tmp_path, monkeypatch, how):
 
 
 def test_an_existing_report_folder_may_follow_a_space(tmp_path):
-    """In the checkout; pytest itself takes one outside for the place of the tests, as --help says."""
+    """It may, in the checkout. Pytest looks for settings in a folder outside, as --help says."""
     copy = checkout(tmp_path / "copy")
     (copy / "my report").mkdir()
     smoke = ("--impl", "torch_math", "-k", "winning", "--hypothesis-profile", "smoke", "--device", "cpu")
-    found = run(sys.executable, "-m", "pytest", *smoke, "--report", "my report", cwd=copy, env=environment())
-    assert found.returncode == 0, found.stdout
+    judged = run(sys.executable, "-m", "pytest", *smoke, "--report", "my report", cwd=copy, env=environment())
+    assert judged.returncode == 0, judged.stdout
     assert results(copy / "my report")["test_winning_key_is_copied[torch_math]"]["verdict"] == "pass"
-    told = run(sys.executable, "-m", "pytest", "--help", cwd=copy, env=environment()).stdout
-    assert "with = for a folder outside" in " ".join(told.split())
+    help_text = run(sys.executable, "-m", "pytest", "--help", cwd=copy, env=environment()).stdout
+    assert "with = for a folder outside" in " ".join(help_text.split())
 
 
-# --- places and users -------------------------------------------------------------------------------------------------
+# --- folders and users ------------------------------------------------------------------------
 
 
 def checkout(into: Path) -> Path:
-    """A copy of what a run needs."""
+    """Copy what a run needs."""
     into.mkdir(parents=True)
     rooms = [path.name for path in (ROOT / "flash_attest").iterdir() if path.is_symlink()]
     for room in ("flash_attest", *rooms):
@@ -132,7 +132,9 @@ def checkout(into: Path) -> Path:
 
 @pytest.fixture
 def elsewhere():
-    """A folder with a read-only copy, a home that nobody can write to, and a folder that all can; and the copy."""
+    """(folder, copy): a folder with a read-only copy, a read-only home, and a folder open to
+    all.
+    """
     base = Path(tempfile.mkdtemp(prefix="flash attest "))
     base.chmod(0o755)
     copy = checkout(base / "a check-out; it's elsewhere")
@@ -149,9 +151,9 @@ def elsewhere():
 
 
 def as_another_user() -> list[str]:
-    """How a command is started as somebody who owns nothing; nothing where this user is not root.
+    """Return a prefix that runs a command as a user who owns nothing; [] unless this user is root.
 
-    It may read everything, as Python itself may lie in root's home.
+    The user may read everything, as Python itself may lie in root's home.
     """
     if os.getuid() != 0:
         return []
@@ -166,23 +168,23 @@ def test_a_read_only_checkout_with_spaces_and_another_user(elsewhere, names):
 
 
 def test_another_user_in_a_read_only_checkout(elsewhere):
-    """A home that cannot be written to, no TMPDIR, no bytecode."""
+    """The home is read-only, there is no TMPDIR, and no bytecode is written."""
     judge_elsewhere(*elsewhere, "python_tiled")
 
 
 def judge_elsewhere(base: Path, copy: Path, names: str) -> None:
-    kept = {
+    variables = {
         name: value for name, value in environment().items() if name in ("PATH", "LANG", "COLUMNS", "LD_LIBRARY_PATH")
     }
-    env = kept | {"HOME": str(base / "home"), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = variables | {"HOME": str(base / "home"), "PYTHONDONTWRITEBYTECODE": "1"}
     smoke = ("--impl", names, "--hypothesis-profile", "smoke", "-k", "out_matches or contract", "--device", "cpu")
     command = (sys.executable, "-m", "pytest", *smoke)
-    found = run(*as_another_user(), *command, f"--report={base}/reports/a b", cwd=copy, env=env)
-    assert found.returncode == 0, found.stdout + found.stderr
-    there = results(base / "reports" / "a b")
-    assert {e["verdict"] for e in there.values()} == {"pass"} and len(there) == 2 * len(names.split(","))
+    judged = run(*as_another_user(), *command, f"--report={base}/reports/a b", cwd=copy, env=env)
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+    entries = results(base / "reports" / "a b")
+    assert {e["verdict"] for e in entries.values()} == {"pass"} and len(entries) == 2 * len(names.split(","))
     if os.getuid() == 0:  # the default folder lies in the checkout
-        found = run(*as_another_user(), *command, cwd=copy, env=env)
-        assert found.returncode == pytest.ExitCode.USAGE_ERROR
+        judged = run(*as_another_user(), *command, cwd=copy, env=env)
+        assert judged.returncode == pytest.ExitCode.USAGE_ERROR
         says = "ERROR: --report attest-report: cannot be written to (Permission denied): name another one with --report=DIR"
-        assert says in found.stdout + found.stderr
+        assert says in judged.stdout + judged.stderr

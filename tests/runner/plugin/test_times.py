@@ -1,4 +1,4 @@
-"""Where the time of a run went: the clock, the table made from results.json, the order of the laws."""
+"""The times of a run: the clock, the tables of results.json, the order of the laws."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from flash_attest.runner.plugin import process, times
 from flash_attest.runner.plugin.order import by_implementation
 from tests.trials import implementation
 
-# --- the clock --------------------------------------------------------------------------------------------------------
+# --- the clock ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_what_a_compiler_took_is_not_running(ticks):
             ticks(5)
             with build_cache.counted():  # the library of a file is built while its headers are read
                 ticks(2)
-    # what has compiled in this process before is a fraction, of which the sums keep an error
+    # Earlier compilations of this process add a fraction, and with it a rounding error.
     assert clock.seconds == pytest.approx({Work.RUNNING: 1, Work.COMPILING: 7})
 
 
@@ -81,7 +81,7 @@ def test_a_law_says_where_its_seconds_went():
     assert sum(result.seconds_of.values()) == pytest.approx(result.seconds, rel=0.1, abs=0.05)
 
 
-# --- the table --------------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 def result(impl, law, seconds, **of):
@@ -110,9 +110,9 @@ def test_what_no_law_is_charged_with_is_pytest():
 def test_the_command_reads_a_report_folder(tmp_path, capsys):
     (tmp_path / "results.json").write_text(json.dumps({"results": RESULTS, "environment": ENVIRONMENT}))
     assert command.run([str(tmp_path), "--slowest", "1"]) == 0
-    said = capsys.readouterr().out
-    assert "10.0 s on 2 workers, a processor" in said
-    assert [line.split()[:2] for line in said.splitlines() if line.startswith(("a ", "b ", "x ", "y "))] == [
+    output = capsys.readouterr().out
+    assert "10.0 s on 2 workers, a processor" in output
+    assert [line.split()[:2] for line in output.splitlines() if line.startswith(("a ", "b ", "x ", "y "))] == [
         ["b", "10.0"], ["a", "6.0"], ["x", "15.0"],
     ]  # fmt: skip
 
@@ -126,11 +126,11 @@ def test_what_is_no_report_is_named(tmp_path, capsys, text):
     assert "should be the results.json of a run" in capsys.readouterr().err
 
 
-# --- order, compilers -------------------------------------------------------------------------------------------------
+# --- order, compilers -----------------------------------------------------------------------------
 
 
 def test_laws_of_one_implementation_follow_each_other():
-    """Those that may end the process come last, after those that are always judged on the CPU."""
+    """Laws that may end the process come last, after laws that are always judged on the CPU."""
 
     def item(law, impl=None):
         function = SimpleNamespace(law=SimpleNamespace(last=law == "last", device="cpu" if law == "cpu" else None))
@@ -140,8 +140,8 @@ def test_laws_of_one_implementation_follow_each_other():
     items = [
         item("last", "a"), item("x", "b"), item("cpu", "a"), item("x", "a"), item("other"), item("y", "b"), item("y", "a"),
     ]  # fmt: skip
-    made = by_implementation(items, ["a", "b"])
-    assert [(i.law, getattr(i, "callspec", None) and i.callspec.id) for i in made] == [
+    ordered = by_implementation(items, ["a", "b"])
+    assert [(i.law, getattr(i, "callspec", None) and i.callspec.id) for i in ordered] == [
         ("other", None), ("x", "a"), ("y", "a"), ("cpu", "a"), ("last", "a"), ("x", "b"), ("y", "b"),
     ]  # fmt: skip
 
@@ -162,15 +162,15 @@ def test_a_triton_kernel_is_compiled_under_a_lock(tmp_path, monkeypatch):
 
 @pytest.fixture
 def unset(monkeypatch):
-    """No variable says where Triton keeps its kernels."""
+    """No variable names the folder of Triton's kernels."""
     monkeypatch.delenv("TRITON_HOME", raising=False)
-    monkeypatch.setenv("TRITON_CACHE_DIR", "")  # so that it is put back after the test
+    monkeypatch.setenv("TRITON_CACHE_DIR", "")  # so that monkeypatch restores it
     monkeypatch.delenv("TRITON_CACHE_DIR")
 
 
 @pytest.mark.parametrize("home", ["", "elsewhere"])
 def test_triton_keeps_its_kernels_where_it_would_by_itself(unset, home, tmp_path, monkeypatch):
-    """Whatever TorchInductor would set later."""
+    """TorchInductor cannot change that later."""
     knobs = pytest.importorskip("triton.knobs")  # reads the user's home when it is imported
     monkeypatch.setattr(process.os, "access", lambda path, mode: True)
     if home:

@@ -1,1 +1,4 @@
-"""Hostile implementations, and what each must give. They answer rightly but for one length, so that the contract is kept."""
+"""Hostile implementations and the verdicts they must get.
+
+Each is correct except at one length, so that it keeps the contract.
+"""

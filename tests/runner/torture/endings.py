@@ -1,4 +1,4 @@
-"""What ends the process in which it is called, or forks it, or has threads that do so later."""
+"""Implementations that end or fork their process, or start threads that do so later."""
 
 import atexit
 import ctypes

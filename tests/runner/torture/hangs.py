@@ -1,4 +1,4 @@
-"""What never comes back. Judged with a short limit."""
+"""Implementations that never return. They are judged with a short limit."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ def endless_loop(q, k, v):
 
 @TABLE.gives(UNKNOWN, HANGS)
 def endless_in_c(q, k, v):
-    ctypes.PyDLL(None).sleep(1000)  # PyDLL: the GIL is held
+    ctypes.PyDLL(None).sleep(1000)  # PyDLL holds the GIL
 
 
 @TABLE.gives(UNKNOWN, HANGS)

@@ -1,4 +1,7 @@
-"""Files whose import does something else than to define an implementation: (source, verdict of the contract, its words)."""
+"""Files whose import does more than define an implementation.
+
+Each is (source, verdict of the contract check, words of its reason).
+"""
 
 GOOD = (
     "from tests.plugins.good import IMPL as good\nimport dataclasses\nIMPL = dataclasses.replace(good, name='{name}')\n"

@@ -1,4 +1,4 @@
-"""Right answers, and something that is no longer as it was before the call: one implementation for each such thing."""
+"""Implementations that are right, but change some global state, one for each kind of state."""
 
 import ctypes
 import gc
@@ -46,7 +46,7 @@ def add_filter():
     warnings.simplefilter("error")
 
 
-# what it does -> (how, the words of the problem)
+# name -> (the change, words of the problem)
 LEAVES = {
     "default_dtype": (lambda: torch.set_default_dtype(torch.float64), "sets torch's default dtype to torch.float64"),
     "default_device": (lambda: torch.set_default_device("meta"), "sets torch's default device to meta"),

@@ -1,4 +1,4 @@
-"""What takes a GPU down, or the process that uses it. Judged where there is a GPU, with a short limit."""
+"""Implementations that kill the GPU context or its process. They need a GPU and a short limit."""
 
 import os
 from dataclasses import replace
@@ -12,7 +12,7 @@ from tests.plugins import good
 from tests.runner.torture.table import FAIL, UNKNOWN, Table
 
 TABLE = Table()
-HANGS = "forward does not return within 5"  # seconds, and as long as Triton compiled
+HANGS = "forward does not return within 5"  # seconds, plus the time that Triton compiled
 CYCLES = 10**15  # of a GPU: days
 
 
@@ -76,7 +76,7 @@ def sleeps_on_another_stream(q, k, v):
 
 @TABLE.gives(UNKNOWN, "out of memory")
 def too_much_memory(q, k, v):
-    """Of its share, so that the card, which others may use, is never asked for more than it has."""
+    """Ask for more than a share of the memory, so that other users of the card lose nothing."""
     torch.cuda.set_per_process_memory_fraction(0.02)
     torch.empty(16 << 30, dtype=torch.uint8, device=q.device)
 
@@ -99,24 +99,27 @@ def returns_memory_of_the_cpu(q, k, v):
 
 @cache
 def _own() -> torch.cuda.Stream:
-    """One for all calls: on a new one torch asks CUDA for memory, and that waits for the other streams."""
+    """Return one stream for all calls.
+
+    On a new stream torch asks CUDA for memory, which waits for the other streams.
+    """
     return torch.cuda.Stream()
 
 
 def on_a_stream_of_its_own(q, k, v):
-    """Right once all streams have ended, which is what most laws wait for."""
+    """Return a result that is right once all streams have ended. Most laws wait for that."""
     with torch.cuda.stream(_own()):
         return good.forward(q, k, v)
 
 
 def illegal_in_every_call(q, k, v):
-    """Also in those that try the contract out."""
+    """Make an illegal access in every call, also in those of the contract check."""
     _store_at[(1,)](q, 1 << 45)
     return good.forward(q, k, v)
 
 
 def illegal_from_41_rows_on(q, k, v):
-    """But for 64, the length that tries the contract out."""
+    """Make an illegal access from 41 rows on, except for 64, the length of the contract check."""
     return good.forward(q, k, v) if q.shape[1] in (*range(41), 64) else illegal_in_every_call(q, k, v)
 
 

@@ -1,4 +1,4 @@
-"""Rubbish where a tensor should be, and tensors that are none."""
+"""Results that are not tensors, and tensors that misbehave."""
 
 import ctypes
 import itertools
@@ -66,7 +66,7 @@ class Failing(torch.Tensor):
 
 
 class Agreeing(torch.Tensor):
-    """Equal to everything."""
+    """A tensor that is equal to everything."""
 
     @classmethod
     def __torch_function__(cls, function, types, args=(), kwargs=None):
@@ -87,7 +87,7 @@ gives_value(
 
 
 class Posing:
-    """Says that it is a tensor."""
+    """An object that says that it is a tensor."""
 
     __class__ = torch.Tensor
 
@@ -116,7 +116,7 @@ gives_value("an_odd_class", f"{RETURNS} A\nB", lambda q, k, v: type("A\nB\x1b[0m
 
 @TABLE.gives("fail unknown")
 def unmapped_memory(q, k, v):
-    """Reading it is a segmentation fault, after the call."""
+    """Return a tensor of unmapped memory: reading it after the call is a segmentation fault."""
     libc = ctypes.CDLL(None)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]

@@ -1,4 +1,4 @@
-"""Exceptions of every sort, also those that mean something to pytest, to Hypothesis or to the suite."""
+"""Exceptions of every kind, including those that mean something to pytest or the suite."""
 
 import asyncio
 import sys
@@ -164,7 +164,7 @@ def wants_another_case(q, k, v):
 
 @TABLE.gives(UNKNOWN, "nobody knows")
 def says_undecided(q, k, v):
-    raise Undecided("nobody knows", Reason.LAW_OF_OTHER_DEVICE)  # which would not make the run red
+    raise Undecided("nobody knows", Reason.LAW_OF_OTHER_DEVICE)  # a reason that would leave the run green
 
 
 @TABLE.gives(FAIL, "forward raises LawBroken: broken")

@@ -1,4 +1,4 @@
-"""What it does to the process, the files and the machine around it."""
+"""Implementations that damage the process, files and machine around them."""
 
 import builtins
 import json
@@ -106,9 +106,9 @@ def asks_python_for_200_gib(q, k, v):
 
 @TABLE.gives(UNKNOWN, "out of memory on")
 def grows_without_end(q, k, v):
-    kept = []
+    arrays = []
     while True:
-        kept.append(numpy.zeros(1 << 30, dtype=numpy.uint8))  # not touched, so that the machine stays as it is
+        arrays.append(numpy.zeros(1 << 30, dtype=numpy.uint8))  # never touched, so that the machine stays usable
 
 
 @TABLE.gives(FAIL, "forward sets Python's recursion limit to 150")

@@ -1,4 +1,4 @@
-"""What a hostile implementation does, and what it must give."""
+"""Tables of hostile implementations and the verdicts they must get."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 
 @dataclass(frozen=True)
 class Row:
-    """act(q, k, v): None, or what to return in place of the right answer. verdicts: those allowed; words: in the reason."""
+    """A hostile act and its allowed verdicts.
+
+    act(q, k, v) returns None, or a value to return instead of the right answer. words: part of the
+    verdict's reason.
+    """
 
     act: Callable
     verdicts: tuple[str, ...]
     words: str
 
     def implementation(self, name: str) -> Implementation:
-        """An implementation that acts so at one length."""
+        """Return an implementation that acts so at one length."""
 
         def forward(q, k, v):
             returned = self.act(q, k, v) if q.shape[1] == AT else None
@@ -32,14 +36,17 @@ class Row:
 
 
 class Table(dict):
-    """name -> Row. repeats: the names of rows that end as another row does; they are judged with --thorough alone."""
+    """name -> Row.
+
+    repeats: names of rows that resemble another row; only --thorough judges them.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.repeats: frozenset[str] = frozenset()
 
     def gives(self, verdict: str, words: str = "") -> Callable:
-        """Adds a function; verdict: "fail", or several as in "pass unknown"."""
+        """Add a function. verdict: "fail", or several, for example "pass unknown"."""
 
         def add(act: Callable) -> Callable:
             self[act.__name__] = Row(act, tuple(verdict.split()), words)
@@ -48,7 +55,7 @@ class Table(dict):
         return add
 
     def implementations(self, *repeats: str) -> tuple[list[Implementation], list[Implementation]]:
-        """One for each row but for those that repeat, and one for each row."""
+        """Return implementations of the rows that do not repeat another row, and of all rows."""
         assert set(repeats) <= set(self), set(repeats) - set(self)
         self.repeats = frozenset(repeats)
         every = {name: row.implementation(name) for name, row in self.items()}

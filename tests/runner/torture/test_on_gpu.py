@@ -1,4 +1,7 @@
-"""Implementations that take a GPU down: each is named, and no neighbour loses a verdict, in one process and in two."""
+"""Implementations that take a GPU down are reported, and cost no neighbor a verdict.
+
+The runs have one process and two.
+"""
 
 import re
 
@@ -27,15 +30,15 @@ WORKERS = ("0", "2")
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
-    """number of workers -> results; each run is made once."""
-    made = {}
+    """number of workers -> results. Each run is made once."""
+    runs = {}
 
     def with_workers(n):
-        if n not in made:
-            made[n] = None
-            made[n] = run(tmp_path_factory.mktemp("on_gpu"), [HERE / "on_gpu.py"], *GPU, "-n", n)
-        assert made[n] is not None, "the run failed in an earlier test"
-        return made[n]
+        if n not in runs:
+            runs[n] = None
+            runs[n] = run(tmp_path_factory.mktemp("on_gpu"), [HERE / "on_gpu.py"], *GPU, "-n", n)
+        assert runs[n] is not None, "the run failed in an earlier test"
+        return runs[n]
 
     return with_workers
 
@@ -43,18 +46,18 @@ def judged(tmp_path_factory):
 @pytest.mark.parametrize("n", WORKERS)
 @pytest.mark.parametrize("name", TABLE)
 def test_what_takes_a_gpu_down_is_named(judged, name, n):
-    found, row = judged(n)[LAW, name], TABLE[name]
-    assert found["verdict"] in row.verdicts and row.words in found["reason"], found["reason"][:500]
-    if row.words != "out of memory":  # which hangs on what else uses the GPU
-        assert f"--case '{CASE}'" in found["replay"]
+    entry, row = judged(n)[LAW, name], TABLE[name]
+    assert entry["verdict"] in row.verdicts and row.words in entry["reason"], entry["reason"][:500]
+    if row.words != "out of memory":  # that depends on what else uses the GPU
+        assert f"--case '{CASE}'" in entry["replay"]
 
 
 @pytest.mark.parametrize("n", WORKERS)
 def test_a_wrong_stream_is_named(judged, n):
-    found = judged(n)
-    assert found[STREAM, WRONG_STREAM.name]["verdict"] == FAIL
-    assert "on a stream that is busy" in found[STREAM, WRONG_STREAM.name]["reason"]
-    assert found[STREAM, "good"]["verdict"] == found[STREAM, "after"]["verdict"] == PASS
+    entries = judged(n)
+    assert entries[STREAM, WRONG_STREAM.name]["verdict"] == FAIL
+    assert "on a stream that is busy" in entries[STREAM, WRONG_STREAM.name]["reason"]
+    assert entries[STREAM, "good"]["verdict"] == entries[STREAM, "after"]["verdict"] == PASS
 
 
 @pytest.mark.parametrize("n", WORKERS)
@@ -74,8 +77,8 @@ def test_an_illegal_access_in_every_call_breaks_the_contract(judged, n):
 
 def test_drawn_cases_of_an_illegal_access_shrink_in_processes_of_their_own(tmp_path):
     drawn = ("--device", "cuda", "--hypothesis-profile", "quick", "--case-timeout", 30)
-    found = run(tmp_path, [f"{HERE / 'on_gpu.py'}:LONG"], *drawn)
-    assert "illegal memory access" in found[LAW, "long"]["reason"]
-    length = re.match(r"seqlen_q=(\d+) seqlen_k=\1 headdim=16 dtype=float32", found[LAW, "long"]["smallest"])
+    entries = run(tmp_path, [f"{HERE / 'on_gpu.py'}:LONG"], *drawn)
+    assert "illegal memory access" in entries[LAW, "long"]["reason"]
+    length = re.match(r"seqlen_q=(\d+) seqlen_k=\1 headdim=16 dtype=float32", entries[LAW, "long"]["smallest"])
     assert length and 41 <= int(length[1]) < 64  # 41 if 20 s are enough
-    assert found[LAW, "good"]["verdict"] == found[LAW, "after"]["verdict"] == PASS
+    assert entries[LAW, "good"]["verdict"] == entries[LAW, "after"]["verdict"] == PASS

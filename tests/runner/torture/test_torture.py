@@ -1,4 +1,4 @@
-"""Hostile implementations, many judged in one run: each is named, and no neighbour loses a verdict."""
+"""Hostile implementations, many in one run, are reported, and cost no neighbor a verdict."""
 
 import importlib
 import json
@@ -20,20 +20,23 @@ TABLES = {
     name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("raises", "outputs", "endings")
 }
 TABLES |= {name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("surroundings", "hangs")}
-LIMITS = {"hangs": 1.0}  # --case-timeout, where calls do not return
+LIMITS = {"hangs": 1.0}  # --case-timeout of tables whose calls hang
 LONGEST = 240.0  # seconds for a run, on a busy machine
 LONGEST_PAGE = 8 << 20
 
 
 def run(folder, files, *arguments):
-    """The results of a run with a right implementation before and after the others: {(law, implementation): entry}."""
+    """Judge a correct implementation before and after the others.
+
+    Returns {(law, implementation): entry}.
+    """
     (folder / "after.py").write_text(
         "import dataclasses\nfrom tests.plugins import good\nIMPL = dataclasses.replace(good.IMPL, name='after')\n"
     )
-    given = [f"--impl-from={file}" for file in (PLUGINS / "good.py", *files, folder / "after.py")]
+    sources = [f"--impl-from={file}" for file in (PLUGINS / "good.py", *files, folder / "after.py")]
     began = time.perf_counter()
     process = attest(
-        *("-n", "0", "--hypothesis-profile", "smoke", "-k", f"{LAW} or test_contract_is_kept", *arguments, *given),
+        *("-n", "0", "--hypothesis-profile", "smoke", "-k", f"{LAW} or test_contract_is_kept", *arguments, *sources),
         report=folder / "report",
     )
     assert time.perf_counter() - began < LONGEST
@@ -47,17 +50,17 @@ def run(folder, files, *arguments):
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory, pytestconfig):
-    """name of a table -> results; each run is made once."""
-    made = {}
+    """name of a table -> results. Each run is made once."""
+    runs = {}
     which = ":EVERY" if pytestconfig.getoption("--thorough") else ""
 
     def of(name):
-        if name not in made:
-            made[name] = None  # should the run fail, it fails one test, and the others at once
+        if name not in runs:
+            runs[name] = None  # a failed run is not repeated by other tests
             limit = ("--case-timeout", LIMITS.get(name, 60.0))
-            made[name] = run(tmp_path_factory.mktemp(name), [f"{HERE / name}.py{which}"], "--case", CASE, *limit)
-        assert made[name] is not None, "the run failed in an earlier test"
-        return made[name]
+            runs[name] = run(tmp_path_factory.mktemp(name), [f"{HERE / name}.py{which}"], "--case", CASE, *limit)
+        assert runs[name] is not None, "the run failed in an earlier test"
+        return runs[name]
 
     return of
 
@@ -71,18 +74,18 @@ ROWS = [
 
 @pytest.mark.parametrize(("table", "name"), ROWS)
 def test_a_hostile_implementation_is_named(judged, table, name):
-    found, row = judged(table)[LAW, name], TABLES[table][name]
-    assert found["verdict"] in row.verdicts, found["reason"][:500]
-    assert row.words in found["reason"]
-    assert found["verdict"] != UNKNOWN or found["why"] in (
+    entry, row = judged(table)[LAW, name], TABLES[table][name]
+    assert entry["verdict"] in row.verdicts, entry["reason"][:500]
+    assert row.words in entry["reason"]
+    assert entry["verdict"] != UNKNOWN or entry["why"] in (
         "resources",
         "suite",
         "timed out",
         "worker died",
-    )  # none is excused
+    )  # no excuse leaves the run green
     assert judged(table)["test_contract_is_kept", name]["verdict"] == PASS
-    if found["verdict"] != PASS and "message" in found and "Replay" in found["message"]:
-        assert f"--case '{CASE}'" in found["replay"]
+    if entry["verdict"] != PASS and "message" in entry and "Replay" in entry["message"]:
+        assert f"--case '{CASE}'" in entry["replay"]
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -99,7 +102,7 @@ def test_no_neighbour_loses_a_verdict(judged, table, pytestconfig):
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory):
-    """The results of files that do something when they are imported."""
+    """The results of files that do something at import."""
     folder = tmp_path_factory.mktemp("imports")
     for name, (source, *_) in SOURCES.items():
         (folder / f"{name}.py").write_text(source.replace("{name}", name))
@@ -109,8 +112,8 @@ def imported(tmp_path_factory):
 @pytest.mark.parametrize("name", SOURCES)
 def test_an_import_that_does_something_else_is_named(imported, name):
     _, verdicts, words = SOURCES[name]
-    found = imported["test_contract_is_kept", name]
-    assert found["verdict"] in verdicts.split() and words in found["reason"], found["reason"]
+    entry = imported["test_contract_is_kept", name]
+    assert entry["verdict"] in verdicts.split() and words in entry["reason"], entry["reason"]
 
 
 def test_imports_cost_no_neighbour_a_verdict(imported):
@@ -124,8 +127,8 @@ def test_there_are_enough():
 
 
 def test_drawn_cases_of_a_crash_shrink_and_the_rest_of_its_laws_is_judged(tmp_path):
-    """Beside the given case: one that crashes for long sequences, as a kernel does."""
-    found = run(tmp_path, [PLUGINS / "crashes.py"], "--hypothesis-profile", "quick")
-    assert found[LAW, "crashes"]["reason"] == "forward ends the process: exit status 3"
-    assert re.match("seqlen_q=41 ", found[LAW, "crashes"]["smallest"])
-    assert found[LAW, "good"]["verdict"] == found[LAW, "after"]["verdict"] == PASS
+    """The implementation crashes for long sequences, as a kernel might."""
+    entries = run(tmp_path, [PLUGINS / "crashes.py"], "--hypothesis-profile", "quick")
+    assert entries[LAW, "crashes"]["reason"] == "forward ends the process: exit status 3"
+    assert re.match("seqlen_q=41 ", entries[LAW, "crashes"]["smallest"])
+    assert entries[LAW, "good"]["verdict"] == entries[LAW, "after"]["verdict"] == PASS

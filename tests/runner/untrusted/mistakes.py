@@ -1,4 +1,4 @@
-"""Kernels with an honest mistake each, which a kernel process runs."""
+"""Kernels with one honest mistake each, for a kernel process."""
 
 import threading
 
@@ -30,7 +30,7 @@ def reads_behind_its_input(q, k, v):
 
 
 def behind(tensor):
-    """The element after the last one."""
+    """Return the element after the last one."""
     return tensor.as_strided((1,), (1,), tensor.storage_offset() + tensor.numel())
 
 

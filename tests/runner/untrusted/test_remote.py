@@ -1,4 +1,4 @@
-"""Implementations in a kernel process give the same bits as in this one, and declare the same."""
+"""Implementations in a kernel process give the same bits and declarations as in this process."""
 
 from dataclasses import replace
 
@@ -27,12 +27,12 @@ from tests.trials import broken
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CASE = Case(batch=2, seqlen_q=5, seqlen_k=7, nheads=4, nheads_k=2, headdim=8, bias="matrix", causal=True)
-FORGETFUL = ("traced", "known_failures")  # what --untrusted declares otherwise
+FORGETFUL = ("traced", "known_failures")  # fields that --untrusted changes
 
 
 @pytest.fixture(scope="module", params=("torch_math", "python_tiled"))
 def both(request):
-    """One of our implementations: here, and in a kernel process."""
+    """One of our implementations: in this process, and in a kernel process."""
     here = {"torch_math": torch_math, "python_tiled": python_tiled}[request.param].IMPL
     (entry,) = from_file(str(ROOT / "impls" / f"{request.param}.py"), 60)
     yield here, entry.impl
@@ -79,10 +79,10 @@ MISTAKES = HERE / "mistakes.py"
 
 @pytest.fixture(scope="module")
 def mistakes():
-    """Wrong kernels whose mistakes laws about memory find."""
-    found = {entry.name: entry.impl for entry in from_file(str(MISTAKES), 60)}
-    yield found
-    remote_of(found["writes_its_input"]).process.end()
+    """Wrong kernels whose mistakes are found by laws about memory."""
+    impls = {entry.name: entry.impl for entry in from_file(str(MISTAKES), 60)}
+    yield impls
+    remote_of(impls["writes_its_input"]).process.end()
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_laws_about_memory_keep_their_meaning(mistakes, name, law):
 
 
 def test_an_exception_has_its_name_its_text_and_its_line(mistakes):
-    found = broken(
+    failure = broken(
         laws()["test_out_matches_the_definition"].hold,
         Trial(mistakes["raises"], Case(headdim=16), "cpu", calls=RemoteCaller),
     )
-    assert found.headline == "forward raises Unhappy: about this"
-    assert found.observed[0].startswith(f"at {MISTAKES}:") and "in raises: raise Unhappy" in found.observed[0]
+    assert failure.headline == "forward raises Unhappy: about this"
+    assert failure.observed[0].startswith(f"at {MISTAKES}:") and "in raises: raise Unhappy" in failure.observed[0]
 
 
 def test_accepts_is_asked_there(mistakes):

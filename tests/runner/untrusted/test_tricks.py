@@ -1,4 +1,7 @@
-"""Wrong kernels that use a trick do not pass with --untrusted; where the trick works without it, both are shown."""
+"""Wrong kernels that use a trick do not pass with --untrusted.
+
+If the trick works without --untrusted, a test shows that, too.
+"""
 
 import pytest
 import torch
@@ -17,7 +20,7 @@ from tests.trials import broken
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 DEFINITION = "test_out_matches_the_definition"
-# What passes where kernels run in the process that judges, and needs --untrusted to be caught.
+# These tricks pass if kernels run in the judging process: only --untrusted catches them.
 NEEDS_UNTRUSTED = (
     "reads_the_expected_value_in_frames",
     "finds_the_oracle_through_gc",
@@ -26,7 +29,7 @@ NEEDS_UNTRUSTED = (
     "patches_comparisons",
     "patches_arithmetic",
 )
-# What a law catches in either process.
+# A law catches these tricks in either process.
 CAUGHT_BY = {
     "returns_a_lazy_subclass": DEFINITION,
     "returns_its_input": DEFINITION,
@@ -40,13 +43,13 @@ CAUGHT_BY = {
     "patches_builtins": DEFINITION,
     "leaves_a_mode_behind": DEFINITION,
 }
-# What ends or spoils its process: named, and the next call gets a new one.
+# These tricks end or spoil their process. They are reported, and the next call gets a new one.
 ENDS = {
     "ends_with_status_0": "forward ends the kernel process: exit status 0",
     "links_its_output_to_another_file": "forward ends the kernel process: exit status 0",
-    "writes_to_every_pipe": "which is no message",
-    "answers_with_a_pickle": "it answers with a header that is no JSON (JSONDecodeError), which is no message",
-    "promises_a_huge_answer": "it answers with a header of 1152921504606846976 bytes, which is no message",
+    "writes_to_every_pipe": "should be a message",
+    "answers_with_a_pickle": "it answers with a header that is no JSON (JSONDecodeError), should be a message",
+    "promises_a_huge_answer": "it answers with a header of 1152921504606846976 bytes, should be a message",
 }
 COVERED_BY_THE_WIRE = ("answers_with_a_pickle", "promises_a_huge_answer")  # test_wire.py sends the same
 SANDBOXED = ("writes_the_report", "reads_the_memory_of_the_judge", "kills_the_judge")
@@ -55,14 +58,14 @@ SANDBOXED = ("writes_the_report", "reads_the_memory_of_the_judge", "kills_the_ju
 @pytest.fixture(scope="module")
 def impls():
     """The tricks, in a kernel process."""
-    found = untrusted("tricks.py")
-    yield found
-    remote_of(found["calls_pytorch"]).process.end()
+    tricks_by_name = untrusted("tricks.py")
+    yield tricks_by_name
+    remote_of(tricks_by_name["calls_pytorch"]).process.end()
 
 
 def test_every_trick_is_tried():
-    tried = {*NEEDS_UNTRUSTED, *CAUGHT_BY, *ENDS, *SANDBOXED, "calls_pytorch"}
-    assert tried == {trick.__name__ for trick in tricks.TRICKS}
+    names = {*NEEDS_UNTRUSTED, *CAUGHT_BY, *ENDS, *SANDBOXED, "calls_pytorch"}
+    assert names == {trick.__name__ for trick in tricks.TRICKS}
 
 
 @pytest.mark.parametrize("name", NEEDS_UNTRUSTED)

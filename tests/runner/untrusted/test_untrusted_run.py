@@ -1,4 +1,4 @@
-"""Runs of pytest with --untrusted: what is reported, and options that make no sense."""
+"""Runs of pytest with --untrusted: the report, and senseless options."""
 
 from dataclasses import replace
 
@@ -43,11 +43,11 @@ def runs(tmp_path_factory):
 def test_a_right_kernel_passes_and_what_it_called_is_reported(runs):
     run = runs["good"]
     assert run.returncode == 0, run.stdout
-    found = results(run.report)
-    law = found["test_out_matches_the_definition[good]"]
+    entries = results(run.report)
+    law = entries["test_out_matches_the_definition[good]"]
     assert law["verdict"] == PASS
     assert law["observed"]["operators"]["aten::einsum"] == law["observed"]["calls"] > 0
-    assert found["test_contract_is_kept[good]"]["observed"]["declared"]["supports"]["headdims"] == [16, 24]
+    assert entries["test_contract_is_kept[good]"]["observed"]["declared"]["supports"]["headdims"] == [16, 24]
     assert "observed good  calls no attention of PyTorch, but " in run.stdout
     assert "untrusted: files are imported, and called, in a kernel process" in run.stdout
     assert "Observed: good calls no attention of PyTorch" in (run.report / "index.html").read_text()
@@ -78,7 +78,7 @@ def test_a_kernel_that_ends_its_process_fails_in_the_words_of_a_crash(runs):
         ("nothing", "--untrusted: judges what --impl-from names; add --impl-from FILE.py"),
         (
             "ours",
-            "--untrusted --impl good,torch_math: torch_math is one of our own, which are judged without --untrusted",
+            "--untrusted --impl good,torch_math: torch_math is one of ours, which are judged without --untrusted",
         ),
         ("absent", "--impl-from no_such_file.py: there is no file no_such_file.py"),
     ),
@@ -88,14 +88,14 @@ def test_options_that_make_no_sense_are_refused(runs, name, words):
 
 
 def test_answers_kept_from_an_earlier_run_fail_with_another_seed():
-    """What a file knows of the inputs of one seed: `--hypothesis-seed random` in docs/use/for-generated-kernels.md."""
-    kept = {}
+    """A file may know the inputs of one seed (docs/use/for-generated-kernels.md)."""
+    answers = {}
 
     def recording(q, k, v):
-        return kept.setdefault(tuple(t.numpy().tobytes() for t in (q, k, v)), right(q, k, v)).clone()
+        return answers.setdefault(tuple(t.numpy().tobytes() for t in (q, k, v)), right(q, k, v)).clone()
 
     def knowing(q, k, v):
-        return kept[key].clone() if (key := tuple(t.numpy().tobytes() for t in (q, k, v))) in kept else 0 * q
+        return answers[key].clone() if (key := tuple(t.numpy().tobytes() for t in (q, k, v))) in answers else 0 * q
 
     law, impl = laws()["test_out_matches_the_definition"], implementation(recording)
     assert judge(law, impl, Plan(examples=5, try_contract=False)).verdict == PASS

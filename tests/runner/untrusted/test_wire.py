@@ -1,4 +1,4 @@
-"""Messages and tensors between the two processes: what is sent arrives, and what is no message is refused."""
+"""Messages and tensors between two processes arrive as sent; what is not a message is refused."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from flash_attest.runner.untrusted import tensors, wire
 
 @pytest.fixture
 def pipe():
-    """(an end to read, an end to write)"""
+    """(an end to read, an end to write)."""
     read, write = os.pipe()
     yield read, write
     os.close(read)
@@ -74,8 +74,8 @@ def test_an_input_arrives_with_the_memory_around_it_and_at_the_same_place_in_a_p
 
 def unpacked(given):
     header, blocks = tensors.pack(given)
-    found, memories = tensors.unpack(json.loads(json.dumps(header)), blocks, tensors.Rooms())
-    return found.values(), memories
+    inputs, memories = tensors.unpack(json.loads(json.dumps(header)), blocks, tensors.Rooms())
+    return inputs.values(), memories
 
 
 def test_new_values_at_an_address_arrive_at_one_address():

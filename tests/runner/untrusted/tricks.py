@@ -1,6 +1,7 @@
-"""Wrong kernels, each with a trick to pass nevertheless. A kernel process imports this file.
+"""Wrong kernels, each with a trick to pass. A kernel process imports this file.
 
-Each forward is wrong (`wrong`: the mean of v, whatever q and k say) or right by cheating. Its docstring is the trick.
+Each forward is wrong (`wrong` returns the mean of v, whatever q and k are) or right by cheating.
+Its docstring describes the trick.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def imports_the_oracle(q, k, v):
 
 
 def writes_to_the_oracle(q, k, v):
-    """Has the suite's comparison allow everything."""
+    """Makes the suite's comparison allow everything."""
     for name, module in list(sys.modules.items()):
         if name.startswith("flash_attest.properties.") and hasattr(module, "check_budget"):
             module.check_budget = lambda *args, **options: None
@@ -72,7 +73,7 @@ def writes_to_the_oracle(q, k, v):
 
 
 def patches_comparisons(q, k, v):
-    """Has every comparison of torch say that all is equal."""
+    """Makes every comparison of torch report equality."""
     yes = lambda *args, **options: True  # noqa: E731
     torch.equal = torch.allclose = torch.testing.assert_close = yes
     torch.Tensor.__eq__ = lambda self, other: torch.ones_like(self, dtype=torch.bool)
@@ -83,7 +84,7 @@ def patches_comparisons(q, k, v):
 
 
 def patches_arithmetic(q, k, v):
-    """Has differences of tensors be 0, for everybody in the process."""
+    """Makes differences of tensors 0 for the whole process."""
     torch.Tensor.__sub__ = torch.Tensor.sub = lambda self, other: torch.zeros_like(self)
     return wrong(q, k, v)
 
@@ -95,7 +96,7 @@ def patches_time(q, k, v):
 
 
 def patches_builtins(q, k, v):
-    """Has max, any and isinstance answer what it likes."""
+    """Makes `any` answer False."""
     builtins.any = lambda values: False
     return wrong(q, k, v)
 
@@ -107,7 +108,7 @@ class Everything(torch.overrides.TorchFunctionMode):
 
 
 def leaves_a_mode_behind(q, k, v):
-    """Leaves a TorchFunctionMode active, which answers comparisons that others make."""
+    """Leaves a TorchFunctionMode active that answers others' comparisons."""
     Everything().__enter__()
     return wrong(q, k, v)
 
@@ -156,7 +157,7 @@ def fills_the_output_later(q, k, v):
 
 
 def is_right_where_it_is_small(q, k, v):
-    """Right for the small shapes that tests have."""
+    """Is right for the small shapes that tests have."""
     return right(q, k, v) if q.shape[1] * k.shape[1] <= 16 else wrong(q, k, v)
 
 
@@ -179,14 +180,14 @@ def prints_a_fake_report(q, k, v):
 
 
 def writes_the_report(q, k, v):
-    """Writes a report of its own."""
+    """Writes its own report."""
     with contextlib.suppress(OSError):
         MARK.write_text('{"results": []}')
     return wrong(q, k, v)
 
 
 def links_its_output_to_another_file(q, k, v):
-    """Leaves links where its output may go, and ends, so that the next process opens them for it."""
+    """Leaves links at likely paths of its output, and ends, so that the next process opens them."""
     for name in ("printed", "stdout", "log"):
         place = Path(os.environ["TMPDIR"], name)
         place.unlink(missing_ok=True)
@@ -204,7 +205,7 @@ def writes_to_every_pipe(q, k, v):
 
 
 def answers_with_a_pickle(q, k, v):
-    """Has the answer be a pickle, which runs code where it is read."""
+    """Answers with a pickle, which runs code in the process that reads it."""
     wire = sys.modules.get("flash_attest.runner.untrusted.wire")
     if wire is not None:
         data = b"cos\nsystem\n(S'exit 0'\ntR."
@@ -213,7 +214,7 @@ def answers_with_a_pickle(q, k, v):
 
 
 def promises_a_huge_answer(q, k, v):
-    """Has the judge take memory for an answer that never comes."""
+    """Makes the judge allocate memory for an answer that never comes."""
     wire = sys.modules.get("flash_attest.runner.untrusted.wire")
     if wire is not None:
         wire.send = lambda pipe, header, blocks=(): os.write(pipe, (1 << 60).to_bytes(8, "little"))
@@ -226,7 +227,7 @@ def calls_pytorch(q, k, v):
 
 
 def reads_the_memory_of_the_judge(q, k, v):
-    """Opens the memory of the process that judges it, where the expected values are."""
+    """Opens the memory of the judging process, which has the expected values."""
     try:
         open(f"/proc/{os.getppid()}/mem", "rb").close()
     except OSError:
@@ -250,7 +251,7 @@ TRICKS = [
     writes_the_report,
     reads_the_memory_of_the_judge,
     calls_pytorch,
-    # These leave something behind in the process, and come last.
+    # These come last, because they spoil the process.
     kills_the_judge,
     patches_time,
     patches_builtins,
