@@ -183,7 +183,7 @@ def _verdicts(name: str, row: Row) -> Verdicts:
     elif row.caught:
         mark, words = "caught", f"{own}, in up to {EXAMPLES} cases"
     elif row.finished:
-        mark, words = "survives", f"{own} gives {row.searched} in up to {EXAMPLES} cases"
+        mark, words = "survives", f"{own}: {row.searched} in up to {EXAMPLES} cases"
     else:
         mark, words = "unfinished", "not finished"
     return Verdicts(mark, words, row.detail, marks)
