@@ -47,7 +47,7 @@ def parser_of_options() -> Parser:
     add("--pass", type=_passes, default=PASSES, dest="passes", metavar="A,B", help="forward,backward")
     add("--seconds", type=_seconds, metavar="S", help="measuring time of one cell (0.2 on a GPU, 0.05 on a CPU)")
     add_seed(parser, "of the random inputs (0)")
-    add_report(parser, "for bench.json, bench.png (%(default)s)", Path("attest-report"))
+    add_report(parser, "for bench.html, bench.json, bench.png (%(default)s)", Path("attest-report"))
     return parser
 
 
