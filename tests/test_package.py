@@ -12,7 +12,7 @@ import pytest
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
-from flash_attest import packages
+from flash_attest import __version__, documents, packages
 from tests.places import ROOT
 
 if sys.version_info >= (3, 11):
@@ -75,6 +75,12 @@ def test_the_wheel_holds_every_file_of_the_rooms_as_a_file(wheel):
         assert not [info.filename for info in archive.infolist() if (info.external_attr >> 28) == 0xA]  # a link
 
 
+def test_the_wheel_holds_the_documents_that_the_command_shows(wheel):
+    files = {name.removeprefix("flash_attest/docs/") for name in in_wheel(wheel) if name.startswith("flash_attest/docs/")}
+    shown = {str(path.relative_to(documents.FOLDER)) for path in documents.documents().values()}
+    assert files == shown | {"index.md"} and "why/bugs.md" in files
+
+
 def test_the_sdist_holds_the_same_files_and_builds_the_same_wheel(wheel, sdist, tmp_path):
     with tarfile.open(sdist) as archive:
         assert all(member.isfile() for member in archive.getmembers())
@@ -130,3 +136,8 @@ def test_ranges_are_not_pins():
 def test_what_is_missing_says_what_to_do(monkeypatch):
     monkeypatch.setattr(packages, "is_there", lambda module: False)
     assert packages.lacking("matplotlib") == "matplotlib is not installed: pip install 'flash-attest[bench]'"
+
+
+def test_the_citation_names_the_version():
+    (version,) = re.findall(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), flags=re.M)
+    assert version == __version__

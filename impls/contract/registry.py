@@ -310,7 +310,10 @@ def as_name(text: str) -> str:
 
 
 def declared_at(entry: Entry) -> str:
-    """Return "FILE:LINE" of an implementation, as annotations name it: from this folder if it lies below. "" if not known."""
+    """Return "FILE:LINE" of an implementation, as annotations name it; "" if it is not known.
+
+    A file below the current folder is named from there.
+    """
     code = getattr(inspect.unwrap(getattr(entry.impl, "forward", None)), "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code else (entry.file, 1)
     if entry.option and Path(entry.file).is_file() and Path(file).resolve() != Path(entry.file).resolve():

@@ -1,9 +1,10 @@
-"""Where the time of a run went, from its results.json: by implementation, by law, by kind of work.
+"""Shows where the time of a run went, by implementation, law and kind of work.
 
     flash-attest times [attest-report] [--slowest 20]
 
-Seconds are those of workers: two workers that judge for a minute are 120 s. What no law is charged with (start-up,
-collecting, sending results, a worker that waits for the last one to finish) is the line "pytest and xdist".
+Seconds are those of workers: two workers that judge for a minute are 120 s. What no law is charged
+with (start-up, collecting, sending results, a worker that waits for the last one to finish) is the
+line "pytest and xdist".
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Line:
 
 
 def lines_by(results: list[dict], field: str) -> list[Line]:
-    """One line for each value of a field of the results ("impl", "law", "chapter"), the longest first."""
+    """Return a line for each value of a field of the results ("impl", "law"), longest first."""
     by_name: dict[str, Counter] = {}
     for result in results:
         counted = by_name.setdefault(result[field], Counter())
@@ -45,7 +46,7 @@ def lines_by(results: list[dict], field: str) -> list[Line]:
 
 
 def total(results: list[dict], environment: dict) -> Line:
-    """All results in one line, with `pytest and xdist`, if the run has ended."""
+    """Add up all results, with `pytest and xdist` if the run has ended."""
     seconds: Counter = Counter()
     for line in lines_by(results, "impl"):
         seconds.update(line.seconds)
@@ -55,7 +56,9 @@ def total(results: list[dict], environment: dict) -> Line:
 
 
 def sentence(results: list[dict], environment: dict) -> str:
-    """One sentence for the end of a run: "of 610 worker seconds: running 48 %, oracle 12 %, ..."."""
+    """Return a sentence for the end of a run: "of 610 worker seconds: running 48 %, oracle 12 %,
+    ...".
+    """
     line = total(results, environment)
     if not line.whole:
         return "no time was spent"
@@ -65,7 +68,7 @@ def sentence(results: list[dict], environment: dict) -> str:
 
 
 def table(lines: list[Line], heading: str) -> Table:
-    """Lines as a table for the terminal."""
+    """Return lines as a table for the terminal."""
     kinds = [kind for kind in COLUMNS if any(line.seconds.get(kind, 0) >= 0.05 for line in lines)]
     made = Table(box=None, pad_edge=False, header_style="bold")
     made.add_column(heading, no_wrap=True)

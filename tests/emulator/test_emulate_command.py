@@ -148,9 +148,7 @@ def test_pytest_has_it_as_a_plugin(emulated):
         [sys.executable, "-m", "pytest", "-p", "flash_attest.emulated", "-p", "no:cacheprovider", "test_asks.py"],
         cwd=emulated.folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert "1 passed" in done.stdout and "without a GPU, one is emulated" in done.stdout, (
-        done.stdout + done.stderr
-    )
+    assert "1 passed" in done.stdout and "without a GPU, one is emulated" in done.stdout, done.stdout + done.stderr
 
 
 def test_pytest_does_not_warn_where_the_package_is_installed(emulated, tmp_path):

@@ -300,7 +300,10 @@ def test_what_was_not_judged_has_no_column():
 
 
 def test_races_are_listed_by_the_layers_that_find_them():
-    """A layer under one perturbation alone does not count, nor is a race missed that some layer was not asked about."""
+    """A layer under one perturbation alone does not count.
+
+    A race is not missed if some layer was not asked about it.
+    """
     found, nothing = (FAIL, "2: out"), (PASS, "")
     both = {"trace": found, "repeat order": found, "repeat all": found, "copies all": nothing}
     trace = {"trace": found, "repeat order": found, "repeat all": nothing, "copies all": nothing}

@@ -1,4 +1,7 @@
-"""Not an implementation: for `pytest -p`. The suite raises in one law, and before another is called."""
+"""Not an implementation: for `pytest -p`.
+
+The suite raises in one law, and before another is called.
+"""
 
 from flash_attest.properties.judging import judge
 

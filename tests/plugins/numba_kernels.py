@@ -1,5 +1,6 @@
-"""A plug-in in Numba that says nothing of the emulator: a thread for each query; and the same without a barrier.
+"""A plug-in in Numba that does not mention the emulator: one thread for each query.
 
+A second implementation lacks a barrier.
 RACE goes on to the next keys while slower warps still multiply with the last ones.
 """
 

@@ -1,5 +1,6 @@
-"""A plug-in in Triton that says nothing of the emulator: one kernel for all dtypes, and the same with a race.
+"""A plug-in in Triton that does not mention the emulator: one kernel for all dtypes.
 
+A second implementation has a race.
 RACE stores the row sums to memory and loads it for columns, which other threads hold.
 """
 
@@ -14,7 +15,7 @@ LONGEST = 128  # a block holds a whole row of scores
 
 @triton.jit
 def attend(Q, K, V, Out, Scratch, scale, seqlen, heads, headdim: tl.constexpr, block: tl.constexpr, RACE: tl.constexpr):
-    """One program for each batch and head, with all its queries and keys."""
+    """Compute one batch and head, with all its queries and keys, in one program."""
     b, h = tl.program_id(0) // heads, tl.program_id(0) % heads
     i, d = tl.arange(0, block), tl.arange(0, headdim)
     at = ((b * seqlen + i[:, None]) * heads + h) * headdim + d[None, :]
