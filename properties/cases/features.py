@@ -2,7 +2,7 @@
 
 A case has a value of each feature. The table defines what strategies draw, what shrinking tries,
 which cases are refused and in which words, what the contract check tries, the keywords of a call,
-the oracle's variant, and the table of features in docs/use/adding-an-implementation.md (python -m
+the oracle's variant, and the table of features in docs/use/implementation-reference.md (python -m
 flash_attest.properties.cases.features prints it).
 
 A new feature needs an entry here, a field of Case (case.py), a declaration in Supports, and its
@@ -235,7 +235,7 @@ def variant_of(case: Case, alignment: str, bias: torch.Tensor | None) -> Variant
 
 
 def documentation() -> str:
-    """Return the table of features, as docs/use/adding-an-implementation.md shows it."""
+    """Return the table of features, as docs/use/implementation-reference.md shows it."""
     lines = ["| feature | declared by | keyword of forward and backward | drawn values |", "|---|---|---|---|"]
     for feature in _TABLE:
         if feature.declare:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 from flash_attest.impls.contract.record import ContractError
+from flash_attest.places import document
 from flash_attest.properties.cases.case import Case, CaseError
 from flash_attest.properties.cases.strategies import edges
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
@@ -71,7 +72,7 @@ def explain(judgement: Judgement, failure: Found, *, again: bool = True, beside:
 
 def where_in_bugs(kind: str) -> str:
     """Return the line of a message that points to known bugs of this kind."""
-    return f"bugs of this kind, and who had them: docs/why/bugs.md#{kind}"
+    return f"bugs of this kind, and who had them: {document(f'why/bugs.md#{kind}')}"
 
 
 def _beside(judgement: Judgement, beside: Beside | None) -> list[str]:
