@@ -76,7 +76,9 @@ def test_the_wheel_holds_every_file_of_the_rooms_as_a_file(wheel):
 
 
 def test_the_wheel_holds_the_documents_that_the_command_shows(wheel):
-    files = {name.removeprefix("flash_attest/docs/") for name in in_wheel(wheel) if name.startswith("flash_attest/docs/")}
+    files = {
+        name.removeprefix("flash_attest/docs/") for name in in_wheel(wheel) if name.startswith("flash_attest/docs/")
+    }
     shown = {str(path.relative_to(documents.FOLDER)) for path in documents.documents().values()}
     assert files == shown | {"index.md"} and "why/bugs.md" in files
 

@@ -16,7 +16,7 @@ from flash_attest.runner.page.records import grouped
 from flash_attest.runner.page.words import ELSEWHERE, KNOWN, law_name, slug
 
 OPEN = 3  # cards that are open at first: the others would hide what stands below them
-BUGS = "docs/why/bugs.md"
+BUGS = "flash-attest docs bugs"
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,12 @@ def _of_kind(results: Iterable[dict], name: str) -> list[dict]:
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of a law. bugs: where to read about bugs of this kind."""
+    """The rule of a law. bugs, planted: commands that show bugs of this kind."""
 
     first: str
     rest: str
     bugs: str
-    command: str
+    planted: str
 
 
 def rules_of(cards: Iterable[Card]) -> dict[str, Rule]:

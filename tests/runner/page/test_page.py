@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from flash_attest.command import docs
 from flash_attest.runner.page import cards, matrix, records
 from flash_attest.runner.page.run import run_page
 from tests.runner.page import data
@@ -203,3 +204,10 @@ def test_the_packed_rows_have_every_verdict():
 def test_1518_verdicts_are_less_than_500_kb():
     results, facts = data.green()
     assert len(results) == 1518 and len(run_page(results, facts).encode()) < 500_000
+
+
+def test_documents_that_a_page_names_are_there(capsys):
+    named = set(re.findall(r"flash-attest docs ([\w-]+(?:#[\w-]+)?)", run_page(*data.failing())))
+    assert "bugs#backward" in named and len(named) >= 3
+    for name in named:
+        assert docs.run([name]) == 0, name
