@@ -148,7 +148,10 @@ def _tables(record: Record) -> list[str]:
 
 
 def _by_layers(record: Record) -> dict[str, list[str]]:
-    """Return "trace, repeat" -> the planted races that exactly these layers find, the largest group first."""
+    """Return, for "trace, repeat", the planted races that exactly these layers find.
+
+    The largest group comes first.
+    """
     groups: dict[str, list[str]] = {}
     unfinished = unfinished_in(record)
     for name, entry in _races(record).items():

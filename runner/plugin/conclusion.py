@@ -38,13 +38,13 @@ def print_verdicts(report: Report, out, *, asked_for: bool, verbose: bool) -> No
         terminal.print_chapters(results, console, asked_for=asked_for)
         console.print()
         terminal.print_remarks(results, console, asked_for=asked_for)
-        terminal.print_observed(results, console)
         console.print(times.sentence(results, environment), highlight=False, soft_wrap=True)
         console.print()
     terminal.print_rows(results, console, asked_for=asked_for)
     if line := terminal.elsewhere_in_words(environment.get("elsewhere", {})):
         console.print(line, highlight=False, soft_wrap=True)
     terminal.print_undecided(results, console, asked_for=asked_for)
+    terminal.print_observed(results, console)
     causes = causes_of(results)
     terminal.print_causes(causes, console)
     if annotations.wanted():
