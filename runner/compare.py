@@ -89,7 +89,7 @@ def report(path: Path) -> dict:
     for n, result in enumerate(record["results"]):
         if lacking := [name for name in NEEDED if not isinstance(result.get(name), str)]:
             raise NoReport(f"{path}: result {n} has no {lacking[0]}")
-        if result["verdict"] not in ORDER:
+        if result["verdict"] not in WORST_FIRST:
             raise NoReport(
                 f"{path}: result {n} has the verdict {result['verdict']!r}: should be one of {', '.join(WORST_FIRST)}"
             )

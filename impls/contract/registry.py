@@ -309,21 +309,6 @@ def as_name(text: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in text.lower()) or "plugin"
 
 
-def declared_at(entry: Entry) -> str:
-    """Return "FILE:LINE" of an implementation, as annotations name it; "" if it is not known.
-
-    A file below the current folder is named from there.
-    """
-    code = getattr(inspect.unwrap(getattr(entry.impl, "forward", None)), "__code__", None)
-    file, line = (code.co_filename, code.co_firstlineno) if code else (entry.file, 1)
-    if entry.option and Path(entry.file).is_file() and Path(file).resolve() != Path(entry.file).resolve():
-        file, line = entry.file, 1  # of an adapter, or of a kernel process
-    if not Path(file).is_file():
-        return ""
-    path = Path(file).resolve()
-    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"
-
-
 def file_of_function(function: object) -> str:
     """Return the file that defines a function, for messages."""
     try:

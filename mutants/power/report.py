@@ -92,6 +92,12 @@ def counted(table: Table) -> Counter:
     return counts
 
 
+def _all_caught(table: Table) -> str:
+    """Say that nothing survives, as far as the laws have judged."""
+    unfinished = any(not row.caught for row in table.rows.values())
+    return "Every bug that is judged to the end is caught by a law." if unfinished else "Every bug is caught by a law."
+
+
 def _of_one(table: Table) -> list[str]:
     """Describe one environment: its settings, what no law catches, what each suite catches."""
     e = table.environment
@@ -100,7 +106,7 @@ def _of_one(table: Table) -> list[str]:
     survivors = [survivor(table, name) for name, row in table.rows.items() if row.survives]
     lines += [
         "",
-        "Not caught by a law:" if survivors else "Every bug is caught by a law.",
+        "Not caught by a law:" if survivors else _all_caught(table),
         *([""] if survivors else []),
     ]
     lines += [f"- {line}" for line in survivors]

@@ -77,8 +77,7 @@ def failures(results: list[dict], anchors: Anchors) -> list[Card]:
     """Return a card for each cause, then one for each known failure."""
     cards = []
     for n, cause in enumerate(causes_of(results)):
-        anchor, members = anchors.one("cause", cause.anchor), (cause.first, *cause.others)
-        wrong = next((result["wrong"] for result in members if result["wrong"]), None)
+        anchor, wrong = anchors.one("cause", cause.anchor), cause.first["wrong"]
         picture = Picture(plane.drawn(f"{anchor}.plane", wrong), plane.says_of(wrong)) if wrong else None
         cards.append(Card(anchor, FAIL, cause.first, cause.others, cause.shared, picture, n < OPEN))
     for result in _of_kind(results, KNOWN):

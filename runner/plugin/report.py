@@ -98,10 +98,12 @@ class Report:
         """
         complete = len(self.results) >= self.planned
         self.environment |= all_plain(more) | {"complete": complete, "state": COMPLETE if complete else ended}
-        self._write_results()
-        self.folder.write(SUMMARY, summary(self.environment, self.results))
-        self._write_page()
-        self.folder.release()
+        try:
+            self._write_results()
+            self._write_made(SUMMARY, lambda: summary(self.environment, self.results))
+            self._write_page()
+        finally:
+            self.folder.release()
 
     def _write_results(self) -> None:
         results = ",\n".join(self._written)
@@ -115,4 +117,13 @@ class Report:
 
     def _write_page(self) -> None:
         """Write index.html, which needs no network and no other file."""
-        self.folder.write(PAGE, run_page(self.results, self.environment))
+        self._write_made(PAGE, lambda: run_page(self.results, self.environment))
+
+    def _write_made(self, name: str, text: Callable[[], str]) -> None:
+        """Write what is made of the results. A mistake in making it must not cost a verdict."""
+        try:
+            made = text()
+        except Exception as error:
+            self.folder.failed(name, f"making it raises {type(error).__name__}: {error}")
+        else:
+            self.folder.write(name, made)
