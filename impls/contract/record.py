@@ -1,7 +1,7 @@
-"""The plug-in contract: what an implementation of attention states about itself.
+"""The plug-in contract: what an implementation of attention declares about itself.
 
-An `Implementation` is a contract. Inside `supports` the implementation must be right; outside it
-must raise a clear error.
+An `Implementation` is a contract. A call inside `supports` must give right results; a call outside
+it must raise a clear error.
 
 Nothing here runs a kernel: call.py does, and properties/judging/conformance.py checks the contract
 once.
@@ -23,7 +23,7 @@ OUTPUTS = ("out", "lse", *GRADIENTS)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
 LARGEST_HEADDIM = 1024
-TRACED = "traced"  # this flag's own message also checks the device
+TRACED = "traced"  # this flag has a message of its own, which also covers the device
 MOST_OF_EXP = 0.01  # with a larger error, the budget's first-order terms no longer describe the result
 
 
@@ -39,22 +39,22 @@ class ContractError(ValueError):
 class Precision:
     """The rounding of an implementation, from which oracle/budget.py derives the error budget.
 
-    multiply: products of q k and P v are exact in the operands' dtype ("operand"); or operands are
-    rounded to "tf32"; or they are truncated to it, which the matrix unit does to float32 that was
-    not rounded first ("tf32_cut": tl.dot in Triton); or each product is three products of tf32
-    parts ("tf32x3").
+    multiply: products of q k and P v are exact in the operands' dtype ("operand"). Or operands are
+    rounded to tf32 ("tf32"), or truncated to tf32 ("tf32_cut": the matrix unit truncates float32
+    that was not rounded first, as in tl.dot of Triton). Or each product is the sum of three
+    products of tf32 parts ("tf32x3").
     accumulate: sums are kept in "float32", or in the dtype of the inputs ("operand").
     probabilities: P and dS are cast to the dtype of the inputs before the second product
     ("operand"), or stay "float32".
     merge: parts of the keys are merged by their running maximum and sum ("accumulator"), or with
     weights exp(lse_part - lse) computed from float32 lse ("lse").
-    scaled: softmax_scale multiplies the "scores"; or it multiplies "q" or "k", or its root
-    multiplies "both", and the products are rounded to the operands' dtype.
+    scaled: softmax_scale multiplies the "scores", or it multiplies "q" or "k", or its root
+    multiplies "both". Scaled q and k are rounded to the operands' dtype.
     tile_sum: P v is summed in the dtype of the inputs over tiles of this many keys, and the tiles
     are summed in float32. None: P v is not summed in this way.
     statistics: m, l and lse are kept in "float32", or in the dtype of the inputs ("operand").
     quantize: for the scores, q and k are cast to "int8" or "fp8" (e4m3), or not at all ("none").
-    quantize_by: there is one quantization step for each "tensor", "head" or "block" of rows.
+    quantize_by: one quantization step serves the whole "tensor", a "head" or a "block" of rows.
     exp: the largest relative error of P = exp(...), if it exceeds float32's: 8.8e-5 for
     FlashAttention-4's cubic polynomial.
     """
@@ -73,7 +73,7 @@ class Precision:
 
 @dataclass(frozen=True)
 class Supports:
-    """The calls that an implementation must get right. The defaults support the fewest calls."""
+    """The calls that an implementation must get right. The defaults declare the fewest calls."""
 
     dtypes: Collection[torch.dtype] = frozenset({torch.float16, torch.bfloat16})
     headdims: Collection[int] = (64, 128)
@@ -127,20 +127,20 @@ class Implementation:
     backward: Callable[..., Any] | Literal["autograd"] | None = None
     layout: Literal["bshd", "bhsd"] = "bshd"
     devices: Collection[str] = frozenset({"cuda", "cpu"})
-    unavailable: Mapping[str, str] = field(default_factory=dict)  # device -> what this machine lacks to run there
+    unavailable: Mapping[str, str] = field(default_factory=dict)  # device -> why it cannot run there on this machine
     supports: Supports | Mapping[str, Supports] = field(default_factory=Supports)  # a mapping has one per device
     causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
     lse: Literal["natural", "log2"] | None = None
     empty_rows: Literal["zero", "undefined"] = "zero"
-    outside: Literal["error", "undefined"] = "error"  # a call outside `supports` raises, or its result is still right
+    outside: Literal["error", "undefined"] = "error"  # a call outside `supports` raises an error or is right
     repeatable: Collection[str] = frozenset(OUTPUTS)
-    # Outputs that have the same bits for all batches and heads with the same inputs in one call.
-    # None states nothing: such heads are within the budget of each other, and repeatable outputs
-    # that differ between heads do so in every call.
+    # Outputs that have the same bits in all batches and heads that have the same inputs in one
+    # call. None declares nothing. Then such heads must agree within the budget, and if heads of a
+    # repeatable output differ, the same heads must differ in every call.
     equal_heads: Collection[str] | None = None
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
-    traced: bool = False  # on a CPU its kernels run in the emulator, where test_races checks every memory access
+    traced: bool = False  # on a CPU, its kernels run in the emulator, and test_races checks every memory access
     # The share of a profile's cases and repeats: less for emulated kernels. {"cpu": 0.2} applies to
     # a CPU only.
     share: float | Mapping[str, float] = 1.0
@@ -154,13 +154,13 @@ class Implementation:
         if isinstance(self.supports, Mapping):
             for device, supports in self.supports.items():
                 self._on[device] = replace(self, supports=supports)
-            for one in self._on.values():  # a run on a GPU judges some laws on the CPU: all records are linked
+            for one in self._on.values():  # link the records, as a run on a GPU judges some laws on the CPU
                 one._on.update(self._on)
 
     def on(self, device: str) -> Implementation:
         """Return the Implementation for "cpu" or "cuda", the same object in each call.
 
-        It is self if one `supports` holds for all devices.
+        This is self if `supports` is not a mapping.
         """
         return self._on.get(device, self)
 
@@ -170,13 +170,13 @@ class Implementation:
         return bool(self.backward) and self.supports.bias_grad
 
     def share_on(self, device: str) -> float:
-        """Return `share` on "cpu" or "cuda": 1 if a mapping does not name the device."""
+        """Return `share` on "cpu" or "cuda". It is 1 if `share` is a mapping without the device."""
         return self.share.get(device, 1.0) if isinstance(self.share, Mapping) else self.share
 
 
 @dataclass(frozen=True)
 class Absent:
-    """An implementation whose language is not installed. Its laws are refused with the reason."""
+    """An implementation whose language is not installed. Its laws are refused, with this reason."""
 
     name: str
     reason: str
@@ -270,9 +270,9 @@ def declaration_problems(impl: Implementation) -> list[str]:
 
 @cache
 def _listed_values(record: type) -> dict[str, tuple]:
-    """Return field -> the values that its annotation lists, by bool, None or Literal[...].
+    """Return field -> the values that its annotation (bool, None, Literal[...]) lists.
 
-    Fields that may have other values are left out.
+    Fields with an annotation that allows other values are left out.
     """
     listed = {name: _values_of(hint) for name, hint in get_type_hints(record).items() if name != TRACED}
     return {name: values for name, values in listed.items() if values is not None}
