@@ -8,8 +8,8 @@ from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.plain_text import plain
 
 PASS, FAIL, REFUSED, UNKNOWN = "pass", "fail", "refused", "unknown"
-WORST_FIRST = (FAIL, UNKNOWN, PASS, REFUSED)  # what a chapter shows if its laws differ
-PLAIN = "the plainest cases"  # the clue of a failure that needs nothing special
+WORST_FIRST = (FAIL, UNKNOWN, PASS, REFUSED)  # the verdict of a chapter is the first of these among its laws
+PLAIN = "the plainest cases"  # the clue of a failure that even the plainest cases show
 
 
 @dataclass
@@ -21,7 +21,7 @@ class Result:
     law: str
     verdict: str
     reason: str = ""  # in words
-    why: Reason | None = None  # of a verdict of refused or unknown
+    why: Reason | None = None  # of the verdicts refused and unknown
     cases: int = 0
     seconds: float = 0.0
     seconds_of: dict[str, float] = field(default_factory=dict)  # kind of work (properties/machine/clock.py) -> seconds
@@ -30,18 +30,18 @@ class Result:
     replay: str = ""
     smallest: str = ""
     beside: str = ""  # of a failure: the result of the law without its clue
-    observed: dict = field(default_factory=dict)  # with --untrusted: calls, and the operators of PyTorch that they used
-    clue: str = ""  # of a failure: what its smallest case needs to fail, or PLAIN; "" if not looked for
-    # Of each judged case: seqlen_q, seqlen_k, headdim, and its worst z (None if not measured).
+    observed: dict = field(default_factory=dict)  # with --untrusted: calls, and the PyTorch operators that they used
+    clue: str = ""  # of a failure: the clues in its smallest case, or PLAIN; "" if none were looked for
+    # For each judged case: seqlen_q, seqlen_k, headdim, and its worst z (None if not measured).
     tried: list[tuple[int, int, int, float | None]] = field(default_factory=list)
-    wrong: dict | None = None  # of a failure: where (properties/checks/wrong.py)
+    wrong: dict | None = None  # of a failure: the wrong positions (properties/checks/wrong.py)
     declared_at: str = ""  # FILE:LINE of the implementation
     found_at: str = ""  # of a finding in a kernel: FILE:LINE
     known: str = ""  # the reason in known_failures, if this failure is an expected one
     before: str = ""  # the start of the run that judged it, if a later run resumed it
     # Of a failure: everything that is wrong. `reason` names only the first.
     findings: list[str] = field(default_factory=list)
-    repeats: int = 0  # of calls, or traced launches, that were compared or checked for races
+    repeats: int = 0  # the number of calls, or traced launches, that were compared or checked for races
 
     def as_dict(self) -> dict:
         """Return a dict for JSON, in which an infinite or NaN z is a word."""
