@@ -1,4 +1,4 @@
-"""The laws of attention, and everything that judges an implementation by them.
+"""The laws of attention, and everything that judges implementations by them.
 
 test_*.py   the laws, one file for each chapter       law.py       what a law is
 cases/      the cases and their tensors               trial.py     one implementation on one case

@@ -12,7 +12,7 @@ from flash_attest.properties.cases.case import Case
 class RandomTensors:
     """Random float32 tensors on one device, from a case's seed and a word.
 
-    The word keeps several draws of a case apart.
+    Draws of a case with different words are independent.
     """
 
     def __init__(self, case: Case, device: str | torch.device, word: str = ""):

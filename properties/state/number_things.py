@@ -13,7 +13,7 @@ from flash_attest.properties.state.thing import Thing, drawn
 
 TINY = 5e-324  # becomes 0 if the processor flushes denormal numbers
 
-# The generators' states are read as memory, as the functions for this take 50 microseconds.
+# The states of the generators are read from memory, as the public functions take 50 microseconds.
 
 
 def _memory(address: int, size: int) -> tuple[Callable[[], bytes], Callable[[bytes], None]]:

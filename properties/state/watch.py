@@ -42,7 +42,7 @@ class Watch:
         for thing, was, now in zip(things, before, after, strict=True):
             if was == now or (thing.lazily and imported) or (thing.optional and None in (was, now)):
                 continue
-            if thing.read() == was:  # restoring another Thing has restored this one, too
+            if thing.read() == was:  # restoring another Thing may have restored this one
                 continue
             with suppress(Exception):  # a state that cannot be restored is still reported
                 thing.put_back(was)
