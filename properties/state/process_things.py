@@ -106,7 +106,7 @@ _duplicates: dict[int, int] = {}  # a second descriptor of each standard stream
 
 
 def keep_streams() -> None:
-    """Duplicate the standard streams, to restore them later. Call this when they are final."""
+    """Keep copies of the standard streams, to restore them later. Call this when they are final."""
     for number in STREAMS:
         if _file(number) is not None:
             old, _duplicates[number] = _duplicates.get(number), os.dup(number)

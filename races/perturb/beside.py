@@ -24,7 +24,7 @@ def pause() -> tl.tensor:
 
 @triton.jit(do_not_specialize=["nanoseconds"])
 def hold(done_ptr, memory_ptr, nanoseconds, ELEMENTS: tl.constexpr):
-    """Hold ELEMENTS numbers in registers until the flag says that the launch ended, or time is up."""
+    """Fill ELEMENTS registers until the flag says that the launch ended, or time is up."""
     i = tl.arange(0, ELEMENTS)
     kept = tl.load(memory_ptr + i, volatile=True)
     begin = globaltimer()
