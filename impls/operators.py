@@ -74,7 +74,7 @@ def registered(namespace: str, name: str, algorithm: Callable[[str, str], Any]) 
         differentiated = (q, k, v, bias) if wants_dbias and bias is not None else (q, k, v)
         return [x.new_empty(x.shape) for x in differentiated]
 
-    # The gradient of the forward: a call of the backward.
+    # The gradient of the forward operator is computed by the backward operator.
     def save(ctx, inputs, output):
         *tensors, ctx.causal, ctx.scale, ctx.alignment = inputs
         ctx.save_for_backward(*tensors, *output)

@@ -21,8 +21,9 @@ def refuses_far_rows(q, k, v, rows=1):
 def refuses_far_columns(q, k, v):
     """Refuse far columns on a CPU, which MKL gets wrong.
 
-    With headdim 1, MKL multiplies by columns, and counts their stride in bytes. The same law found
-    this (torch 2.13, float32). Results are right if rows lie 2^31 elements or more apart.
+    With headdim 1, MKL multiplies by columns, and counts their stride in bytes.
+    test_offsets_need_64_bits found this (torch 2.13, float32). Results are right if rows lie 2^31
+    elements or more apart.
     """
     far = any(2**29 <= x.stride(2) < 2**31 and x.shape[2] > 1 for x in (q, k, v))
     if far and q.shape[-1] == 1 and q.dtype == torch.float32:
@@ -110,7 +111,7 @@ def refuses_flash_beyond_2_31(case):
 
 
 def refuses_cudnn_beyond_2_31(case):
-    """Refuse a q of more than 2^31 elements. The same law found this."""
+    """Refuse a q of more than 2^31 elements. test_tensors_beyond_2_31_elements found this."""
     if case.batch * case.nheads * case.seqlen_q * case.headdim > 2**31:
         return "cuDNN's dq is wrong from element 2^31 on"
     return None

@@ -8,7 +8,7 @@
     T_ij  = P_ij (dP_ij - delta_i)                   the gradient of S
     dq_i  = softmax_scale * sum_j T_ij k_j
     dk_j  = softmax_scale * sum_i T_ij q_i           dv_j  = sum_i P_ij dout_i
-    dbias = T, summed over what bias was broadcast over
+    dbias = T, summed over the dimensions along which bias is broadcast
 
 A row that sees no key has P = 0, so out = 0, lse = ln 0 = -inf and no gradient. This code is
 written to be read, not to be fast. It takes queries in chunks only because S does not fit into
@@ -135,8 +135,9 @@ def softmax(s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def sum_broadcast(t: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """t (batch, nheads, i, j) -> t summed over what bias (batch | 1, nheads | 1, i | 1, ...) was
-    broadcast over.
+    """t (batch, nheads, i, j) -> t, summed over the broadcast dimensions of bias.
+
+    bias is (batch | 1, nheads | 1, i | 1, j).
     """
     over = [n for n in range(3) if bias.shape[n] == 1 and t.shape[n] != 1]
     return t.sum(over, keepdim=True) if over else t

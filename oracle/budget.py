@@ -141,7 +141,8 @@ def budget(
     )
     # dk and dv of each query head, which kernels may store before they sum a group, as FA2 does.
     dk_heads, dv_heads = (torch.zeros_like(p.k) if backward and p.group > 1 else None for _ in range(2))
-    # Errors with a sign: lost terms, errors of lse that rows share, and truncated products.
+    # Errors that are added up with their signs: lost terms, errors of lse that rows share, and
+    # truncated products.
     lost_dk, lost_dv, lost_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dv, e_dbias))
     shared_dk, shared_dv, shared_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dv, e_dbias))
     cut_dk, cut_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dbias))

@@ -66,7 +66,7 @@ class Units:
     dbias and the row sum l.
     """
 
-    u: float  # of the operands
+    u: float  # the unit roundoff of the operands
     tiny: float
     u_p: float
     tiny_p: float
@@ -83,7 +83,7 @@ class Units:
     quantize_by: str
     exp: float  # the relative error of exp beyond float32's
     coarse: bool  # whether the error of an exponent may be so large that exp is not linear in it
-    stored: torch.dtype  # of out
+    stored: torch.dtype  # the dtype of out
 
 
 def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:

@@ -30,7 +30,7 @@ class Law:
     bug: its section in docs/why/bugs.md.
     share: how many cases the law gets, as a fraction of the profile's number.
     device: the only device on which the law can fail; None means every device. A law with "cpu" is
-        judged on the CPU, whatever device the run is on.
+    judged on the CPU, also in a run on a GPU.
     last: whether it is judged after the implementation's other laws, because a wrong kernel may end
     the process.
     collects: whether the findings of all cases form one set, each with its smallest case

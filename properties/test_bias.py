@@ -26,7 +26,7 @@ def test_biased_attention_matches_the_definition(trial):
     """S = softmax_scale q k^T + bias, and a bias of size 1 in a dimension is broadcast along it.
 
     The bias has the shape (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k). out, lse and every
-    gradient are within the error budget, also with entries of -inf. Padding and windows hide whole
+    gradient are within the error budget, even with entries of -inf. Padding and windows hide whole
     tiles of keys, sometimes the first tile of a row.
     """
     check_budget(trial, trial.run(backward=trial.backward))

@@ -115,7 +115,7 @@ def test_no_race_is_traced(trial):
         try:
             trial.run(backward=trial.backward)
         except LawBroken:
-            if not trace.findings:  # with findings, the error is a consequence, and they explain more
+            if not trace.findings:  # findings explain more than an error that follows from them
                 raise
     if not trace.launches and not trace.findings and trial.case.products:
         raise LawBroken(

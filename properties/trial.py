@@ -40,12 +40,12 @@ class Trial:
     device: str
     meter: Meter = field(default_factory=Meter)
     repeats: int = 100
-    perturbations: str = ""  # those of repeated calls, by their names in --perturb (races/perturb)
+    perturbations: str = ""  # perturbations of repeated calls, by name, as in --perturb (races/perturb)
     origin: Origin = OURS  # how the implementation was found
     # (device, implementation, cases, options) -> the command that calls the implementation on these
     # cases in another process. None if that is not possible.
     alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None
-    known: Known = field(default_factory=Known)  # what this process has found out so far
+    known: Known = field(default_factory=Known)  # the results that this process keeps
     write_down: Callable[[str], None] = lambda what: None  # records the next call, in case the process dies
     calls: type[Caller] = Caller  # calls the implementation, in this process or in a kernel process
     judges_state: bool = True  # see Caller

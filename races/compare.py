@@ -102,7 +102,7 @@ class ByTorch:
         self.first, self.counts, self.differed, self.most = first, counts, differed, most
 
     def __call__(self, got: list[torch.Tensor], repeat: int) -> None:
-        """Compare the rows of a repeat with the first rows."""
+        """Compare the results of a repeat with the first results."""
         for n, (a, b) in enumerate(zip(map(as_row, got), self.first, strict=True)):
             differs = bits(a) != bits(b)
             any_ = differs.any()

@@ -53,7 +53,7 @@ def compare_kernel(
 
 
 class ByKernel:
-    """Does what ByTorch does, with a kernel.
+    """Compares as ByTorch does, but with a kernel.
 
     Once the kernel is compiled, each repeat launches it directly; on a GPU it passes addresses
     instead of tensors. Otherwise Triton would inspect all arguments again, and ask the driver where
@@ -76,7 +76,7 @@ class ByKernel:
         self.launch: Callable | None = None
 
     def __call__(self, got: list[torch.Tensor], repeat: int) -> None:
-        """Compare what a repeat stored with the first rows."""
+        """Compare the results of a repeat with the first results."""
         aligned = not any(tensor.data_ptr() % ALIGNED for tensor in got)  # the compiled kernel may rely on this
         if self.launch and aligned:
             self.launch(tuple(map(self.passed, got)), *self.fixed_passed, repeat, *self.constants)

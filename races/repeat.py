@@ -34,7 +34,7 @@ class Repeats:
 
     n: int
     first: Tensors
-    under: list[tuple[str, ...]] = field(default_factory=list)  # by repeat: its perturbations
+    under: list[tuple[str, ...]] = field(default_factory=list)  # the perturbations of each repeat
     # For each output: which repeats differed in some bit; how often each element differed; the
     # largest difference, inf if a NaN appeared or disappeared; and the smallest and largest values.
     which: dict[str, list[int]] = field(default_factory=dict)

@@ -16,9 +16,9 @@ Two accesses of one launch are a race if
 
 There are no other steps. This has consequences:
 
-- Order is transitive. Take a barrier of lanes 0 and 1, then one of lanes 1 and 2: what lane 0 did
-  before the first happens before what lane 2 does after the second. With the barriers in the other
-  order it does not.
+- Order is transitive. Take a barrier of lanes 0 and 1, then one of lanes 1 and 2: everything that
+  lane 0 did before the first happens before everything that lane 2 does after the second. With the
+  barriers in the opposite order it does not.
 - Two blocks are not ordered, because no barrier joins threads of two blocks.
 - Shuffles, votes, memory fences, reads of a value, and atomic operations do not order anything.
   So accesses that are protected by an atomic lock are a race here. `__syncthreads` is a barrier of

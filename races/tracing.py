@@ -37,7 +37,7 @@ def tracing(seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> Iterato
     change the result.
     limit: seconds for one launch.
 
-    Mistakes are findings here, not exceptions.
+    Mistakes are reported as findings, not as exceptions.
     """
     if not 0.0 <= switch <= 1.0:
         raise ValueError(f"switch={switch!r}: should be a probability, from 0 to 1")
@@ -56,7 +56,7 @@ def tracing(seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> Iterato
 def trace(call: Callable[[], Any], seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> list[Finding]:
     """Trace call() and return all findings; [] means none for this input.
 
-    The options are those of `tracing`.
+    The options are the same as those of `tracing`.
 
     If the call raises because of a finding (for example, it checks for errors), the findings are
     returned. Raises RuntimeError if no kernel ran, because that would prove nothing.

@@ -2,8 +2,8 @@
 
 Inputs are passed in the implementation's layout; outputs are returned in the public layout.
 
-Public layout of every tensor: (batch, seqlen, nheads, headdim); lse (batch, nheads, seqlen_q),
-natural log.
+In the public layout, lse is (batch, nheads, seqlen_q), in natural log, and every other tensor is
+(batch, seqlen, nheads, headdim).
 """
 
 from __future__ import annotations

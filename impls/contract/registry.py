@@ -195,7 +195,7 @@ def option_of(argument: str) -> str:
 
 
 def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
-    """Return entries for what pytest_attention_impls returned; other objects become Unloadable.
+    """Return an entry for each result of pytest_attention_impls; other objects become Unloadable.
 
     option: the command-line option that loads these plug-ins; "" if there is none.
     """

@@ -22,8 +22,8 @@ from flash_attest.impls.contract.arguments import (
 from . import host
 from .problem import DTYPES, integers
 
-LARGEST_HEADDIM = 256  # for the backward, and for 16-bit dtypes
-WIDEST_HEADDIM = 1024  # for the forward in float32
+LARGEST_HEADDIM = 256  # the limit of the backward, and of 16-bit dtypes
+WIDEST_HEADDIM = 1024  # the limit of the forward in float32
 TILE = 64  # the smallest number of keys for a block of the backward
 MANY_BLOCKS = 768  # three times as many as an H200 runs at once
 MOST_SPLITS = 8  # a limit on extra memory, in copies of dq

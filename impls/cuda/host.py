@@ -12,7 +12,7 @@ from flash_attest.emulator.cuda import load
 
 from . import extension
 
-LONGEST_REFUSAL = 512  # in bytes
+LONGEST_REFUSAL = 512  # bytes
 
 
 def call(name: str, what: str, *arguments: torch.Tensor | float | None) -> None:

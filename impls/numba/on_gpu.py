@@ -35,7 +35,7 @@ from .tiles import THREADS
 # The packages that turn a kernel into machine code. Each combination of versions has its own
 # folder.
 COMPILERS = ("numba", "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings", "nvidia-nvvm", "nvidia-nvjitlink")
-_compiled: dict[tuple, Any] = {}  # (kernel, types of the arguments, device) -> what cuda.core launches
+_compiled: dict[tuple, Any] = {}  # (kernel, types of the arguments, device) -> the kernel for cuda.core
 _compiling = threading.Lock()  # autograd has a thread for each device
 _threads = threading.local()  # has the attribute `ready` if the thread has a CUDA context
 

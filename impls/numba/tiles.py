@@ -194,7 +194,7 @@ def store_rows(x, first_row, rows, headdim, O, wide):
 
 @device_function
 def store_four_columns(x, first_row, rows, headdim, O, n, wide):
-    """x[first_row + row(r), head_column(n)] and the next three = O[r, n .. n + 3], in bounds."""
+    """x[first_row + row(r), head_column(n)] and the next three = O[r, n .. n + 3], if in bounds."""
     d = head_column(n)
     for r in range(O.shape[0]):
         i = first_row + row(r)

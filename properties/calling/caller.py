@@ -1,4 +1,4 @@
-"""Calls an implementation on one case, and decides what an exception means for the law."""
+"""Calls an implementation on one case, and translates exceptions into results for the law."""
 
 from __future__ import annotations
 

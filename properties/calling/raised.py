@@ -26,7 +26,7 @@ from flash_attest.properties.machine.clock import Clock, Work
 from flash_attest.properties.progress import NOW
 
 MESSAGE_WIDTH = 200  # characters of an exception that a note mentions
-MESSAGE_LINES = 8  # of an exception whose first line ends with ":", like a compiler's
+MESSAGE_LINES = 8  # kept lines of an exception whose first line ends with ":", like a compiler's
 
 
 @contextmanager

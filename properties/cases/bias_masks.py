@@ -66,7 +66,7 @@ def may_have_empty_rows(case: Case, alignment: str) -> bool:
 
 
 def _left(case: Case, row: torch.Tensor, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the first and last key that a mask leaves visible in each row, maybe out of range."""
+    """Return the first and last visible key of each row under a mask, which may be out of range."""
     rows, keys = case.bias_shape[2:]
     if case.bias_mask == "left":
         return start, torch.full_like(row, keys - 1)

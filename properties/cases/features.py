@@ -58,7 +58,7 @@ class Feature:
     the other features one by one.
     part: whether it is an argument of oracle.Mask or of oracle.Variant. A bias, which is a tensor,
         is passed separately.
-    advice: what to declare if an implementation does not take the keyword.
+    advice: how to declare an implementation that does not take the keyword.
     needs: the needs that laws may have of this feature, by name.
     tried: the values that the contract check tries, one by one.
     """

@@ -11,7 +11,7 @@ exact         small integers: sums are exact, so bits can be compared
 selecting     one key wins by more than 64, so out is a row of v, bit for bit
 mean          v and dout around 1: sums do not cancel
 
-Every tensor depends only on the case and the device, not on what was drawn before.
+Every tensor depends only on the case and the device, not on earlier draws.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -
     if regime == "large":
         return random.uniform(q_shape, -10, 10), random.uniform(k_shape, -10, 10)
     if regime not in ("shifted_down", "shifted_up"):
-        spread = {"peaked": 6.0, "flat": 0.01}.get(regime, 1.0)  # of the scores, for any headdim and scale
+        # The standard deviation of the scores, for any headdim and scale.
+        spread = {"peaked": 6.0, "flat": 0.01}.get(regime, 1.0)
         per_unit = abs(case.scale) * math.sqrt(case.headdim) or 1.0
         return random.normal(q_shape, spread / per_unit), random.normal(k_shape)
     q, k = random.normal(q_shape, 0.5), random.normal(k_shape, 0.5)

@@ -1,4 +1,4 @@
-"""Random tensors of a case, independent of what was drawn before."""
+"""Random tensors of a case, independent of earlier draws."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Limits:
 
     seqlen: int
     headdim: int
-    elements: int  # of all score matrices, which the oracle holds at once; q, k and v may each have four times as many
+    elements: int  # in all score matrices, which the oracle holds at once; q, k and v may each have four times as many
     heads: int = 10**6  # the largest batch * nheads; a case with more gets one key head
     stretch: int = LONG  # the largest factor of lengths that a law may ask for
 
@@ -82,7 +82,7 @@ def one_of(values: tuple) -> st.SearchStrategy:
 
 
 @lru_cache(maxsize=1000)
-def _one_of(values: tuple, types: tuple[type, ...]) -> st.SearchStrategy:  # with types, as (True,) == (1,)
+def _one_of(values: tuple, types: tuple[type, ...]) -> st.SearchStrategy:  # types: as (True,) == (1,)
     return st.sampled_from(values) if values else st.nothing()
 
 

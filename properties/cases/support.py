@@ -35,7 +35,7 @@ FEATURE_NEEDS = {name: (f, need) for f in FEATURES.values() for name, need in f.
 def not_here(impl: Implementation, device: str) -> str | None:
     """Return why it cannot be judged on this device, or None if it can.
 
-    The reason includes what the implementation says that this machine lacks.
+    The reason includes the implementation's own words for it (`unavailable`).
     """
     if device in impl.devices:
         return None

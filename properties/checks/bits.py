@@ -41,7 +41,7 @@ def copied_within(trial: Trial) -> float:
     In float32 it is 4 roundings, as P at the row maximum may be 1 +- an ulp (exp2 of a fused
     multiply-add) and out = P v / P. With tf32 it is the rounding of v (2^-10). If operands are
     truncated to tf32, v and a P just below 1 lose 2^-10 each; with three products they lose 2^-20
-    each, and the fourth product, left out, is another 2^-20. In half dtypes it is 0, unless P is
+    each, and the omitted fourth product is another 2^-20. In half dtypes it is 0, unless P is
     divided by an l that is itself rounded, or P is truncated to tf32. The declared error of exp is
     added if the dtype would not round 1 + `exp` to 1.
     """

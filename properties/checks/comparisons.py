@@ -159,7 +159,7 @@ def storing(trial: Trial, result: torch.Tensor) -> torch.Tensor:
 def stored_dtype(trial: Trial, name: str, got: torch.Tensor) -> torch.dtype:
     """Return the dtype to which an output was rounded.
 
-    lse is stored in float32, whatever dtype it was converted to afterwards.
+    lse is stored in float32, even if it was converted to another dtype afterwards.
     """
     return torch.float32 if name == "lse" else got.dtype if got.dtype != torch.float64 else trial.case.dtype
 
@@ -266,7 +266,7 @@ def all_same(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
 def check_same_or_agree(
     trial: Trial, name: str, got: Outputs, want: Outputs, sigma, should: str, keeps_bits: bool = True
 ) -> None:
-    """Do the same as check_unchanged for one output."""
+    """Check that one output is unchanged, in the same way as check_unchanged."""
     a, b = getattr(got, name), getattr(want, name)
     if keeps_bits and name in trial.impl.repeatable:
         check_same(trial, name, a, b, should)

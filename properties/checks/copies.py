@@ -21,7 +21,7 @@ from flash_attest.races.repeat import Repeats
 SUGGESTS = "a race, keys that are split by the position of a block, or memory that was never written"
 INTENDED = "\n(if this is intended, as with stream-K or unequal splits, leave the output out of `equal_heads`)"
 HEADS = 256  # heads of a launch on a GPU, which then makes hundreds of comparisons
-MOST_ELEMENTS = 2**25  # of an input
+MOST_ELEMENTS = 2**25  # the largest size of an input
 
 
 def of_several(case: Case) -> Case:

@@ -1,4 +1,4 @@
-"""Recognises what a wrong lse holds: the row sum, the row maximum, another logarithm, ..."""
+"""Recognises the meaning of a wrong lse: the row sum, the row maximum, another logarithm, ..."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def meaning_of_lse(trial: Trial, lse: torch.Tensor) -> Meaning | None:
 
 
 def what_lse_is(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
-    """Return what a wrong lse holds, as LawBroken.investigate does.
+    """Return the phrase and the lines of LawBroken.investigate about the meaning of a wrong lse.
 
     otherwise: the phrase if lse is not recognised.
     """

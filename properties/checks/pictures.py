@@ -6,7 +6,7 @@ import torch
 
 from flash_attest.properties.trial import Trial
 
-AXES = {  # what each dimension of a tensor is called
+AXES = {  # the name of each dimension of a tensor
     **dict.fromkeys(("out", "dq", "q", "dout", "out*keys"), ("b", "i", "h", "d")),
     **dict.fromkeys(("dk", "dv", "k", "v"), ("b", "j", "h", "d")),
     **dict.fromkeys(("lse", "sum of dbias"), ("b", "h", "i")),

@@ -10,7 +10,7 @@ from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.checks.pictures import AXES
 from flash_attest.properties.trial import Trial
 
-MOST_RANGES = 200  # of rows, and pairs: a picture shows no more
+MOST_RANGES = 200  # the most ranges of rows, and pairs, that a picture shows
 Range = tuple[int, int]  # first and last
 
 

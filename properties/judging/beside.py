@@ -19,7 +19,7 @@ from flash_attest.properties.judging.search import Found, Search
 
 ALSO = "also wrong"  # the start of the line about another failure
 SEEDS = 2  # besides the case's own: with one seed only, another wrong value of a feature may look right
-MOST_SECONDS = 10.0  # for finding the clues
+MOST_SECONDS = 10.0  # the time for finding clues
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     result.seconds = time.perf_counter() - started
     result.seconds_of = {work.value: seconds for work, seconds in meter.clock.seconds.items()}
     if (broken := outcome.broken) is not None:
-        result.findings = sorted(broken.findings)  # in a fixed order
+        result.findings = sorted(broken.findings)  # a fixed order
         result.wrong = broken.wrong and broken.wrong.as_dict()
         result.found_at = next((f"{s.file}:{s.line}" for finding in broken.found for s in finding.sites if s.line), "")
     if outcome.case is not None:

@@ -1,4 +1,4 @@
-"""The judgement of one law on one implementation: the data that its steps share."""
+"""The data that all steps share in judging one law on one implementation."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class OwnRun(Origin):
         return _joined("pytest", shlex.quote(test), self.option, *_options("--", perturbations, device, case))
 
     def again(self) -> list[str]:
-        """Return the same option."""
+        """Return `option`, split into arguments."""
         return shlex.split(self.option)
 
 
@@ -65,7 +65,7 @@ class Checked(Origin):
         )
 
     def again(self) -> list[str]:
-        """Return the same option."""
+        """Return `option`, split into arguments."""
         return shlex.split(self.option)
 
 

@@ -13,7 +13,7 @@ from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.trial import Trial
 
-REPEATS = 3  # of a failing case, to see whether it fails each time
+REPEATS = 3  # repeats of a failing case, to see whether it fails each time
 CALLED_WITH = ", called with "  # in the record of a case, precedes the fields that the call in progress changes
 CONTRACT_CHAPTER = "properties/test_contract.py::"
 
@@ -42,7 +42,7 @@ class Plan:
     examples: int = 30
     seed: int = 0
     repeats: int = 100
-    perturbations: str = ""  # those of repeated calls, by their names in --perturb
+    perturbations: str = ""  # perturbations of repeated calls, by name, as in --perturb
     case: Case | None = None
     small: bool = False  # drawn cases are small on a CPU
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
@@ -51,7 +51,7 @@ class Plan:
     traces: bool = True  # False if a plug-in's kernels would run on the GPU, as they take no CPU tensors then
     lost: Mapping[str, Lost] = field(default_factory=dict)  # by the text of the case (runner/isolation)
     alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None  # see Trial
-    known: Known = field(default_factory=Known)  # what the judging process has found out so far
+    known: Known = field(default_factory=Known)  # the results that the judging process keeps
     caller_of: Callable[[Implementation], type[Caller]] = lambda impl: Caller  # the class that calls an implementation
     origin: Origin = OURS  # how the implementation was found
 

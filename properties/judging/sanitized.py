@@ -38,8 +38,8 @@ def kernels_of(trial: Trial) -> list[str]:
 def watched_together(trials: Iterable[Trial]) -> None:
     """Run several cases in the same watched processes, as a process takes seconds to start.
 
-    Cases without a finding are recorded in meter.clean. Raises LawBroken for any finding. As it
-    does not tell which case shows it, each of these cases is watched alone later.
+    Cases without a finding are recorded in meter.clean. Raises LawBroken for any finding. As it is
+    not known which case shows the finding, each case is watched alone later.
     """
     program, trials = sanitizer_program(), iter(trials)
     while some := [(trial, kernels_of(trial)) for trial in islice(trials, TOGETHER)]:
@@ -58,7 +58,7 @@ def watched_together(trials: Iterable[Trial]) -> None:
 def sanitized(
     trials: Sequence[Trial], program: str, kernels: Iterable[str], tools: Iterable[Tool] = tuple(Tool)
 ) -> list[Finding]:
-    """Return what the tools report about these kernels in these cases of one implementation.
+    """Return the tools' findings about these kernels in these cases of one implementation.
 
     Raises Undecided if a tool gives no answer and no tool has found anything.
     """

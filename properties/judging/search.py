@@ -41,7 +41,7 @@ class Search:
         self.undecided: list[Undecided] = []
         self.held: set[Case] = set()
         self.collected = Collected()
-        self.beside_others: tuple[LawBroken, Case] | None = None  # what law.together raised, and the last case
+        self.beside_others: tuple[LawBroken, Case] | None = None  # the failure of law.together, and the last case
 
     def run(self) -> Found:
         """Return the smallest failure. Raises Undecided, Unsatisfiable or ContextLost."""

@@ -20,8 +20,8 @@ class Result:
     chapter: str
     law: str
     verdict: str
-    reason: str = ""  # in words
-    why: Reason | None = None  # of the verdicts refused and unknown
+    reason: str = ""  # why, in words
+    why: Reason | None = None  # set for the verdicts refused and unknown
     cases: int = 0
     seconds: float = 0.0
     seconds_of: dict[str, float] = field(default_factory=dict)  # kind of work (properties/machine/clock.py) -> seconds
@@ -29,17 +29,17 @@ class Result:
     message: str = ""
     replay: str = ""
     smallest: str = ""
-    beside: str = ""  # of a failure: the result of the law without its clue
+    beside: str = ""  # for a failure: the result of the law without its clues
     observed: dict = field(default_factory=dict)  # with --untrusted: calls, and the PyTorch operators that they used
-    clue: str = ""  # of a failure: the clues in its smallest case, or PLAIN; "" if none were looked for
+    clue: str = ""  # for a failure: the clues in its smallest case, or PLAIN; "" if none were looked for
     # For each judged case: seqlen_q, seqlen_k, headdim, and its worst z (None if not measured).
     tried: list[tuple[int, int, int, float | None]] = field(default_factory=list)
-    wrong: dict | None = None  # of a failure: the wrong positions (properties/checks/wrong.py)
+    wrong: dict | None = None  # for a failure: the wrong positions (properties/checks/wrong.py)
     declared_at: str = ""  # FILE:LINE of the implementation
-    found_at: str = ""  # of a finding in a kernel: FILE:LINE
+    found_at: str = ""  # FILE:LINE of a finding in a kernel
     known: str = ""  # the reason in known_failures, if this failure is an expected one
     before: str = ""  # the start of the run that judged it, if a later run resumed it
-    # Of a failure: everything that is wrong. `reason` names only the first.
+    # For a failure: everything that is wrong. `reason` names only the first finding.
     findings: list[str] = field(default_factory=list)
     repeats: int = 0  # the number of calls, or traced launches, that were compared or checked for races
 

@@ -18,7 +18,7 @@ import torch
 
 from flash_attest.impls.contract.call import Inputs, tensors_of
 
-MOST_ELEMENTS = 2**14  # of the largest matrix of a small case
+MOST_ELEMENTS = 2**14  # the size of the largest matrix of a small case
 Tensors = TypeVar("Tensors")  # a dataclass whose fields are tensors or None
 
 

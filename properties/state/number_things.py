@@ -28,7 +28,7 @@ _python_random = _memory(id(PYTHON) + object.__basicsize__, MERSENNE)
 
 try:
     _rounding, _set_rounding = ctypes.CDLL(None).fegetround, ctypes.CDLL(None).fesetround
-except (OSError, AttributeError):  # not in this C library
+except (OSError, AttributeError):  # this C library lacks the functions
     _rounding, _set_rounding = (lambda: 0), (lambda mode: None)
 
 THINGS = (

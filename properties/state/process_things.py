@@ -66,7 +66,7 @@ def _handlers() -> list:
 def _set_handlers(before: list) -> None:
     for number, handler, now in zip(SIGNALS, before, _handlers(), strict=True):
         if handler != now:
-            with suppress(ValueError):  # not in the main thread
+            with suppress(ValueError):  # this is not the main thread
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 

@@ -21,7 +21,7 @@ def _set_default_device(device: torch.device) -> None:
         torch.set_default_device(device)
 
 
-_guards: list = []  # of type torch._C._InferenceMode, which torch.inference_mode() holds; the mode ends when it is freed
+_guards: list = []  # objects torch._C._InferenceMode, as torch.inference_mode() holds; the mode ends when they are freed
 
 
 def _grad_modes() -> tuple[bool, bool]:

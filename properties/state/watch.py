@@ -17,7 +17,7 @@ _read_steady, _read_others = [t.read for t in STEADY], [t.read for t in OTHERS]
 class Watch:
     """Watches the calls of one case: use watch("forward") as a context.
 
-    `changes` then holds what the call has changed. All of it is restored.
+    `changes` then has the changes that the call made. All of them are undone.
     """
 
     def __init__(self):

@@ -3,7 +3,7 @@
 tools.py     the tools, the path and the command line of compute-sanitizer
 kernels.py   which kernels of a call are watched: all but PyTorch's own
 watch.py     runs the tools in parallel, and ends them at a limit
-parse.py     reads what the tools write
+parse.py     reads the logs of the tools
 """
 
 from flash_attest.races.sanitizer.kernels import own_kernels
