@@ -19,7 +19,7 @@ def refuses_far_rows(q, k, v, rows=1):
 
 
 def refuses_far_columns(q, k, v):
-    """Refuse far columns on a CPU, which MKL gets wrong.
+    """Refuse columns that lie far apart on a CPU, because MKL gets them wrong.
 
     With headdim 1, MKL multiplies by columns, and counts their stride in bytes.
     test_offsets_need_64_bits found this (torch 2.13, float32). Results are right if rows lie 2^31

@@ -32,9 +32,9 @@ class Noise:
     lost_delta (..., i, 1): the error of delta from these and from the rounding of out, with its
     sign.
     cut_t: the error of T from truncation; None if nothing truncates.
-    shared (..., i, 1): an error of lse that rows may share. It is 2^-24 lse, as a constant like
-    ln 2 or a bias common to all rows is rounded once for all, and the declared error of exp. None
-    in the linear form, where errors of rows add up anyway.
+    shared (..., i, 1): an error of lse that rows may share. It has two parts: 2^-24 lse, because a
+    constant like ln 2, or a bias common to all rows, is rounded once for all rows; and the declared
+    error of exp. None in the linear form, where errors of rows add up anyway.
     """
 
     products: torch.Tensor
@@ -81,8 +81,9 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
                     + size(dP) unit(tiny_p)]
                     + sum_d size(dout) [rest of E_out + size(out) unit(u_out) + unit(tiny_out)]
                     + total_headdim
-            delta = sum_d dout out, and out was stored rounded. An error of P moves all of out_i
-            along v_j, so it reaches delta as dP_ij, not as headdim independent errors.
+            delta = sum_d dout out, and out was stored rounded. An error of P_ij moves all of out_i
+            along v_j. So its effect on delta is a single error, with the factor dP_ij, and not
+            headdim independent errors.
     T       E_T   = size(T) (E_s + 2 unit(u_p) + 2 unit(u_mul) + steps(4)) + size(P) E_dP
                     + size(dP - delta) unit(tiny_p) + unit(tiny_p / min(1, |scale|))
             P may be cast before it is multiplied (CUTLASS reads it back from shared memory). T is
@@ -106,8 +107,8 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     counts unit(u_out) of every row.)
 
     Matrix units truncate (rounding.py), so sums over values of one sign come out small in all rows
-    at once: out by up to truncated_seqlen_k, dP by truncated_headdim. In out and in dP itself that
-    is noise like any other: E_out += size(out) truncated_seqlen_k, E_dP += size(dP)
+    at once: out by up to truncated_seqlen_k, dP by truncated_headdim. For out and dP themselves
+    this is ordinary noise: E_out += size(out) truncated_seqlen_k, E_dP += size(dP)
     truncated_headdim. Its effect on T,
 
     cut_t = P (root(truncated_seqlen_k) delta + root(truncated_headdim) dP)

@@ -68,7 +68,7 @@ class Comparison:
         return {name: which for name, which in repeats.items() if which}
 
     def elements(self, name: str) -> torch.Tensor:
-        """Return how many repeats each element differed in, in the shape of the output."""
+        """Return an output-shaped tensor: the number of repeats in which each element differed."""
         return self.dense[name].like(self.counts[name], self.first[name])
 
     def largest(self, name: str) -> float:

@@ -8,7 +8,7 @@ from .tiles import GROUPS, INF, LANES, ZERO, column, device_function, row
 
 @device_function
 def keys_of(p, i):
-    """Return how many keys query i sees, 0 to seqlen_k for any i: keys 0 .. keys_of - 1."""
+    """Return how many keys query i sees: keys 0 .. n - 1 for the result n. Any i is allowed."""
     return max(0, min(p.seqlen_k, i + p.diagonal + 1))
 
 

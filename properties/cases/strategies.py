@@ -55,8 +55,8 @@ class Limits:
             return cls(70, 70, int(2**14 * share), heads=6, stretch=LONG // 2)
         stretch = LONG if share >= 0.5 else LONG // 2
         if device == "cpu":
-            # An emulator takes as long for each head of short sequences, and seconds for a thousand
-            # keys.
+            # In an emulator each head takes long, even with short sequences, and a thousand keys
+            # take seconds.
             heads = cls.heads if share == 1 else 12
             return cls(130, 130, int(2**18 * share), heads, stretch)
         return cls(1100, 256, int(2**23 * share), stretch=stretch)
@@ -215,7 +215,8 @@ def _bias_details(
 def _within(case: Case, limits: Limits, want: Draws) -> Case:
     """Return the case with fewer heads, if its tensors or score matrices exceed the limits.
 
-    A single query has a small score matrix for any number of keys.
+    The tensors are checked, too, because the score matrix of a single query is small for any number
+    of keys.
     """
     elements = limits.elements * limits.factor(want)
     heads = case.batch * case.nheads

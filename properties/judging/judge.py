@@ -103,7 +103,7 @@ def _outcome(judgement: Judgement) -> Outcome:
         left_out = f"judged without {contract.without}, where the contract is broken" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
-        # A law that collects findings has already gone on after its first failure.
+        # A law that collects findings has already judged further cases after its first failure.
         goes_on = plan.goes_on and plan.case is None and not failure.flaky and not judgement.law.collects
         clues = clues_in(judgement, failure) if goes_on else None
         beside = look_beside(judgement, clues) if clues else None

@@ -73,7 +73,7 @@ def steps_from(judgement: Judgement, case: Case) -> Iterator[Case]:
 
 
 def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
-    # Sizes first: lengths, batch, heads, head dim.
+    # Reduce sizes first: lengths, batch, heads, head dim.
     lengths = ("seqlen_q", "seqlen_k")
     if case.seqlen_q == case.seqlen_k:
         yield from (dict.fromkeys(lengths, n) for n in _below(case.seqlen_q))
@@ -87,7 +87,7 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
     yield from _whole_row_hidden(impl, case)
     lower = [d for d in impl.supports.headdim_list if d < case.headdim]
     yield from ({"headdim": d} for d in dict.fromkeys([*lower[:2], *lower[len(lower) // 2 :][:1], *lower[-1:]]))
-    # Then features, the bias before the others.
+    # Then simplify features, the bias before the others.
     yield NO_BIAS
     yield from ({name: NO_BIAS[name]} for name in BIAS_DETAILS)
     for name in reversed(TOGETHER):

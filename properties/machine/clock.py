@@ -87,7 +87,7 @@ def compiling_seconds() -> float:
 
 
 def _listen_to_triton() -> None:
-    """Make Triton (from 3.4) report the time of each compilation, unless it has a listener."""
+    """Make Triton (from 3.4) report the time of each compilation, unless a listener is set."""
     triton = sys.modules.get("triton.knobs")
     if triton is None or triton.compilation.listener is not None:
         return
