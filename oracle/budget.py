@@ -10,8 +10,8 @@ this noise multiplies the row's sum before sizes are taken:
            + total_(seqlen_q group) + size(dk) (steps(4) + truncated_(seqlen_q group))
     dv     sum_i [size(P) (E_s + E_lse + unit(u_p) + 2 unit(u_mul)) + unit(tiny_p)] size(dout)
            + total_(seqlen_q group) + size(dv) (steps(4) + truncated_(seqlen_q group))
-    dbias  E_T + size(P) E_delta + size(T) E_lse, summed over what bias was broadcast over
-           + total_(number of these) + size(dbias) steps(1)
+    dbias  E_T + size(P) E_delta + size(T) E_lse, summed over the broadcast dimensions of bias
+           + total_(number of summands) + size(dbias) steps(1)
 
 Errors with the same sign in many rows add up over rows with their sign. Sums lose small terms (L in
 noise.py), which makes delta wrong, too. The rounding of out is another such error of delta. Each of

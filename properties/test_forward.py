@@ -31,10 +31,10 @@ def test_lse_matches_the_definition(trial):
 def test_winning_key_is_copied(trial):
     """If one score leads all others by 64, out is the v of that key, bit for bit.
 
-    P is 1 for this key and 0 for all others. The oracle finds the winning key, by v_j = j. Rows in
-    which several keys share the weight are left out. In half dtypes, rows are also left out if
-    their scores are so large (above 2048 in float16) that one float32 rounding changes P after its
-    cast.
+    P is 1 for this key and 0 for all others. The oracle gives the index of the winning key if v_j =
+    j. Rows in which several keys share the weight are left out. In half dtypes, rows are also left
+    out if their scores are so large (above 2048 in float16) that one float32 rounding changes P
+    after its cast.
     """
     x, case = trial.x, trial.case
     j = torch.arange(case.seqlen_k, device=trial.device, dtype=torch.float64)

@@ -74,7 +74,7 @@ class Access:
 class Barrier:
     """A barrier of threads of one block. Each thread has it once among its events.
 
-    Each has its own name.
+    Each barrier has its own name.
     """
 
     name: Hashable

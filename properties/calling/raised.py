@@ -78,7 +78,7 @@ def frames_of(error: BaseException) -> list[str]:
 
 
 def _asserted(error: BaseException) -> str:
-    """Return the source line of an assertion without a text; "" for other errors."""
+    """Return the source line of an assertion without a message; "" for other errors."""
     frames = traceback.extract_tb(error.__traceback__)
     return frames[-1].line or "" if isinstance(error, AssertionError) and frames[-1].line.startswith("assert") else ""
 

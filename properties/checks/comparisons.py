@@ -148,9 +148,9 @@ def combined(trial: Trial, *sigmas: torch.Tensor) -> torch.Tensor:
 
 
 def storing(trial: Trial, result: torch.Tensor) -> torch.Tensor:
-    """Return the most that rounding to the case's dtype changed each element of a result.
+    """Return a bound on the change of each element when a result is rounded to the case's dtype.
 
-    Laws that compute with a stored result need it.
+    Laws that compute with a stored result need this bound.
     """
     dtype = trial.case.dtype
     return oracle.roundoff(dtype) * result.abs() + oracle.smallest_subnormal(dtype) / 2

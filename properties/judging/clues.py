@@ -49,7 +49,7 @@ class LeftOut:
 
 
 def leaving_out(draws: Draws, *groups: LeftOut) -> Draws:
-    """Return the draws without these cases.
+    """Return draws that never give the cases of these groups.
 
     A case that would be left out is changed to lack one clue, so nearly as many cases remain.
     """

@@ -104,7 +104,7 @@ class Search:
         return Found()
 
     def _conclude_flaky(self) -> Found:
-        """Return the result if a case had two different results."""
+        """Return the result of a search in which one case had different results in two runs."""
         if self.undecided and not self.failures:  # memory sufficed in only one run of the case
             raise self.undecided[0] from None
         broken, case = self._unsteady()
