@@ -33,7 +33,7 @@ def test_work_waits_on_the_current_stream(trial):
 
     The earlier work writes the inputs, which hold NaN until then. A kernel on another stream, such
     as the default one with `<<<blocks, threads>>>`, reads them too early. It may also write its
-    results too late, which shows if it takes longer than a launch.
+    results too late, which shows if the kernel takes longer than a launch.
     """
     usual, delay = _timed(trial)
     _with_late_inputs(trial, 0.0)  # a rehearsal: in the first call, other streams may wait until its kernels are loaded

@@ -1,4 +1,4 @@
-"""The device of Triton and Numba kernels: all kernels of a language run on one per process."""
+"""The device of Triton and Numba kernels. In a process, all kernels of a language share it."""
 
 from __future__ import annotations
 

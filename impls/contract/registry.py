@@ -119,7 +119,7 @@ def from_file(argument: str) -> list[Entry]:
 
 @contextmanager
 def beside(folder: Path) -> Iterator[None]:
-    """Put a plug-in's folder first in the search path for modules in this block, and last after it.
+    """Put a plug-in's folder first on sys.path in this block, and last after the block.
 
     Two plug-ins may have helpers of the same name, for example utils.py. In this block the helpers
     of other plug-ins are hidden.

@@ -1,9 +1,9 @@
 """Launches on a GPU in tens of microseconds, and keeps compiled kernels on disk.
 
 Numba's own launch looks up the type of each argument and converts it to an object. For our kernels
-this takes half a millisecond, as long as they run. So the first launch of a kernel with new
-argument types compiles it through Numba, and all launches go through cuda.core, which Numba itself
-uses.
+this takes half a millisecond, which is as long as the kernels themselves take. So the first launch
+of a kernel with new argument types compiles it through Numba, and all launches go through
+cuda.core, which Numba itself uses.
 
 Numba passes an array as meminfo, parent, number of elements, bytes of an element, address, shape
 and strides, each of 8 bytes. It passes a tuple as its elements, and integers as int64.

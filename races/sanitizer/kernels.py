@@ -28,7 +28,7 @@ def own_kernels(call: Callable[[], Any]) -> list[str]:
 
 
 def own_of(events: Iterable[Any]) -> list[str]:
-    """Return them from the profiler's events (torch.autograd.profiler_util.FunctionEvent).
+    """Return those kernels from the profiler's events (torch.autograd.profiler_util.FunctionEvent).
 
     Also raises LookupError for a kernel without an identifier, which no filter would match.
     """
