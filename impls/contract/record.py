@@ -1,7 +1,7 @@
-"""The plug-in contract: what an implementation of attention states about itself.
+"""The plug-in contract: what an implementation of attention declares about itself.
 
-An `Implementation` is a contract. Inside `supports` the implementation must be right; outside it
-must raise a clear error.
+An `Implementation` is a contract. A call inside `supports` must give right results; a call outside
+it must raise a clear error.
 
 Nothing here runs a kernel: call.py does, and properties/judging/conformance.py checks the contract
 once.
@@ -23,7 +23,7 @@ OUTPUTS = ("out", "lse", *GRADIENTS)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
 LARGEST_HEADDIM = 1024
-TRACED = "traced"  # this flag's own message also checks the device
+TRACED = "traced"  # this flag has a message of its own, which also covers the device
 MOST_OF_EXP = 0.01  # with a larger error, the budget's first-order terms no longer describe the result
 
 
@@ -211,13 +211,13 @@ class Implementation:
         if isinstance(self.supports, Mapping):
             for device, supports in self.supports.items():
                 self._on[device] = replace(self, supports=supports)
-            for one in self._on.values():  # a run on a GPU judges some laws on the CPU: all records are linked
+            for one in self._on.values():  # link the records, as a run on a GPU judges some laws on the CPU
                 one._on.update(self._on)
 
     def on(self, device: str) -> Implementation:
         """Return the Implementation for "cpu" or "cuda", the same object in each call.
 
-        It is self if one `supports` holds for all devices.
+        This is self if `supports` is not a mapping.
         """
         return self._on.get(device, self)
 
@@ -227,13 +227,13 @@ class Implementation:
         return bool(self.backward) and self.supports.bias_grad
 
     def share_on(self, device: str) -> float:
-        """Return `share` on "cpu" or "cuda": 1 if a mapping does not name the device."""
+        """Return `share` on "cpu" or "cuda". It is 1 if `share` is a mapping without the device."""
         return self.share.get(device, 1.0) if isinstance(self.share, Mapping) else self.share
 
 
 @dataclass(frozen=True)
 class Absent:
-    """An implementation whose language is not installed. Its laws are refused with the reason."""
+    """An implementation whose language is not installed. Its laws are refused, with this reason."""
 
     name: str
     reason: str
@@ -329,7 +329,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
 def listed_values(record: type) -> dict[str, tuple]:
     """Return field -> the values that its annotation lists, by bool, None or Literal[...].
 
-    Fields that may have other values are left out.
+    Fields with an annotation that allows other values are left out.
     """
     listed = {name: _values_of(hint) for name, hint in get_type_hints(record).items() if name != TRACED}
     return {name: values for name, values in listed.items() if values is not None}

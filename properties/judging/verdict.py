@@ -23,8 +23,8 @@ class Result:
     chapter: str
     law: str
     verdict: str
-    reason: str = ""  # in words
-    why: Reason | None = None  # of a verdict of refused or unknown
+    reason: str = ""  # why, in words
+    why: Reason | None = None  # set for the verdicts refused and unknown
     cases: int = 0
     seconds: float = 0.0
     seconds_of: dict[str, float] = field(default_factory=dict)  # kind of work (properties/machine/clock.py) -> seconds
@@ -38,12 +38,12 @@ class Result:
     tried: list[Tried] = field(default_factory=list)  # the judged cases
     wrong: dict | None = None  # of a failure: where (properties/checks/wrong.py)
     declared_at: str = ""  # FILE:LINE of the implementation
-    found_at: str = ""  # of a finding in a kernel: FILE:LINE
+    found_at: str = ""  # FILE:LINE of a finding in a kernel
     known: str = ""  # the reason in known_failures, if this failure is an expected one
     before: str = ""  # the start of the run that judged it, if a later run resumed it
-    # Of a failure: everything that is wrong. `reason` names only the first.
+    # For a failure: everything that is wrong. `reason` names only the first finding.
     findings: list[str] = field(default_factory=list)
-    repeats: int = 0  # of calls, or traced launches, that were compared or checked for races
+    repeats: int = 0  # the number of calls, or traced launches, that were compared or checked for races
 
     def as_dict(self) -> dict:
         """Return a dict for JSON, in which an infinite or NaN z is a word."""

@@ -34,12 +34,6 @@ def summary(environment: dict, results: list[dict]) -> str:
         cases = sum(law["cases"] for law in laws)
         verdict = verdict_of(laws, asked_for=named)
         cells = [_text(impl), verdict.word, *numbers, f"{cases:,}", worst_z_of(laws)]
-            _text(impl),
-            verdict_of(laws, asked_for=named).word,
-            *numbers,
-            f"{sum(law['cases'] for law in laws):,}",
-            worst_z_of(laws),
-        ]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     causes = causes_of(results)
     for cause in causes[:MOST_CAUSES]:
