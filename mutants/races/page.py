@@ -67,7 +67,8 @@ def summary(record: Record) -> str:
     elsewhere = sum(bool(entry.elsewhere) for name, entry in record.entries.items() if _kind(name))
     words = (
         f"**{PLACES[str(e['device'])]}** ({e['machine']}, {e['versions']}, at most {e['cases']} repeats, seed {e['seed']}): "
-        f"**{caught} of {len(races)}** planted races are found by a layer that is on by default there. Of the same: {each}."
+        f"**{caught} of {len(races)}** planted races are found by a layer that is on by default there."
+        f" Each layer alone finds: {each}."
     )
     words += f" Not finished: {unfinished}." if unfinished else ""
     return words + (f" Not judged here: {elsewhere}." if elsewhere else "")
