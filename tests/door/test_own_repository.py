@@ -106,6 +106,38 @@ def test_a_failure_that_its_test_expects_is_not_counted_as_one(repository):
     assert run.returncode == 0 and "flash-attest: green: 1 law fails as known" in run.stdout, run.stdout
 
 
+UNJUDGED = """
+@pytest.fixture
+def fails(request):
+    if "out_matches" in request.node.name:
+        raise RuntimeError("no data")
+
+@attention_laws(forward=attention, name="unjudged", **FIELDS)
+def test_unjudged(law, fails):
+    law()
+
+@attention_laws(forward=attention, name="skipped", **FIELDS)
+def test_skipped(law):
+    pytest.skip("not today")
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_test_that_ends_before_its_law_is_judged_is_not_green(repository, workers, tmp_path):
+    report = f"--attest-report={tmp_path / 'report'}"
+    with beside(repository, UNJUDGED) as file:
+        run = pytest_in(repository, "-q", "-n", workers, file, "-k", f"({OUT} or contract) and unjudged", report)
+    assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout
+    assert run.stdout.endswith("flash-attest: not green: 1 of 2 were not judged; 1 law holds\n"), run.stdout
+    assert not json.loads((tmp_path / "report" / "results.json").read_text())["environment"]["green"]
+
+
+def test_a_test_that_she_skips_is_not_missed(repository):
+    with beside(repository, UNJUDGED) as file:
+        run = pytest_in(repository, "-q", file, "-k", "contract")
+    assert run.returncode == 0 and run.stdout.endswith("flash-attest: green: 1 law holds\n"), run.stdout
+
+
 def test_the_report_of_last_failed_is_complete(repository, tmp_path):
     assert pytest_in(repository, "--cache-clear", "-q", "-k", f"class and {OUT}").returncode == 1
     pytest_in(repository, "--lf", "-q", f"--attest-report={tmp_path / 'report'}")

@@ -70,6 +70,13 @@ def test_the_contract_comes_first_then_what_names_a_key_then_the_smallest_case()
     assert grouped(large, small, keys, contract) == [["contract_is_kept"], ["keys", "small", "large"]]
 
 
+def test_a_clue_that_only_some_have_is_not_called_shared():
+    (cause,) = causes_of([failure("a", "x", "causal"), failure("b", "x", "gqa")])
+    assert cause.shared == "2 laws fail"
+    (cause,) = causes_of([failure(law, law, f"lengths of {n} or more") for law, n in (("a", 65), ("b", 129))])
+    assert cause.shared == "2 laws fail, with lengths of 65 or more"
+
+
 def test_what_failures_share_is_said_in_words():
     (cause,) = causes_of([failure("a", "x", "causal"), failure("b", "y", "causal")])
     assert (cause.heading, cause.shared, cause.anchor) == ("x", "2 laws fail, with causal", "mine-a")

@@ -120,6 +120,15 @@ def test_only_the_test_with_that_address_is_marked(tmp_path):
     assert marked[0].find("error").get("message") == "undecided: no memory"
 
 
+def test_a_reason_with_any_character_leaves_the_file_valid(tmp_path):
+    file = tmp_path / "junit.xml"
+    case = '<testcase classname="ci.test_a" name="test_c"><skipped/></testcase>'
+    file.write_text(f'<testsuites><testsuite skipped="1" errors="0">{case}</testsuite></testsuites>')
+    mark_undecided(file, {"test_a.py::test_c": "odd \ufffe \x00 <&>"}, prefix="ci")
+    (error,) = ElementTree.parse(file).iter("error")
+    assert error.get("message") == "undecided: odd ? ? <&>"
+
+
 # --- report.md ----------------------------------------------------------------------------------
 
 
@@ -163,6 +172,14 @@ def test_an_annotation_points_to_the_implementation():
     assert line == "::error file=a%2Cb/mine.py,line=12,title=mine%3A test_a::50 %25 of out%0Ais: wrong%0Apytest x"
 
 
+def test_a_path_begins_at_the_root_of_the_repository(tmp_path, monkeypatch):
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    (tmp_path / "kernels").mkdir()
+    monkeypatch.chdir(tmp_path / "kernels")
+    (line,) = annotations(causes_of([failure(declared_at="mine.py:12")]))
+    assert line.startswith("::error file=kernels/mine.py,line=12,")
+
+
 def test_a_finding_points_to_the_line_of_the_kernel():
     (line,) = annotations(causes_of([failure(declared_at="mine.py:12", found_at="kernel.cu:4")]))
     assert line.startswith("::error file=kernel.cu,line=4,")
@@ -178,8 +195,13 @@ def test_annotations_are_printed_in_a_job_of_github_alone(run, tmp_path, monkeyp
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     chosen = ("--impl-from", PLUGINS / "one_key_short.py", "properties/test_causal.py", "-k", "sees_exactly")
     there = attest_each({"run": chosen}, tmp_path)["run"]
-    lines = [line for line in there.stdout.splitlines() if line.startswith("::error ")]
-    assert len(lines) == 1 and "file=tests/plugins/one_key_short.py,line=" in lines[0]
+    lines = there.stdout.splitlines()
+    (error,) = [line for line in lines if line.startswith("::error ")]
+    assert "file=tests/plugins/one_key_short.py,line=" in error
+    # Between the two commands no line of a message is one.
+    stop = next(line for line in lines if line.startswith("::stop-commands::"))
+    again = f"::{stop.removeprefix('::stop-commands::')}::"
+    assert lines.index(stop) < lines.index("Replay") < lines.index(again) < lines.index(error)
 
 
 def test_unknown_results_alone_have_no_annotation():

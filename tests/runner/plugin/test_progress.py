@@ -65,6 +65,13 @@ def test_a_law_that_no_run_has_timed_takes_as_long_as_on_others(clock):
     assert ahead.weights[other] == 4.0
 
 
+def test_what_an_earlier_run_has_judged_is_not_counted(clock):
+    ahead = Progress(LAWS[1:], {})
+    clock.now = 20.0
+    assert ahead.add(result(LAWS[0], FAIL)) == ""
+    assert ahead.add(result(LAWS[1])) == "1 of 1 laws judged, about 1 s left"
+
+
 def test_a_run_of_another_kind_tells_nothing():
     record = {"environment": {"profile": "smoke", "device": "cpu"}, "results": [result(LAWS[0], seconds=3.0)]}
     assert seconds_of(record, {"profile": "smoke", "device": "cpu"}) == {LAWS[0]: 3.0}

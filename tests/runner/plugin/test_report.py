@@ -257,6 +257,20 @@ def test_a_run_whose_disk_fills_up_shows_its_verdicts(tmp_path):
     assert run.stdout.endswith("\ngreen: 3 laws hold; 12 do not apply\n")
 
 
+def test_a_mistake_in_the_page_costs_no_verdict(tmp_path, monkeypatch):
+    def raises(results, environment):
+        raise KeyError("a field")
+
+    monkeypatch.setattr("flash_attest.runner.plugin.report.run_page", raises)
+    texts: list[str] = []
+    report = Report(tmp_path, texts.append)
+    report.start(ENVIRONMENT, 1)
+    report.add(result(1))
+    report.finish()
+    assert texts == [f"{tmp_path / 'index.html'} cannot be written: making it raises KeyError: 'a field'"]
+    assert len(read(tmp_path)["results"]) == 1 and not (tmp_path / folders.IN_USE).exists()
+
+
 # --- two runs at once -----------------------------------------------------------------------------
 
 HOLDER = """
