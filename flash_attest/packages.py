@@ -1,4 +1,6 @@
-"""Lists the packages that are needed, and those of each extra, as in flash-attest[bench]."""
+"""Lists the packages that every installation needs, and the packages of each extra, as in
+flash-attest[bench].
+"""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ class Profile:
 
     cases: int
     repeats: int = 100
-    # On a CPU few calls suffice to find unwritten memory, kept state and, in the emulator, a result
-    # that depends on the order of threads.
+    # On a CPU, few calls are enough to detect unwritten memory, state kept between calls and, in
+    # the emulator, a result that depends on the order of threads.
     repeats_on_cpu: int = 25
     small: bool = False
 

@@ -1,8 +1,7 @@
 """flash-attest check: judges implementations by the laws, from any folder.
 
-The laws are pytest tests of this package. No conftest.py and no settings of the current folder take
-part, nor do plug-ins of pytest that happen to be installed, so that a run means the same
-everywhere.
+The laws are pytest tests of this package. No conftest.py, no settings of the current folder and no
+other installed pytest plug-ins take part, so a run means the same everywhere.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ REPORT = Path("attest-report")
 SUITE = "flash_attest.runner.plugin.suite"
 PLUGINS = ("xdist.plugin", "_hypothesis_pytestplugin", SUITE)
 CONFIG = Path(__file__).with_name("check.ini")
-# Which kind of run it is, for whatever names the command that judges a case again. Processes of the
-# run inherit it.
+# Says which command runs pytest, for messages that print the command to judge a case again.
+# Processes of the run inherit it.
 ENTRY = {"FLASH_ATTEST_ENTRY": NAME}
-# What others set for their own runs of pytest.
+# Variables that users set for their own runs of pytest.
 NOT_OURS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
-STATUSES = {0: 0, 1: 1, 2: INTERRUPTED, 3: 3, 4: WRONG, 5: WRONG}  # pytest's: ours
+STATUSES = {0: 0, 1: 1, 2: INTERRUPTED, 3: 3, 4: WRONG, 5: WRONG}  # pytest's exit status: ours
 
 
 def parser_of_options() -> Parser:
@@ -108,7 +107,7 @@ def parser_of_options() -> Parser:
 
 
 def run(arguments: list[str]) -> int:
-    """Judge. Returns the exit status."""
+    """Judge the targets. Returns the exit status."""
     parser = parser_of_options()
     options = parser.parse_args(arguments)
     if not options.targets and not options.list:
@@ -132,8 +131,8 @@ def run(arguments: list[str]) -> int:
 
 
 def pytest_arguments(options: argparse.Namespace, chosen: targets.Targets, tests: list[str]) -> list[str]:
-    """Return what pytest is given: the one place that knows how its options, and those of the
-    suite, are spelt.
+    """Return the arguments for pytest. Only this function knows how options of pytest and of the
+    suite are spelt.
     """
     found = ["-c", str(CONFIG), "--rootdir", str(ROOMS), "--noconftest", "--disable-plugin-autoload"]
     for plugin in PLUGINS:
@@ -176,7 +175,9 @@ def _tests(laws: list[str], of_chapters: list[str]) -> Iterator[str]:
 
 
 def _look_up(chosen: targets.Targets, options: argparse.Namespace) -> None:
-    """Raise TargetError for a module that does not exist, and for a name that is none of ours."""
+    """Raise TargetError for a module that does not exist, and for a name that is not one of our
+    implementations.
+    """
     for place in chosen.imported:
         if not targets.is_file(place):
             targets.check_module(place)
@@ -187,7 +188,7 @@ def _look_up(chosen: targets.Targets, options: argparse.Namespace) -> None:
 
 
 def _ours(device: str, wanted: list[str] | None = None) -> list[str]:
-    """Return the names of our implementations, only from modules that have `wanted`."""
+    """Return the names of our implementations, importing only the modules that have `wanted`."""
     from flash_attest.impls.contract import registry
     from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 
@@ -197,8 +198,8 @@ def _ours(device: str, wanted: list[str] | None = None) -> list[str]:
 
 @contextlib.contextmanager
 def _surroundings(folders: list[str], command: str) -> Iterator[None]:
-    """In this block modules in `folders` can be imported, here and in processes that are started,
-    and pytest is our own.
+    """Make modules in `folders` importable in this block, here and in started processes, and run
+    only our own pytest.
     """
     before, path = dict(os.environ), list(sys.path)
     added = [folder for folder in dict.fromkeys(folders) if folder not in sys.path]

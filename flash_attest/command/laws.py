@@ -1,4 +1,4 @@
-"""flash-attest laws: lists the laws, and the planted bug that each law was tried on."""
+"""flash-attest laws: lists the laws, each with a planted bug that it catches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EPILOG = """\
 
 Exit status: 0, or 2 if there is no such law.
 """
-WIDE = 240  # columns without a terminal
+WIDE = 240  # width in columns if there is no terminal
 
 
 def run(arguments: list[str]) -> int:
@@ -80,7 +80,9 @@ def _described(law: Law, planted: list[dict]) -> dict:
 
 
 def needs_of(law: dict) -> str:
-    """Return in words what an implementation must declare for a law, and the device it needs."""
+    """Return, in words, what an implementation must declare for a law to apply, and which device
+    the law needs.
+    """
     return ", ".join([*law["needs"], *([f"{law['device']} only"] if law["device"] else [])])
 
 

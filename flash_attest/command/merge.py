@@ -18,7 +18,7 @@ found, 1 something was. 2 they do not belong together, or the command is wrong.
 
 
 def run(arguments: list[str]) -> int:
-    """Join what is given. Returns the exit status."""
+    """Join the given reports or files. Returns the exit status."""
     parser = Parser(
         f"flash-attest {NAME}", "Joins the reports of all parts of a run, or the files of several sweeps.", EPILOG
     )
@@ -38,7 +38,7 @@ def run(arguments: list[str]) -> int:
 
 
 def is_sweep(path: Path) -> bool:
-    """Tell whether a path is the file of a sweep, by its ending, rather than a report."""
+    """Return whether a path is the file of a sweep rather than a report, judging by its ending."""
     return path.suffix == ".db"
 
 

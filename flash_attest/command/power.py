@@ -1,4 +1,6 @@
-"""flash-attest power: which planted bugs the laws catch, and which other suites would."""
+"""flash-attest power: shows which planted bugs the laws catch, and which bugs other suites would
+catch.
+"""
 
 from __future__ import annotations
 

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 
 from flash_attest.runner.causes import Cause
 
-MOST = 10  # errors of one step: GitHub shows no more
+MOST = 10  # GitHub shows no more errors of one step
 
 
 def wanted() -> bool:
-    """Tell whether this runs in a job of GitHub Actions."""
+    """Return whether this runs in a job of GitHub Actions."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
@@ -29,7 +29,7 @@ def annotations(causes: Iterable[Cause]) -> Iterator[str]:
 
 
 def _escaped(text: str, more: str = "") -> str:
-    """Escape what has a meaning in a workflow command."""
+    """Escape characters that have a meaning in a workflow command."""
     for character in f"%\r\n{more}":
         text = text.replace(character, f"%{ord(character):02X}")
     return text

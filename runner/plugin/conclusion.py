@@ -28,8 +28,8 @@ def print_failures(report: Report, out) -> None:
 
 
 def print_verdicts(report: Report, out, *, asked_for: bool, verbose: bool) -> None:
-    """Print the table, what could not be decided, and each cause in two lines. verbose: also
-    remarks, and chapters.
+    """Print the table, the laws that could not be decided, and each cause in two lines. verbose:
+    also print remarks and chapters.
     """
     results, environment = report.results, report.environment
     console = console_of(out)
@@ -59,7 +59,9 @@ def console_of(out) -> Console:
 
 
 class Run(Protocol):
-    """A run that judges laws. undecided: the ids of tests that could not be decided, and why."""
+    """A run that judges laws. undecided: test ids of the laws that could not be decided, and
+    why.
+    """
 
     undecided: dict[str, str]
 
@@ -98,14 +100,14 @@ def without_laws(out: pytest.TerminalReporter) -> Iterator[None]:
     out.stats["failed"] = [report for report in failed if not is_law(report)]
     try:
         yield
-    finally:  # the line of pytest that counts failures comes later
+    finally:  # pytest prints the line that counts failures later
         out.stats["failed"] = failed
         if not failed:
             del out.stats["failed"]
 
 
 def is_law(report: pytest.TestReport) -> bool:
-    """Tell whether a failed test is a law that does not hold, or whose worker died: the failures by
-    cause have it.
+    """Return whether a failed test is a law that does not hold, or a law whose worker died.
+    Failures by cause include these.
     """
     return result_of(report) is not None or hasattr(report, "attest_worker")

@@ -33,8 +33,8 @@ def mark_undecided(file: Path, undecided: Mapping[str, str]) -> None:
 
 
 def _address(test: str) -> tuple[str, str]:
-    """ "tests/test_a.py::TestB::test_c[d]" -> ("tests.test_a.TestB", "test_c[d]"), as pytest writes
-    it into the file.
+    """Convert "tests/test_a.py::TestB::test_c[d]" to ("tests.test_a.TestB", "test_c[d]"), as pytest
+    writes it into the file.
     """
     head, bracket, parameters = test.partition("[")
     path, *names = head.split("::")

@@ -22,17 +22,17 @@ from flash_attest.runner.untrusted.observed import sentences
 
 COUNTED = (PASS, FAIL, UNKNOWN, REFUSED)
 PAGE, SUMMARY = "index.html", "report.md"
-# `state` in the environment: how far the run has come, or how it ended.
+# Values of `state` in the environment: how far the run has come, or how it ended.
 RUNNING, COMPLETE, INTERRUPTED, STOPPED = "running", "complete", "interrupted", "ended early"
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 
 class Report:
-    """Keeps the results so far on disk, so that a run that ends in any way loses no verdict.
+    """Writes the results so far to disk, so that a run loses no verdict, however it ends.
 
-    results.json is rewritten after each verdict while that takes next to no time, which is so in
-    runs of ordinary size. In larger ones verdicts go to a journal in between (saved.py reads both).
-    index.html is rewritten from time to time.
+    results.json is rewritten after each verdict as long as that takes next to no time, which is so
+    in runs of ordinary size. In larger runs verdicts go to a journal in between (saved.py reads
+    both). index.html is rewritten from time to time.
     """
 
     def __init__(self, directory: Path, tell: Callable[[str], None] = lambda text: None):
@@ -41,7 +41,7 @@ class Report:
         self.environment: dict = {}
         self.results: list[dict] = []
         self._written: list[str] = []  # each result as JSON, so that it is converted only once
-        self._place: dict[tuple[str, str], int] = {}  # (law, impl) -> which result it is
+        self._place: dict[tuple[str, str], int] = {}  # (law, impl) -> the index of its result
         self._journalled = False
         self._results_pace, self._page_pace = Pace(share=0.02, free=0.5), Pace(share=0.01)
 
@@ -65,7 +65,7 @@ class Report:
         self.folder.remove(PAGE)
         self.folder.remove(SUMMARY)
         self._write_results()
-        if not self.folder.trouble:  # what is in the journal is in there now, or was not asked for
+        if not self.folder.trouble:  # the journal is no longer needed
             self.folder.remove(JOURNAL)
             self._write_page()
         if trouble := self.folder.trouble:
@@ -90,8 +90,8 @@ class Report:
                 self._write_page()
 
     def _keep(self, result: dict) -> bool:
-        """Add a result, or put it in place of the earlier one of its law and implementation; False
-        if that is the same.
+        """Add a result, or replace the earlier one of its law and implementation. Returns False if
+        that one is equal.
         """
         place = self._place.setdefault((result["law"], result["impl"]), len(self.results))
         if place < len(self.results) and self.results[place] == result:
@@ -101,10 +101,10 @@ class Report:
         return True
 
     def finish(self, ended: str = STOPPED, **more: object) -> None:
-        """Write both files a last time and let others have the folder; `more` is what the
-        environment still lacks.
+        """Write both files a last time and release the folder.
 
-        `ended`: how the run ended, if not all of its laws have a verdict.
+        more: fields that the environment still lacks. ended: how the run ended, if some of its laws
+        have no verdict.
         """
         complete = len(self.results) >= self.planned
         self.environment |= all_plain(more) | {"complete": complete, "state": COMPLETE if complete else ended}
@@ -124,7 +124,7 @@ class Report:
             self._journalled = False
 
     def _write_page(self) -> None:
-        """index.html needs no network and no other file."""
+        """Write index.html, which needs no network and no other file."""
         page = _template().render(
             environment=self.environment,
             groups=by_chapter(self.results),
@@ -150,8 +150,8 @@ def _template() -> jinja2.Template:
 
 
 def by_chapter(results: list[dict]) -> dict[str, list[dict]]:
-    """impl -> one line per chapter: verdict, laws by verdict, cases, worst z (and of which tensor),
-    seconds.
+    """Return impl -> one line for each chapter: verdict, laws by verdict, cases, worst z and its
+    tensor, seconds.
     """
     groups: dict[str, dict[str, list[dict]]] = {}
     for result in sorted(results, key=lambda r: (r["impl"], r["chapter"])):

@@ -1,4 +1,4 @@
-"""Prints what a run found: failures by cause, a row for each implementation, what to look at."""
+"""Prints what a run found: failures by cause, a row for each implementation, and the next steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flash_attest.runner.untrusted.observed import sentences
 
 KNOWN = "known failure"
 COLOURS = {PASS: "green", FAIL: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow", KNOWN: "yellow"}
-COLUMNS = {  # heading of the table: the groups that it counts
+COLUMNS = {  # heading of a column: the groups that it counts
     "hold": (Group.HOLDS,),
     "fail": (Group.FAILS,),
     "known": (Group.KNOWN,),
@@ -26,7 +26,7 @@ COLUMNS = {  # heading of the table: the groups that it counts
     "not here": (Group.OTHER_DEVICE, Group.SPARSE_MEMORY, Group.SANITIZER),
 }
 ALWAYS = ("hold", "fail", "do not apply")  # columns that are shown even if all of them are 0
-MOST_CAUSES = 8  # in the last lines: the page has all of them
+MOST_CAUSES = 8  # causes in the last lines; the page has all of them
 
 
 def print_rows(results: list[dict], console: Console, *, asked_for: bool) -> None:
@@ -37,7 +37,7 @@ def print_rows(results: list[dict], console: Console, *, asked_for: bool) -> Non
 
 
 def print_chapters(results: list[dict], console: Console, *, asked_for: bool) -> None:
-    """Print the same for each chapter of each implementation."""
+    """Print such rows for each chapter of each implementation."""
     headings = ("implementation", "chapter")
     _print_table(results, console, lambda r: (r["impl"], r["chapter"].removeprefix("test_")), headings, asked_for)
 
@@ -83,7 +83,7 @@ def _print_table(
 
 
 def verdict_of(laws: list[dict]) -> str:
-    """Return the verdict that stands for several: the worst of those that apply here."""
+    """Return one verdict for several results: the worst of those that apply here."""
     groups = {group_of(law, asked_for=False): law["verdict"] for law in laws}
     counting = {v for group, v in groups.items() if group in (Group.FAILS, Group.UNDECIDED, Group.HOLDS)}
     worst = next((verdict for verdict in WORST_FIRST if verdict in counting), None)
@@ -101,7 +101,9 @@ def worst_z_of(laws: list[dict]) -> str:
 
 
 def print_failures(causes: list[Cause], console: Console) -> None:
-    """Print the whole message of each cause, and two lines for each other law that fails for it."""
+    """Print the whole message of each cause, and two lines for each other law that fails because of
+    it.
+    """
     for cause in causes:
         _say(console, f"[bold red]{escape(cause.impl)}: {escape(cause.first['law'])}[/]")
         _say(console, escape(cause.first["message"].rstrip() or cause.heading))
@@ -124,8 +126,8 @@ def print_undecided(results: list[dict], console: Console, *, asked_for: bool) -
 
 
 def print_remarks(results: list[dict], console: Console, *, asked_for: bool) -> None:
-    """Print what the table does not say: why laws do not apply, what a pass means, failures that
-    are known.
+    """Print remarks that the table does not have: why laws do not apply, what a pass means, known
+    failures.
     """
     silent = (Group.FAILS, Group.UNDECIDED)
     for impl, verdict, text in _by_reason([r for r in results if group_of(r, asked_for=asked_for) not in silent]):
@@ -153,7 +155,9 @@ def print_causes(causes: list[Cause], console: Console) -> None:
 
 
 def _by_reason(results: list[dict]) -> list[tuple[str, str, str]]:
-    """(impl, verdict, text), with the laws that have one reason in one text."""
+    """Merge (impl, verdict, text) entries with the same reason into one text that names their
+    laws.
+    """
     grouped: dict[tuple[str, str, str], list[str]] = {}
     for result in results:
         reason = f"{result['reason']} ({result['known']})" if result["known"] else result["reason"]
@@ -167,8 +171,8 @@ def _by_reason(results: list[dict]) -> list[tuple[str, str, str]]:
 
 
 def elsewhere_in_words(elsewhere: Mapping[str, str]) -> str:
-    """Return a line about implementations of another device. elsewhere: name -> why it cannot be
-    judged here.
+    """Return a line about implementations that need another device. elsewhere: name -> why it
+    cannot be judged here.
     """
     if not elsewhere:
         return ""
