@@ -1,4 +1,4 @@
-"""Loads a .cu: through g++, or through nvcc if it has code that g++ cannot compile."""
+"""Loads a .cu file: through g++, or through nvcc if it has code that g++ cannot compile."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def load(
         return compile_through_nvcc(path, names, tuple(flags))
     loaded = CudaFile(path, names, tuple(flags), level)
     try:
-        # Build the variant that runs next, so that compiler errors are raised now.
+        # Build the variant that is used next, so that compiler errors are raised now.
         loaded.entries(watch.needs_traced_build())
     except Refused as refused:
         if through == "g++" or not refused.by_nvcc:

@@ -28,13 +28,13 @@ def slot_bytes(width: int) -> int:
 
 @dataclass
 class Flow:
-    """The registers that each instruction of a program reads and writes, by number, and where it
-    leads.
+    """The registers that each instruction of a program reads and writes, by number, and the
+    instructions that may follow it.
     """
 
     reads: list[Sequence[int]] = field(default_factory=list)
     writes: list[Sequence[int]] = field(default_factory=list)
-    partial: list[bool] = field(default_factory=list)  # guarded: a write may leave the old value
+    partial: list[bool] = field(default_factory=list)  # whether it is guarded, so that a write may leave the old value
     target: list[int] = field(default_factory=list)  # for a branch; -1 for others
     falls: list[bool] = field(default_factory=list)  # whether the next instruction may follow
 
@@ -98,7 +98,7 @@ def _lifetimes(flow: Flow, count: int) -> tuple[list[int], list[int]]:
 
 
 def _blocks(flow: Flow) -> list[tuple[int, int]]:
-    """Return the stretches (start, end) without branches into or out of them."""
+    """Return the stretches (start, end) that no branch enters or leaves in between."""
     n = len(flow.reads)
     starts = {0, n} | {t for t in flow.target if t >= 0}
     starts |= {i + 1 for i in range(n) if flow.target[i] >= 0 or not flow.falls[i]}

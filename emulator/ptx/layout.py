@@ -40,7 +40,7 @@ class Layout:
         self._lay_out()
 
     def __getstate__(self) -> dict:
-        # Not needed once a kernel is encoded.
+        # These are not needed once a kernel is encoded.
         return self.__dict__ | {"function": None, "text": None}
 
     def variable(self, name: str) -> Variable | None:

@@ -1,4 +1,4 @@
-"""A loaded PTX module: its kernels are launched with CPU tensors."""
+"""A loaded PTX module, whose kernels are launched with CPU tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flash_attest.emulator.ptx.syntax import Parameter
 from flash_attest.emulator.runtime import watch
 from flash_attest.emulator.runtime.calls import Dims, memory_of, raise_observed, refuse_large, three
 
-LARGEST_SHARED = 227 * 1024  # bytes of shared memory a block, as in runtime.h
+LARGEST_SHARED = 227 * 1024  # bytes of shared memory for each block, as in runtime.h
 LAUNCH_DONE, LAUNCH_INVALID, LAUNCH_STOPPED = 0, 2, 5  # enum LaunchStatus
 _serial = itertools.count(1)
 _lock = threading.RLock()  # held while loading
@@ -115,7 +115,7 @@ class Kernel:
         the bytes of a parameter. names=[...]: what messages call the arguments. Raises Refused,
         PtxError (a failed launch; without tracing also an error that stops a kernel on a GPU).
         """
-        _ = self._program  # so that it is refused now, not when the result is called
+        _ = self._program  # refuses the kernel now rather than when the result is called
         shape = three("grid", grid), three("block", block)
         if not isinstance(shared, int) or shared < 0:
             raise ValueError(f"shared={shared!r}: should be a number of bytes")
@@ -130,9 +130,9 @@ class Kernel:
     ) -> tuple[int, str]:
         """Run the kernel in memory that is already set up.
 
-        Returns (a LaunchStatus of the runtime, why it failed or "").
-
         params: the parameter buffer, with the addresses that kernels use.
+
+        Returns (a LaunchStatus of the runtime, the reason of a failure or "").
         """
         program = self._program
         grid, block = three("grid", grid), three("block", block)
@@ -201,7 +201,7 @@ class Kernel:
         return list(names or wanted)
 
     def _packed(self, arguments: tuple, names: list[str]) -> bytearray:
-        """Return the parameter buffer; the addresses of tensors are still missing."""
+        """Return the parameter buffer, without the addresses of tensors."""
         size = max((p.offset + p.size for p in self.parameters), default=0)
         packed = bytearray(size)
         for parameter, argument, name in zip(self.parameters, arguments, names, strict=True):
