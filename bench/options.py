@@ -64,11 +64,11 @@ def parsed(arguments: list[str]) -> tuple[Parser, argparse.Namespace]:
 
 
 def device_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
-    """Return the device of --device, "cuda" or "cpu". Exits if it is a GPU that is not there.
+    """Return the device of --device, "cuda" or "cpu". Exits if it is a GPU and there is none.
 
     "cpu" hides GPUs from the process.
     """
-    import torch  # takes seconds, for which --help should not wait
+    import torch  # takes seconds, so --help does not import it
 
     from flash_attest.properties.machine import gpus
 

@@ -25,8 +25,8 @@ from flash_attest.properties.law import laws
 
 
 def power(parser: Parser, options: argparse.Namespace) -> int:
-    """Print the table or judge the matrix; 0 if every mutant was caught as required, 1 if not, 2 if
-    none was judged.
+    """Print the table or judge the matrix. Returns 0 if every mutant was caught as required, 1 if
+    not, 2 if none was judged.
     """
     console = Console(soft_wrap=True)
     try:

@@ -25,7 +25,7 @@ class MergeError(ValueError):
 def merged(files: list[Path], into: Path) -> list[str]:
     """Write all runs of the files to a new file, completely or not at all. Returns remarks.
 
-    Raises MergeError if two files have different runs of the same number, StoreError if a file is
+    Raises MergeError if two files have different runs with the same number, StoreError if a file is
     not from a sweep.
     """
     sessions: dict[str, tuple] = {}
@@ -60,7 +60,9 @@ def merged(files: list[Path], into: Path) -> list[str]:
 
 
 def ended(session: tuple) -> str:
-    """Return when a session (a row) ended; "" if it has not, or the file is an older copy."""
+    """Return when a session (a row) ended; "" if it has not ended, or if the file is an older
+    copy.
+    """
     return session[2]
 
 
@@ -81,7 +83,9 @@ def _add_run(runs: dict, run: Run, file: Path) -> None:
 
 
 def _one_of(one: Finding, other: Finding) -> Finding:
-    """Join two records of one finding: keep the reported or earlier one, with the runs of both."""
+    """Join two records of one finding: keep the reported or earlier record, with the runs of
+    both.
+    """
     first = min((one, other), key=lambda f: (f.state != REPORTED, f.found))
     same = (one.seed, one.number) == (other.seed, other.number)
     first.times = max(one.times, other.times) if same else one.times + other.times

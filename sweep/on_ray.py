@@ -68,7 +68,7 @@ def copied() -> Path:
 
 
 def _in(folder: Path, parser: Parser, argument: str) -> str:
-    """Return --impl-from relative to the folder in which every shard starts."""
+    """Return --impl-from relative to the folder in which all shards start."""
     file, name = registry.file_of(argument)
     if not file.resolve().is_relative_to(folder):
         parser.error(f"--impl-from {argument}: lies outside of {folder}, the folder that Ray copies to its machines")

@@ -90,7 +90,7 @@ Exit status: 0 nothing found; 1 something found, or a shard failed; 2 the comman
 
 
 def parser_for_ray() -> Parser:
-    """Make the parser of the options that --ray adds, or needs in another form."""
+    """Make the parser of the options that exist only with --ray, or have another form there."""
     parser = Parser("flash-attest sweep --ray", RAY, RAY_EPILOG)
     add = parser.add_argument
     add("--address", help="of the cluster, such as auto (without it: one on this machine)")
