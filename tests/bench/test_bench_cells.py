@@ -36,7 +36,9 @@ def test_flops_are_two_products_of_every_visible_pair(causal):
 
 
 def test_flops_are_those_of_the_paper():
-    """FA2, Sec. 4.1: 4 * seqlen^2 * headdim * nheads per batch, with 16k tokens and width 2048."""
+    """Section 4.1 of the FlashAttention-2 paper counts 4 * seqlen^2 * headdim * nheads per batch,
+    with 16k tokens and width 2048.
+    """
     (case,) = cells.cases(["bfloat16"], cells.curves("cuda", [128], [4096]), [False])
 
     assert (case.batch, case.nheads) == (4, 16)

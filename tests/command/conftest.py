@@ -1,4 +1,6 @@
-"""A user's folder: implementations, and settings of pytest that break any run that reads them."""
+"""A user's folder with implementations, and with settings of pytest that break any run that reads
+them.
+"""
 
 import textwrap
 
@@ -27,7 +29,7 @@ def right() -> str:
 
 @pytest.fixture(scope="module")
 def hers(tmp_path_factory, right):
-    """A folder with implementations in files and in a module."""
+    """A folder of a user, with implementations in files and in a module."""
     folder = tmp_path_factory.mktemp("hers")
     (folder / "mine.py").write_text(right.format(name="mine"))
     (folder / "same_name.py").write_text(right.format(name="mine"))

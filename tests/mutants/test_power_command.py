@@ -1,4 +1,4 @@
-"""flash-attest power --matrix and --write: the summary, the document, and what is an error."""
+"""flash-attest power --matrix and --write: the summary, the document, and the errors."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,9 @@ pytestmark = pytest.mark.usefixtures("gpus_stay")
 
 
 def two_found():
-    """One bug that a law and allclose catch, one that survives, one that is not judged here."""
+    """Make a record of three bugs: a law and allclose catch the first, the second survives, and the
+    third is not judged here.
+    """
     record = record_lacking(names=(*NAMES, "dq_is_not_scaled"))
     caught, _, elsewhere = record.entries.values()
     caught.verdicts |= {TWO_LAWS[0]: "fail", ALLCLOSE: "fail"}
@@ -67,11 +69,11 @@ def test_write_makes_the_document_from_several_files(tmp_path, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-# --- what is an error -------------------------------------------------------------------------------------------------
+# --- what is an error ----------------------------------------------------------------------------
 
 
 def fails(arguments, capsys):
-    """The last line that the command prints to stderr, when it ends with status 2."""
+    """Return the last line that the command prints to stderr. It must end with status 2."""
     with pytest.raises(SystemExit) as ended:
         run(arguments)
     assert ended.value.code == 2
@@ -79,7 +81,7 @@ def fails(arguments, capsys):
 
 
 def test_a_mutant_that_no_longer_applies_is_an_error(monkeypatch, capsys):
-    """It is named before anything is judged, though its neighbour could be."""
+    """The mutant is named before anything is judged, even if other mutants could be judged."""
     gone = planted(name="gone", law=CONTRACT, edits=(("no such line", ""),), smallest={}, story="")
     monkeypatch.setattr(command, "ALL", (gone, *ALL))
     monkeypatch.setattr(power, "Matrix", None)
@@ -116,7 +118,7 @@ def test_shards_are_all_mutants_once():
 
 
 def test_one_command_judges_and_writes(tmp_path, capsys):
-    """What was judged before is in the file, so here nothing is judged again."""
+    """The file already has the earlier verdicts, so nothing is judged again here."""
     file, to = tmp_path / "matrix.json", tmp_path / "power.md"
     record = record_lacking(names=NAMES[:1])
     record.environment = environment("cpu", "smoke", 2, 0)
@@ -139,7 +141,9 @@ def test_a_survivor_is_no_success(tmp_path, capsys):
 
 
 def test_a_gpu_bug_is_not_judged_on_a_cpu(tmp_path, capsys):
-    """It is neither caught nor a survivor there, and a run that judges nothing is no success."""
+    """There the bug is neither caught nor a survivor, and a run that judges nothing is no
+    success.
+    """
     file = tmp_path / "matrix.json"
     assert run(["--matrix", "--device", "cpu", "both_launches_on_the_legacy", "--json", str(file)]) == 2
     record = json.loads(file.read_text())

@@ -24,9 +24,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave these tests out unless asked for.
+    """Leave these tests out unless --package is given.
 
-    Tests that need Triton come last, hidden from others.
+    Tests that need Triton come last, because installing Triton affects the others.
     """
     here = [item for item in items if HERE in item.path.parents]
     if config.getoption("--package", default=False):

@@ -1,4 +1,6 @@
-"""Whole sweeps find and reduce a planted race, continue after a kill, and end well on Ctrl-C."""
+"""Whole sweeps find and reduce a planted race, continue after a kill, and end in order on
+Ctrl-C.
+"""
 
 import json
 import multiprocessing
@@ -37,7 +39,7 @@ def right():
 
 
 def new_ones_run(db) -> bool:
-    """Return whether runs are in progress, and none of them has died before."""
+    """Return whether runs are in progress of which none has died before."""
     open_runs = runs(db, "state <> 'done'")
     return bool(open_runs) and all(run.state == RUNNING and not run.deaths for run in open_runs)
 
@@ -128,7 +130,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path, right):
 
 
 def test_ctrl_c_leaves_the_files_whole(tmp_path, right):
-    """Runs in progress are drawn again, and do not count as died."""
+    """Runs in progress are drawn again, and no death is counted for them."""
     db, log = tmp_path / "sweep.db", tmp_path / "log"
     with sweeping(*right, "--hours", 1, "--workers", 2, "--db", db, log=log) as child:
         until(lambda: len(runs(db, "state = 'done'")) >= 2 and runs(db, "state = 'running'"))

@@ -19,7 +19,7 @@ from flash_attest.races.tracing import trace
 
 
 def found(file, *tensors, block=32, grid=1, shared=0, **options):
-    """Return (kind, lines) of each finding of the kernel k."""
+    """Return (kind, lines) of each finding in the kernel k."""
     findings = trace(lambda: file.k.launch(grid, block, shared)(*tensors), **options)
     return [(r.kind.value, *sorted({s.line for s in r.sites})) for r in findings]
 

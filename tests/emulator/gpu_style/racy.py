@@ -1,4 +1,6 @@
-"""A script whose kernel has a race: other threads load rows that were stored without a barrier."""
+"""A script whose kernel has a race: threads load rows that other threads stored, without a barrier
+in between.
+"""
 
 import torch
 import triton

@@ -17,8 +17,8 @@ from tests.emulator.numba.subjects import RIGHT, Subject
 class Fault:
     """A kernel after an edit.
 
-    kinds: the first is found in every order, with all these parts of lines; others may be found
-    too.
+    kinds: the first kind is found in every order, with all these parts of lines; the others may be
+    found too.
     """
 
     subject: Subject

@@ -1,4 +1,4 @@
-"""PTX text is read in the forms of LLVM and nvcc; text that is not PTX is reported with its
+"""PTX text is read in the forms that LLVM and nvcc write; text that is not PTX is reported with its
 line.
 """
 
@@ -11,7 +11,7 @@ from tests.emulator.ptx.texts import HEAD, NVCC, TRITON, kernel
 
 
 def statements(text: str, before: str = "") -> list:
-    """Return the instructions after the ones that every kernel of texts.py has."""
+    """Return the instructions that follow those that every kernel of texts.py begins with."""
     return parse(kernel(text, before)).functions["k"].instructions[4:]
 
 

@@ -1,4 +1,4 @@
-"""Calls of flash_attention_1 and _2 as a model makes them: devices, inputs, gradients."""
+"""Calls of flash_attention_1 and _2, made as a model makes them: devices, inputs, gradients."""
 
 import pytest
 import torch
@@ -29,6 +29,8 @@ def dout_of(out):
 
 
 def gradients(out, tensors, dout=None):
-    """Return d(out * dout) for the tensors that require a gradient; None means dout_of(out)."""
+    """Return d(out * dout) for the tensors that require a gradient. If dout is None, dout_of(out)
+    is used.
+    """
     wanted = [x for x in tensors if x is not None and x.requires_grad]
     return torch.autograd.grad(out, wanted, dout_of(out) if dout is None else dout)

@@ -117,7 +117,7 @@ def test_scales(fa1, softmax_scale):
 def test_strides(fa1, dtype, gap):
     """q, k, v are packed in one tensor, and so are their gradients; out and dout are transposed.
 
-    The gaps are not touched.
+    The gaps between elements are not touched.
     """
     batch, seqlen, nheads, headdim = 2, 66, 2, 12
     size = (batch, seqlen, 3, nheads, headdim + gap)
@@ -221,7 +221,7 @@ def test_missing_scratch_is_refused(fa1):
 
 
 def test_with_little_shared_memory(fa1):
-    """Smaller tiles are chosen. If none fits, the refusal has the numbers."""
+    """Smaller tiles are chosen. If no tile fits, the refusal has the numbers."""
     small = Host("fa1", defines={"SHARED_MEMORY_LIMIT": 24 * 1024})
     small.check(*tensors(40, 70, 32), bias=randn(1, 1, 1, 70), causal="bottom_right")
     needs = "needs {} bytes of shared memory with tiles of {} queries and 16 keys, the device has 24576"

@@ -1,4 +1,6 @@
-"""Each tile that tuning may choose is judged alone: all on a GPU, some here (every_tile.py)."""
+"""Each tile that tuning may choose is judged alone: all of them on a GPU, some of them here
+(every_tile.py).
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,7 @@ JUDGED = [  # laws without gradients judge the forward only
 
 @pytest.mark.parametrize("tested, law", JUDGED)
 def test_laws_hold_with_each_tile(tested, law, monkeypatch):
-    """The test also checks that this tile ran."""
+    """The test also checks that the forced tile was the one that ran."""
     kernel, tile = forced(tested)
     launched, launch = set(), Kernel.launch
 

@@ -1,4 +1,4 @@
-"""The contract check when calls end or hang their process."""
+"""The contract check if calls end or hang their process."""
 
 from __future__ import annotations
 
