@@ -36,18 +36,18 @@ def parser_of_options() -> Parser:
     parser = Parser("flash-attest bench", DESCRIPTION, EPILOG)
     add = parser.add_argument
     add_impl(parser, "those of the grids")
-    add_impl_from(parser, "also the Implementation in this file")
+    add_impl_from(parser, "also measure the Implementation in this file")
     add_device(parser)
     add("--dtype", type=dtypes, metavar="A,B", help=f"some of {','.join(DTYPES)} (or {','.join(SHORT)})")
     add("--size", type=sizes, metavar="N,M", help="batch x nheads x seqlen x headdim, such as 8x12x1024x64; in float32")
-    add("--headdim", type=_numbers, metavar="N,M", help="64,128")
-    add("--seqlen", type=_numbers, metavar="N,M", help="512,...,16384 on a GPU, 128,256 on a CPU")
-    add("--causal", action="store_true", help="only causal (both)")
-    add("--full", action="store_true", help="only not causal (both)")
-    add("--pass", type=_passes, default=PASSES, dest="passes", metavar="A,B", help="forward,backward")
+    add("--headdim", type=_numbers, metavar="N,M", help="head dims (64,128)")
+    add("--seqlen", type=_numbers, metavar="N,M", help="lengths (512,...,16384 on a GPU, 128,256 on a CPU)")
+    add("--causal", action="store_true", help="measure only with a causal mask (both)")
+    add("--full", action="store_true", help="measure only without a mask (both)")
+    add("--pass", type=_passes, default=PASSES, dest="passes", metavar="A,B", help="forward,backward or one")
     add("--seconds", type=_seconds, metavar="S", help="measuring time of one cell (0.2 on a GPU, 0.05 on a CPU)")
-    add_seed(parser, "of the random inputs (0)")
-    add_report(parser, "for bench.json, bench.png (%(default)s)", Path("attest-report"))
+    add_seed(parser, "the seed of the random inputs (0)")
+    add_report(parser, "the folder for bench.json and bench.png (%(default)s)", Path("attest-report"))
     return parser
 
 

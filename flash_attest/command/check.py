@@ -38,7 +38,7 @@ EPILOG = f"""\
   flash-attest check my_package.attention:IMPL            of a module that can be imported here
   flash-attest check my_package                           with an adapter (entry points of the group {targets.GROUP})
   flash-attest check triton_fa2 --profile smoke           one of ours; flash-attest check --list names them
-  flash-attest check my_attention.py --law NAME --case 'seqlen_q=65 headdim=64'     one case again
+  flash-attest check my_attention.py --law NAME --case 'seqlen_q=65 headdim=64'     judge one case again
 
 Exit status: 0 green; 1 not green: a law failed, the file cannot be loaded, or something could not be decided; 2 the command
 is wrong, or nothing is left to judge; 3 flash-attest itself failed; 130 interrupted (--resume goes on).
@@ -65,44 +65,44 @@ def parser_of_options() -> Parser:
         metavar="TARGET",
         help="FILE.py[:NAME], MODULE:NAME, a package with an adapter, or one of ours",
     )
-    add("--impl", metavar="A,B", help="of what the targets have, only these implementations")
-    add("--list", action="store_true", help="print the names of ours and of adapters, and judge nothing")
+    add("--impl", metavar="A,B", help="judge only these implementations of the targets")
+    add("--list", action="store_true", help="print the names of our implementations and of adapters, and judge nothing")
     add(
         "--law",
         action="append",
         default=[],
         metavar="NAME",
-        help="only this law; may be given again (flash-attest laws)",
+        help="judge only this law; may be given again (flash-attest laws lists them)",
     )
     add(
         "--chapter",
         action="append",
         default=[],
         metavar="NAME",
-        help="only this chapter, such as causal; may be given again",
+        help="judge only this chapter, such as causal; may be given again",
     )
     add("--profile", choices=tuple(PROFILES), default=DEFAULT,
         help=f"how many cases a law gets ({', '.join(f'{name} {p.cases}' for name, p in PROFILES.items())})")  # fmt: skip
     add("--seed", type=_seed, default="0", metavar="N", help="which cases are drawn (0), or random")
     add_device(parser)
-    add("--case", metavar='"FIELD=VALUE ..."', help='one case again, as in --case "seqlen_q=65 headdim=64"')
-    add_report(parser, "for results.json and index.html (%(default)s)", REPORT)
-    add("--json", type=Path, metavar="FILE", help="write results.json there, too")
+    add("--case", metavar='"FIELD=VALUE ..."', help='judge one case again, as in --case "seqlen_q=65 headdim=64"')
+    add_report(parser, "the folder for results.json and index.html (%(default)s)", REPORT)
+    add("--json", type=Path, metavar="FILE", help="also write results.json to this file")
     add_repeats(parser, "how often the laws about races repeat a call (as the profile says)")
     add(
         "--perturb",
         metavar="A,B",
-        help="under which perturbations they do; none for none (all; an unknown name lists them)",
+        help="the perturbations of the laws about races, or none (all; an unknown name lists them)",
     )
     add_case_timeout(parser)
     add_shard(parser, "the I-th of N parts of the laws (flash-attest merge joins them)")
-    add("--resume", action="store_true", help="go on with the run whose report is in the folder of --report")
+    add("--resume", action="store_true", help="continue the run whose report is in the folder of --report")
     add("--untrusted", action="store_true", help="import and call the file in a process that holds no expected value")
     add("--no-isolation", action="store_true", help="call implementations in this process, for a debugger")
     add("-n", dest="workers", type=_workers, metavar="N", help="worker processes (auto; 0 with --case)")
-    add("-k", dest="expression", metavar="EXPR", help="only laws and implementations that match, as in pytest")
+    add("-k", dest="expression", metavar="EXPR", help="judge only laws and implementations that match, as in pytest")
     add("-x", dest="first", action="store_true", help="stop at the first failure")
-    add("-v", dest="verbose", action="count", default=0, help="say more")
+    add("-v", dest="verbose", action="count", default=0, help="print more")
     return parser
 
 

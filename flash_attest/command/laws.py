@@ -30,7 +30,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="print everything about these laws; test_ may be left out"
     )
-    parser.add_argument("--chapter", metavar="NAME", help="only the laws of this chapter, for example causal")
+    parser.add_argument("--chapter", metavar="NAME", help="print only the laws of this chapter, for example causal")
     parser.add_argument("--json", action="store_true", help="print JSON: a list of objects")
     options = parser.parse_args(arguments)
     try:
