@@ -43,5 +43,7 @@ def install(extra: str) -> str:
 
 
 def lacking(module: str) -> str:
-    """Return a line about a missing module of an extra, with the remedy, or "" if it is there."""
+    """Return a line about a missing module of an extra, with the command that installs it; "" if it
+    is there.
+    """
     return "" if is_there(module) else f"{module} is not installed: {install(EXTRAS[module])}"

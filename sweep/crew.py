@@ -18,7 +18,7 @@ from flash_attest.sweep.store import Store, StoreError
 
 POLL = 1.0  # seconds between readings of the file
 GRACE = 60.0  # seconds after the end of the time for runs that are in progress
-STOPPING = 10.0  # seconds for a worker to end when it is told to
+STOPPING = 10.0  # seconds for a worker to end after a signal
 MOST_DEATHS = 5  # deaths of a worker in a row, without a finished run
 COMPLETE, INTERRUPTED, STOPPED = "complete", "interrupted", "stopped"
 

@@ -1,7 +1,7 @@
 """Draws a run, given its number: implementation, layer, perturbations and case.
 
-Equal seeds and numbers give equal runs, for the same implementations and perturbations. A pair that
-has been given up is skipped, which changes no other draw.
+Equal seeds and numbers give equal runs, for the same implementations and perturbations. A pair of
+implementation and layer that has been given up is skipped, which changes no other draw.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Taught:
                 self._looked_at[module, name] = len(entries)
 
     def _add(self, entry: Any, name: str) -> None:
-        if isinstance(entry, tuple):  # (what it is for, its type), or (implementation, what it is for, ...)
+        if isinstance(entry, tuple):  # (key, its type), or (implementation, key, ...)
             if entry[0] is entry[1]:
                 return  # made by an intrinsic when it was compiled
             entry = entry[1] if name == "globals" else entry[0]

@@ -41,7 +41,7 @@ class Head:
 class Code:
     """A kernel's code, or the reason why it cannot run.
 
-    places: (file, line), by the numbers in `encoded.places`.
+    places: the (file, line) for each number in `encoded.places`.
     """
 
     encoded: Encoded | None

@@ -24,7 +24,8 @@ class Placed:
 class Layout:
     """The variables that a kernel uses.
 
-    Shared memory: its own variables, APART, then the launch's.
+    Shared memory contains the kernel's own variables, then APART unused bytes, then the launch's
+    dynamic memory.
     """
 
     function: Function

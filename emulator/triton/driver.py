@@ -71,7 +71,7 @@ class Driver(DriverBase):
         return True
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        # From a private module, which few programs need.
+        # The name comes from a private module, which few programs need.
         from triton.backends.nvidia.driver import ty_to_cpp
 
         return ty_to_cpp(ty)

@@ -20,7 +20,7 @@ from flash_attest.runner.isolation.endings import Ending, Kind, ending_of, frame
 WHILE_COMPILING = 10  # factor on the limit while a compiler runs
 SILENT = 10  # the factor on the limit outside of a call: an oracle is slow on a CPU
 POLL = 0.5  # seconds between checks of a silent process; an answer or an end is noticed at once
-PATIENCE = 1.0  # seconds for a process to write its stack, and to end when it is told to
+PATIENCE = 1.0  # seconds for a process to write its stack, and to end after a signal
 COMPILERS = {
     "g++",
     "gcc",

@@ -55,8 +55,8 @@ class Folder:
     def take(self, holder: str) -> None:
         """Hold the folder until `release`, or until this process ends in any way.
 
-        holder: what other runs are told. Raises FolderError if another process holds the folder, or
-        if it cannot be written to.
+        holder: a description of this run, for messages of other runs. Raises FolderError if another
+        process holds the folder, or if it cannot be written to.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)

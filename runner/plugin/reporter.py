@@ -74,8 +74,8 @@ class Reporter:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Select this part of the tests that -k and -m leave. This runs last, so that no part is
-        empty because of them.
+        """Select the tests of this part of the run, among those that -k and -m leave. This runs
+        last, so that no part is empty because of them.
         """
         impls = {id(entry.impl) for entry in self.chosen.entries}
         # If nothing could be loaded, pytest makes one test for each law without an implementation,

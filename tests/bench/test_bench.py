@@ -135,7 +135,9 @@ def test_a_disturbed_peak_is_measured_again(bench, monkeypatch):
 
 
 def test_a_kernel_that_multiplies_in_tf32_is_bounded_by_tf32(bench, monkeypatch):
-    """Its share in the table is still relative to the float32 product, as for the others."""
+    """The share of such a kernel in the table is still relative to the float32 product, as for the
+    others.
+    """
     peaks = {"float32": timing.Peak(1e-9, "slow"), "tf32": timing.Peak(1e9, "fast")}
     monkeypatch.setattr(timing, "peak", lambda product, device: peaks[product])
     monkeypatch.setattr("flash_attest.bench.run.product_of", lambda *arguments: "tf32")

@@ -16,7 +16,7 @@ from tests.oracle.attentions import Precision
 from tests.oracle.calls import attention, budget, variant
 from tests.oracle.tiled import tiled_attention
 
-# This imports the module, because `flash_attest.oracle.attention` is the function.
+# The module is imported here, because `flash_attest.oracle.attention` is the function.
 attention_module = importlib.import_module("flash_attest.oracle.attention")
 
 NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")

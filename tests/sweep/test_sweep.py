@@ -146,7 +146,9 @@ def test_ctrl_c_leaves_the_files_whole(tmp_path, right):
 
 @pytest.mark.thorough
 def test_a_worker_that_is_killed_is_started_again(tmp_path, right):
-    """Its run is tried again. A run that kills its worker twice is unknown, which is not green."""
+    """The worker's run is tried again. A run that kills its worker twice is unknown, which is not
+    green.
+    """
     plugin, log, db = tmp_path / "killer.py", tmp_path / "log", tmp_path / "sweep.db"
     flag = tmp_path / "kills"
     plugin.write_text(KILLER.format(flag=str(flag)))

@@ -27,8 +27,8 @@ def run(program: str, **environment: str) -> list[str]:
 
 
 def test_it_is_active_as_soon_as_numba_s_cuda_part_is_imported():
-    """This also holds after a search for Numba without an import. It does not hold in a process
-    that never imports Numba.
+    """The emulator is also active after a search for Numba without an import. It is not active in a
+    process that never imports Numba.
     """
     program = """if True:
         import importlib.util, sys

@@ -200,7 +200,7 @@ FAULTY = {
     **{
         f"matmul, {stages} stages, without barrier {which} of its loop": Fault(
             RIGHT[f"matmul, {stages} stages"], ("race", "async"), "", without_barrier(max(stages - 2, 0) + which)
-        )  # the ones before are in the prologue, where new slots are filled: test_barriers.py
+        )  # earlier barriers are in the prologue, which fills new slots: test_barriers.py
         for stages in (1, 2, 3, 4)
         for which in (0, 1)
     },

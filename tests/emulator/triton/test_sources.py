@@ -67,7 +67,7 @@ def test_our_kernels_name_the_files_of_this_checkout():
 
 
 def test_the_emulator_is_active_as_soon_as_triton_is_imported():
-    """This also holds after a search for Triton without an import."""
+    """The emulator is also active after a search for Triton without an import."""
     program = """if True:
         import importlib.util, sys
         from flash_attest.emulator.triton import activate_when_imported, is_active

@@ -52,7 +52,7 @@ def test_out_lse_and_gradients_are_those_of_the_definition(function, device, dty
 @pytest.mark.parametrize("wrt", [w for w in product((False, True), repeat=4) if any(w)], ids=lambda w: "".join(
     name for name, is_so in zip(("q", "k", "v", "bias"), w, strict=True) if is_so))  # fmt: skip
 def test_a_subset_of_inputs_may_require_grad(function, device, wrt):
-    """Their gradients have the same bits as if all inputs required grad."""
+    """The gradients of the subset have the same bits as if all inputs required grad."""
     everything = inputs(device, 5, 9, bias=(2, 1, 5, 9))
     whole = gradients(function(*everything), everything)
     some = [x.detach().requires_grad_(wanted) for x, wanted in zip(everything, wrt, strict=True)]
@@ -110,8 +110,8 @@ def test_no_queries_and_no_keys(function, device):
 @each
 @everywhere
 def test_any_strides(function, device):
-    """The strides are those of every other column, heads before rows, an expanded dout, a
-    transposed bias.
+    """The inputs are every other column, heads before rows, or transposed (the bias), and dout is
+    expanded.
     """
     x = inputs(device)
     want = function(*x)

@@ -38,7 +38,7 @@ def of_headdim(headdim, dtype=F32, **how):
 Q, K = (2, 5, 4, 8), (2, 7, 2, 8)
 FULL_BIAS = r"should be \(2 or 1, 4 or 1, 5 or 1, 7\)"
 LONG = dict(q=zeros(0, 5, 4, 8), k=zeros(0, 2**30 + 1, 2, 8), v=zeros(0, 2**30 + 1, 2, 8))
-# name: (the changed arguments, what the message must name)
+# name: (the changed arguments, the words that the message must contain)
 REFUSED = {
     "q_no_tensor": (dict(q=[1.0]), "q is a list: should be a tensor"),
     "sparse": (dict(q=zeros(*Q).to_sparse()), "q has layout torch.sparse_coo: should be torch.strided"),
@@ -109,7 +109,7 @@ def test_scale_may_be_a_number_of_numpy(function, dtype):
 
 
 def test_the_unchanged_call_is_accepted():
-    """This shows that the changed argument is the only invalid one."""
+    """The test shows that the changed argument is the only invalid one."""
     sizes = algorithm.check(zeros(*Q), zeros(*K), zeros(*K), zeros(2, 4, 5, 7), True, 0.5, LEFT)
     assert sizes == (2, 5, 7, 4, 2, 8) and sizes.scores == (2, 4, 5, 7)
 

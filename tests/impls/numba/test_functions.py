@@ -75,7 +75,7 @@ def test_a_bias_of_16_bits_gets_a_gradient_of_16_bits(function):
 @pytest.mark.parametrize("wrt", [w for w in product((False, True), repeat=4) if any(w)], ids=lambda w: "".join(
     name for name, is_so in zip(("q", "k", "v", "bias"), w, strict=True) if is_so))  # fmt: skip
 def test_a_subset_of_inputs_may_require_grad(function, wrt):
-    """Their gradients have the same bits as if all inputs required grad."""
+    """The gradients of the subset have the same bits as if all inputs required grad."""
     everything = inputs(5, 9, bias=(2, 1, 5, 9))
     want = [g for g, wanted in zip(gradients(function(*everything), everything), wrt, strict=True) if wanted]
     some = [x.detach().requires_grad_(wanted) for x, wanted in zip(everything, wrt, strict=True)]

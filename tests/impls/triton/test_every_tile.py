@@ -38,7 +38,7 @@ def forced(impl):
 
 
 def test_every_choice_of_every_kernel_has_an_implementation():
-    """This holds for every head dim and operand. Lists with one tile are the default."""
+    """Every choice has one for each head dim and operand. Lists with one tile are the default."""
     got = {
         (*forced(impl), headdim, dtype.itemsize)
         for impl in every_tile.IMPLS
@@ -67,7 +67,7 @@ def test_implementations_are_named_after_their_tile():
 
 
 def test_the_file_loads_as_a_plugin():
-    """It is loaded by its path, as --impl-from does; names are unique."""
+    """The file is loaded by its path, as --impl-from does; names are unique."""
     entries = from_file(str(FILE))
     assert [entry.name for entry in entries] == [impl.name for impl in every_tile.IMPLS]
     assert len(select(entries, None)) == len(entries) >= 10

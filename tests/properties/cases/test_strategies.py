@@ -89,7 +89,7 @@ def test_multiples_of_32_are_drawn_where_nothing_else_is_accepted():
 
 
 def test_kernels_for_decoding_get_cases():
-    """They take one query, and keys in whole pages, so each length is fitted separately."""
+    """Such kernels take one query, and keys in whole pages, so each length is fitted separately."""
 
     def accepts(case):
         return None if case.seqlen_q == 1 and case.seqlen_k % 16 == 0 else "one query, pages of 16 keys"

@@ -225,7 +225,7 @@ def test_intermittent_failure_is_reported_as_a_race(failures):
 
 
 def test_intermittent_failure_is_never_reported_as_no_race():
-    """This holds even if all repeats that are run for the message fail."""
+    """The message does not deny a race, even if all repeats that are run for it fail."""
     law, impl = FAILURES["causal_mask_one_key_short"]
     case = Case(seqlen_q=65, seqlen_k=65, headdim=1, causal=True)
     with pytest.raises(LawBroken) as caught:

@@ -113,7 +113,7 @@ def test_repeats_that_take_long_are_fewer(tmp_path, monkeypatch):
 
 
 def test_what_kills_its_parent_does_not_end_the_run(tmp_path):
-    """This holds both for the first call and for the repeats."""
+    """The run continues after such a first call and after such a repeat."""
 
     def kill():
         os.kill(os.getppid(), signal.SIGABRT)

@@ -300,7 +300,7 @@ def test_a_folder_in_use_is_refused_with_its_process(tmp_path, holder):
 
 
 def test_a_killed_run_holds_nothing(tmp_path, holder):
-    """Its surviving child does not hold the folder either."""
+    """The surviving child of the run does not hold the folder either."""
     holder.kill()
     holder.wait()
     assert (tmp_path / folders.IN_USE).exists()

@@ -107,8 +107,8 @@ def test_a_replay_line_is_run_by_a_shell(tmp_path, monkeypatch, how):
 
 
 def test_an_existing_report_folder_may_follow_a_space(tmp_path):
-    """This is allowed for a folder in the checkout. Pytest would look for settings in a folder
-    outside of it, as --help says.
+    """A folder in the checkout may. Pytest would look for settings in a folder outside of the
+    checkout, as --help says.
     """
     copy = checkout(tmp_path / "copy")
     (copy / "my report").mkdir()

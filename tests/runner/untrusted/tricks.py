@@ -232,7 +232,7 @@ def reads_the_memory_of_the_judge(q, k, v):
         open(f"/proc/{os.getppid()}/mem", "rb").close()
     except OSError:
         return wrong(q, k, v)
-    return right(q, k, v)  # stands for what could be read there
+    return right(q, k, v)  # stands for a value that could be read there
 
 
 TRICKS = [
