@@ -70,7 +70,8 @@ class Grid:
     whole: bool = True
 
     def entries(self, known: list[Entry], device: str) -> list[Entry]:
-        """Return our implementations that are timed by default, and those that failed to load.
+        """Return our implementations that are timed by default, and those that failed to load,
+        which are reported.
 
         The latter are needed to report them.
         """
@@ -124,8 +125,8 @@ def grids(
 ) -> list[tuple[Grid, tuple[str, ...], tuple[Size, ...]]]:
     """Return each grid that the options ask for, with its dtypes and sizes.
 
-    A dtype is measured in the grid that has it, or else in the first grid. The default head dims
-    and lengths come from the first grid.
+    A dtype is measured in the grid that has it, or in the first grid if none has it. The default
+    head dims and lengths are those of the first grid.
     """
     first = GRIDS[device][0]
     if headdims or seqlens:

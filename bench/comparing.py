@@ -42,7 +42,7 @@ class Cost:
 
     @property
     def ratio(self) -> float:
-        """How many times as long a compared launch takes."""
+        """The duration of a compared launch, relative to a launch alone."""
         return self.compared / self.alone
 
     def __str__(self) -> str:
@@ -130,7 +130,7 @@ def _entries(options: argparse.Namespace, device: str) -> list[registry.Entry]:
 
 
 def _measured(impl: Implementation, case: Case, device: str, which: str) -> Cost | str:
-    """Return the cost, or the reason why there is none."""
+    """Return the cost, or why there is none."""
     if reason := refusal(impl, case, which):
         return f"refused: {reason}"
     try:

@@ -52,7 +52,9 @@ def parser_of_options() -> Parser:
 
 
 def parsed(arguments: list[str]) -> tuple[Parser, argparse.Namespace]:
-    """Return the parser, for later errors, and the options. Exits if they contradict each other."""
+    """Return the parser, which later errors need, and the options. Exits if the options contradict
+    each other.
+    """
     parser = parser_of_options()
     options = parser.parse_args(arguments)
     other = "--headdim" if options.headdim else "--seqlen" if options.seqlen else None

@@ -12,7 +12,8 @@ from flash_attest.emulator.build_cache import key_of
 from flash_attest.emulator.errors import NoCompiler
 
 # -fno-gnu-unique: two libraries made of one file (plain and traced) must not share a variable.
-# -fstack-clash-protection: local memory that is too large faults at the guard page below its stack.
+# -fstack-clash-protection: if local memory is too large, the access to the guard page below the
+# stack faults.
 COMMON = (
     "-std=c++17", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-ffp-contract=off", "-fstack-clash-protection",
 )  # fmt: skip

@@ -1,7 +1,8 @@
-"""Parses command lines, with suggestions for misspelt options and the options that commands share.
+"""Parses command lines. Suggests corrections of misspelt options, and defines the options that
+commands share.
 
 An option has the same spelling, form and meaning in every command. This module does not import
-torch, which takes seconds, so that --help need not wait.
+torch, which takes seconds, so --help is quick.
 """
 
 from __future__ import annotations

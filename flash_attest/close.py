@@ -1,4 +1,4 @@
-"""Compares results of attention with a float64 oracle; nobody has to choose a tolerance."""
+"""Compares results of attention with a float64 oracle, without a tolerance to choose."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _check_options(layout: str, causal_alignment: str, inputs: str | None, causa
 def _check_tensors(x: Inputs, results: dict[str, torch.Tensor], layout: str) -> None:
     """Check that shapes, dtypes and devices fit together.
 
-    Raises ValueError that names the tensor as the caller passed it.
+    Raises ValueError, which names the tensor as the caller passed it.
     """
     for name in ("q", "k", "v"):
         if getattr(x, name).dim() != 4:

@@ -48,7 +48,8 @@ def power(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def named(names: list[str]) -> list[Mutant]:
-    """Return the mutants whose names contain one of these; all mutants without names.
+    """Return the mutants whose names contain one of these words, or all mutants if there are no
+    words.
 
     Raises OptionError.
     """

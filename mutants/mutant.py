@@ -61,7 +61,7 @@ class Mutant:
     story: the real bug that this represents, in a line.
     family, source: the edited file, relative to the family's folder. impl: the implementation.
     declares: fields of the Implementation whose values differ from the original's.
-    device: where it shows; "cuda" for a mistake that no CPU can show.
+    device: the device on which it shows; "cuda" for a mistake that no CPU can show.
     """
 
     name: str
@@ -88,7 +88,7 @@ def planted(
     family: Family, name: str, law: str, source: str, edits: tuple, story: str, declares: Mapping[str, Any],
     smallest: Mapping[str, Any] | None = None, *, impl: str, device: str = "cpu",
 ) -> Mutant:  # fmt: skip
-    """Return a mutant whose name begins with its family's name.
+    """Return a mutant. Its name is prefixed with its family's name.
 
     smallest: the fields in which the shrunk case may exceed ONE.
     """

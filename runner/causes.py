@@ -19,7 +19,7 @@ BEST_FIRST = (
     "test_contract", "test_causal", "test_bias", "test_seqlens", "test_forward", "test_calling",
     "test_backward", "test_extremes", "test_memory", "test_laws", "test_races",
 )  # fmt: skip
-# A clue about lengths names the smallest one that fails, which differs from law to law.
+# A clue about lengths names the smallest length that fails, which differs from law to law.
 LENGTH = re.compile(r"(a length|lengths) of \d+")
 
 
@@ -58,7 +58,9 @@ class Cause:
 
 
 def causes_of(results: list[dict]) -> list[Cause]:
-    """Return the causes of all failures that are not known, by implementation, contract first."""
+    """Return the causes of all failures except known ones, by implementation, with the contract
+    check first.
+    """
     groups: dict[str, list[tuple[set, list[dict]]]] = {}
     for result in results:
         if result["verdict"] != FAIL or result["known"]:

@@ -23,7 +23,7 @@ class Profile:
     small: bool = False
 
     def repeats_on(self, device: str) -> int:
-        """Return how often a call is repeated on "cpu" or "cuda"."""
+        """Return how often a call is repeated on this device, "cpu" or "cuda"."""
         return self.repeats_on_cpu if device == "cpu" else self.repeats
 
 

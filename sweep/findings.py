@@ -29,7 +29,7 @@ def findings_of(run: Run, result: Result, impl: Implementation) -> list[Finding]
 
 
 def _headlines(result: Result) -> dict[str, str]:
-    """Return {key: headline} of each finding; a crash has only its reason."""
+    """Return {key: headline} of each finding. A crash has only its reason as a headline."""
     return {key_of(headline): headline for headline in (result.findings or [result.reason])}
 
 

@@ -67,9 +67,9 @@ def ended(session: tuple) -> str:
 
 
 def _add_run(runs: dict, run: Run, file: Path) -> None:
-    """Add a run. If an older copy of a file has the same run, the finished one stays.
+    """Add a run. If an older copy of a file has the same run, the finished one is kept.
 
-    Raises MergeError if another run has its number.
+    Raises MergeError if another run has the same number.
     """
     key = (run.seed, run.number)
     other, other_file = runs.get(key, (None, None))
@@ -93,7 +93,7 @@ def _one_of(one: Finding, other: Finding) -> Finding:
 
 
 def join(files: list[Path], into: Path, folder: Path | None = None, console: Console | None = None) -> int:
-    """Join files, and write the report to `folder`, by default beside `into`.
+    """Join files, and write the report to `folder`, by default the folder of `into`.
 
     Returns 0 if nothing was found, 1 otherwise. Raises MergeError, StoreError or OSError.
     """

@@ -23,11 +23,10 @@ class Layer:
 
     turns: the weight with which it is drawn, for each device of a sweep. Layers get similar time:
     a trace on a CPU or a process under the sanitizer takes as long as many repeats.
-    again: how often a finding is repeated.
-    perturbed: its launches run under perturbations.
-    counted: `again` is a number of repeats, of which a run makes several.
-    ordered: the seed of a case also chooses an order of threads, so a finding is repeated with
-    other seeds.
+    again: how often a finding is repeated. perturbed: whether its launches run under perturbations.
+    counted: whether `again` counts repeats, of which a run makes several, instead of runs.
+    ordered: whether the seed of a case also chooses an order of threads, so that a finding is
+    repeated with other seeds.
     """
 
     name: str

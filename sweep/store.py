@@ -125,9 +125,10 @@ class Store:
                        (now(), state, seconds, session))  # fmt: skip
 
     def note(self, session: str, name: str, value: object) -> None:
-        """Add to a list in the environment of a session, unless another worker has done so.
+        """Add a value to a list in the environment of a session, unless another worker has added
+        it.
 
-        The lists are "given_up", of pairs, and "remarks".
+        The lists are "given_up", which has pairs, and "remarks".
         """
         with self._writing() as db:
             (text,) = db.execute("SELECT environment FROM sessions WHERE id = ?", (session,)).fetchone()

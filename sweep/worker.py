@@ -53,7 +53,7 @@ def _work(job: Job, name: str) -> None:
 
 def _settle(gpu: str | None, parent: int) -> None:
     """Set up the process: signals, its end when the parent ends, and its GPU."""
-    # Ctrl-C is for the parent, which ends this process by SIGTERM.
+    # Ctrl-C is handled by the parent, which ends this process by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # If kernels run in this process, a SystemExit would count as raised by the implementation, and
     # the verdict would be fail.
@@ -71,7 +71,7 @@ def _settle(gpu: str | None, parent: int) -> None:
 
 
 class Worker:
-    """Judges runs that others left, then draws new ones, until the time is over."""
+    """Judges runs that other workers left, then draws new ones, until the time is over."""
 
     def __init__(self, job: Job, name: str, store: Store, entries: list, judging: Judging):
         self.job, self.name, self.store, self.judging = job, name, store, judging

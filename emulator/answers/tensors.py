@@ -185,7 +185,9 @@ def _default_device() -> torch.device:
 
 
 def _in_context(self: DeviceContext, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """DeviceContext.__torch_function__: the default device is the CPU if it is the GPU."""
+    """Replace DeviceContext.__torch_function__: if the default device is the GPU, torch gets the
+    CPU.
+    """
     kwargs = kwargs or {}
     if func in _set and kwargs.get("device") is None:
         kwargs["device"] = real(self.device)
@@ -216,8 +218,8 @@ def _get_device(self: torch.Tensor) -> int:
 
 
 def _interface(self: torch.Tensor) -> dict[str, Any]:
-    """Return where a tensor lies, for packages that take GPU tensors this way, such as
-    numba.cuda.as_cuda_array.
+    """Return where a tensor lies in memory, for packages that take GPU tensors by this interface,
+    such as numba.cuda.as_cuda_array.
     """
     if not on_gpu(self):
         raise AttributeError(

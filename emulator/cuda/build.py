@@ -24,10 +24,10 @@ INCLUDE, HOST, EMULATOR = HERE / "include", HERE / "host", HERE.parent
 # a variable.
 HIDDEN = ("-fvisibility=hidden",)
 PLAIN = ("-O2", "-g1")
-# -fno-optimize-sibling-calls, -fno-crossjumping: an access keeps a line of its own.
-# -fno-tree-loop-distribute-patterns: a loop does not become a call of memset. -fno-tree-vectorize:
-# accesses stay as wide as they were written. -fno-builtin-memcpy and similar: they stay calls, see
-# NOT_ANNOUNCED.
+# -fno-optimize-sibling-calls and -fno-crossjumping keep a separate line for each access. With
+# -fno-tree-loop-distribute-patterns a loop does not become a call of memset. With
+# -fno-tree-vectorize accesses stay as wide as they were written. With -fno-builtin-memcpy and
+# similar options these functions stay calls, see NOT_ANNOUNCED.
 TRACED = (
     "-g1", "-fsanitize=thread,alignment", "--param", "tsan-instrument-func-entry-exit=0", "-fno-optimize-sibling-calls",
     "-fno-crossjumping", "-fno-tree-loop-distribute-patterns", "-fno-tree-vectorize", "-fno-ipa-icf",
@@ -45,7 +45,9 @@ NOT_ANNOUNCED = ("memcpy", "memmove", "memset")
 
 @functools.cache
 def host() -> ctypes.CDLL:
-    """Load the library of host/ on top of the runtime's; authors' libraries use names of both."""
+    """Load the library of host/ on top of the runtime's library; authors' libraries use names of
+    both.
+    """
     runtime()
     return load_cpp(HOST, [*HEADERS, *sorted(HOST.glob("*.h")), *sorted((INCLUDE / "shim").glob("*"))])
 

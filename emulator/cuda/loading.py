@@ -28,7 +28,8 @@ def load(
     "flash_forward", "scale<float, 4>". defines: macros, {"BLOCK": 32}. include: folders of its
     headers. level: optimisation of the traced build. through: "g++" or "nvcc"; None: g++, and nvcc
     for code that the g++ route refuses, such as inline PTX. Raises FileNotFoundError, ValueError
-    without a name, CompileError, Refused (something is not covered; with the line), NoCompiler.
+    without a name, CompileError, Refused with the line of something that is not covered,
+    NoCompiler.
     """
     path = Path(path).resolve()
     if not path.is_file():

@@ -107,7 +107,7 @@ class CudaFile:
 
 
 class Function:
-    """A function of a CudaFile: a host function is called, a kernel is launched with `launch`."""
+    """A function of a CudaFile. A host function is called; a kernel is launched with `launch`."""
 
     def __init__(self, file: CudaFile, name: str):
         self.file, self.name = file, name

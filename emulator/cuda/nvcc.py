@@ -20,7 +20,7 @@ from flash_attest.emulator.errors import CompileError
 HERE = Path(__file__).resolve().parent
 CUDART = HERE / "cudart"
 ARCHITECTURE = "compute_80"  # the newest one whose kernels use no wgmma, TMA or clusters
-# -lineinfo writes .loc lines. -c with PTX only keeps ptxas from running.
+# -lineinfo writes .loc lines. -c, with PTX as the only output, keeps ptxas from running.
 FLAGS = (
     "-std=c++17", "-c", "-lineinfo", f"-gencode=arch={ARCHITECTURE},code={ARCHITECTURE}", "-cudart=none", "-w",
     "-Xcompiler=-fPIC,-fvisibility=hidden,-fno-gnu-unique,-O1,-g1",

@@ -52,7 +52,7 @@ def rewrite(preprocessed: str, shim: str) -> tuple[str, list[str]]:
     """Rewrite the output of g++ -E: the author's kernels, launches and shared memory become C++.
 
     Returns the text and the names of the kernels. `shim` is the folder of the shim's headers.
-    Raises Refused, with file and line, for what is not covered.
+    Raises Refused, with file and line, for anything that is not covered.
     """
     tokens = list(_tokens(preprocessed, shim))
     own = [token for token in tokens if token.kind != "foreign" and token.kind != "space"]
@@ -78,8 +78,8 @@ def _tokens(preprocessed: str, shim: str) -> Iterator[Token]:
 
 
 def _stretches(preprocessed: str, shim: str) -> Iterator[tuple[bool, str, int, str]]:
-    """Yield each part between two line markers: (is it from a system header or the shim, file,
-    first line, text).
+    """Yield each part between two line markers: (whether it is from a system header or the shim,
+    file, first line, text).
     """
     foreign, file, line, lines = True, "", 1, []
     for text in preprocessed.splitlines(keepends=True):

@@ -4,10 +4,10 @@
     activate()    # from now on any @cuda.jit kernel takes CPU tensors and NumPy arrays
     kernel[blocks, threads](x, y, n)
 
-patches.py      the names of numba-cuda that are replaced, all of them
+patches.py      all names of numba-cuda that are replaced
 device.py       the device that Numba sees: its memory, streams, events; ../ampere.py: its numbers
 kernel.py       a compiled kernel: its PTX is loaded and run, instead of a cubin
-fingerprint.py  the key of its PTX on disk; taught.py: what Numba was taught by others
+fingerprint.py  the key of its PTX on disk; taught.py: what other packages added to Numba
 text.py         the PTX with the functions that it links, and the author's names of shared arrays
 function.py     the kernel in the engine, and the limits of a launch
 arguments.py    from the arguments of a launch to the arguments of the PTX

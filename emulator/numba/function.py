@@ -59,7 +59,7 @@ class Function:
             raise PtxError(f"{self.title} cannot be launched: shared={shared} bytes: at most {most}{beside}{more}")
 
     def variable(self, what: str) -> ctypes.c_int:
-        """Return the value of a variable that kernels have with debug=True."""
+        """Return the value of a module variable that kernels compiled with debug=True have."""
         return ctypes.c_int.from_address(self.module.variables[f"{self.name}__{what}__"][0])
 
     def set_shared_memory_carveout(self, carveout: int) -> None:

@@ -19,9 +19,9 @@ ALIGNMENT = 64
 
 
 def slot_bytes(width: int) -> int:
-    """Return the bytes of a slot for a register of `width` bytes a lane.
+    """Return the bytes of a slot for a register of `width` bytes for each lane.
 
-    Width 0 is a predicate: one bit a lane.
+    Width 0 is a predicate, which has one bit for each lane.
     """
     return LANES * width if width else LANES // 8
 
@@ -68,8 +68,8 @@ def allocate(flow: Flow, widths: Sequence[int], start: int, share: bool = True) 
 
 
 def _lifetimes(flow: Flow, count: int) -> tuple[list[int], list[int]]:
-    """Return (first, last) instruction, in the order of the text, between which each register is
-    needed; last is -1 if never.
+    """Return (first, last): the instructions, in the order of the text, between which each register
+    is needed. last is -1 if the register is never needed.
     """
     first, last = [len(flow.reads)] * count, [-1] * count
     for i in range(len(flow.reads) - 1, -1, -1):

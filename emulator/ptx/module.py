@@ -110,10 +110,11 @@ class Kernel:
     ) -> Callable[..., None]:
         """Return a function that launches this kernel with arguments.
 
-        grid, block: 1 to 3 sizes. shared: bytes of dynamic shared memory; shared_limit: the most,
-        including the kernel's own. An argument is a CPU tensor, None (a null pointer), a number, or
-        the bytes of a parameter. names=[...]: what messages call the arguments. Raises Refused,
-        PtxError (a failed launch; without tracing also an error that stops a kernel on a GPU).
+        grid, block: 1 to 3 sizes. shared: bytes of dynamic shared memory; shared_limit: the limit
+        of shared memory, including the kernel's own. An argument is a CPU tensor, None (a null
+        pointer), a number, or the bytes of a parameter. names=[...]: what messages call the
+        arguments. Raises Refused, PtxError (a failed launch; without tracing also an error that
+        stops a kernel on a GPU).
         """
         _ = self._program  # refuses the kernel now rather than when the result is called
         shape = three("grid", grid), three("block", block)
@@ -216,7 +217,7 @@ class Kernel:
 def packed_argument(parameter: Parameter, argument: Any) -> bytes:
     """Return the bytes of an argument; zeros for a tensor.
 
-    Raises TypeError, ValueError that say what it should be.
+    Raises TypeError or ValueError, which say what the argument should be.
     """
     kind, size = parameter.kind, parameter.size
     if isinstance(argument, (bytes, bytearray, memoryview)):

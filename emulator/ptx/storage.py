@@ -16,8 +16,8 @@ class Storage:
     """The .global and .const variables of a loaded module, in this process's memory while this
     object exists.
 
-    declared: the text's variables. source: its name, for messages. Raises Refused if one holds the
-    address of something in neither space.
+    declared: the text's variables. source: its name, for messages. Raises Refused if a variable
+    holds an address in any other space.
     """
 
     def __init__(self, declared: Mapping[str, Variable], source: str):

@@ -164,7 +164,7 @@ _sites: dict[tuple[str, int], Site] = {}
 def sites(library: str, offsets: set[int]) -> dict[int, Site]:
     """Map return addresses, as offsets in a library, to the author's lines.
 
-    One addr2line runs for all unknown ones.
+    All unknown addresses are looked up by one run of addr2line.
     """
     fresh = sorted(offset for offset in offsets if (library, offset) not in _sites)
     # A return address belongs to the next instruction; the address minus one belongs to the call.

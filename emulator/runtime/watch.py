@@ -26,7 +26,7 @@ class Watch:
     observe: Callable[[list[Observation]], None]
 
     def launches(self) -> int:
-        """Return how many kernels ran since it was switched on."""
+        """Return how many kernels have run since checking was switched on."""
         lib = runtime()
         lib.emulator_launches.restype = ctypes.c_uint64
         return lib.emulator_launches()

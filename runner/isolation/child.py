@@ -57,7 +57,7 @@ def record_of(result: Result) -> dict:
 
 
 def as_result(record: dict) -> Result:
-    """Return the result that `record_of` made this record of."""
+    """Return the result from which `record_of` made this record."""
     return Result(**record | {"why": record["why"] and Reason(record["why"])})
 
 
@@ -104,9 +104,9 @@ def run(
 def keep(requests: int, answers: int) -> int:
     """Fork again, so that this process becomes a keeper between the judging process and pytest.
 
-    Returns the pipe for answers in the new process, whose parent is the keeper. The keeper passes
-    answers on, so none arrives from a process that has killed its parent, and it ends the way the
-    judging process ends.
+    Returns, in the new process, the pipe for answers. The keeper is the parent of the new process
+    and passes answers on. So no answer arrives from a process that has killed its parent. The
+    keeper ends in the same way as the judging process.
     """
     keeper, (inner, outer) = os.getpid(), os.pipe()
     judging = os.fork()

@@ -181,9 +181,9 @@ class JudgingProcess:
         return last_lines(_text(self._printed)), frames_in(_text(self._stack))
 
     def _gone(self, seconds: float) -> bool:
-        """Wait for the process to end. Returns whether it did within this many seconds.
+        """Wait for the process to end. Returns whether it ended within this many seconds.
 
-        It is not reaped here, so that its number is not used again.
+        It is not reaped here, so that its process number is not reused.
         """
         gone = select.poll()
         gone.register(self._end, select.POLLIN)
@@ -213,7 +213,7 @@ def forks_can_use_cuda(limit: float = 300.0) -> bool:
 
 
 class _CallClock:
-    """Measures the call in progress, without the time that compilers take."""
+    """Measures the duration of the call in progress, without the time that compilers take."""
 
     def __init__(self, limit: float):
         self.limit = limit

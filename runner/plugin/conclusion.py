@@ -1,5 +1,5 @@
-"""The end of a run on the terminal, from its report: failures, the table, what to look at, and the
-verdict in the last line.
+"""Prints the end of a run on the terminal, from its report: failures, the table, next steps, and
+the verdict in the last line.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def print_verdicts(report: Report, out, *, asked_for: bool, verbose: bool) -> No
 
 
 def console_of(out) -> Console:
-    """Return a console that prints as pytest's terminal does."""
+    """Return a console that prints in the same way as pytest's terminal."""
     return Console(file=sys.stdout, width=max(130, out._tw.fullwidth), force_terminal=out._tw.hasmarkup, soft_wrap=True)
 
 

@@ -29,7 +29,9 @@ class Pace:
         self.began, self.spent, self.last = time.perf_counter(), 0.0, 0.0
 
     def due(self) -> bool:
-        """Return whether one more write, as long as the last one, stays within the share."""
+        """Return whether one more write, if it takes as long as the last one, stays within the
+        share.
+        """
         return self.spent + self.last <= self.free + self.share * (time.perf_counter() - self.began)
 
     @contextlib.contextmanager

@@ -76,7 +76,7 @@ class Judging:
         return Checked(target, entry.name if entry.option and len(beside) > 1 else "", entry.option)
 
     def judge_for(self, item: pytest.Item):
-        """Return what the `judge` fixture gives to one test."""
+        """Return the object that the `judge` fixture gives to a test."""
 
         def judged(law: str, impl, verdict: Callable[[], Result]) -> None:
             if (result := self.kept.get((law, impl.name))) is None:

@@ -13,8 +13,9 @@ from xml.etree import ElementTree
 
 
 def mark_undecided(file: Path, undecided: Mapping[str, str]) -> None:
-    """Rewrite a JUnit file. undecided: the id of a test, as pytest has it -> why its law could not
-    be decided.
+    """Rewrite a JUnit file.
+
+    undecided: pytest's id of a test -> why its law could not be decided.
 
     Raises OSError if the file cannot be read or written, and ParseError if it is not XML.
     """

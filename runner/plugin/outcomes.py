@@ -1,4 +1,6 @@
-"""Reads what pytest's reports of tests say about laws: results from workers, and dead workers."""
+"""Reads from pytest's reports of tests what they say about laws: results from workers, and dead
+workers.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ PLANNED_KEY = "attest_planned"  # how many laws there are to judge, in somebody'
 
 
 def result_of(report, key: str = KEY) -> dict | None:
-    """Return what a worker passed with the report of a test."""
+    """Return the result that a worker passed with the report of a test."""
     return next((value for name, value in getattr(report, "user_properties", ()) if name == key), None)
 
 

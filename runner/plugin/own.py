@@ -1,5 +1,5 @@
-"""A run of pytest in somebody's repository: judges the tests under @attention_laws, and sums up
-their verdicts at the end.
+"""A run of pytest in another repository: judges the tests under @attention_laws, and sums up their
+verdicts at the end.
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ def prepare(device: str, is_worker: bool) -> dict:
     # wait for them forever.
     if is_worker or device == "cpu" or NOW.isolated:
         torch.set_num_threads(1)
-    # torch.compile raises the limit for good. Raise it first, so that no implementation is blamed.
+    # torch.compile raises the limit permanently. Raise it first, so that no implementation is
+    # blamed for it.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), INDUCTORS_RECURSION))
     # Without memory the process does not come up, so no failures need to be counted: use a fresh
     # Known.
@@ -77,8 +78,8 @@ def use(device: str) -> None:
 def keep_freed_memory() -> None:
     """Make malloc keep up to 1 GiB of freed memory instead of returning it to the system.
 
-    The oracle's matrices have megabytes and live for one operation. Mapping fresh pages for each
-    takes a third of its time.
+    The oracle's matrices have several megabytes and live for one operation. Mapping fresh pages for
+    each of them takes a third of its time.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if hasattr(libc, "mallopt"):  # glibc only

@@ -51,11 +51,11 @@ class Report:
         return self.environment.get("planned", 0)
 
     def start(self, environment: dict, planned: int, kept: Iterable[dict] = ()) -> None:
-        """Hold the folder and replace what is in it, so that an old page never stands beside new
+        """Hold the folder and replace its files, so that an old page never stands beside new
         results.
 
-        `planned`: how many laws there are to judge; `kept`: results of an earlier run, to begin
-        with. Raises FolderError if the folder is in use or cannot be written to.
+        `planned`: how many laws there are to judge. `kept`: results of an earlier run, which this
+        run starts with. Raises FolderError if the folder is in use or cannot be written to.
         """
         self.folder.take(environment["command"])
         for result in kept:

@@ -45,9 +45,9 @@ def weight(law: Law | None, impl: object, device: str) -> float:
 
 
 def cut(weights: Sequence[float], n: int) -> list[int]:
-    """Return the part, 1 to n, of each element of a line.
+    """Return the number of the part, 1 to n, for each element of a list of weights.
 
-    The n pieces have about equal weight. None is empty if there are n elements.
+    The n pieces have about equal weight. No piece is empty if there are at least n elements.
     """
     parts: list[int] = []
     whole, before, last = sum(weights), 0.0, 0

@@ -27,7 +27,7 @@ ACCEPTS_LIMIT = 60.0  # seconds for the kernel process to start and to answer
 class Remote:
     """The functions of one implementation in a kernel process.
 
-    number: its position among those declared there.
+    number: its position among the implementations that the file declares.
     """
 
     def __init__(self, process: KernelProcess, number: int):
@@ -96,7 +96,7 @@ class Remote:
                         old.copy_(new)
 
     def take_observed(self) -> dict:
-        """Return what was observed since the last time, or {} if nothing was called."""
+        """Return the observations since the last time, or {} if nothing was called."""
         observed, self.observed = self.observed, Observed()
         return observed.as_dict() if observed.calls or observed.processes else {}
 

@@ -27,7 +27,9 @@ class TooLarge(ValueError):
 
 
 def pack(tensors: dict[str, torch.Tensor]) -> tuple[dict, list[torch.Tensor]]:
-    """Convert inputs to a header and a block for each memory that they lie in. Raises TooLarge."""
+    """Convert inputs to a header and a block for each memory that contains them. Raises
+    TooLarge.
+    """
     memories: dict[int, int] = {}  # address -> number of the block
     header, blocks = {"memories": [], "tensors": {}}, []
     for name, tensor in tensors.items():

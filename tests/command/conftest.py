@@ -23,7 +23,7 @@ IMPL = Implementation(name="{name}", forward=forward, lse="natural",
 
 @pytest.fixture(scope="session")
 def right() -> str:
-    """The source of a correct implementation; {name} stands for its name."""
+    """The source of a correct implementation, in which {name} is replaced by its name."""
     return textwrap.dedent(RIGHT)
 
 

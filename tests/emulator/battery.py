@@ -199,7 +199,8 @@ def line_tagged(file: Path, call: str, tag: str) -> int:
     """Return the first line with this tag after the definition of the kernel, or of a function that
     it calls (`block_sum.put`).
 
-    A host function comes after its kernels, so for it the search starts at its calls "//:".
+    A host function comes after its kernels, so the search for it starts at its calls, the lines
+    "//:".
     """
     function, tag = tag.split(".") if "." in tag else (call.split("<")[0], tag)
     lines = file.read_text().splitlines()

@@ -39,7 +39,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def implementations(name, folder):
-    """Return the implementations of a file of the docs, loaded as --impl-from or the hook does."""
+    """Return the implementations in a file of the docs, loaded in the way of --impl-from or of the
+    hook.
+    """
     path = folder / name
     path.write_text(FILES[name])
     if "def pytest_attention_impls" not in FILES[name]:

@@ -43,7 +43,7 @@ def test_a_file_is_compiled_once_and_again_when_it_or_a_header_changes(own_cache
 
 
 def test_the_shim_is_compiled_once_for_all_files(own_cache, tmp_path):
-    """A small file stays small after preprocessing.
+    """A small file is still small after preprocessing.
 
     A precompiled header that cannot be used would only cost time.
     """

@@ -236,7 +236,7 @@ thread.join()
     environment = os.environ | {"PYTHONPATH": os.getcwd()}
     running = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment,
-        # Ignored if a shell runs this in the background.
+        # The signal is ignored if a shell runs this in the background.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert running.stdout.readline() == "ready\n"

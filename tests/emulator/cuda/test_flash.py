@@ -104,7 +104,7 @@ def array_of(finding):
 
 
 def stretch(line):
-    """Return the number of barriers of the source before a line."""
+    """Return how many barriers the source has before a line."""
     return sum(barrier < line for barrier in BARRIERS)
 
 

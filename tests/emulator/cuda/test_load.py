@@ -185,7 +185,7 @@ except KeyboardInterrupt:
 """
     running = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."},
-        # Ignored if a shell runs this in the background.
+        # The signal is ignored if a shell runs this in the background.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert running.stdout.readline() == "ready\n"

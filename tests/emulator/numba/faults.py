@@ -61,7 +61,7 @@ def fault(kernel: str, old: str, new: str, kinds: str, *lines: str, of: str = ""
 def without_barrier(
     kernel: str, *lines: str, before: str = "", after: str = "", by: str = "pass", of: str = ""
 ) -> Fault:
-    """Return a fault without the barrier between these texts.
+    """Return a fault in which the barrier between these texts is missing.
 
     A thread may then read memory that is not yet written.
     """

@@ -78,7 +78,7 @@ def smooth(x, out):
 
 @cuda.jit
 def life(x, out):
-    """Make a step of the game of life: int8, the cells of a tile and their neighbours."""
+    """Make a step of the game of life in int8. Each cell of a tile reads its neighbours."""
     tile = cuda.shared.array((10, 10), boolean)
     i, j = cuda.grid(2)
     for a in range(cuda.threadIdx.x, 10, 8):
@@ -142,7 +142,7 @@ def softmax(x, out):
 
 @cuda.jit
 def scan(x, out):
-    """Compute inclusive sums by doubling distances, between two halves of a tile."""
+    """Compute inclusive sums by doubling distances, alternating between two halves of a tile."""
     tile = cuda.shared.array((2, 64), float64)
     t = cuda.threadIdx.x
     tile[0, t] = x[t]

@@ -62,7 +62,7 @@ def smallest_and_largest(tile, n):
 
 @cuda.jit
 def scaled(x, shape, out):
-    """Scale rows to between 0 and 1. shape: (rows, columns)."""
+    """Scale rows to the range 0 to 1. shape: (rows, columns)."""
     tile = cuda.shared.array(64, float32)
     row, t = cuda.blockIdx.x, cuda.threadIdx.x
     rows, columns = shape

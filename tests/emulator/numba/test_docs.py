@@ -1,4 +1,4 @@
-"""docs/use/tracing-numba.md is correct: its examples run and print the quoted text, and so does
+"""docs/use/tracing-numba.md is correct: its examples print the quoted text, both here and in
 Numba's simulator.
 """
 
@@ -25,7 +25,7 @@ RIGHT, RACY, PRINTED, FIX = (body for _, body in BLOCKS[:4])
 def printed(tmp_path_factory) -> list[str]:
     """Return the output of the correct, the racy, and the fixed example.
 
-    They run in one process, as importing takes seconds.
+    They run in one process, because importing Numba takes seconds.
     """
     before, after = ("".join(line[1:] for line in FIX.splitlines(True) if line[0] in signs) for signs in (" -", " +"))
     assert RACY.count(before) == 1

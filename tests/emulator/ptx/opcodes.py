@@ -46,7 +46,7 @@ def run(ops: Sequence[Op], sources: Sequence[np.ndarray], widths: Sequence[int] 
     """Return the results of each op as unsigned integers, for each value of the sources, which are
     given as bits.
 
-    widths: of the registers of the sources, in bits; by default the widths of the arrays. With
+    widths: the widths of the sources' registers, in bits; by default those of the arrays. With
     `also`, a result is a pair.
     """
     widths = widths or [8 * source.itemsize for source in sources]

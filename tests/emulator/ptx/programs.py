@@ -95,7 +95,8 @@ def touch(block: int, thread: int, kind: tuple[str, int], memory: str, start: in
 def copy(block: int, thread: int, size: int, memories: tuple[str, str], starts: tuple[int, int], form: int) -> Step:
     """Return a cp.async.
 
-    form: 0 all bytes; 1, 2 with the number of bytes to copy; 3, 4 with the predicate to copy none.
+    form: 0 copies all bytes. 1 and 2 have the number of bytes to copy. 3 and 4 have the predicate
+    to copy none.
     """
     (to, source), (at, since) = memories, (start // size * size for start in starts)
     copied = {0: size, 1: size // 2, 2: 0, 3: size, 4: 0}[form]

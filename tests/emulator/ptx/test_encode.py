@@ -1,4 +1,4 @@
-"""Registers share slots only if they may, and the table names the machine's handlers."""
+"""Registers share slots only if that is safe, and the table names the machine's handlers."""
 
 import random
 import re

@@ -50,7 +50,7 @@ def test_a_scope_has_registers_of_its_own():
 
 
 def test_registers_may_follow_their_type_without_a_space():
-    """CUDA's headers write them like this in inline PTX of float16."""
+    """CUDA's headers write registers in this way in inline PTX of float16."""
     (added,) = statements("{.reg.b32 f, C;\nadd.u32 f, %r1, %r2;}")
     assert added.operands[0].name == "f" and added.operands[0].bytes == 4
 

@@ -1,7 +1,7 @@
 """PTX for tests: a kernel around a few statements."""
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
-# Thread i of a block has its element of `a` at %rd3, and i in %r1.
+# Thread i of a block has the address of its element of `a` in %rd3, and i in %r1.
 START = """\
 .reg .pred %p<9>; .reg .b16 %rs<9>; .reg .b32 %r<20>; .reg .f32 %f<9>; .reg .b64 %rd<9>;
 ld.param.u64 %rd1, [a]; mov.u32 %r1, %tid.x; mul.wide.u32 %rd2, %r1, 4; add.s64 %rd3, %rd1, %rd2;

@@ -1,4 +1,4 @@
-"""The runtime without any kernel family: a kernel in plain C++ on kernel_api.h, launched, traced,
+"""The runtime without any kernel family: a kernel in plain C++ on kernel_api.h is launched, traced
 and refused.
 """
 

@@ -16,7 +16,9 @@ everywhere = pytest.mark.parametrize("device", DEVICES)
 
 
 def inputs(device, seqlen_q=20, seqlen_k=37, headdim=16, dtype=F32, bias=(1, 4, 20, 37)):
-    """Return q, k, v and a bias of this shape (or None), all leaves. There are 4 and 2 heads."""
+    """Return q, k, v and a bias of this shape (or None), all leaves. There are 4 query heads and 2
+    key heads.
+    """
     of_q, of_k = (2, seqlen_q, 4, headdim), (2, seqlen_k, 2, headdim)
     tensors = [randn(*shape, device=device, dtype=dtype, seed=n) for n, shape in enumerate((of_q, of_k, of_k))]
     tensors.append(None if bias is None else randn(*bias, device=device, seed=3))

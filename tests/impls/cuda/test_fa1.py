@@ -91,9 +91,10 @@ def test_bias(fa1, shape, vector, dtype):
 
 @pytest.mark.parametrize("value", [torch.finfo(FLOAT32).min, -1e30, -1e4])
 def test_finite_masks_are_finite(fa1, value):
-    """A row in which all keys have the same finite bias equals a row without a bias.
+    """A row in which all keys have the same finite bias gives the same results as a row without a
+    bias.
 
-    Keys with less bias get no weight.
+    Keys with a smaller bias get no weight.
     """
     q, k, v, dout = tensors(20, 70, 8)
     bias = torch.zeros(1, 1, 20, 70)
@@ -107,7 +108,7 @@ def test_finite_masks_are_finite(fa1, value):
 
 @pytest.mark.parametrize("softmax_scale", [0.0, -0.3, 25.0])
 def test_scales(fa1, softmax_scale):
-    """With scale 25 scores are beyond 100 and below -100."""
+    """With scale 25, some scores are above 100 and some below -100."""
     *qkv, dout = tensors(40, 70, 16)
     fa1.check(*qkv, dout if softmax_scale < 1 else None, softmax_scale=softmax_scale)
 

@@ -1,6 +1,6 @@
 """flash_attention_1 and _2 refuse invalid arguments before any launch.
 
-Also the contracts of impls/cuda.
+The contracts of impls/cuda are tested too.
 """
 
 import math
@@ -139,9 +139,9 @@ def beyond(name, device):
 
 @pytest.mark.parametrize("name", ("fa1", "fa2"))
 def test_refusals_of_the_host_function_are_raised_with_its_text(name):
-    """The Python checks cannot know some refusals, such as too little shared memory.
+    """The Python checks cannot foresee some refusals, such as too little shared memory.
 
-    Here a head dim skips these checks.
+    The head dim in this test passes these checks.
     """
     x, s, numbers, scratch = beyond(name, "cpu")
     with pytest.raises(RuntimeError, match=r"headdim=2000: should be 1 to 1024"):

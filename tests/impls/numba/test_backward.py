@@ -44,7 +44,7 @@ def differentiated(name, q, k, v, bias, dout=None, **options):
 
 
 def test_how_many_blocks_share_the_keys_of_a_head():
-    """The shape of k decides, not the device, so the bits of dq are the same everywhere."""
+    """The shape of k decides this, not the device, so the bits of dq are the same everywhere."""
     lengths = {(1, 130, 1): 3, (1, 64, 1): 1, (1, 5000, 1): 8, (200, 5000, 1): 4, (100, 5000, 8): 1, (0, 0, 0): 1}
     assert {shape: splits_of(torch.zeros(*shape, 8)) for shape in lengths} == lengths
 

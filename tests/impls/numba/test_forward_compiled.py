@@ -72,7 +72,7 @@ def test_register_tiles_are_registers_and_shared_memory_is_read_by_four(name, ti
     ],
 )
 def test_sixteen_bits_are_converted_in_registers(dtype, tile, monkeypatch):
-    """Rounding to bfloat16 once made the loop that stores out too long to be unrolled.
+    """Rounding to bfloat16 once made the loop that stores `out` too long to be unrolled.
 
     O then stayed in memory.
     """

@@ -143,7 +143,9 @@ def test_a_kept_contract_costs_one_call_for_each_feature():
 
 
 def test_a_broken_contract_is_no_known_failure(tmp_path):
-    """The laws that are not judged because of it would look like known failures."""
+    """The laws that are not judged because of the broken contract would look like known
+    failures.
+    """
     impl = raising(PARTS["causal"], known_failures={"test_contract_is_kept": "causal, #1"})
     result = Judge(Plan(), [], tmp_path, "main").contract(impl)
     compare_with_known(result, impl)

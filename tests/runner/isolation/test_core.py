@@ -29,7 +29,7 @@ from tests.runner.isolation.judging import LAW, LONG, OTHER, descriptors, endles
 
 
 def test_a_process_for_one_case_is_not_taken_for_the_one_that_judges(tmp_path):
-    """The watch over compiling and hanging looks at the process of the call in progress."""
+    """The check for compilers and hanging calls looks at the process of the call in progress."""
     with isolated(tmp_path, good.IMPL) as judging:
         assert judging.law(LAW, good.IMPL).verdict == PASS
         process = judging._process

@@ -124,7 +124,7 @@ def test_an_existing_report_folder_may_follow_a_space(tmp_path):
 
 
 def checkout(into: Path) -> Path:
-    """Copy what a run needs."""
+    """Copy the files that a run needs."""
     into.mkdir(parents=True)
     rooms = [path.name for path in (ROOT / "flash_attest").iterdir() if path.is_symlink()]
     for room in ("flash_attest", *rooms):
