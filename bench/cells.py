@@ -72,8 +72,6 @@ class Grid:
     def entries(self, known: list[Entry], device: str) -> list[Entry]:
         """Return our implementations that are timed by default, and those that failed to load,
         which are reported.
-
-        The latter are needed to report them.
         """
         return [entry for entry in known if isinstance(entry.impl, Unloadable) or self._has(entry, device)]
 

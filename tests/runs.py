@@ -38,7 +38,7 @@ def attest(*arguments: object, report: Path) -> Run:
 
 
 def attest_each(runs: dict[str, tuple], folder: Path) -> dict[str, Run]:
-    """Make several runs, one after another in one process, which imports the suite once."""
+    """Make several runs, one after another, in one process that imports the suite only once."""
     results_of_runs = _attest([(arguments, folder / str(n)) for n, arguments in enumerate(runs.values())])
     return dict(zip(runs, results_of_runs, strict=True))
 

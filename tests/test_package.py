@@ -58,7 +58,7 @@ def sdist(tmp_path_factory) -> Path:
 
 
 def of_rooms() -> set[str]:
-    """Return the files of the rooms, as the wheel should name them."""
+    """Return the files of the rooms, with the names that they should have in the wheel."""
     return {
         f"flash_attest/{path.relative_to(ROOT)}"
         for room in ROOMS

@@ -36,7 +36,7 @@ def test_the_whole_walk_over_the_keys_is_quoted():
 
 
 def each_message(names):
-    """Mark all but the kept ones as thorough: each compiles a planted bug."""
+    """Mark all but the kept messages as thorough, because each compiles a planted bug."""
     for first, *lines in MESSAGES:
         name = first.split()[0]
         yield pytest.param(first, lines, id=name, marks=() if name in names else pytest.mark.thorough)

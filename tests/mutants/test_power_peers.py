@@ -74,7 +74,7 @@ def test_peer_rejects_an_exception(peer):
 
 
 def test_a_kernel_that_does_not_compile_was_not_judged():
-    """The same holds for a GPU: an edit that nvcc refuses is not a bug that any suite caught."""
+    """An edit that nvcc refuses on a GPU is not a bug that any suite caught, either."""
 
     def not_built(*tensors, **options):
         raise RuntimeError(_explained("fa2", "error: expected a ;"))
@@ -84,7 +84,7 @@ def test_a_kernel_that_does_not_compile_was_not_judged():
 
 
 def test_what_is_rejected_without_the_bug_too_is_a_false_alarm_and_no_catch():
-    """A rule that is too strict must not seem to have power."""
+    """A rule that is too strict must not seem to detect bugs."""
     peer = next(peer for peer in PEERS if peer.name == "allclose")
     wrong = planted_bug(SEEN["allclose"])
     verdict, words = judged(peer, wrong, lambda: wrong)
@@ -135,7 +135,7 @@ CASE = Case(seqlen_q=16, seqlen_k=16, headdim=8, dtype=torch.float16)
 
 
 def moved(outputs: Outputs, name: str, by: float) -> Outputs:
-    """Return outputs with one element of one of them moved."""
+    """Return outputs in which one element of one output is changed."""
     tensor = getattr(outputs, name).float().clone()
     tensor[0, 0, 0, 0] += by
     return replace(outputs, **{name: tensor})

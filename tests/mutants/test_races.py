@@ -88,7 +88,7 @@ def test_cells_are_those_of_the_device():
 
 @needs_gxx
 def test_a_race_that_one_order_hides_is_found_by_repeats_in_others():
-    """The number is the number of repeats at which it was found."""
+    """The verdict has the number of repeats after which the race was found."""
     late = BY_NAME["cuda_last_factor_waits_for_its_warp_alone"]
     assert verdict_of(Cell("repeat", "none"), build(late), "cpu", 5) == (PASS, "")
     verdict, detail = verdict_of(Cell("repeat", "order"), build(late), "cpu", 20)

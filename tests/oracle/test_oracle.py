@@ -1,4 +1,6 @@
-"""The oracle agrees with loops in 40 digits, with a softmax over tiles, and with differences."""
+"""The oracle agrees with loops in 40 digits, with a softmax over tiles, and with finite
+differences.
+"""
 
 import importlib
 import itertools

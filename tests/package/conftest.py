@@ -1,7 +1,7 @@
 """Tests of an installation: they build the package, install it, and use it as people do.
 
-Only `tox -e package` runs them. They need g++, the network and minutes. The environment that runs
-them needs neither torch nor the package.
+Only `tox -e package` runs them. They need g++ and the network, and take minutes. The environment
+that runs them needs neither torch nor the package.
 """
 
 from __future__ import annotations

@@ -43,9 +43,9 @@ class Installation:
     def build(self) -> None:
         """Build the sdist, and the wheel from it.
 
-        The source is a copy of the files that git tracks, as they stand in the checkout. An
-        uncommitted change counts. A file that nobody has added does not, so that a build that needs
-        it fails here.
+        The source is a copy of the files that git tracks, as they are in the checkout. It includes
+        uncommitted changes, but no file that was never added to git, so a build that needs such a
+        file fails here.
         """
         source = self.folder / "source"
         for name in _output("git", "ls-files", "-z", folder=ROOT).split("\0"):

@@ -1,8 +1,8 @@
 """Correct attention that rounds as a `Precision` declares: float32 with these roundings added.
 
-Each rounding is made as real kernels make it, in the worst way if they differ. Sums of a tile in a
-half dtype are rounded after each key, and parts are merged by the weights exp(lse_part - lse) of
-FlashAttention's split-KV kernel.
+Each rounding is made as real kernels make it. If kernels differ, it is made in the worst way. Sums
+of a tile in a half dtype are rounded after each key, and parts are merged by the weights
+exp(lse_part - lse) of FlashAttention's split-KV kernel.
 """
 
 from __future__ import annotations

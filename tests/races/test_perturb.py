@@ -185,7 +185,7 @@ def test_inputs_are_written_late(monkeypatch, gxx):
 
 
 def kernels():
-    """Return the module of the kernels that run beside a launch, here in the emulator."""
+    """Return the module of the kernels that run beside a launch. They run in the emulator here."""
     pytest.importorskip("triton")
     from flash_attest.emulator.triton import activate
 

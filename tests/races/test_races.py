@@ -232,7 +232,9 @@ def test_outputs_that_are_not_declared_repeatable_may_differ():
 
 @pytest.fixture
 def waits_for_its_warp(gxx):
-    """A kernel with too small a barrier. It is right in the emulator's default order of threads."""
+    """A kernel whose barrier covers too few threads. It is right in the emulator's default order of
+    threads.
+    """
     return next(mutant for mutant in ALL if mutant.name == "cuda_last_factor_waits_for_its_warp_alone")
 
 

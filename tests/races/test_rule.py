@@ -27,7 +27,7 @@ READ, WRITE, ATOMIC = access("read x"), access("write x"), access("atomic x")
 
 
 def pairs(launch: Launch) -> set[frozenset]:
-    """Return each race as two (thread, number of its access), which do not depend on barriers."""
+    """Return each race as two (thread, number of its access). These do not depend on barriers."""
     of_step = {}
     for event in launch.accesses():
         earlier = launch.threads[event.thread][: event.step]

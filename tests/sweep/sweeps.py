@@ -1,6 +1,6 @@
 """Helpers: a kernel with a planted race, runs, and sweeps in forks of this process.
 
-Forks need not import everything again.
+Forks do not have to import everything again.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def racy(folder: Path) -> Path:
 
 
 def run(number: int, **fields) -> Run:
-    """Return a run with some values; fields replace them."""
+    """Return a run with some default values, which `fields` replace."""
     about = dict(seed=7, session="s", impl="mine", version="1", layer="repeat", law="test_repeats_agree", device="cpu")
     about |= dict(case_="seqlen_q=1", perturbations="", asked=10, state=DRAWN)
     return Run(**about | dict(number=number) | fields)
 
 
 def finding(number: int = 0, **fields) -> Finding:
-    """Return a finding with some values; fields replace them."""
+    """Return a finding with some default values, which `fields` replace."""
     about = dict(seed=7, impl="mine", version="1", layer="repeat", law="test_repeats_agree", device="cpu")
     about |= dict(case_="seqlen_q=1", perturbations="", asked=10, state=FOUND, found="2026-01-02", replay="pytest x")
     about |= dict(key="out: # of # repeat differ", headline="out: 3 of 10 repeats differ", message="out: 3 of 10")

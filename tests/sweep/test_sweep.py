@@ -70,7 +70,9 @@ def test_the_command_sweeps_in_processes_of_its_own(tmp_path, right):
 
 
 def test_a_planted_race_is_found_reduced_and_reported_once(tmp_path, monkeypatch):
-    """Two workers find it by traces. Each finding has its smallest case and a working replay."""
+    """Two workers find the race by traces. Each finding has its smallest case and a working
+    replay.
+    """
     monkeypatch.setattr(worker, "LAYERS", {"trace": LAYERS["trace"]})
     plugin, db, log = racy(tmp_path), tmp_path / "sweep.db", tmp_path / "log"
     options = "--runs", 3, "--workers", 2, "--impl-from", plugin, "--seed", 3, "--repeats", 10, "--device", "cpu"
@@ -96,7 +98,9 @@ def test_a_planted_race_is_found_reduced_and_reported_once(tmp_path, monkeypatch
 
 
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path, right):
-    """After two kills, runs in progress are tried again, and none is lost or made twice."""
+    """After two kills, runs in progress are tried again. No run is missing, and none is made
+    twice.
+    """
     db, log = tmp_path / "sweep.db", tmp_path / "log"
     nights = 0
     while nights < 2 or not runs(db, "state = 'running'"):  # a kill between two runs leaves none

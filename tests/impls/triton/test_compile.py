@@ -135,9 +135,9 @@ def compile_all(capability: int, assembled: list[int], jobs: list[dict]) -> list
 
 
 def count_variants(problems: int, aligned: bool) -> list[list]:
-    """Call with random sizes, heads and strides; count the compiled variants.
+    """Call with random sizes, heads and strides, and count the compiled variants.
 
-    Returns [kernel, its constants and dtypes, the number of its variants].
+    Returns [kernel, its constants and dtypes, the number of its variants] for each kernel.
     """
     compiled = pretend(90)
     import random
@@ -203,7 +203,7 @@ CHECKED += [pytest.param(*part, BLOCKS, id=name, marks=pytest.mark.thorough) for
 
 
 def ask(request, cache):
-    """Run this file as a program with its own Triton cache, and return its answer."""
+    """Run this file as a program with a separate Triton cache, and return its answer."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
     run = subprocess.run(
         [sys.executable, "-m", "tests.impls.triton.test_compile", json.dumps(request)],

@@ -69,7 +69,9 @@ def test_a_key_names_arguments_of_some_kernel(kernel):
 
 
 class Recorder:
-    """A stand-in for a kernel or the tuner. It records calls; some tiles are out of resources."""
+    """A stand-in for a kernel or the tuner. It records calls, and raises OutOfResources for some
+    tiles.
+    """
 
     def __init__(self, too_large=()):
         self.tiles, self.grids, self.too_large = [], [], too_large

@@ -1,4 +1,4 @@
-"""Implementations are refused with the reason without Triton, and with its interpreter."""
+"""Without Triton, and with its interpreter, our kernels are refused with the reason."""
 
 from __future__ import annotations
 

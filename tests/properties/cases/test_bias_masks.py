@@ -58,7 +58,7 @@ def test_left_padding_hides_the_first_keys():
 
 @pytest.mark.parametrize("mask", ["left", "right", "window", "first_and_window"])
 def test_padding_leaves_a_key_for_every_query(mask):
-    """Only the mask dead_row leaves a row without keys."""
+    """Only the mask dead_row may leave a row without keys."""
     assert (
         not hidden(case(bias="vector", bias_mask=mask, batch=30, bias_batch=30, seqlen_q=2, seqlen_k=2)).all(-1).any()
     )

@@ -140,7 +140,9 @@ def test_spread_is_standard_normal():
 
 
 def decided(c: Case) -> torch.Tensor:
-    """Return bool (b, i, h): rows where out is a row of v, and one visible score leads by GAP."""
+    """Return bool (b, i, h), true for rows in which out is a row of v and one visible score leads
+    by GAP.
+    """
     x = build(c, "cpu")
     seen = mask_of(c, "bottom_right").visible(c.seqlen_q, c.seqlen_k)
     top = scores(c, x).masked_fill(~seen, -1e9).topk(2, dim=-1)

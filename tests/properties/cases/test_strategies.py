@@ -226,7 +226,7 @@ def test_edges_are_around_every_power_of_two():
 
 
 def test_edges_include_a_tile_and_a_tail_of_one_and_two():
-    """A mask that is one key short fails at 65, and one that is one key long at 66.
+    """A mask that is one key short fails at 65, and a mask that is one key long at 66.
 
     At 65 the last query sees every key.
     """

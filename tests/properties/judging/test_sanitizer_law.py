@@ -110,7 +110,7 @@ def test_an_implementation_of_pytorchs_operators_is_refused_after_a_few_looks(in
 
 
 def test_one_case_without_kernels_does_not_end_the_law(installed, monkeypatch):
-    """An implementation may leave some cases to PyTorch."""
+    """An implementation may delegate some cases to PyTorch."""
     installed(runs=False)
     kernels = iter([[], ["forward"], [], ["backward"]])
     have_kernels(monkeypatch, lambda trial: next(kernels, []))
@@ -216,7 +216,7 @@ def test_a_call_that_raises_among_others_is_told_with_its_case(installed, monkey
 
 
 def test_waiting_for_it_is_a_sign_of_life(installed, monkeypatch):
-    """The parent ends a judging process that is silent for long outside of a call."""
+    """The parent would end a judging process that is silent for long outside of a call."""
     NOW.reset()  # an earlier test may have had a process that died in a call
     installed(runs=False)
     signs = []

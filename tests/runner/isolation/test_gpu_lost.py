@@ -97,7 +97,7 @@ def test_the_library_that_notices_may_be_another_one_in_each_process(tmp_path, g
 
 
 def test_a_gpu_that_is_lost_while_a_failure_is_explained_costs_no_verdict(tmp_path, gpu):
-    """The result is wrong at length 3, and a neighboring length makes an illegal access."""
+    """The result is wrong at length 3, and a neighbouring length makes an illegal access."""
     impl = faulty(gpu, lambda q: q.shape[1] == 16)
     forward = impl.forward
 

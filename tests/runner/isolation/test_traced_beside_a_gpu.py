@@ -1,7 +1,7 @@
 """With a GPU, a plug-in's Triton or Numba kernels are traced in a process that sees no GPU.
 
-Without isolation the tracing laws are unknown. No kernel runs on a GPU here: CUDA_VISIBLE_DEVICES
-names a missing one, and each process believes that it exists.
+Without isolation the verdict of tracing laws is unknown. No kernel runs on a GPU here:
+CUDA_VISIBLE_DEVICES names a missing GPU, and each process believes that it exists.
 """
 
 from __future__ import annotations

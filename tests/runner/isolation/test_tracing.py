@@ -34,7 +34,7 @@ MESSAGE = (
 
 @pytest.fixture
 def added(monkeypatch, tmp_path):
-    """added(answer, **options) -> a failure with its trace.
+    """Add a trace: added(answer, **options) -> a failure with its trace.
 
     Further calls are failures of the same run.
     """

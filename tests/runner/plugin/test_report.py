@@ -242,7 +242,9 @@ def test_a_disk_that_fills_up_is_told_once_and_the_run_goes_on(tmp_path):
 
 
 def test_a_run_whose_disk_fills_up_shows_its_verdicts(tmp_path):
-    """Pytest prints one line when it happens, prints the table, and ends with its own status."""
+    """Pytest prints one line when the disk fills up, prints the table, and ends with its own
+    status.
+    """
     script = (
         "import resource, sys, pytest; from flash_attest.runner.plugin.report import Report; add = Report.add\n"
         "sys.dont_write_bytecode = True  # see files_up_to\n"

@@ -79,7 +79,7 @@ def test_a_report_of_an_older_version_is_not_gone_on_from():
 def test_every_option_is_compared_or_known_not_to_matter():
     """The effects of device and repeats are compared.
 
-    The others say where a report goes, or how long to wait.
+    The remaining options set the folder of a report, or how long to wait.
     """
     names = [option.name.replace("-", "_") for option in table.SUITE]
     others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation"}

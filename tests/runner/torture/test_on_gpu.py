@@ -30,7 +30,7 @@ WORKERS = ("0", "2")
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
-    """number of workers -> results. Each run is made once."""
+    """A mapping: number of workers -> results. Each run is made only once."""
     runs = {}
 
     def with_workers(n):

@@ -52,7 +52,7 @@ def run(folder, files, *arguments):
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory, pytestconfig):
-    """name of a table -> results. Each run is made once."""
+    """A mapping: name of a table -> results. Each run is made only once."""
     runs = {}
     which = ":EVERY" if pytestconfig.getoption("--thorough") else ""
 

@@ -145,7 +145,7 @@ def keeps_outputs_by_pointer(q, k, v):
 
 
 def reuses_its_output(q, k, v):
-    """Returns the same memory in every call of a shape."""
+    """Returns the same memory in every call with the same shape."""
     return KEPT.setdefault(("memory", q.shape, q.dtype), torch.empty_like(q)).copy_(right(q, k, v))
 
 
