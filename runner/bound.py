@@ -13,11 +13,11 @@ CONTRACT = "contract_is_kept"  # id of the first test, which tries the declarati
 
 
 class BoundLaw:
-    """A law and the implementation to judge it on. Calling it judges.
+    """A law and the implementation to judge it on. Call the object to judge.
 
-    It returns if the law holds, and raises with the suite's message if it fails. If the law does
-    not apply or cannot be decided, the test is skipped with the reason. `law.__name__` is the law's
-    name, `law.rule` says why it holds.
+    The call returns if the law holds, and raises with the suite's message if it fails. If the law
+    does not apply or cannot be decided, the test is skipped with the reason. `law.__name__` is the
+    law's name, `law.rule` says why it holds.
     """
 
     def __init__(self, law: Law | None, impl: Implementation):

@@ -29,7 +29,7 @@ class Group(Enum):
 
     def words(self, n: int, device: str = "") -> str:
         """Return, for example, "3 hold". device: the device of the run; if given, the text names
-        the other one.
+        the device that is needed instead.
         """
         text = self.value[n != 1]
         other = {"cpu": "a GPU", "cuda": "a CPU"}.get(device)

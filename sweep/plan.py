@@ -24,7 +24,8 @@ class Layer:
     turns: the weight with which it is drawn, for each device of a sweep. Layers get similar time:
     a trace on a CPU or a process under the sanitizer takes as long as many repeats.
     again: how often a finding is repeated. perturbed: whether its launches run under perturbations.
-    counted: whether `again` counts repeats, of which a run makes several, instead of runs.
+    counted: whether `again` is a number of repeats rather than of runs; a run makes several
+    repeats.
     ordered: whether the seed of a case also chooses an order of threads, so that a finding is
     repeated with other seeds.
     """

@@ -49,7 +49,7 @@ class Program:
             instructions[i] = numbers[instructions[i]]
         constants = bytearray(code.constants)
         for at, name, offset in code.addresses:
-            # Once for each lane.
+            # This runs once for each lane.
             constants[at : at + 256] = struct.pack("<Q", self._storage.address(name) + offset) * 32
         layout, lib = code.layout, machine()
         address = lib.emulator_ptx_program(

@@ -1,5 +1,5 @@
-"""Reference values of roundings. 16-bit floats come from numpy (half) and torch (bfloat16), and
-exact values rounded once from fractions.
+"""Reference values of roundings. 16-bit floats come from numpy (half) and torch (bfloat16). Exact
+values that are rounded once come from fractions.
 """
 
 from __future__ import annotations

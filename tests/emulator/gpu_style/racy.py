@@ -1,6 +1,4 @@
-"""A script whose kernel has a race: threads load rows that other threads stored, without a barrier
-in between.
-"""
+"""A script whose kernel has a race: threads load rows that others stored, without a barrier."""
 
 import torch
 import triton

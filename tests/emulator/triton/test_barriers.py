@@ -86,7 +86,7 @@ class Way:
         The addresses in shared memory do not depend on sizes in these kernels, so only the number
         of rounds of each loop matters.
         """
-        # Imported here, as it loads Triton.
+        # This is imported here because it loads Triton.
         from flash_attest.impls.triton.attention import FlashAttention2
         from flash_attest.impls.triton.tuning import CANDIDATES, Tile
 

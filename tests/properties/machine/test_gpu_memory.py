@@ -142,7 +142,9 @@ def leaves_a_setting(in_call, wrapped=torch_math.IMPL.forward):
 
 @pytest.mark.parametrize("call", (0, 3))
 def test_what_a_call_without_memory_has_changed_stays_known(call, shared):
-    """The state is restored, and a second call may not change it, so a restarted law would pass."""
+    """A restarted law would pass, because the state is restored and a second call may leave it
+    unchanged.
+    """
     forward = full(leaves_a_setting(call), lambda n: n == call)
     result = judge(LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=12, try_contract=False))
     assert (result.verdict, result.why, shared) == (UNKNOWN, Reason.RESOURCES, [])

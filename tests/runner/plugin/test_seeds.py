@@ -117,7 +117,7 @@ Judge.write_down = recorded
 
 @pytest.mark.thorough  # test_a_neighbour_changes_no_case in whole runs
 def test_runs_judge_the_same_cases(tmp_path):
-    """One run is alone.
+    """The first run has one plug-in and one process.
 
     The other run has a second plug-in, and two workers that judge in another order.
     """
