@@ -13,5 +13,6 @@ results: the outputs of each cell are first compared with float32 attention.
     plan.py      the implementations and cases that the options ask for
     run.py       fills the cells one by one, each with a verdict
     report.py    bench.json and the table
+    page.py      bench.html; curves.py: its pictures
     plot.py      bench.png
 """

@@ -38,6 +38,7 @@ def bench(parser: Parser, options: argparse.Namespace, command: list[str], conso
     try:
         options.report.mkdir(parents=True, exist_ok=True)
         measurements.write()
+        measurements.write_page()
     except OSError as error:
         parser.error(f"--report {options.report}: {error}")
     threads, tf32 = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
@@ -71,14 +72,21 @@ def measure(options: argparse.Namespace, parts: list[Part], measurements: Measur
         measurements.state = "complete"
     except KeyboardInterrupt:
         measurements.state, status = "interrupted", 130
+    left_out = [text for part in parts for text in part.left_out]
+    measurements.environment |= {
+        "seconds": round(time.perf_counter() - started, 1),
+        "left_out": left_out,
+        "not_loaded": [impl.problem for impl in broken.values()],
+    }
     measurements.write()
+    measurements.write_page()
     print_tables(measurements, console)
-    for text in (text for part in parts for text in part.left_out):
+    for text in left_out:
         console.print(f"left out      {escape(text)}", highlight=False, soft_wrap=True)
     for impl in broken.values():
         console.print(f"[bold red]not loaded[/]    {escape(impl.problem)}", highlight=False, soft_wrap=True)
     drawn = _drawn(measurements, console)
-    files = f"{measurements.json_file}" + f" and {measurements.directory / 'bench.png'}" * drawn
+    files = f"{measurements.page_file}, {measurements.json_file.name}" + ", bench.png" * drawn
     timed = sum(cell["verdict"] == TIMED for cell in measurements.cells)
     seconds = f"{time.perf_counter() - started:.0f} s"
     if bench.first_calls >= 1:

@@ -46,8 +46,8 @@ def parser_of_options() -> Parser:
     add("--full", action="store_true", help="measure only without a mask (both)")
     add("--pass", type=_passes, default=PASSES, dest="passes", metavar="A,B", help="forward,backward or one")
     add("--seconds", type=_seconds, metavar="S", help="measuring time of one cell (0.2 on a GPU, 0.05 on a CPU)")
-    add_seed(parser, "the seed of the random inputs (0)")
-    add_report(parser, "the folder for bench.json and bench.png (%(default)s)", Path("attest-report"))
+    add_seed(parser, "of the random inputs (0)")
+    add_report(parser, "for bench.html, bench.json, bench.png (%(default)s)", Path("attest-report"))
     return parser
 
 

@@ -1,6 +1,7 @@
-"""bench.png: a panel for each dtype, pass, mask and head dim; rate over seqlen, a line for each implementation.
+"""Draws bench.png: rate over seqlen, a line for each implementation.
 
-It shows the papers' sizes. Other batches and heads (--size, and the second grid on a GPU) do not form a curve.
+There is a panel for each dtype, pass, mask and head dim. It shows the papers' sizes. Other batches
+and heads (--size, and the second grid on a GPU) do not form a curve.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from flash_attest.bench.cells import TIMED, column, of_papers
-from flash_attest.bench.report import Measurements, mask, size_of, unit
+from flash_attest.bench.cells import TIMED, column
+from flash_attest.bench.report import Measurements, mask, on_curves, unit
 
-# Okabe and Ito's colours, which are safe for colour-blind readers; PyTorch's own come first, the baseline in black.
+# Okabe and Ito's colours, which are safe for colour-blind readers. PyTorch's own come first, the
+# baseline in black.
 COLOURS = ("#999999", "#000000", "#e69f00", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#f0e442")
 MARKERS = "osD^vP*Xh"
 STYLE = {
@@ -33,11 +35,9 @@ STYLE = {
 
 
 def draw(measurements: Measurements, file: Path) -> bool:
-    """Write the figure; False if there is nothing to draw."""
+    """Write the figure. Returns False if there is nothing to draw."""
     device = measurements.environment["device"]
-    results = [
-        cell for cell in measurements.results() if size_of(cell) == of_papers(device, cell["headdim"], cell["seqlen"])
-    ]
+    results = on_curves(measurements.results(), device)
     cells = [cell for cell in results if cell["verdict"] == TIMED]
     if not cells:
         return False
@@ -68,12 +68,12 @@ def draw(measurements: Measurements, file: Path) -> bool:
 
 
 def _row(cell: dict) -> tuple:
-    """Sort key: forward above backward; dtypes stay in the order they were asked for (sorting is stable)."""
+    """Return the sort key: forward above backward. Dtypes keep their order."""
     return (cell["pass"] != "forward",)
 
 
 def _panel(panel: Axes, cells: list[dict], factor: float, looks: dict[str, dict], peak: float) -> None:
-    """Median rates as lines, the 20th to 80th percentile as a band, the measured peak as a dashed line."""
+    """Draw median rates as lines, the percentiles as bands, the measured peak as a dashed line."""
     for impl, look in looks.items():
         mine = sorted((cell for cell in cells if cell["impl"] == impl), key=lambda cell: cell["seqlen"])
         if not mine:
@@ -91,7 +91,7 @@ def _panel(panel: Axes, cells: list[dict], factor: float, looks: dict[str, dict]
 
 
 def _headings(figure: Figure, measurements: Measurements, looks: dict[str, dict]) -> None:
-    """The title with device and versions above the panels, and the legend below it."""
+    """Write the title with device and versions above the panels, and the legend below it."""
     about = measurements.environment
     versions = ", ".join(f"{name} {about['versions'][name]}" for name in ("torch", "triton") if about["versions"][name])
     handles = [plt.Line2D([], [], linewidth=1.5, markersize=4, label=impl, **look) for impl, look in looks.items()]

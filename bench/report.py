@@ -1,4 +1,4 @@
-"""What was measured: bench.json, complete after every cell, and the table."""
+"""Keeps and reports what was measured: bench.json, complete after every cell, and the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from flash_attest.bench.cells import BASELINES, NO_FIT, REFUSED, TIMED, column
+from flash_attest.bench.cells import BASELINES, NO_FIT, REFUSED, TIMED, column, of_papers
 from flash_attest.bench.sizes import Size
 from flash_attest.bench.timing import Peak
 
@@ -20,7 +20,10 @@ UNSTEADY = 0.1  # p80 - p20 over the median: marked in the table
 
 
 class Measurements:
-    """The cells so far. bench.json is replaced after each cell, so an interrupted run loses nothing."""
+    """The cells so far.
+
+    bench.json is replaced after each cell, so an interrupted run loses nothing.
+    """
 
     def __init__(self, directory: Path, environment: dict):
         self.directory = directory
@@ -33,8 +36,12 @@ class Measurements:
     def json_file(self) -> Path:
         return self.directory / "bench.json"
 
+    @property
+    def page_file(self) -> Path:
+        return self.directory / "bench.html"
+
     def raise_peak(self, product: str, peak: Peak) -> None:
-        """A new measurement of the peak of a kind of product (a dtype, or "tf32"): the higher one is kept."""
+        """Add a measurement of a product's peak (a dtype, or "tf32"). The higher one counts."""
         self.peaks[product] = max(peak, self.peaks.get(product, peak), key=lambda p: p.tflops)
 
     def add(self, cell: dict) -> None:
@@ -42,17 +49,31 @@ class Measurements:
         self.cells.append(cell)
         self.write()
 
-    def write(self) -> None:
-        """bench.json: environment, peaks, and each cell with its share of the peak and its ratio to the baseline."""
+    def everything(self) -> dict:
+        """Return what bench.json has: state, environment, peaks, the cells with their ratios."""
         peaks = {name: {"tflops": p.tflops, "product": p.product} for name, p in self.peaks.items()}
-        text = json.dumps({"state": self.state, "environment": self.environment, "peak": peaks,
-                           "results": self.results()}, indent=1)  # fmt: skip
-        unfinished = self.json_file.with_suffix(".json.part")
-        unfinished.write_text(text)
-        os.replace(unfinished, self.json_file)
+        return {"state": self.state, "environment": self.environment, "peak": peaks, "results": self.results()}
+
+    def write(self) -> None:
+        """Replace bench.json."""
+        self._replace(self.json_file, json.dumps(self.everything(), indent=1))
+
+    def write_page(self) -> None:
+        """Replace bench.html."""
+        from flash_attest.bench.page import page  # it imports this module
+
+        self._replace(self.page_file, page(self.everything()))
+
+    def _replace(self, file: Path, text: str) -> None:
+        unfinished = file.with_suffix(f"{file.suffix}.part")
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, file)
 
     def results(self) -> list[dict]:
-        """The cells with share (tflops over the dtype's peak), ratio (the baseline's ms over its own), and the baseline."""
+        """Return the cells. A timed one also has its share, its ratio and the baseline.
+
+        share: its tflops over the dtype's peak; ratio: the baseline's ms over its own.
+        """
         timed: dict[tuple, dict[str, float]] = {}
         for cell in self.cells:
             if cell["verdict"] == TIMED:
@@ -71,17 +92,17 @@ class Measurements:
 
 
 def key(cell: dict) -> tuple:
-    """Equal for two cells that differ only in their implementation."""
+    """Return a key that is equal for two cells that differ only in their implementation."""
     return tuple(cell[name] for name in CASE)
 
 
 def unit(device: str) -> tuple[str, float]:
-    """The unit that rates are shown in, and how many of it a TFLOP/s is."""
+    """Return the unit that rates are shown in, and how many of them a TFLOP/s is."""
     return ("TFLOP/s", 1.0) if device == "cuda" else ("GFLOP/s", 1e3)
 
 
 def number(x: float) -> str:
-    """Three significant digits, or all digits before the point: 0.123, 1.20, 12.3, 123, 1234."""
+    """Write a number with three digits, or all before the point: 0.123, 1.20, 12.3, 123, 1234."""
     return f"{x:.0f}" if x >= 99.95 else f"{x:#.3g}"
 
 
@@ -90,14 +111,20 @@ def mask(causal: bool) -> str:
 
 
 def size_of(cell: dict) -> Size:
-    """The size that a cell is about."""
+    """Return the size of a cell."""
     return Size(cell["batch"], cell["nheads"], cell["seqlen"], cell["headdim"])
 
 
-def print_tables(measurements: Measurements, console: Console) -> None:
-    """One table for each dtype, a row for each case and pass, a column for each implementation; then the reasons.
+def on_curves(results: list[dict], device: str) -> list[dict]:
+    """Return the cells of the papers' sizes. Other batches and heads do not form a curve."""
+    return [cell for cell in results if size_of(cell) == of_papers(device, cell["headdim"], cell["seqlen"])]
 
-    An implementation that refuses the whole dtype has a line below instead of a column.
+
+def print_tables(measurements: Measurements, console: Console) -> None:
+    """Print a table for each dtype, and then why cells have no figure.
+
+    It has a row for each case and pass, and a column for each implementation. An implementation
+    that refuses the whole dtype has a line below instead of a column.
     """
     results = measurements.results()
     name, factor = unit(measurements.environment["device"])
@@ -133,7 +160,7 @@ def _table(cells: list[dict], impls: list[str], factor: float) -> Table:
         row = (cell["pass"], mask(cell["causal"]), size_of(cell))
         rows.setdefault(row, {})[cell["impl"]] = _shown(cell, factor)
     before = None
-    for (which, visible, size), shown in sorted(rows.items(), key=_in_order):
+    for (which, visible, size), shown in sorted(rows.items(), key=in_order):
         group = (which, visible, size.headdim)
         if before not in (None, group):
             table.add_row()
@@ -142,8 +169,8 @@ def _table(cells: list[dict], impls: list[str], factor: float) -> Table:
     return table
 
 
-def _in_order(row: tuple[tuple, dict]) -> tuple:
-    """Sort key: forward first, full before causal, then by head dim and length."""
+def in_order(row: tuple[tuple, dict]) -> tuple:
+    """Return the sort key: forward first, full before causal, then by head dim and length."""
     which, mask, size = row[0]
     return which != "forward", mask == "causal", size.headdim, size.seqlen, size
 
@@ -153,25 +180,28 @@ def _shown(cell: dict, factor: float) -> str:
         return f"[{COLOURS.get(cell['verdict'], 'bold red')}]{cell['verdict']}[/]"
     ratio = f" {cell['ratio']:5.2f}x" if cell["ratio"] else ""
     rate = f"{number(factor * cell['tflops']):>5} [bright_black]{cell['share']:4.0%}[/]"
-    return f"{_marks(cell)}{number(cell['ms'])} ms {rate}{ratio}"
+    return f"{marks(cell)}{number(cell['ms'])} ms {rate}{ratio}"
 
 
-def _marks(cell: dict) -> str:
+def marks(cell: dict) -> str:
     unsteady = cell["ms_p80"] - cell["ms_p20"] > UNSTEADY * cell["ms"]
     return ("*" if "note" in cell else "") + ("~" if unsteady else "")
 
 
 def _print_legend(results: list[dict], console: Console) -> None:
-    marks = "".join(_marks(cell) for cell in results if cell["verdict"] == TIMED)
+    shown = "".join(marks(cell) for cell in results if cell["verdict"] == TIMED)
     console.print()
-    if "~" in marks:
+    if "~" in shown:
         console.print(f"~  unsteady: the 20th and 80th percentile lie more than {UNSTEADY:.0%} of the median apart")
-    if "*" in marks:
+    if "*" in shown:
         console.print("*  launch-bound: the host takes longer to issue the call than the device to do it")
 
 
 def _print_remarks(results: list[dict], console: Console) -> None:
-    """Why cells have no figure: each reason once for each implementation, with the case if there is only one."""
+    """Print why cells have no figure: each reason once for each implementation.
+
+    A reason of a single cell names its case.
+    """
     grouped: dict[tuple[str, str, str], list[dict]] = {}
     for cell in results:
         if cell.get("reason"):

@@ -13,7 +13,7 @@ import pytest
 from flash_attest.runner.plugin import hookspecs, table
 
 DECORATOR = "flash_attest.decorator"  # loaded once a test module uses @attention_laws
-KEY = "attest"  # the key of the verdict in a test's report, as in runner/plugin/outcomes.py
+KEY = "attest_tests"  # in the report of a test that judges a law, as in runner/plugin/outcomes.py
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

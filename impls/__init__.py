@@ -1,4 +1,4 @@
-"""The plug-in contract and our own implementations, which are registered as a plug-in's are."""
+"""The plug-in contract, and our own implementations, which use it as plug-ins do."""
 
 from flash_attest.impls.contract.record import Absent, ContractError, Implementation, Precision, Supports
 

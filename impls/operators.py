@@ -1,7 +1,7 @@
 """Makes PyTorch operators (torch.library) of an algorithm's forward and backward.
 
-torch.compile does not trace into them, a CUDA graph captures their launches, and autograd sees two
-calls.
+torch.compile does not trace into them, CUDA graphs capture their launches, and autograd sees only
+two calls.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Operators(NamedTuple):
 
 
 def namespace_of(package: str, original: str, name: str) -> str:
-    """Return the namespace of operators. An edited copy of a package (a mutant) has its own."""
+    """Return the namespace of operators. An edited copy of a package (a mutant) has another one."""
     return name if package == original else package.replace(".", "_")
 
 
 def registered(namespace: str, name: str, algorithm: Callable[[str, str], Any]) -> Operators:
-    """Register namespace::NAME_forward and NAME_backward, with fake outputs and gradients.
+    """Register namespace::NAME_forward and NAME_backward, with fake implementations and gradients.
 
     algorithm(name, causal alignment) has forward(q, k, v, ...) -> out, lse and backward(dout, q, k,
     v, out, lse, ...) -> dq, dk, dv[, dbias]. Both take causal, bias and softmax_scale; backward
@@ -64,7 +64,7 @@ def registered(namespace: str, name: str, algorithm: Callable[[str, str], Any]) 
         options = dict(causal=causal, bias=bias, softmax_scale=softmax_scale, wants_dbias=wants_dbias)
         return list(algorithm(name, alignment).backward(dout, q, k, v, out, lse, **options))
 
-    # The shapes of their results, for torch.compile.
+    # The shapes of the results, for torch.compile.
     @forward.register_fake
     def _(q, k, v, bias, causal, softmax_scale, alignment):
         return q.new_empty(q.shape), q.new_empty(q.shape[0], q.shape[2], q.shape[1], dtype=torch.float32)
@@ -74,7 +74,7 @@ def registered(namespace: str, name: str, algorithm: Callable[[str, str], Any]) 
         differentiated = (q, k, v, bias) if wants_dbias and bias is not None else (q, k, v)
         return [x.new_empty(x.shape) for x in differentiated]
 
-    # The gradient of the forward: a call of the backward.
+    # The gradient of the forward operator is computed by the backward operator.
     def save(ctx, inputs, output):
         *tensors, ctx.causal, ctx.scale, ctx.alignment = inputs
         ctx.save_for_backward(*tensors, *output)

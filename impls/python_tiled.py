@@ -1,9 +1,9 @@
-"""FlashAttention-2 in tensor operations, written to be read: one line per step, and its formula.
+"""FlashAttention-2 in tensor operations, written to be read: one line per step, with its formula.
 
-The loops are a kernel's: tiles of BLOCK_M queries by BLOCK_N keys. A partial last tile is padded
-with zeros when it is loaded, masked when it is used, and cut when it is stored. Only batch and
-heads are vectorised. The letters are the paper's (FA2 Alg. 1 and 2): S scores, P probabilities, m
-running row maximum, l running row sum.
+The loops are those of a kernel, over tiles of BLOCK_M queries by BLOCK_N keys. A partial last tile
+is padded with zeros when it is loaded, masked when it is used, and cut when it is stored. Only
+batch and heads are vectorised. The letters are those of the paper (FA2 Alg. 1 and 2): S scores, P
+probabilities, m the running row maximum, l the running row sum.
 
 Precision: operands are multiplied in their own dtype and summed in float32. P and dS are rounded to
 the operands' dtype before the second product. float32 products rely on torch's default,
@@ -14,7 +14,7 @@ import torch
 
 from flash_attest.impls import Implementation, Precision, Supports
 
-BLOCK_M, BLOCK_N = 16, 16  # queries and keys in one tile: small, so a case on a CPU has many tiles
+BLOCK_M, BLOCK_N = 16, 16  # queries and keys in one tile; small, so that a case on a CPU has many tiles
 INF = float("inf")
 
 
@@ -156,7 +156,7 @@ def add_bias_tile(dbias, i0, j0, ds, seqlen_q, seqlen_k):
 
 
 def as_operand(x, q):
-    """Round x to q's dtype; return float32. A tensor core multiplies in q's dtype like this."""
+    """Round x to q's dtype and return it in float32, as operands of a tensor core are rounded."""
     return x.to(q.dtype).float()
 
 
@@ -196,7 +196,7 @@ IMPL = Implementation(
     name="python_tiled",
     forward=forward,
     backward=backward,
-    devices={"cpu"},  # correct on a GPU too, but tiles of 16 would take thousands of small launches
+    devices={"cpu"},  # also correct on a GPU, but tiles of 16 would take thousands of small launches
     supports=Supports(
         dtypes={torch.float32, torch.float16, torch.bfloat16},
         headdims=range(1, 257),

@@ -1,10 +1,10 @@
-"""torch.nn.attention.flex_attention, which generates a kernel from a function of one score.
+"""torch.nn.attention.flex_attention, which generates a kernel from a function of a single score.
 
 Each new combination of dtype, bias, set of inputs that require grad, and special size compiles for
-5 to 10 s. So `supports` is small: four graphs, with and without bias, with and without gradients.
-Everything that varies is data: the score function reads the scale and the causal offset from
-tensors, batch and heads are one dimension, lengths are dynamic multiples of 128. It does not run on
-a CPU, because PyTorch has no backward there.
+5 to 10 s. So `supports` is small enough for four graphs: with and without bias, with and without
+gradients. Everything else that varies is data: the score function reads the scale and the causal
+offset from tensors, batch and heads are one dimension, and lengths are dynamic multiples of 128. It
+does not run on a CPU, because PyTorch has no backward there.
 """
 
 import functools
@@ -17,7 +17,7 @@ from flash_attest.impls.contract.shares import MADE_FOR_EACH_SHAPE
 
 HEADDIM = 64
 MULTIPLE = 128
-# A tile of float32 bias is staged in shared memory beside K and V. PyTorch's default tiles do not
+# A tile of a float32 bias is kept in shared memory next to K and V. PyTorch's default tiles do not
 # leave room for it.
 SMALL_TILES = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_M1": 32, "BLOCK_N1": 64, "BLOCK_M2": 64, "BLOCK_N2": 32}
 SMALL_TILES |= {"num_stages": 1}
@@ -33,9 +33,9 @@ def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
     q, k, v = (x.flatten(0, 1).unsqueeze(1) for x in (q, k, v))  # (b h, 1, s, d): flex specialises on nheads
     if bias is not None:
         bias = bias.float().expand(batch, nheads, seqlen_q, seqlen_k).flatten(0, 1).contiguous()
-    if torch.is_grad_enabled():  # all or none: PyTorch compiles for each set of inputs that require grad
+    if torch.is_grad_enabled():  # all inputs or none, as PyTorch compiles for each set of inputs that require grad
         q, k, v, bias = (x if x is None or x.requires_grad else x.detach().requires_grad_() for x in (q, k, v, bias))
-    with torch._dynamo.config.patch(recompile_limit=64):  # beyond the limit PyTorch silently runs in eager mode
+    with torch._dynamo.config.patch(recompile_limit=64):  # beyond this limit, PyTorch silently runs in eager mode
         out, lse = compiled(bias is not None)(q, k, v, bias, scale, last)
     return out.view(batch, nheads, seqlen_q, headdim), lse.view(batch, nheads, seqlen_q)
 
@@ -60,7 +60,7 @@ def compiled(biased):
 
 
 def accepts(case):
-    """Return None, or why a case is refused."""
+    """Return why a case is refused; None if it is not."""
     if case.seqlen_q % MULTIPLE or case.seqlen_k % MULTIPLE or not case.seqlen_q or not case.seqlen_k:
         return f"seqlens should be multiples of {MULTIPLE}: PyTorch compiles again for others"
     if case.batch * case.nheads < 2:

@@ -1,7 +1,7 @@
 """Attention by the formula, softmax(scale Q K^T + bias) V, in float32.
 
-The whole matrix is in memory. The code is short, so that it is easy to check. Half inputs are
-widened to float32 first, and autograd computes the backward. Products are in float32 with torch's
+The whole matrix is in memory. The code is short, so that it is easy to check. Half inputs are first
+converted to float32, and autograd computes the backward. Products are in float32 if torch has its
 default, torch.backends.cuda.matmul.allow_tf32 = False.
 """
 

@@ -1,7 +1,7 @@
 """Calls that PyTorch's kernels get wrong without an error, or do not support, each with the reason.
 
-A rule takes a case or the tensors of a call, and returns None, or why the call is refused.
-torch_sdpa.py names the PyTorch versions on which they were measured.
+A rule takes a case or the tensors of a call, and returns why the call is refused, or None.
+torch_sdpa.py names the PyTorch versions with which this was measured.
 """
 
 import torch
@@ -13,16 +13,17 @@ FAR_ROWS = "with one query or one key, cuBLAS reads outside of a tensor whose ro
 
 
 def refuses_far_rows(q, k, v, rows=1):
-    """Refuse rows (of dimension `rows`) so far apart that their offsets exceed 32 bits."""
+    """Refuse rows (along dimension `rows`) so far apart that their offsets exceed 32 bits."""
     far = any(x.stride(rows) * (x.shape[rows] - 1) >= 2**31 for x in (q, k, v))
     return FAR_ROWS if far and 1 in (q.shape[rows], k.shape[rows]) else None
 
 
 def refuses_far_columns(q, k, v):
-    """Refuse far columns on a CPU, which MKL gets wrong.
+    """Refuse columns that lie far apart on a CPU, because MKL gets them wrong.
 
-    With headdim 1 it multiplies by columns, whose stride it counts in bytes. The same law found it
-    (torch 2.13, float32). Rows that lie 2^31 elements or more apart are right.
+    With headdim 1, MKL multiplies by columns, and counts their stride in bytes.
+    test_offsets_need_64_bits found this (torch 2.13, float32). Results are right if rows lie 2^31
+    elements or more apart.
     """
     far = any(2**29 <= x.stride(2) < 2**31 and x.shape[2] > 1 for x in (q, k, v))
     if far and q.shape[-1] == 1 and q.dtype == torch.float32:
@@ -40,7 +41,7 @@ def refuses_bias_with_causal(case):
 def refuses_empty(case):
     """Refuse empty tensors.
 
-    The operators do not check: the CPU's divides by zero and ends the process.
+    The operators do not check for them: the CPU operator divides by zero, which ends the process.
     """
     if 0 in (case.batch, case.seqlen_q, case.seqlen_k):
         return "the operator needs a batch and seqlens of at least 1"
@@ -48,9 +49,9 @@ def refuses_empty(case):
 
 
 def refuses_no_keys(case):
-    """Refuse seqlen_k = 0: test_no_keys_give_zero found it (torch 2.13, half dtypes on a CPU).
+    """Refuse seqlen_k = 0, which is wrong in half dtypes on a CPU (torch 2.13).
 
-    See docs/why/bugs.md#found-by-this-suite.
+    Found by test_no_keys_give_zero: see docs/why/bugs.md#found-by-this-suite.
     """
     if case.seqlen_k == 0:
         return "with seqlen_k = 0, PyTorch's math attention may return uninitialised memory"
@@ -58,7 +59,7 @@ def refuses_no_keys(case):
 
 
 def refuses_half_gqa(case):
-    """Refuse GQA in half dtypes: each query head's gradient is rounded before the sum."""
+    """Refuse GQA in half dtypes, as the gradient of each query head is rounded before the sum."""
     if case.nheads != case.nheads_k and case.dtype != torch.float32:
         return "with GQA in a half dtype, PyTorch rounds dk and dv once for every query head before it sums them"
     return None
@@ -67,7 +68,7 @@ def refuses_half_gqa(case):
 def refuses_scale_not_positive(case):
     """Refuse softmax_scale <= 0.
 
-    FA2 scales after masking: -inf times 0 is NaN, and times -1 is +inf. cuDNN gives NaN, too.
+    FA2 scales after masking: -inf times 0 is NaN, and -inf times -1 is +inf. cuDNN gives NaN, too.
     """
     if case.softmax_scale is not None and case.softmax_scale <= 0:
         return "softmax_scale should be positive: the kernel scales after masking, which gives NaN otherwise"
@@ -75,7 +76,7 @@ def refuses_scale_not_positive(case):
 
 
 def refuses_causal_scale_not_positive(case):
-    """Refuse the same for the CPU kernel, which masks only if causal."""
+    """Refuse softmax_scale <= 0 with a causal mask. The CPU kernel masks only then."""
     return refuses_scale_not_positive(case) if case.causal else None
 
 
@@ -110,7 +111,7 @@ def refuses_flash_beyond_2_31(case):
 
 
 def refuses_cudnn_beyond_2_31(case):
-    """Refuse a q of more than 2^31 elements: the same law found it."""
+    """Refuse a q of more than 2^31 elements. test_tensors_beyond_2_31_elements found this."""
     if case.batch * case.nheads * case.seqlen_q * case.headdim > 2**31:
         return "cuDNN's dq is wrong from element 2^31 on"
     return None

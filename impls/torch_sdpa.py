@@ -1,10 +1,10 @@
-"""PyTorch's own attention: one implementation for each kernel.
+"""PyTorch's own attention, with one implementation for each kernel.
 
 The kernels are those behind torch.nn.functional.scaled_dot_product_attention. The fused kernels are
 called through their aten operators, which also return lse and have an autograd formula. Code here
 prepares an operator's inputs as scaled_dot_product_attention does; for example, it pads a bias.
-`accepts` refuses, for the suite and for callers, what a kernel does not support or gets wrong
-without an error. Measured with torch 2.11 on an H200 and 2.13 on a CPU.
+`accepts` refuses calls, by the suite and by others, that a kernel does not support or gets wrong
+without an error. This was measured with torch 2.11 on an H200 and 2.13 on a CPU.
 """
 
 from types import SimpleNamespace
@@ -64,7 +64,7 @@ def flash_cpu(q, k, v, causal, bias, softmax_scale):
 
 
 def flash_cpu_out(*args):
-    """Call flash_cpu -> out (b, h, sq, d) only."""
+    """Call flash_cpu and return only out (b, h, sq, d)."""
     return flash_cpu(*args)[0]
 
 
@@ -87,7 +87,7 @@ def cudnn(q, k, v, causal, bias, softmax_scale):
 
 
 class _ContiguousGradient(torch.autograd.Function):
-    """Make the gradient contiguous: PyTorch's backward for cuDNN ignores other strides."""
+    """Make the gradient contiguous, because PyTorch's backward for cuDNN ignores other strides."""
 
     @staticmethod
     def forward(ctx, x):
@@ -99,7 +99,7 @@ class _ContiguousGradient(torch.autograd.Function):
 
 
 def implementation(name, kernel, *, accepts, supports, **declared):
-    """Return an Implementation that calls a kernel, and refuses what its contract excludes."""
+    """Return an Implementation that calls a kernel and refuses calls outside of its contract."""
     supports = Supports(**supports, accepts=lambda case: next(filter(None, (rule(case) for rule in accepts)), None))
 
     def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
@@ -140,7 +140,7 @@ FLASH_CPU = {
     "gqa": True,
     "headdims": range(1, 257),
     "causal": "optional",
-    "bias": {"vector", "matrix"},  # without a gradient: scaled_dot_product_attention uses the math kernel for that
+    "bias": {"vector", "matrix"},  # without a gradient, for which scaled_dot_product_attention uses the math kernel
     "cross": True,
     "softmax_scale": True,
     "strides": "last_contiguous",
@@ -172,10 +172,10 @@ IMPLS = [
         precision=Precision(probabilities="float32"),  # half inputs are widened first
         share=OTHERS_TEST_IT,
     ),
-    # Two entries for one kernel. In half dtypes its exp is an approximation with at most 20 bits:
-    # lse is wrong by up to 5e-5 and is not returned, and dk and dv are summed in the dtype of the
-    # inputs. empty_rows is "undefined" in float32, because a row without keys gives out 0 and lse
-    # 0.
+    # This kernel has two entries. In half dtypes its exp is an approximation with at most 20 bits.
+    # lse is wrong by up to 5e-5, so it is not returned, and dk and dv are summed in the dtype of
+    # the inputs. empty_rows is "undefined" in float32, because a row without keys gives out 0 and
+    # lse 0.
     implementation(
         "torch_sdpa_flash_cpu",
         flash_cpu,
@@ -213,10 +213,10 @@ IMPLS = [
         repeatable={"out", "lse", "dk", "dv"},  # dq is summed by atomics
         share=OTHERS_TEST_IT,
     ),
-    # Two entries again. In float32 each product is three tf32 products (CUTLASS
-    # OpMultiplyAddFastF32), less exact than float32: with a single key, out is not v. The bias must
-    # have q's dtype, so a float32 bias needs float32 inputs. A row without keys gives out 0 and
-    # lse 0.
+    # This kernel also has two entries. In float32 each product is computed as three tf32 products
+    # (CUTLASS OpMultiplyAddFastF32), which is less exact than float32: with a single key, out is
+    # not v. The bias must have q's dtype, so a float32 bias needs float32 inputs. A row without
+    # keys gives out 0 and lse 0.
     implementation(
         "torch_sdpa_efficient",
         efficient,
@@ -241,9 +241,9 @@ IMPLS = [
         precision=Precision(multiply="tf32"),
         share=OTHERS_TEST_IT,
     ),
-    # dout is made contiguous: PyTorch caches one backward plan per shape and strides of q, k, v,
-    # and ignores the strides of dout. A second layout of dout in the same process would get wrong
-    # gradients without an error (torch 2.11).
+    # dout is made contiguous, because PyTorch caches one backward plan per shape and strides of q,
+    # k, v, and ignores the strides of dout. A second layout of dout in the same process would get
+    # wrong gradients without an error (torch 2.11).
     implementation(
         "torch_sdpa_cudnn",
         cudnn,

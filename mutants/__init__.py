@@ -13,8 +13,8 @@ Each family's folder has a build.py, which loads an edited source.
 flash-attest power              each mutant by its law: verdict, smallest case
 flash-attest power --matrix     each mutant by all laws and other suites' rules: which catch it
 flash-attest power --races      each planted race by each layer of race detection
-flash-attest power --write docs/measured/power.md --from FILE ...
-                                the results of --matrix --json FILE as a document
+flash-attest power --page power.html --from FILE ...
+                                the results of --matrix --json FILE as a page
 """
 
 from flash_attest.mutants import cuda, numba, races, tiled, triton

@@ -30,9 +30,11 @@ def power(parser: Parser, options: argparse.Namespace) -> int:
     """
     console = Console(soft_wrap=True)
     try:
+        if options.races and (alone := [o for o in ("rows", "page") if getattr(options, o)]):
+            raise matrix.OptionError(f"--{alone[0]}: tells what --matrix found, should be without --races")
         if options.races:
             return races.run(options, console)
-        if options.write and not options.matrix:
+        if matrix.outputs_of(options) and not options.matrix:
             return matrix.write(options, console)
         chosen = named(options.names)
         if options.list:

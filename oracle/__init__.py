@@ -1,6 +1,6 @@
 """The definition of attention, its error budget, and the score of a kernel's result.
 
-    want = attention(q, k, v, variant)                      float64; with dout= the gradients, too
+    want = attention(q, k, v, variant)                      float64; with dout=, also the gradients
     sigma = budget(q, k, v, variant, want, precision=...)   standard deviation of a correct error
     score(got.out, want.out, sigma.out, dtype)              the error in units of sigma
 

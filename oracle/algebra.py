@@ -41,14 +41,14 @@ class Independent:
 
     @staticmethod
     def larger(result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
-        """Return the size of a partial sum of terms: of the result, or of a random walk."""
+        """Return the size of a partial sum of terms: the larger of the result and a random walk."""
         return torch.maximum(result * result, terms)
 
     @staticmethod
     def total(n: float, acc: Accumulator, result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
         """Return the noise of adding n terms, which rounds n partial sums.
 
-        These grow to the result, or like a random walk of the terms.
+        The partial sums grow to the result, or like a random walk of the terms.
         """
         larger = result * result
         torch.maximum(larger, terms, out=larger)
@@ -64,12 +64,12 @@ class Independent:
 
     @staticmethod
     def lost(probs: torch.Tensor, below: torch.Tensor | float = FLOAT32) -> torch.Tensor | None:
-        """Return the P that a sum may lose entirely, with 0 for all others; None if there are none.
+        """Return P where a sum may lose it entirely, and 0 elsewhere; None if nothing is lost.
 
-        These errors are all to one side.
+        These errors all have the same sign.
         """
         small = probs.masked_fill(probs >= below, 0.0)
-        # To ask a GPU whether there are any takes longer than to carry them along.
+        # Asking a GPU whether any element is lost takes longer than computing with zeros.
         return small if small.is_cuda or small.any() else None
 
     @staticmethod
@@ -78,12 +78,13 @@ class Independent:
 
 
 class Linear:
-    """Roundings add up at their worst: noise is a bound on the absolute error.
+    """Roundings add up in the worst case: noise is a bound on the absolute error.
 
-    z = Z_WORST says that the bound is reached, and correct kernels reach it. With one query,
-    dv_j = P_j dout is one product, and a P_j just above a power of two rounds by nearly u_p: z = 6
-    does not mean that a term is missing. The reserve up to Z_LIMIT covers what first order leaves
-    out: products of two roundings, below 2 %, and errors of the machine's own functions.
+    At z = Z_WORST the bound is reached, and correct kernels reach it. With one query, dv_j = P_j
+    dout is one product, and a P_j just above a power of two has a rounding error of nearly u_p. So
+    z = 6 does not mean that the budget lacks a term. The reserve up to Z_LIMIT covers what a
+    first-order bound leaves out: products of two roundings, below 2 %, and errors of the machine's
+    own functions.
     """
 
     linear = True
@@ -103,12 +104,12 @@ class Linear:
 
     @staticmethod
     def steps(n: float) -> float:
-        """Return four deviations of the independent form: these operations at their worst."""
+        """Return four deviations of the independent form, as the worst case of these operations."""
         return 4 * n**0.5 * FLOAT32
 
     @staticmethod
     def larger(result: torch.Tensor, terms: torch.Tensor) -> torch.Tensor:
-        """Return the size of a partial sum of terms: at most the sum of all sizes."""
+        """Return a bound on the size of a partial sum of terms: the sum of all sizes."""
         return terms
 
     @staticmethod
@@ -118,12 +119,12 @@ class Linear:
 
     @staticmethod
     def truncation(n: float) -> float:
-        """Return 0: `total` already has n u of every term."""
+        """Return 0, as `total` already counts n u of every term."""
         return 0.0
 
     @staticmethod
     def lost(probs: torch.Tensor, below: torch.Tensor | float = FLOAT32) -> None:
-        """Return None: `total` already has n u of every term."""
+        """Return None, as `total` already counts n u of every term."""
         return None
 
     @staticmethod

@@ -8,7 +8,7 @@
     T_ij  = P_ij (dP_ij - delta_i)                   the gradient of S
     dq_i  = softmax_scale * sum_j T_ij k_j
     dk_j  = softmax_scale * sum_i T_ij q_i           dv_j  = sum_i P_ij dout_i
-    dbias = T, summed over what bias was broadcast over
+    dbias = T, summed over the dimensions along which bias is broadcast
 
 A row that sees no key has P = 0, so out = 0, lse = ln 0 = -inf and no gradient. This code is
 written to be read, not to be fast. It takes queries in chunks only because S does not fit into
@@ -25,9 +25,9 @@ import torch
 
 from .variant import Variant
 
-# Elements of S held at once: 2^24 float64 are 128 MiB. The budget keeps about 15 such matrices,
-# some 2 GiB, beside its inputs and results, so 16 heads of 8192 x 8192 fit in 8 GiB. Small cases
-# are one chunk.
+# The number of elements of S in memory at once: 2^24 float64 are 128 MiB. The budget keeps about 15
+# such matrices, some 2 GiB, besides its inputs and results, so 16 heads of 8192 x 8192 fit in 8
+# GiB. Small cases are one chunk.
 SCORES_PER_CHUNK = 2**24
 
 
@@ -123,20 +123,21 @@ def operands(
 
 
 def softmax(s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """s (..., j) -> P (..., j), m (..., 1) with 0 in rows that see nothing, lse (..., 1)."""
+    """s (..., j) -> P (..., j), m (..., 1) with 0 in rows that see no key, lse (..., 1)."""
     if s.shape[-1] == 0:
         m = s.new_zeros(*s.shape[:-1], 1)
     else:
         m = s.amax(-1, keepdim=True)
-        m = m.masked_fill(m == -math.inf, 0.0)  # else -inf - -inf is NaN below
+        m = m.masked_fill(m == -math.inf, 0.0)  # otherwise -inf - -inf below would be NaN
     e = torch.exp(s - m)
     l = e.sum(-1, keepdim=True)
     return e / l.masked_fill(l == 0, 1.0), m, m + torch.log(l)
 
 
 def sum_broadcast(t: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """t (batch, nheads, i, j) -> t summed over what bias (batch | 1, nheads | 1, i | 1, ...) was
-    broadcast over.
+    """t (batch, nheads, i, j) -> t, summed over the broadcast dimensions of bias.
+
+    bias is (batch | 1, nheads | 1, i | 1, j).
     """
     over = [n for n in range(3) if bias.shape[n] == 1 and t.shape[n] != 1]
     return t.sum(over, keepdim=True) if over else t
@@ -187,7 +188,7 @@ def row_maximum(q: torch.Tensor, k: torch.Tensor, variant: Variant) -> torch.Ten
     """q (batch, seqlen_q, nheads, headdim), k (batch, seqlen_k, nheads_k, headdim) -> m (batch,
     nheads, seqlen_q), float64.
 
-    m_i = max_j S_ij, and 0 in rows that see no key.
+    m_i = max_j S_ij, or 0 in rows that see no key.
     """
     p = operands(q, k, k, variant)
     m = p.q.new_zeros(p.q.shape[:3])

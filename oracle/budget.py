@@ -1,8 +1,8 @@
 """The error budget: how far rounding may take each element of a correct kernel from the oracle.
 
-noise.py derives the noise E of S, P, out, lse, delta and T; here it passes through the products
-that make the outputs. A row i shares the noise of lse and of delta, so in dq it multiplies the
-row's sum before sizes are taken:
+noise.py derives the noise E of S, P, out, lse, delta and T. This module propagates it through the
+products that make the outputs. All elements of row i share the noise of lse and of delta, so in dq
+this noise multiplies the row's sum before sizes are taken:
 
     dq     size(scale) [sum_j E_T size(k) + E_delta size(sum_j P k) + E_lse size(sum_j T k)]
            + total_seqlen_k + size(dq) (steps(4) + truncated_seqlen_k)
@@ -10,12 +10,12 @@ row's sum before sizes are taken:
            + total_(seqlen_q group) + size(dk) (steps(4) + truncated_(seqlen_q group))
     dv     sum_i [size(P) (E_s + E_lse + unit(u_p) + 2 unit(u_mul)) + unit(tiny_p)] size(dout)
            + total_(seqlen_q group) + size(dv) (steps(4) + truncated_(seqlen_q group))
-    dbias  E_T + size(P) E_delta + size(T) E_lse, summed over what bias was broadcast over
-           + total_(number of these) + size(dbias) steps(1)
+    dbias  E_T + size(P) E_delta + size(T) E_lse, summed over the broadcast dimensions of bias
+           + total_(number of summands) + size(dbias) steps(1)
 
-Sums lose small terms to one side (noise.py: L of P, and with it delta), and so does delta by the
-rounding of out. These errors are alike in many rows, so they add up over rows with their sign.
-Each of m lost terms is below u = 2^-24 of its sum:
+Errors with the same sign in many rows add up over rows with their sign. Sums lose small terms (L in
+noise.py), which makes delta wrong, too. The rounding of out is another such error of delta. Each of
+m lost terms is below u = 2^-24 of its sum:
 
     dk     += size(scale sum_i P q D)
     dbias  += size(sum P D)                D_i = sum_d dout [sum_j L v + out - out as stored]
@@ -28,37 +28,38 @@ The two forms:
     linear        size(x) = |x|             unit(u) = u
                   sigma = E / 6.4           total_n = n u sum |terms|
 
-This is first order in u, so it applies while E_s is well below 1, and not where a score is off by
-about 1. Where a declared precision makes E_s that large, declared.py derives the terms that replace
-E_s, and E_lse in dq, dk, dv and dbias. It also derives what dq and dk gain from a rounded k or q:
+This is first order in u, so it applies while E_s is well below 1, but not if a score is off by
+about 1. If a declared precision makes E_s that large, declared.py derives terms that replace E_s,
+and also E_lse in dq, dk, dv and dbias. A rounded k or q adds further terms to dq and dk:
 
     dq += unit(u) size(scale) sum_j size(T k) + unit(tiny) sum_j size(T)
     dk += unit(u) size(scale) sum_i size(T q) + unit(tiny) sum_i size(T)
 
-The form is independent where inputs are random numbers. Rounding errors are then as good as
-independent, their sum grows like a root, and the budget is tight: a correct kernel's rms error is
-0.2 to 1 of it. The form is linear where inputs are structured, because roundings repeat there:
+The form is independent if inputs are random numbers. Rounding errors are then practically
+independent, their sum grows with the root of their number, and the budget is tight: a correct
+kernel's rms error is 0.2 to 1 times the budget. The form is linear if inputs are structured,
+because roundings then repeat:
 
-- flat: all P are nearly 1/n, so all are rounded by the same amount to the same side: n such errors
-  add to n times one.
-- exact: inputs are small integers, so scores, and with them the roundings of P, take a handful of
-  values. (Sums are exact there: a law that can compare bits should, and needs no budget.)
-- selecting: queries that select no key have q = 0, so their rows are flat. (Where one key wins,
-  bits are compared.)
+- flat: all P are nearly 1/n, so all are rounded by the same amount to the same side, and n such
+  errors add up to n times one.
+- exact: inputs are small integers, so there are only a few different scores and roundings of P.
+  (Sums are exact in this regime, so a law that can compare bits should do so and needs no budget.)
+- selecting: queries that select no key have q = 0, so their rows are flat. (If one key wins, bits
+  are compared.)
 
 The other regimes are independent. spread, peaked, shifted_down, shifted_up and large have random
-scores, so roundings are random, too. Errors that a row shares (of m, lse, delta) are kept apart
-above. In mean, values share a sign but their roundings do not. The effect of P's errors on delta
-through that common sign is derived.
+scores, so roundings are random, too. The formulas above keep errors that a row shares (of m, lse,
+delta) apart. In the regime mean, values share a sign but their roundings do not. Through that
+common sign P's errors affect delta, which noise.py derives.
 
 Float32 operands that are multiplied as tf32 take the linear form in every regime. An element of q
 is rounded once for all keys, and an element of k once for all queries, so the scores' errors along
-a row or a column are not independent. The same holds where P is cut off to tf32, always towards 0;
-where q or k are scaled in a half dtype, or quantised; and where the statistics of a row are kept in
-a half dtype.
+a row or a column are not independent. The linear form is also taken if P is truncated to tf32,
+always towards 0, if q or k are scaled in a half dtype or quantised, and if the statistics of a row
+are kept in a half dtype.
 
-The linear bound costs sensitivity, by about the root of the number of terms. It still sees one key
-of 100 too many in flat: lse is off by 0.01, a thousand times the bound.
+The linear bound is less sensitive, by about the root of the number of terms. It still shows one
+extra key among 100 in the regime flat: lse is off by 0.01, a thousand times the bound.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ FORM_OF_REGIME = {
 
 def form_of(regime: str, dtype: torch.dtype, precision: object) -> str:
     """Return the form for inputs of this regime, and operands of this dtype and precision."""
-    # P is cut off, always towards 0.
+    # P is truncated, always towards 0.
     biased = precision.multiply == "tf32_cut" and precision.probabilities == "float32"
     shared = biased or (precision.multiply != "operand" and dtype == torch.float32)
     return LINEAR if shared or is_coarse(dtype, precision) else FORM_OF_REGIME[regime]
@@ -119,11 +120,11 @@ def budget(
     precision: object,
     form: str = INDEPENDENT,
 ) -> Budget:
-    """Return sigma of each output of `want`, in its shape.
+    """Return sigma of each output of `want`, in the shape of the output.
 
     The arguments are those of `attention`, and `want` is its result. Operands and outputs have q's
-    dtype. precision has the fields of impls.Precision. form: "independent" or "linear", see the top
-    of this file.
+    dtype. precision: an object with the fields of impls.Precision. form: "independent" or "linear",
+    see the top of this file.
     """
     algebra = FORMS[form]
     size = algebra.size
@@ -133,19 +134,20 @@ def budget(
     seqlen_k = p.k.shape[2]
     e_out, e_lse = torch.zeros_like(p.q), p.q.new_zeros(p.q.shape[:3])
     e_dq = torch.zeros_like(p.q) if backward else None
-    # Of dk and dv: their noise, and the sizes of their terms.
+    # The noise of dk and dv, and the sizes of their terms.
     e_dk, terms_dk, e_dv, terms_dv = (torch.zeros_like(p.k) if backward else None for _ in range(4))
     e_dbias, terms_dbias = (
         torch.zeros_like(bias, dtype=torch.float64) if backward and bias is not None else None for _ in range(2)
     )
-    # dk and dv of each query head: kernels may store them before they sum a group, as FA2 does.
+    # dk and dv of each query head, which kernels may store before they sum a group, as FA2 does.
     dk_heads, dv_heads = (torch.zeros_like(p.k) if backward and p.group > 1 else None for _ in range(2))
-    # Errors with a sign: lost terms, errors of lse that rows share, and truncated products.
+    # Errors that are added up with their signs: lost terms, errors of lse that rows share, and
+    # truncated products.
     lost_dk, lost_dv, lost_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dv, e_dbias))
     shared_dk, shared_dv, shared_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dv, e_dbias))
     cut_dk, cut_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dbias))
     size_k = size(p.k) if backward else None
-    subnormal = p.k.new_zeros(*p.k.shape[:3], 1)  # the sizes of T that meet a q which may be subnormal
+    subnormal = p.k.new_zeros(*p.k.shape[:3], 1)  # the sizes of T, summed where the scaled q may be subnormal
     scaled_tiny = algebra.unit(un.tiny) * (size(math.sqrt(abs(p.scale))) if un.scaled == "both" else 1.0)
     size_scale = size(p.scale)
 
@@ -165,13 +167,13 @@ def budget(
             + algebra.total(seqlen_k, un.acc, dq_rows, dq_terms)
             + size(dq_rows) * (algebra.steps(4) + cut(seqlen_k))
         )
-        if un.scaled in ("k", "both"):  # dq = T k of the rounded k
+        if un.scaled in ("k", "both"):  # dq = T k uses the rounded k
             e_dq[:, :, chunk] += dq_terms * algebra.unit(un.u) + n.size_t.sum(-1, keepdim=True) * scaled_tiny
         size_q, size_dout = size(p.q[:, :, chunk]), size(p.dout[:, :, chunk])
         e_t = torch.addcmul(n.e_t, n.size_p, n.e_delta).addcmul_(n.size_t, n.e_norm)
         e_dk += e_t.mT @ size_q
         terms_dk += n.size_t.mT @ size_q
-        if un.scaled in ("q", "both"):  # dk = T^T q of the rounded q
+        if un.scaled in ("q", "both"):  # dk = T^T q uses the rounded q
             e_dk += (n.size_t.mT @ size_q) * algebra.unit(un.u)
             subnormal += n.size_t.sum(-2).unsqueeze(-1)
         e_dv += _of_dv(n, un, algebra).mT @ size_dout
@@ -236,7 +238,7 @@ def budget(
 
 
 def _of_dv(n, un: Units, algebra: type) -> torch.Tensor:
-    """Return the noise (batch, nheads, i, j) of P in dv, computed from S and lse, and cast."""
+    """Return the noise (batch, nheads, i, j) of P in dv. P is computed from S and lse, and cast."""
     e_p = (n.e_s + n.e_norm).add_(algebra.unit(un.u_p) + 2 * algebra.unit(un.u_mul)).mul_(n.size_p)
     tiny = algebra.unit(un.tiny_p)
     return e_p.add_(tiny) if n.seen is None else e_p.add_(n.seen, alpha=tiny)
@@ -253,7 +255,7 @@ def _summed(
 ) -> torch.Tensor:
     """noise_of, terms (batch, nheads, seqlen_k, headdim) -> noise of sums (batch, nheads_k, ...).
 
-    n: the number of terms, whose addition has an error, too.
+    n: the number of terms in a sum, for the errors of adding them.
     """
     result = result.transpose(1, 2)
     noise_of = p.sum_group(noise_of) + algebra.total(n, un.acc, result, p.sum_group(terms))

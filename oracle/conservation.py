@@ -1,16 +1,16 @@
 """Sums over the gradients that must be 0.
 
-They need no oracle, so they can be checked at lengths where the oracle does not fit into memory.
-With any bias and any mask, the rows of P sum to 1 and the rows of T = P (dP - delta) sum to 0.
-Four laws follow. They hold per batch and key head, with its whole group of query heads; sum_dbias
-holds per row of dbias, whatever it was summed over.
+They need no oracle, so they can be checked at lengths for which the oracle does not fit into
+memory. With any bias and any mask, the rows of P sum to 1 and the rows of T = P (dP - delta) sum to
+0. Four laws follow. They hold per batch and key head, with its whole group of query heads;
+sum_dbias holds for each row of dbias, even if dbias is summed over batches, heads or queries.
 
     sum_dk     sum_j dk_j = scale sum_i q_i sum_j T_ij = 0         in each column
     sum_dbias  sum_j dbias_ij = 0
     q_dq       <q, dq> - <k, dk> = 0                              both are scale sum_ij T_ij q_i k_j
     v_dv       <v, dv> - <out, dout> = 0                          both are sum_ij P_ij dP_ij
 
-The noise of a residual is the noise of its terms (noise.py), where shared errors are added up
+The noise of a residual is the noise of its terms (noise.py). Errors that terms share are added up
 before sizes are taken. An error of delta moves every T_ij of its row by P_ij, so their sum moves by
 the same error. An error of lse scales the row, whose sum stays 0. With R = scale q k, and the sizes
 A = sum_d size(scale q k), D = sum_d size(dout v) of the terms of R and dP:
@@ -25,20 +25,20 @@ A = sum_d size(scale q k), D = sum_d size(dout v) of the terms of R and dP:
                + 2 size(dP) unit(tiny_p)] + sum_i E_lse size(delta) + (n_k + n_q) sum_ij size(P) D
                + sum size(v) rounding(dv) + sum size(dout) rounding(out)
 
-Sums lose terms to one side, and out is rounded alike in many rows (noise.py). Both make delta wrong
-with the same sign, so the error adds up over rows: size(scale sum_i q_i lost_i) in sum_dk,
-size(sum lost_i) in sum_dbias and twice in v_dv, as dv and out both lose terms. (The rounding of out
-is an error of out alone, but v_dv has it twice, too.) The truncation of T by matrix units (cut_t in
-noise.py) adds up likewise in sum_dk and sum_dbias.
+Sums lose terms, always with the same sign, and out is rounded alike in many rows (noise.py). Both
+make delta wrong with the same sign, so this error, `lost`, adds up over rows: size(scale sum_i q_i
+lost_i) in sum_dk, size(sum lost_i) in sum_dbias and twice in v_dv, as dv and out both lose terms.
+(The rounding of out is an error of out alone, but v_dv counts it twice, too.) The truncation of T
+by matrix units (cut_t in noise.py) adds up likewise in sum_dk and sum_dbias.
 
 n_q = seqlen_q group unit(acc) and n_k = seqlen_k unit(acc) are the noise of adding terms.
 rounding(x) is the last rounding of a measured x: size(x) (unit(u_out) + steps(4)) + unit(tiny_out).
-In the independent form it also has size(x) n for the sum that made x, whose total is there the
-larger of two sizes (here their sum, which is no smaller).
+In the independent form it also has size(x) n for the sum that made x. There, `total` takes the
+larger of two sizes; here their sum is taken, which is no smaller.
 
 With GQA, kernels may store dk and dv of each query head h before they sum a group, as
 FlashAttention-2 does. Then rounding(dk_h) and rounding(dv_h) are added, with the sizes of their
-factors. Where the heads cancel each other, these roundings are larger than the rounding of the sum.
+factors. If the heads cancel each other, these roundings are larger than the rounding of the sum.
 
 The roundings of outputs are measured. Everything else is summed over every row: a single row can
 carry all the error, so rows are not sampled.
@@ -56,7 +56,7 @@ from .noise import noise
 from .rounding import FLUSH, roundoff, smallest_subnormal, units
 from .variant import Variant
 
-# The sums over j that each law needs, and dk, dv of each query head.
+# The sums over j that each law needs, and the dk and dv of each query head.
 PARTS = {
     "sum_dk": ("t", "delta", "size_t", "lost", "cut", "dk_heads"),
     "sum_dbias": ("t", "delta", "size_t", "lost", "cut"),
@@ -82,7 +82,7 @@ def conservation(
     got has the measured out, dq, dk, dv, dbias; the other arguments are those of `attention`.
     Shapes: sum_dk (batch, nheads_k, headdim); sum_dbias like dbias without its last dimension;
     q_dq, v_dv (batch, nheads_k). A law is left out if got lacks its gradient, or if `only` does not
-    name it. Judge by score(residual, zeros, sigma, torch.float64, form).
+    name it. Judge the result with score(residual, zeros, sigma, torch.float64, form).
     """
     algebra, dtype = FORMS[form], q.dtype
     size, unit = algebra.size, algebra.unit
@@ -103,11 +103,11 @@ def conservation(
         return size(x) * (unit(u) + algebra.steps(4) + added_up) + unit(tiny)
 
     def cut(n: int, side: torch.Tensor) -> torch.Tensor:
-        """Return the noise of one side of a law whose sums of n products are truncated."""
+        """Return the noise of one side of a law whose sums, of n products each, are truncated."""
         return size(side) * (algebra.truncation(n) if un.matrix else 0.0)
 
     def of_heads(name: str, factor: torch.Tensor | None = None) -> torch.Tensor | float:
-        """Return the rounding of dk or dv of each query head, times the size of its factor.
+        """Return the noise of rounding dk or dv of each query head, times the size of its factor.
 
         factor (batch, nheads, seqlen_k, headdim).
         """
@@ -199,7 +199,7 @@ def _row_sums(p, algebra: type, un, wanted: set[str]) -> dict[str, torch.Tensor]
 def _sum_dbias(dbias, bias, sums, algebra: type, un) -> tuple[torch.Tensor, torch.Tensor]:
     """dbias like bias, sums (batch, nheads, seqlen_q) -> residual, sigma (batch, nheads, seqlen_q).
 
-    The results have the dimensions of size 1 that bias has.
+    The results keep the dimensions of size 1 that bias has.
     """
     u, tiny = roundoff(dbias.dtype), max(smallest_subnormal(dbias.dtype), FLUSH)
     of_rows = dbias.detach().to(bias.device).double()

@@ -16,28 +16,28 @@
                           m is rounded, too, but the terms divided by l, and those added to log l,
                           are relative to the rounded m.
     exp          E_s   += unit(exp)                                     E_lse += size(exp)
-                          exp is a polynomial in the fraction of the exponent. Its error has a mean
-                          that P and l share. This mean cancels in out. It does not cancel in lse
-                          and in P of the backward, where all rows have it (`shared` in noise.py).
+                          exp is a polynomial in the fraction of the exponent. The mean of its error
+                          is the same in P and l, so it cancels in out. It does not cancel in lse
+                          and in P of the backward, where all rows share it (`shared` in noise.py).
     merge        E_lse += size(lse) steps(1) + steps(4)
                  E_row += (size(lse) + 1) steps(2) + steps(4)
                           A part's weight exp(lse_part - lse) inherits the roundings of both. The
                           lse of a part may be larger, but then its weight is small: w |ln w| < 1.
 
-E_row is the relative noise of all that a part contributes to its row. E_out gets
+E_row is the relative noise of everything that a part contributes to its row. E_out gets
 E_row larger(out, sum_j size(P v)), and E_delta, which a row shares, gets
 E_row larger(delta, sum_j size(P dP)).
 
-An element of q is rounded once for all keys, so where q and k are rounded to less than float32 the
-form is linear (budget.py). There the bound D on the error of an exponent may be so large that
-exp(D) - 1 is not D:
+An element of q is rounded once for all keys, so the form is linear if q and k are rounded to less
+than float32 (budget.py). The bound D on the error of an exponent may then be so large that
+exp(D) - 1 is not close to D:
 
     out, delta   E_s is replaced by (exp(D) - 1) / sum_j P exp(-D), as
                  out' - out = sum_j P (e^d - 1) (v - out) / sum_j P e^d
     lse          sum_j P E_s is replaced by ln sum_j P exp(D)
     backward     P = exp(S - lse): E_s is replaced by (exp(D) - 1) exp(E_lse), and E_lse by
-                 exp(E_lse) - 1. Errors of dP and delta meet a P that is itself larger, so
-                 size(P) (E_s + E_lse) (E_dP + E_delta) is added to E_T.
+                 exp(E_lse) - 1. Errors of dP and delta are multiplied by a larger P, so size(P)
+                 (E_s + E_lse) (E_dP + E_delta) is added to E_T.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from .attention import Operands
 from .rounding import FP8, INT8_STEPS, Accumulator, Units
 
 SMALLEST_TILE = 16  # keys of one instruction of a matrix unit
-# exp(300) is 10^130, which float64 can still square. A score that is off by more says nothing.
+# exp(300) is 10^130, which float64 can still square. With a larger error, a score says nothing.
 LARGEST_EXPONENT = 300.0
 
 
 def of_scores(p: Operands, chunk: slice, form: type, un: Units, qk: torch.Tensor) -> torch.Tensor | None:
-    """Return the noise of E_s from scaled or quantised q and k; None if they are neither.
+    """Return the part of E_s that scaled or quantised q and k add; None if they are neither.
 
     qk = sum_d size(scale q k).
     """
@@ -78,7 +78,7 @@ def of_scores(p: Operands, chunk: slice, form: type, un: Units, qk: torch.Tensor
 
 
 def _step(x: torch.Tensor, whole: torch.Tensor, un: Units) -> torch.Tensor:
-    """|x|, whole (batch, nheads, i, headdim) -> the largest error of x quantised with `whole`."""
+    """|x|, whole (batch, nheads, i, headdim) -> the largest error of x, scaled by max |whole|."""
     if not whole.numel():
         return x
     largest = whole.abs().amax() if un.quantize_by == "tensor" else whole.abs().amax((-2, -1), keepdim=True)
@@ -88,7 +88,7 @@ def _step(x: torch.Tensor, whole: torch.Tensor, un: Units) -> torch.Tensor:
 
 
 class Rows(NamedTuple):
-    """Noise of rows, (batch, nheads, i, 1) or 0.0: relative noise of parts, and noise of lse."""
+    """The noise of rows, (batch, nheads, i, 1) or 0.0: E_row (see above), and the noise of lse."""
 
     e_row: torch.Tensor | float
     e_lse: torch.Tensor | float
@@ -121,7 +121,7 @@ def of_tiles(probs: torch.Tensor, v: torch.Tensor, form: type, un: Units) -> tup
 
 
 class Growth(NamedTuple):
-    """The terms that replace E_s where the bound D on the error of S is large."""
+    """The terms that replace E_s if the bound D on the error of S is large."""
 
     grown: torch.Tensor  # exp(D) - 1
     e_s: torch.Tensor  # in out and delta

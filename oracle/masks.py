@@ -1,4 +1,4 @@
-"""Masks: the only module that knows which query sees which key."""
+"""Masks: the only module that defines which query sees which key."""
 
 from __future__ import annotations
 

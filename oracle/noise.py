@@ -1,8 +1,8 @@
 """The rounding errors of a correct kernel, derived for one chunk of queries at a time.
 
-Names are those of attention.py. E_x is the noise of x, a variance or a bound. unit, steps, total
-and size are functions of the form (algebra.py). Units (rounding.py) says what the declared
-precision rounds.
+The names are the same as in attention.py. E_x is the noise of x, a variance or a bound. unit,
+steps, total and size are functions of the form (algebra.py). Units (rounding.py) says what the
+declared precision rounds.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ class Noise:
 
     out, e_out (..., i, headdim). e_lse, e_delta, delta (..., i, 1).
     e_s, e_norm: the relative noise of P = exp(S - lse) in the backward, from S and from lse. A row
-    shares the latter.
-    e_scaled: the part of E_s from q and k that are scaled or quantised; None without.
+    shares e_norm.
+    e_scaled: the part of E_s from scaled or quantised q and k; None if they are neither.
     e_parts (..., i, 1): the noise of sum_d dout out from merged parts and narrow sums
-    (declared.py); None without.
+    (declared.py); None if there are none.
     qk = sum_d size(scale q k), dov = sum_d size(dout v): the sizes of the terms of S and dP.
-    lost: the P that sums may lose, all to one side (below); None if there are none.
-    lost_delta (..., i, 1): the error of delta by these and by the rounding of out, with its sign.
-    cut_t: the error of T by truncation; None if nothing truncates.
-    shared (..., i, 1): an error of lse that rows may share, 2^-24 lse, as a constant like ln 2 is
-    rounded once for all rows, and so is a bias that all rows have; and the declared error of exp.
-    None in the linear form, where errors of rows add up anyway.
+    lost: the elements of P that sums may lose, all with the same sign (below); None if there are
+    none.
+    lost_delta (..., i, 1): the error of delta from these and from the rounding of out, with its
+    sign.
+    cut_t: the error of T from truncation; None if nothing truncates.
+    shared (..., i, 1): an error of lse that rows may share. It has two parts: 2^-24 lse, because a
+    constant like ln 2, or a bias common to all rows, is rounded once for all rows; and the declared
+    error of exp. None in the linear form, where errors of rows add up anyway.
     """
 
     products: torch.Tensor
@@ -70,7 +72,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
             size(scale q k) steps(1), as the bias may cancel the product.
     out     E_out = sum_j size(P) [size(v - out) E_s + size(v) (unit(u_p) + 2 unit(u_mul))]
                     + sum_j size(v) unit(tiny_p) + total_seqlen_k + size(out) steps(4)
-            It is v - out, because a score that grows takes weight from the other keys. Then come
+            v - out appears because a score that grows takes weight from the other keys. Then come
             the cast of P, and subnormal P.
     lse     E_lse = sum_j size(P) E_s + truncated_headdim of sum_j P |S| + size(lse) steps(1)
                     + seqlen_k unit(acc) + steps(16)
@@ -79,32 +81,34 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
                     + size(dP) unit(tiny_p)]
                     + sum_d size(dout) [rest of E_out + size(out) unit(u_out) + unit(tiny_out)]
                     + total_headdim
-            delta = sum_d dout out, and out was stored rounded. An error of P moves all of out_i
-            along v_j, so it reaches delta as dP_ij, not as headdim independent errors.
+            delta = sum_d dout out, and out was stored rounded. An error of P_ij moves all of out_i
+            along v_j. So its effect on delta is a single error, with the factor dP_ij, and not
+            headdim independent errors.
     T       E_T   = size(T) (E_s + 2 unit(u_p) + 2 unit(u_mul) + steps(4)) + size(P) E_dP
                     + size(dP - delta) unit(tiny_p) + unit(tiny_p / min(1, |scale|))
             P may be cast before it is multiplied (CUTLASS reads it back from shared memory). T is
             cast after that, before or after it is scaled. The errors of lse and delta are not in
             E_T: a row shares them, so they are kept apart.
 
-    A term below half an ulp of the sum that it is added to is lost entirely, so sums lose terms to
-    one side. These are the terms far from a row's maximum, where P falls off smoothly (ALiBi), and
-    they are lost in all columns of v at once. In the independent form, whose roundings are to
-    either side, L = P where P < 2^-24, else 0, is added with its sign. (Sums of one tile are
-    float32 even if the accumulator is narrower; total_seqlen_k has the accumulator's roundings.)
+    A term below half an ulp of the sum that it is added to is lost entirely, so sums lose terms and
+    come out too small. These are the terms far from a row's maximum if P falls off smoothly
+    (ALiBi), and they are lost in all columns of v at once. In the independent form, whose roundings
+    have either sign, the lost terms are added with their sign: L = P where P < 2^-24, else 0. (Sums
+    of one tile are float32 even if the accumulator is narrower; total_seqlen_k has the
+    accumulator's roundings.)
 
     out     E_out   += size(sum_j L v)          lse   E_lse += size(sum_j L)
     delta   E_delta += size(sum_d dout sum_j L v)
 
-    Where many rows have nearly the same out (values around 1, and many keys in each row), a half
-    dtype rounds it to the same number in all of them. Then delta is wrong to the same side in all,
-    and sums over rows add that up. So in the independent form lost_delta also has
-    sum_d dout (out - out as stored), with its sign, for dk and dbias (budget.py). (The linear form
-    has unit(u_out) of every row already.)
+    If many rows have nearly the same out (values around 1, and many keys in each row), a half dtype
+    rounds it to the same number in all of them. Then delta has an error of the same sign in all of
+    them, which adds up in sums over rows. So in the independent form lost_delta also has sum_d dout
+    (out - out as stored), with its sign, for dk and dbias (budget.py). (The linear form already
+    counts unit(u_out) of every row.)
 
     Matrix units truncate (rounding.py), so sums over values of one sign come out small in all rows
-    at once: out by up to truncated_seqlen_k, dP by truncated_headdim. In out and in dP itself that
-    is noise like any other: E_out += size(out) truncated_seqlen_k, E_dP += size(dP)
+    at once: out by up to truncated_seqlen_k, dP by truncated_headdim. For out and dP themselves
+    this is ordinary noise: E_out += size(out) truncated_seqlen_k, E_dP += size(dP)
     truncated_headdim. Its effect on T,
 
     cut_t = P (root(truncated_seqlen_k) delta + root(truncated_headdim) dP)
@@ -172,7 +176,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     e_out = None
     if of_out:
         if form.linear:
-            e_out = moved @ size_v + size(out) * row_moved  # |v - out| <= |v| + |out|: a matrix product again
+            e_out = moved @ size_v + size(out) * row_moved  # |v - out| <= |v| + |out| makes this a matrix product
         else:
             e_out = (moved @ size_v - 2 * out * (moved @ p.v) + size(out) * row_moved).clamp_(min=0.0)
         e_out += e_stored + terms * (unit(un.u_p) + unit(un.u_mul))
@@ -187,7 +191,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     e_lse += size(un.exp)
     if lost is not None:
         e_lse += size(lost.sum(-1, keepdim=True))
-    if un.matrix:  # the scores of a row are cut to the same side: P does not see that, lse does
+    if un.matrix:  # all scores of a row are truncated to the same side, which cancels in P but not in lse
         form.add(e_lse, r.abs().mul_(probs).sum(-1, keepdim=True), form.truncation(headdim))
     e_lse = e_lse.masked_fill(dead, 0.0)
     e_norm, e_s_again = e_lse, e_s
@@ -249,7 +253,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
         cut_delta = form.truncation(seqlen_k) ** 0.5 * delta
         e_delta += size(cut_delta)
         cut_t = (dp * form.truncation(headdim) ** 0.5).add_(cut_delta).mul_(probs)
-    # T.
+    # T, the gradient of S.
     e_t = (e_s_again + (2 * unit(un.u_p) + 2 * unit(un.u_mul) + form.steps(4))).mul_(size_t).addcmul_(size_p, e_dp)
     smallest_t = unit(un.tiny_p / (min(1.0, abs(p.scale)) or 1.0))
     if growth is not None:
@@ -271,13 +275,13 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
 
 
 def _shared(lse: torch.Tensor, un: Units) -> torch.Tensor:
-    """Return the errors of lse that rows may share, added as if they had the same sign."""
+    """Return the errors of lse that rows may share, added up as if they had the same sign."""
     of_lse = lse * FLOAT32
     return of_lse + torch.where(lse < 0, -un.exp, un.exp) if un.exp else of_lse
 
 
 def _sum(a: torch.Tensor | None, b: torch.Tensor | None) -> torch.Tensor | None:
-    """Return the sum of those of a and b that are not None."""
+    """Return a + b, where None means 0; None if both are None."""
     return b if a is None else a if b is None else a + b
 
 

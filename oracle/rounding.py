@@ -1,4 +1,4 @@
-"""The roundings of a kernel: the unit roundoff of each value, by the declared precision."""
+"""The roundings of a kernel: the unit roundoff of each value, from the declared precision."""
 
 from __future__ import annotations
 
@@ -8,32 +8,34 @@ from typing import NamedTuple
 import torch
 
 FLOAT32 = 2.0**-24
-# tf32 has 10 explicit bits; cutting off loses up to a whole step. tf32x3 cuts a factor into
-# x = high + low + rest, with |low| < 2^-10 |x|, |rest| < 2^-20 |x|. Its products high high +
-# high low + low high lack both rests and low low: 3 2^-20 of a product.
+# tf32 has 10 explicit bits of mantissa. Truncation loses up to a whole step. tf32x3 cuts a factor
+# into x = high + low + rest, with |low| < 2^-10 |x|, |rest| < 2^-20 |x|. The sum high high + high
+# low + low high lacks low low and the products of both rests, which is up to 3 2^-20 of a product.
 TF32 = {"tf32": 2.0**-11, "tf32_cut": 2.0**-10, "tf32x3": 1.5 * 2.0**-20}
-# Float32 numbers below this may be flushed to 0, as by GPUs' fast exp and most vectorised ones.
+# Float32 numbers below this may be flushed to 0, as the fast exp of GPUs and most vectorised ones
+# do.
 FLUSH = 2.0**-126
 
 
 class Accumulator(NamedTuple):
-    """The precision of a sum: unit roundoff u of each addition, and the step tiny at underflow."""
+    """The precision of a sum: unit roundoff u of an addition, and the step `tiny` at underflow."""
 
     u: float
     tiny: float
 
 
-# Matrix units truncate instead of rounding, always towards 0, so the errors of one score add up. A
-# block of 8 products (Ampere; 16 on Hopper) is aligned with the largest addend and cut 1 bit (2)
-# below its last. The mean error is 8/4 + 1/2 ulp, where an ulp is 2 u at most, of partial sums that
-# are half the whole in the mean: 5/16 u per product (5/32). Measured on an H200, with scores near
-# -160 in float16: 1/10 to 1/5, by kernel.
+# Matrix units truncate instead of rounding, always towards 0, so the errors of one score add up.
+# The addends of a block of 8 products (Ampere; 16 on Hopper) are aligned with the largest one and
+# cut 1 bit (Hopper: 2 bits) below its last bit. The mean error of a block is 8/4 + 1/2 ulp, where
+# an ulp is at most 2 u of the partial sum, which on average is half the whole. That gives 5/16 u
+# per product (Hopper: 5/32). An H200 has 1/10 to 1/5, depending on the kernel, with scores near
+# -160 in float16.
 TRUNCATION = 5 / 16
-# The largest error of int8, half a step, is 1/254 of its maximum, as it goes from -127 to 127.
+# The largest error of int8, half a step, is 1/254 of the maximum, as int8 is used from -127 to 127.
 # e4m3 has 3 bits of mantissa, and 448 is its largest number.
 INT8_STEPS = 254.0
 FP8 = Accumulator(2.0**-4, 2.0**-10 / 448.0)
-# One score, or one dP, is a sum over headdim: one instruction adds it in float32 for all operands.
+# The precision of scores and dP, which are sums over headdim: always float32, in one instruction.
 HEADDIM_SUM = Accumulator(FLOAT32, FLUSH)
 
 
@@ -46,7 +48,7 @@ def roundoff(dtype: torch.dtype) -> float:
 
 
 def smallest_subnormal(dtype: torch.dtype) -> float:
-    """Return the spacing of numbers next to 0.
+    """Return the spacing of the numbers next to 0.
 
     It is 2^-149, 2^-24, 2^-133 for float32, float16, bfloat16.
     """
@@ -56,14 +58,15 @@ def smallest_subnormal(dtype: torch.dtype) -> float:
 
 @dataclass(frozen=True)
 class Units:
-    """Unit roundoffs u, and steps tiny (the absolute error of a number that underflows).
+    """Unit roundoffs u, and steps `tiny` (the absolute error of a number that underflows).
 
-    _p: P and T as cast before a product. _mul: the factors of a product. _out: out, dq, dk, dv as
-    stored, and so the out that delta is made from. acc: the accumulator of the sums over keys and
-    over queries, which go from tile to tile: out, dq, dk, dv, dbias and the row sum l.
+    The suffixes: _p is P and T, cast before a product; _mul is the factors of a product; _out is
+    out, dq, dk, dv as stored, and so the out from which delta is computed. acc: the accumulator of
+    the sums over keys and over queries, which are continued from tile to tile: out, dq, dk, dv,
+    dbias and the row sum l.
     """
 
-    u: float  # of the operands
+    u: float  # the unit roundoff of the operands
     tiny: float
     u_p: float
     tiny_p: float
@@ -80,16 +83,16 @@ class Units:
     quantize_by: str
     exp: float  # the relative error of exp beyond float32's
     coarse: bool  # whether the error of an exponent may be so large that exp is not linear in it
-    stored: torch.dtype  # of out
+    stored: torch.dtype  # the dtype of out
 
 
 def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
     """Return the Units of operands of this dtype. precision has the fields of impls.Precision.
 
-    float16 and bfloat16 are exact in tf32, so with them tf32 rounds only P and T, and only where
-    they stay float32. terms: the largest number of products of a sum. Flushed probabilities are
-    all lost to one side, so n of them add up to n times one, while n independent roundings add up
-    to sqrt(n) times one.
+    float16 and bfloat16 are exact in tf32, so with these dtypes tf32 rounds only P and T, and only
+    if they stay float32. terms: the largest number of products of a sum. Flushing only makes
+    probabilities smaller, so n flushed ones add up to n times one error, while n independent
+    roundings add up to sqrt(n) times one.
     """
     tf32 = TF32.get(precision.multiply, 0.0)
     cast = torch.float32 if precision.probabilities == "float32" else dtype

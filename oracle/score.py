@@ -3,17 +3,17 @@
     z         = max(0, |got - want| - u_out |want| - tiny/2) / sigma            per element
     rms_ratio = rms(got - want) / rms(allowed) / (1 + SMALL_SAMPLE / sqrt(n))   of the tensor
 
-The last rounding, to the output's dtype, is known exactly, so z subtracts it at its worst. The rms
-cannot subtract it, so it is part of the allowed error:
+The bound of the last rounding, to the output's dtype, is known exactly, so z subtracts its worst
+case. The rms cannot subtract it, so the rounding is part of the allowed error:
 allowed^2 = sigma^2 + u_out^2 want^2 / 3 + tiny^2 / 12. Both rms are over the elements where got,
 want and sigma are finite. n is the number of rows that carry the budget: (sum w)^2 / sum w^2, where
 w is allowed^2 summed over a row. Elements of one row share errors (of delta, of lse, of P), and a
-few rows may carry the whole budget. With n = 1 the rms is one error, and may be as large as one
-error may be; the limit tightens to RMS_LIMIT as n grows.
+few rows may carry the whole budget. With n = 1 the rms is a single error, and has the limit of a
+single error. The limit tightens to RMS_LIMIT as n grows.
 
-In the linear form sigma is the worst case / Z_WORST, so z = 6.4 says that every rounding was at its
-worst. There allowed is the error at z = 8, 8 sigma + u_out |want| + tiny/2, and rms_ratio is
-1.5 rms(got - want) / rms(allowed), which cannot exceed 1.5 unless some z exceeds 8.
+In the linear form sigma is the worst case / Z_WORST, so z = 6.4 means that every rounding had its
+worst case. In this form allowed is the error at z = 8, 8 sigma + u_out |want| + tiny/2, and
+rms_ratio is 1.5 rms(got - want) / rms(allowed), which cannot exceed 1.5 unless some z exceeds 8.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ SMALL_SAMPLE = Z_LIMIT / RMS_LIMIT - 1
 class Score:
     """z in the shape of got, its largest element worst_z (0 if empty), and rms_ratio of the tensor.
 
-    sums (4): worst_z, and the sums that make rms_ratio. They stay on the device until one of the
-    two is read. `read_scores` fetches the sums of several scores together, as each fetch waits for
-    the GPU.
+    sums (4): worst_z, and the sums that make rms_ratio. They stay on the device until worst_z or
+    rms_ratio is read. `read_scores` fetches the sums of several scores together, as each fetch
+    waits for the GPU.
     """
 
     z: torch.Tensor
@@ -62,7 +62,7 @@ class Score:
         if not size:
             return math.inf
         if self.linear:
-            return math.sqrt(total / size) * RMS_LIMIT  # rms(allowed) is the limit itself
+            return math.sqrt(total / size) * RMS_LIMIT  # rms(allowed) is itself the limit
         n = size * size / rows
         return math.sqrt(total / size) / (1 + SMALL_SAMPLE / math.sqrt(n))
 
@@ -84,9 +84,10 @@ def score(
 ) -> Score:
     """got, want, sigma of one shape -> Score. got was rounded to out_dtype (float32 for lse).
 
-    got == want is error 0, infinities included. A NaN, or an infinity on one side only, gives
-    z = inf. But where want exceeds the largest value of out_dtype, an infinity of its sign, or that
-    largest value, is right. An error beyond the output rounding gives z = inf where sigma is 0.
+    If got == want, also if both are the same infinity, the error is 0. A NaN, or an infinity on one
+    side only, gives z = inf. But if want exceeds the largest value of out_dtype, both an infinity
+    of its sign and that largest value are right. Where sigma is 0, an error beyond the output
+    rounding gives z = inf.
 
     Raises ValueError if the shapes of got and want differ.
     """
@@ -124,7 +125,8 @@ def _score(got, want, sigma, last_rounding, tiny, in_rows: bool, linear: bool) -
     same = got == want  # where both are inf, the difference is NaN, but there is no error
     error = (got - want).abs_().masked_fill_(same, 0.0)
     beyond = (error - last_rounding).sub_(tiny / 2).clamp_(min=0.0)  # NaN stays NaN
-    # 0 / 0 is no error. NaN is never right. A sigma of NaN (the oracle overflowed) hides no error.
+    # 0 / 0 counts as no error. NaN is never right. A sigma of NaN (the oracle overflowed) hides no
+    # error.
     z = (beyond / sigma).masked_fill_(beyond == 0, 0.0).nan_to_num_(nan=math.inf, posinf=math.inf)
 
     if linear:
@@ -139,11 +141,11 @@ def _score(got, want, sigma, last_rounding, tiny, in_rows: bool, linear: bool) -
 
 
 def _overflowed(got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
-    """got, want, sigma of one shape -> got, replaced by want where both overflow alike."""
+    """got, want, sigma of one shape -> got, replaced by want if both overflow alike."""
     largest = torch.finfo(out_dtype).max
     # The noise of a correct kernel may exceed the largest value, too.
     over = want.abs() + Z_LIMIT * sigma > largest
-    if not over.is_cuda and not over.any():  # asking a GPU takes longer than the rest
+    if not over.is_cuda and not over.any():  # asking a GPU takes longer than the rest of this function
         return got
     stored = (got.abs() >= largest) & (got.sign() == want.sign())
     return torch.where(over & stored, want, got)

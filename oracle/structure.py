@@ -1,10 +1,10 @@
-"""Are inputs random enough that roundings are independent?
+"""Decides whether inputs are random enough that roundings are independent.
 
-The suite asks for inputs that are not of a known regime. The independent form of the budget assumes
-that the roundings of P, the softmax weights, are independent of each other. They are not if one sum
-has equal weights many times: all are rounded by the same amount to the same side, so n such errors
-add up to n times one. This happens along the keys of a row (out, dq) or along the queries of a
-column (dk, dv), by two patterns:
+The suite asks this for inputs that are not from a known regime. The independent form of the budget
+assumes that the roundings of P, the softmax weights, are independent of each other. They are not if
+many weights in a sum are equal: all are rounded by the same amount to the same side, so n such
+errors add up to n times one. This happens along the keys of a row (out, dq) or along the queries of
+a column (dk, dv), in two patterns:
 
     ties     scores coincide, as with constant, quantised or repeated inputs
     flat     all weights lie within some roundings of each other, as with scores far below 1
@@ -18,10 +18,10 @@ from .attention import operands, softmax
 from .rounding import roundoff
 from .variant import Variant
 
-# The share of equal neighbours in a sorted row. Below it, the errors of ties are smaller than the
-# errors of the other weights.
+# The share of equal neighbours in a sorted row. Below this share, the errors of ties are smaller
+# than the errors of the other weights.
 TIES = 0.25
-# Weights whose spread is below this are rounded alike, in units of their roundoff.
+# Weights are rounded alike if their spread, in units of their roundoff, is below this.
 ROUNDINGS = 64
 # With fewer terms, even the worst case lies within z = 8 of the independent form.
 FEWEST = 8

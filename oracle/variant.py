@@ -12,7 +12,7 @@ from .masks import Mask
 
 @dataclass(frozen=True)
 class Variant:
-    """Everything that defines attention beside q, k and v.
+    """Everything that defines attention besides q, k and v.
 
     A new feature becomes a field, so it does not change the signatures that take a Variant.
 

@@ -15,8 +15,8 @@ from flash_attest.races.finding import Finding
 if TYPE_CHECKING:
     from flash_attest.properties.checks.wrong import Wrong
 
-# The words of CUDA, its libraries, Triton and torch's CPU allocator, which raise plain
-# RuntimeErrors. For GPU memory that torch allocates itself, it has an exception type.
+# Messages of CUDA, its libraries, Triton and torch's CPU allocator, which raise plain
+# RuntimeErrors. torch has an exception type only for GPU memory that it allocates itself.
 OUT_OF_MEMORY = re.compile(
     r"CUDA.*out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|DefaultCPUAllocator: can't allocate|bad_alloc"
     r"|CU\w+_STATUS_(\w+_)?ALLOC(ATION)?_FAILED",  # cuBLAS, cuDNN, cuSOLVER
@@ -25,18 +25,18 @@ OUT_OF_MEMORY = re.compile(
 
 
 class Reason(Enum):
-    """The reason why a law neither passes nor fails. results.json has the value as `why`."""
+    """The reason why a law neither passes nor fails. The value is `why` in results.json."""
 
-    NOT_DECLARED = "not declared"  # refused: the law, or the given case, needs what is not declared
-    # refused: no case is both wanted by the law and supported, or the given one is not. unknown:
-    # none is supported
+    NOT_DECLARED = "not declared"  # refused: the law, or the given case, needs something that is not declared
+    # refused: no case is both wanted by the law and supported, or the given case is not. unknown:
+    # no case is supported at all
     NO_CASE = "no case"
     NOT_INSTALLED = "not installed"  # refused: a library that the implementation needs is missing
     OTHER_DEVICE = "other device"  # unknown: the implementation does not run on the device of this run
     LAW_OF_OTHER_DEVICE = "law of other device"  # unknown: the law cannot fail on the device of this run
-    NO_SPARSE_MEMORY = "no sparse memory"  # unknown: too few addresses here, or none that stay unmapped
+    NO_SPARSE_MEMORY = "no sparse memory"  # unknown: this machine has too few addresses, or cannot keep them unmapped
     NO_SANITIZER = "no sanitizer"  # unknown: compute-sanitizer is missing, or cannot watch the calls here
-    NOT_COVERED = "not covered"  # unknown: a kernel uses what the emulator cannot run on a CPU
+    NOT_COVERED = "not covered"  # unknown: a kernel uses a feature that the emulator lacks
     CONTRACT = "contract"  # unknown: the implementation breaks the contract
     RESOURCES = "resources"  # unknown: out of memory, or another limit of this machine
     CONTEXT_LOST = "context lost"  # unknown: an earlier law left this process without a working GPU
@@ -49,13 +49,13 @@ class LawBroken(AssertionError):
     """A law does not hold.
 
     headline: one line that is enough to file an issue.
-    observed: the facts below it.
-    suggests: a guess from the pattern, which is shown as one.
-    investigate: makes further calls, once, when the smallest case is known. It returns a phrase for
-        the end of the headline, and lines for what was observed.
-    findings: everything that is wrong, while the headline names only the first. Repeats agree if
-        they have the same findings.
-    found: the findings of a layer of race detection.
+    observed: lines with the facts, printed below the headline.
+    suggests: a guess at the cause from the pattern, shown as a guess.
+    investigate: called once, when the smallest case is known, to make further calls. It returns a
+    phrase for the end of the headline, and further lines of `observed`.
+    findings: everything that is wrong; the headline names only the first. Repeats of a failure
+    agree if they have the same findings.
+    found: the findings of a race detector.
     wrong: which queries and keys are wrong, for the page.
     """
 
@@ -80,7 +80,7 @@ class LawBroken(AssertionError):
 
 
 def findings_of(found: Iterable[Finding]) -> LawBroken:
-    """Return what a layer of race detection found in one case, as a failure.
+    """Return the failure for what a race detector found in one case.
 
     Findings that leave all values unchanged come last.
     """
@@ -94,11 +94,11 @@ class Raises(LawBroken):
 
 
 class AnotherCase(Exception):
-    """The law says nothing about this case, or needs an unsupported one: draw another."""
+    """Draw another case: the law says nothing about this one, or needs an unsupported one."""
 
 
 class Undecided(Exception):
-    """The law could not be decided on this machine, so the verdict is unknown, with this reason."""
+    """The law could not be decided on this machine. The verdict is unknown, with this reason."""
 
     def __init__(self, text: str, why: Reason = Reason.RESOURCES):
         super().__init__(text)
@@ -111,7 +111,7 @@ class OutOfMemory(Undecided):
 
 @contextmanager
 def undecided_without_memory(where: str) -> Iterator[None]:
-    """Turn any error about memory in this block into OutOfMemory."""
+    """Raise OutOfMemory instead of any other error about memory in this block."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -121,15 +121,15 @@ def undecided_without_memory(where: str) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out on any device, which is no mistake of the implementation."""
+    """Return whether memory ran out, on any device. That is not a mistake of the implementation."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(words_of(error)) is not None
 
 
 def words_of(error: BaseException) -> str:
-    """Return the text of an exception, whatever its __str__ does."""
+    """Return the text of an exception, even if its __str__ raises."""
     try:
         return str(error)
-    except BaseException:  # the __str__, too, may be the implementation's
+    except BaseException:  # __str__ may be the implementation's own code, and raise anything
         return "(no message: its __str__ raises)"

@@ -1,4 +1,4 @@
-"""A law: a function of a trial, the cases it wants, and what an implementation must declare.
+"""A law: a function of a trial, the cases to draw for it, and what an implementation must declare.
 
     @law(causal=True, needs=("lse",), bug="masks")
     def test_query_sees_exactly_its_prefix(trial): ...
@@ -28,15 +28,15 @@ class Law:
     """One law.
 
     bug: its section in docs/why/bugs.md.
-    share: the law's part of the number of cases that the profile asks for.
+    share: how many cases the law gets, as a fraction of the profile's number.
     device: the only device on which the law can fail; None means every device. A law with "cpu" is
-        judged on the CPU, whatever device the run is on.
-    last: whether it is judged after the implementation's other laws, as a wrong kernel may end the
-        process.
+    judged on the CPU, also in a run on a GPU.
+    last: whether it is judged after the implementation's other laws, because a wrong kernel may end
+    the process.
     collects: whether the findings of all cases form one set, each with its smallest case
         (judging/collected.py).
-    together: gets the trials of all drawn cases before each one is judged by itself, which saves
-        later work. It raises LawBroken for anything that breaks the law, whichever case causes it.
+    together: called with the trials of all drawn cases before each is judged by itself, to save
+    work later. It raises LawBroken if any of them breaks the law.
     """
 
     function: Callable[[Trial], None]
@@ -50,7 +50,7 @@ class Law:
     together: Callable[[Iterable[Trial]], None] | None = None
 
     def hold(self, trial: Trial) -> None:
-        """Try the law. Raises LawBroken, or Undecided if memory runs out, even in the oracle."""
+        """Run the law. Raises LawBroken, or Undecided if memory runs out, even in the oracle."""
         with undecided_without_memory(f"on {trial.case}"):
             self.function(trial)
 
@@ -81,7 +81,7 @@ class Law:
 
 @cache
 def laws() -> dict[str, Law]:
-    """Return every law of every chapter, by name, in the order of the files."""
+    """Return {name: law} for all laws, in the order of the files."""
     everything = []
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         chapter = importlib.import_module(f"flash_attest.properties.{path.stem}")
@@ -100,7 +100,7 @@ def law(
     together: Callable[[Iterable[Trial]], None] | None = None,
     **draws: Any,
 ) -> Callable:
-    """Make a pytest test of a function of a Trial. Other keywords go to Draws.of."""
+    """Turn a function of a Trial into a pytest test. Other keywords are passed to Draws.of."""
     wanted = Draws.of(**draws)
 
     def decorate(function: Callable[[Trial], None]) -> Callable:

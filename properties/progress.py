@@ -1,4 +1,4 @@
-"""The state of the judging process, in memory that its parent can read even after its death."""
+"""The state of the judging process, in memory that its parent can read even after it dies."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 SIZE = 1 << 14
-_FOUND = SIZE // 2  # where the last failure is written
-# When the call in progress began (0: there is none); the last sign of life; cases done; compilers
-# at work; the process id; how many seconds of the call in progress were spent compiling, where that
-# is known only afterwards; the phase; the text.
+_FOUND = SIZE // 2  # the offset of the last failure
+# The offsets of: the start of the call in progress (0 if there is none); the last sign of life; the
+# number of cases done; the number of running compilers; the process id; the seconds of the call in
+# progress that were spent compiling, if that is known only afterwards; the phase; the text.
 _BEGAN, _ALIVE, _CASES, _COMPILING = range(0, 32, 8)
 _PROCESS, _COMPILED, _PHASE, _TEXT = 32, 40, 48, 80
 _LONGEST_PHASE = _TEXT - _PHASE - 1
@@ -24,8 +24,8 @@ _LONGEST_PHASE = _TEXT - _PHASE - 1
 class Seen:
     """The state that the parent has read.
 
-    text: the case that was written down last. seconds: since the call in progress began, or since
-    the last sign of life.
+    text: the case that was recorded last. seconds: the time since the call in progress began, or
+    since the last sign of life.
     """
 
     text: str
@@ -40,14 +40,14 @@ class Seen:
 
 
 class Status:
-    """Written by the judging process and read by its parent. Both have had it since the fork."""
+    """Written by the judging process and read by its parent: memory that a fork shares."""
 
     def __init__(self):
         self._memory = mmap.mmap(-1, SIZE)  # shared with every process that this one forks
-        self.judging_process: int | None = None  # None: the pytest process itself judges the laws
+        self.judging_process: int | None = None  # None if the pytest process itself judges the laws
 
     def reset(self) -> None:
-        """Forget the last law."""
+        """Clear the record of the last law."""
         for offset in (_BEGAN, _ALIVE, _CASES, _COMPILING):
             struct.pack_into("d", self._memory, offset, 0)
         self._write(_PHASE, "", _LONGEST_PHASE)
@@ -60,7 +60,7 @@ class Status:
         self._set(_PROCESS, self.judging_process)
 
     def forget_process(self) -> None:
-        """Forget the judging process: another one will judge."""
+        """Forget the judging process, as another one will judge."""
         self._set(_PROCESS, 0)
 
     @property
@@ -70,7 +70,7 @@ class Status:
 
     @property
     def isolated(self) -> bool:
-        """Whether this is a separate judging process, which Ctrl-C does not reach."""
+        """Whether this is a separate judging process. Ctrl-C does not reach such a process."""
         return self.judging_process is not None
 
     def begins(self, text: str) -> None:
@@ -79,7 +79,7 @@ class Status:
         self._set(_ALIVE, time.monotonic())
 
     def lives(self) -> None:
-        """Give a sign of life outside of a call, during long work."""
+        """Give a sign of life during long work outside of a call."""
         self._set(_ALIVE, time.monotonic())
 
     def enters(self, phase: str) -> None:
@@ -87,7 +87,7 @@ class Status:
         self._write(_PHASE, phase, _LONGEST_PHASE)
 
     def found(self, case: str, headline: str) -> None:
-        """Record a failing case. Shrinking or explaining it may end the process."""
+        """Record a failing case, as shrinking or explaining it may end the process."""
         self._write(_FOUND, f"{case}\n{headline}", SIZE - _FOUND - 1)
 
     def did(self, cases: int) -> None:
@@ -99,9 +99,9 @@ class Status:
         """Mark a block in which the implementation controls the process.
 
         If the implementation forks, its child also returns from the call, and must not go on
-        judging.
+        judging: in an isolated process, this block ends the child.
         """
-        within = self._get(_BEGAN) > 0  # inside another call, between its forward and its backward
+        within = self._get(_BEGAN) > 0  # True in a call between the forward and the backward of another call
         self._set(_COMPILED, 0)
         self._set(_BEGAN, time.monotonic())
         try:

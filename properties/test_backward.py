@@ -31,7 +31,7 @@ def test_equal_values_give_no_score_gradient(trial):
     """If all keys have the same v, then dq, dk and dbias are 0, up to rounding.
 
     dP_ij is then the same for all j and equals delta_i, so dS = P (dP - delta) = 0. A delta that is
-    missing, scaled or taken from another row does not cancel.
+    missing, scaled or taken from another row does not cancel dP.
     """
     x = trial.x.with_(v=trial.x.v[:, :1].expand_as(trial.x.v).contiguous())
     got = trial.run(x, backward=True)
@@ -79,7 +79,7 @@ def test_gradients_scale_with_dout(trial):
 
 @law(needs=("backward", "autograd"), bug="backward", share=0.5)
 def test_any_subset_of_inputs_may_require_grad(trial):
-    """A gradient is the same whichever subset of q, k, v and bias requires gradients."""
+    """A gradient is the same for any subset of q, k, v and bias that requires gradients."""
     names = ["q", "k", "v"] + (["bias"] if trial.case.bias and trial.impl.gives_dbias else [])
     subset = trial.random("subset").number(1, 2 ** len(names) - 1)
     wrt = tuple(name for n, name in enumerate(names) if subset >> n & 1)
@@ -93,9 +93,9 @@ def test_any_subset_of_inputs_may_require_grad(trial):
 
 @law(needs=("backward", "autograd", "same process"), share=0.2, softmax_scale=False, toward=short, bug="backward")
 def test_backward_may_run_twice_on_one_graph(trial):
-    """With retain_graph=True a second backward gives the same gradients, or an error.
+    """With retain_graph=True a second backward gives the same gradients, or raises an error.
 
-    So nothing that the forward keeps may be overwritten silently, for example P by dS to save
+    So the backward may not silently overwrite what the forward keeps, for example P by dS to save
     memory.
     """
     trial.caller.needs_answers()

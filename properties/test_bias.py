@@ -26,7 +26,7 @@ def test_biased_attention_matches_the_definition(trial):
     """S = softmax_scale q k^T + bias, and a bias of size 1 in a dimension is broadcast along it.
 
     The bias has the shape (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k). out, lse and every
-    gradient are within the error budget, also with entries of -inf. Padding and windows hide whole
+    gradient are within the error budget, even with entries of -inf. Padding and windows hide whole
     tiles of keys, sometimes the first tile of a row.
     """
     check_budget(trial, trial.run(backward=trial.backward))
@@ -58,7 +58,8 @@ def test_constant_in_bias_changes_only_lse(trial):
     random = trial.random("constant")
     added = random.integers((*x.bias.shape[:3], 1), -8, 8)
     moved = x.with_(bias=(x.bias.float() + added).to(x.bias.dtype))
-    exact = (moved.bias.float() - added == x.bias.float()) | x.bias.isinf()  # a half dtype often rounds the sum
+    # A half dtype often rounds the sum. The bias is 0 there.
+    exact = (moved.bias.float() - added == x.bias.float()) | x.bias.isinf()
     x = x.with_(bias=torch.where(exact, x.bias, 0))
     moved = x.with_(bias=torch.where(exact, moved.bias, added.to(x.bias.dtype)))
     before, after = trial.run(x), trial.run(moved)
@@ -93,11 +94,11 @@ def test_finite_masks_hide_as_infinity_does(trial):
     """With q = 0, a key masked by a large negative bias has weight 0 next to keys of bias 0.
 
     The weight is exactly 0. The bias of masked keys is the least number of its dtype, or -1e9
-    (-2^15 in float16). A row whose keys all have -1e9 is not empty: they weigh the same, and out is
-    their mean. The mean is checked for one row in four, and only in float32: one rounding of such a
-    score may be 64, and exp(64) is too large for a half dtype. It is not checked if parts are
-    merged by lse, as -1e9 leaves no digit there for the number of keys. If no row is all masked,
-    gradients must be numbers.
+    (-2^15 in float16). A row is not empty if all of its keys have -1e9: their weights are equal,
+    and out is their mean of v. The mean is checked for one row in four, and only in float32: one
+    rounding of such a score may be 64, and exp(64) is too large for a half dtype. It is not checked
+    if parts are merged by lse: next to -1e9, float32 has no digits left for the log of the number
+    of keys. If no row is entirely masked, gradients must not be NaN.
     """
     x = trial.zeroed("q")
     # Put the large negative bias where the case has -inf, and everywhere in some rows.
@@ -108,10 +109,10 @@ def test_finite_masks_hide_as_infinity_does(trial):
     if has_mean:
         hidden = hidden | (trial.random("rows").integers((*x.bias.shape[:3], 1), 0, 3) == 0)
     x = x.with_(bias=torch.where(hidden, mask, 0.0).to(x.bias.dtype))
-    # Only the other keys count; in a row without others, the masked ones.
+    # Only keys that are not masked count. In a row without any, the masked keys count.
     visible = trial.visible()
     unmasked = visible & ~hidden
-    masked = visible & ~unmasked.any(dim=-1, keepdim=True)  # the keys of rows that are all masked
+    masked = visible & ~unmasked.any(dim=-1, keepdim=True)  # the keys of rows in which all keys are masked
     check_averages(trial, x, unmasked | masked if has_mean else unmasked)
     if trial.impl.lse is not None:
         check_counts(trial, x, unmasked)
@@ -126,8 +127,8 @@ def test_finite_masks_hide_as_infinity_does(trial):
 def test_keys_hidden_by_bias_change_no_bit(trial):
     """Keys that -inf hides from every query and head have no influence on any output.
 
-    With other k and v there, outputs keep their bits (within the budget if not declared
-    repeatable). dk and dv of these keys are 0.
+    If their k and v change, outputs keep their bits, or stay within the budget if they are not
+    declared repeatable. dk and dv of these keys are 0.
     """
     x, case = trial.x, trial.case
     hidden = x.bias.isinf().all(dim=2).all(dim=1).expand(case.batch, case.seqlen_k)[:, :, None, None]  # (b, sk, 1, 1)

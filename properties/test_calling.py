@@ -18,12 +18,12 @@ from flash_attest.properties.law import law
 from flash_attest.properties.trial import Trial
 from flash_attest.races.poison import PATTERNS, leave_behind
 
-DELAY = (0.03, 0.5)  # bounds, in seconds, of how late the inputs are: three times as long as a call takes
+DELAY = (0.03, 0.5)  # bounds on how late the inputs are, in seconds: three times the duration of a call, within these
 CYCLES = 2.0e9  # the most clock cycles of a GPU in a second
 
 
 def small(case: Case) -> Case:
-    """Return the case, short, with several batches and heads, so that wrong strides show."""
+    """Return the case, shortened, with several batches and heads, so that wrong strides show."""
     return short(case).but(batch=2, nheads=3, nheads_k=3)
 
 
@@ -33,10 +33,10 @@ def test_work_waits_on_the_current_stream(trial):
 
     The earlier work writes the inputs, which hold NaN until then. A kernel on another stream, such
     as the default one with `<<<blocks, threads>>>`, reads them too early. It may also write its
-    results too late, which shows if it takes longer than a launch.
+    results too late, which shows if the kernel takes longer than a launch.
     """
     usual, delay = _timed(trial)
-    _with_late_inputs(trial, 0.0)  # rehearsed: at first, other streams may wait until its kernels are loaded
+    _with_late_inputs(trial, 0.0)  # a rehearsal: in the first call, other streams may wait until its kernels are loaded
     for seconds in (delay, DELAY[1]):
         got, in_time = _with_late_inputs(trial, seconds)
         check_unchanged(trial, usual, got, "on a stream that is busy; on the default stream it was")
@@ -45,11 +45,11 @@ def test_work_waits_on_the_current_stream(trial):
 
 
 def _with_late_inputs(trial: Trial, seconds: float) -> tuple[Outputs, bool]:
-    """Return the outputs on a stream that writes the inputs late, and whether they were still late.
+    """Call on a stream that writes the inputs late; return the outputs, and whether it was late.
 
-    The second value is True if all work was launched before the inputs were written. If not, the
-    call waits for its stream, or the host was slow, for example loading kernels. Such a call shows
-    nothing.
+    The second value is True if all work was launched before the inputs were written. If it is
+    False, the call itself waited for its stream, or the host was slow, for example because it
+    loaded kernels. Such a call shows nothing.
     """
     stored, launched = trial.caller.stored(trial.x), []
     late = Inputs(**{name: torch.full_like(tensor, torch.nan) for name, tensor in stored.items()})
@@ -96,10 +96,10 @@ def test_expanded_dout_equals_its_copy(trial):
 def test_expanded_inputs_equal_their_copy(trial):
     """k.expand(b, s, h, d), one head in memory for all, gives the results of its copy.
 
-    The stride of the heads is then 0. The same holds for v and a bias. Other cases have one batch
-    in memory for all, in every input; dout and the bias then also have one row for all queries, as
-    the mean over queries gives it. Results agree within the budget of both, as another layout may
-    take another code path. An error is accepted.
+    The stride of the heads is then 0. v and a bias are expanded in the same way. In other cases
+    every input has a single batch in memory; dout, as the gradient of a mean over queries, and the
+    bias then also have a single row for all queries. Results agree within the budget of both, as
+    another layout may take another code path. An error is accepted.
     """
     trial.caller.needs_answers()
     seqlen, heads = (2, 1) if trial.impl.layout == "bhsd" else (1, 2)
@@ -137,9 +137,9 @@ def test_one_tensor_may_be_q_k_and_v(trial):
 def test_answers_follow_the_values(trial):
     """Results depend on the values of the inputs, not on their addresses or identities.
 
-    So no result may be cached by an address, a shape or an identity. Equal values at other
-    addresses give the same bits (within the budget if not declared repeatable). New values, written
-    into the same tensors, give their own results, within the error budget.
+    So no result may be cached by address, shape or identity. Equal values at other addresses give
+    the same bits, or agree within the budget if they are not declared repeatable. New values in the
+    same tensors give new results, within the error budget.
     """
     caller, backward = trial.caller, trial.backward
     # Equal values at other addresses.
@@ -156,11 +156,12 @@ def test_answers_follow_the_values(trial):
     try:
         check_budget(trial, second, new)
     except LawBroken as broken:
-        # Find out whether an earlier result was returned, or new values are wrong at any address.
+        # Find out whether the first result was returned again, or the new values give wrong results
+        # at any address.
         as_before = [name for name, tensor in second.items() if torch.equal(tensor, getattr(first, name))]
-        cached = [name for name in as_before if _is_wrong(trial, second, new, name)]  # 0 may be right both times
+        cached = [name for name in as_before if _is_wrong(trial, second, new, name)]  # 0 may be right in both calls
         if not cached:
-            check_budget(trial, first)  # a result that is wrong for any values is reported as such
+            check_budget(trial, first)  # if the first result is wrong, too, report that instead
         suggests = "a result, or part of one, is cached by the address, the shape or the identity of an input"
         if cached:
             then = f"{', '.join(cached)} {'is' if len(cached) == 1 else 'are'} as before"
@@ -191,7 +192,7 @@ def test_backward_belongs_to_its_own_forward(trial):
     """Gradients do not change if another call runs between a forward and its backward.
 
     In a model all forwards run before the first backward: forward(x), forward(y), backward(y),
-    backward(x). What a forward keeps belongs to its own call.
+    backward(x). So a later forward must not overwrite what an earlier one keeps.
     """
     usual, caller = trial.run(backward=True), trial.caller
     handed = caller.laid_out(trial.x)
@@ -214,9 +215,9 @@ def test_calls_outside_the_promise_raise_or_are_right(trial):
     """A call outside of `supports` raises an error or gives the right answer.
 
     It never gives a wrong answer without an error. Each call differs from a supported case in one
-    thing: a head dim, dtype, layout or number of key heads that is not declared, lengths that
-    `accepts` refuses, q, k and v that do not fit together, or a bias of another shape. If the
-    supported case itself is wrong, this law says nothing, as other laws report it.
+    way. It has a head dim, dtype, layout or number of key heads that is not declared, lengths that
+    `accepts` refuses, q, k and v that do not fit together, or a bias of the wrong shape. If the
+    supported case itself is wrong, other laws report it, and this one says nothing.
     """
     wrong, worst_z = [], dict(trial.meter.worst_z)
     for probe in probes(trial.impl, trial.case):
@@ -226,7 +227,7 @@ def test_calls_outside_the_promise_raise_or_are_right(trial):
             if not trial.caller.device_works():
                 break
     supported_is_wrong = bool(wrong) and trial.caller.device_works() and not _is_right_if_supported(trial)
-    trial.meter.worst_z = worst_z  # calls outside, under either alignment, are not part of the record
+    trial.meter.worst_z = worst_z  # leave out the errors of calls outside, which were compared with both alignments
     if not wrong:
         return
     if supported_is_wrong:
@@ -253,9 +254,9 @@ def _is_right_if_supported(trial: Trial) -> bool:
 
 
 def _timed(trial: Trial) -> tuple[Outputs, float]:
-    """Return the outputs of a second call, and how many seconds late the inputs should be.
+    """Return the outputs of a second call, and by how many seconds to delay the inputs.
 
-    The first call may compile.
+    The first call is not timed, as it may compile.
     """
     for _ in range(2):
         started = time.perf_counter()

@@ -16,9 +16,9 @@ from flash_attest.properties.trial import Trial
 def test_query_sees_exactly_its_prefix(trial):
     """query i sees key j  iff  j <= i + seqlen_k - seqlen_q      (bottom_right; top_left: j <= i)
 
-    With q = 0 every score is 0, so each visible key weighs the same and exp(lse_i) is the number of
-    visible keys. That is an integer, so no tolerance is needed. Random q hides an error of one key
-    in most draws.
+    With q = 0 every score is 0, so all visible keys have the same weight and exp(lse_i) is the
+    number of visible keys. That is an integer, so no tolerance is needed. With random q, most draws
+    would not show an error of one key.
     """
     check_counts(trial, trial.zeroed("q"), trial.visible())
 
@@ -38,7 +38,7 @@ def test_hidden_keys_change_no_bit(trial):
     """Keys that a query does not see have no influence on its results.
 
     All k and v from some key on are replaced. For queries that see none of these keys, out, lse and
-    dq keep their bits (within the budget if not declared repeatable).
+    dq keep their bits, or stay within the budget if they are not declared repeatable.
     """
     first = trial.random("hidden").number(0, trial.case.seqlen_k - 1)
     blind = ~trial.visible()[:, first:].any(dim=1)  # (sq,) queries that see none of the changed keys
@@ -47,16 +47,17 @@ def test_hidden_keys_change_no_bit(trial):
     changed = {name: getattr(x, name).clone() for name in ("k", "v")}
     for tensor in changed.values():
         tensor[:, first:] = random.uniform(tensor[:, first:].shape, -10, 10).to(tensor.dtype)
-    # With int8 or fp8, one quantization step also serves the changed rows: then within the budget.
+    # With int8 or fp8, changed rows share a quantization step with these: the budget is allowed
+    # then.
     _same_rows(trial, x, x.with_(**changed), blind, f"as keys {first}.. are hidden from this query it should still be")
 
 
 @law(causal=True, cross=False, needs=("causal",), seqlen_q=(2, None), seqlen_k=(2, None), bug="masks")
 def test_prefix_alone_equals_prefix_of_the_whole(trial):
-    """Computed alone, the first n rows give the same results as in the whole.
+    """The first n rows, computed alone, give the same results as in the whole sequence.
 
     The first n queries see only the first n keys. Results agree within the budget of both, as
-    another length may mean another order of summation.
+    another length may change the order of summation.
     """
     x, case = trial.x, trial.case
     n = trial.cut("prefix", case.seqlen_q, lambda n: [case.but(seqlen_q=n, seqlen_k=n)])
@@ -95,8 +96,8 @@ def test_alignment_is_as_declared(trial):
 def test_row_that_sees_one_key_copies_it(trial):
     """A query that sees one key gives it all the weight: out is the v of that key, bit for bit.
 
-    In half dtypes, scores are left out that are so large that one float32 rounding changes what P
-    is cast to.
+    In half dtypes, rows are left out if their scores are so large that one float32 rounding changes
+    P after its cast.
     """
     seen = trial.visible()
     alone = (seen.sum(dim=1) == 1)[None, :, None, None]  # (1, sq, 1, 1)

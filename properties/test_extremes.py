@@ -20,7 +20,7 @@ MAY_BE_EMPTY = ("dead_row", "left", "none")
 
 
 def may_be_empty(case: Case) -> bool:
-    """Return whether a query may see no key, by its bias or because all keys come after it."""
+    """Return whether a query may see no key, because of its bias or its position."""
     by_position = mask_of(case, "bottom_right").has_empty_rows(case.seqlen_q, case.seqlen_k)
     return case.bias_mask in ("dead_row", "left") or by_position
 
@@ -38,10 +38,10 @@ def toward_empty(case: Case) -> Case:
     bug="softmax-and-lse",
 )
 def test_huge_scores_match_the_definition(trial):
-    """With huge scores, out, lse and every gradient are finite and within the error budget.
+    """With huge scores, out, lse and all gradients are finite and within the error budget.
 
-    Scores are +-160, or up to thousands. Only their differences matter to softmax. exp overflows
-    without the row maximum, and underflows with a wrong one.
+    Scores are +-160, or up to thousands. Softmax depends only on their differences. exp overflows
+    if the row maximum is not subtracted, and underflows if a wrong one is.
     """
     check_budget(trial, trial.run(backward=trial.backward))
 
@@ -50,8 +50,8 @@ def test_huge_scores_match_the_definition(trial):
 def test_tiny_scores_match_the_definition(trial):
     """Scores within 0.01 of each other, or scaled to almost 0, give the defined results.
 
-    out is then close to the mean of v, and the small difference counts. All results are within the
-    error budget.
+    out is then close to the mean of v, and must have the small difference right. All results are
+    within the error budget.
     """
     check_budget(trial, trial.run(backward=trial.backward))
 
@@ -60,8 +60,8 @@ def test_tiny_scores_match_the_definition(trial):
 def test_rows_without_keys_give_zero(trial):
     """A row that sees no key has out = 0, lse = -inf and dq = 0, exactly.
 
-    Its sum over keys is empty, so out is neither NaN nor the mean of v. Its keys are all masked, or
-    all come after it under bottom-right alignment.
+    Its sum over keys is empty, so out is neither NaN nor the mean of v. Such a row has only masked
+    keys, or only keys that come after it under bottom-right alignment.
     """
     empty = _empty_rows(trial)  # (b, h, sq)
     trial.needs(bool(empty.any()))
@@ -90,10 +90,10 @@ def test_rows_without_keys_leave_the_others_alone(trial):
 
 @law(seqlen_k=(1, 1), cross=True, needs=("cross",), bug="boundaries")
 def test_single_key_is_copied(trial):
-    """With one key, out is its v, bit for bit, for every query that sees it, whatever the score.
+    """With one key, out is its v, bit for bit, for every query that sees it and any score.
 
-    The key takes all the weight. In half dtypes, scores are left out that are so large that one
-    float32 rounding changes what P is cast to.
+    The key has all the weight. In half dtypes, rows are left out if their scores are so large that
+    one float32 rounding changes P after its cast.
     """
     got = trial.run().out
     sees = ~_empty_rows(trial).transpose(1, 2)[..., None]
@@ -105,7 +105,7 @@ def test_single_key_is_copied(trial):
 def test_single_query_matches_the_definition(trial):
     """One query over many keys (decoding) gives results within the error budget.
 
-    Under bottom-right alignment it sees them all.
+    Under bottom-right alignment it sees all keys.
     """
     check_budget(trial, trial.run(backward=trial.backward))
 
@@ -137,11 +137,11 @@ def test_no_queries_give_no_gradient(trial):
 def test_scale_zero_is_q_zero(trial):
     """softmax_scale = 0 gives the same bits as q = 0, as both make every score 0.
 
-    So 0 does not stand for the default scale.
+    So a scale of 0 must not be taken for the default scale.
     """
     scaled, zeroed = trial.run(), trial.run(trial.zeroed("q"))
     check_unchanged(trial, zeroed, scaled, "with q = 0 it is")
-    for name, tensor in zeroed.items():  # NaN in both does not differ, and no other law looks for it with this scale
+    for name, tensor in zeroed.items():  # a NaN in both would count as equal, and no other law has this scale
         numbers = tensor.masked_fill(tensor.isnan(), 0.0)
         check_same(trial, name, tensor, numbers, "every score is 0, so it should be a number, such as")
 
@@ -152,7 +152,7 @@ def test_negative_scale_is_negated_q(trial):
 
     With a negative scale, the maximum of the unscaled scores is the minimum of the scaled ones.
     Results agree within the budget of both, as a negative scale may take another code path, for
-    example one that multiplies q by it first.
+    example one that first multiplies q by the scale.
     """
     x, s = trial.x, trial.case.softmax_scale
     trial.needs_supported(trial.case.but(softmax_scale=-s))
@@ -166,7 +166,8 @@ def test_negative_scale_is_negated_q(trial):
 def test_powers_of_four_move_between_q_and_scale(trial):
     """A quarter of the scale with 4 q gives the same bits: (s / 4) <4 q, k> = s <q, k>, exactly.
 
-    Four is a square, so this also holds if q and k are each multiplied by the root of the scale.
+    The root of 4 is a power of two, so this also holds if q and k are each multiplied by the root
+    of the scale.
     """
     x, s = trial.x, trial.case.softmax_scale
     trial.needs_supported(trial.case.but(softmax_scale=s / 4))

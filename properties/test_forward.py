@@ -1,4 +1,4 @@
-"""out and lse match the definition as closely as rounding allows; if one key wins, bit for bit."""
+"""out and lse match the definition as closely as rounding allows, and exactly if one key wins."""
 
 import torch
 
@@ -11,8 +11,8 @@ from flash_attest.properties.law import law
 def test_out_matches_the_definition(trial):
     """out = softmax(softmax_scale q k^T + bias) v, row by row over the visible keys.
 
-    The error of an element, z, is given in units of what rounding explains there. The unit follows
-    from the float64 oracle's intermediate values and the declared precision:
+    z is the error of an element in units of the error that rounding explains there. The unit is
+    derived from the float64 oracle's intermediate values and the declared precision:
     docs/why/conventions.md#error-budget.
     """
     check_budget(trial, trial.run(), None, "out")
@@ -31,9 +31,10 @@ def test_lse_matches_the_definition(trial):
 def test_winning_key_is_copied(trial):
     """If one score leads all others by 64, out is the v of that key, bit for bit.
 
-    P is 1 there and 0 elsewhere. The winning key is taken from the oracle with v_j = j. Rows in
-    which several keys share the weight are left out. In half dtypes, so are rows whose scores are
-    so large (above 2048 in float16) that one float32 rounding changes what P is cast to.
+    P is 1 for this key and 0 for all others. The oracle gives the index of the winning key if v_j =
+    j. Rows in which several keys share the weight are left out. In half dtypes, rows are also left
+    out if their scores are so large (above 2048 in float16) that one float32 rounding changes P
+    after its cast.
     """
     x, case = trial.x, trial.case
     j = torch.arange(case.seqlen_k, device=trial.device, dtype=torch.float64)
@@ -41,7 +42,7 @@ def test_winning_key_is_copied(trial):
     v = x.v.repeat_interleave(case.nheads // case.nheads_k, dim=2)
     want = v.gather(1, winner[..., None].expand(-1, -1, -1, case.headdim)) if case.seqlen_k else trial.x.q
     decided = (trial.want().out == want.double()).all(dim=-1, keepdim=True)  # (b, i, h, 1)
-    decided &= bits.copied_whatever_rounds(trial, trial.want().lse)  # lse is the winner's score: it has all the weight
+    decided &= bits.copied_whatever_rounds(trial, trial.want().lse)  # lse is the score of the winning key
     trial.needs(bool(decided.any()) or not decided.numel())
     got = trial.run().out
     check_copied(trial, torch.where(decided, got, want), want, "should be copied from v:")

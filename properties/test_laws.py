@@ -1,4 +1,4 @@
-"""Laws between calls (linearity, permutations, shifts, merging) and sums that gradients conserve.
+"""Laws between calls (linearity, permutations, shifts, merging), and conservation laws.
 
 The conservation laws need no oracle, so they are checked at lengths for which no oracle fits in
 memory.
@@ -22,16 +22,17 @@ from flash_attest.properties.machine.clock import Work
 from flash_attest.properties.trial import Trial
 
 
-# The regime exact is left out. There P times a small integer is a tie between two numbers one time
-# in four, and its rounding depends on a partial sum as small as 2^-149, which may be flushed to 0.
+# The regime exact is left out. There, P times a small integer is halfway between two numbers one
+# time in four. Its rounding then depends on a partial sum as small as 2^-149, which may be flushed
+# to 0.
 @law(bug="softmax-and-lse", regime=("spread", "peaked", "flat", "mean"))
 def test_out_scales_with_v(trial):
     """v times 2^-40, 2^20 or 2^60 (float16: 2^4) gives out times the same factor, bit for bit.
 
-    out is linear in v, and powers of two are exact. An out that is not declared repeatable is
+    out is linear in v, and powers of two are exact. If out is not declared repeatable, it is
     compared within the budget. Elements that may be subnormal numbers, or sums of them, are left
-    out, as those round differently. v is around 1 in every regime, so only this law notices a v
-    that is clamped or goes through float16.
+    out, because subnormal numbers round in other steps. v is around 1 in every regime, so only this
+    law notices a v that is clamped or goes through float16.
     """
     x, dtype = trial.x, trial.case.dtype
     factor = 2.0**4 if dtype == torch.float16 else (2.0**20, 2.0**-40, 2.0**60)[trial.case.seed % 3]
@@ -59,13 +60,13 @@ def test_out_is_additive_in_v(trial):
         x_v = x.with_(v=v)
         parts.append(trial.run(x_v).out.double())
         sigmas.append(trial.budget(trial.want(x_v), x_v).out)
-    stored = [storing(trial, part) for part in parts[:2]]  # the check itself allows for storing the third
+    stored = [storing(trial, part) for part in parts[:2]]  # check_near itself allows for storing the third
     check_near(trial, "out", parts[2].to(trial.case.dtype), parts[0] + parts[1], combined(trial, *sigmas, *stored))
 
 
 @law(causal=False, needs=("not causal",), bug="softmax-and-lse")
 def test_order_of_keys_does_not_matter(trial):
-    """Permuting the keys (k, v and the columns of the bias) only permutes dk, dv and dbias.
+    """Permuting the keys (k, v and the columns of the bias) permutes dk, dv and dbias, and no more.
 
     Attention sums over keys, so their order does not matter.
     """
@@ -80,8 +81,8 @@ def test_order_of_keys_does_not_matter(trial):
 def test_order_of_batches_and_heads_does_not_matter(trial):
     """Permuting batches and heads permutes the results, as batches and heads are independent.
 
-    Results agree within the budget of both. A neighbour's offset, mask or statistic would be off by
-    far more.
+    Results agree within the budget of both. A kernel that uses another head's offset, mask or
+    statistics is off by far more.
     """
     x, case, random = trial.x, trial.case, trial.random("order")
     batches, groups = random.order(case.batch), random.order(case.nheads_k)
@@ -107,7 +108,7 @@ def test_order_of_batches_and_heads_does_not_matter(trial):
 def test_shifting_all_scores_changes_only_lse(trial):
     """Adding a vector c to every key leaves out unchanged and adds softmax_scale <q_i, c> to lse_i.
 
-    It adds the same number to all scores of a row, which softmax ignores. q, k and c are small
+    This adds the same number to all scores of a row, which softmax ignores. q, k and c are small
     integers, so k + c is exact.
     """
     x = trial.x
@@ -135,7 +136,7 @@ def test_split_keys_merge_by_lse(trial):
     x, case = trial.x, trial.case
     n = trial.cut("split", case.seqlen_k, lambda n: [case.but(seqlen_k=n), case.but(seqlen_k=case.seqlen_k - n)])
     # The two parts.
-    parts = []  # (out, lse, sigma of out, sigma of lse) in float64; out and lse as they were stored, rounded
+    parts = []  # (out, lse, sigma of out, sigma of lse) in float64; out and lse are rounded as they were stored
     for keys in (slice(None, n), slice(n, None)):
         bias = None if x.bias is None else x.bias[..., keys].contiguous()
         part = x.with_(k=x.k[:, keys].contiguous(), v=x.v[:, keys].contiguous(), bias=bias)
@@ -150,8 +151,8 @@ def test_split_keys_merge_by_lse(trial):
     (out_1, _, sigma_1, sigma_lse_1), (out_2, _, sigma_2, sigma_lse_2) = parts
     w_1, w_2 = (_per_row(w) for w in weights)
     whole, budget = trial.run(), trial.budget(trial.want())
-    # A weight exp(lse) is off by exp(error) - 1. If lse is kept in a half dtype, this is more than
-    # the error.
+    # An error in lse makes the weight exp(lse) wrong by exp(error) - 1, relatively. If lse is kept
+    # in a half dtype, that is more than the error.
     off = (
         torch.expm1((oracle.Z_LIMIT * (sigma_lse_1 + sigma_lse_2)).clamp(max=oracle.LARGEST_EXPONENT)) / oracle.Z_LIMIT
     )
@@ -218,14 +219,14 @@ def _conserved(trial: Trial, name: str, what: str) -> None:
             x.q, x.k, x.v, trial.variant(x), x.dout, got, precision=trial.impl.precision, form=trial.form, only=(name,)
         )
     residual, sigma = sums[name]
-    # The residual is in float64: sigma includes the roundings of the stored gradients.
+    # The residual is in float64, as sigma already includes the roundings of the stored gradients.
     check_near(trial, what, residual.double(), torch.zeros_like(residual), sigma)
 
 
 def _agrees_after(trial: Trial, shuffled, back: dict, what: str) -> None:
     """Check that shuffled inputs give shuffled results.
 
-    `back` has (dim, order, ...) for each output.
+    back: output -> (dim, order, ...), which undoes the shuffling.
     """
     backward = trial.backward
     got, plain = trial.run(shuffled, backward=backward), trial.run(backward=backward)

@@ -1,4 +1,4 @@
-"""Memory around inputs is not read or written, and what fresh memory holds does not matter."""
+"""Memory around inputs is not read or written, and the content of fresh memory does not matter."""
 
 import time
 
@@ -21,13 +21,13 @@ from flash_attest.properties.trial import Trial
 from flash_attest.races.bits import bits
 from flash_attest.races.poison import PATTERNS, poisoned
 
-PAUSE = 0.05  # seconds in which work that continues after a call may show
+PAUSE = 0.05  # seconds to wait for work that continues after a call
 AROUND = 7.0  # a harmless value to compare with NaN
 
 
 @law(layout=LAYOUTS, bug="memory")
 def test_memory_around_inputs_is_not_read(trial):
-    """NaN before, after and between the rows of every input gives the same outputs as 7 there.
+    """NaN before, after and between the rows of every input gives the same outputs as 7 does.
 
     0 * NaN is NaN, so this also shows padding that is read and masked only after the load.
     """
@@ -48,7 +48,7 @@ def test_inputs_come_back_unchanged(trial):
 
 
 def _written(trial: Trial, name: str, there: Placed) -> tuple[str, str]:
-    """Return what was written to an input, or around it, and where."""
+    """Return what was written to an input or around it, and where."""
     public = there.tensor if name == "bias" else from_layout(trial.impl, there.tensor)
     before = getattr(trial.x, name)
     if not bool((changed := public != before).any()):
@@ -66,8 +66,8 @@ def _written(trial: Trial, name: str, there: Placed) -> tuple[str, str]:
 def test_any_layout_equals_the_contiguous_one(trial):
     """The memory layout of q, k, v and dout changes no result.
 
-    They may be transposed, packed with others, with gaps, or with strides. Results agree within the
-    budget of both, as another layout may take another code path.
+    They may be transposed, packed into one tensor, or have gaps or strides. Results agree within
+    the budget of both, as another layout may take another code path.
     """
     backward = trial.backward
     got, plain = trial.run(backward=backward), trial.run(backward=backward, layout="contiguous")
@@ -78,8 +78,8 @@ def test_any_layout_equals_the_contiguous_one(trial):
 def _of_several(case: Case) -> Case:
     """Return the case with at least two batches, heads and keys, and a bias for each.
 
-    A single index cannot be spread. A single query stays single, as decoding has kernels of its
-    own. There are only two batches and key heads if sparse memory cannot hold more.
+    A dimension of size 1 cannot be spread. A single query is kept, as decoding has its own kernels.
+    There are only two batches and key heads if sparse memory cannot hold more.
     """
     group = case.nheads // case.nheads_k
     seqlen_k = max(case.seqlen_k, 2)
@@ -102,12 +102,12 @@ def _of_several(case: Case) -> Case:
     bug="boundaries",
 )
 def test_offsets_need_64_bits(trial):
-    """Elements 2^32 elements behind the first, as in a large key cache, are addressed correctly.
+    """Elements 2^32 elements after the first, as in a large key cache, are addressed correctly.
 
-    Each dimension in turn is spread that far in every input, in sparse memory. The memory between
-    holds 0, so an offset that is cut to 32 bits reads 0 or another element. Results agree within
-    the budget of both, as for other layouts. An error is accepted: an implementation may refuse a
-    stride that is too large.
+    One dimension at a time is spread that far in every input, in sparse memory. The memory between
+    rows holds 0, so an offset that is cut to 32 bits reads 0 or another element. Results agree
+    within the budget of both, as for other layouts. An error is accepted: an implementation may
+    refuse a stride that is too large.
     """
     backward, stored, answered = trial.backward, trial.caller.stored(trial.x), 0
     plain = trial.run(backward=backward)
@@ -134,8 +134,8 @@ def test_offsets_need_64_bits(trial):
 def test_tensors_beyond_2_31_elements(trial):
     """Contiguous q, k and v of more than 2^31 elements each give results within the error budget.
 
-    The first and the last batch are checked, and those where 32-bit offsets end. This also covers
-    kernels that take only contiguous tensors, and outputs of that size.
+    The first batch, the last, and the batches in which 32-bit offsets overflow are checked. This
+    also covers kernels that take only contiguous tensors, and outputs of that size.
     """
     large = enlarged(trial.impl, trial.case)
     trial.needs(large is not None)
@@ -157,13 +157,13 @@ def test_tensors_beyond_2_31_elements(trial):
 
 
 def _batches(outputs: Outputs, numbers: list[int]) -> Outputs:
-    """Return copies of these batches only."""
+    """Return copies of these batches of the outputs."""
     return Outputs(**{name: tensor[numbers].clone() for name, tensor in outputs.items()})
 
 
 @law(bug="memory")
 def test_what_memory_held_before_does_not_matter(trial):
-    """The outputs do not depend on what fresh memory holds: huge numbers, NaN, or 0.
+    """The outputs do not depend on the content of fresh memory: huge numbers, NaN, or 0.
 
     So every output element is written, and no scratch memory is assumed to be clean.
     """
@@ -182,9 +182,9 @@ def test_what_memory_held_before_does_not_matter(trial):
 def test_outputs_stay_as_they_were_returned(trial):
     """Once a call has returned, neither later work nor the next call changes its outputs.
 
-    Each output is copied at once, on the current stream. It is compared after a pause, in which a
-    thread or another stream may still write, and again after a call with other inputs of the same
-    sizes.
+    Each output is copied at once, on the current stream. It is compared with the copy after a
+    pause, in which a thread or another stream may still write, and again after a call with other
+    inputs of the same sizes.
     """
     at_once = []
 
@@ -207,10 +207,10 @@ def test_outputs_stay_as_they_were_returned(trial):
 
 @law(needs=("same process",), share=0.1, softmax_scale=False, toward=short, bug="memory")
 def test_outputs_may_be_written_to(trial):
-    """The caller may write to an output: that changes no input, no other output, and no later call.
+    """The caller may write to an output without changing an input, another output, or a later call.
 
-    So out is not v itself if there is one key, dv is not dout, and no constant is cached and
-    returned. An output with stride 0, which cannot be written to, is left out.
+    So out must not be v itself if there is one key, dv must not be dout, and a cached constant must
+    not be returned. An output with stride 0, which cannot be written to, is left out.
     """
     handed = trial.caller.stored(trial.x)
     got = trial.caller.call(handed, backward=trial.backward)
@@ -235,7 +235,7 @@ def test_outputs_may_be_written_to(trial):
 
 
 def _changed(now: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    """Return which elements have other bits."""
+    """Return which elements have changed their bits."""
     return bits(now.contiguous()) != bits(before.contiguous())
 
 
@@ -255,9 +255,9 @@ def _check_kept(trial: Trial, before: Outputs, now: Outputs, when: str, why: str
 
 
 def _check_all_agree(trial: Trial, got: Outputs, plain: Outputs, budget: oracle.Budget, should: str) -> None:
-    """Check agreement, but leave out elements that are NaN in `plain`.
+    """Check that results agree, except in elements that are NaN in `plain`.
 
-    Other laws find those, and the layout has not caused them.
+    Other laws find these. The layout has not caused them.
     """
     got, plain = (
         Outputs(**{name: x.masked_fill(getattr(plain, name).isnan(), 0.0) for name, x in outputs.items()})

@@ -13,7 +13,7 @@ from flash_attest.properties.judging.sanitized import kernels_of, sanitized, san
 from flash_attest.properties.law import law
 from flash_attest.races.tracing import MOST_PRODUCTS, tracing
 
-MOST_SANITIZED = 2**22  # products; under racecheck an access takes a thousand times as long
+MOST_SANITIZED = 2**22  # products of q k^T; under racecheck an access takes a thousand times as long
 
 
 def _small(most: int) -> Callable[[Case], Case]:
@@ -44,12 +44,12 @@ INTENDED = (
 
 @law(share=0.1, **SHOWS)
 def test_repeats_agree(trial):
-    """Called again with the same inputs, every output declared repeatable has the same bits.
+    """Repeated with the same inputs, a call gives the same bits in each output declared repeatable.
 
-    Other outputs, which atomics may sum in any order, stay within the budget of each other. Repeats
-    run under perturbations, one or several at a time (docs/why/races.md). Kernels in the emulator
-    run in other orders of threads and blocks. After n equal repeats, a call differs with a
-    probability p < 3/n (95 % confidence, under these perturbations).
+    Other outputs, which atomics may sum in any order, agree within the budget. Repeats run under
+    perturbations, one or several at a time (docs/why/races.md). In the emulator, each repeat has
+    another order of threads and blocks. After n equal repeats, the probability that a call differs
+    is below 3/n (95 % confidence, under these perturbations).
     """
     repeats = repeats_of(trial, trial.x, trial.repeats, inexact=lambda name: name not in trial.impl.repeatable)
     spread = check_spread(trial, repeats, trial.x)
@@ -73,14 +73,14 @@ def test_repeats_agree(trial):
 
 @law(share=0.05, where=lambda case: case.batch * case.nheads > 1, toward=copies.of_several, **SHOWS)
 def test_copies_agree(trial):
-    """Heads with equal inputs have equal outputs within one call, bit for bit.
+    """Within one call, heads with equal inputs have equal outputs, bit for bit.
 
-    So one launch makes as many comparisons as it has heads, hundreds on a GPU. It is repeated under
-    the perturbations of test_repeats_agree. Outputs that are not declared in equal_heads stay
-    within the budget of each other. If equal_heads is not declared, heads of a repeatable output
-    may differ, but the same heads in each call. On a CPU, all this is asked only of kernels that
-    are traced. Other kernels stay within the budget, as a library's matrix product may depend on
-    where a matrix lies.
+    So one launch allows as many comparisons as it has heads: hundreds on a GPU. It is repeated
+    under the perturbations of test_repeats_agree. Outputs that are not declared in equal_heads
+    agree within the budget. If equal_heads is not declared, heads of a repeatable output may
+    differ, but then the same heads differ in each call. On a CPU, this applies only to kernels that
+    are traced. Other kernels need only agree within the budget, as a library's matrix product may
+    depend on the address of a matrix.
     """
     exact, alike = copies.exact_outputs(trial)
     x, seen = copies.inputs_of(trial, many=trial.device == "cuda"), copies.Seen()
@@ -104,7 +104,7 @@ def test_copies_agree(trial):
     collects=True, where=lambda case: case.products <= MOST_PRODUCTS, toward=_small(MOST_PRODUCTS),
 )  # fmt: skip
 def test_no_race_is_traced(trial):
-    """Two threads of a launch access the same byte only to read it, or with a barrier between them.
+    """If two threads of a launch access the same byte, both read it, or a barrier lies between.
 
     races/rule.py has the exact rule. The kernels run on the CPU and every access is checked; each
     case has its own order of threads and blocks. Also reported: accesses outside of every tensor,
@@ -115,7 +115,7 @@ def test_no_race_is_traced(trial):
         try:
             trial.run(backward=trial.backward)
         except LawBroken:
-            if not trace.findings:  # a finding explains more than the error that follows from it
+            if not trace.findings:  # findings explain more than an error that follows from them
                 raise
     if not trace.launches and not trace.findings and trial.case.products:
         raise LawBroken(
@@ -132,7 +132,7 @@ def test_no_race_is_traced(trial):
     needs=("same process",), device="cuda", share=0.01, regime=("spread",), softmax_scale=False, bug="races",
     collects=True, seqlen_q=(65, 140), seqlen_k=(65, 140),  # more than one tile
     where=lambda case: case.products <= MOST_SANITIZED, toward=_small(MOST_SANITIZED),
-    bias=("vector", "matrix", "vector", "matrix", None),  # few cases, and its gradient has kernels of its own
+    bias=("vector", "matrix", "vector", "matrix", None),  # few cases; its gradient has its own kernels
     together=watched_together,
 )  # fmt: skip
 def test_sanitizers_report_nothing(trial):

@@ -1,4 +1,4 @@
-"""Lengths and head dims that are multiples of nothing: tails, padding, columns."""
+"""Lengths and head dims that are not multiples of a tile: tails, padding, columns."""
 
 import torch
 
@@ -14,10 +14,10 @@ EDGES = set(edges(2**14))
 
 @law(causal=False, bias=False, needs=("not causal", "lse"), bug="boundaries")
 def test_padding_keys_count_nothing(trial):
-    """With q = 0, exp(lse) is seqlen_k in every row, as every key weighs the same.
+    """With q = 0, exp(lse) is seqlen_k in every row, as every key has the same weight.
 
-    The last key may fall anywhere into a tile. A padding key that counts with score 0 makes
-    exp(lse) larger by one, and a tail that is cut off makes it smaller.
+    The last key may be anywhere in its tile. A padding key that counts with score 0 makes exp(lse)
+    larger by one, and a missing tail makes it smaller.
     """
     check_counts(trial, trial.zeroed("q"), trial.visible())
 
@@ -28,7 +28,7 @@ def near_an_edge(case: Case) -> bool:
 
 
 def toward_an_edge(case: Case) -> Case:
-    """Return the case with seqlen_k moved to the nearest edge, and an equal seqlen_q with it."""
+    """Return the case with seqlen_k moved to the nearest edge; an equal seqlen_q stays equal."""
     nearest = min(EDGES, key=lambda n: abs(n - case.seqlen_k))
     same = case.seqlen_q == case.seqlen_k
     return case if near_an_edge(case) else case.but(seqlen_k=nearest, seqlen_q=nearest if same else case.seqlen_q)
@@ -49,11 +49,11 @@ def test_ragged_sizes_match_the_definition(trial):
     bug="boundaries",
 )  # fmt: skip
 def test_every_column_of_headdim_matters(trial):
-    """If key j is the unit vector of its own column, out of a query along it is v_j, bit for bit.
+    """If each key is a unit vector of its own column, a query along key j gets v_j, bit for bit.
 
     The query is 128/scale times the unit vector, so the score of its key is 128 and every other
     score is 0. A kernel that reads or writes only some columns (the first 64, or those before a
-    multiple of 32) picks or leaves a wrong row.
+    multiple of 32) selects a wrong row of v, or leaves out columns of it.
     """
     case, random = trial.case, trial.random("columns")
     used = min(case.seqlen_k, case.headdim)
@@ -76,7 +76,7 @@ def test_every_column_of_headdim_matters(trial):
 def test_long_sequences_see_their_keys(trial):
     """With q = 0, exp(lse) counts the keys of each query in long sequences, causal or not.
 
-    Other laws would be slow at these lengths. Bugs that start at the tenth tile, or where an offset
-    overflows, do not show at 100 keys.
+    Other laws would be slow at these lengths. Bugs that begin at the tenth tile, or where an offset
+    overflows, do not show with 100 keys.
     """
     check_counts(trial, trial.zeroed("q"), trial.visible())

@@ -29,10 +29,10 @@ from flash_attest.properties.machine.nearby import Nearby
 
 @dataclass
 class Trial:
-    """One implementation on one case: inputs `x`, calls, the oracle's answers.
+    """One implementation on one case: the inputs `x`, calls, and the oracle's answers.
 
-    This is what a law gets. A law that needs more than `run`, such as its own buffers or a call
-    that may raise, uses `caller`.
+    Each law is a function of a Trial. A law that needs more than `run`, for example its own buffers
+    or a call that may raise, uses `caller`.
     """
 
     impl: Implementation
@@ -40,12 +40,12 @@ class Trial:
     device: str
     meter: Meter = field(default_factory=Meter)
     repeats: int = 100
-    perturbations: str = ""  # of repeated calls, as --perturb names them (races/perturb)
+    perturbations: str = ""  # perturbations of repeated calls, by name, as in --perturb (races/perturb)
     origin: Origin = OURS  # how the implementation was found
-    # (device, implementation, cases, options) -> the command of a process that calls it on these
-    # cases. None: there is no such process.
+    # (device, implementation, cases, options) -> the command that calls the implementation on these
+    # cases in another process. None if that is not possible.
     alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None
-    known: Known = field(default_factory=Known)  # what this process has found out
+    known: Known = field(default_factory=Known)  # the results that this process keeps
     write_down: Callable[[str], None] = lambda what: None  # records the next call, in case the process dies
     calls: type[Caller] = Caller  # calls the implementation, in this process or in a kernel process
     judges_state: bool = True  # see Caller
@@ -58,7 +58,7 @@ class Trial:
 
     @cached_property
     def caller(self) -> Caller:
-        """The caller of the implementation, for inputs that the law has laid out."""
+        """The caller of the implementation, for inputs that the law places in memory itself."""
         return self.calls(self.impl, self.case, self.device, self.meter, self.known, self.judges_state)
 
     @cached_property
@@ -73,9 +73,9 @@ class Trial:
 
     @property
     def form(self) -> str:
-        """Whether roundings count as independent, or add up in the worst way (oracle/budget.py).
+        """The form of the budget: "independent" or "linear" (oracle/budget.py).
 
-        This depends on the regime.
+        It depends on the regime.
         """
         return oracle.form_of(self.case.regime, self.case.dtype, self.impl.precision)
 
@@ -84,25 +84,25 @@ class Trial:
         return self.x.with_(**{name: torch.zeros_like(getattr(self.x, name)) for name in names})
 
     def random(self, word: str) -> RandomTensors:
-        """Return random numbers of this case, for a law's own tensors. `word` tells draws apart."""
+        """Return random numbers of this case for a law's own tensors; each word gives others."""
         return RandomTensors(self.case, self.device, word)
 
     def needs(self, holds: bool) -> None:
-        """Draw another case unless `holds` is true, as the law says nothing about this one."""
+        """Unless `holds` is true, draw another case, as the law says nothing about this one."""
         if not holds:
             raise AnotherCase
 
     def needs_supported(self, case: Case) -> None:
-        """Draw another case if this second one, which the law would run, is not supported."""
+        """Draw another case if `case`, which the law also needs to run, is not supported."""
         if unsupported(self.impl, case) is not None:
             raise AnotherCase
 
     def cut(self, word: str, length: int, parts: Callable[[int], Iterable[Case]]) -> int:
         """Return a random position at which to cut this many rows or keys in two.
 
-        The implementation supports the cases parts(position). If it takes only certain lengths, the
-        position is a multiple of 8, 16, ..., or 128. If there is no such position, another case is
-        drawn.
+        The implementation supports all cases of parts(position). If it takes only certain lengths,
+        the position is a multiple of 8, 16, ..., or 128. If no position is possible, another case
+        is drawn.
         """
         n = self.random(word).number(1, length - 1)
         for multiple in MULTIPLES:
@@ -121,10 +121,10 @@ class Trial:
     ) -> Outputs:
         """Call the implementation on x (public layout), stored in the case's layout.
 
-        `changed` names fields of the case that have other values in this call (softmax_scale,
-        layout, ...). An exception of the implementation breaks the law. The outputs are copies: if
-        a later call overwrites the outputs of an earlier one (a defect that test_memory names), a
-        law that compares two calls would compare the second call with itself.
+        `changed` has new values for fields of the case in this call (softmax_scale, layout, ...).
+        An exception of the implementation breaks the law. The outputs are copies: if a later call
+        overwrites the outputs of an earlier one (a defect that test_memory names), a law that
+        compares two calls would compare the second call with itself.
         """
         handed = self.caller.laid_out(self.x if x is None else x, changed.pop("layout", self.case.layout))
         return self.caller.call(handed, backward=backward, wrt=wrt, **changed).copy()
@@ -139,7 +139,7 @@ class Trial:
             )
 
     def budget(self, want: oracle.Attention, x: Inputs | None = None, *, backward: bool = False, **changed):
-        """Return how wrong each output may be: sigma per element (oracle/budget.py)."""
+        """Return the error budget of each output: sigma per element (oracle/budget.py)."""
         x = self.x if x is None else x
         with self.meter.clock.counts(Work.BUDGET):
             x, want = self.nearby.bring(x, want)
@@ -156,7 +156,7 @@ class Trial:
             return self.nearby.send(sigma)
 
     def variant(self, x: Inputs | None = None, **changed) -> oracle.Variant:
-        """Return what the oracle needs besides q, k and v. `changed` names fields that differ."""
+        """Return what the oracle needs besides q, k and v. `changed` has new values for fields."""
         x = self.x if x is None else x
         return variant_of(self.case.but(**changed), self.impl.causal_alignment, x.bias)
 

@@ -1,1 +1,1 @@
-"""Detection of races: the rule, findings, tracing, repeated calls, memory filled with poison."""
+"""Race detection: the rule, findings, tracing, repeated calls, and memory filled with poison."""

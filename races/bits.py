@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes per element
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # keyed by bytes per element
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Compares results with the first ones bit for bit, on their device.
+"""Compares the results of repeated calls with those of the first call bit for bit, on their device.
 
 The differences are read back once, at the end. On a GPU one kernel reads all outputs of a call
 (compare_kernel.py). It writes only where they differ, and nothing waits for it. Without Triton, and
@@ -17,7 +17,7 @@ from flash_attest.races.bits import bits
 
 
 class Dense:
-    """A tensor without gaps in memory, in any order of dimensions: a row of elements."""
+    """A tensor without gaps in memory, in any order of dimensions, as one row of elements."""
 
     def __init__(self, tensor: torch.Tensor):
         self.order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
@@ -25,13 +25,13 @@ class Dense:
         self.gapless = tensor.permute(self.order).is_contiguous()
 
     def stored(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor itself, or a copy if it is stored in another way than the first one."""
+        """Return the tensor, or a copy if its strides differ from those of the first result."""
         if self.gapless and tensor.stride() == self.strides:
             return tensor
         return tensor.permute(self.order).contiguous()
 
     def like(self, row: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a row of elements in the shape of a tensor."""
+        """Return a row of elements, reshaped like a tensor."""
         axes = [self.order.index(axis) for axis in range(tensor.dim())]
         return row.view([tensor.shape[axis] for axis in self.order]).permute(axes)
 
@@ -47,8 +47,8 @@ class Comparison:
         self.dense = {name: Dense(tensor) for name, tensor in first.items()}
         self.rows = {name: as_row(self.dense[name].stored(tensor)) for name, tensor in self.first.items()}
         device = next((tensor.device for tensor in first.values()), torch.device("cpu"))
-        # By element: in how many repeats it differed. By output and repeat: whether it differed. By
-        # output: the largest difference.
+        # counts: in how many repeats each element differed. differed: whether each output differed
+        # in each repeat. most: the largest difference of each output.
         self.counts = {name: torch.zeros_like(row, dtype=torch.int32) for name, row in self.rows.items()}
         self.differed = torch.zeros((len(first), n), dtype=torch.int32, device=device)
         self.most = torch.zeros(len(first), dtype=torch.float32, device=device)
@@ -59,16 +59,16 @@ class Comparison:
         self._compare([dense.stored(results[name]) for name, dense in self.dense.items()], repeat)
 
     def which(self) -> dict[str, list[int]]:
-        """Return, for each output that differed, the repeats in which it did.
+        """Return, for each output that differed, the repeats in which it differed.
 
-        Waits for the device.
+        This waits for the device.
         """
         differed = self.differed.tolist()
         repeats = {name: [r for r, it in enumerate(row) if it] for name, row in zip(self.first, differed, strict=True)}
         return {name: which for name, which in repeats.items() if which}
 
     def elements(self, name: str) -> torch.Tensor:
-        """Return, in the shape of an output, in how many repeats each element differed."""
+        """Return an output-shaped tensor: the number of repeats in which each element differed."""
         return self.dense[name].like(self.counts[name], self.first[name])
 
     def largest(self, name: str) -> float:
@@ -82,9 +82,9 @@ def as_row(stored: torch.Tensor) -> torch.Tensor:
 
 
 def _way(device: torch.device) -> type:
-    """Return what compares on a device.
+    """Return the class that compares on a device.
 
-    Triton's interpreter would take seconds for each comparison.
+    Triton is used only if it compiles: its interpreter would take seconds for each comparison.
     """
     if device.type != "cuda" or importlib.util.find_spec("triton") is None or interpreted():
         return ByTorch
@@ -94,7 +94,7 @@ def _way(device: torch.device) -> type:
 
 
 class ByTorch:
-    """Compares each output's row of elements: updates counts, differed[:, repeat] and most."""
+    """Compares each output's row of elements, and updates counts, differed[:, repeat] and most."""
 
     def __init__(
         self, first: list[torch.Tensor], counts: list[torch.Tensor], differed: torch.Tensor, most: torch.Tensor
@@ -102,11 +102,11 @@ class ByTorch:
         self.first, self.counts, self.differed, self.most = first, counts, differed, most
 
     def __call__(self, got: list[torch.Tensor], repeat: int) -> None:
-        """Compare what a repeat stored with the first rows."""
+        """Compare the results of a repeat with the first results."""
         for n, (a, b) in enumerate(zip(map(as_row, got), self.first, strict=True)):
             differs = bits(a) != bits(b)
             any_ = differs.any()
-            if a.device.type == "cpu" and not any_:  # on a GPU the host would wait for the answer
+            if a.device.type == "cpu" and not any_:  # not on a GPU, where the host would wait for the answer
                 continue
             off = (a.double() - b.double()).abs().masked_fill(~differs, 0.0).nan_to_num(math.inf)
             self.counts[n] += differs

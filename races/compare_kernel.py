@@ -1,7 +1,7 @@
 """Compares all outputs of a call with the first ones in one launch, as ByTorch in compare.py does.
 
-A program reads its part of one output and of the first one, and ends if no bit differs: one pass
-over memory.
+Each program reads its part of one output, and of the first result for it, and ends if no bit
+differs. This takes one pass over memory.
 """
 
 from collections.abc import Callable
@@ -30,9 +30,9 @@ def compare_kernel(
     got, first, counts, differed_ptr, most_ptr, starts_ptr, sizes_ptr, repeat, repeats,
     OUTPUTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Compare output n, a block of elements each, by programs starts[n] .. starts[n + 1] - 1.
+    """Compare output n in programs starts[n] .. starts[n + 1] - 1, a block of elements in each.
 
-    Starts and sizes are in memory: as arguments they would be compiled in, again for each case.
+    Starts and sizes are in memory, because as arguments they would be compiled in for each case.
     """
     program = tl.program_id(0)
     for n in tl.static_range(OUTPUTS):
@@ -53,10 +53,11 @@ def compare_kernel(
 
 
 class ByKernel:
-    """Does what ByTorch does, with a kernel.
+    """Compares as ByTorch does, but with a kernel.
 
-    Once the kernel is compiled, a repeat launches it directly, on a GPU with addresses in place of
-    tensors. Triton would inspect each argument again, and ask the driver where each tensor is.
+    Once the kernel is compiled, each repeat launches it directly; on a GPU it passes addresses
+    instead of tensors. Otherwise Triton would inspect all arguments again, and ask the driver where
+    each tensor is.
     """
 
     def __init__(
@@ -69,14 +70,14 @@ class ByKernel:
         self.grid = (starts[-1], 1, 1)
         self.fixed = (tuple(first), tuple(counts), differed, most.view(torch.int32), *tables)
         self.constants = (differed.shape[1], len(first), BLOCK)
-        # How a tensor is passed: on a GPU as its address; the emulator needs the tensor.
+        # On a GPU a tensor is passed as its address. The emulator needs the tensor.
         self.passed = torch.Tensor.data_ptr if differed.is_cuda else torch.Tensor.detach
         self.fixed_passed: tuple = ()
         self.launch: Callable | None = None
 
     def __call__(self, got: list[torch.Tensor], repeat: int) -> None:
-        """Compare what a repeat stored with the first rows."""
-        aligned = not any(tensor.data_ptr() % ALIGNED for tensor in got)  # the compiled kernel may rely on it
+        """Compare the results of a repeat with the first results."""
+        aligned = not any(tensor.data_ptr() % ALIGNED for tensor in got)  # the compiled kernel may rely on this
         if self.launch and aligned:
             self.launch(tuple(map(self.passed, got)), *self.fixed_passed, repeat, *self.constants)
         elif self.grid[0]:

@@ -1,7 +1,8 @@
-"""The copies layer: compares equal slices within one launch, so that a launch is many comparisons.
+"""Race detection by copies: compares slices of one launch that should be equal.
 
 Blocks that get the same numbers must give the same bits, whatever runs beside them. Slices of one
-launch run at different places and times, as repeats do.
+launch run on different SMs and at different times, as repeats do, so a single launch gives many
+comparisons.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Copies:
 
 
 def compare_copies(tensor: torch.Tensor, axes: tuple[int, ...]) -> Copies:
-    """Compare the slices of a tensor along `axes`, which should be equal. Nothing waits for it."""
+    """Compare the slices of a tensor along `axes`, which should be equal, without waiting."""
     words = tensor.view(INTEGERS[tensor.element_size()])
     at_first = tuple(slice(0, 1) if axis in axes else slice(None) for axis in range(tensor.dim()))
     marked = words != words[at_first]

@@ -1,4 +1,4 @@
-"""A finding of race detection: an observation, and the layer that made it."""
+"""A finding of race detection: an observation, and the detector (Layer) that made it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flash_attest.emulator.observation import Kind, Observation
 
 
 class Layer(Enum):
-    """The way in which a finding was made."""
+    """The detector that made a finding."""
 
     TRACE = "trace"  # the emulator checked every access
     SANITIZER = "sanitizer"  # compute-sanitizer reported it on a GPU
@@ -28,35 +28,35 @@ class Finding(Observation):
 
     @property
     def key(self) -> tuple:
-        """The identity of a finding in one case: findings with equal keys are merged."""
+        """The identity of a finding in one case. Findings with equal keys are merged."""
         return self.layer, *self.what, self.tensor
 
     @property
     def what(self) -> tuple:
-        """The identity of a finding in any case and tensor.
+        """The identity of a finding across cases and tensors.
 
-        A race's two lines are one pair in either order.
+        The order of a race's two lines does not matter.
         """
         lines = tuple((site.file, site.line, "" if site.line else site.function) for site in self.sites)
         return self.kind, tuple(sorted(lines)) if self.kind is Kind.RACE else lines or self.headline
 
     @property
     def _what(self) -> str:
-        if self.layer is Layer.SANITIZER and self.first and self.second:  # it does not say which came first
+        if self.layer is Layer.SANITIZER and self.first and self.second:  # it does not say which access came first
             one, other = (side.what.value for side in self.sides)
             return f"{self.place}, {one} and {other}, no barrier between"
         return super()._what
 
     @property
     def keeps_values(self) -> bool:
-        """True for a race whose compared writes all kept the value: it cannot change a result."""
+        """True if a race cannot change a result, as all of its compared writes kept the value."""
         return self.kind is Kind.RACE and self.same_value is True
 
 
 def merge(findings: list[Finding], more: Iterable[Finding]) -> None:
-    """Add `more` to `findings` in place, one for each kind, lines and tensor, with its count.
+    """Add `more` to `findings` in place. Findings with equal keys become one, and counts are added.
 
-    A write that kept the value does not hide one at the same lines that changed it.
+    A write that kept the value does not hide a write at the same lines that changed it.
     """
     at = {finding.key: n for n, finding in enumerate(findings)}
     for finding in more:

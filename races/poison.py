@@ -1,4 +1,4 @@
-"""Fills fresh memory with poison.
+"""Fills fresh memory with poison: values on which no result may depend.
 
 This exposes elements that are never written, and scratch that is assumed to be zero.
 
@@ -36,9 +36,9 @@ _KEYS = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
 
 
 class FillFresh(TorchDispatchMode):
-    """Fill tensors of torch.empty and similar functions with bytes `pattern`, in this block."""
+    """Fill tensors from torch.empty and similar functions with bytes `pattern` in this block."""
 
-    supports_higher_order_operators = True  # flex_attention is one; this mode does not change it
+    supports_higher_order_operators = True  # flex_attention is such an operator; this mode does not change it
 
     def __init__(self, pattern: int, device: str):
         super().__init__()
@@ -58,10 +58,10 @@ class FillFresh(TorchDispatchMode):
         return result
 
     def _within(self, func, args, kwargs):
-        """Run a torch.library.custom_op with this mode on, which is otherwise off inside it.
+        """Run a torch.library.custom_op with this mode switched on; torch switches it off inside.
 
-        The implementation is called directly, below autograd; calling the operator would come back
-        here.
+        The operator's function is called directly, below autograd, as calling the operator would
+        call this function again.
         """
         for key in (torch._C.DispatchKey.CompositeExplicitAutograd, _KEYS[self.device]):  # for all devices, or one
             if func.has_kernel_for_dispatch_key(key):
@@ -77,7 +77,7 @@ def fill_bytes(tensor: torch.Tensor, pattern: int) -> None:
 
 
 def leave_behind(pattern: int, device: str, nbytes: list[int]) -> None:
-    """Fill blocks of these sizes, and of 0.5, 2 and 4 times these, with a pattern and free them."""
+    """Fill blocks of 0.5, 1, 2 and 4 times these sizes with a pattern, and free them."""
     sizes = sorted({max(1, int(n * factor)) for n in nbytes for factor in (0.5, 1, 2, 4)})
     blocks = [torch.full((n,), pattern, dtype=torch.uint8, device=device) for n in sizes for _ in range(2)]
     del blocks

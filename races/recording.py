@@ -1,4 +1,4 @@
-"""Traces every launch of a process and its children into a folder: `flash-attest emulate --trace`.
+"""Traces all launches of a process and its children into a folder (`flash-attest emulate --trace`).
 
 Each process appends to its own files, so the findings of a killed process are kept.
 """
@@ -24,7 +24,7 @@ _recorder: Recorder | None = None
 
 @dataclass
 class Recorded:
-    """The findings of all processes, each once; their tests, by key; the number of launches."""
+    """The distinct findings of all processes, their tests by key, and the number of launches."""
 
     findings: list[Finding] = field(default_factory=list)
     tests: dict[tuple, list[str]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Recorder:
 
     def __init__(self, folder: Path, seed: int = 0, limit: float = LIMIT):
         self.folder, self.seed, self.limit = folder, seed, limit
-        self.thread = threading.get_ident()  # tracing is switched on and off in one thread
+        self.thread = threading.get_ident()  # tracing must be switched on and off in the same thread
         self._block: contextlib.ExitStack | None = None
 
     def resume(self) -> None:
@@ -57,7 +57,7 @@ class Recorder:
     def _observe(self, observations: list[Observation]) -> None:
         """Record a launch and its observations.
 
-        A forked process has its own number, so its own files.
+        A forked process has its own process id, and so its own files.
         """
         with (self.folder / f"{os.getpid()}.launches").open("ab") as file:
             file.write(b".")
@@ -97,10 +97,11 @@ def paused() -> Iterator[None]:
 
 
 def read(folder: Path) -> Recorded:
-    """Return what the processes wrote."""
+    """Read the records of all processes."""
     recorded = Recorded()
     for path in sorted(folder.glob("*.findings")):
-        with path.open("rb") as file, contextlib.suppress(EOFError, pickle.UnpicklingError):  # the end, perhaps cut off
+        # A file ends with EOFError, or with a truncated record.
+        with path.open("rb") as file, contextlib.suppress(EOFError, pickle.UnpicklingError):
             while True:
                 recorded.add(*pickle.load(file))
     recorded.launches = sum(path.stat().st_size for path in folder.glob("*.launches"))

@@ -1,4 +1,4 @@
-"""The repeat layer: repeats a launch under perturbations, and compares each with the first.
+"""Race detection by repeats: repeats a launch under perturbations, and compares with the first.
 
 The first launch has no perturbation. A seed decides which ones each repeat has
 (perturb/schedule.py). Outputs are compared bit for bit, and nothing is read back from the device
@@ -17,11 +17,11 @@ from flash_attest.races.compare import Comparison
 from flash_attest.races.perturb import NONE, Perturbation, Setting, rounds
 
 Tensors = dict[str, torch.Tensor]
-ENOUGH = 3  # fewer differing repeats say nothing about what they have in common
+ENOUGH = 3  # with fewer differing repeats, a common perturbation means little
 
 
 def bound(n: int) -> float:
-    """Return the 95 % upper bound on the probability of an event unseen in n tries: 3 / n.
+    """Return 3 / n, the 95 % upper bound on the probability of an event that n tries did not show.
 
     This is the rule of three.
     """
@@ -34,9 +34,9 @@ class Repeats:
 
     n: int
     first: Tensors
-    under: list[tuple[str, ...]] = field(default_factory=list)  # by repeat: its perturbations
-    # By output: the repeats in which some bit differed; how often each element differed; the
-    # largest difference, inf if a NaN appeared or disappeared; the smallest and the largest values.
+    under: list[tuple[str, ...]] = field(default_factory=list)  # the perturbations of each repeat
+    # For each output: which repeats differed in some bit; how often each element differed; the
+    # largest difference, inf if a NaN appeared or disappeared; and the smallest and largest values.
     which: dict[str, list[int]] = field(default_factory=dict)
     elements: Tensors = field(default_factory=dict)
     largest: dict[str, float] = field(default_factory=dict)
@@ -44,13 +44,13 @@ class Repeats:
 
     @property
     def differing(self) -> dict[str, int]:
-        """{output: in how many repeats it differed}."""
+        """The number of repeats that differed, by output."""
         return {name: len(repeats) for name, repeats in self.which.items()}
 
     def only_under(self, name: str) -> list[str]:
-        """Return the perturbations that every differing repeat had and some other repeats lacked.
+        """Return the perturbations that all differing repeats had, but not all other repeats.
 
-        Returns nothing if few repeats differed: what few repeats have in common means little.
+        Returns none if few repeats differed, as a common perturbation then means little.
         """
         differing, necessary = set(self.which.get(name, ())), []
         if len(differing) < ENOUGH:
@@ -62,10 +62,10 @@ class Repeats:
         return necessary
 
     def by_perturbation(self, name: str) -> list[tuple[str, int, int, int, int]]:
-        """Return rows (perturbation, n, of, n, of) for an output: n of these repeats differed.
+        """Return rows (perturbation, n, of, n, of) for an output: n of `of` repeats differed.
 
-        The first pair counts repeats with this perturbation alone, the second repeats with others
-        beside it.
+        The first pair counts repeats with only this perturbation, the second repeats with others,
+        too.
         """
         differing, rows = set(self.which.get(name, ())), []
         for each in dict.fromkeys((NONE, *(each for had in self.under for each in had))):
@@ -86,8 +86,8 @@ def compare_repeats(
     """Launch once, then n times under perturbations; return the differences from the first.
 
     launch: inputs by name -> outputs by name. The inputs are setting.handed, or equal ones at other
-    addresses. inexact: whether an output may differ; its smallest and largest values are then kept
-    as `between`.
+    addresses. inexact(name): whether an output may differ. Its smallest and largest values are then
+    kept in `between`.
     """
     setting = setting or Setting("cpu", 0, 0)
     comparison = Comparison(launch(setting.handed), n)

@@ -11,21 +11,21 @@ Two accesses of one launch are a race if
 `a` happens before `b` if a path leads from a to b. A path has two kinds of steps:
 
     along a thread, from each event to the next (program order)
-    at a barrier, from any thread there to each that waits: what the former did before the barrier
-      happens before what the latter does after it
+    at a barrier, from any thread at it to each thread that waits: everything that the former did
+      before the barrier happens before everything that the latter does after it
 
-There are no other steps. It follows:
+There are no other steps. This has consequences:
 
-- Order is transitive. Take a barrier of lanes 0 and 1, then one of lanes 1 and 2: what lane 0 did
-  before the first happens before what lane 2 does after the second. With the barriers in the other
-  order it does not.
+- Order is transitive. Take a barrier of lanes 0 and 1, then one of lanes 1 and 2: everything that
+  lane 0 did before the first happens before everything that lane 2 does after the second. With the
+  barriers in the opposite order it does not.
 - Two blocks are not ordered, because no barrier joins threads of two blocks.
-- A shuffle, a vote, a memory fence, a value that was read, and an atomic operation order nothing.
+- Shuffles, votes, memory fences, reads of a value, and atomic operations do not order anything.
   So accesses that are protected by an atomic lock are a race here. `__syncthreads` is a barrier of
   its block, `__syncwarp(mask)` a barrier of the lanes in its mask.
-- A thread that has returned counts at every later barrier that includes it (an Arrival), because a
-  barrier waits until each thread has arrived or returned: what the thread did happens before what
-  comes after the barrier. It orders nothing between two barriers.
+- A thread that has returned counts as arrived (Arrival) at every later barrier that includes it,
+  because a barrier waits until each thread has arrived or returned. So its accesses happen before
+  everything after the barrier. An Arrival does not order anything between two barriers.
 - A read and an atomic operation can be a race. Two atomic operations cannot, whatever their sizes
   and scopes.
 - Values do not matter: two writes of the same value are a race.
@@ -36,8 +36,9 @@ An asynchronous copy (cp.async) reads its source and writes its target at some t
 issue and the end of its thread's wait for it. Without a wait the copy ends when its thread returns.
 It counts as if the thread accessed both at both ends, so another thread's access that is not
 ordered with either end is a race. An access to the target between the two ends, by any thread
-including its own, is a separate kind of mistake (ASYNC). `during` says which of them occur in every
-schedule, and which may. Writes to the source between the ends are only seen as races.
+including its own, is a separate kind of mistake (ASYNC). `during` says which of these accesses
+occur in every schedule, and which only may. A write to the source between the ends is reported only
+as a race.
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ class Access:
 
 @dataclass(frozen=True)
 class Barrier:
-    """A barrier of threads of one block, each of which has it once among its events.
+    """A barrier of threads of one block. Each thread has it once among its events.
 
-    Each has its own name.
+    Each barrier has its own name.
     """
 
     name: Hashable
@@ -81,7 +82,7 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Arrival:
-    """An arrival without waiting, as by a returned thread: order leads only to the barrier."""
+    """An arrival without waiting, as of a returned thread. Order leads only to the barrier."""
 
     at: Barrier
 
@@ -117,16 +118,16 @@ class Launch:
     """One execution of one launch: the events of each thread, in program order."""
 
     def __init__(self, threads: Mapping[Thread, Sequence[Access | Barrier | Arrival | Copy | Done]]):
-        """Raises ValueError for an impossible launch.
+        """Check the events. Raises ValueError for an impossible launch.
 
-        A launch is impossible if a barrier joins two blocks, comes twice in a thread or comes after
-        itself, or if a copy has no end.
+        A launch is impossible if a barrier joins two blocks, occurs twice in a thread or happens
+        before itself, or if a copy has no end.
         """
         self.threads = {thread: tuple(events) for thread, events in threads.items()}
         self._known: dict[tuple[Thread, int], set[tuple[Thread, int]]] = {}
         # The threads that wait at a barrier, each with its step.
         self.waiting: dict[Barrier, list[tuple[Thread, int]]] = defaultdict(list)
-        named: dict[Barrier, list[Thread]] = defaultdict(list)  # these, and the threads that only arrive
+        named: dict[Barrier, list[Thread]] = defaultdict(list)  # the waiting threads, and the threads that only arrive
         for thread, events in self.threads.items():
             for step, event in enumerate(events):
                 if isinstance(event, Barrier):
@@ -157,7 +158,7 @@ class Launch:
         return self.before(a, b) or self.before(b, a)
 
     def _next(self, thread: Thread, step: int) -> Iterator[tuple[Thread, int]]:
-        """Yield the next points on a path: in this thread, and after a barrier in all that wait."""
+        """Yield the next points on a path: in this thread and, at a barrier, in all that wait."""
         event = self.threads[thread][step]
         barrier = event.at if isinstance(event, Arrival) else event
         for other, at in [(thread, step), *self.waiting.get(barrier, ())]:
@@ -194,7 +195,7 @@ def common_bytes(a: Access, b: Access) -> range:
 
 
 def conflict(a: Event, b: Event) -> bool:
-    """Return whether the two would be a race if they were not ordered."""
+    """Return whether two accesses would be a race if they were not ordered."""
     whats = {a.access.what, b.access.what}
     one_writes, both_atomic = whats != {"read"}, whats == {"atomic"}
     return a.thread != b.thread and one_writes and not both_atomic and len(common_bytes(a.access, b.access)) > 0
@@ -206,12 +207,12 @@ def races(launch: Launch) -> list[tuple[Event, Event]]:
 
 
 def kind(first: Access, second: Access) -> str:
-    """Return the name of a pair of which `first` ran first: "write after read", ..."""
+    """Return the name of a pair if `first` ran first: "write after read", ..."""
     return " after ".join("read" if access.what == "read" else "write" for access in (second, first))
 
 
 def during(launch: Launch) -> list[tuple[Event, Event, bool]]:
-    """Return the accesses to the target of a copy under way.
+    """Return the accesses to the target of a copy that is in flight.
 
     Each is (the copy's write, the access, whether this happens in every schedule).
     """

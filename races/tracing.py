@@ -1,6 +1,6 @@
 """Tracing: launches inside `tracing()` run in the emulator, which checks every access.
 
-It is the same for all kernel families.
+It works alike for all kernel families.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST_PRODUCTS = 2**20  # the most products q k of a traced case of attention: ab
 
 @dataclass
 class Tracing:
-    """The findings, one for each kind, lines and tensor; at the end the number of launches."""
+    """The findings, one for each kind, lines and tensor, and finally the number of launches."""
 
     findings: list[Finding] = field(default_factory=list)
     launches: int = 0
@@ -33,11 +33,11 @@ def tracing(seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> Iterato
     """Trace every launch that runs in the emulator inside this block.
 
     seed: 0 runs threads and blocks in order, any other value in a random order.
-    switch: the probability that another thread continues at an access, which shows what a race can
-    do to the result.
+    switch: the probability of switching to another thread at an access, to show how a race can
+    change the result.
     limit: seconds for one launch.
 
-    Mistakes are findings here, not exceptions.
+    Mistakes are reported as findings, not as exceptions.
     """
     if not 0.0 <= switch <= 1.0:
         raise ValueError(f"switch={switch!r}: should be a probability, from 0 to 1")
@@ -56,7 +56,7 @@ def tracing(seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> Iterato
 def trace(call: Callable[[], Any], seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> list[Finding]:
     """Trace call() and return all findings; [] means none for this input.
 
-    The options are those of `tracing`.
+    The options are the same as those of `tracing`.
 
     If the call raises because of a finding (for example, it checks for errors), the findings are
     returned. Raises RuntimeError if no kernel ran, because that would prove nothing.

@@ -47,6 +47,8 @@ class Cause:
         """
         n, clue = 1 + len(self.others), self.first["clue"]
         laws = "1 law fails" if n == 1 else f"{n} laws fail"
+        if any(LENGTH.sub("", other["clue"]) != LENGTH.sub("", clue) for other in self.others):
+            clue = ""  # equal headlines, whose cases share nothing else
         if clue:
             return f"{laws}, with {clue}"
         return "" if n == 1 else laws

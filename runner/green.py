@@ -68,35 +68,44 @@ def counted(results: Iterable[dict], *, asked_for: bool, device: str = "") -> st
     return "; ".join(parts)
 
 
-def not_green(results: list[dict], *, asked_for: bool, replayed: bool, planned: int = 0) -> str:
-    """Return why a run is not green, apart from laws that fail; "" if nothing else is wrong.
+def not_green(results: list[dict], *, asked_for: bool, replayed: bool, unjudged: int = 0, planned: int = 0) -> str:
+    """Say why a run is not green, apart from laws that fail; "" if nothing else is wrong.
 
     Laws that do not apply on this device or machine do not count, nor do implementations of another
-    device, unless they were asked for by name. A replay is green only if at least one law accepted
-    its case. planned: how many laws there were to judge.
+    device, unless they were asked for by name. A replay is green only if a law took its case.
+    unjudged: how many of the planned laws have no verdict.
     """
-    if len(results) < planned:
-        return f"{planned - len(results)} of {planned} were not judged"
-    undecided = [r for r in results if group_of(r, asked_for=asked_for) is Group.UNDECIDED]
-    if undecided:
-        return f"{len(undecided)} could not be decided"
+    undecided = sum(group_of(result, asked_for=asked_for) is Group.UNDECIDED for result in results)
+    incomplete = _incomplete(results, replayed, unjudged, planned)
+    return incomplete or (f"{undecided} could not be decided" if undecided else "")
+
+
+def verdict_line(
+    results: list[dict],
+    *,
+    asked_for: bool,
+    replayed: bool = False,
+    unjudged: int = 0,
+    planned: int = 0,
+    device: str = "",
+) -> str:
+    """Return the last line of a run: "green: 61 laws hold; 8 do not apply" or "not green: ...".
+
+    The reason comes first. The arguments are those of `not_green`; device: where the run judges.
+    """
+    incomplete = _incomplete(results, replayed, unjudged, planned)
+    counts = counted(results, asked_for=asked_for, device=device)
+    bad = any(group_of(r, asked_for=asked_for) in (Group.FAILS, Group.UNDECIDED) for r in results)
+    return f"{'not green' if bad or incomplete else 'green'}: {'; '.join(filter(None, [incomplete, counts]))}"
+
+
+def _incomplete(results: list[dict], replayed: bool, unjudged: int, planned: int) -> str:
+    """Say what was not judged; "" if everything was."""
+    if not results:
+        return "nothing was judged"
+    if unjudged:
+        return f"{unjudged} of {planned} were not judged"
     laws = [result for result in results if result["chapter"] != "test_contract"]
     if replayed and laws and not {PASS, FAIL} & {result["verdict"] for result in laws}:
         return f"no law took the case: {laws[0]['reason']}"
     return ""
-
-
-def verdict_line(
-    results: list[dict], *, asked_for: bool, replayed: bool = False, planned: int = 0, device: str = ""
-) -> str:
-    """Return the last line of a run: "green: 61 laws hold; 8 do not apply", or "not green: ..."
-    with the reason first.
-    """
-    counts = counted(results, asked_for=asked_for, device=device)
-    if not results:
-        return "not green: nothing was judged"
-    reason = not_green(results, asked_for=asked_for, replayed=replayed, planned=planned)
-    if "could not be decided" in reason:  # the counts already say this
-        reason = ""
-    fails = any(group_of(r, asked_for=asked_for) in (Group.FAILS, Group.UNDECIDED) for r in results)
-    return f"{'not green' if fails or reason else 'green'}: {'; '.join(filter(None, [reason, counts]))}"

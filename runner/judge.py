@@ -11,6 +11,7 @@ from pathlib import Path
 
 from flash_attest.impls.contract.record import Absent, Implementation
 from flash_attest.impls.contract.registry import Entry, Unloadable
+from flash_attest.places import document
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.support import not_here
 from flash_attest.properties.failures import Reason, Undecided, words_of
@@ -191,5 +192,5 @@ def _contract_message(name: str, problems: list[str], judged: str, replay: str) 
     first, *rest = problems[0].splitlines()
     lines = [f"{name} does not keep the contract: {first}", *(f"  {line}" for line in rest)]
     lines += [f"  {line}" for problem in problems[1:] for line in problem.splitlines()]
-    lines += ["", f"The contract is docs/use/adding-an-implementation.md. {judged}", ""]
+    lines += ["", f"The contract: {document('use/implementation-reference.md')}. {judged}", ""]
     return "\n".join([*lines, "Replay", f"  {replay}", ""])

@@ -5,71 +5,51 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import jinja2
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from flash_attest.runner.plugin.folder import Folder
+from flash_attest.sweep.page import bound, called, page
 from flash_attest.sweep.store import Store
 from flash_attest.sweep.summary import summary
 
 WIDTH = 130  # of a line in a log; a terminal has its own
-TEMPLATE = Path(__file__).with_name("report.html.j2")
 JSON, PAGE = "summary.json", "index.html"
 GREEN, NOT_GREEN, NO_DISK = 0, 1, 3  # exit statuses
 
 
 def console() -> Console:
-    """For what is said on the terminal, or in a log."""
+    """Return a console for the terminal, or for a log."""
     there = Console(soft_wrap=True)
     return there if there.is_terminal else Console(soft_wrap=True, width=WIDTH)
 
 
 def write_report(store: Store, directory: Path, console: Console) -> int:
     """Write the report of a file and print it. Returns the exit status."""
-    made = summary(store)
+    report = summary(store)
     written = False
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        written = write(made, Folder(directory, lambda text: console.print(text, style="yellow", highlight=False)))
+        written = write(report, Folder(directory, lambda text: console.print(text, style="yellow", highlight=False)))
     except OSError as error:
         console.print(f"[yellow]--report {directory}: cannot be written to ({error.strerror})[/]", highlight=False)
-    print_table(made, console)
+    print_table(report, console)
     if written:
         console.print(f"report: {directory / PAGE} and {JSON}", highlight=False)
-    for line in made["not_green"]:
+    for line in report["not_green"]:
         console.print(f"[yellow]not green:[/] {escape(line)}", highlight=False)
-    return NOT_GREEN if made["not_green"] else GREEN if written else NO_DISK
+    return NOT_GREEN if report["not_green"] else GREEN if written else NO_DISK
 
 
-def write(made: dict, folder: Folder) -> bool:
-    """Write both files; each is the old one or the new one, whole. Returns whether that worked."""
-    made_page = page(made)
-    return folder.write(JSON, json.dumps(made, indent=1) + "\n") and folder.write(PAGE, made_page)
+def write(report: dict, folder: Folder) -> bool:
+    """Write both files, each as a whole or not at all. Returns whether that worked."""
+    html = page(report)
+    return folder.write(JSON, json.dumps(report, indent=1) + "\n") and folder.write(PAGE, html)
 
 
-def page(made: dict) -> str:
-    """The summary as HTML."""
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters |= {"bound": bound, "called": called}
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(made)
-
-
-def bound(p: float | None) -> str:
-    """ "p < 0.0031", or "" where nothing is bounded."""
-    return "" if p is None else f"p < {p:.2g}"
-
-
-def called(name: str, one: dict) -> str:
-    """An implementation in a table, with the number of its versions if these are several, as hosts differ."""
-    return f"{name} ({n} versions)" if (n := len(one["versions"])) > 1 else name
-
-
-def print_table(made: dict, console: Console) -> None:
-    """One line for each implementation and layer, then what was found."""
+def print_table(report: dict, console: Console) -> None:
+    """Print a line for each implementation and layer, then what was found."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in (
         "implementation",
@@ -87,7 +67,7 @@ def print_table(made: dict, console: Console) -> None:
         table.add_column(
             heading, justify="left" if heading in ("implementation", "layer", "on", "clean since") else "right"
         )
-    for name, one in made["implementations"].items():
+    for name, one in report["implementations"].items():
         for n, row in enumerate(one["layers"]):
             since = f"[red]{one['findings']} found[/]" if one["findings"] else (one["clean_since"] or "")
             first = escape(called(name, one)) if n == 0 else ""
@@ -98,10 +78,10 @@ def print_table(made: dict, console: Console) -> None:
                 bound(row["bound_of_a_case"]), bound(row["bound_of_a_repeat"]), since,
             )  # fmt: skip
     console.print(table)
-    for row in made["given_up"]:
+    for row in report["given_up"]:
         line = f"{row['impl']}, {row['layer']}: drawn no more: {row['reason']}"
         console.print(f"[yellow]{escape(line)}[/]", highlight=False, soft_wrap=True)
-    for finding in made["findings"]:
+    for finding in report["findings"]:
         if finding["current"]:
             style = "yellow" if finding["known"] else "bold red"
             console.print(f"[{style}]{escape(finding['impl'])}, {finding['layer']}: {escape(finding['headline'])}[/]",

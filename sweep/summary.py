@@ -1,9 +1,10 @@
-"""What a file of runs says: for each implementation and layer how much was tried, what was found, and what that bounds.
+"""Makes the summary of a file of runs: what was tried, what was found, and what that bounds.
 
-A layer that found nothing in n tries bounds the probability of one try by 3/n at 95 % (the rule of three). Repeats of one
-case are no independent tries of drawn cases, so there are two bounds: of a drawn case, 3 / runs; and of a single repeat,
-3 / repeats, which holds if every case is as likely to show a race as any other. Heads of one launch share its moment and its
-load, so comparisons of heads have no such bound.
+If a layer finds nothing in n tries, the probability of a finding in one try is below 3/n at 95 %
+(the rule of three). Repeats of one case are not independent tries of drawn cases, so there are two
+bounds: 3 / runs for a drawn case, and 3 / repeats for a single repeat, which holds if every case is
+as likely to show a race as any other. Heads of one launch share its moment and its load, so
+comparisons of heads have no such bound.
 """
 
 from __future__ import annotations
@@ -45,17 +46,17 @@ SELECT DISTINCT impl FROM runs
 WHERE verdict IN ('{PASS}', '{FAIL}') AND session IN (SELECT value FROM json_each(?))
 """
 
-PLACE = ("impl", "layer", "reason")  # of what is not drawn
+PLACE = ("impl", "layer", "reason")  # the fields of a pair that is not drawn
 
 
 def summary(store: Store) -> dict:
-    """The whole summary, JSON-ready."""
+    """Return the whole summary, JSON-ready."""
     sessions, counts, findings = _sessions(store), store.rows(COUNTS), store.findings()
     last = _last_sweep(sessions)
     versions = _versions(store, last)
     impls = {name: _implementation(store, name, versions[name], counts, findings) for name in versions}
     ids, left_out = json.dumps([session["id"] for session in last]), _of_all(last, "left_out")
-    made = {
+    report = {
         "written": now(),
         "seeds": [row[0] for row in store.rows("SELECT DISTINCT seed FROM runs")],
         "shard": str(store.shard) if store.shard.of > 1 and not store.merged else "",
@@ -72,55 +73,59 @@ def summary(store: Store) -> dict:
             for row in store.rows(UNDECIDED, sessions=ids, impl=name, versions=json.dumps(versions[name]))
         ],
     }
-    return made | {"not_green": not_green(made)}
+    return report | {"not_green": not_green(report)}
 
 
-def not_green(made: dict) -> list[str]:
-    """Why the exit status is 1: in lines; [] if it is 0."""
-    lines = [f"{f['impl']}, {f['layer']}: {f['headline']}" for f in made["findings"] if f["current"] and not f["known"]]
-    for row in made["undecided"]:
+def not_green(report: dict) -> list[str]:
+    """Return why the exit status is 1, in lines; [] if it is 0."""
+    lines = [
+        f"{f['impl']}, {f['layer']}: {f['headline']}" for f in report["findings"] if f["current"] and not f["known"]
+    ]
+    for row in report["undecided"]:
         if row["why"] in EXCUSED or not row["recent"]:
             continue
         what = "did not come back" if row["why"] == DIED else f"could not be decided: {row['reason']}"
         lines.append(f"{row['impl']}, {row['layer']}: {row['recent']} run{'s' * (row['recent'] > 1)} {what}")
-    lines += [f"the last sweep decided no run of {name}" for name in made["not_decided"]]
-    decided = any(row["runs"] for one in made["implementations"].values() for row in one["layers"])
+    lines += [f"the last sweep decided no run of {name}" for name in report["not_decided"]]
+    decided = any(row["runs"] for one in report["implementations"].values() for row in one["layers"])
     return lines or ([] if decided else ["no run has a verdict"])
 
 
 def _last_sweep(sessions: list[dict]) -> list[dict]:
-    """The last session; in a joined file the last one of each shard that has its seed."""
+    """Return the last session. In a joined file: the last one of each shard that has its seed."""
     latest = {session["environment"].get("shard"): session for session in sessions}.values()
     seeds = [session["environment"].get("seed") for session in sessions[-1:]]
     return [session for session in latest if session["environment"].get("seed") in seeds]
 
 
 def _of_all(sessions: list[dict], name: str) -> list:
-    """What their environments list under a name, once each."""
+    """Return what their environments list under a name, each value once."""
     listed = [each for session in sessions for each in session["environment"].get(name, [])]
     return [each for n, each in enumerate(listed) if each not in listed[:n]]
 
 
 def _not_decided(store: Store, sessions: list[dict], ids: str) -> list[str]:
-    """The implementations that these sessions swept without a single verdict of pass or fail."""
+    """Return the implementations that these sessions swept without a verdict of pass or fail."""
     decided = {row["impl"] for row in store.rows(DECIDED, ids)}
     return [name for name in _of_all(sessions, "implementations") if name not in decided]
 
 
 def _sessions(store: Store) -> list[dict]:
-    made = []
+    sessions = []
     for row in store.rows("SELECT * FROM sessions ORDER BY started, id"):
         count = "SELECT count(*), coalesce(max(unixepoch(started)) - min(unixepoch(started)), 0) FROM runs WHERE session = ?"
         (runs, seconds) = store.rows(count, row["id"])[0]
         rate = {"runs": runs, "runs_per_minute": round(60 * runs / seconds, 1) if seconds else 0.0}
-        made.append(dict(row) | rate | {"environment": json.loads(row["environment"])})
-    return made
+        sessions.append(dict(row) | rate | {"environment": json.loads(row["environment"])})
+    return sessions
 
 
 def _versions(store: Store, last: list[dict]) -> dict[str, list[str]]:
-    """The versions of each implementation that count: the one that each session of the last sweep ended with.
+    """Return the versions of each implementation that count.
 
-    These are several where the hosts of shards have other GPUs or packages. Of what the last sweep did not run, the latest.
+    Each session of the last sweep has the version that it ended with. These are several where the
+    hosts of shards have other GPUs or packages. An implementation that the last sweep did not run
+    has its latest version.
     """
     swept: dict[str, list] = {}
     for row in store.rows(SWEPT):
@@ -134,8 +139,8 @@ def _versions(store: Store, last: list[dict]) -> dict[str, list[str]]:
 
 def _implementation(store: Store, name: str, versions: list[str], counts: list, findings: list[Finding]) -> dict:
     mine = [row for row in counts if row["impl"] == name]
-    found = [f for f in findings if f.impl == name and f.version in versions]
-    since = None if found else store.rows(CLEAN_SINCE, impl=name, versions=json.dumps(versions))[0][0]
+    own = [f for f in findings if f.impl == name and f.version in versions]
+    since = None if own else store.rows(CLEAN_SINCE, impl=name, versions=json.dumps(versions))[0][0]
     layers: dict[tuple, list] = {}
     for row in mine:
         if row["version"] in versions:
@@ -143,14 +148,14 @@ def _implementation(store: Store, name: str, versions: list[str], counts: list, 
     return {
         "versions": versions,
         "clean_since": since,
-        "findings": len(found),
+        "findings": len(own),
         "earlier_versions": {"runs": sum(row["runs"] for row in mine if row["version"] not in versions)},
         "layers": [_layer(*of, rows) for of, rows in layers.items()],
     }
 
 
 def _layer(layer: str, device: str, rows: list) -> dict:
-    """rows: of each version."""
+    """Return the totals of a layer. rows: one for each version."""
     names = ("runs", "failed", "undecided", "refused", "open", "repeats", "seconds")
     total = {name: sum(row[name] for row in rows) for name in names}
     clean = not total["failed"]
@@ -167,5 +172,5 @@ def _layer(layer: str, device: str, rows: list) -> dict:
 
 
 def _bound(n: float) -> float | None:
-    """The rule of three: with fewer than three tries it bounds nothing."""
+    """Apply the rule of three. At most three tries bound nothing."""
     return 3 / n if n > 3 else None

@@ -14,7 +14,7 @@ import pytest
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
-from flash_attest import packages
+from flash_attest import __version__, documents, packages
 from tests.places import ROOT
 
 if sys.version_info >= (3, 11):
@@ -26,7 +26,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ROOMS = ("oracle", "impls", "properties", "runner", "races", "emulator", "mutants", "sweep", "bench")
 # There is a file of each kind, because a build may leave out file types that it does not know.
 KINDS = (
-    "py.typed", "command/check.ini", "runner/plugin/report.html.j2", "sweep/schema.sql", "impls/cuda/fa2.cu",
+    "py.typed", "command/check.ini", "runner/page/run.html.j2", "runner/page/style.css", "runner/page/laws.js",
+    "sweep/schema.sql", "impls/cuda/fa2.cu",
     "impls/cuda/tiles.cuh", "impls/cuda/fa2_binding.cpp", "emulator/cuda/include/cuda/atomic",
     "emulator/cuda/include/cuda/std/atomic", "emulator/cuda/include/cute/tensor.hpp", "emulator/runtime/runtime.h",
     "emulator/runtime/shadow.cpp", "examples/flash_forward.cu",
@@ -74,6 +75,14 @@ def test_the_wheel_holds_every_file_of_the_rooms_as_a_file(wheel):
     assert not [name for name in files if not name.startswith("flash_attest/") or "__pycache__" in name]
     with zipfile.ZipFile(wheel) as archive:
         assert not [info.filename for info in archive.infolist() if (info.external_attr >> 28) == 0xA]  # a link
+
+
+def test_the_wheel_holds_the_documents_that_the_command_shows(wheel):
+    files = {
+        name.removeprefix("flash_attest/docs/") for name in in_wheel(wheel) if name.startswith("flash_attest/docs/")
+    }
+    shown = {str(path.relative_to(documents.FOLDER)) for path in documents.documents().values()}
+    assert files == shown | {"index.md"} and "why/bugs.md" in files
 
 
 def test_the_sdist_holds_the_same_files_and_builds_the_same_wheel(wheel, sdist, tmp_path):
@@ -131,3 +140,8 @@ def test_ranges_are_not_pins():
 def test_what_is_missing_says_what_to_do(monkeypatch):
     monkeypatch.setattr(packages, "is_there", lambda module: False)
     assert packages.lacking("matplotlib") == "matplotlib is not installed: pip install 'flash-attest[bench]'"
+
+
+def test_the_citation_names_the_version():
+    (version,) = re.findall(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), flags=re.M)
+    assert version == __version__

@@ -18,7 +18,8 @@ from flash_attest.arguments import INTERRUPTED, WRONG
 from flash_attest.did_you_mean import did_you_mean
 
 COMMANDS = (
-    "check", "laws", "examples", "emulate", "trace", "doctor", "sweep", "bench", "calibrate", "power", "merge", "times",
+    "check", "laws", "examples", "docs", "emulate", "trace", "doctor", "sweep", "bench", "calibrate", "power", "merge",
+    "compare", "times",
 )  # fmt: skip
 USAGE = "usage: flash-attest COMMAND [OPTION...]"
 EPILOG = """\

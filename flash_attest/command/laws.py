@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from flash_attest.arguments import Parser
 from flash_attest.command import chapters
+from flash_attest.places import document
 
 if TYPE_CHECKING:
     from flash_attest.properties.law import Law
@@ -74,7 +75,7 @@ def _described(law: Law, planted: list[dict]) -> dict:
         "rule": law.rule,
         "needs": list(law.needs),
         "device": law.device,
-        "bugs": f"docs/why/bugs.md#{law.bug}" if law.bug else None,
+        "bugs": document(f"why/bugs.md#{law.bug}") if law.bug else None,
         "planted": planted,
     }
 

@@ -18,7 +18,7 @@ EPILOG = """\
   flash-attest power causal_strict                           these bugs before their laws: verdict and smallest case
   flash-attest power --matrix --json FILE                    each bug before all laws and other suites' rules
   flash-attest power --races --json FILE                     each planted race before each layer, under each perturbation
-  flash-attest power --write docs/measured/power.md --from FILE ...   what --matrix --json FILE found, as a document
+  flash-attest power --page power.html --from FILE ...       what --matrix --json FILE found, as a page
 
 Exit status: 0 every bug was caught as required; 1 one was not; 2 the command is wrong, or none could be judged here; 130
 interrupted: with --json the same command goes on.
@@ -48,15 +48,13 @@ def _add_matrix(parser: Parser) -> None:
     add("--json", type=Path, metavar="FILE", help="the file that keeps the results")
     add_shard(group, "the I-th of N parts of the bugs")
     add("--law-timeout", type=seconds, default=300.0, metavar="SECONDS",
-        help="the limit for one law on one bug, after which its process is ended (300)")  # fmt: skip
-    add(
-        "--write",
-        type=Path,
-        metavar="FILE",
-        help="write the tables as a page like docs/measured/power.md; judges only with --matrix",
-    )
+        help="for one law on one bug, then its process is ended (300)")  # fmt: skip
+    add("--page", type=Path, metavar="FILE", help="write what was found as a page of HTML; judges only with --matrix")
+    add("--write", type=Path, metavar="FILE",
+        help="write a summary, as docs/measured/power.md (--races: the tables of docs/why/races.md)")  # fmt: skip
+    add("--rows", type=Path, metavar="FILE", help="write its rows as JSON, as docs/measured/power.json")
     add("--from", type=Path, nargs="+", default=[], metavar="JSON", dest="records",
-        help="for --write: files that --matrix --json wrote, in one or more environments")  # fmt: skip
+        help="for these three: what --matrix --json or --rows wrote, in one or more environments")  # fmt: skip
 
 
 def _add_races(parser: Parser) -> None:

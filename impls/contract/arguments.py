@@ -1,4 +1,4 @@
-"""Checks the arguments of our kernels before a launch. Errors are ValueErrors with the values."""
+"""Checks the arguments of our kernels before a launch. Error messages show the values."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def check_sizes(sizes: Sizes) -> None:
 def check_headdim(headdim: int, largest: int, where: str = "") -> None:
     """Raises ValueError unless headdim is 1 to largest.
 
-    where: the reason for this limit, which ends the message, as in " with a gradient".
+    where: the end of the message, which says when this limit applies: " with a gradient".
     """
     if not 1 <= headdim <= largest:
         raise ValueError(f"headdim is {headdim}: should be 1 to {largest}{where}")
 
 
 def check_dtypes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtypes: Collection[torch.dtype]) -> None:
-    """Raises ValueError unless q, k and v have one dtype, and it is one of `dtypes`."""
+    """Raises ValueError unless q, k and v have the same dtype, one of `dtypes`."""
     if not (q.dtype == k.dtype == v.dtype):
         raise ValueError(f"q is {q.dtype}, k {k.dtype}, v {v.dtype}: should be one dtype")
     if q.dtype not in dtypes:
@@ -84,7 +84,7 @@ def check_dtypes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtypes: Coll
 
 
 def check_one_device(**tensors: torch.Tensor | None) -> None:
-    """Raises ValueError unless all tensors are on one device. Keywords name them."""
+    """Raises ValueError unless all tensors are on one device. The keywords are their names."""
     devices = {name: x.device for name, x in tensors.items() if x is not None}
     if len(set(devices.values())) > 1:
         raise ValueError(f"{', '.join(f'{name} is on {at}' for name, at in devices.items())}: should be one device")
@@ -154,7 +154,7 @@ def check_like(name: str, x: object, shape: tuple[int, ...], dtype: torch.dtype,
 
 
 def unit_stride(x: torch.Tensor) -> torch.Tensor:
-    """Return x, copied if its last stride is not 1. With a single column, any stride will do."""
+    """Return x, or a copy if its last stride is not 1. A single column may have any stride."""
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 

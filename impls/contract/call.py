@@ -2,8 +2,8 @@
 
 Inputs are passed in the implementation's layout; outputs are returned in the public layout.
 
-Public layout of every tensor: (batch, seqlen, nheads, headdim); lse (batch, nheads, seqlen_q),
-natural log.
+In the public layout, lse is (batch, nheads, seqlen_q), in natural log, and every other tensor is
+(batch, seqlen, nheads, headdim).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Inputs:
 
     @property
     def nbytes(self) -> list[int]:
-        """The size of each input in bytes. An implementation often allocates such sizes."""
+        """The size of each input in bytes. Implementations often allocate memory of these sizes."""
         return [tensor.nbytes for _, tensor in self.items()]
 
 
@@ -78,17 +78,17 @@ class Outputs:
 
 
 def to_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
-    """(b, s, h, d) -> the same values in the implementation's layout, contiguous in it."""
+    """(b, s, h, d) -> the same values, contiguous in the implementation's layout."""
     return (tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor).contiguous()
 
 
 def from_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of the implementation's layout as (b, s, h, d), a view."""
+    """Return a view (b, s, h, d) of a tensor in the implementation's layout."""
     return tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor
 
 
 def keywords(supports: Supports, **options: Any) -> dict[str, Any]:
-    """Return the keywords that `supports` declares, with the values of `options` or their defaults.
+    """Return the keywords that `supports` declares, with their values or defaults.
 
     Raises TypeError for an option that no implementation takes.
     """
@@ -121,9 +121,9 @@ class Call:
     ):
         self.impl, self.x, self.backward, self.options = impl, x, backward, options
         self.phase = Phase.FORWARD
-        self.enters: Callable[[str], None] = lambda phase: None  # called with each phase as it begins
+        self.enters: Callable[[str], None] = lambda phase: None  # called at the start of each phase, with its name
         self.between: Callable[[], None] = lambda: None  # called between the two phases
-        self.twice = False  # with autograd: backward runs twice on one graph, and the second run's gradients count
+        self.twice = False  # with autograd: run backward twice on one graph, and return the second run's gradients
         # phase -> the context manager in which the implementation's code runs
         self.around: Callable[[str], AbstractContextManager] = nullcontext
         if wrt is None:
@@ -131,7 +131,7 @@ class Call:
         self.wrt = tuple(wrt)
 
     def run(self) -> Outputs:
-        """Return the outputs in the public layout, with gradients if `backward` is set.
+        """Run the call. Return outputs in the public layout, with gradients if `backward` is set.
 
         Raises ContractError if a result has the wrong count, shape, dtype or device.
         """
@@ -179,7 +179,7 @@ class Call:
 def run(
     impl: Implementation, x: Inputs, *, backward: bool = False, wrt: Iterable[str] | None = None, **options: Any
 ) -> Outputs:
-    """Run one call: inputs in the implementation's layout -> Outputs in the public layout."""
+    """Run one call. Inputs are in the implementation's layout, outputs in the public one."""
     return Call(impl, x, backward, wrt, **options).run()
 
 
@@ -237,7 +237,7 @@ def _autograd(
         if twice:
             torch.autograd.grad(out, asked_for, dout, allow_unused=True, retain_graph=True)
         grads = torch.autograd.grad(out, asked_for, dout, allow_unused=True)
-    empty = out.numel() == 0 or leaves["k"].numel() == 0  # out does not depend on anything: None means 0
+    empty = out.numel() == 0 or leaves["k"].numel() == 0  # out depends on no input, so a gradient of None means 0
     grads = [torch.zeros_like(leaves[name]) if g is None and empty else g for name, g in zip(wrt, grads, strict=True)]
     missing = [name for name, grad in zip(wrt, grads, strict=True) if grad is None]
     if missing:

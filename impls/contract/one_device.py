@@ -1,4 +1,4 @@
-"""The device of Triton and Numba kernels: a process runs all of a language on one device."""
+"""The device of Triton and Numba kernels. In a process, all kernels of a language share it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ EMULATOR = "the emulator runs its kernels where no GPU is visible: CUDA_VISIBLE_
 
 
 def one_device(emulated: bool) -> dict[str, object]:
-    """Return fields of Implementation: where the kernels run, and why not on the other device."""
+    """Return fields of Implementation: the device, and why the other is unavailable."""
     if emulated:
         return dict(devices={"cpu"}, unavailable={"cuda": "there is no GPU"})
     return dict(devices={"cuda"}, unavailable={"cpu": EMULATOR})

@@ -1,7 +1,7 @@
-"""The plug-in contract: what an implementation of attention states about itself.
+"""The plug-in contract: what an implementation of attention declares about itself.
 
-An `Implementation` is a contract. Inside `supports` the implementation must be right; outside it
-must raise a clear error.
+An `Implementation` is a contract. A call inside `supports` must give right results; a call outside
+it must raise a clear error.
 
 Nothing here runs a kernel: call.py does, and properties/judging/conformance.py checks the contract
 once.
@@ -23,7 +23,7 @@ OUTPUTS = ("out", "lse", *GRADIENTS)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
 LARGEST_HEADDIM = 1024
-TRACED = "traced"  # this flag's own message also checks the device
+TRACED = "traced"  # this flag has a message of its own, which also covers the device
 MOST_OF_EXP = 0.01  # with a larger error, the budget's first-order terms no longer describe the result
 
 
@@ -39,24 +39,31 @@ class ContractError(ValueError):
 class Precision:
     """The rounding of an implementation, from which oracle/budget.py derives the error budget.
 
-    multiply: products of q k and P v are exact in the operands' dtype ("operand"); or operands are
-    rounded to "tf32"; or they are truncated to it, which the matrix unit does to float32 that was
-    not rounded first ("tf32_cut": tl.dot in Triton); or each product is three products of tf32
-    parts ("tf32x3").
-    accumulate: sums are kept in "float32", or in the dtype of the inputs ("operand").
-    probabilities: P and dS are cast to the dtype of the inputs before the second product
-    ("operand"), or stay "float32".
-    merge: parts of the keys are merged by their running maximum and sum ("accumulator"), or with
-    weights exp(lse_part - lse) computed from float32 lse ("lse").
-    scaled: softmax_scale multiplies the "scores"; or it multiplies "q" or "k", or its root
-    multiplies "both", and the products are rounded to the operands' dtype.
-    tile_sum: P v is summed in the dtype of the inputs over tiles of this many keys, and the tiles
-    are summed in float32. None: P v is not summed in this way.
-    statistics: m, l and lse are kept in "float32", or in the dtype of the inputs ("operand").
-    quantize: for the scores, q and k are cast to "int8" or "fp8" (e4m3), or not at all ("none").
-    quantize_by: there is one quantization step for each "tensor", "head" or "block" of rows.
-    exp: the largest relative error of P = exp(...), if it exceeds float32's: 8.8e-5 for
-    FlashAttention-4's cubic polynomial.
+    multiply: "operand" if the products of q k and P v are exact in the dtype of the operands.
+        "tf32" if float32 operands are rounded to tf32. "tf32_cut" if they are truncated to it, as a
+        matrix unit does with float32 that was not rounded: tl.dot in Triton, unless it gets
+        input_precision="ieee". "tf32x3" if a product is three products of parts in tf32.
+    accumulate: "float32" if sums are kept in float32, "operand" if they go from tile to tile in the
+        dtype of the inputs.
+    probabilities: "operand" if P and dS are cast to the dtype of the inputs before the second
+        product, "float32" if not.
+    merge: "accumulator" if parts of the keys are merged by their running maximum and sum. "lse" if
+        they are merged by weights exp(lse_part - lse) computed from float32 lse, as split-KV and
+        flash-decoding kernels do; their partial outs are float32.
+    scaled: what softmax_scale multiplies: the float32 "scores"; or "q" or "k", which are then
+        rounded to their dtype before the product; or "both", each by the root of the scale.
+    tile_sum: a number of keys, such as 64, if P v is summed in the dtype of the inputs over tiles
+        of that many keys, and the tiles are added in float32. None if all of it is summed in
+        float32.
+    statistics: "float32" if m, l and lse are kept in float32. "operand" if they are kept in the
+        dtype of the inputs from tile to tile, of 16 keys or more; lse is returned as float32 in
+        both cases.
+    quantize: "int8" or "fp8" (e4m3) if q and k are cast to it for the scores; gradients multiply q
+        and k as they are.
+    quantize_by: what has a scale of its own: each "tensor", each "head" of a batch, or each "block"
+        of rows of a head.
+    exp: the largest relative error of P = exp(...) if it exceeds the error of float32, such as
+        8.8e-5 for the cubic polynomial of FlashAttention-4.
     """
 
     multiply: Literal["operand", "tf32", "tf32_cut", "tf32x3"] = "operand"
@@ -73,7 +80,26 @@ class Precision:
 
 @dataclass(frozen=True)
 class Supports:
-    """The calls that an implementation must get right. The defaults support the fewest calls."""
+    """The calls that an implementation must get right. The defaults support the fewest calls.
+
+    dtypes: the dtypes of q, k, v, out and the gradients, of float32, float16 and bfloat16.
+    headdims: any container of integers from 1 to 1024, such as range(1, 129), {32, 64} or
+        range(8, 257, 8).
+    causal: "never"; "optional" if functions take the keyword causal; "always" if they are causal
+        and take no keyword.
+    bias: "none", or a subset of {"vector", "matrix"}.
+    bias_grad: whether backward also returns dbias.
+    cross: whether seqlen_q and seqlen_k may differ, 0 keys and 0 queries included.
+    gqa: whether nheads_k may be less than nheads; query head h reads key head
+        h // (nheads // nheads_k).
+    softmax_scale: whether functions take scales other than 1 / sqrt(headdim), 0 and negative ones
+        included.
+    strides: True if q, k, v, dout and bias may be non-contiguous, each with its own strides.
+        "last_contiguous" if the last dimension of each must have stride 1. With False they are made
+        contiguous in your layout. A stride or an offset of 2^31 or more may raise an error instead.
+    accepts: a function of a case that returns None, or the reason for a refusal as text: for what
+        the other fields cannot express. Any other result is an error, True and False included.
+    """
 
     dtypes: Collection[torch.dtype] = frozenset({torch.float16, torch.bfloat16})
     headdims: Collection[int] = (64, 128)
@@ -120,6 +146,42 @@ class Implementation:
     with q, dout, out (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim)
     in layout "bshd".
     A keyword is passed only if `supports` declares it.
+
+    name: a unique name of the form [a-z0-9_]+; it becomes part of test ids.
+    forward: a function of (q, k, v, ...) that returns out, or (out, lse).
+    backward: a function, "autograd" if forward can be differentiated, or None.
+    layout: the order of dimensions of q, k, v, dout, out, dq, dk and dv: "bshd" is
+        (batch, seqlen, nheads, headdim).
+    devices: where it runs; on another device its verdict is unknown, with that reason.
+    unavailable: the devices that are left out only because this machine lacks something, and what
+        it lacks, as in {"cuda": "no nvcc found"}.
+    supports: a Supports, or one for each of `devices` if they differ, as in
+        {"cpu": Supports(...), "cuda": Supports(...)}.
+    causal_alignment: the corner with which the mask is aligned if seqlen_q and seqlen_k differ
+        (docs/why/conventions.md#causal).
+    lse: the base of lse, "natural" or "log2", if forward returns (out, lse). lse is float32,
+        (batch, nheads, seqlen_q) in both layouts.
+    empty_rows: "zero" if a row that sees no key has out 0 and lse -inf. With "undefined" no such
+        case is drawn: where the mask of a bias could leave a row empty, it keeps a key in each row.
+    outside: "error" if a call outside of `supports` raises an error or gives the right answer.
+        "undefined" if it may do anything; then test_calls_outside_the_promise_raise_or_are_right is
+        refused.
+    repeatable: the outputs that have the same bits on every run. Leave out what atomics sum.
+    equal_heads: the outputs that have the same bits for all batches and heads with the same inputs
+        in one call. Leave out an output if its bits depend on where a head is computed: for example
+        with stream-K, uneven key splits, or wider loads for aligned rows. None if there is no such
+        guarantee: then equal heads agree within the budget, and those of `repeatable` outputs
+        differ in the same way in each call.
+    precision: how it rounds; the error budget follows from it.
+    tile: (BLOCK_M, BLOCK_N). Messages name tiles by it ("query tile 1, partial"). Laws about keys
+        that a bias hides draw lengths up to 2 BLOCK_N + 2, so that a whole tile can be hidden.
+        Nothing else depends on it.
+    traced: whether its kernels run in the emulator on a CPU, where test_races checks every access.
+    share: the part of a profile's cases and repeats, and of the size of a case, that is judged:
+        less than 1 for kernels that are emulated, which are a thousand times slower. {"cpu": 0.2}
+        is for that device alone.
+    known_failures: laws that are known to fail, as in {"test_name": "why, #123"}
+        (docs/use/reading-a-failure.md#known-failures).
     """
 
     name: str
@@ -127,22 +189,17 @@ class Implementation:
     backward: Callable[..., Any] | Literal["autograd"] | None = None
     layout: Literal["bshd", "bhsd"] = "bshd"
     devices: Collection[str] = frozenset({"cuda", "cpu"})
-    unavailable: Mapping[str, str] = field(default_factory=dict)  # device -> what this machine lacks to run there
-    supports: Supports | Mapping[str, Supports] = field(default_factory=Supports)  # a mapping has one per device
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+    supports: Supports | Mapping[str, Supports] = field(default_factory=Supports)
     causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
     lse: Literal["natural", "log2"] | None = None
     empty_rows: Literal["zero", "undefined"] = "zero"
-    outside: Literal["error", "undefined"] = "error"  # a call outside `supports` raises, or its result is still right
+    outside: Literal["error", "undefined"] = "error"
     repeatable: Collection[str] = frozenset(OUTPUTS)
-    # Outputs that have the same bits for all batches and heads with the same inputs in one call.
-    # None states nothing: such heads are within the budget of each other, and repeatable outputs
-    # that differ between heads do so in every call.
     equal_heads: Collection[str] | None = None
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
-    traced: bool = False  # on a CPU its kernels run in the emulator, where test_races checks every memory access
-    # The share of a profile's cases and repeats: less for emulated kernels. {"cpu": 0.2} applies to
-    # a CPU only.
+    traced: bool = False
     share: float | Mapping[str, float] = 1.0
     known_failures: Mapping[str, str] = field(default_factory=dict)
     _on: dict[str, Implementation] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -154,13 +211,13 @@ class Implementation:
         if isinstance(self.supports, Mapping):
             for device, supports in self.supports.items():
                 self._on[device] = replace(self, supports=supports)
-            for one in self._on.values():  # a run on a GPU judges some laws on the CPU: all records are linked
+            for one in self._on.values():  # link the records, as a run on a GPU judges some laws on the CPU
                 one._on.update(self._on)
 
     def on(self, device: str) -> Implementation:
         """Return the Implementation for "cpu" or "cuda", the same object in each call.
 
-        It is self if one `supports` holds for all devices.
+        This is self if `supports` is not a mapping.
         """
         return self._on.get(device, self)
 
@@ -170,13 +227,13 @@ class Implementation:
         return bool(self.backward) and self.supports.bias_grad
 
     def share_on(self, device: str) -> float:
-        """Return `share` on "cpu" or "cuda": 1 if a mapping does not name the device."""
+        """Return `share` on "cpu" or "cuda". It is 1 if `share` is a mapping without the device."""
         return self.share.get(device, 1.0) if isinstance(self.share, Mapping) else self.share
 
 
 @dataclass(frozen=True)
 class Absent:
-    """An implementation whose language is not installed. Its laws are refused with the reason."""
+    """An implementation whose language is not installed. Its laws are refused, with this reason."""
 
     name: str
     reason: str
@@ -192,7 +249,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
 
     def check_values(record: object, prefix: str = "") -> None:
         """Check the fields whose annotations list their values."""
-        for name, allowed in _listed_values(type(record)).items():
+        for name, allowed in listed_values(type(record)).items():
             value = getattr(record, name)
             must(value in allowed, f"{prefix}{name}={value!r}: should be one of {', '.join(map(repr, allowed))}")
 
@@ -269,10 +326,10 @@ def declaration_problems(impl: Implementation) -> list[str]:
 
 
 @cache
-def _listed_values(record: type) -> dict[str, tuple]:
+def listed_values(record: type) -> dict[str, tuple]:
     """Return field -> the values that its annotation lists, by bool, None or Literal[...].
 
-    Fields that may have other values are left out.
+    Fields with an annotation that allows other values are left out.
     """
     listed = {name: _values_of(hint) for name, hint in get_type_hints(record).items() if name != TRACED}
     return {name: values for name, values in listed.items() if values is not None}

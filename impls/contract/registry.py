@@ -1,4 +1,4 @@
-"""Finds implementations in files, modules (--impl-from), plug-ins' hooks, and in impls/.
+"""Finds implementations in files and modules (--impl-from), in plug-ins' hooks, and in impls/.
 
 A plug-in that cannot be loaded does not stop the others. It becomes an `Unloadable`, whose contract
 check fails.
@@ -32,12 +32,12 @@ NOT_IMPLEMENTATIONS = {
 
 
 class RegistryError(ValueError):
-    """The selection is invalid: no such file, an unknown name, or two entries of one name."""
+    """An invalid selection: no such file, an unknown name, or two entries with one name."""
 
 
 @dataclass(frozen=True)
 class Unloadable:
-    """A plug-in that gave no implementation: its name (for test ids) and what to change."""
+    """A plug-in that could not be loaded: its name (for test ids) and what to change."""
 
     name: str
     problem: str
@@ -45,7 +45,7 @@ class Unloadable:
 
 @dataclass(frozen=True)
 class Entry:
-    """An implementation (or Unloadable), its file, and how a command line names it."""
+    """An implementation (or Unloadable), its file, and the option that loads it."""
 
     impl: Implementation | Absent | Unloadable
     file: str
@@ -65,8 +65,8 @@ class Entry:
 def ours(wanted: Collection[str] | None = None) -> list[Entry]:
     """Return the entries of every module and package in impls/ that has IMPL or IMPLS.
 
-    wanted: names. A module is imported only if one of them begins with its name, because importing
-    Numba's, for example, takes a second.
+    wanted: names of implementations. A module is imported only if one of them begins with the
+    module's name, because an import may be slow: Numba takes a second.
     """
     paths = [path for path in sorted(HERE.iterdir()) if path.suffix == ".py" or (path / "__init__.py").exists()]
     return [
@@ -119,10 +119,10 @@ def from_file(argument: str) -> list[Entry]:
 
 @contextmanager
 def beside(folder: Path) -> Iterator[None]:
-    """Search a plug-in's folder for modules: first in this block, last after it.
+    """Put a plug-in's folder first on sys.path in this block, and last after the block.
 
-    Two plug-ins may each have a helper of the same name, say utils.py. The block hides the helpers
-    of other plug-ins.
+    Two plug-ins may have helpers of the same name, for example utils.py. In this block the helpers
+    of other plug-ins are hidden.
     """
     text, plain = str(folder), {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
     aside = {
@@ -152,7 +152,7 @@ def _lies_in(module: object, folders: Collection[str]) -> bool:
 
 
 def _from_module(argument: str, module_name: str, name: str) -> list[Entry]:
-    """Import a module by its name, so that it is the module that other importers get."""
+    """Import a module by its name, so that other importers get the same module object."""
     option = option_of(argument)
     try:
         module = importlib.import_module(module_name)
@@ -177,7 +177,7 @@ def module_of(argument: str) -> tuple[str, str] | None:
 
 
 def can_be_tried(argument: str) -> bool:
-    """Return whether there is something to import: a file that exists, or a module."""
+    """Return whether the argument is a file that exists, or a module."""
     return module_of(argument) is not None or file_of(argument)[0].is_file()
 
 
@@ -190,14 +190,14 @@ def file_of(argument: str) -> tuple[Path, str | None]:
 
 
 def option_of(argument: str) -> str:
-    """Return the option that loads `argument`, quoted for a shell, as the replay command has it."""
+    """Return the option that loads `argument`, quoted for a shell, for the replay command."""
     return shlex.quote(f"--impl-from={argument}")
 
 
 def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
-    """Return entries for what pytest_attention_impls returned; other objects become Unloadable.
+    """Return an entry for each result of pytest_attention_impls; other objects become Unloadable.
 
-    option: how the command line names these plug-ins, if it does.
+    option: the command-line option that loads these plug-ins; "" if there is none.
     """
     entries = []
     for result in results:
@@ -221,7 +221,7 @@ def on_device(entries: Iterable[Entry], device: str) -> list[Entry]:
 def choose(plugins: list[Entry], names: str | None, alone: bool) -> list[Entry]:
     """Return the plug-ins and our implementations that --impl names.
 
-    names: None without --impl: then all are returned, or only the plug-ins if `alone`.
+    names: None if --impl is not given. Then all are returned, or only the plug-ins if `alone`.
 
     Raises RegistryError as `select` does.
     """
@@ -229,7 +229,7 @@ def choose(plugins: list[Entry], names: str | None, alone: bool) -> list[Entry]:
         return select(plugins if alone else [*plugins, *ours()], None)
     entries = [*plugins, *ours(wanted := named(names))]
     if not wanted or not {*wanted} <= {entry.name for entry in entries}:
-        entries = [*plugins, *ours()]  # so that the message can list all known names
+        entries = [*plugins, *ours()]  # the message lists all known names
     return select(entries, names)
 
 
@@ -239,10 +239,10 @@ def named(names: str) -> list[str]:
 
 
 def select(entries: list[Entry], names: str | None) -> list[Entry]:
-    """Return all entries, or those named in "a,b", sorted by name: all workers see one order.
+    """Return all entries, or those named in "a,b". They are sorted by name, alike in all workers.
 
-    Raises RegistryError for an unknown name (with the known ones), or if two entries share a name
-    (with both files).
+    Raises RegistryError for an unknown name (the message lists the known ones), or if two entries
+    share a name (it lists both files).
     """
     by_name: dict[str, Entry] = {}
     for entry in entries:
@@ -299,7 +299,7 @@ def _import_problem(path: Path, error: BaseException) -> str:
 
 
 def _hint(text: str, fields: str) -> str:
-    """Return a record's field names, and a suggestion for the wrong name in the error's text."""
+    """Return a hint for an error about a wrong field: the closest name, and all field names."""
     wrong = re.search(r"unexpected keyword argument '(\w+)'", text)
     return f"; its fields are {fields}{did_you_mean(wrong[1], fields.split(', ')) if wrong else ''}"
 
@@ -309,24 +309,9 @@ def as_name(text: str) -> str:
     return "".join(c if c.isalnum() else "_" for c in text.lower()) or "plugin"
 
 
-def declared_at(entry: Entry) -> str:
-    """Return "FILE:LINE" of an implementation, as annotations name it; "" if it is not known.
-
-    A file below the current folder is named from there.
-    """
-    code = getattr(inspect.unwrap(getattr(entry.impl, "forward", None)), "__code__", None)
-    file, line = (code.co_filename, code.co_firstlineno) if code else (entry.file, 1)
-    if entry.option and Path(entry.file).is_file() and Path(file).resolve() != Path(entry.file).resolve():
-        file, line = entry.file, 1  # of an adapter, or of a kernel process
-    if not Path(file).is_file():
-        return ""
-    path = Path(file).resolve()
-    return f"{path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path}:{line}"
-
-
 def file_of_function(function: object) -> str:
     """Return the file that defines a function, for messages."""
     try:
         return inspect.getfile(inspect.unwrap(function))
-    except (TypeError, AttributeError):  # not a Python function, or None, which an Absent gives
+    except (TypeError, AttributeError):  # not a Python function, or None for an Absent
         return "a plug-in"

@@ -3,8 +3,7 @@
 # PyTorch's kernels: many other suites test them, and a run of all implementations should take
 # minutes.
 OTHERS_TEST_IT = {"cpu": 0.5, "cuda": 0.5}
-# PyTorch's kernels with a cost of 0.1 s per new shape: cuDNN makes a plan for it, TorchInductor
-# compiles.
+# PyTorch's kernels that cost 0.1 s for each new shape: cuDNN makes a plan, TorchInductor compiles.
 MADE_FOR_EACH_SHAPE = {"cuda": 0.25}
 # An implementation that shares most of its code with another one.
 VARIANT = {"cpu": 0.05, "cuda": 0.25}

@@ -2,13 +2,13 @@
 
 Read fa2_forward.cuh first.
 
-fa1.cu, fa2.cu       the host functions: choose the kernel, the blocks, the shared memory; refuse
+fa1.cu, fa2.cu       the host functions: choose kernel, blocks and shared memory, or refuse a call
 *.cuh                the kernels and their parts
 problem.cuh, .py     a call as integers: sizes, mask, dtypes, strides
 binding.h, fa?_binding.cpp   the host functions as operators on CUDA tensors (LibTorch's stable ABI)
 extension.py         builds the operators, once
-host.py              calls the host functions, on the CPU as compiled by g++
-algorithm.py         from tensors to tensors: check, allocate, call
+host.py              calls the host functions; g++ compiles them for the CPU
+algorithm.py         calls on tensors: check, allocate, call a host function
 functions.py         flash_attention_1 and _2, with autograd, torch.compile and CUDA graphs
 multihead.py         multihead_attention, on matrices whose columns hold the heads
 declared.py          the Implementations that the suite judges

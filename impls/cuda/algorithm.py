@@ -1,4 +1,4 @@
-"""FlashAttention 1 and 2 on CPU or CUDA tensors: check, allocate, call the host functions."""
+"""FlashAttention 1 and 2 on CPU or CUDA tensors: checks, allocates, calls the host functions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from flash_attest.impls.contract.arguments import (
 from . import host
 from .problem import DTYPES, integers
 
-LARGEST_HEADDIM = 256  # for the backward, and for 16-bit dtypes
-WIDEST_HEADDIM = 1024  # for the forward in float32
-TILE = 64  # the least number of keys for a block of the backward
+LARGEST_HEADDIM = 256  # the limit of the backward, and of 16-bit dtypes
+WIDEST_HEADDIM = 1024  # the limit of the forward in float32
+TILE = 64  # the smallest number of keys for a block of the backward
 MANY_BLOCKS = 768  # three times as many as an H200 runs at once
-MOST_SPLITS = 8  # the limit of extra memory, in copies of dq
+MOST_SPLITS = 8  # a limit on extra memory, in copies of dq
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Algorithm:
 def check(q, k, v, bias, causal, softmax_scale, alignment, differentiated: bool = False) -> Sizes:
     """Raise ValueError, with the values, for a call that is not supported.
 
-    differentiated: the call has a backward.
+    differentiated: whether the call has a backward.
     """
     sizes = sizes_of(q, k, v)
     check_dtypes(q, k, v, tuple(DTYPES))
@@ -103,7 +103,7 @@ def splits_of(k: torch.Tensor) -> int:
     """k (b, sk, hk, d) -> how many blocks share the keys of a head in FlashAttention-2's backward.
 
     There are just enough to fill a large GPU, as each has its own float32 dq (backward.cuh). The
-    number is the same on every device, and so are the bits of dq.
+    number is the same on every device, so that dq has the same bits.
     """
     batch, seqlen_k, nheads_k, _ = k.shape
     tiles, to_fill = -(-seqlen_k // TILE), -(-MANY_BLOCKS // max(1, batch * nheads_k))

@@ -42,8 +42,8 @@ def implementation(
 ):
     """Return the Implementation of a function of functions.py and its backward operator.
 
-    lacking: the result of `unavailable`. wide: the kernel for head dims beyond 256, which has no
-    backward.
+    lacking: the result of `unavailable`. wide: whether this is the kernel for head dims beyond 256,
+    which has no backward.
     """
 
     def run(q, k, v, *, causal=False, bias=None, softmax_scale=None):

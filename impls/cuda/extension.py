@@ -22,8 +22,8 @@ from flash_attest.emulator.build_cache import built, key_of
 FOLDER = Path(__file__).parent
 PATTERNS = ("*.cu", "*.cuh", "*.h", "*_binding.cpp")
 CXX_FLAGS = ("-O3", "-std=c++17", "-DUSE_CUDA")
-# -lineinfo gives compute-sanitizer line numbers and changes no instruction. --split-compile=0 runs
-# ptxas on all cores, which halves the time on four cores.
+# -lineinfo gives line numbers to compute-sanitizer, and changes no instruction. --split-compile=0
+# runs ptxas on all cores, which halves the time on four cores.
 NVCC_FLAGS = ("-O3", "-std=c++17", "-lineinfo", "--split-compile=0")
 # The environment variables that PyTorch's build or nvcc reads.
 VARIABLES = ("CXX", "PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
@@ -33,7 +33,7 @@ ERRORS = 5  # how many lines of the compiler's errors are shown
 def nvcc() -> str | None:
     """Return the path of nvcc, or None.
 
-    It is searched where PyTorch searches: CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda.
+    The search is the same as PyTorch's: CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda.
     """
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     if home:
@@ -56,9 +56,8 @@ def toolkit(nvcc: str) -> str:
 def load(name: str):
     """Return torch.ops.flash_attest_cuda_<name> for "fa1" or "fa2", built unless it is cached.
 
-    The cache is emulator/build_cache.py: one process builds, and others wait for it. Raises
-    RuntimeError without nvcc or ninja, or with the compiler's first errors if a source does not
-    compile.
+    One process builds, and others wait for it (emulator/build_cache.py). Raises RuntimeError if
+    nvcc or ninja is missing, or, with the compiler's first errors, if a source does not compile.
     """
     if nvcc() is None:
         raise RuntimeError(
@@ -70,7 +69,7 @@ def load(name: str):
 
 
 def key(name: str) -> str:
-    """Return the cache key of the library: it changes with sources, tools, flags and GPUs."""
+    """Return the cache key of the library, which changes with sources, tools, flags and GPUs."""
     sources = sorted(path for pattern in PATTERNS for path in FOLDER.glob(pattern))
     contents = [part for path in sources for part in (path.name, path.read_bytes())]
     tools = (torch.__version__, str(torch.version.cuda), _nvcc_version(nvcc()))
@@ -79,7 +78,7 @@ def key(name: str) -> str:
 
 
 def architectures() -> str:
-    """Return the compute capabilities to build for: "8.0;9.0".
+    """Return the compute capabilities to build for, for example "8.0;9.0".
 
     They are TORCH_CUDA_ARCH_LIST if it is set, otherwise those of the visible GPUs.
     """
@@ -92,12 +91,12 @@ def architectures() -> str:
 def build(name: str, to: Path) -> None:
     """Compile and link the library of an algorithm into the file `to`, whose folder is new.
 
-    No other process locks a new folder. Raises RuntimeError with the compiler's first errors and
-    what to do.
+    As the folder is new, no other process has locked it. Raises RuntimeError with the compiler's
+    first errors and what to do.
     """
     from torch.utils import cpp_extension  # importing it takes as long as all other imports together
 
-    cpp_extension.CUDA_HOME = toolkit(nvcc())  # PyTorch set it at import, perhaps to the folder of a script
+    cpp_extension.CUDA_HOME = toolkit(nvcc())  # PyTorch set this at import, perhaps to the folder of a script
     with _interpreters_folder_in_path():
         try:
             cpp_extension.load(
@@ -110,8 +109,8 @@ def build(name: str, to: Path) -> None:
             )
         except (RuntimeError, OSError, ValueError) as error:  # from the build, CUDA_HOME, or TORCH_CUDA_ARCH_LIST
             raise RuntimeError(_explained(name, str(error))) from error
-    # PyTorch loaded the library under its first name. The loader knows a file by its inode, so it
-    # does not load the renamed file again.
+    # PyTorch has loaded the library under its first name. The loader identifies a file by its
+    # inode, so it will not load the renamed file again.
     (library,) = to.parent.glob("*.so")
     os.replace(library, to)
 
@@ -130,7 +129,7 @@ def _explained(name: str, output: str) -> str:
 
 @contextmanager
 def _interpreters_folder_in_path() -> Iterator[None]:
-    """Append this Python's folder to PATH, where pip installs ninja in any environment."""
+    """Append the folder of this Python, in which pip installs ninja, to PATH."""
     before = os.environ.get("PATH", os.defpath)
     os.environ["PATH"] = os.pathsep.join([before, str(Path(sys.executable).parent)])
     try:

@@ -1,7 +1,7 @@
-"""The functions that a model calls, flash_attention_1 and flash_attention_2, with gradients.
+"""The functions that a model calls: flash_attention_1 and flash_attention_2, with gradients.
 
-Each is two PyTorch operators (torch.library), forward and backward: torch.compile does not trace
-into them, and a CUDA graph captures their launches.
+Each consists of two PyTorch operators (torch.library), forward and backward. torch.compile does not
+trace into them, and CUDA graphs capture their launches.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def flash_attention_1(
     q: (batch, seqlen_q, nheads, headdim).
     k, v: (batch, seqlen_k, nheads_k, headdim), where nheads is a multiple of nheads_k. float32 has
     headdim 1 to 1024, float16 and bfloat16 1 to 256; gradients are computed up to 256. CPU tensors
-    are allowed, slowly, for tests.
+    are allowed for tests, but slow.
     bias: None, or float32 or q's dtype, (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k). A key with
     bias -inf is hidden.
     softmax_scale: headdim ** -0.5 if None. 0 and negative numbers are allowed.
-    causal_alignment: which corner the diagonal of a causal mask meets if seqlen_q != seqlen_k:
-    "bottom_right" or "top_left".
+    causal_alignment: the corner at which the diagonal of a causal mask lies if seqlen_q !=
+    seqlen_k: "bottom_right" or "top_left".
 
     Returns out, like q; with return_lse also lse (batch, nheads, seqlen_q): float32, natural
     logarithm, no gradient. If a query sees no key, out is 0 and lse -inf. Gradients are
@@ -48,9 +48,9 @@ def flash_attention_1(
 def flash_attention_2(
     q, k, v, bias=None, causal=False, softmax_scale=None, *, causal_alignment="bottom_right", return_lse=False
 ):
-    """Return the same by FlashAttention-2 (Dao 2023, Algorithm 1), called as flash_attention_1.
+    """Return the same as flash_attention_1, by FlashAttention-2 (Dao 2023, Algorithm 1).
 
-    It is faster: it has more blocks, and passes over out less often.
+    It is faster, as it has more blocks and reads and writes out less often.
     """
     return _attention("fa2", q, k, v, bias, causal, softmax_scale, causal_alignment, return_lse)
 
@@ -66,7 +66,7 @@ def _attention(name, q, k, v, bias, causal, softmax_scale, alignment, return_lse
 
 
 def wants_gradient(*arguments: object) -> bool:
-    """Return whether a call has a backward: some argument is a tensor that requires grad."""
+    """Return whether a call has a backward: whether some tensor argument requires grad."""
     return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in arguments)
 
 

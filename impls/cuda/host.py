@@ -1,4 +1,4 @@
-"""The host functions of fa1.cu and fa2.cu, built by g++ for the CPU and by nvcc for CUDA."""
+"""Calls the host functions of fa1.cu and fa2.cu, built by g++ for the CPU and by nvcc for GPUs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from flash_attest.emulator.cuda import load
 
 from . import extension
 
-LONGEST_REFUSAL = 512  # in bytes
+LONGEST_REFUSAL = 512  # bytes
 
 
 def call(name: str, what: str, *arguments: torch.Tensor | float | None) -> None:
     """Run fa1_forward, fa2_bias_gradient, ... on the device of its first tensor.
 
     On a GPU it runs on the current stream. name: "fa1" or "fa2". what: "forward", "backward" or
-    "bias_gradient". arguments: the host function's, without the stream, with a tensor for each
-    pointer. The first call for a device compiles. Raises RuntimeError if that fails, or with the
-    host function's text if it refuses.
+    "bias_gradient". arguments: those of the host function without the stream, with a tensor for
+    each pointer. The first call for a device compiles. Raises RuntimeError if compiling fails, or,
+    with its message, if the host function refuses the call.
     """
     _functions(name, arguments[0].device.type)[what](*arguments)
 

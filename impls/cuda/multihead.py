@@ -19,9 +19,9 @@ def multihead_attention(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, h: in
 
         columns of head i = softmax(Q_i K_i^T / sqrt(w)) V_i
 
-    Not causal. FlashAttention-1 reads the columns by their strides. Only inputs whose columns are
-    not adjacent (Q.stride(1) != 1) are copied. w can be up to 1024 (256 if a gradient is computed).
-    Raises ValueError, with the numbers, for invalid arguments.
+    There is no causal mask. FlashAttention-1 reads the columns through their strides, so only
+    inputs whose columns are not adjacent (Q.stride(1) != 1) are copied. w can be up to 1024 (256 if
+    a gradient is computed). Raises ValueError, with the numbers, for invalid arguments.
     """
     check_tensor("Q", Q)
     if Q.dim() != 2 or Q.dtype != torch.float32:

@@ -2,7 +2,7 @@
 
 fa2.py, fa1.py      the forwards
 backward.py         the backward of both; bias_gradient.py adds dbias
-tiles.py            tiles in shared memory and registers, and their products: used by all kernels
+tiles.py            tiles in shared memory and registers, and their products, for all kernels
 matmul.py           a tiled matrix product, made of the same device functions
 scores.py           scale, bias and mask; probabilities
 memory.py           matrices in memory
@@ -10,10 +10,10 @@ elements.py         elements of every dtype as float32
 problem.py          sizes, mask, strides, and all checks
 tuning.py           the tiles that fit a device
 launch.py           launching a kernel on tensors
-on_gpu.py           the same on a GPU, where time counts
+on_gpu.py           fast launches on a GPU
 shared_memory.py    more shared memory than a launch of Numba can ask for
 device.py           a GPU, or the emulator
-attention.py        from tensors to tensors: check, allocate, launch
+attention.py        calls on tensors: check, allocate, launch
 functions.py        flash_attention_1 and _2, with autograd, torch.compile and CUDA graphs
 declared.py         the Implementations that the suite judges
 """

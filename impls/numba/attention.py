@@ -1,4 +1,4 @@
-"""FlashAttention 1 and 2 on tensors: check, allocate, launch."""
+"""FlashAttention 1 and 2 on tensors: checks, allocates, launches."""
 
 from __future__ import annotations
 
@@ -73,6 +73,6 @@ def statistic(q: torch.Tensor) -> torch.Tensor:
 def bias_of(q: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """Return the bias for the kernels, in float32; empty if there is none.
 
-    One dtype for the bias means one compiled kernel per dtype of q.
+    As the bias always has this dtype, there is only one compiled kernel per dtype of q.
     """
     return q.new_empty(0, dtype=torch.float32) if bias is None else unit_stride(bias).float()

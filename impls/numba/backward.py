@@ -15,8 +15,8 @@ S and P are recomputed from lse.
 The two algorithms assign key tiles to blocks differently. In FlashAttention-1 one block processes
 all key tiles of a head. In FlashAttention-2 key tiles are dealt round-robin to several blocks
 (`splits`), which fill a GPU even if there are few heads. In the paper the blocks add to dQ by
-atomics, in any order. Here each block has its own dQ, and a last kernel adds them in order: every
-bit of dq is repeatable, at the cost of `splits` times its memory.
+atomics, in any order. Here each block has its own dQ, and a last kernel adds these in order, so
+every bit of dq is repeatable, at the cost of `splits` times its memory.
 
 S, P, dP and dS are stored transposed, (keys, queries), so that dV and dK need only rows that the
 same group of lanes computed. A block processes all query heads that read its key head, so no other
@@ -61,14 +61,14 @@ from .tuning import choose
 # registers per thread.
 BLOCKS = 2
 
-KEYS = 64  # the least number of keys for each block that shares the keys of a head
+KEYS = 64  # the smallest number of keys for each block that shares the keys of a head
 MANY_BLOCKS = 768  # three times as many as an H200 runs at once
-MOST_SPLITS = 8  # the limit of extra memory, in copies of dq
+MOST_SPLITS = 8  # a limit on extra memory, in copies of dq
 
 
 @cuda.jit(launch_bounds=THREADS)
 def delta_kernel(dout, out, delta, p):
-    """Compute delta (batch, nheads, seqlen_q), flat like lse, a row per group, GROUPS a block."""
+    """Compute delta (batch, nheads, seqlen_q), flat like lse. Each group computes one row."""
     n = cuda.blockIdx.x * GROUPS + group()
     exists = n < p.batch * p.nheads * p.seqlen_q
     total = ZERO
@@ -95,9 +95,9 @@ def backward_bytes(M: int, N: int, D: int) -> int:
 def make_backward(M: int, N: int, D: int, known_wide: int | None):
     """Return the kernel with tiles of M queries and N keys, for head dims up to D.
 
-    It has one block for each (split, batch, key head). known_wide: Problem.wide of its calls,
-    because a kernel for both values would need more registers than a thread has. None: a kernel for
-    both, for the emulator, where compiling takes the most time.
+    It has one block for each (split, batch, key head). known_wide: the value of Problem.wide in its
+    calls, because a kernel for both values would need more registers than a thread has. None makes
+    a kernel for both values, for the emulator, where compiling takes most of the time.
     """
     TK, TQ, TM, TD = N // GROUPS, M // LANES, M // GROUPS, D // LANES
 
@@ -190,7 +190,7 @@ def make_backward(M: int, N: int, D: int, known_wide: int | None):
 
 @cuda.jit(launch_bounds=THREADS)
 def sum_dq_kernel(dq_sums, dq, M, N, splits, p):
-    """Write dq: the sums of all blocks, added in order. Each group adds one row, each block GROUPS.
+    """Write dq: the sums of all blocks, added in order. Each group of a block adds one row.
 
     M, N: the tiles of the kernel that wrote the sums. A block has no sum for the query tiles before
     the first one that sees its keys.
@@ -232,7 +232,7 @@ def splits_of(k: torch.Tensor) -> int:
     """k (b, sk, hk, d) -> how many blocks of FlashAttention-2 share the keys of a head.
 
     There are just enough to fill a large GPU, as each has its own float32 dq. The number is the
-    same on every device, and so are the bits of dq.
+    same on every device, so that dq has the same bits.
     """
     batch, seqlen_k, nheads_k, _ = k.shape
     return max(1, min(-(-seqlen_k // KEYS), -(-MANY_BLOCKS // max(1, batch * nheads_k)), MOST_SPLITS))

@@ -1,6 +1,6 @@
 """The gradient of the bias: dbias = dS = P (dO V^T - delta).
 
-It is summed over the dimensions that the bias broadcasts.
+It is summed over the dimensions along which the bias is broadcast.
 """
 
 import functools
@@ -50,7 +50,7 @@ def make_bias_gradient(M: int, N: int, D: int):
 
     @cuda.jit(launch_bounds=(THREADS, 1))
     def bias_gradient_kernel(dout, q, k, v, bias, lse, delta, dbias, softmax_scale, strides, p):
-        """dbias: all elements, flat, with these Strides, 0 where it is summed.
+        """dbias: all elements, flat. strides: its Strides, 0 in dimensions that are summed.
 
         The other arguments are as in backward_kernel.
         """
@@ -131,9 +131,9 @@ def make_bias_gradient(M: int, N: int, D: int):
 
 
 def bias_gradient(dout, q, k, v, bias, lse, delta, dbias, softmax_scale: float, p: Problem) -> None:
-    """Write dbias, like bias, summed over its dimensions of size 1.
+    """Write dbias, which has the shape of bias and is summed over dimensions of size 1.
 
-    delta: as `backward` wrote it. The other arguments are as in `backward`.
+    delta: the output of `backward`. The other arguments are the same as in `backward`.
     """
     strides = strides_of_bias(dbias)
     tile = choose("bias_gradient", bias_gradient_bytes, p.headdim, q.device)

@@ -1,6 +1,6 @@
-"""Conversion of a tensor's elements to float32 and back: float32, float16 and bfloat16.
+"""Converts elements of float32, float16 and bfloat16 tensors to float32 and back.
 
-NumPy has no bfloat16, so neither have Numba's arrays: it is passed as its bits in int16.
+NumPy, and so Numba's arrays, have no bfloat16. It is passed as its bits in int16.
 """
 
 from numba import float32, int16, int32

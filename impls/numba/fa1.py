@@ -62,14 +62,14 @@ def make_forward(M: int, N: int, D: int):
     """
     TM, TN, TD = M // GROUPS, N // LANES, D // LANES
 
-    # There are rarely more blocks than multiprocessors: a thread may use 255 registers.
+    # There are rarely more blocks than multiprocessors, so a thread may use 255 registers.
     @cuda.jit(launch_bounds=THREADS)
     def fa1_forward(q, k, v, bias, sums, out, l, m, lse, softmax_scale, p):
         """q, k, v, bias, out: all elements, flat. l, m, lse (batch, nheads, seqlen_q), flat. p:
         Problem.
 
-        O is summed in float32 in `sums`, with the strides of out; this is out itself if out is
-        float32. The caller does line 2: O = 0, l = 0, m = -inf.
+        O is summed in float32 in `sums`, which has the strides of out, and is out itself if out is
+        float32. The caller has done line 2: O = 0, l = 0, m = -inf.
         """
         shared = cuda.shared.array(0, float32, alignment=16)
         Q = matrix(shared, 0, M, D + PAD)

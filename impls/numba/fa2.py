@@ -43,7 +43,7 @@ from .tiles import (
 )
 from .tuning import choose
 
-# At least two blocks per multiprocessor, if shared memory allows: while one waits for memory,
+# Run at least two blocks per multiprocessor, if shared memory allows: while one waits for memory,
 # another computes. This leaves 255 registers per thread.
 BLOCKS = 2
 

@@ -24,18 +24,18 @@ def flash_attention_1(
 
     q: (batch, seqlen_q, nheads, headdim).
     k, v: (batch, seqlen_k, nheads_k, headdim), where nheads is a multiple of nheads_k. All three
-    are float32, float16 or bfloat16, with headdim 1 to 256 and any strides, on a GPU; without a
-    GPU, on the CPU, for tests.
+    are float32, float16 or bfloat16, with headdim 1 to 256 and any strides, on a GPU, or, for tests
+    without a GPU, on the CPU.
     bias: None, or float32 or q's dtype, (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k). A key with
     bias -inf is hidden.
     softmax_scale: headdim ** -0.5 if None. 0 and negative numbers are allowed.
-    causal_alignment: which corner the diagonal of a causal mask meets if seqlen_q != seqlen_k:
-    "bottom_right" or "top_left".
+    causal_alignment: the corner at which the diagonal of a causal mask lies if seqlen_q !=
+    seqlen_k: "bottom_right" or "top_left".
 
     Returns out, like q; with return_lse also lse (batch, nheads, seqlen_q): float32, natural
     logarithm, no gradient. If a query sees no key, out is 0 and lse -inf. Gradients are
     first-order, in reverse mode. Each kernel is compiled when it is first needed, which takes
-    seconds: call once before a CUDA graph captures it.
+    seconds, so call the function once before a CUDA graph captures it.
 
     Raises, before any launch, ValueError with the argument and its value, and NotImplementedError
     in forward-mode AD. Raises RuntimeError if the GPU has too little shared memory.
@@ -47,7 +47,7 @@ def flash_attention_1(
 def flash_attention_2(
     q, k, v, bias=None, causal=False, softmax_scale=None, *, causal_alignment="bottom_right", return_lse=False
 ):
-    """Return the same by FlashAttention-2 (Dao 2023, Algorithm 1), called as flash_attention_1.
+    """Return the same as flash_attention_1, by FlashAttention-2 (Dao 2023, Algorithm 1).
 
     It is faster, as it has one block for each query tile.
     """
@@ -57,7 +57,7 @@ def flash_attention_2(
 
 def _attention(name, given, return_lse):
     q, k, v, bias, causal, softmax_scale, alignment = given
-    check(q, k, v, bias, causal, softmax_scale, alignment)  # PyTorch's own error would come first and say less
+    check(q, k, v, bias, causal, softmax_scale, alignment)  # PyTorch's own error would come first, and say less
     check_no_tangent(q=q, k=k, v=v, bias=bias)
     scale = None if softmax_scale is None else float(softmax_scale)
     out, lse = OPERATORS[name].forward(q, k, v, bias, causal, scale, alignment)

@@ -1,4 +1,4 @@
-"""Launches a kernel on torch's current stream; without a GPU, in the emulator.
+"""Launches a kernel on torch's current stream, or in the emulator if there is no GPU.
 
 Numba's kernels take flat arrays of all elements of a tensor, in the order of memory, and compute
 addresses from the strides in Problem. So a kernel is compiled once per dtype, not once per pattern
@@ -19,10 +19,10 @@ MOST_BLOCKS = 2**31 - 1  # CUDA's limit for a one-dimensional grid
 
 
 def launch(kernel: Any, blocks: int, bytes_: int, *arguments: Any) -> None:
-    """Run blocks of a kernel, each with `bytes_` of dynamic shared memory; nothing for 0 blocks.
+    """Run blocks of a kernel, each with `bytes_` of dynamic shared memory. 0 blocks do nothing.
 
-    arguments: tensors, flattened here; numbers; tuples of integers. Raises RuntimeError if the
-    kernel cannot be launched; on a GPU, cuda.core may raise its own error.
+    arguments: tensors, which are flattened here, numbers, and tuples of integers. Raises
+    RuntimeError if the kernel cannot be launched. On a GPU, cuda.core may raise its own error.
     """
     if blocks == 0:
         return

@@ -1,4 +1,4 @@
-"""A tiled matrix product of any sizes: the simplest kernel with these device functions.
+"""A tiled matrix product for all sizes: the simplest kernel with these device functions.
 
     C = A B     one block for each tile of C loops over the tiles of A's columns and B's rows
 
@@ -25,7 +25,7 @@ SIDE = 64  # columns of a tile of A, B and C
 
 
 class Sizes(NamedTuple):
-    """A (m, k), B (k, n), C (m, n), and their row strides. wide: 1 allows wide loads, 0 forbids."""
+    """A (m, k), B (k, n), C (m, n), and their row strides. wide: whether wide loads are allowed."""
 
     m: int
     n: int
@@ -70,10 +70,10 @@ def matmul_bytes(M: int, K: int, N: int) -> int:
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a (m, k), b (k, n) -> a b (m, n), in their dtype, summed in float32, without a gradient.
+    """a (m, k), b (k, n) -> a b (m, n), in their dtype, summed in float32. There is no gradient.
 
-    Sizes and strides are arbitrary. Raises ValueError, with the values, for arguments that are not
-    supported.
+    All sizes and strides are allowed. Raises ValueError, with the values, for arguments that are
+    not supported.
     """
     for name, x in (("a", a), ("b", b)):
         check_tensor(name, x)

@@ -1,4 +1,4 @@
-"""Matrices in memory and access to four elements at once, which Numba's arrays lack.
+"""Matrices in memory, and accesses to four elements at once, which Numba's arrays lack.
 
     A = matrix(memory, at, rows, stride)   a (rows, stride) array at element `at` of a flat array
     a = load4(A, i, d)                     the four elements A[i, d .. d + 3], by one instruction
@@ -8,7 +8,7 @@ A device function cannot return an array in Numba, and the compiler does not joi
 elements to wide ones. So these three are intrinsics (numba.cuda.extending): functions that emit
 LLVM instructions where they are called.
 
-They need Numba's private names make_array and populate_array, its arrays in LLVM
+They need Numba's private functions make_array and populate_array, which access its arrays in LLVM
 (tests/impls/numba/test_forward.py).
 """
 
@@ -22,9 +22,9 @@ INT64 = types.int64
 
 @intrinsic
 def matrix(typing_context, memory, at, rows, stride):
-    """Return the elements of a flat array from `at` on as an array (rows, stride), without a copy.
+    """Return a view (rows, stride) of the elements of a flat array from `at` on.
 
-    The array is shared or global. A row has `stride` elements; often only the first of them belong
+    The array is shared or global. A row has `stride` elements, of which often only the first belong
     to the matrix. Indices are not checked.
     """
 
@@ -67,7 +67,7 @@ def _parts_of(builder, value, count):
 def load4(typing_context, array, i, d):
     """A (rows, stride) -> the tuple A[i, d .. d + 3].
 
-    Its address must be a multiple of its size.
+    The address must be a multiple of the size of the four elements.
     """
 
     def generate(context, builder, signature, arguments):
@@ -81,7 +81,7 @@ def load4(typing_context, array, i, d):
 
 @intrinsic
 def store4(typing_context, array, i, d, values):
-    """Store a tuple of four to A[i, d .. d + 3]. Its address must be a multiple of its size."""
+    """Store a tuple of four to A[i, d .. d + 3]. The address must be aligned as for load4."""
 
     def generate(context, builder, signature, arguments):
         array, i, d, values = arguments

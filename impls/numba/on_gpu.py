@@ -1,12 +1,12 @@
 """Launches on a GPU in tens of microseconds, and keeps compiled kernels on disk.
 
-Numba's own launch looks up the type of each argument and converts it to an object, which takes half
-a millisecond for our kernels, as long as they run. So the first launch of a kernel with some
-argument types compiles it through Numba, and all launches go through cuda.core, which Numba
-launches with, too.
+Numba's own launch looks up the type of each argument and converts it to an object. For our kernels
+this takes half a millisecond, which is as long as the kernels themselves take. So the first launch
+of a kernel with new argument types compiles it through Numba, and all launches go through
+cuda.core, which Numba itself uses.
 
-Numba passes an array as meminfo, parent, elements, bytes of an element, address, then its shape and
-its strides, each 8 bytes; a tuple as its elements; integers as int64.
+Numba passes an array as meminfo, parent, number of elements, bytes of an element, address, shape
+and strides, each of 8 bytes. It passes a tuple as its elements, and integers as int64.
 tests/impls/numba/test_on_gpu.py compares this with Numba's own launch.
 """
 
@@ -32,10 +32,10 @@ from flash_attest.emulator.build_cache import cache_folder, key_of
 from .shared_memory import allow_shared_memory
 from .tiles import THREADS
 
-# The packages that turn a kernel into machine code: each combination of versions has its own
+# The packages that turn a kernel into machine code. Each combination of versions has its own
 # folder.
 COMPILERS = ("numba", "numba-cuda", "llvmlite", "cuda-core", "cuda-bindings", "nvidia-nvvm", "nvidia-nvjitlink")
-_compiled: dict[tuple, Any] = {}  # (kernel, types of the arguments, device) -> what cuda.core launches
+_compiled: dict[tuple, Any] = {}  # (kernel, types of the arguments, device) -> the kernel for cuda.core
 _compiling = threading.Lock()  # autograd has a thread for each device
 _threads = threading.local()  # has the attribute `ready` if the thread has a CUDA context
 
@@ -89,7 +89,7 @@ def _stream(handle: int, device: int) -> core.Stream:
 
 
 def _compile(kernel: Any, arguments: list[Any], bytes_: int) -> Any:
-    """Compile a kernel for these arguments, or load it from disk; allow it its shared memory."""
+    """Compile a kernel for these arguments, or load it from disk, and allow its shared memory."""
     of_numba = [cuda.as_cuda_array(x) if isinstance(x, torch.Tensor) else x for x in arguments]
     signature = tuple(map(kernel.typeof_pyval, of_numba))
     folder = _folder_of(kernel, signature)
@@ -101,7 +101,7 @@ def _compile(kernel: Any, arguments: list[Any], bytes_: int) -> Any:
 
 
 def _keep_in(folder: Path, kernel: Any) -> None:
-    """Make Numba cache this kernel in the folder. Other kernels' folders stay as they are."""
+    """Make Numba cache this kernel in the folder, but no other kernel."""
     before, config.CACHE_DIR = config.CACHE_DIR, str(folder)
     try:
         kernel.enable_caching()
@@ -110,7 +110,7 @@ def _keep_in(folder: Path, kernel: Any) -> None:
 
 
 def _folder_of(kernel: Any, signature: tuple) -> Path:
-    """Return the folder of a kernel with its constants and signature.
+    """Return the cache folder for a kernel with its constants and signature.
 
     Numba has one index for all kernels of a function, and numbers them without a lock. So two
     processes that write to one folder may mix up their kernels.
@@ -123,7 +123,7 @@ def _constants(kernel: Any) -> list[Any]:
 
 
 def _version(package: str) -> str:
-    """Return a package's name and version; only the name if it is not installed with pip."""
+    """Return the name and version of a package; only the name if pip has not installed it."""
     try:
         return f"{package} {importlib.metadata.version(package)}"
     except importlib.metadata.PackageNotFoundError:
@@ -132,7 +132,7 @@ def _version(package: str) -> str:
 
 @functools.cache
 def _folder() -> Path:
-    """Return the folder of all kernels of these sources.
+    """Return the cache folder for all kernels of these sources.
 
     Numba checks only the file of a kernel for changes, not the files that it imports.
     """

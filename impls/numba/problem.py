@@ -1,6 +1,6 @@
 """A call in the form that kernels take: named tuples of sizes, mask and strides.
 
-Also the checks of a call.
+This module also checks calls.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Strides(NamedTuple):
-    """The strides of a tensor in elements, 0 where it broadcasts.
+    """The strides of a tensor in elements; 0 in dimensions that broadcast.
 
     Its last dimension has stride 1.
     """
@@ -41,9 +41,9 @@ class Problem(NamedTuple):
 
     All fields are int64 in a kernel. Query i sees keys 0 .. min(i + diagonal, seqlen_k - 1); query
     head h reads key head h // group. has_bias and wide are 0 or 1. wide: every tensor with a head
-    dim may be accessed four elements at a time. Then follow the strides of the call's tensors: bias
-    is broadcast to (batch, nheads, seqlen_q, seqlen_k), the others are (batch, seqlen, heads,
-    headdim).
+    dim may be accessed four elements at a time. The remaining fields are the strides of the call's
+    tensors. bias is broadcast to (batch, nheads, seqlen_q, seqlen_k), the others are (batch,
+    seqlen, heads, headdim).
     """
 
     batch: int
@@ -100,7 +100,7 @@ def check(q, k, v, bias, causal, softmax_scale, alignment) -> None:
 
 
 def check_device(x: torch.Tensor, name: str = "q") -> None:
-    """Raise ValueError unless a tensor is on the device where the kernels run in this process."""
+    """Raise ValueError unless a tensor is on the device on which kernels run in this process."""
     should = "cpu" if EMULATED else "cuda"
     if x.device.type != should:
         why = "there is no GPU, so kernels run in the emulator" if EMULATED else "there is a GPU"
@@ -119,12 +119,12 @@ def strides_of_bias(bias: torch.Tensor) -> Strides:
 
 
 def _strides(x: torch.Tensor) -> tuple[int, ...]:
-    """Return all strides but the last; 0 for a dimension of size 1, whose stride is arbitrary."""
+    """Return all strides but the last; 0 for dimensions of size 1, whose strides are arbitrary."""
     return tuple(0 if n == 1 else stride for n, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True))
 
 
 def by_four(x: torch.Tensor) -> bool:
-    """Return whether each row of x may be accessed four elements at a time, without a remainder.
+    """Return whether each row of x can be accessed four elements at a time, without a remainder.
 
     x has a last stride of 1.
     """

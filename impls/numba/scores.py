@@ -1,4 +1,4 @@
-"""Scores from a tile of Q K^T: scale, bias and mask. For the backward, probabilities from lse."""
+"""Scores from a tile of Q K^T: scale, bias, mask. Probabilities from lse, for the backward."""
 
 from numba.cuda import libdevice
 
@@ -8,19 +8,19 @@ from .tiles import GROUPS, INF, LANES, ZERO, column, device_function, row
 
 @device_function
 def keys_of(p, i):
-    """Return how many keys query i sees, 0 to seqlen_k for any i: keys 0 .. keys_of - 1."""
+    """Return how many keys query i sees: keys 0 .. n - 1 for the result n. Any i is allowed."""
     return max(0, min(p.seqlen_k, i + p.diagonal + 1))
 
 
 @device_function
 def first_query_of(p, j):
-    """Return the first query that sees key j; seqlen_q or more if none does."""
+    """Return the first query that sees key j; seqlen_q or more if no query sees it."""
     return max(0, j - p.diagonal)
 
 
 @device_function
 def finish_scores(S, p, bias, softmax_scale, first_query, first_key):
-    """Turn Q K^T into softmax_scale S + bias, in place; -inf where query i does not see key j.
+    """Turn S = Q K^T into softmax_scale S + bias in place; -inf where query i does not see key j.
 
     S (TM, TN) has queries as rows. bias: a global matrix (seqlen_q, stride). The scale may be
     negative, so it is applied before any maximum. The first query of a tile sees the fewest keys. A
@@ -37,7 +37,7 @@ def finish_scores(S, p, bias, softmax_scale, first_query, first_key):
 
 @device_function
 def finish_scores_of_keys(S, p, bias, softmax_scale, first_query, first_key):
-    """Do the same as finish_scores with keys as rows and queries as columns.
+    """Do the same as finish_scores, with keys as rows and queries as columns.
 
     A query beyond the last is masked, too: it enters a sum, where 0 times an infinite key is NaN.
     """
@@ -64,7 +64,7 @@ def masked(s, p, bias, i, j):
 
 @device_function
 def finite(maximum):
-    """Return what to subtract before exp: the maximum, or 0 for -inf, as -inf - -inf is NaN."""
+    """Return the maximum, to subtract before exp; 0 instead of -inf, as -inf - -inf is NaN."""
     return ZERO if maximum == -INF else maximum
 
 

@@ -1,4 +1,4 @@
-"""Gives kernels more dynamic shared memory than a launch of Numba can ask for."""
+"""Gives kernels more dynamic shared memory than a launch through Numba can request."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ MOST_TM = 8  # for any tile: at most 64 rows
 WARP = 0xFFFFFFFF
 ZERO, ONE, INF = np.float32(0), np.float32(1), np.float32("inf")  # a Python number would turn float32 into float64
 
-# Inlined, so that register tiles are registers and their loops are unrolled.
+# Inline these functions, so that register tiles become registers and their loops are unrolled.
 device_function = cuda.jit(device=True, forceinline=True)
 
 
@@ -56,19 +56,19 @@ def group():
 
 @device_function
 def row(r):
-    """Return the tile's row of S[r] and O[r]."""
+    """Return the row of the tile that S[r] and O[r] hold."""
     return group() + GROUPS * r
 
 
 @device_function
 def column(c):
-    """Return the tile's column of S[:, c]."""
+    """Return the column of the tile that S[:, c] holds."""
     return lane() + LANES * c
 
 
 @device_function
 def head_column(n):
-    """Return the tile's column of O[:, n]: four adjacent columns in every 64."""
+    """Return the column of the tile that O[:, n] holds: four adjacent columns in every 64."""
     return n // 4 * (4 * LANES) + 4 * lane() + n % 4
 
 
@@ -87,7 +87,7 @@ def fill(S, value):
 def add_rows_dot_rows(S, A, B, headdim):
     """S (TM, TN) += A B^T, with shared tiles A (8 TM, D), B (16 TN, D), over headdim columns.
 
-    headdim is rounded up to a multiple of 4; the tiles are 0 there.
+    headdim is rounded up to a multiple of 4, where the tiles are 0.
     """
     for d in range(0, headdim, 4):
         for r in range(S.shape[0]):
@@ -104,9 +104,9 @@ def add_rows_dot_rows(S, A, B, headdim):
 def add_product(O, P, V, length, headdim):
     """O (TM, TD) += P V, with shared tiles P (8 TM, N), V (N, 16 TD), over `length` rows of V.
 
-    length is rounded up to a multiple of 4; the tiles are 0 there. Blocks of 64 columns beyond
-    headdim are skipped. These are separate statements because the compiler does not unroll so long
-    a loop, and then leaves O in memory.
+    length is rounded up to a multiple of 4, where the tiles are 0. Blocks of 64 columns beyond
+    headdim are skipped. The blocks are separate statements, because the compiler would not unroll
+    such a long loop, and O would stay in memory.
     """
     for j in range(0, length, 4):
         add_product_of_four(O, 0, P, V, j)
@@ -136,7 +136,7 @@ def add_product_of_four(O, n, P, V, j):
 
 @device_function
 def offset(strides, b, h):
-    """Return where the matrix of batch b and head h begins: matrix(x, offset(...), rows, row)."""
+    """Return the start of the matrix of batch b and head h: matrix(x, offset(...), rows, row)."""
     return b * strides.batch + h * strides.head
 
 
@@ -181,7 +181,7 @@ def load_four_columns(tile, x, first_row, rows, headdim, d):
 def store_rows(x, first_row, rows, headdim, O, wide):
     """Store O (TM, TD) to rows first_row .. of a global matrix x below `rows`, in its dtype.
 
-    It is not a loop: see add_product.
+    It is not a loop, for the reason given in add_product.
     """
     store_four_columns(x, first_row, rows, headdim, O, 0, wide)
     if O.shape[1] > 4:
@@ -194,7 +194,7 @@ def store_rows(x, first_row, rows, headdim, O, wide):
 
 @device_function
 def store_four_columns(x, first_row, rows, headdim, O, n, wide):
-    """x[first_row + row(r), head_column(n)] and the next three = O[r, n .. n + 3], in bounds."""
+    """x[first_row + row(r), head_column(n)] and the next three = O[r, n .. n + 3], if in bounds."""
     d = head_column(n)
     for r in range(O.shape[0]):
         i = first_row + row(r)
@@ -245,7 +245,7 @@ def fetch_four_columns(O, n, x, first_row, rows, headdim, wide):
 def share(tile, S):
     """Store S to a shared tile (8 TM, 16 TN), for add_product.
 
-    Only the lanes of a group read its rows: cuda.syncwarp() is enough before they do.
+    Only the lanes of a group read its rows, so cuda.syncwarp() is enough before they read.
     """
     for r in range(S.shape[0]):
         for c in range(S.shape[1]):
@@ -257,7 +257,7 @@ def share(tile, S):
 
 @device_function
 def maximum_of_lanes(x):
-    """Return the maximum over the 16 lanes of a group, to all of them.
+    """Return the maximum of x over the 16 lanes of a group, in each of them.
 
     The whole warp must call it.
     """
@@ -268,7 +268,7 @@ def maximum_of_lanes(x):
 
 @device_function
 def sum_of_lanes(x):
-    """Return the sum over the 16 lanes of a group, the same bits to all.
+    """Return the sum of x over the 16 lanes of a group, with the same bits in each of them.
 
     The whole warp must call it.
     """

@@ -1,4 +1,4 @@
-"""The tiles that a kernel runs with: the largest that fit the device's shared memory.
+"""The tiles of kernels: the largest that fit in the shared memory of the device.
 
 To change a tile, edit TILES. More queries or keys in a tile mean more products for each element
 loaded. O (M, D), or dK and dV (N, D), are spread over the registers of 128 threads with 255
@@ -27,8 +27,8 @@ class Tile(NamedTuple):
     D: int
 
 
-# Sorted by D. The preferred tile comes first, and a small one for devices with little shared memory
-# last.
+# Sorted by D. For each D the preferred tile comes first, and a small one, for devices with little
+# shared memory, comes last.
 TILES = {
     "fa1_forward": (
         *(Tile(64, 64, 64), Tile(16, 16, 64)),
@@ -52,8 +52,8 @@ TILES = {
     ),
 }
 
-# In the emulator compiling takes the most time: one tile serves every head dim, and it is small
-# because register tiles are unrolled. It is not square where registers allow, so that a mix-up of
+# In the emulator compiling takes most of the time, so one tile serves every head dim, and it is
+# small because register tiles are unrolled. If registers allow, it is not square, so that confusing
 # the two sizes shows.
 EMULATED_TILES = {
     "fa1_forward": (Tile(16, 32, 256),),

@@ -4,7 +4,7 @@ tiles.py          loading and storing tiles; scores; every mask
 forward.py        Algorithm 1
 backward.py       Algorithm 2, with dq in its own kernel or by atomics
 bias_gradient.py  dbias
-attention.py      from tensors to tensors: allocate and launch
+attention.py      calls on tensors: allocate and launch
 problem.py        sizes, mask, scale, and all checks
 tuning.py         tile sizes, warps, stages
 functions.py      flash_attn_func and its packed forms, with autograd, torch.compile, CUDA graphs

@@ -1,4 +1,4 @@
-"""Forward and backward on tensors: allocate, launch, return."""
+"""Forward and backward on tensors: allocates, launches, returns."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class FlashAttention2:
     ):
         """dout, out like q, lse (b, h, sq) -> dq, dk, dv like q, k, v[, dbias like bias].
 
-        into: (dq, dk, dv) to write to, of any strides with a last stride of 1; for packed
-        gradients. wants_dbias=False skips dbias, for a bias that is only a mask. Raises as
-        `forward` does.
+        into: tensors (dq, dk, dv) to write to, for packed gradients; any strides, but a last stride
+        of 1. wants_dbias=False skips dbias, for a bias that is only a mask. Raises as `forward`
+        does.
         """
         p = self._problem(q, k, v, bias, causal, softmax_scale)
         check_backward(q, out, dout, lse)
@@ -107,7 +107,7 @@ class FlashAttention2:
         )  # fmt: skip
 
     def _dk_dv(self, p: Problem, x: _Tensors, dk, dv, dq=None) -> None:
-        """Write dk, dv, and add to dq with atomics if it is given: float32 and zero.
+        """Write dk and dv. If dq (float32, zero) is given, add to it with atomics.
 
         Without dq, dk and q are passed as unused placeholders.
         """
@@ -130,7 +130,8 @@ class FlashAttention2:
     def _dbias(self, p: Problem, x: _Tensors):
         """Return dbias.
 
-        For a vector the kernel sums over queries, and torch over broadcast dimensions, in float32.
+        For a vector the kernel sums over queries, and torch sums over broadcast dimensions in
+        float32.
         """
         bias, vector = x.bias, x.bias.shape[2] == 1
         if p.pairs == 0:

@@ -6,9 +6,9 @@
     delta = rowsum(dO * O)
 
 dK and dV are sums over queries: one program per K tile loops over the Q tiles and over the query
-heads that share the key head. dQ is a sum over keys, computed in one of two ways. One way has one
-program per Q tile, which loops over the K tiles: it computes S and dP a second time but adds in a
-fixed order, so every bit is repeatable. In the other way the programs of the K tiles add their
+heads that share the key head. dQ is a sum over keys, computed in one of two ways. In the first, one
+program per Q tile loops over the K tiles: it computes S and dP a second time but adds in a fixed
+order, so every bit is repeatable. In the second, the programs of the K tiles add their
 contributions to dQ with atomics, in any order.
 """
 
@@ -60,8 +60,8 @@ def gather_dk_dv(
 ):  # fmt: skip
     """Add the queries first .. last of one head to dk and dv (BLOCK_N, BLOCK_D), and return them.
 
-    All tiles are computed transposed, (keys, queries), so P^T and dS^T are first operands without a
-    transposition.
+    All tiles are computed transposed, (keys, queries), so P^T and dS^T can be left operands without
+    a transposition.
     """
     j = j0 + tl.arange(0, BLOCK_N)[:, None]
     for i0 in tl.range(first, last, BLOCK_M):

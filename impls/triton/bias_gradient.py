@@ -1,11 +1,11 @@
-"""dbias = dS, summed over the bias's broadcast dimensions without atomics, so it is repeatable.
+"""dbias = dS, summed over broadcast dimensions of the bias without atomics, so it is repeatable.
 
     dS = P * (dO V^T - delta),  P = exp(scale Q K^T + bias - lse)
 
 A matrix bias (batch | 1, nheads | 1, seqlen_q, seqlen_k) has one program for each of its tiles,
 which loops over the batches and heads that share it. A vector bias (.., 1, seqlen_k) has one
-program per (b, h, K tile), which loops over the queries; torch computes the small sum over batch
-and heads that remains.
+program per (b, h, K tile), which loops over the queries; torch then computes the small sum over
+batch and heads.
 """
 
 import triton
@@ -36,7 +36,8 @@ def dbias_kernel(
 ):  # fmt: skip
     """Write dbias: program (batch of dbias, head of dbias, Q tile or all queries, K tile).
 
-    It sums over shared_batch batches and shared_heads heads, and for a vector over the queries.
+    It sums over shared_batch batches and shared_heads heads, and also over the queries for a
+    vector.
     """
     # The part of dbias that this program computes.
     tiles_k = tl.cdiv(seqlen_k, BLOCK_N)
@@ -73,7 +74,7 @@ def dbias_kernel(
                 dp = product(dout, tl.trans(v), PRECISION)
                 total += p * (dp - load_statistic(delta_ptr + statistics, i, seqlen_q, 0.0)[:, None])
 
-    # A vector is one row, a matrix a tile.
+    # A vector has one row, a matrix a tile of rows.
     dbias_ptr = matrix_of(dbias_ptr, dbias_strides, bh // heads, bh % heads, 1)
     if vector != 0:
         keys = j0 + tl.arange(0, BLOCK_N)

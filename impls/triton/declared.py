@@ -15,17 +15,17 @@ from .attention import FlashAttention2
 from .device import EMULATED
 from .problem import DTYPES, LARGEST_HEADDIM
 
-# In the emulator compiling takes most of the time, and three times as long beyond 128. See
-# tests/impls/triton/test_large_heads.py.
+# In the emulator, compiling takes most of the time, and beyond 128 three times as long.
+# tests/impls/triton/test_large_heads.py has larger head dims.
 HEADDIMS = range(1, (128 if EMULATED else LARGEST_HEADDIM) + 1)
 SHARE = {"cpu": 0.1}  # simulated GPU threads run one at a time
 SMALL = range(1, 65) if EMULATED else HEADDIMS  # for an implementation that differs from another only in its products
 
 
 def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEADDIMS, share=SHARE):
-    """Return the Implementation of one way.
+    """Return the Implementation of one way to compute attention.
 
-    Larger head dims are refused, so that no law compiles them.
+    Head dims beyond `headdims` are refused, so that no law compiles them.
     """
     way = replace(way, largest=max(headdims))
     fixed = frozenset(OUTPUTS) - ({"dq"} if way.atomic else set())

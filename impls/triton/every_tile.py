@@ -1,11 +1,10 @@
 """One Implementation for each tile that tuning may choose.
 
-One kernel is forced to the tile; the others use their default.
+In each, one kernel is forced to the tile, and the others use their default.
 
     pytest --impl-from impls/triton/every_tile.py
 
-Lists with a single tile are skipped: it is the default, with which the other implementations are
-judged.
+Lists with a single tile are skipped, as the other implementations are judged with this default.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def choices() -> dict[tuple[str, int, str], tuple]:
 
 
 def implementations() -> list[Implementation]:
-    """Return one for each choice, named like triton_fa2_forward_m128_n64_w8_s3, or ..._float32."""
+    """Return one for each choice, named like triton_fa2_forward_m128_n64_w8_s3 or ..._float32."""
     from flash_attest.impls.triton.attention import FlashAttention2
     from flash_attest.impls.triton.declared import implementation
     from flash_attest.impls.triton.problem import DTYPES

@@ -7,7 +7,7 @@ One program per Q tile loops over the K tiles.
     l = alpha l + rowsum(P)                 O     = alpha O + P V
     at the end:  O / l,  lse = m + log(l)
 
-The running maximum m, sum l and O stay in registers for the whole loop.
+The running maximum m, the running sum l, and O stay in registers for the whole loop.
 """
 
 import triton
@@ -24,7 +24,7 @@ def attend(
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr, BIAS: tl.constexpr,
     PRECISION: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Update acc (BLOCK_M, BLOCK_D), l, m (BLOCK_M,) by the keys first .. last, and return them."""
+    """Add the keys first .. last to acc (BLOCK_M, BLOCK_D), l, m (BLOCK_M,), and return these."""
     for j0 in tl.range(first, last, BLOCK_N):
         j = j0 + tl.arange(0, BLOCK_N)[None, :]
         k = load_tile(k_ptr, j0, k_row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN, MASKED)

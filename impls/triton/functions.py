@@ -1,7 +1,7 @@
 """The functions that a model calls: flash_attn_func and its packed forms, with gradients.
 
-Each is one PyTorch operator (torch.library): torch.compile does not trace into it, and a CUDA graph
-captures its launches. The packed forms read and write the packed tensors through views; nothing is
+Each is one PyTorch operator (torch.library). torch.compile does not trace into it, and CUDA graphs
+capture its launches. The packed forms read and write packed tensors through views, so nothing is
 copied if the last stride is 1.
 """
 
@@ -25,8 +25,8 @@ def flash_attn_func(
     bias: None, or float32 or q's dtype, (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k). A key with
     bias -inf is hidden; a finite bias is clamped to at least -1.1e38.
     softmax_scale: headdim ** -0.5 if None. 0 and negative numbers are allowed.
-    causal_alignment: which corner the diagonal of a causal mask meets if seqlen_q != seqlen_k:
-    "bottom_right" or "top_left".
+    causal_alignment: the corner at which the diagonal of a causal mask lies if seqlen_q !=
+    seqlen_k: "bottom_right" or "top_left".
 
     Returns out, like q; with return_lse also lse (batch, nheads, seqlen_q): float32, natural
     logarithm, no gradient. If a query sees no key, out is 0 and lse -inf. Gradients are
@@ -57,7 +57,7 @@ def flash_attn_qkvpacked_func(
 
 def _attention(packed, bias, causal, softmax_scale, alignment, return_lse):
     q, k, v = unpacked(packed)
-    # This check is outside of the operator, so that the caller gets a ValueError.
+    # Check here, outside of the operator, so that the caller gets a ValueError.
     problem_of(q, k, v, bias, causal, softmax_scale, alignment)
     check_no_tangent(q=q, k=k, v=v, bias=bias)
     scale = None if softmax_scale is None else float(softmax_scale)

@@ -44,7 +44,7 @@ class Problem:
     diagonal: int
     causal: bool
     tf32: bool
-    forced: bool = False  # tiles are forced, so head dims are padded as on a GPU, for which the tiles were chosen
+    forced: bool = False  # tiles are forced; they were chosen for GPUs, so head dims are padded as on a GPU
 
     @property
     def group(self) -> int:
@@ -54,10 +54,10 @@ class Problem:
     def block_d(self, dtype: torch.dtype) -> int:
         """Return headdim padded to a power of two, at least 32.
 
-        Smaller tiles would need more kernels and gain no speed.
+        A smaller minimum would need more kernels and not be faster.
 
-        In the emulator a kernel compiles for longer than it runs, so the minimum is larger. float32
-        also runs for long.
+        In the emulator, compiling a kernel takes longer than running it, so the minimum is larger:
+        128, or 64 in float32, which also runs for a long time.
         """
         least = 32 if not EMULATED or self.forced else 64 if dtype == torch.float32 else 128
         return max(least, triton.next_power_of_2(self.headdim))
@@ -74,7 +74,8 @@ class Problem:
     def arguments(self, *tensors: torch.Tensor) -> dict:
         """Return the arguments of every kernel.
 
-        tensors: all that the kernel reads and writes as tiles. They decide whether loads are wide.
+        tensors: all tensors that the kernel reads or writes as tiles. They decide whether loads are
+        wide.
         """
         align = 16 // tensors[0].element_size()  # elements in the widest load, 16 bytes
         if self.headdim % align or not all(aligned(x) for x in tensors) or tensors[0].dtype == torch.float32:
@@ -92,13 +93,13 @@ class Problem:
     def loops(self, q: torch.Tensor, bias: torch.Tensor | None) -> dict:
         """Return whether there is a bias, and whether tiles that need no mask get a separate loop.
 
-        A separate loop is faster but takes longer to compile. It does not pay off if most of the
-        time goes to loads of a bias, or to products without matrix units.
+        A separate loop is faster but takes longer to compile. It does not pay off if loads of a
+        bias, or products without matrix units, take most of the time.
         """
         return dict(BIAS=bias is not None, UNMASKED=bias is None and q.dtype != torch.float32)
 
     def scoring(self, q: torch.Tensor, bias: torch.Tensor | None) -> dict:
-        """Return more arguments, for kernels that compute scores: scale, mask, bias.
+        """Return the further arguments of kernels that compute scores: scale, mask, bias.
 
         Without a bias, q is a placeholder.
         """
@@ -120,9 +121,9 @@ def strides_of(x: torch.Tensor) -> Strides:
 
 
 def strides_of_bias(bias: torch.Tensor | None) -> Strides:
-    """Return the Strides of a bias, 0 where it broadcasts.
+    """Return the Strides of a bias; they are 0 in dimensions that broadcast.
 
-    bias (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k).
+    bias is (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k).
     """
     if bias is None:
         return Strides.packed(0, 0, 0)
@@ -136,7 +137,7 @@ def aligned(x: torch.Tensor) -> bool:
 
 
 def _strides(x: torch.Tensor) -> list[int]:
-    """Return the first three strides in elements; 0 for a dimension of size 1, which needs none."""
+    """Return the first three strides in elements; 0 for a dimension of size 1."""
     return [0 if size == 1 else stride for size, stride in zip(x.shape[:3], x.stride()[:3], strict=True)]
 
 
@@ -165,7 +166,7 @@ def problem_of(
 
 
 def check_into(into, like) -> None:
-    """Raise ValueError unless dq, dk, dv have their inputs' shapes and dtypes, last stride 1."""
+    """Raise ValueError unless dq, dk, dv are like q, k, v, with a last stride of 1."""
     for name, x, want in zip(("dq", "dk", "dv"), into, like, strict=True):
         check_like(name, x, want.shape, want.dtype, want.device)
         if unit_stride(x) is not x:

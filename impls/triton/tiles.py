@@ -1,9 +1,9 @@
 """Code that all kernels share: loading and storing tiles, and computing scores.
 
-Scores here are S * log2(e), so that P = exp2(s - m), because the hardware's fast exponential is
-exp2. A tensor of (batch, seqlen, nheads, headdim) is passed as a pointer and its `Strides`. A
-kernel moves the pointer to its (b, h) and then has a matrix of (seqlen, headdim), cut into tiles of
-(BLOCK, BLOCK_D).
+Scores here are S * log2(e), so that P = exp2(s - m), because the fast exponential of the hardware
+is exp2. A tensor (batch, seqlen, nheads, headdim) is passed as a pointer and its `Strides`. A
+kernel moves the pointer to its (b, h), and so has a matrix (seqlen, headdim), which is divided into
+tiles (BLOCK, BLOCK_D).
 
 Offsets that involve a stride have 64 bits: batch * seqlen * nheads * headdim exceeds 2^31 in
 practice.
@@ -18,18 +18,19 @@ LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
 INF = tl.constexpr(float("inf"))
 PACKED = tl.constexpr(2**62)  # added to every stride
-# The least finite score: multiplied by ln 2 and divided by it again, it does not become -inf.
+# The least finite score. It does not become -inf if it is multiplied by ln 2 and divided by it
+# again.
 LEAST = tl.constexpr(-(2.0**127))
 
-# Triton would compile a kernel for every pattern of pointers divisible by 16. ALIGN replaces this
-# (matrix_of).
+# By default, Triton compiles a kernel for every pattern of pointers divisible by 16. ALIGN replaces
+# this (matrix_of).
 POINTERS = [
     "q_ptr", "k_ptr", "v_ptr", "bias_ptr", "out_ptr", "lse_ptr", "dout_ptr", "delta_ptr",
     "dq_ptr", "dk_ptr", "dv_ptr", "dbias_ptr",
 ]  # fmt: skip
 
-# Triton should not compile for every length, either: kernels take these as plain numbers (each has
-# some of them).
+# Triton should not compile for every length, either. Each kernel has some of these arguments, and
+# takes them as plain numbers.
 NOT_SPECIALIZED = [
     "scale", "q_strides", "k_strides", "v_strides", "bias_strides", "out_strides", "dout_strides",
     "dq_strides", "dk_strides", "dv_strides", "dbias_strides", "nheads", "nheads_k", "group", "shared_batch",
@@ -60,7 +61,7 @@ class Strides(NamedTuple):
 def elements(packed, ALIGN: tl.constexpr):
     """Unpack a stride.
 
-    The compiler can tell that it is a multiple of ALIGN, which allows wide loads.
+    The compiler can see that the stride is a multiple of ALIGN, which allows wide loads.
     """
     return (packed - PACKED) // (16 * ALIGN) * ALIGN
 
@@ -107,7 +108,7 @@ def store_tile(
     ptr, tile, first, stride, seqlen, headdim,
     BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, ALIGN: tl.constexpr,
 ):  # fmt: skip
-    """Write the rows and columns of tile (BLOCK, BLOCK_D) that exist, in the tensor's dtype."""
+    """Write the existing rows and columns of a tile (BLOCK, BLOCK_D) in the tensor's dtype."""
     offsets, rows, columns = tile_offsets(first, stride, headdim, BLOCK, BLOCK_D, ALIGN)
     mask = (rows < seqlen) & (columns < headdim // ALIGN * ALIGN)
     tl.store(ptr + offsets, tile.to(ptr.dtype.element_ty), mask=mask)
@@ -172,7 +173,7 @@ def load_statistic(ptr, i, seqlen_q, PADDING: tl.constexpr):
 def load_lse(ptr, i, seqlen_q):
     """Load lse * log2(e), so that P = exp2(s - lse).
 
-    It is +inf, so that P = 0, for padding and for rows that see no key.
+    For padding and for rows that see no key it is +inf, so that P = 0.
     """
     lse = load_statistic(ptr, i, seqlen_q, INF)
     return tl.where(lse == -INF, INF, lse * LOG2E)

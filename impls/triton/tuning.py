@@ -2,13 +2,13 @@
 
 Each kernel has a short list of candidates for each head dim and operand size; the first is the
 default. Small problems use the default. From TUNE_FROM operations on, Triton's autotuner tries all
-candidates once, on the first call with this kind of problem. It stores the choice on disk beside
-the compiled kernels (TRITON_CACHE_DIR). Nothing can be measured while a CUDA graph is captured, so
-the default is used. The laws judge every candidate, not only the chosen one:
-impls/triton/every_tile.py.
+candidates on the first call with a problem of this kind. It stores the choice on disk with the
+compiled kernels (TRITON_CACHE_DIR). Nothing can be measured while a CUDA graph is captured, so the
+default is used. impls/triton/every_tile.py lets the laws judge every candidate, not only the chosen
+one.
 
-To change a tile, edit CANDIDATES (the first of a list is the default) and judge them on a GPU with
-`pytest --impl-from=impls/triton/every_tile.py`. For the emulator, edit emulated_tile.
+To change a tile, edit CANDIDATES (the first of a list is the default) and judge the change on a GPU
+with `pytest --impl-from=impls/triton/every_tile.py`. For the emulator, edit emulated_tile.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Tile(NamedTuple):
 
 
 def emulated_tile(kernel: str, bytes_: int) -> Tile:
-    """Return a kernel's tile in the emulator, for operands of this size and every head dim.
+    """Return the tile of a kernel in the emulator, for operands of this size and every head dim.
 
-    Compiling takes most of the time there, and cases are small: small tiles compile faster, and a
-    case has several. They are not square, so that a mix-up of the two sizes shows; loops are
-    pipelined. In the forward each warp has its own rows; in the backward warps share rows. float32
-    has more warps, because its products are unrolled.
+    In the emulator, compiling takes most of the time, and cases are small. Small tiles compile
+    faster, and a case then has several of them. They are not square, so that confusing the two
+    sizes shows. Loops are pipelined. In the forward each warp has its own rows; in the backward
+    warps share rows. float32 has more warps, because its products are unrolled.
     """
     if bytes_ == 4:
         return Tile(32, 16, 8, 2)
@@ -99,17 +99,17 @@ CANDIDATES: dict[str, dict[int, dict[int, list[Tile]]]] = {
     },
 }
 
-# What the tuned choice depends on. Triton adds the dtypes.
+# The arguments on which the tuned choice depends. Triton adds the dtypes.
 KEY = ["tuning_key", "BLOCK_D", "ALIGN", "BIAS", "ATOMIC", "PRECISION"]
 
 
 def tuning_key(seqlen_q: int, seqlen_k: int, causal: bool) -> int:
-    """Return one number for the mask and for lengths within a factor of two of each other."""
+    """Return one number for the mask and the bit lengths of the two lengths."""
     return (seqlen_q.bit_length() << 8 | seqlen_k.bit_length()) << 1 | causal
 
 
 class Kernel:
-    """A Triton kernel and its candidates. accumulates: the names of arguments that it adds to."""
+    """A Triton kernel and its candidates. accumulates: the arguments to which it adds."""
 
     def __init__(self, name: str, kernel, accumulates: list[str] | None = None):
         self.name = name
@@ -137,7 +137,7 @@ class Kernel:
     ) -> None:
         """Run programs(BLOCK_M, BLOCK_N) programs on the device of `like`, an operand.
 
-        tile: forces a choice. operations: their number decides whether to tune.
+        tile: forces a choice. operations: the number of operations, which decides whether to tune.
         """
 
         def grid(meta: dict) -> tuple[int]:
@@ -154,7 +154,7 @@ class Kernel:
                 self._launch_first_that_fits(grid, candidates, arguments)
 
     def _launch_first_that_fits(self, grid: Callable, candidates: list[Tile], arguments: dict) -> None:
-        """Launch the first candidate that fits: shared memory depends on the GPU and the bias."""
+        """Launch the first candidate that fits. Shared memory depends on the GPU and the bias."""
         for tile in candidates:
             try:
                 self.kernel[grid](**arguments, **tile._asdict())

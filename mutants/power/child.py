@@ -1,6 +1,7 @@
-"""One planted bug in a process of its own: each law up to its first failure, then each peer. Verdicts go through a pipe.
+"""Judges one planted bug in a process of its own: each law up to its first failure, then each peer.
 
-A kernel that writes out of bounds, hangs or ends the process harms no other bug.
+Verdicts go through a pipe. A kernel that writes out of bounds, hangs or ends the process harms no
+other bug.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ SEARCH = "search"  # the item that judges the named law again, in more cases
 
 @dataclass(frozen=True)
 class How:
-    """How every bug is judged; a plain record, as it is sent to other processes."""
+    """The settings for every bug: a plain record, as it is sent to other processes."""
 
     device: str
     cases: int
@@ -43,7 +44,7 @@ class How:
     seed: int
 
     def plan(self, known: Known) -> Plan:
-        """For judge, in a process that knows this."""
+        """Return the plan for judge. known: what this process has found out before."""
         return Plan(self.device, self.cases, self.seed, self.repeats, small=self.small, known=known)
 
 
@@ -73,19 +74,24 @@ Message = Begins | Judged | NeedsAnother
 
 
 def items() -> list[str]:
-    """What every bug is judged by, in this order."""
+    """Return the items that judge every bug, in this order: the contract, the laws, the peers."""
     return [CONTRACT, *laws(), *(PEER + peer.name for peer in PEERS)]
 
 
 def judge_items(pipe: Connection, name: str, how: How, wanted: list[str]) -> None:
-    """Judge a mutant by these items and send a message before and after each. The last item may be SEARCH."""
+    """Judge a mutant by these items and send a message before and after each.
+
+    The last item may be SEARCH.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C: the parent ends us, after it has read what was sent
     mutant = replace(next(m for m in ALL if m.name == name), device=how.device)
-    # This imports Triton or Numba, if it is needed, before prepare; an error comes again with the first item.
+    # This imports Triton or Numba, if needed, before prepare. An error comes again with the first
+    # item.
     with suppress(Exception):
         build(mutant)
     prepare(how.device, is_worker=True)
-    known, caught = Known(), False  # by the law that it names, so that there is nothing to search for
+    known = Known()
+    caught = False  # by the law that it names, so there is nothing to search for
     try:
         for item in wanted:
             if item == SEARCH and caught:
@@ -103,7 +109,10 @@ def judge_items(pipe: Connection, name: str, how: How, wanted: list[str]) -> Non
 
 
 def verdict_of(item: str, mutant: Mutant, how: How, known: Known) -> tuple[str, str]:
-    """The verdict of one item, and the rejected case or the reason. What cannot be judged is unknown, never an exception."""
+    """Return the verdict of one item, and the rejected case or the reason.
+
+    If an item cannot be judged, its verdict is unknown; nothing is raised.
+    """
     judge: Callable[[], tuple[str, str]]
     if item.startswith(PEER):
         judge = lambda: _of_peer(item.removeprefix(PEER), mutant, how)  # noqa: E731
@@ -130,9 +139,10 @@ def _of_peer(name: str, mutant: Mutant, how: How) -> tuple[str, str]:
 
 
 def whole(mutant: Mutant) -> Implementation:
-    """The edited implementation with all that it supports. Many bugs declare less, so that few cases suffice for the laws.
+    """Return the edited implementation with everything that it supports.
 
-    CUDA kernels keep their head dims, because mutants of them have one instance (ONE_INSTANCE of fa1.cu and fa2.cu).
+    Many bugs declare less, so that few cases suffice for the laws. CUDA kernels keep their head
+    dims, because mutants of them have one instance (ONE_INSTANCE of fa1.cu and fa2.cu).
     """
     impl = build(replace(mutant, declares={}))
     if mutant.family is KERNELS and "supports" in mutant.declares:
@@ -141,10 +151,10 @@ def whole(mutant: Mutant) -> Implementation:
     return impl
 
 
-def _words(found) -> tuple[str, str]:
-    if isinstance(found, Result):
-        return found.verdict, found.reason
-    broken, case = found
+def _words(result: Result | tuple) -> tuple[str, str]:
+    if isinstance(result, Result):
+        return result.verdict, result.reason
+    broken, case = result
     if broken.__cause__ is not None and is_not_compiled(broken.__cause__):
         return UNKNOWN, broken.headline
     return FAIL, f"{broken.headline} [{case}]"

@@ -1,4 +1,4 @@
-"""flash-attest power --matrix, which judges, and --write FILE --from RECORD ..., which writes docs/measured/power.md."""
+"""Does what flash-attest power --matrix, --write, --rows and --page ask for."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from flash_attest.arguments import INTERRUPTED
 from flash_attest.mutants.mutant import Mutant
 from flash_attest.mutants.power.child import How
 from flash_attest.mutants.power.matrix import KILLS, Matrix, killers, missing_items, why_not_here
-from flash_attest.mutants.power.records import Entry, Record, RecordError, entry_of, environment, merged, resumed
+from flash_attest.mutants.power.records import Entry, Record, RecordError, entry_of, environment, resumed
 from flash_attest.mutants.power.report import document, summary
+from flash_attest.mutants.power.tables import Table, table_of, tables_of, written
 from flash_attest.properties.machine import gpus
 from flash_attest.runner.parts import Shard
 from flash_attest.runner.profiles import PROFILES
@@ -33,7 +34,7 @@ def part(mutants: list[Mutant], shard: Shard | None) -> list[Mutant]:
 
 
 def device_of(options: argparse.Namespace) -> str:
-    """As --device says; "cpu" hides GPUs. Raises OptionError."""
+    """Return the device that --device names; "cpu" hides GPUs. Raises OptionError."""
     if options.device == "cpu":
         gpus.hide_gpus()  # before kernels in Triton and Numba are imported, which choose their device then
     device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
@@ -43,7 +44,10 @@ def device_of(options: argparse.Namespace) -> str:
 
 
 def to_its_end(matrix: Matrix, options: argparse.Namespace, say: Callable[[str], None]) -> bool:
-    """Judge all that a matrix lacks; False, and it is said how to go on, after Ctrl-C or SIGTERM."""
+    """Judge everything that a matrix lacks.
+
+    After Ctrl-C or SIGTERM, say how to go on and return False.
+    """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as `timeout` ends a command
     try:
         matrix.run()
@@ -57,14 +61,18 @@ def to_its_end(matrix: Matrix, options: argparse.Namespace, say: Callable[[str],
 
 
 def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -> int:
-    """Judge the chosen mutants; 0 if a law kills each of them, 1 if not, 2 if none could be judged.
+    """Judge the chosen mutants. Returns 0 if a law kills each, 1 if not, 2 if none could be judged.
 
-    Raises MutantError for a mutant that no longer applies, before anything is judged; RecordError, OptionError.
+    Raises MutantError for a mutant that no longer applies, before anything is judged; RecordError,
+    OptionError.
     """
     say = partial(console.print, highlight=False, markup=False)
     device = device_of(options)
-    if options.write and not options.json:
-        raise OptionError(f"--write {options.write}: name a file for the results in --json")
+    if (outputs := outputs_of(options)) and not options.json:
+        option, file = next(iter(outputs.items()))
+        raise OptionError(f"{option} {file}: name a file for the results in --json")
+    if options.json in outputs.values():
+        raise OptionError(f"--json {options.json}: is named twice, should be a file of its own")
     profile = PROFILES[options.profile]
     cases = options.cases or profile.cases
     how = How(device, cases, profile.repeats_on(device), profile.small, options.seed)
@@ -77,14 +85,14 @@ def judge(chosen: list[Mutant], options: argparse.Namespace, console: Console) -
     say(f"{matrix.total} of {len(names)} planted bugs to judge on {device}")
     if not to_its_end(matrix, options, say):
         return INTERRUPTED
-    if options.write:
-        _save(options.write, merged([options.json, *options.records]))
+    if outputs:
+        _save(outputs, tables_of([options.json, *options.records]))
     return _concluded(Record(record.environment, {name: record.entries[name] for name in names}), say)
 
 
 def _concluded(record: Record, say: Callable[[str], None]) -> int:
-    """Print the summary and the survivors; the exit status."""
-    say(summary(record))
+    """Print the summary and the survivors. Returns the exit status."""
+    say(summary(table_of(record)))
     here = {name: entry for name, entry in record.entries.items() if not entry.elsewhere}
     survivors = [name for name, entry in here.items() if not killers(entry) and entry.searched not in KILLS]
     for name in survivors:
@@ -95,7 +103,7 @@ def _concluded(record: Record, say: Callable[[str], None]) -> int:
 
 
 def entry_for(mutant: Mutant, device: str) -> Entry:
-    """An entry without verdicts; a bug that shows on a GPU only is not judged on a CPU."""
+    """Return an entry without verdicts. A bug that shows on a GPU only is not judged on a CPU."""
     reason = "shows on a GPU only" if (mutant.device, device) == ("cuda", "cpu") else ""
     empty = entry_of(mutant, reason)
     if not reason:
@@ -103,18 +111,28 @@ def entry_for(mutant: Mutant, device: str) -> Entry:
     return empty
 
 
+def outputs_of(options: argparse.Namespace) -> dict[str, Path]:
+    """Return option -> file, for each option that names a file for the results."""
+    named = {"--write": options.write, "--rows": options.rows, "--page": options.page}
+    return {option: file for option, file in named.items() if file}
+
+
 def write(options: argparse.Namespace, console: Console) -> int:
-    """Write the document and print its summary lines. Raises RecordError."""
+    """Write what was found before, and print a line for each environment. Raises RecordError."""
+    outputs = outputs_of(options)
     if not options.records:
-        raise RecordError("--write: name the JSON files in --from")
-    records = merged(options.records)
-    _save(options.write, records)
-    for record in records:
-        console.print(summary(record), highlight=False, markup=False)
+        raise RecordError(f"{next(iter(outputs))}: name the JSON files in --from")
+    tables = tables_of(options.records)
+    _save(outputs, tables)
+    for table in tables:
+        console.print(summary(table), highlight=False, markup=False)
     return 0
 
 
-def _save(to: Path, records: list[Record]) -> None:
-    text = document(records)
-    to.parent.mkdir(parents=True, exist_ok=True)
-    to.write_text(text)
+def _save(outputs: dict[str, Path], tables: list[Table]) -> None:
+    from flash_attest.mutants.power.page import page  # imports Jinja, which nothing else here needs
+
+    for option, form in ("--write", document), ("--rows", written), ("--page", page):
+        if to := outputs.get(option):
+            to.parent.mkdir(parents=True, exist_ok=True)
+            to.write_text(form(tables), encoding="utf-8")

@@ -1,7 +1,8 @@
-"""The matrix: every planted bug before all laws and all peers, each in a process of its own, several at a time.
+"""The matrix: judges every planted bug by all laws and all peers, several bugs at a time.
 
-Results are on disk while it runs, and a run that was interrupted goes on where it stopped. A process that ends by itself or
-takes too long for one law gives that law a verdict, and another process goes on with the next one.
+Each bug has a process of its own. Results are on disk during the run, and a run that was
+interrupted continues where it stopped. If a process ends by itself or takes too long for one law,
+that law gets a verdict, and another process continues with the next one.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from flash_attest.properties.law import laws
 from flash_attest.runner.isolation.endings import FROM_OUTSIDE
 
 CRASH, HANG = "crash", "hang"  # beside the suite's verdicts
-KILLS = (FAIL, CRASH)  # a process that ends is noticed; one that takes long may be on a slow machine
-LOSSES = 4  # processes that one bug may lose; then what is left of it is unknown
+KILLS = (FAIL, CRASH)  # not HANG, as a process that takes long may be on a slow machine
+LOSSES = 4  # processes that one bug may lose; its other items are unknown then
 SECONDS_BETWEEN_SAVES = 2.0
 PRELOADED = "flash_attest.mutants.power.child"
 
@@ -42,12 +43,12 @@ class Running:
 
 
 def why_not_here(mutant: Mutant, device: str) -> str:
-    """Why a mutant for this device ("cpu" or "cuda") cannot be judged here, as a sentence; "" if it can."""
+    """Return why a mutant for this device ("cpu" or "cuda") cannot be judged here, or ""."""
     return elsewhere(mutant) or not_here(build(mutant), device) or ""
 
 
 def missing_items(entry: Entry) -> list[str]:
-    """What is still to be judged of a bug: items without a verdict, and SEARCH where the named law did not fail."""
+    """Return the items of a bug that have no verdict, and SEARCH if the named law did not fail."""
     left = [item for item in items() if item not in entry.verdicts]
     if not entry.searched and entry.verdicts.get(entry.law) not in KILLS:
         left.append(SEARCH)
@@ -55,27 +56,28 @@ def missing_items(entry: Entry) -> list[str]:
 
 
 def killers(entry: Entry) -> list[str]:
-    """The laws, and CONTRACT, that kill the bug."""
+    """Return the laws, and CONTRACT, that kill the bug."""
     return [item for item in (CONTRACT, *laws()) if entry.verdicts.get(item) in KILLS]
 
 
 def peer_killers(entry: Entry) -> list[str]:
-    """The names of the peers that reject it."""
-    found = (item for item, verdict in entry.verdicts.items() if item.startswith(PEER) and verdict in KILLS)
-    return [item.removeprefix(PEER) for item in found]
+    """Return the names of the peers that reject the bug."""
+    rejecting = (item for item, verdict in entry.verdicts.items() if item.startswith(PEER) and verdict in KILLS)
+    return [item.removeprefix(PEER) for item in rejecting]
 
 
 def line_of(name: str, entry: Entry) -> str:
-    """A finished bug: a line, and one with the laws that kill it."""
+    """Return two lines about a finished bug. The second one has the laws that kill it."""
     by, peers = killers(entry), ", ".join(peer_killers(entry)) or "none"
     own = "" if entry.law in by else f" (its own law: {entry.searched or 'not'} in more cases)"
     return f"{name}: {len(by)} laws{own}; other suites: {peers}; {entry.seconds:.0f} s\n    {', '.join(by) or 'none'}"
 
 
 class Matrix:
-    """Runs what a record lacks. told: called with a line about each bug that is finished.
+    """Judges what a record lacks. told: called with a line about each bug that is finished.
 
-    judge: what a process does. missing(entry) -> the items that a bug lacks. line_of(name, entry): the line about it.
+    judge: the function that a process runs. missing(entry) -> the items that a bug lacks.
+    line_of(name, entry) -> the line about a finished bug.
     """
 
     judge = staticmethod(judge_items)
@@ -90,7 +92,8 @@ class Matrix:
         self.seconds, self.file, self.told = seconds, file, told
         self.waiting = [n for n in names if not record.entries[n].elsewhere and self.missing(record.entries[n])]
         self.total, self.losses, self.running, self.saved = len(self.waiting), {}, [], 0.0
-        # A fork of a process that has imported torch starts at once, but a GPU can only be used by a new process.
+        # A fork of a process that has imported torch starts at once, but only a new process can use
+        # a GPU.
         self.context = multiprocessing.get_context("spawn" if how.device == "cuda" else "forkserver")
         if how.device != "cuda":
             self.context.set_forkserver_preload([PRELOADED])
@@ -132,7 +135,7 @@ class Matrix:
             one.process.join()
             if self.missing(self.record.entries[one.name]):
                 status = one.process.exitcode
-                killed = -status in FROM_OUTSIDE  # for want of memory, say
+                killed = -status in FROM_OUTSIDE  # because memory ran out, say
                 self._lost(one, UNKNOWN if killed else CRASH, f"the process ended with status {status}")
             else:
                 self._finish(one)
@@ -158,7 +161,7 @@ class Matrix:
             entry.details[item] = detail
 
     def _lost(self, one: Running, verdict: str, why: str) -> None:
-        """A process that ended by itself, or has to: its item gets the verdict."""
+        """Give the item of a process its verdict. The process has ended, or is ended here."""
         left = self.missing(self.record.entries[one.name])
         self._note(one.name, one.item or left[0], verdict if one.item else UNKNOWN, why, time.monotonic() - one.since)
         self.losses[one.name] = self.losses.get(one.name, 0) + 1
@@ -168,7 +171,7 @@ class Matrix:
         self._replace(one)
 
     def _replace(self, one: Running) -> None:
-        """End the process; another one judges what is left."""
+        """End the process. Another one judges the other items."""
         one.process.kill()
         one.process.join()
         if self.missing(self.record.entries[one.name]):

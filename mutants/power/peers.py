@@ -1,8 +1,8 @@
-"""Other suites as judges: each tries its usual inputs and shapes on an implementation, and accepts or rejects by its rule.
+"""Other suites as judges: a peer tries its usual inputs, and accepts or rejects an implementation.
 
-A try is one call: what it looks like, its inputs, and the rule. A try that the implementation does not declare to support is
-left out, as that suite's user would leave it out. What a peer rejects without the planted bug, too, is its false alarm and
-does not count as caught.
+A try is one call: its case, its inputs, and the rule. A try that the implementation does not
+support is left out, as a user of that suite would leave it out. If a peer rejects the
+implementation without the planted bug, too, that is a false alarm and does not count as caught.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SLOW = 0.1  # an implementation that is judged on a smaller share of the cases g
 
 
 class Size(Enum):
-    """How large a peer's shapes are."""
+    """The scale of a peer's shapes."""
 
     WHOLE = "on a GPU"
     REDUCED = "on a CPU"
@@ -37,7 +37,7 @@ class Size(Enum):
 
     @classmethod
     def of(cls, impl: Implementation, device: str) -> Size:
-        """The size for an implementation on "cpu" or "cuda"."""
+        """Return the size for an implementation on "cpu" or "cuda"."""
         if device == "cuda":
             return cls.WHOLE
         return cls.SMALLEST if impl.share_on(device) < SLOW else cls.REDUCED
@@ -51,17 +51,17 @@ class Draw:
         self.generator = torch.Generator(device).manual_seed(zlib.crc32(str(case).encode()))
 
     def normal(self, *shape: int) -> torch.Tensor:
-        """Standard normal, float32."""
+        """Draw standard normal numbers, float32."""
         return torch.randn(shape, generator=self.generator, device=self.device)
 
     def uniform(self, *shape: int) -> torch.Tensor:
-        """U[0, 1), float32."""
+        """Draw from U[0, 1), float32."""
         return torch.rand(shape, generator=self.generator, device=self.device)
 
 
 @dataclass(frozen=True)
 class Try:
-    """One call that a peer makes. accepts(implementation, inputs, what came back) is the peer's rule."""
+    """One call that a peer makes. accepts(implementation, inputs, outputs) is the peer's rule."""
 
     case: Case
     inputs: Callable[[Draw], Inputs]
@@ -71,7 +71,10 @@ class Try:
 
 @dataclass(frozen=True)
 class Peer:
-    """Another suite. tries(implementation, size) yields its calls; its docstring is the rule. reduced: what is smaller."""
+    """Another suite. tries(implementation, size) yields its calls; its docstring is the rule.
+
+    reduced: says which of its shapes are smaller here.
+    """
 
     name: str
     title: str
@@ -80,7 +83,7 @@ class Peer:
 
     @property
     def rule(self) -> str:
-        """What it does, and where that is written."""
+        """The rule in words, and where it is written."""
         function = getattr(self.tries, "func", self.tries)  # of a partial
         return " ".join((function.__doc__ or "").split())
 
@@ -88,9 +91,11 @@ class Peer:
 def judge_peer(
     peer: Peer, impl: Implementation, unedited: Callable[[], Implementation], device: str
 ) -> tuple[str, str]:
-    """Verdict and detail: fail and the case that it rejects, pass and how many it accepts, refused if none is supported.
+    """Return the verdict and a detail.
 
-    unedited: makes the implementation without the planted bug, which is called where the peer rejects something.
+    "fail" comes with the case that the peer rejects, "pass" with how many it accepts; "refused"
+    means that none of its inputs is supported. unedited: makes the implementation without the
+    planted bug, which is called if the peer rejects something.
     """
     accepted, false_alarms = 0, []
     for attempt in peer.tries(impl, Size.of(impl, device)):
@@ -109,7 +114,7 @@ def judge_peer(
 
 
 def _accepted(attempt: Try, impl: Implementation, device: str) -> bool:
-    """Whether the peer takes the answer for right. An exception is a failed test, but for one that says out of memory."""
+    """Return whether the peer accepts the answer. An exception other than OOM is a failed test."""
     x = attempt.inputs(Draw(attempt.case, device))
     turned = {name: t if name == "bias" or impl.layout == "bshd" else t.transpose(1, 2) for name, t in x.items()}
     if attempt.case.layout == "contiguous":

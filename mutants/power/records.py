@@ -1,6 +1,6 @@
-"""What the matrix knows, as one JSON file: who judged, and the verdict of each law and peer on each planted bug.
+"""The record of a matrix, one JSON file: the environment, and the verdict of each item on each bug.
 
-The file is replaced as a whole, so whoever reads it, or interrupts the run, finds a complete one.
+The file is replaced as a whole, so it is complete at any moment of the run.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ class RecordError(ValueError):
 
 @dataclass
 class Entry:
-    """One planted bug: the verdict of every item (a law's name, or "peer:" and a peer's) that was judged.
+    """One planted bug: the verdict of every item that was judged.
 
-    details: item -> the rejected case, or the reason of another verdict than pass. key: of the edited source and the law,
-    because verdicts of another edit are not kept. elsewhere: why it is not judged here, "" if it is. searched: the verdict
-    of the law that it names in more cases, where the usual number did not suffice.
+    An item is a law's name, or "peer:" and a peer's name. details: item -> the rejected case, or
+    the reason of a verdict other than pass. key: identifies the edited source and the law, because
+    verdicts of another edit are not kept. elsewhere: why the bug is not judged here, "" if it is.
+    searched: the verdict of the law that it names in more cases, if the usual number did not
+    suffice.
     """
 
     law: str
@@ -51,7 +53,7 @@ class Record:
     entries: dict[str, Entry] = field(default_factory=dict)
 
     def save(self, file: Path) -> None:
-        """Write it; the old file stays until the new one is whole."""
+        """Write the record. The old file stays until the new one is whole."""
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_name(f".{file.name}.{os.getpid()}")
         beside.write_text(json.dumps(asdict(self), indent=1) + "\n")
@@ -59,20 +61,20 @@ class Record:
 
 
 def environment(device: str, profile: str, cases: int, seed: int) -> dict[str, str | int]:
-    """Where this run judges, and how."""
+    """Return where this run judges, and how."""
     machine = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()} CPU"
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     return dict(device=device, machine=machine, versions=versions, profile=profile, cases=cases, seed=seed)
 
 
 def entry_of(mutant: Mutant, elsewhere: str) -> Entry:
-    """An entry without verdicts."""
+    """Return an entry without verdicts."""
     key = key_of(edited_source(mutant), _stable(mutant.declares), mutant.impl, mutant.law)
     return Entry(mutant.law, mutant.family.name, mutant.story, key, elsewhere)
 
 
 def _stable(declared: object) -> str:
-    """What a mutant declares, as the same text in every process."""
+    """Write what a mutant declares as text that is the same in every process."""
     if isinstance(declared, dict):
         return str({name: _stable(declared[name]) for name in sorted(declared)})
     if isinstance(declared, (set, frozenset)):
@@ -83,18 +85,21 @@ def _stable(declared: object) -> str:
 
 
 def read(file: Path) -> Record:
-    """The record in a file. Raises RecordError if it is none."""
+    """Read the record in a file. Raises RecordError if it is none."""
     try:
-        found = json.loads(file.read_text())
-        entries = {name: Entry(**fields) for name, fields in found["entries"].items()}
-        return Record({name: found["environment"][name] for name in SAME}, entries)
+        content = json.loads(file.read_text())
+        entries = {name: Entry(**fields) for name, fields in content["entries"].items()}
+        return Record({name: content["environment"][name] for name in SAME}, entries)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"{type(error).__name__}: {error}"
         raise RecordError(f"{file} should be a file that --matrix --json wrote ({what})") from None
 
 
 def resumed(file: Path, fresh: Record) -> Record:
-    """The fresh record, with what the file, if there is one, knows of the same bugs. Raises RecordError for another run's."""
+    """Return the fresh record with what the file, if there is one, has of the same bugs.
+
+    Raises RecordError for the file of another run.
+    """
     if not file.exists():
         return fresh
     old = read(file)
@@ -112,7 +117,10 @@ def resumed(file: Path, fresh: Record) -> Record:
 
 
 def merged(files: list[Path]) -> list[Record]:
-    """One record for each environment, from files that may be parts of it. Raises RecordError if two disagree."""
+    """Return one record for each environment, from files that may be parts of it.
+
+    Raises RecordError if two files disagree.
+    """
     records: list[Record] = []
     for file in files:
         new = read(file)

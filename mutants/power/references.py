@@ -1,4 +1,4 @@
-"""What other suites compare with: attention written out in PyTorch, and PyTorch's own math kernel; with gradients."""
+"""The references of other suites: attention written out in PyTorch, and PyTorch's math kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Attention = Callable[..., torch.Tensor]  # q, k, v, bias -> out, all in the publ
 
 
 def differentiated(attention: Attention, x: Inputs, dtype: torch.dtype | None = None) -> Outputs:
-    """out, dq, dk, dv, and dbias if there is a bias, by autograd; all inputs are cast to `dtype` first if it is given."""
+    """Compute out, dq, dk, dv, and dbias if there is a bias, by autograd.
+
+    dtype: if given, all inputs are cast to it first.
+    """
     leaves = {name: tensor if dtype is None else tensor.to(dtype) for name, tensor in x.items()}
     dout = leaves.pop("dout")
     leaves = {name: tensor.detach().clone().requires_grad_() for name, tensor in leaves.items()}
@@ -28,10 +31,11 @@ def differentiated(attention: Attention, x: Inputs, dtype: torch.dtype | None = 
 
 
 def written_out(impl: Implementation, case: Case, *, upcast: bool) -> Attention:
-    """Softmax attention in three operations; a row without keys gives 0.
+    """Return softmax attention in three operations. A row without keys gives 0.
 
-    upcast: computed in float32 and cast to the dtype of q at the end. Otherwise each operation rounds to that dtype, and k
-    is scaled instead of q, so that the roundings differ from a kernel's.
+    upcast: compute in float32 and cast to the dtype of q at the end. Otherwise each operation
+    rounds to that dtype, and k is scaled instead of q, so that the roundings differ from a
+    kernel's.
     """
     seen = mask_of(case, impl.causal_alignment).visible
 
@@ -53,7 +57,10 @@ def written_out(impl: Implementation, case: Case, *, upcast: bool) -> Attention:
 
 
 def math_kernel(case: Case) -> Attention:
-    """F.scaled_dot_product_attention with the math kernel; its causal mask is used for seqlen_q = seqlen_k only."""
+    """Return F.scaled_dot_product_attention with the math kernel.
+
+    Its causal mask is used for seqlen_q = seqlen_k only.
+    """
 
     def attention(q, k, v, bias):
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))

@@ -1,7 +1,8 @@
-"""The peers: FlashAttention's tests, PyTorch's, allclose, KernelBench's. Facts of these suites, in code of our own.
+"""The peers: the tests of FlashAttention and PyTorch, allclose, and KernelBench. The code is ours.
 
-The shapes on a CPU, and for emulated kernels, are smaller than theirs; `Peer.reduced` says how. Products of parameters are
-not tried whole: each length occurs with every mask and bias, and dtypes, head dims and heads take turns.
+The shapes on a CPU, and for emulated kernels, are smaller than theirs; `Peer.reduced` says how. Not
+every product of parameters is tried: each length occurs with every mask and bias, and dtypes, head
+dims and heads take turns.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ Lengths = tuple[int, int]  # of queries, of keys
 
 
 def dtypes(impl: Implementation, *preferred: torch.dtype) -> list[torch.dtype]:
-    """The suite's own dtypes as far as they are supported; float32 for an implementation that supports none of them."""
+    """Return the suite's own dtypes that are supported, or float32 if none is."""
     return [d for d in preferred if d in impl.supports.dtypes] or [torch.float32]
 
 
 def turns(impl: Implementation, headdims: tuple[int, ...]) -> Iterator[int]:
-    """These head dims as far as they are supported, again and again; the smallest supported one if none is.
+    """Yield the supported ones of these head dims again and again, or the smallest supported one.
 
-    Those beyond the largest supported one are halved until they fit: 59 is 29 for an edited CUDA kernel, which is compiled
-    for 32 at most, so that head dims which are no multiple of anything are tried on it, too.
+    Those beyond the largest supported one are halved until they fit. An edited CUDA kernel is
+    compiled for 32 at most, so 59 becomes 29, and odd head dims are tried on it, too.
     """
     supported = impl.supports.headdim_list
     fitting = [next(d >> n for n in range(d) if d >> n <= supported[-1]) for d in headdims]
@@ -40,13 +41,13 @@ def turns(impl: Implementation, headdims: tuple[int, ...]) -> Iterator[int]:
 
 
 def in_halves(impl: Implementation, size: Size, lengths: Iterable[Lengths]) -> Iterator[tuple[Lengths, torch.dtype]]:
-    """Each of these lengths in one half dtype in turn; in the first if kernels are emulated."""
+    """Yield these lengths, each with a half dtype in turn. Emulated kernels get the first one."""
     halves = dtypes(impl, *HALVES)
     return zip(lengths, cycle(halves[:1] if size is Size.SMALLEST else halves), strict=False)
 
 
 def inputs_of(case: Case, draw: Draw, kind: str, bias: torch.Tensor | None = None) -> Inputs:
-    """q, k, v, dout drawn by the method of Draw that `kind` names, contiguous, in the dtype of the case."""
+    """Draw contiguous q, k, v and dout, in the dtype of the case. kind: a method of Draw."""
     q = (case.batch, case.seqlen_q, case.nheads, case.headdim)
     k = (case.batch, case.seqlen_k, case.nheads_k, case.headdim)
     drawn = [getattr(draw, kind)(*shape).to(case.dtype) for shape in (q, k, k, q)]
@@ -54,17 +55,17 @@ def inputs_of(case: Case, draw: Draw, kind: str, bias: torch.Tensor | None = Non
 
 
 def largest_error(got: torch.Tensor, want: torch.Tensor) -> float:
-    """max |got - want|; NaN if there is one."""
+    """Return max |got - want|, or NaN if there is one."""
     return (got - want).abs().max().item()
 
 
 def close(names: tuple[str, ...], got: Outputs, want: Outputs, atol: float, rtol: float) -> bool:
-    """allclose for each of these outputs that came back; NaN is close to nothing."""
+    """Return whether each of these outputs that came back is allclose. NaN is close to nothing."""
     pairs = [(getattr(got, name), getattr(want, name)) for name in names]
     return all(g is None or torch.allclose(g.float(), w.float(), atol=atol, rtol=rtol) for g, w in pairs)
 
 
-# --- FlashAttention ---------------------------------------------------------------------------------------------------
+# --- FlashAttention -------------------------------------------------------------------------------
 
 FLASH_LENGTHS = (
     (113, 203), (128, 217), (108, 256), (512, 256), (1, 239), (3, 799), (127, 513),
@@ -79,10 +80,12 @@ FLASH_SIZES = {  # batch (2, as with 1 nobody sees whose batch a tensor is of), 
 
 
 def flash_attention(impl: Implementation, size: Size) -> Iterator[Try]:
-    """tests/test_flash_attn.py of Dao-AILab/flash-attention (test_flash_attn_output, test_flash_attn_causal): inputs randn in
-    float16 and bfloat16; causal and not; MHA, MQA, GQA; with and without ALiBi. The largest error of out, dq, dk and dv
-    against attention in float32, rounded to the dtype, is at most twice that of PyTorch operations in the same dtype, plus
-    1e-5 (as test_flash_attn_causal has it; the other allows three times for gradients). dbias and lse are not compared."""
+    """tests/test_flash_attn.py of Dao-AILab/flash-attention (test_flash_attn_output,
+    test_flash_attn_causal): inputs randn in float16 and bfloat16; causal and not; MHA, MQA, GQA;
+    with and without ALiBi. The largest error of out, dq, dk and dv against attention in float32,
+    rounded to the dtype, is at most twice the error of PyTorch operations in the same dtype, plus
+    1e-5 (as in test_flash_attn_causal; the other test allows three times for gradients). dbias and
+    lse are not compared."""
     batch, nheads, lengths, headdims = FLASH_SIZES[size]
     headdims, grouped = turns(impl, headdims), cycle((nheads, 1, max(1, nheads // 2)))
     for ((seqlen_q, seqlen_k), dtype), causal in product(in_halves(impl, size, lengths), CAUSAL):
@@ -111,7 +114,7 @@ def _at_most_twice_pytorch(case: Case, impl: Implementation, x: Inputs, got: Out
     return all(largest_error(g, w) <= 2 * largest_error(t, w) + 1e-5 for g, w, t in triples)
 
 
-# --- PyTorch ----------------------------------------------------------------------------------------------------------
+# --- PyTorch --------------------------------------------------------------------------------------
 
 FUDGE = dict(out=4, dq=180, dk=16, dv=4)
 FUDGE_WITH_MASK = dict(out=4, dq=160, dk=25, dv=8, dbias=45)
@@ -125,12 +128,13 @@ TORCH_SIZES = {  # batch, lengths of queries, of keys, head dims, heads with GQA
 
 
 def pytorch(impl: Implementation, size: Size) -> Iterator[Try]:
-    """test/test_transformers.py of pytorch/pytorch. test_flash_attention_vs_math_ref_grads and its like with a mask: inputs,
-    mask and dout U[0, 1); causal where seqlen_q = seqlen_k; scale None or 1 / headdim; 4 heads, or 16 and 8 with GQA; the
-    largest error against the math kernel in higher precision is at most 1e-5 or that of the math kernel in the same dtype
-    times 4 (out), 180 (dq), 16 (dk), 4 (dv); with a mask 4, 160, 25, 8, and 45 (dbias). On a CPU as well, as there,
-    test_scaled_dot_product_fused_attention_vs_math_cpu: q, k, v packed, randn, dout = 1; atol and rtol 1e-5 and 5e-6 in
-    float32, 1e-2 in float16, 5e-2 in bfloat16."""
+    """test/test_transformers.py of pytorch/pytorch. test_flash_attention_vs_math_ref_grads and its
+    like with a mask: inputs, mask and dout U[0, 1); causal where seqlen_q = seqlen_k; scale None or
+    1 / headdim; 4 heads, or 16 and 8 with GQA. The largest error against the math kernel in higher
+    precision is at most 1e-5, or the error of the math kernel in the same dtype times 4 (out), 180
+    (dq), 16 (dk), 4 (dv); with a mask 4, 160, 25, 8, and 45 (dbias). On a CPU also
+    test_scaled_dot_product_fused_attention_vs_math_cpu: q, k, v packed, randn, dout = 1; atol and
+    rtol 1e-5 and 5e-6 in float32, 1e-2 in float16, 5e-2 in bfloat16."""
     batch, lengths_q, lengths_k, headdims, grouped, fixed_lengths = TORCH_SIZES[size]
     headdims, scaled = turns(impl, headdims), cycle((False, True))
     for (seqlen_q, seqlen_k), dtype in in_halves(impl, size, product(lengths_q, lengths_k)):
@@ -181,7 +185,7 @@ def _within_fixed(case: Case, impl: Implementation, x: Inputs, got: Outputs) -> 
     return close(("out", "dq", "dk", "dv"), got, want, *FIXED[case.dtype])
 
 
-# --- allclose, KernelBench --------------------------------------------------------------------------------------------
+# --- allclose, KernelBench ------------------------------------------------------------------------
 
 ALLCLOSE_SHAPES = {  # batch, heads, seqlen, head dim
     Size.WHOLE: ((2, 4, 128, 64), (1, 2, 1024, 64)),
@@ -194,9 +198,10 @@ TRIALS = 5
 
 
 def allclose(impl: Implementation, size: Size) -> Iterator[Try]:
-    """The check of many kernels' own tests, such as Triton's tutorial 06-fused-attention (atol=1e-2): out, dq, dk and dv are
-    allclose to PyTorch's at atol = rtol = 1e-2; inputs randn, in float16 or else the first dtype that is supported, causal
-    and not, at one or two lengths that are powers of two."""
+    """Tests of many kernels check this, such as Triton's tutorial 06-fused-attention (atol=1e-2):
+    out, dq, dk and dv are allclose to PyTorch's at atol = rtol = 1e-2; inputs randn, in float16 or
+    else the first dtype that is supported, causal and not, at one or two lengths that are powers of
+    two."""
     dtype = dtypes(impl, torch.float16, torch.bfloat16)[0]
     for batch, nheads, seqlen, headdim in ALLCLOSE_SHAPES[size]:
         for causal in CAUSAL:
@@ -205,9 +210,10 @@ def allclose(impl: Implementation, size: Size) -> Iterator[Try]:
 
 
 def kernel_bench(tolerance: float, impl: Implementation, size: Size) -> Iterator[Try]:
-    """src/kernelbench/eval.py and problem 97 of level 1 of ScalingIntelligence/KernelBench: five inputs by torch.rand at one
-    shape, not causal, out alone, torch.allclose with this atol and rtol. float32 is compared at 1e-4, in early
-    versions at 1e-2; float16 and bfloat16 are compared at 1e-2."""
+    """src/kernelbench/eval.py and problem 97 of level 1 of ScalingIntelligence/KernelBench: five
+    inputs by torch.rand at one shape, not causal, out alone, torch.allclose with this atol and
+    rtol. float32 is compared at 1e-4, in early versions at 1e-2; float16 and bfloat16 are compared
+    at 1e-2."""
     half = torch.float32 not in impl.supports.dtypes
     if half and tolerance < 1e-2:
         return
@@ -226,7 +232,10 @@ def _within(tolerance: float, case: Case, impl: Implementation, x: Inputs, got: 
 
 
 def _power_of_two(impl: Implementation, most: int) -> int:
-    """The largest supported head dim that is a power of two, at most `most`; else the largest supported one."""
+    """Return the largest supported head dim that is a power of two, at most `most`.
+
+    If there is none, return the largest supported one.
+    """
     powers = [2**n for n in range(11) if 2**n <= most and 2**n in impl.supports.headdims]
     return max(powers) if powers else impl.supports.headdim_list[-1]
 

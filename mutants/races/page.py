@@ -67,7 +67,8 @@ def summary(record: Record) -> str:
     elsewhere = sum(bool(entry.elsewhere) for name, entry in record.entries.items() if _kind(name))
     words = (
         f"**{PLACES[str(e['device'])]}** ({e['machine']}, {e['versions']}, at most {e['cases']} repeats, seed {e['seed']}): "
-        f"**{caught} of {len(races)}** planted races are found by a layer that is on by default there. Of the same: {each}."
+        f"**{caught} of {len(races)}** planted races are found by a layer that is on by default there."
+        f" Each layer alone finds: {each}."
     )
     words += f" Not finished: {unfinished}." if unfinished else ""
     return words + (f" Not judged here: {elsewhere}." if elsewhere else "")
@@ -150,8 +151,9 @@ def _tables(record: Record) -> list[str]:
 
 
 def _by_layers(record: Record) -> dict[str, list[str]]:
-    """Return "trace, repeat" -> the planted races that exactly these layers find, with the largest
-    group first.
+    """Return, for "trace, repeat", the planted races that exactly these layers find.
+
+    The largest group comes first.
     """
     groups: dict[str, list[str]] = {}
     unfinished = unfinished_in(record)

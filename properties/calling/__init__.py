@@ -1,1 +1,1 @@
-"""Calls of an implementation by laws: caller.py calls, raised.py reads errors, meter.py counts."""
+"""Calls implementations for laws: caller.py calls, raised.py reads errors, meter.py counts."""

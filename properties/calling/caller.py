@@ -1,4 +1,4 @@
-"""Calls an implementation on one case, and decides what an exception means for the law."""
+"""Calls an implementation on one case, and translates exceptions into results for the law."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from flash_attest.properties.judging.known import Known
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.watch import Watch
 
-MOST_REFUSALS = 20  # errors that a law allows; if every case raised one by then, no further case is tried
+MOST_REFUSALS = 20  # errors that a law allows; if all calls so far were errors, no further case is tried
 
 
 @dataclass
 class Caller:
     """Calls one implementation on one case, in this process.
 
-    A law gets it as `trial.caller`. If the implementation runs in a kernel process, the trial is
-    made with another class (runner/untrusted/caller.py).
+    A law gets it as `trial.caller`. If the implementation runs in a kernel process, the
+    caller has another class (runner/untrusted/caller.py).
     """
 
     impl: Implementation
     case: Case
     device: str
     meter: Meter = field(default_factory=Meter)
-    known: Known = field(default_factory=Known)  # holds the state changes that the contract check has reported
-    judges_state: bool = True  # whether a changed global state breaks the law; False: the caller of this checks it
-    watch: Watch = field(default_factory=Watch)  # records global state that calls change (properties/state)
+    known: Known = field(default_factory=Known)  # has the changes of state that the contract check has reported
+    judges_state: bool = True  # whether a change of global state breaks the law; False if other code checks this
+    watch: Watch = field(default_factory=Watch)  # records the global state that calls change (properties/state)
 
     same_process: ClassVar[bool] = True  # whether the implementation shares memory with the law
 
     def laid_out(self, x: Inputs, layout: str | None = None) -> Inputs:
-        """Return the inputs as `call` takes them: in the implementation's layout.
+        """Return the inputs for `call`: in the implementation's order of dimensions, in `layout`.
 
-        They are stored in `layout`, or in the case's.
+        The default is the layout of the case.
         """
         layout = layout or self.case.layout
         return Inputs(**{name: lay_out(t, layout_of(name, layout)) for name, t in self.stored(x).items()})
@@ -53,9 +53,9 @@ class Caller:
     def place(
         self, x: Inputs, fill: float, margin: int = MARGIN, away_from: Inputs | None = None
     ) -> tuple[Inputs, dict[str, Placed]]:
-        """Return the inputs inside buffers filled with `fill`, ready for `call`, and the buffers.
+        """Return the inputs for `call`, inside buffers filled with `fill`, and the buffers.
 
-        away_from: inputs with the same names; each new address has another remainder modulo 128.
+        away_from: inputs whose addresses must differ from those of the new ones modulo 128.
         """
         placed = {}
         for name, tensor in x.items():
@@ -85,17 +85,17 @@ class Caller:
     ) -> Outputs:
         """Call the implementation on inputs that are already in its layout.
 
-        `then` sees the outputs before the GPU has finished. between: called between forward and
-        backward, to make another call there. twice: backward="autograd" runs twice on one graph,
-        and the outputs are those of the second run.
+        then: called with the outputs before the GPU has finished. between: called between forward
+        and backward, to make another call there. twice: with backward="autograd", run backward
+        twice on one graph and return the outputs of the second run.
 
-        Raises Undecided if memory runs out, or if a kernel uses what the emulator does not cover.
+        Raises Undecided if memory runs out, or if a kernel uses a feature that the emulator lacks.
         """
         before = places(handed)
         new_call = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
         new_call.enters, new_call.around = NOW.enters, self.watch
-        # An error of the call made by `between` keeps its own words, so it is raised in place of
-        # this call's.
+        # An error of the call in `between` has its own message, so it is raised instead of this
+        # call's.
         of_another: list[Exception] = []
 
         def aside() -> None:
@@ -128,8 +128,8 @@ class Caller:
     def may_begin_again(self) -> Iterator[None]:
         """Restart the case if memory runs out in this block, unless global state has changed.
 
-        A call that has changed global state is not repeated. That state has been restored, and the
-        next call may not change it again: a restart would hide the change.
+        A call that has changed global state is not repeated: the state has been restored, the next
+        call might not change it again, and the change would be hidden.
         """
         try:
             yield
@@ -152,7 +152,7 @@ class Caller:
         try:
             yield
         except RuntimeError:
-            if self.device == "cuda":  # reading results waits for the launches: is the error theirs?
+            if self.device == "cuda":  # the error may be one of the launches, as reading results waits for them
                 with self._judged(lambda: phase):
                     torch.cuda.synchronize()
             raise
@@ -161,23 +161,23 @@ class Caller:
                 torch.cuda.synchronize()
 
     def _judged(self, phase: Callable[[], Phase]) -> AbstractContextManager[None]:
-        """Mark a block in which the implementation works. `phase` says what it does there."""
+        """Mark a block in which the implementation runs. `phase` returns its phase at that time."""
         return judged(phase, self.case, self.device, self.meter.clock)
 
     @contextmanager
     def looking_again(self) -> Iterator[Callable[[], None]]:
         """Yield a function that updates the outputs returned in this block.
 
-        They then show what has been written to them since. Here outputs are the implementation's
-        own memory, so it does nothing.
+        They then show everything written to them since. In this class the outputs are already the
+        implementation's own memory, so the function does nothing.
         """
         yield lambda: None
 
     def answer(self, handed: Inputs, *, backward: bool = False, twice: bool = False) -> Outputs | None:
         """Make a `call`, or return None if it raises or runs out of memory.
 
-        The note of the verdict counts these errors. An error after which the device no longer works
-        is raised.
+        These errors are counted in the note of the verdict. If the device no longer works after an
+        error, the error is raised.
         """
         try:
             return self.call(handed, backward=backward, twice=twice)
@@ -191,10 +191,10 @@ class Caller:
             return None
 
     def needs_answers(self) -> None:
-        """Draw no further case if `answer` has given only errors."""
+        """Refuse to draw further cases if `answer` has given only errors."""
         if self.meter.cases == 0 and self.meter.refusals >= MOST_REFUSALS:
             raise AnotherCase
 
     def device_works(self) -> bool:
-        """Return False after an illegal access on a GPU: this process can launch nothing more."""
+        """Return False after an illegal access on a GPU: this process cannot launch more."""
         return device_works(self.device)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.machine.clock import Clock
 
-MOST_LOOKS = 5  # a law that can say nothing about this many cases tries no further one
+MOST_LOOKS = 5  # a law that says nothing about this many cases is given no more
 
 
 @dataclass
@@ -18,16 +18,16 @@ class Meter:
     cases: int = 0
     clock: Clock = field(default_factory=Clock)
     worst_z: dict[str, float] = field(default_factory=dict)
-    # Of each judged case: seqlen_q, seqlen_k, headdim, and its worst z (None if not measured).
+    # For each judged case: seqlen_q, seqlen_k, headdim, and its worst z (None if not measured).
     tried: list[tuple[int, int, int, float | None]] = field(default_factory=list)
     z_of_case: float | None = None
     repeats: int = 0
     launches: int = 0  # traced launches, or launches whose equal heads were compared
     under: set[str] = field(default_factory=set)  # the perturbations that were active in some repeat
-    p: float = 0.0  # the bound for the case with the fewest repeats, none of which differed
-    kernels: set[str] = field(default_factory=set)  # those that a sanitizer watched
+    p: float = 0.0  # the bound on the probability of a difference, for the case with the fewest repeats
+    kernels: set[str] = field(default_factory=set)  # the kernels that a sanitizer watched
     clean: dict[Case, list[str]] = field(default_factory=dict)  # cases watched together with others -> their kernels
-    looks: int = 0  # cases whose calls were made, but about which the law can say nothing (MOST_LOOKS)
+    looks: int = 0  # cases that were called, but about which the law says nothing (MOST_LOOKS)
     refusals: int = 0  # calls that raised, in a law that allows it
     note: str = ""  # printed beside the verdict: "none in 300 repeats, p < 1 %"
 
@@ -36,11 +36,11 @@ class Meter:
         return {name: copy(value) for name, value in vars(self).items() if name != "clock"}
 
     def forget_since(self, counted: dict[str, object]) -> None:
-        """Return to these earlier counts: the case since then is restarted, or undecided."""
+        """Restore these earlier counts, as the case since then is restarted or undecided."""
         vars(self).update(counted)
 
     def saw(self, name: str, z: float) -> None:
-        """Record the z of a tensor. The worst is kept, for the law and for the case in progress."""
+        """Record the z of a tensor. The largest z of the law, and of the case, is kept."""
         self.worst_z[name] = max(z, self.worst_z.get(name, 0.0))
         self.z_of_case = max(z, self.z_of_case or 0.0)
 
@@ -54,6 +54,6 @@ class Meter:
         self.tried.append((case.seqlen_q, case.seqlen_k, case.headdim, self.z_of_case))
 
     def add(self, other: Meter) -> None:
-        """Count the cases of another search, too."""
+        """Add the counts of another search."""
         self.cases += other.cases
         self.tried += other.tried

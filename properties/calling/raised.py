@@ -26,21 +26,21 @@ from flash_attest.properties.machine.clock import Clock, Work
 from flash_attest.properties.progress import NOW
 
 MESSAGE_WIDTH = 200  # characters of an exception that a note mentions
-MESSAGE_LINES = 8  # of an exception whose first line ends with ":", like a compiler's
+MESSAGE_LINES = 8  # kept lines of an exception whose first line ends with ":", like a compiler's
 
 
 @contextmanager
 def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) -> Iterator[None]:
-    """Mark a block in which an exception is the implementation's.
+    """Mark a block in which every exception comes from the implementation.
 
-    It breaks the law, or leaves it undecided.
+    An exception breaks the law, or leaves it undecided.
 
-    phase: says what the implementation is doing when it raises.
+    phase: returns the phase of the implementation when it raises.
     """
     try:
         with clock.counts(Work.RUNNING), NOW.call():
             yield
-    except Undecided as error:  # from --untrusted; an implementation may raise it too, but cannot choose the reason
+    except Undecided as error:  # from --untrusted; an implementation may also raise this, but cannot choose the reason
         raise Undecided(str(error)) from error
     except ContractError as error:
         raise LawBroken(error.problems[0], *error.problems[1:]) from error
@@ -49,14 +49,14 @@ def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) ->
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and not NOW.isolated:  # Ctrl-C
             raise
-        if is_out_of_memory(error) and device_works(device):  # a library without a working GPU may also say this
+        if is_out_of_memory(error) and device_works(device):  # a library may also say this if the GPU does not work
             words = f": {phase().value} raises {type(error).__name__}: {words_of(error)[:MESSAGE_WIDTH]}"
             raise OutOfMemory(f"out of memory on {case}{words}") from error
         first, *others = words_of(error).strip().splitlines() or [""]
-        # A first line that ends with ":" announces a compiler's lines; lines after a CUDA error are
-        # PyTorch's advice.
+        # A first line that ends with ":" announces a compiler's lines, which are kept. Lines after
+        # a CUDA error are only PyTorch's advice.
         first = first or _asserted(error)
-        if (cause := device_error(device)) and cause not in first:  # a library may say that its launch failed, not why
+        if (cause := device_error(device)) and cause not in first:  # a library may say only that its launch failed
             first = f"{first or 'no text'}: {cause}"
         announced = others[:MESSAGE_LINES] if first.endswith(":") else []
         raise Raises(
@@ -68,7 +68,7 @@ def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) ->
 
 
 def frames_of(error: BaseException) -> list[str]:
-    """Return where in the implementation an exception came from: its first and last frame."""
+    """Return the first and the last frame of an exception in the implementation."""
     if (there := getattr(error, "frames_in_kernel_process", None)) is not None:  # runner/untrusted
         return list(dict.fromkeys([*there[:1], *there[-1:]]))
     frames = traceback.extract_tb(error.__traceback__)
@@ -78,7 +78,7 @@ def frames_of(error: BaseException) -> list[str]:
 
 
 def _asserted(error: BaseException) -> str:
-    """Return the source line of an assertion without a text; "" for other errors."""
+    """Return the source line of an assertion without a message; "" for other errors."""
     frames = traceback.extract_tb(error.__traceback__)
     return frames[-1].line or "" if isinstance(error, AssertionError) and frames[-1].line.startswith("assert") else ""
 
@@ -89,11 +89,11 @@ def places(x: Inputs) -> dict[str, tuple]:
 
 
 def device_error(device: str) -> str:
-    """Return why this process can launch nothing more, or "". An illegal access is one reason."""
+    """Return why this process can launch no more kernels, for example an illegal access, or ""."""
     if device != "cuda":
         return ""
     try:
-        torch.cuda.synchronize()  # all streams: the failing kernel may have been launched on another one
+        torch.cuda.synchronize()  # waits for all streams, as the failing kernel may be on another one
         torch.zeros(1, device=device).item()
     except RuntimeError as error:
         return "" if is_out_of_memory(error) else words_of(error).strip().partition("\n")[0]  # a full GPU still works
@@ -101,5 +101,5 @@ def device_error(device: str) -> str:
 
 
 def device_works(device: str) -> bool:
-    """Return whether this process can launch anything more."""
+    """Return whether this process can launch more kernels."""
     return not device_error(device)

@@ -1,1 +1,1 @@
-"""Cases: the record, its features, how they are drawn, and the tensors that are built from them."""
+"""Cases: their record and features, how they are drawn, and the tensors built from them."""

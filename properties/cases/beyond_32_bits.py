@@ -1,4 +1,4 @@
-"""Contiguous inputs of more than 2^31 elements in little GPU memory, as their pages repeat."""
+"""Contiguous inputs of more than 2^31 elements that need little GPU memory, as pages repeat."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from flash_attest.properties.cases.support import unsupported
 
 ELEMENTS = 2**31  # the limit of signed 32-bit offsets in elements; offsets in bytes overflow earlier
 NHEADS = 8
-GRID = 65535  # the most batch * nheads: CUDA's limit for two of the three dimensions of a grid
-HEADDIM = 256  # the largest that is used; smaller ones need longer sequences, so larger score matrices
+GRID = 65535  # the largest batch * nheads, by CUDA's limit for two of the three dimensions of a grid
+HEADDIM = 256  # the largest head dim used; smaller ones need longer sequences and so larger score matrices
 MULTIPLES = (1, 8, 32, 128)  # lengths may have to be a multiple of one of these
 
 
 def enlarged(impl: Implementation, case: Case) -> Case | None:
     """Return the case with enough batches and keys that q, k and v exceed 2^31 elements each.
 
-    Returns None if the implementation takes no such case.
+    Returns None if the implementation supports no such case.
     """
     takes = impl.supports.headdim_list
     headdim = max((d for d in takes if d <= HEADDIM), default=min(takes))
-    # Two bytes if there is a choice: the offsets are the same, and half the memory is enough.
+    # Prefer a dtype of two bytes: the offsets in elements are the same, in half the memory.
     dtype = min((case.dtype, *impl.supports.dtypes), key=lambda dtype: dtype.itemsize)
-    # Lengths as short as the grid allows, in a multiple that the implementation takes.
+    # Find lengths as short as the grid allows, as a multiple that the implementation supports.
     least = ELEMENTS // (GRID // NHEADS * NHEADS * headdim) + 2
     for multiple in MULTIPLES:
         seqlen = rounded_up(least | 1, multiple)
@@ -53,8 +53,8 @@ def batches_to_look_at(case: Case) -> list[int]:
 def inputs_of(case: Case, layout: str, device: str) -> Inputs:
     """Return q, k, v, dout, contiguous in this layout, "bshd" or "bhsd".
 
-    Values are randn and repeat every gpu_ring.PERIOD bytes. The memory in front of each tensor is
-    mapped, too: a truncated offset that is negative lands there.
+    Values are randn and repeat every gpu_ring.PERIOD bytes. The memory before each tensor is
+    mapped, too, as a truncated negative offset leads there.
     """
     rows = (case.nheads, case.seqlen_q) if layout == "bhsd" else (case.seqlen_q, case.nheads)
     shape = (case.batch, *rows, case.headdim)

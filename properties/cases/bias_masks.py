@@ -1,9 +1,9 @@
 """The keys that -inf entries of a bias hide, and whether they can hide all keys of a query.
 
 Every mask leaves one range of keys visible in each row of the bias; `first_and_window` also leaves
-the first keys visible. `start` sets how long the range is. It is drawn for each batch and head of
-the bias. For two values of `start`, one row's ranges contain one another, so the shortest range
-decides what may happen.
+the first keys visible. `start`, which is drawn for each batch and head of the bias, sets the length
+of the range. In each row a longer range contains every shorter one, so the shortest decides whether
+a row may be empty.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.random_tensors import RandomTensors
 
-FIRST = 4  # the most first keys that first_and_window leaves visible in each row
+FIRST = 4  # the largest number of first keys that first_and_window leaves visible in each row
 HIDING = ("right", "left", "window", "first_and_window", "dead_row")  # the masks with -inf
 
 
 def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
-    """Return which entries of the bias hide their key (bool, broadcastable), or None if none do."""
+    """Return which entries of the bias hide their key, as a broadcastable bool; None if none do."""
     kind, (batch, nheads, rows, keys) = case.bias_mask, case.bias_shape
     if kind in ("none", "alibi") or keys == 0 or rows == 0:
         return None
     j, i = torch.arange(keys, device=random.device), torch.arange(rows, device=random.device)
-    # A finite number instead of -inf may "hide" every key: the row is not empty then.
+    # A finite number instead of -inf may "hide" every key, as the row is not empty then.
     start = random.integers((batch, nheads, 1, 1), -1 if kind == "finite" else 0, keys - 1)
     if kind == "dead_row":
         dead = random.integers((batch, nheads, 1, 1), 0, rows - 1)
@@ -42,7 +42,7 @@ def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
 
 
 def may_have_empty_rows(case: Case, alignment: str) -> bool:
-    """Return whether, for some seed, position and bias together may hide all keys of a query."""
+    """Return whether position and bias together hide all keys of a query for some seed."""
     mask = mask_of(case, alignment)
     if mask.has_empty_rows(case.seqlen_q, case.seqlen_k):
         return True
@@ -66,7 +66,7 @@ def may_have_empty_rows(case: Case, alignment: str) -> bool:
 
 
 def _left(case: Case, row: torch.Tensor, start: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the first and last key that a mask leaves visible in each row, within range or not."""
+    """Return the first and last visible key of each row under a mask, which may be out of range."""
     rows, keys = case.bias_shape[2:]
     if case.bias_mask == "left":
         return start, torch.full_like(row, keys - 1)

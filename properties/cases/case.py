@@ -16,7 +16,7 @@ BIAS_MASKS = ("none", "right", "left", "window", "first_and_window", "dead_row",
 
 
 class CaseError(ValueError):
-    """The case is impossible. The message names the field and the value."""
+    """An impossible case. The message names the field and the value."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Case:
     """The specification of one call of attention. docs/use/reading-a-failure.md lists the fields.
 
     bias is None, "vector" (1 row for all queries) or "matrix". bias_batch and bias_nheads are 1 if
-    the bias is broadcast. bias_mask says which entries are -inf ("finite": a number far below 0),
-    or that the bias is ALiBi's. With bias_keeps_key each query keeps the last key that it sees by
-    position, whatever the mask hides.
+    the bias is broadcast. bias_mask says which entries are -inf ("finite": a number far below 0
+    instead), or that the bias is an ALiBi bias. With bias_keeps_key the mask never hides the last
+    key that a query sees by position.
     """
 
     batch: int = 1
@@ -72,7 +72,7 @@ class Case:
 
     @property
     def products(self) -> int:
-        """The number of products q k."""
+        """The number of (query, key) products."""
         return self.batch * self.nheads * self.seqlen_q * self.seqlen_k * self.headdim
 
     @property
@@ -83,8 +83,8 @@ class Case:
     def but(self, **changed: Any) -> Case:
         """Return the case with some fields changed.
 
-        Fields that depend on them are adapted: nheads_k, the broadcasting of the bias, and
-        bias_dtype.
+        Fields that depend on the changed ones are adapted: nheads_k, the broadcasting of the bias,
+        and bias_dtype.
         """
         if "nheads" in changed and "nheads_k" not in changed and changed["nheads"] % self.nheads_k:
             changed["nheads_k"] = changed["nheads"]
@@ -92,7 +92,7 @@ class Case:
             if of in changed and size not in changed and getattr(self, size) != 1:
                 changed[size] = changed[of]
         dtype = changed.get("dtype", self.dtype)
-        if dtype != self.dtype and self.bias_dtype != torch.float32:  # a bias is float32 or has q's dtype
+        if dtype != self.dtype and self.bias_dtype != torch.float32:  # a bias is either float32 or of q's dtype
             changed.setdefault("bias_dtype", dtype)
         return replace(self, **changed)
 
@@ -118,10 +118,10 @@ _ALLOWED = dict(
 
 
 def parse_case(text: str) -> Case:
-    """Return the case of a text such as "seqlen_q=65 headdim=64 dtype=float16".
+    """Parse a case such as "seqlen_q=65 headdim=64 dtype=float16".
 
     Missing fields have their defaults, but seqlen_k follows seqlen_q, and nheads_k follows nheads.
-    Raises CaseError, which names the word and the known fields.
+    Raises CaseError with the wrong word and the known fields.
     """
     known = {f.name: f for f in fields(Case)}
     values: dict[str, Any] = {}

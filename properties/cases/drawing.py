@@ -1,6 +1,6 @@
-"""Draws cases through Hypothesis so that they depend on the seed alone.
+"""Draws cases through Hypothesis so that they depend only on the seed.
 
-Nothing else matters: neither what is loaded, nor what was judged before.
+They do not depend on loaded modules, or on anything that was judged before.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from flash_attest.properties.cases.case import Case
 from flash_attest.properties.failures import AnotherCase
 
 # Hypothesis' own backend makes up to five of six cases by copying a choice of the previous case to
-# another position: seqlen_q=31 five times in a row, or headdim=1 in a third of a run. Under another
-# name the same provider draws every case independently. Shrinking still uses Hypothesis' own.
+# another position: seqlen_q=31 five times in a row, or headdim=1 in a third of a run. Registered
+# under another name, the same provider draws every case independently. Shrinking still uses
+# Hypothesis' own backend.
 INDEPENDENT = "independent"
 AVAILABLE_PROVIDERS[INDEPENDENT] = f"{HypothesisProvider.__module__}.{HypothesisProvider.__qualname__}"
 
-# How many cases are drawn before the first is judged: by default, all that a law has. Other
-# profiles have hundreds. A failing law needs only a few of them, and drawing all takes longer than
-# judging those few.
+# How many cases are drawn before the first is judged. In the default profile, these are all cases
+# of a law. Other profiles have hundreds of cases. A failing law needs only a few, and drawing all
+# takes longer than judging these few.
 DRAWN_FIRST = 60
 
-# How many cases are tried for each that counts, and before the first that counts. This is enough to
-# find one if one in fifty counts.
+# How many cases are tried for each one that counts, and before the first one that counts. This is
+# enough to find one if one in fifty counts.
 TRIED, FIRST_TRIED = 20, 200
 
 
@@ -40,9 +41,9 @@ TRIED, FIRST_TRIED = 20, 200
 class Drawing:
     """`examples` cases of a strategy, drawn from the seed `number`.
 
-    No case depends on the one before, or on its result. Many cases are drawn in one go. This takes
-    a third to a half of the time that Hypothesis needs if it judges each case before it draws the
-    next one, when its data is no longer in the cache.
+    No case depends on the previous one or its result. Many cases are drawn at once. This takes a
+    third to a half of the time that Hypothesis needs if each case is judged before the next is
+    drawn, because its data is then no longer in the cache.
     """
 
     strategy: st.SearchStrategy[Case]
@@ -57,9 +58,10 @@ class Drawing:
     def hold_each(self, hold: Callable[[Case], None]) -> None:
         """Call hold on each case.
 
-        A case for which hold raises AnotherCase does not count, and another one is drawn. Any other
-        Exception ends the loop. It is raised again for the smallest case for which Hypothesis finds
-        it. A BaseException is raised at once. Raises Unsatisfiable if no case counts.
+        If hold raises AnotherCase, the case does not count and another one is drawn. Any other
+        Exception ends the loop. Hypothesis then looks for the smallest case that raises it, and
+        this exception is raised. A BaseException is raised at once. Raises Unsatisfiable if no case
+        counts.
         """
         held, failure = 0, None
         for position, case in enumerate(self._without_end()):
@@ -72,7 +74,7 @@ class Drawing:
                 pass
             except Exception as error:
                 failure = error
-            if failure is not None:  # outside the handler: Hypothesis takes what is raised there for another failure
+            if failure is not None:  # not in the handler, where Hypothesis would see another failure
                 self._shrink(position, failure, hold)
             if held == self.examples:
                 return
@@ -80,12 +82,12 @@ class Drawing:
             raise Unsatisfiable("the law says nothing about any case")
 
     def _without_end(self) -> Iterator[Case]:
-        """Yield the cases, then further cases as long as there are any, twice as many each time."""
+        """Yield the cases, then further ones until there are no more, twice as many each time."""
         cases, done = self.cases if self.examples <= DRAWN_FIRST else self._first(DRAWN_FIRST), 0
         while len(cases) > done:
             yield from cases[done:]
             done = len(cases)
-            cases = self.cases if done < self.examples else self._first(2 * done)  # these begin with the earlier ones
+            cases = self.cases if done < self.examples else self._first(2 * done)  # begins with the earlier cases
 
     def _first(self, number: int) -> list[Case]:
         cases: list[Case] = []
@@ -112,14 +114,14 @@ class Drawing:
             except AnotherCase:
                 reject()
 
-        with suppress(Unsatisfiable):  # fewer cases came, or none: `accepts` may change its answer
+        with suppress(Unsatisfiable):  # fewer cases are drawn this time, or none, if `accepts` changes its answer
             self._run(position + 1, (Phase.generate, Phase.shrink), hold_from_there)
         raise failure
 
     def _run(self, number: int, phases: tuple[Phase, ...], on_drawn: Callable[[Case], None]) -> None:
         configured = settings(
             max_examples=number,
-            database=None,  # every run has the same cases; a failing case is kept as its replay line
+            database=None,  # not needed: every run draws the same cases, and a failing one has its replay line
             phases=phases,
             deadline=None,
             derandomize=False,
@@ -137,10 +139,10 @@ class Drawing:
 def seed_alone() -> Iterator[None]:
     """Make Hypothesis draw from its seed alone in this block.
 
-    By default, one integer in twenty is a constant from the source of some loaded module that is
-    not installed: another plug-in, or a file of ours that a law imports late. Hypothesis has no
-    setting for this, and the method is private. If a new version of Hypothesis drops the method, it
-    collects no constants, or test_seeds.py fails.
+    By default, one integer in twenty is a constant from the source of a loaded module that is not
+    an installed package: another plug-in, or a file of ours that a law imports late. Hypothesis has
+    no setting for this, and the method is private. If a new version of Hypothesis drops the method,
+    it collects no constants, or test_seeds.py fails.
     """
     if not hasattr(HypothesisProvider, "_maybe_draw_constant"):
         yield

@@ -15,18 +15,18 @@ from flash_attest.properties.cases.features import FEATURES
 class Draws:
     """The conditions of a law on its cases.
 
-    features: for each feature that the law names (features.py), the values it wants. Other features
-        have any declared value.
-    cross, gqa: True, False, or None for whatever is declared. With cross=True the two lengths are
-        drawn independently, and may be equal.
-    bias_mask: which masks a bias may have.
+    features: the wanted values of each feature that the law names (features.py). Other features
+    have any declared value.
+    cross, gqa: True, False, or None for everything that is declared. With cross=True the two
+    lengths are drawn independently, and may be equal.
+    bias_mask: the masks that a bias may have.
     seqlen_q, seqlen_k: (least, most); most=None follows the device.
     stretch: how many times longer than usual the sequences may be.
     reach: a length that sequences can reach, if the limits of the device allow it.
     two_tiles: sequences can reach two tiles of keys and part of a third, so that a bias can hide a
         whole tile.
     where: a condition that fields cannot express.
-    toward: changes a drawn case so that `where` is likely to hold.
+    toward: changes a drawn case so that `where` is likely to be true.
     """
 
     features: Mapping[str, tuple] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Draws:
 
     @classmethod
     def of(cls, **wants: Any) -> Draws:
-        """Make Draws of features by name, and of fields of Draws.
+        """Make Draws from keywords: the names of features, and fields of Draws.
 
         Example: Draws.of(causal=True, regime=("spread", "mean"), stretch=LONG). The value of a
         feature is a tuple of values, one value, True (every value but the neutral one), or False

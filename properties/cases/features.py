@@ -1,8 +1,8 @@
-"""The features of attention: one table for all that varies them or asks what is declared.
+"""The features of attention: one table for everything that varies them or reads declarations.
 
 A case has a value of each feature. The table defines what strategies draw, what shrinking tries,
 which cases are refused and in which words, what the contract check tries, the keywords of a call,
-the oracle's variant, and the table of features in docs/use/adding-an-implementation.md (python -m
+the oracle's variant, and the table of features in docs/use/implementation-reference.md (python -m
 flash_attest.properties.cases.features prints it).
 
 A new feature needs an entry here, a field of Case (case.py), a declaration in Supports, and its
@@ -23,7 +23,7 @@ from flash_attest.impls.contract.record import DTYPES, KEYWORDS, Supports
 from flash_attest.oracle import Mask, Variant
 from flash_attest.properties.cases.case import BIASES, LAYOUTS, REGIMES, Case, text_of
 
-SCALES = (None, 0.5, 0.1, 1.0, -0.25)  # laws in test_extremes name 0 and further negative ones
+SCALES = (None, 0.5, 0.1, 1.0, -0.25)  # laws in test_extremes add 0 and other negative scales
 
 
 class Part(Enum):
@@ -35,7 +35,7 @@ class Part(Enum):
 
 @dataclass(frozen=True)
 class Need:
-    """A need of a law: the implementation takes one of these values. Else `reason` is shown."""
+    """A need of a law: the implementation takes one of these values. If not, `reason` is shown."""
 
     values: tuple
     reason: str
@@ -52,13 +52,14 @@ class Feature:
     of: case -> its value; by default the field of a case that has the feature's name.
     with_value: (case, value) -> the case with that value; by default that field is changed.
     declare: how `Supports` declares it, as documentation shows it.
-    neutral: the value that turns the feature off; None also if there is no such value.
+    neutral: the value that turns the feature off; also None if there is no such value.
     unnamed: the values that a law gets if it does not name the feature; None means all.
-    together: whether the value is drawn in one product with others. strategies.py draws the rest.
+    together: whether the value is drawn together with others in a single draw. strategies.py draws
+    the other features one by one.
     part: whether it is an argument of oracle.Mask or of oracle.Variant. A bias, which is a tensor,
         is passed separately.
-    advice: what to declare if an implementation does not take the keyword.
-    needs: the needs of laws that depend on it, by name.
+    advice: how to declare an implementation that does not take the keyword.
+    needs: the needs that laws may have of this feature, by name.
     tried: the values that the contract check tries, one by one.
     """
 
@@ -88,7 +89,7 @@ class Feature:
     def wanted(self, want: Any) -> tuple:
         """Return the values that a law wants.
 
-        True means every value but the neutral one, False only the neutral one.
+        True means every value except the neutral one, False means only the neutral one.
         """
         if isinstance(want, tuple):
             return want
@@ -125,7 +126,7 @@ _TABLE = (
     ),
     Feature(
         name="headdim",
-        values=(),  # strategies.headdims knows them for each implementation
+        values=(),  # strategies.headdims draws them for each implementation
         takes=lambda s, headdim: headdim in s.headdims,
         words=lambda headdim: f"headdim {headdim}",
         declare="`headdims=range(1, 129)`",
@@ -213,7 +214,7 @@ _TABLE = (
     ),
 )
 FEATURES: dict[str, Feature] = {feature.name: feature for feature in _TABLE}
-# Fields that mean nothing without a bias.
+# Fields that have no meaning without a bias.
 BIAS_DETAILS = ("bias_mask", "bias_keeps_key", "bias_batch", "bias_nheads", "bias_dtype")
 NO_BIAS = {"bias": None} | {name: getattr(Case, name) for name in BIAS_DETAILS}
 
@@ -235,7 +236,7 @@ def variant_of(case: Case, alignment: str, bias: torch.Tensor | None) -> Variant
 
 
 def documentation() -> str:
-    """Return the table of features, as docs/use/adding-an-implementation.md shows it."""
+    """Return the table of features, as docs/use/implementation-reference.md shows it."""
     lines = ["| feature | declared by | keyword of forward and backward | drawn values |", "|---|---|---|---|"]
     for feature in _TABLE:
         if feature.declare:

@@ -18,9 +18,9 @@ MULTIPLES = (1, 8, 16, 32, 64, 128)  # an implementation may require lengths tha
 def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
     """Return the case, or the nearest one that the implementation accepts and the law wants.
 
-    Lengths are rounded up to a multiple, both or only one of them: an implementation that takes
-    only multiples of 32 would refuse 31 of 32 drawn lengths. A single query is tried as well, as a
-    decoding kernel may take nothing else.
+    One or both lengths are rounded up to a multiple, as an implementation that takes only multiples
+    of 32 would refuse 31 of 32 drawn lengths. A single query is tried, too, as a decoding kernel
+    may take nothing else. Raises AnotherCase if no such case is found.
     """
 
     def fits(c: Case) -> bool:
@@ -36,7 +36,7 @@ def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
 
 
 def _nearby(case: Case, may_differ: bool, keeping: bool) -> Iterable[Case]:
-    """Yield each nearby case once: making a case costs more than everything else here.
+    """Yield each nearby case once, as making a case costs more than everything else here.
 
     keeping: also try a bias whose mask keeps a key in each row.
     """

@@ -4,9 +4,9 @@
     physical    | the same PERIOD bytes each time
 
 Every address of the range is valid, so an offset that is cut to 32 bits reads a wrong element or 0,
-and no kernel faults. Such an offset never reads the right element by accident. Cutting it moves it
-by 1 to 16 times 2^32 bytes, and PERIOD divides none of these distances, as it is an odd number of
-pages larger than 16.
+and no kernel faults. Such an offset never reads the right element by accident: cutting moves it by
+1 to 16 times 2^32 bytes, and PERIOD divides none of these distances, as it is an odd number of
+pages above 16.
 
 This uses CUDA's virtual memory management (cuMemAddressReserve, cuMemCreate, cuMemMap,
 cuMemSetAccess). Managed memory is no substitute: asking for more of it than the GPU has can hang
@@ -19,10 +19,10 @@ import torch
 
 from flash_attest.properties.machine.cuda_driver import call, driver
 
-PAGE = 2 * 2**20  # bytes; the granularity of CUDA's mappings on every GPU so far (checked)
+PAGE = 2 * 2**20  # bytes; the granularity of CUDA's mappings on every GPU so far (the code checks it)
 PERIOD = 33 * PAGE  # bytes of physical memory
 RANGE = -(-32 * 2**30 // PERIOD) * PERIOD  # bytes of addresses: 2^31 + 2^32 float32, and room for rounded strides
-_free: dict[int, list[_Ring]] = {}  # by device; kept, because mapping takes longer than filling with zeros
+_free: dict[int, list[_Ring]] = {}  # by device; reused, because mapping takes longer than filling with zeros
 
 
 class _Ring:
@@ -69,7 +69,7 @@ class _Ring:
 
 
 class _Loan:
-    """Holds the ring while torch.as_tensor keeps this alive, and then frees it."""
+    """Holds a ring as long as torch.as_tensor keeps this object alive, then returns the ring."""
 
     def __init__(self, ring: _Ring):
         self.ring = ring
@@ -88,7 +88,7 @@ def zeros(nbytes: int, device: torch.device) -> torch.Tensor:
         raise OSError(f"{nbytes} bytes are more than the {RANGE} bytes of a range")
     index = torch.cuda.current_device() if device.index is None else device.index
     with torch.cuda.device(index):
-        torch.cuda.synchronize()  # the context must exist, and no kernel may still use the ring
+        torch.cuda.synchronize()  # this makes the context, and no kernel may still use the ring
         ring = _free[index].pop() if _free.get(index) else _Ring(index)
         memory = torch.as_tensor(_Loan(ring), device=torch.device("cuda", index))
         memory[:PERIOD].zero_()

@@ -1,9 +1,9 @@
-"""Builds the tensors of a case. Their distribution decides which bugs show, more than tolerances.
+"""Builds the tensors of a case. Their distribution matters more for finding bugs than tolerances.
 
 spread        scores with a standard deviation of 1, v and dout randn: the ordinary case
 peaked        scores with a standard deviation of 6: a few keys take nearly all the weight
-flat          scores with a standard deviation of 0.01: all keys weigh nearly the same, so one key
-              too many or too few shows
+flat          scores with a standard deviation of 0.01: all keys have nearly the same weight, so
+              one key too many or too few shows
 shifted_down  every score near -160 (lse < -90): exp(0 - lse) of a forgotten padding key overflows
 shifted_up    every score near +160: exp without the row maximum overflows
 large         |x| <= 10
@@ -11,7 +11,7 @@ exact         small integers: sums are exact, so bits can be compared
 selecting     one key wins by more than 64, so out is a row of v, bit for bit
 mean          v and dout around 1: sums do not cancel
 
-Every tensor depends only on the case and the device, not on what was drawn before.
+Every tensor depends only on the case and the device, not on earlier draws.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from flash_attest.properties.cases.random_tensors import RandomTensors
 SHIFT = 160.0  # how far the shifted regimes move every score; exp(-160) is 0 in float32
 GAP = 64.0  # the lead of the winning score in the regime selecting; exp(-64) is below half an ulp in every dtype
 WINS = 128.0  # the lead that a law gives to one key; next to 1, exp(-128) vanishes in every dtype
-# Mask values of callers who avoid -inf. A running maximum that starts at -1e4 is wrong for lower
-# scores. At -1e9 float32 scores would be multiples of 64, and the budget of a row with only such
-# keys would allow anything.
+# Mask values that callers use instead of -inf. A running maximum that starts at -1e4 is wrong for
+# lower scores. Near -1e9, float32 scores would be multiples of 64, and the budget of a row with
+# only such keys would allow any result.
 FINITE_MASKS = (-1e4, -3e4)
 
 
@@ -60,7 +60,8 @@ def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -
     if regime == "large":
         return random.uniform(q_shape, -10, 10), random.uniform(k_shape, -10, 10)
     if regime not in ("shifted_down", "shifted_up"):
-        spread = {"peaked": 6.0, "flat": 0.01}.get(regime, 1.0)  # of the scores, for any headdim and scale
+        # The standard deviation of the scores, for any headdim and scale.
+        spread = {"peaked": 6.0, "flat": 0.01}.get(regime, 1.0)
         per_unit = abs(case.scale) * math.sqrt(case.headdim) or 1.0
         return random.normal(q_shape, spread / per_unit), random.normal(k_shape)
     q, k = random.normal(q_shape, 0.5), random.normal(k_shape, 0.5)
@@ -74,11 +75,10 @@ def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -
 
 
 def _selecting(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return queries that are each a multiple of one key, and keys that are vectors of +-1.
+    """Return queries, each a multiple of one key, and keys, which are vectors of +-1.
 
-    The keys are distinct. There are as many such keys as headdim allows; the others are 0. Two
-    distinct keys differ in at least one column, so the wanted key wins by 2 * factor * |scale| >=
-    GAP.
+    There are as many distinct keys as headdim allows; all others are 0. Two distinct keys differ in
+    at least one column, so the wanted key wins by 2 * factor * |scale| >= GAP.
     """
     batch, seqlen_k, nheads_k, headdim = k_shape
     codes = min(seqlen_k, 2 ** min(headdim, 20))
@@ -102,7 +102,7 @@ def _selecting(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple
 
 
 def _seen_under_every_alignment(case: Case, device: torch.device | str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return, (sq,) each, the first key that a query sees under every alignment, and their number.
+    """Return (sq,) each: the first key that a query sees under every alignment, and their number.
 
     The number is at least 1.
     """

@@ -1,4 +1,4 @@
-"""The storage layouts that real models use, in buffers whose surroundings the suite controls.
+"""The memory layouts that real models use, in buffers whose surroundings the suite controls.
 
 Every layout is cut out of a buffer with a margin before and after it. Some layouts also have gaps
 between rows. The suite fills margins and gaps with a value and checks afterwards that it is
@@ -28,12 +28,12 @@ class Placed:
     before: torch.Tensor  # a copy of the buffer's bits before the call
 
     def written(self) -> int:
-        """Return how many elements have changed, in margins, gaps and the tensor itself."""
+        """Return how many elements have changed in margins, gaps and the tensor itself."""
         return int((bits(self.buffer) != self.before).sum())
 
 
 def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
-    """Store the values of a contiguous 4-D tensor as `layout` says.
+    """Store the values of a contiguous 4-D tensor in this layout.
 
     "contiguous" returns the tensor itself.
     """
@@ -45,7 +45,8 @@ def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
 def layout_of(name: str, layout: str) -> str:
     """Return the layout of one input.
 
-    In "mixed" each input has its own, so that strides of a wrong tensor show.
+    With "mixed" each input has a different layout, so that using the strides of another tensor
+    shows.
     """
     return MIXED[name] if layout == "mixed" else layout
 
@@ -53,10 +54,10 @@ def layout_of(name: str, layout: str) -> str:
 def place(
     tensor: torch.Tensor, layout: str, fill: float, margin: int = MARGIN, away_from: torch.Tensor | None = None
 ) -> Placed:
-    """Store the values of a 4-D tensor (w, x, y, z) as `layout` says, surrounded by `fill`.
+    """Store the values of a 4-D tensor (w, x, y, z) in this layout, surrounded by `fill`.
 
     margin: the least number of elements before and after.
-    away_from: modulo 128, the address differs from that tensor's; torch aligns to 64 bytes.
+    away_from: a tensor whose address must differ modulo 128; torch aligns to 64 bytes.
 
     contiguous    as torch makes it
     transposed    the two middle dimensions are exchanged in memory

@@ -14,8 +14,7 @@ from flash_attest.properties.cases.case import Case, text_of
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.support import unsupported
 
-# Features without a keyword. A call with another feature cannot even be written if the feature is
-# not declared.
+# Features without a keyword. An undeclared feature with a keyword cannot be passed at all.
 ASKED = ("dtype", "headdim", "gqa", "layout")
 
 
@@ -23,10 +22,10 @@ ASKED = ("dtype", "headdim", "gqa", "layout")
 class Probe:
     """One call outside of the contract.
 
-    what: how it differs from a supported case, in the words of a message.
+    what: its difference from a supported case, in the words of a message.
     case: the case whose inputs are built and then changed by `change`.
     answered: whether there is a right answer.
-    coarse: whether the answer may be as inexact as in bfloat16, as no precision is declared.
+    coarse: whether the answer may be as inexact as in bfloat16, because no precision is declared.
     """
 
     what: str
@@ -37,9 +36,9 @@ class Probe:
 
 
 def probes(impl: Implementation, case: Case) -> Iterator[Probe]:
-    """Yield the calls to try beside a supported case.
+    """Yield the calls outside of the contract to try for a supported case.
 
-    None has a row without keys, as its result may be undefined.
+    No call has a row without keys, as the result of such a row may be undefined.
     """
     for probe in (*_undeclared(impl, case), *_other_dtypes(case), *_misfits(case), *_other_biases(case)):
         if probe.answered and may_have_empty_rows(probe.case, impl.causal_alignment):
@@ -48,7 +47,7 @@ def probes(impl: Implementation, case: Case) -> Iterator[Probe]:
 
 
 def _undeclared(impl: Implementation, case: Case) -> Iterator[Probe]:
-    """Yield values of features that are not declared, and lengths that `accepts` refuses."""
+    """Yield calls with undeclared values of features, or lengths that `accepts` refuses."""
     kinds = ("bias",) if impl.supports.bias_kinds else ()
     for name in (*ASKED, *kinds):
         feature = FEATURES[name]
@@ -65,14 +64,14 @@ def _undeclared(impl: Implementation, case: Case) -> Iterator[Probe]:
 
 
 def _headdims(impl: Implementation, case: Case) -> list[int]:
-    """Return the next head dim that is not declared, and the one after the largest declared one."""
+    """Return the next undeclared head dim, and the one after the largest declared head dim."""
     declared = impl.supports.headdim_list
     above = next(d for d in range(case.headdim + 1, declared[-1] + 2) if d not in declared)
     return sorted({above, declared[-1] + 1})
 
 
 def _other_dtypes(case: Case) -> Iterator[Probe]:
-    """Yield float64, and k and v, v alone, or dout in another dtype than q.
+    """Yield calls in float64, and calls with k and v, only v, or dout in another dtype than q.
 
     No implementation can declare float64.
     """
@@ -86,11 +85,11 @@ def _other_dtypes(case: Case) -> Iterator[Probe]:
 
 
 def _misfits(case: Case) -> Iterator[Probe]:
-    """Yield k and v that do not fit q, so there is no right answer.
+    """Yield calls with k and v that do not fit q, so there is no right answer.
 
-    A size of 1 is not used, as it could be broadcast. v of another length than k is left out:
-    scaled_dot_product_attention takes it without an error on a CPU, and so would every
-    implementation that wraps it (docs/why/bugs.md#found-by-this-suite).
+    No size is 1, as it could be broadcast. A v of another length than k is left out:
+    scaled_dot_product_attention takes it without an error on a CPU, so every implementation that
+    wraps it would, too (docs/why/bugs.md#found-by-this-suite).
     """
     misfits = [
         (case.batch > 1, "one batch more in k and v than in q", 0),
@@ -103,7 +102,7 @@ def _misfits(case: Case) -> Iterator[Probe]:
 
 
 def _other_biases(case: Case) -> Iterator[Probe]:
-    """Yield a bias in another shape or dtype."""
+    """Yield calls with a bias of another shape or dtype."""
     if case.bias is None:
         return
     names = ("batch", "nheads", "seqlen_q", "seqlen_k")
@@ -123,7 +122,7 @@ def _other_biases(case: Case) -> Iterator[Probe]:
 
 
 def _grown(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    """Return the tensor, one slice longer in a dimension."""
+    """Return the tensor with one more slice in a dimension."""
     return torch.cat((tensor, tensor.narrow(dim, 0, 1)), dim)
 
 

@@ -1,4 +1,4 @@
-"""Random tensors of a case, independent of what was drawn before."""
+"""Random tensors of a case, independent of earlier draws."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flash_attest.properties.cases.case import Case
 class RandomTensors:
     """Random float32 tensors on one device, from a case's seed and a word.
 
-    The word keeps several draws of a case apart.
+    Draws of a case with different words are independent.
     """
 
     def __init__(self, case: Case, device: str | torch.device, word: str = ""):

@@ -1,8 +1,8 @@
-"""Sparse memory: elements further apart than 32 bits can count, in little physical memory.
+"""Sparse memory: elements too far apart for 32-bit offsets, in little physical memory.
 
-On a CPU it is a mapping whose pages exist only once they are touched. On a GPU it is one small
-allocation that is mapped repeatedly over the whole range of addresses (gpu_ring.py), so no
-truncated offset leaves the range.
+On a CPU it is a mapping whose pages are allocated only when they are touched. On a GPU it is one
+small allocation that is mapped repeatedly over the whole range of addresses (gpu_ring.py), so every
+truncated offset stays in the range.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from flash_attest.properties.cases import gpu_ring
 from flash_attest.properties.failures import OutOfMemory, Reason, Undecided
 
 BEHIND = 2**32  # elements from the first to the last along the spread dimension
-BEFORE = 2**31  # elements before the first, where a negative offset lands
-BLOCK = 64  # elements; strides and the first position are multiples of it, so rows stay as aligned as in torch
+BEFORE = 2**31  # elements before the first one, as a truncated offset may be negative
+BLOCK = 64  # elements; strides and the first position are multiples of this, so rows stay as aligned as in torch
 LARGEST = gpu_ring.PERIOD // 2  # bytes; tensors up to this size fit on a GPU, whatever their shape
 NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)  # named since Python 3.13
 
 
 def spread(tensor: torch.Tensor, dim: int) -> torch.Tensor:
-    """Store a tensor so that the last index along `dim` is 2^32 elements behind the first.
+    """Store a tensor so that the last index along `dim` lies 2^32 elements after the first.
 
     An offset that is cut to 32 bits, signed or not, in elements or bytes, then reads another
-    element, or memory that holds 0. A tensor with a single index along `dim` comes back unchanged.
+    element, or memory that holds 0. A tensor with a single index along `dim` is returned unchanged.
     Raises Undecided if the machine has no such memory.
     """
     count = tensor.shape[dim]
@@ -43,8 +43,7 @@ def spread(tensor: torch.Tensor, dim: int) -> torch.Tensor:
 def _placement(numel: int, count: int, dtype: torch.dtype, ring: bool) -> tuple[int, int]:
     """Return (stride, elements before the first) for `count` rows of `numel` elements each.
 
-    In a ring, row i starts i rows further than the first row: rows share the physical memory, but
-    no byte.
+    In a ring, row i is shifted by i rows, so that rows do not share a byte of physical memory.
     """
     stride = rounded_up(-(-BEHIND // (count - 1)), BLOCK)
     if not ring:
@@ -73,9 +72,9 @@ def sparse_zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.
 def _mapping(nbytes: int) -> mmap.mmap:
     if not hasattr(mmap, "MAP_ANONYMOUS"):
         raise OSError("this system has no anonymous mappings")
-    # Shared, as the limit of a judging process (runner/isolation/memory.py) does not count shared
-    # memory.
+    # The mapping is shared, as the limit of a judging process (runner/isolation/memory.py) does not
+    # count shared memory.
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | NORESERVE)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # else each row takes 2 MiB where huge pages are on for all memory
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # otherwise each row takes 2 MiB if huge pages are on for all memory
         memory.madvise(mmap.MADV_NOHUGEPAGE)
     return memory

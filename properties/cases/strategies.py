@@ -1,4 +1,4 @@
-"""Hypothesis strategies: cases that an implementation supports, near the edges where kernels break.
+"""Hypothesis strategies for cases that an implementation supports, near sizes where kernels break.
 
 Simple values come first everywhere, and sizes are drawn before everything else. So a failing case
 shrinks to the shortest sequences that still fail, then to the fewest heads, then to the plainest
@@ -27,10 +27,10 @@ from flash_attest.properties.failures import AnotherCase
 HEADS = ((1, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2), (1, 8), (5, 1), (67, 1))  # (batch, nheads_k)
 SHORT = 40  # keys and queries, for laws that make many calls and learn nothing from longer sequences
 GROUPS = (2, 3, 4, 5, 7, 8, 16)  # query heads for each key head, with GQA
-APART = (16, 32, 64, 128)  # how many keys more than queries: the causal diagonal then meets the edges of tiles
-USUAL_TILE = (128, 128)  # for implementations that declare none
-LONG = 8  # how many times longer sequences get for laws that need no oracle for the whole case
-FAR = 1040  # keys: beyond 1024, where kernels split, wrap around or round positions
+APART = (16, 32, 64, 128)  # how many more keys than queries; the causal diagonal then meets the edges of tiles
+USUAL_TILE = (128, 128)  # for implementations that declare no tile
+LONG = 8  # the factor of lengths for laws that need no oracle for the whole case
+FAR = 1040  # keys, more than 1024, from where kernels split, wrap around or round positions
 
 
 @dataclass(frozen=True)
@@ -39,29 +39,30 @@ class Limits:
 
     seqlen: int
     headdim: int
-    elements: int  # of all score matrices, which the float64 oracle holds at once; of q, k or v, four times this
-    heads: int = 10**6  # the most batch * nheads; a case with more gets one key head
-    stretch: int = LONG  # how many times longer sequences get at most, whatever a law wants
+    elements: int  # in all score matrices, which the oracle holds at once; q, k and v may each have four times as many
+    heads: int = 10**6  # the largest batch * nheads; a case with more gets one key head
+    stretch: int = LONG  # the largest factor of lengths that a law may ask for
 
     @classmethod
     def on(cls, device: str, share: float = 1.0, small: bool = False) -> Limits:
         """Return the limits for "cpu" or "cuda".
 
-        An implementation that is judged on a share of the cases gets lower ones. small: on a CPU, a
-        tile of 64 and the beginning of the next, and few heads, as an emulator is slow for each.
+        They are lower for an implementation that is judged on a share of the cases. small: on a
+        CPU, lengths go only a little beyond a tile of 64, with few heads, because emulators are
+        slow.
         """
         if small and device == "cpu":
             return cls(70, 70, int(2**14 * share), heads=6, stretch=LONG // 2)
         stretch = LONG if share >= 0.5 else LONG // 2
         if device == "cpu":
-            # An emulator needs as long for each head of short sequences, and seconds for a thousand
-            # keys.
+            # In an emulator each head takes long, even with short sequences, and a thousand keys
+            # take seconds.
             heads = cls.heads if share == 1 else 12
             return cls(130, 130, int(2**18 * share), heads, stretch)
         return cls(1100, 256, int(2**23 * share), stretch=stretch)
 
     def factor(self, want: Draws) -> int:
-        """Return how many times longer than usual a law's sequences get."""
+        """Return the factor by which a law's sequences are longer than usual."""
         return min(max(want.stretch, -(-want.reach // self.seqlen)), self.stretch)
 
     def longest(self, want: Draws, tile: tuple[int, int] | None) -> int:
@@ -73,7 +74,7 @@ class Limits:
 
 
 def one_of(values: tuple) -> st.SearchStrategy:
-    """Draw one of these values, of which the first is the simplest.
+    """Draw one of these values. The first is the simplest.
 
     Strategies are cached: making one costs more than drawing from it.
     """
@@ -81,12 +82,12 @@ def one_of(values: tuple) -> st.SearchStrategy:
 
 
 @lru_cache(maxsize=1000)
-def _one_of(values: tuple, types: tuple[type, ...]) -> st.SearchStrategy:  # types keep (True,) and (1,) apart
+def _one_of(values: tuple, types: tuple[type, ...]) -> st.SearchStrategy:  # types: as (True,) == (1,)
     return st.sampled_from(values) if values else st.nothing()
 
 
 def edges(most: int, least: int = 1) -> list[int]:
-    """Return t - 1, t, t + 1, t + 2 and 2 t + 1 for every power of two t: where tiles end.
+    """Return t - 1, t, t + 1, t + 2 and 2 t + 1 for every power of two t, near the ends of tiles.
 
     Only numbers within least .. most are returned.
     """
@@ -96,19 +97,19 @@ def edges(most: int, least: int = 1) -> list[int]:
 
 @lru_cache(maxsize=1000)
 def seqlens(most: int, least: int = 1) -> st.SearchStrategy[int]:
-    """Draw any length from least to most, or one near an edge."""
+    """Draw any length from least to most, or one near the edge of a tile."""
     return st.one_of(st.integers(least, most), st.sampled_from(edges(most, least) or [least]))
 
 
 @lru_cache(maxsize=1000)
 def seqlens_k(most: int, least: int = 1) -> st.SearchStrategy[int]:
-    """Draw as `seqlens` does, or a negative number: -64 stands for 64 keys more than queries."""
+    """Draw as `seqlens` does, or a negative number: -64 stands for 64 more keys than queries."""
     further = [-n for n in APART if n < most]
     return st.one_of(seqlens(most, least), st.sampled_from(further)) if further else seqlens(most, least)
 
 
 def headdims(impl: Implementation, most: int) -> st.SearchStrategy[int]:
-    """Draw a supported head dim up to `most`, one near an edge, or now and then a larger one.
+    """Draw a supported head dim: any up to `most`, one near an edge, or sometimes a larger one.
 
     If all supported head dims are larger than `most`, the smallest is drawn.
     """
@@ -120,7 +121,7 @@ def _headdims(supported: tuple[int, ...], most: int) -> st.SearchStrategy[int]:
     fitting = [d for d in supported if d <= most] or supported[:1]
     near = [d for d in edges(most) if d in fitting] or fitting
     larger = [d for d in (*edges(LARGEST_HEADDIM), *supported[-1:]) if d in supported and d > most]
-    often = max(1, len(fitting) // len(near))  # edges as often as all others together, larger ones now and then
+    often = max(1, len(fitting) // len(near))  # edges as often as all others together, larger ones sometimes
     return st.sampled_from(sorted([*fitting, *(near * often), *(larger * max(1, often // 4))]))
 
 
@@ -134,7 +135,7 @@ def attention_cases(
 
 @dataclass(frozen=True)
 class _Choices:
-    """The parts that do not depend on drawn values, made once, as that costs more than drawing."""
+    """The strategies that do not depend on drawn values. Making them costs more than drawing."""
 
     seqlen: int  # the longest
     headdim: st.SearchStrategy[int]
@@ -187,12 +188,12 @@ TOGETHER = tuple(feature.name for feature in FEATURES.values() if feature.togeth
 
 @lru_cache(maxsize=1000)
 def _together(*choices: tuple) -> st.SearchStrategy[tuple]:
-    """Draw one of each in a single draw, as draws are most of what the suite itself costs."""
+    """Draw one of each in a single draw, as drawing takes most of the suite's own time."""
     return one_of(tuple(itertools.product(*(values for values, _ in choices))))
 
 
 def _typed(values: Iterable) -> tuple[tuple, tuple]:
-    """Return values with their types: as a key, (True,) then differs from (1,)."""
+    """Return values with their types, so that (True,) and (1,) are different keys."""
     values = tuple(values)
     return values, tuple(map(type, values))
 
@@ -214,7 +215,8 @@ def _bias_details(
 def _within(case: Case, limits: Limits, want: Draws) -> Case:
     """Return the case with fewer heads, if its tensors or score matrices exceed the limits.
 
-    A single query has a small score matrix for any number of keys.
+    The tensors are checked, too, because the score matrix of a single query is small for any number
+    of keys.
     """
     elements = limits.elements * limits.factor(want)
     heads = case.batch * case.nheads

@@ -1,4 +1,4 @@
-"""Asks what an implementation declares: does it run here, does a law apply, is a case supported?"""
+"""Checks declarations: whether an implementation runs here, a law applies, a case is supported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import FEATURES
 
-# What a law may need besides features, and the reason shown for an implementation that lacks it.
+# The needs of laws besides features, each with the reason shown if an implementation lacks it.
 OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     "lse": (lambda impl: impl.lse is not None, "forward returns no lse"),
     "backward": (lambda impl: impl.backward is not None, "there is no backward"),
@@ -35,7 +35,7 @@ FEATURE_NEEDS = {name: (f, need) for f in FEATURES.values() for name, need in f.
 def not_here(impl: Implementation, device: str) -> str | None:
     """Return why it cannot be judged on this device, or None if it can.
 
-    The reason names what it lacks here, if it says so.
+    The reason includes the implementation's own words for it (`unavailable`).
     """
     if device in impl.devices:
         return None
@@ -44,9 +44,9 @@ def not_here(impl: Implementation, device: str) -> str | None:
 
 
 def missing(impl: Implementation, needs: tuple[str, ...], *, same_process: bool = True) -> str | None:
-    """Return the first need that the implementation does not meet, as a reason, or None.
+    """Return the reason of the first need that the implementation does not meet, or None.
 
-    same_process: whether it is called in the process that judges (Caller.same_process).
+    same_process: whether the judging process itself calls it (Caller.same_process).
     """
     for name in needs:
         if name == SAME_PROCESS:

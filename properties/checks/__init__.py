@@ -1,1 +1,1 @@
-"""Comparisons, and the words and pictures for what they find."""
+"""The comparisons of laws, and the words and pictures for their messages."""

@@ -1,4 +1,4 @@
-"""The claims about bits that a declared precision rules out, and what is compared instead."""
+"""Decides which results must keep their bits, and how far others may differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flash_attest.properties.trial import Trial
 
 
 def keeps_when_others_change(trial: Trial) -> bool:
-    """Return whether a result keeps its bits when inputs change that it does not depend on.
+    """Return whether a result keeps its bits if only inputs change on which it does not depend.
 
     With int8 or fp8 it does not: one quantization step serves many rows.
     """
@@ -21,7 +21,8 @@ def keeps_when_others_change(trial: Trial) -> bool:
 def keeps_when_scaled(trial: Trial) -> bool:
     """Return whether sums scale with their terms.
 
-    Sums of one tile in float16 may not: they may be subnormal numbers, which round in other steps.
+    Sums of a tile in float16 may not scale, as they may be subnormal numbers, which round in other
+    steps.
     """
     return trial.impl.precision.tile_sum is None or trial.case.dtype != torch.float16
 
@@ -40,9 +41,9 @@ def copied_within(trial: Trial) -> float:
     In float32 it is 4 roundings, as P at the row maximum may be 1 +- an ulp (exp2 of a fused
     multiply-add) and out = P v / P. With tf32 it is the rounding of v (2^-10). If operands are
     truncated to tf32, v and a P just below 1 lose 2^-10 each; with three products they lose 2^-20
-    each, and the fourth product, left out, is another 2^-20. In half dtypes it is 0, unless P is
-    divided by an l that is itself rounded, or P is truncated to tf32. The declared error of `exp`
-    counts if the dtype would not round 1 + exp to 1.
+    each, and the omitted fourth product is another 2^-20. In half dtypes it is 0, unless P is
+    divided by an l that is itself rounded, or P is truncated to tf32. The declared error of exp is
+    added if the dtype would not round 1 + `exp` to 1.
     """
     precision, dtype = trial.impl.precision, trial.case.dtype
     u = oracle.roundoff(dtype)
@@ -52,18 +53,17 @@ def copied_within(trial: Trial) -> float:
         return of_exp + within[precision.multiply]
     if precision.multiply == "tf32_cut" and precision.probabilities == "float32":
         return of_exp + 2.0**-10 + 2 * u
-    # The roundings of l and of out.
+    # Add the roundings of l and of out.
     return of_exp + (4 * u if precision.statistics == "operand" else 0.0)
 
 
 def copied_whatever_rounds(trial: Trial, score: torch.Tensor) -> torch.Tensor:
-    """Return (b, i, h, 1): whether P is cast to 1 for every rounding of a float32 score.
+    """Return (b, i, h, 1): whether P is cast to 1 however a float32 score is rounded.
 
     score: (b, h, i), of the only key of each row. The exponent score - max may be off by an ulp of
     the score (a fused multiply-add in base 2), so P = 1 + x. If x is at most half a roundoff of the
-    dtype, P is cast to 1 but divided by l = 1 + x, and out is off by as much. So in half dtypes
-    only scores count that are so small (2048 in float16) that x is at most a quarter of the
-    roundoff.
+    dtype, P is cast to 1, but out is then divided by l = 1 + x and has an error of x. So in half
+    dtypes the score must be so small (2048 in float16) that x is at most a quarter of the roundoff.
     """
     small = torch.ones_like(score, dtype=torch.bool)
     if trial.case.dtype != torch.float32:
@@ -72,7 +72,7 @@ def copied_whatever_rounds(trial: Trial, score: torch.Tensor) -> torch.Tensor:
 
 
 def counted_within(trial: Trial, keys: torch.Tensor) -> torch.Tensor:
-    """Return by how many keys exp(lse) may be off where it counts keys.
+    """Return by how many keys exp(lse) may be wrong when it counts keys.
 
     It is 0 unless exp is declared inexact, or l and lse are rounded to a half dtype: l after each
     tile of 16 keys or more, and lse = ln l when it is stored.

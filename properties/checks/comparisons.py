@@ -1,6 +1,6 @@
 """The comparisons that laws end with.
 
-Each records how close the error came to its limit, or raises LawBroken.
+Each one records how close an error came to its limit, or raises LawBroken.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.machine.clock import Work
 from flash_attest.properties.trial import Trial
 
-Investigate = Callable[[str], tuple[str, list[str]]]  # the name of a wrong output -> see LawBroken.investigate
+Investigate = Callable[[str], tuple[str, list[str]]]  # takes the name of a wrong output; see LawBroken.investigate
 
 # Scaling by a power of two is exact except for numbers below 2^-126, which round in other steps or
-# are flushed to 0. A sum of some thousand terms with such numbers can be off by 2^-114, and may so
-# round to another neighbour. This happens only below this size: above it, 2^-114 is less than 2^-27
-# of an ulp.
+# are flushed to 0. A sum of some thousand terms with such numbers can be off by 2^-114, so it may
+# round to the other neighbour. This matters only below this size: above it, 2^-114 is less than
+# 2^-27 of an ulp.
 NEGLIGIBLE = 2.0**-64
 
 
@@ -83,15 +83,15 @@ def _check_near(
 
 
 def check_agree(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, what: str) -> None:
-    """Check that two results of one implementation agree that are equal by mathematics.
+    """Check that two results of one implementation, which are mathematically equal, agree.
 
-    Both carry `sigma` (per element).
+    sigma: the standard deviation of each of the two, by element.
     """
     _check_agree(trial, [(name, got, want, sigma)], what)
 
 
 def check_all_agree(trial: Trial, got: Outputs, want: Outputs, budget: oracle.Budget, what: str) -> None:
-    """Run `check_agree` for every output of `got`; `budget` has the sigma of each."""
+    """Run `check_agree` for every output of `got`. The sigmas are those in `budget`."""
     _check_agree(trial, [(name, t, getattr(want, name), getattr(budget, name)) for name, t in got.items()], what)
 
 
@@ -122,9 +122,9 @@ def _scored(
 ) -> tuple[list[tuple], list[oracle.Score]]:
     """Return (name, got, want, sigma) of each tensor, and the scores.
 
-    Scores are read together, as reading waits for a GPU. nan_found_elsewhere: `want` is made of the
-    implementation's results. NaN in both is then no difference, and is 0 in the returned tensors:
-    the law of the definition finds it.
+    Scores are read together, as reading waits for a GPU. nan_found_elsewhere: `want` was computed
+    by the implementation, too. A NaN in both is then not a difference, and becomes 0 in the
+    returned tensors, as the law about the definition finds it.
     """
     with trial.meter.clock.counts(Work.BUDGET):
         scores = [scored(*tensor) for tensor in tensors]
@@ -148,9 +148,9 @@ def combined(trial: Trial, *sigmas: torch.Tensor) -> torch.Tensor:
 
 
 def storing(trial: Trial, result: torch.Tensor) -> torch.Tensor:
-    """Return the most that rounding to the case's dtype changed each element of a result.
+    """Return a bound on the change of each element when a result is rounded to the case's dtype.
 
-    Laws need it that compute with a stored result.
+    Laws that compute with a stored result need this bound.
     """
     dtype = trial.case.dtype
     return oracle.roundoff(dtype) * result.abs() + oracle.smallest_subnormal(dtype) / 2
@@ -159,7 +159,7 @@ def storing(trial: Trial, result: torch.Tensor) -> torch.Tensor:
 def stored_dtype(trial: Trial, name: str, got: torch.Tensor) -> torch.dtype:
     """Return the dtype to which an output was rounded.
 
-    lse is stored in float32, whatever dtype it was converted to afterwards.
+    lse is stored in float32, even if it was converted to another dtype afterwards.
     """
     return torch.float32 if name == "lse" else got.dtype if got.dtype != torch.float64 else trial.case.dtype
 
@@ -186,15 +186,15 @@ def _beyond_budget(trial: Trial, name, got, want, sigma, z, should: str) -> LawB
 
 
 def _explained(trial: Trial, sigma: float) -> str:
-    """Return one sigma in words: a deviation, or a share of the worst case."""
+    """Return one sigma in words: a standard deviation, or a fraction of the worst case."""
     return f"{Z_WORST * sigma:.3g} at its worst" if trial.form == LINEAR else f"{sigma:.3g} (one sigma)"
 
 
 def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, should: str) -> None:
     """Check that two tensors have equal values in every element (0.0 equals -0.0).
 
-    NaN equals NaN: `want` has NaN only if the implementation gave it, and the law of the definition
-    finds it there.
+    NaN equals NaN: `want` has NaN only if the implementation returned it, and the law about the
+    definition finds that.
     """
     bad = ~(got == want)
     if bool(bad.any()) and bool((bad := bad & ~(got.isnan() & want.isnan())).any()):
@@ -215,8 +215,8 @@ def check_copied(
 ) -> None:
     """Check that out is a row of v: the same values, or within the error that bits.py allows.
 
-    bits.py allows errors for float32, tf32 and narrow statistics. lse: of the rows (b, h, i), equal
-    to the score of the key that takes all the weight; None if scores are small.
+    bits.py allows errors for float32, tf32 and narrow statistics. lse (b, h, i): the score of the
+    key that has all the weight; None if scores are small.
     """
     if lse is not None:
         got = torch.where(bits.copied_whatever_rounds(trial, lse), got, want)
@@ -259,14 +259,14 @@ def check_unchanged(
 
 
 def all_same(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    """Return whether the tensors of each pair have equal values, in one wait for a GPU."""
+    """Return whether the tensors of each pair have equal values. This waits for a GPU only once."""
     return not pairs or not bool(torch.stack([(a != b).any() for a, b in pairs]).any())
 
 
 def check_same_or_agree(
     trial: Trial, name: str, got: Outputs, want: Outputs, sigma, should: str, keeps_bits: bool = True
 ) -> None:
-    """Check that one output is unchanged, as check_unchanged does."""
+    """Check that one output is unchanged, in the same way as check_unchanged."""
     a, b = getattr(got, name), getattr(want, name)
     if keeps_bits and name in trial.impl.repeatable:
         check_same(trial, name, a, b, should)
@@ -275,7 +275,7 @@ def check_same_or_agree(
 
 
 def _read_off(got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str | None:
-    """Guess the cause, from the values alone."""
+    """Guess the cause from the values."""
     g, w = got[bad].double(), want.broadcast_to(got.shape)[bad].double()
     if bool(g.isnan().any()):
         return "NaN: inf - inf in the softmax, 0 * inf, or uninitialised memory"
@@ -284,7 +284,7 @@ def _read_off(got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str |
     known = w.isfinite() & g.isfinite() & (w.abs() > 1e-6 * w.abs().amax().clamp(min=1e-30))
     if int(known.sum()) < 8 or int(bad.sum()) < 0.5 * bad.numel():
         return None
-    if got.dim() > 3 and int(bad.any(-1).sum()) < 2:  # a wrong sum of one row is a factor in all of its columns
+    if got.dim() > 3 and int(bad.any(-1).sum()) < 2:  # a wrong row sum also scales all columns of one row
         return None
     ratio = (g[known] / w[known]).median().item()
     off = ((g[known] - ratio * w[known]).abs().median() / (w[known].abs().median() + 1e-30)).item()

@@ -1,4 +1,4 @@
-"""Cases whose heads are all equal, and the results of comparing the heads of each launch."""
+"""Inputs whose heads are all equal, and comparisons of the heads within each launch."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from flash_attest.races.repeat import Repeats
 
 SUGGESTS = "a race, keys that are split by the position of a block, or memory that was never written"
 INTENDED = "\n(if this is intended, as with stream-K or unequal splits, leave the output out of `equal_heads`)"
-HEADS = 256  # of a launch on a GPU, which is then hundreds of comparisons
-MOST_ELEMENTS = 2**25  # of an input
+HEADS = 256  # heads of a launch on a GPU, which then makes hundreds of comparisons
+MOST_ELEMENTS = 2**25  # the largest size of an input
 
 
 def of_several(case: Case) -> Case:
-    """Return the case, with a second batch if it has only one head."""
+    """Return the case, with a second batch if it has only one batch and head."""
     return case.but(batch=2) if case.batch * case.nheads == 1 else case
 
 
 def exact_outputs(trial: Trial) -> tuple[set[str], set[str]]:
-    """Return the outputs whose copies are equal, and those whose copies differ alike.
+    """Return the outputs whose copies are equal, and those that differ alike in each launch.
 
-    The first are declared in `equal_heads`. If nothing is declared, the second are the `repeatable`
-    outputs: a kernel that reads aligned rows in wider loads, like PyTorch's reductions, sums them
-    in an order that depends on where a head lies. On a CPU both are empty unless the kernels are
-    traced, as a library's matrix product may depend there on where in memory a matrix begins.
+    The first are declared in `equal_heads`. If that is not declared, the second are the
+    `repeatable` outputs: a kernel that reads aligned rows in wider loads, like PyTorch's
+    reductions, sums them in an order that depends on the address of a head. On a CPU both are empty
+    unless the kernels are traced, as a library's matrix product may depend on the address of a
+    matrix.
     """
     impl = trial.impl
     if trial.device != "cuda" and not impl.traced:
@@ -46,8 +47,8 @@ def exact_outputs(trial: Trial) -> tuple[set[str], set[str]]:
 def inputs_of(trial: Trial, many: bool) -> Inputs:
     """Return the case's inputs with every head equal to the first.
 
-    many: as many heads as a GPU takes at once. There are no further heads if all batches share a
-    bias: the oracle would sum its gradient over them.
+    many: add batches until there are as many heads as a GPU runs at once. None are added if all
+    batches share a bias, as the oracle would sum its gradient over them.
     """
     case, times = trial.case, 1
     if many and (case.bias is None or case.bias_batch == case.batch > 1):
@@ -60,7 +61,7 @@ def inputs_of(trial: Trial, many: bool) -> Inputs:
 
 
 def _equal(name: str, tensor: torch.Tensor, batch: int) -> torch.Tensor:
-    """Return a tensor with all heads equal to the first, in at least this many batches.
+    """Return a tensor with all heads equal to the first, and at least this many batches.
 
     A bias may keep a single batch.
     """
@@ -82,8 +83,8 @@ class Seen:
 
     launches: int = 0
     comparisons: int = 0
-    marked: dict[str, torch.Tensor] = field(default_factory=dict)  # elements that differed in any launch
-    slices: dict[str, list[torch.Tensor]] = field(default_factory=dict)  # for each launch: which slices differed
+    marked: dict[str, torch.Tensor] = field(default_factory=dict)  # the elements that differed in any launch
+    slices: dict[str, list[torch.Tensor]] = field(default_factory=dict)  # for each launch, which slices differed
     largest: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def add(self, results: dict[str, torch.Tensor]) -> None:
@@ -105,12 +106,12 @@ class Seen:
         self.largest[name] = copies.largest if largest is None else torch.maximum(largest, copies.largest)
 
     def varies(self, name: str) -> bool:
-        """Return whether the heads that differed were not the same in all launches."""
+        """Return whether different heads differed in different launches."""
         slices = self.slices[name]
         return any(bool((each != slices[0]).any()) for each in slices)
 
     def differing(self) -> dict[str, list[int]]:
-        """Return, by output, the launches in which some head differed from the first one."""
+        """Return, for each output, the launches in which some head differed from the first one."""
         by_launch = {name: torch.stack([s.any() for s in slices]).tolist() for name, slices in self.slices.items()}
         return {name: [n for n, it in enumerate(differs) if it] for name, differs in by_launch.items() if any(differs)}
 
@@ -140,14 +141,14 @@ def broken(trial: Trial, seen: Seen, results: Repeats, name: str) -> LawBroken:
 
 
 def check_spread(trial: Trial, results: Repeats, x: Inputs) -> None:
-    """Check that outputs whose copies may differ stay within the budget of each other.
+    """Check that the heads agree within the budget in all outputs whose copies may differ.
 
-    All launches and heads are compared.
+    This covers all launches and heads.
     """
     several = {name: pair for name, pair in results.between.items() if axes_of(name, pair[0])}
     if not several:
         return
-    if x.bias is None or x.bias.shape[0] == x.q.shape[0]:  # all batches are equal: the oracle needs only the first
+    if x.bias is None or x.bias.shape[0] == x.q.shape[0]:  # all batches are equal, so the oracle needs only the first
         x = Inputs(**{name: tensor[:1] for name, tensor in x.items()})
     budget = trial.budget(trial.want(x, backward=trial.backward), x, backward=trial.backward)
     for name, (least, most) in several.items():

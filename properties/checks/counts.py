@@ -18,11 +18,11 @@ from flash_attest.properties.checks.wrong import Wrong, wrong_in
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.trial import Trial
 
-MOST_KEYS = 60  # in one column of v; rounding in bfloat16 then stays below half a key
+MOST_KEYS = 60  # per column of v, so that rounding in bfloat16 stays below half a key
 
 
 def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
-    """Check that exp(lse) counts the keys in `seen`, with inputs that make every score 0.
+    """Check that exp(lse) is the number of keys in `seen`, for inputs that make every score 0.
 
     The counts are compared exactly. seen: bool, broadcastable to (b, h, sq, sk).
     """
@@ -70,7 +70,7 @@ def _count_pattern(trial: Trial, got: torch.Tensor, want: torch.Tensor, bad: tor
 
 
 def counts_of_other_alignment(trial: Trial) -> tuple[str, torch.Tensor]:
-    """Return the alignment that is not declared, and how many keys each query sees in it (sq,)."""
+    """Return the alignment that is not declared, and how many keys each query sees then (sq,)."""
     case = trial.case
     other = {"bottom_right": "top_left", "top_left": "bottom_right"}[trial.impl.causal_alignment]
     return other, mask_of(case, other).visible(case.seqlen_q, case.seqlen_k, device=trial.device).sum(dim=1)
@@ -82,7 +82,7 @@ def countable(case: Case) -> bool:
 
 
 def check_averages(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
-    """Check that out is the mean of v over the keys in `seen`, with every score 0.
+    """Check that out is the mean of v over the keys in `seen`, for inputs that make every score 0.
 
     v_j is 1 in column j mod headdim and 0 elsewhere. So out_id times the number of visible keys is
     a whole number: how many of these keys are in column d. seen: bool, broadcastable to (b, h, sq,

@@ -1,4 +1,4 @@
-"""Finds the dout with which a wrong gradient is right, so that a test with it sees no mistake."""
+"""Finds special douts for which a wrong gradient is right, so that tests with them miss the bug."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flash_attest.properties.trial import Trial
 
 
 def where_it_shows(trial: Trial, name: str, x: Inputs, **changed) -> list[str]:
-    """Return lines that say with which dout the gradient `name` is right, and with which wrong."""
+    """Return lines that say for which dout the gradient `name` is right, and for which wrong."""
     right, wrong = [], []
     for words, dout in _douts(x.dout).items():
         inputs = x.with_(dout=dout.contiguous())
@@ -24,7 +24,7 @@ def where_it_shows(trial: Trial, name: str, x: Inputs, **changed) -> list[str]:
 
 
 def _douts(dout: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return substitutes for dout (b, sq, h, d), each under its description."""
+    """Return substitutes for dout (b, sq, h, d), by their descriptions."""
     others = {"dout = 1": torch.ones_like(dout)}
     if (n := dout.shape[1]) > 1:
         first, last = torch.zeros_like(dout), torch.zeros_like(dout)

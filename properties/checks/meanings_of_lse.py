@@ -1,4 +1,4 @@
-"""Recognises what a wrong lse holds: the row sum, the row maximum, another logarithm, ..."""
+"""Recognises the meaning of a wrong lse: the row sum, the row maximum, another logarithm, ..."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.trial import Trial
 
 NEAR = 0.02  # relative to 1 + |value|: no two candidates are that close in all rows
-ROWS = 16  # of a case in which the candidates differ: with one key most of them are equal
+ROWS = 16  # rows of a case in which the candidates differ; with one key most of them are equal
 RIGHT = "should be m + log l"
 LEAST_OF_EXP = 4e-6  # above the rounding errors of float32
 
 
 class Meaning(NamedTuple):
-    """The content of a wrong lse: in a few words, and in a sentence that says what it should be.
+    """The meaning of a wrong lse: in a few words, and in a sentence that says what it should be.
 
-    another: whether this is another usual meaning of "lse", which the contract check reports, not a
-    slip of the kernel.
+    another: whether this is another common meaning of "lse", which the contract check reports, and
+    not a bug of the kernel.
     """
 
     short: str
@@ -33,7 +33,7 @@ class Meaning(NamedTuple):
 
 
 def meaning_of_lse(trial: Trial, lse: torch.Tensor) -> Meaning | None:
-    """Return what a wrong lse (b, h, sq) holds; None if it is right, or not recognised."""
+    """Return the meaning of a wrong lse (b, h, sq); None if it is right, or not recognised."""
     want = trial.want().lse
     m = oracle.row_maximum(trial.x.q, trial.x.k, trial.variant())
     seen = want.isfinite()
@@ -60,21 +60,21 @@ def meaning_of_lse(trial: Trial, lse: torch.Tensor) -> Meaning | None:
             True,
         ),
     ]
-    if trial.impl.lse == "log2":  # this lse has been multiplied by ln 2
+    if trial.impl.lse == "log2":  # the suite has multiplied this lse by ln 2
         known.insert(0, (want * math.log(2), "in natural log", 'lse is in natural log: declare lse="natural"', True))
     return next((Meaning(*words) for value, *words in known if is_near(value)), None)
 
 
 def what_lse_is(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
-    """Return what a wrong lse holds, as LawBroken.investigate does.
+    """Return the phrase and the lines of LawBroken.investigate about the meaning of a wrong lse.
 
-    `otherwise` is the phrase if it is not recognised.
+    otherwise: the phrase if lse is not recognised.
     """
     case = trial.case
     longer = case.but(seqlen_q=max(case.seqlen_q, ROWS), seqlen_k=max(case.seqlen_k, ROWS), regime="spread")
     if unsupported(trial.impl, longer):
         return otherwise, []
-    asked = replace(trial, case=longer, meter=Meter())  # a case that is long enough to tell
+    asked = replace(trial, case=longer, meter=Meter())  # long enough to tell the candidates apart
     lse = asked.run().lse
     if lse is None:
         return otherwise, []
@@ -84,7 +84,7 @@ def what_lse_is(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
 
 
 def _as_of_an_inexact_exp(asked: Trial, lse: torch.Tensor) -> list[str]:
-    """Return a line if lse looks like the result of an inexact exp, with small errors."""
+    """Return a line if lse looks like the result of a slightly inexact exp."""
     off = (lse.double() - asked.want().lse).abs()
     off = off[off.isfinite()]
     if not len(off) or not LEAST_OF_EXP < (most := off.max().item()) < MOST_OF_EXP:

@@ -16,11 +16,11 @@ from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.trial import Trial
 
 AROUND = 7.0  # the value of the memory around the inputs
-FARTHEST = 4  # a kernel may read this many times an input's size behind it: float64 instead of float16
+FARTHEST = 4  # a kernel may read this many times the size of an input: float64 instead of float16
 
 
 def wrong_outside(trial: Trial, probe: Probe) -> LawBroken | None:
-    """Return how a call is wrong without an error; None if it raises, or is right.
+    """Return a failure if a call gives a wrong result without an error, else None.
 
     Forward is called alone, then with its backward.
     """
@@ -42,11 +42,11 @@ def wrong_outside(trial: Trial, probe: Probe) -> LawBroken | None:
 def _check(at: Trial, probe: Probe, got: Outputs, x: Inputs, backward: bool) -> None:
     """Raise LawBroken unless every output is within its budget.
 
-    Either alignment counts if none is declared.
+    If no alignment is declared, either one is right.
     """
     if x.bias is not None and x.bias.dim() == 3:
         x = x.with_(bias=x.bias[None])
-        if got.dbias is not None:  # it has the shape of the bias
+        if got.dbias is not None:  # which has the shape of the bias
             got = replace(got, dbias=got.dbias[None])
     try:
         _check_aligned(at, probe, got, x, backward)
@@ -69,23 +69,23 @@ def _check_aligned(at: Trial, probe: Probe, got: Outputs, x: Inputs, backward: b
 
 
 def _amid(at: Trial, x: Inputs) -> Inputs:
-    """Return the inputs in their layout, so far inside our memory that a wrong stride stays there.
+    """Return the inputs in their layout, far inside our memory, so that wrong strides stay in it.
 
-    Outputs are allocated by the implementation, so a write behind one cannot be caught.
+    Outputs are allocated by the implementation, so a write beyond one cannot be caught.
     """
     case = at.case
     scores = case.batch * case.nheads * case.seqlen_q * case.seqlen_k
     farthest = FARTHEST * max(scores, *(tensor.numel() for _, tensor in x.items()))
-    margin = rounded_up(farthest, MARGIN)  # keeps the alignment, which a wide load needs
+    margin = rounded_up(farthest, MARGIN)  # keeps the alignment that wide loads need
     flat = x.bias is not None and x.bias.dim() == 3
     handed, _ = at.caller.place(x.with_(bias=x.bias[None]) if flat else x, AROUND, margin)
     return handed.with_(bias=handed.bias[0]) if flat else handed
 
 
 def _converting(impl: Implementation) -> Implementation:
-    """Return the implementation with results in the contract's dtypes.
+    """Return the implementation, changed to convert its results to the contract's dtypes.
 
-    For an undeclared dtype only the values count.
+    For an undeclared dtype, only the values are judged.
     """
 
     def forward(q, k, v, **options):
@@ -109,6 +109,6 @@ def _as(dtype: torch.dtype, result: object) -> object:
 
 
 def _call(x: Inputs) -> list[str]:
-    """Return the shapes and dtypes of a call, in one line."""
+    """Return a line with the shapes and dtypes of a call."""
     each = (f"{name} {tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}" for name, t in x.items())
     return [f"the call: {', '.join(each)}   (public layout)"]

@@ -1,4 +1,4 @@
-"""Words and small tables for messages: where in a tensor the wrong elements lie."""
+"""Words and small tables for messages: the positions of wrong elements in a tensor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 from flash_attest.properties.trial import Trial
 
-AXES = {  # what each dimension of a tensor is called
+AXES = {  # the name of each dimension of a tensor
     **dict.fromkeys(("out", "dq", "q", "dout", "out*keys"), ("b", "i", "h", "d")),
     **dict.fromkeys(("dk", "dv", "k", "v"), ("b", "j", "h", "d")),
     **dict.fromkeys(("lse", "sum of dbias"), ("b", "h", "i")),
@@ -46,7 +46,7 @@ def element_at(name: str, at: tuple[int, ...]) -> str:
 def where(trial: Trial, name: str, bad: torch.Tensor, is_what: str = "wrong") -> str:
     """Return lines that say which batches, heads, queries, keys and columns are wrong.
 
-    If the implementation declares its tile, they count by tile.
+    If the implementation declares its tile, the lines count by tile.
     """
     axes = AXES.get(name)
     if axes is None or bad.dim() != len(axes):

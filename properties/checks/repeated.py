@@ -24,7 +24,7 @@ TRACED = "whether there is a race: test_no_race_is_traced"
 
 
 def perturbations_of(trial: Trial) -> tuple[Perturbation, ...]:
-    """Return the perturbations of the run that act on this implementation on this device."""
+    """Return the run's perturbations that apply to this implementation on this device."""
     emulated = trial.impl.traced and trial.device == "cpu"
     return chosen(trial.perturbations, trial.device, emulated)
 
@@ -38,8 +38,8 @@ def repeats_of(
 ) -> Repeats:
     """Call on x (public layout) and repeat the call n times.
 
-    inexact: whether an output may have other bits. see: gets the outputs of each call, without
-    waiting for them.
+    inexact(name): whether an output may change its bits. see: called with the outputs of each call,
+    without waiting for them.
     """
     backward, calls = trial.backward, count()
 
@@ -70,7 +70,7 @@ def repeats_of(
 
 
 def check_spread(trial: Trial, repeats: Repeats, x: Inputs) -> str:
-    """Check that outputs not declared repeatable stay within the budget of each other.
+    """Check that repeats agree within the budget in outputs that are not declared repeatable.
 
     Returns how far apart they were, in words.
     """
@@ -85,7 +85,7 @@ def check_spread(trial: Trial, repeats: Repeats, x: Inputs) -> str:
 
 
 def under(repeats: Repeats, name: str) -> str:
-    """Return a table of the perturbations under which repeats of an output differ."""
+    """Return a table of the perturbations under which repeats of an output differed."""
     if not any(repeats.under):
         return ""
     rows = [("under", "alone", "with others")]
@@ -98,7 +98,7 @@ def under(repeats: Repeats, name: str) -> str:
 
 
 def none_found(trial: Trial, tries: str, n: int) -> str:
-    """Return what it means that nothing was found, as it is no proof. n: repeats of this case."""
+    """Return a note that nothing was found, with the bound on p. n: repeats of this case."""
     meter = trial.meter
     meter.p = max(meter.p, bound(n))
     names = ", ".join(sorted(meter.under))
@@ -108,5 +108,5 @@ def none_found(trial: Trial, tries: str, n: int) -> str:
 
 
 def beyond(trial: Trial) -> str:
-    """Return what can find more races than repeats do."""
+    """Return a hint: what can find more races than repeats do."""
     return TRACED if trial.impl.traced else NOT_TRACED

@@ -1,6 +1,6 @@
 """Measures which keys each query attends to, for messages. It is not used for judging.
 
-out is linear in v: if v_j is the unit vector of a column, that column of out is the weight P_ij.
+out is linear in v: if only v_j has a 1 in some column, that column of out is the weight P_ij.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from flash_attest.properties.checks.pictures import ranges
 from flash_attest.properties.checks.wrong import cells
 from flash_attest.properties.trial import Trial
 
-MOST_KEYS = 512  # more keys would need too many calls for one message
+MOST_KEYS = 512  # more would need too many calls for one message
 SHOWN_KEYS, SHOWN_QUERIES = 12, 4
 LSE_ITSELF = "out has the right keys, so lse itself is wrong"
 LEGEND = "1 attended   0 masked   . missing   ! extra"
@@ -42,7 +42,7 @@ def picture(
 
     seen: bool (b, h, sq, sk). Returns a phrase and a drawing: "key 64 is missing" and
     [LEGEND, "key        62 63 64", "query 63    1  1  0", ...]; then the missing and the extra
-    (query, key) pairs of this head. All are empty if the weights cannot be measured.
+    (query, key) pairs of this head. All four are empty if the weights cannot be measured.
     """
     p = weights(trial, x)
     b, h, i = at
@@ -51,7 +51,7 @@ def picture(
     got, want = p[b, h] != 0, seen[b, h]
     wrong = (got[i] != want[i]).nonzero().flatten().tolist()
     if not wrong:
-        own = p[b, h, i].sum().item()  # 1 if only existing keys have weight; rounding changes it by at most 2^-9
+        own = p[b, h, i].sum().item()  # 1 if only existing keys have weight; rounding changes this by at most 2^-9
         return ("padding has weight, too" if own < 0.99 else LSE_ITSELF), [], [], []
     missing = [j for j in wrong if want[i, j]]
     extra = [j for j in wrong if not want[i, j]]

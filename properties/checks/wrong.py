@@ -1,4 +1,4 @@
-"""Records which queries and keys a failure touches, for the picture of it on the page."""
+"""Records which queries and keys are wrong in a failure, for its picture on the page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.checks.pictures import AXES
 from flash_attest.properties.trial import Trial
 
-MOST_RANGES = 200  # of rows, and of single keys: a picture shows no more
+MOST_RANGES = 200  # the most ranges of rows, and pairs, that a picture shows
 Range = tuple[int, int]  # first and last
 
 
 @dataclass
 class Wrong:
-    """The wrong part of one tensor in one case, as `wrong` in results.json has it.
+    """The wrong part of one tensor in one case. In results.json it is `wrong`.
 
     queries, keys: the rows with a wrong element. Both are empty if the tensor has no such axis.
     diagonal: query i sees key j iff j <= i + diagonal; None without a mask.
@@ -38,9 +38,9 @@ class Wrong:
 
 
 def wrong_in(trial: Trial, name: str, bad: torch.Tensor) -> Wrong | None:
-    """Return what is wrong in the tensor `name`. bad: bool, of the tensor's shape.
+    """Return the wrong part of the tensor `name`, or None if its axes are not known.
 
-    None if its axes are not known.
+    bad: bool, in the shape of the tensor.
     """
     case, axes = trial.case, AXES.get(name)
     if axes is None or bad.dim() != len(axes):
@@ -53,12 +53,12 @@ def wrong_in(trial: Trial, name: str, bad: torch.Tensor) -> Wrong | None:
 
 
 def cells(marked: torch.Tensor) -> list[tuple[int, int]]:
-    """Return the first (query, key) pairs that are marked. marked: bool (sq, sk)."""
+    """Return the first marked (query, key) pairs. marked: bool (sq, sk)."""
     return [(int(i), int(j)) for i, j in marked.nonzero()[:MOST_RANGES]]
 
 
 def _ranges(bad: torch.Tensor, dim: int) -> list[Range]:
-    """Return the first ranges of indices along `dim` that have a wrong element."""
+    """Return the first ranges of indices along `dim` with a wrong element."""
     ranges: list[Range] = []
     for n in bad.transpose(0, dim).reshape(bad.shape[dim], -1).any(dim=1).nonzero().flatten().tolist():
         if ranges and n == ranges[-1][1] + 1:

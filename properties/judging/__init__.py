@@ -1,1 +1,1 @@
-"""Judges one law on one implementation: searches for a failing case, shrinks it and explains it."""
+"""Judges one law on one implementation: finds a failing case, shrinks it and explains it."""

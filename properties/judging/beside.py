@@ -1,4 +1,4 @@
-"""Judges a law again without what is special about its failure, as one defect may hide another."""
+"""Judges a law again on cases without the clues of its failure, as one defect may hide another."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from flash_attest.properties.judging.context import ContextLost
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.search import Found, Search
 
-ALSO = "also wrong"  # how the line of another failure begins
-SEEDS = 2  # besides the case's own: with one seed alone, another wrong value of a feature may look right
-MOST_SECONDS = 10.0  # for finding out what the clue is
+ALSO = "also wrong"  # the start of the line about another failure
+SEEDS = 2  # besides the case's own: with one seed only, another wrong value of a feature may look right
+MOST_SECONDS = 10.0  # the time for finding clues
 
 
 @dataclass(frozen=True)
 class Beside:
-    """The result without the clue: another failure and its case, or the number of right cases."""
+    """The result without the clues: another failure and its case, or the number of right cases."""
 
     without: str
     cases: int = 0
@@ -40,10 +40,10 @@ class Beside:
 
 
 def clues_in(judgement: Judgement, failure: Found) -> LeftOut | None:
-    """Return what is special about the smallest case of a failure; None if it cannot be found."""
+    """Return the clues in the smallest case of a failure; None if they cannot be found."""
     try:
         return LeftOut(clues_of(judgement, failure.case, _failing_as(judgement, failure.broken)))
-    except (ContextLost, ContractError):  # `accepts` may raise for a case that it has not seen before
+    except (ContextLost, ContractError):  # `accepts` may raise for a new case
         return None
 
 
@@ -71,7 +71,7 @@ def look_beside(judgement: Judgement, left_out: LeftOut) -> Beside | None:
 def _failing_as(judgement: Judgement, broken: LawBroken) -> Callable[[Case], bool]:
     """Return a function that says whether another case fails in the same way.
 
-    Both failures are exceptions, or neither is.
+    Two failures are of the same kind if both are exceptions or neither is.
     """
     stop = time.perf_counter() + MOST_SECONDS
 

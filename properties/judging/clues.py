@@ -1,8 +1,8 @@
-"""Finds what is special about a smallest failing case, and judges a law without it.
+"""Finds the clues in a smallest failing case, and draws cases without them.
 
-A clue is a negative scale, a mask, a head dim, a dtype, and so on. The failure needs it, as
-shrinking could not remove it. Then the cases that have every clue of the failure are left out:
-anything that still fails is another defect.
+A clue is a property that the failure needs, as shrinking could not remove it: a negative scale, a
+mask, a head dim, a dtype, and so on. The cases that have all clues of the failure can then be left
+out. If the law still fails, there is another defect.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from flash_attest.properties.cases.strategies import TOGETHER
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
 
-# Cases with shorter lengths leave hardly anything to judge, so these lengths are no clue.
+# Shorter lengths are no clue: without the longer ones hardly any case is left to judge.
 SHORT = 8
 
 
 @dataclass(frozen=True)
 class Clue:
-    """Something that a case may have. without(case): a similar case without it, or CaseError."""
+    """A property of a case. without(case): a similar case without it, or CaseError."""
 
     words: str
     has: Callable[[Case], bool]
@@ -44,14 +44,14 @@ class LeftOut:
         return " and ".join(clue.words for clue in self.clues) + together
 
     def holds(self, case: Case) -> bool:
-        """Return whether a case is left out."""
+        """Return whether a case has all the clues, so that it is left out."""
         return all(clue.has(case) for clue in self.clues)
 
 
 def leaving_out(draws: Draws, *groups: LeftOut) -> Draws:
-    """Return the same draws without these cases.
+    """Return draws that never give the cases of these groups.
 
-    A drawn case that is left out loses one clue instead, so that nearly as many cases remain.
+    A case that would be left out is changed to lack one clue, so nearly as many cases remain.
     """
 
     def where(case: Case) -> bool:
@@ -83,7 +83,7 @@ def value_clue(feature: Feature, values: list, simplest: Any) -> Clue:
 
 
 def headdim_clue(impl: Implementation, headdim: int, *, larger: bool) -> Clue:
-    """Return the clue that the head dim is this one, or with `larger` at least this one."""
+    """Return the clue that the head dim has this value, or, with `larger`, at least this value."""
 
     def has(case: Case) -> bool:
         return case.headdim >= headdim if larger else case.headdim == headdim
@@ -99,7 +99,7 @@ def headdim_clue(impl: Implementation, headdim: int, *, larger: bool) -> Clue:
 
 
 def length_clue(n: int, *, larger: bool) -> Clue:
-    """Return the clue that one of the lengths is n, or with `larger` at least n."""
+    """Return the clue that one of the lengths is n, or, with `larger`, at least n."""
 
     def has(case: Case) -> bool:
         return any(m >= n if larger else m == n for m in (case.seqlen_q, case.seqlen_k))
@@ -124,10 +124,10 @@ def heads_clue() -> Clue:
 
 
 def clues_of(judgement: Judgement, case: Case, fails: Callable[[Case], bool]) -> tuple[Clue, ...]:
-    """Return the clues of a smallest failing case, or () if no case of the law is plainer.
+    """Return the clues of a smallest failing case, or () if the law has no plainer case.
 
-    fails(case): whether another case fails in the same way. Other failing values of a feature
-    become part of its clue.
+    fails(case): whether another case fails in the same way. If other values of a feature fail, too,
+    they become part of its clue.
     """
     law, impl = judgement.law, judgement.impl
     empty, masks = may_have_empty_rows(case, impl.causal_alignment), {"causal", "bias"}
@@ -153,7 +153,7 @@ def _of_feature(judgement: Judgement, case: Case, name: str, fails: Callable[[Ca
 
 
 def _of_bias(law: Law, case: Case, fails: Callable[[Case], bool]) -> list[Clue]:
-    """Return the clues in the details of a bias."""
+    """Return the clues that lie in the details of a bias."""
     clues = []
     for name in BIAS_DETAILS if case.bias else ():
         value, plain = getattr(case, name), NO_BIAS[name]
@@ -179,7 +179,7 @@ def _detail(name: str, value: Any, plain: Any, right: tuple) -> Clue:
 
 
 def _of_empty_rows(impl: Implementation) -> Clue:
-    """Return the clue that some row sees no key. Which mask hides the keys does not matter then."""
+    """Return the clue that some row sees no key, by any mask."""
     return Clue(
         "rows that may see no key",
         lambda case: may_have_empty_rows(case, impl.causal_alignment),
@@ -197,7 +197,7 @@ def _of_headdim(impl: Implementation, case: Case, fails: Callable[[Case], bool])
 
 
 def _of_heads(law: Law, case: Case) -> list[Clue]:
-    """Return the clues in batch and heads."""
+    """Return the clues that lie in the numbers of batches and heads."""
     clues = []
     if case.batch > 1:
         least = case.batch
@@ -219,7 +219,7 @@ def _of_heads(law: Law, case: Case) -> list[Clue]:
 def _of_cross(law: Law, case: Case, fails: Callable[[Case], bool]) -> Clue | None:
     """Return the clue that the lengths differ, if cases with equal lengths are right.
 
-    Sizes are shrunk one by one, so lengths may differ for no reason.
+    Sizes are shrunk one at a time, so lengths may differ although the failure does not need it.
     """
     lengths = case.seqlen_q, case.seqlen_k
     if lengths[0] == lengths[1] or law.draws.cross is not None:
@@ -230,7 +230,7 @@ def _of_cross(law: Law, case: Case, fails: Callable[[Case], bool]) -> Clue | Non
 
 
 def _of_lengths(law: Law, case: Case) -> list[Clue]:
-    """Return the clue in the lengths, for a case that has no other."""
+    """Return the clue that lies in the lengths, for a case without other clues."""
     least = {name: max(1, getattr(law.draws, name)[0]) for name in ("seqlen_q", "seqlen_k")}
     tops = {name: n for name in least if (n := getattr(case, name)) > least[name] and n >= SHORT}
     if not tops:

@@ -1,7 +1,7 @@
-"""The findings of a law over all its cases, so that the first failure does not hide others.
+"""Collects the findings of a law over all its cases, so that the first does not hide the others.
 
-Without it the search would end at the first failure and shrink that one. A race in which both
-threads write the same value shows in any case; it would hide a race that needs two tiles.
+Otherwise the search would end at the first failure and shrink only that one. A race in which both
+threads write the same value shows in every case, and would hide a race that needs two tiles.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from flash_attest.properties.judging import shrink
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.races.finding import Finding
 
-MOST_COLLECTING = 20.0  # seconds for further cases after the first that fails
+MOST_COLLECTING = 20.0  # seconds for further cases after the first failing one
 
 
 class Enough(BaseException):
-    """No further case is needed. Not an Exception, so that Hypothesis stops."""
+    """Raised if no further case is needed. It is not an Exception, so Hypothesis stops."""
 
 
 @dataclass
 class Item:
-    """A finding, its failure, its smallest case so far, and how many of the drawn cases show it."""
+    """A finding, its failure, its smallest case so far, and how many drawn cases show it."""
 
     finding: Finding
     broken: LawBroken
@@ -35,13 +35,13 @@ class Item:
 
     @property
     def rank(self) -> tuple:
-        """The sort key: findings that change values first, then those with smaller cases."""
+        """The sort key: findings that change values come first, then those with smaller cases."""
         return self.finding.keeps_values, size(self.case)
 
 
 @dataclass
 class Collected:
-    """Findings by kind and lines. Findings that leave values unchanged have their own entries."""
+    """Findings by kind and lines. Those that leave values unchanged have entries of their own."""
 
     items: dict[tuple, Item] = field(default_factory=dict)
     drawn: int = 0  # cases
@@ -50,7 +50,7 @@ class Collected:
     def draws(self, case: Case, run: Callable[[Case], None], goes_on: bool) -> None:
         """Run a drawn case.
 
-        Raises Enough once no more cases are needed, and any failure that is not a finding.
+        Raises Enough if no more cases are needed, and raises any failure that is not a finding.
         """
         try:
             self.runs(case, run)
@@ -60,12 +60,12 @@ class Collected:
             for key in {_key(finding) for finding in broken.found}:
                 self.items[key].cases += 1
             self._stop = self._stop or time.perf_counter() + MOST_COLLECTING
-        self.drawn += 1  # not reached if the law says nothing about the case
+        self.drawn += 1  # not counted if the law says nothing about the case
         if self.items and (not goes_on or time.perf_counter() > self._stop):
             raise Enough
 
     def runs(self, case: Case, run: Callable[[Case], None]) -> None:
-        """Run a case, record its findings, and raise the failure again."""
+        """Run a case, record its findings, and reraise the failure."""
         try:
             run(case)
         except LawBroken as broken:
@@ -76,9 +76,9 @@ class Collected:
             raise
 
     def shrink(self, judgement: Judgement, run: Callable[[Case], None]) -> None:
-        """Shrink the case of each finding, those that change values first.
+        """Shrink the case of each finding, beginning with findings that change values.
 
-        One case may serve several findings.
+        Several findings may share a case.
         """
         stop, done = time.perf_counter() + shrink.MOST_SECONDS, set()
         while waiting := sorted((item.rank, n) for n, (key, item) in enumerate(self.items.items()) if key not in done):
@@ -92,14 +92,14 @@ class Collected:
             def same(broken: LawBroken, key: tuple = key) -> bool:
                 return any(_key(finding) == key for finding in broken.found)
 
-            # One seed: which accesses are made hardly depends on random numbers.
+            # One seed is enough, as the accesses hardly depend on random numbers.
             shrink.smallest(judgement, item.case, item.broken, again, same, seconds, seeds=1)
 
     @property
     def ranked(self) -> list[Item]:
-        """The findings in the order of a message.
+        """The findings in the order in which a message lists them.
 
-        A finding that keeps values is left out if the same lines also have one that changes values.
+        A finding that keeps values is left out if another one at the same lines changes values.
         """
         items = sorted(self.items.values(), key=lambda item: item.rank)
         change = {item.finding.what for item in items if not item.finding.keeps_values}

@@ -1,7 +1,7 @@
-"""Tries out the contract, once for each implementation, and says what to change.
+"""Tries the contract of each implementation once, and says what to change.
 
-Only what no law can judge belongs here: whether calls succeed, and whether they return what was
-declared.
+This checks only what no law can judge: whether calls succeed, and whether their results have the
+declared form.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from flash_attest.properties.state.thing import Change
 
 @dataclass(frozen=True)
 class Tried:
-    """The result of trying the contract out.
+    """The result of trying the contract.
 
-    problems: lines that say what to change; [] if the contract is kept.
-    left_out: the sizes and feature values that show a problem while others do not. Laws are judged
-        without them.
-    judged: False if every call shows a problem, or if this process could not find out.
+    problems: lines that say what to change; [] if the implementation keeps the contract.
+    left_out: the sizes and feature values that show a problem, if others do not. Laws are judged
+    without them.
+    judged: False if laws cannot be judged, as every call shows a problem or none could be made.
     """
 
     problems: list[str]
     left_out: tuple[LeftOut, ...] = ()
     judged: bool = True
-    lost: str = ""  # the case in which this process lost its GPU context, after which it could try nothing
-    undecided: Undecided | None = None  # why some feature was not tried, say because the emulator lacks it
+    lost: str = ""  # the case in which this process lost its GPU context, so that it could try nothing
+    undecided: Undecided | None = None  # why some feature was not tried: the emulator may lack it
 
     @property
     def without(self) -> str:
@@ -45,7 +45,7 @@ class Tried:
         return " or ".join(map(str, self.left_out))
 
     def narrowed(self, impl: Implementation) -> Implementation:
-        """Return the implementation without the left-out cases: `unsupported` then refuses them."""
+        """Return an implementation that does not support the left-out cases."""
         accepts = impl.supports.accepts
 
         def without(case: Case) -> str | None:
@@ -57,12 +57,12 @@ class Tried:
 
 
 def problems(impl: Implementation, device: str) -> list[str]:
-    """Return the problems that `tried` finds, without remembering the answer."""
+    """Return the problems that `tried` finds, but do not store the answer."""
     return tried(impl, Plan(device)).problems
 
 
 def tried(impl: Implementation, plan: Plan) -> Tried:
-    """Try the contract out on the plan's device. The plan's process remembers the answer.
+    """Try the contract on the plan's device. The answer is stored for its process.
 
     Raises Undecided if this machine cannot tell.
     """
@@ -70,7 +70,7 @@ def tried(impl: Implementation, plan: Plan) -> Tried:
     if known.contract(impl, plan.device) is None:
         try:
             answer = _Trying(impl, plan).answer()
-            if answer.undecided and answer.undecided.why is Reason.RESOURCES:  # memory may suffice next time
+            if answer.undecided and answer.undecided.why is Reason.RESOURCES:  # there may be enough memory next time
                 return answer
             known.keep_contract(impl, plan.device, answer)
         except ContractError as error:
@@ -91,17 +91,17 @@ class _Trying:
 
     def __init__(self, impl: Implementation, plan: Plan):
         self.impl, self.plan = impl, plan
-        self.problems: dict[str, list[str]] = {}  # problem -> what showed it; [] for the plain case
+        self.problems: dict[str, list[str]] = {}  # problem -> what showed it, in words; [] if the plain case did
         self.left_out: list[LeftOut] = []
-        self.changes: dict[str, str] = {}  # global state -> how a call has changed it, in words
+        self.changes: dict[str, str] = {}  # global state -> how a call changed it, in words
         self.undecided: list[Undecided] = []
 
     def answer(self) -> Tried:
         """Try the plain case, then one case for each value of a feature."""
         plain = plain_case(self.impl, self.plan.device)
         fitting = nearest(self.impl, plain)
-        # If the plain case is wrong, another size may be right. The features are then tried with
-        # that size.
+        # If the plain case is wrong, cases of another size may be right. The features are then
+        # tried with that size.
         at_first = self.wrong(fitting) if fitting else []
         size = other_size(self.impl, fitting, self.wrong) if at_first else None
         if size is not None:
@@ -119,7 +119,7 @@ class _Trying:
         return Tried(lines, tuple(self.left_out), judged, undecided=next(iter(self.undecided), None))
 
     def try_features(self, plain: Case) -> None:
-        """Try each value of a feature in the plain case; leave out values with a new problem."""
+        """Try each value of each feature in the plain case; leave out those with new problems."""
         for feature, value, case in of_features(self.impl, plain):
             if any(group.holds(case) for group in self.left_out):
                 continue
@@ -129,7 +129,7 @@ class _Trying:
                     if not set(problems) <= {problem for problem, words in self.problems.items() if not words}:
                         clue = all_values(self.impl, feature, value, case, plain, self.wrong)
                         self.left_out.append(LeftOut((clue,)))
-            except Undecided as reason:  # laws that draw this value say so, too; the others can be judged
+            except Undecided as reason:  # laws that draw this value raise it, too; other laws can be judged
                 self.undecided.append(reason)
 
     def wrong(self, case: Case) -> list[str]:
@@ -142,12 +142,12 @@ class _Trying:
             self.plan.device, self.plan.known, lambda: _problems_of(self.impl, case, self.plan, test)
         )
         self.plan.known.name(self.impl.name, changes)
-        for change in changes:  # the state has been restored, so laws can be judged
+        for change in changes:  # laws can still be judged, as the state has been restored
             self.changes.setdefault(change.thing, change.text)
         return problems
 
     def shown(self, problems: list[str], words: str) -> None:
-        """Record what showed a problem, unless the plain case shows it."""
+        """Record what showed these problems, unless the plain case shows them."""
         for problem in problems:
             if self.problems.get(problem) != []:
                 self.problems.setdefault(problem, []).append(words)
@@ -173,7 +173,7 @@ def _problems_of(impl: Implementation, case: Case, plan: Plan, test: str) -> tup
 
 
 def _problems_in(broken: LawBroken) -> list[str]:
-    where = broken.observed[:-1] if isinstance(broken, Raises) else broken.observed  # the last line is advice
+    where = broken.observed[:-1] if isinstance(broken, Raises) else broken.observed  # the last line is only advice
     return [_with_advice(broken.headline), *where]
 
 

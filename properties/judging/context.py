@@ -1,4 +1,4 @@
-"""The loss of the GPU context: after an illegal access a process can launch nothing more."""
+"""The loss of the GPU context: after an illegal access, a process can launch no more kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flash_attest.properties.trial import Trial
 
 
 class ContextLost(BaseException):
-    """The GPU context is lost. This process can launch nothing more, so Hypothesis must stop."""
+    """The GPU context is lost. This process can launch no more kernels, so Hypothesis must stop."""
 
     def __init__(self, broken: LawBroken, case: Case):
         super().__init__(broken.headline)
@@ -16,7 +16,7 @@ class ContextLost(BaseException):
 
 
 def check_context(trial: Trial, broken: LawBroken, test: str) -> None:
-    """Raise ContextLost if nothing can be launched any more, and remember the test and the case."""
+    """If no kernel can be launched any more, record the test and case, and raise ContextLost."""
     if not trial.caller.device_works():
         trial.known.lost_in, trial.known.lost_case = test, str(trial.case)
         raise ContextLost(broken, trial.case) from None

@@ -1,4 +1,4 @@
-"""The cases for trying out the contract: a plain one, one for each feature value, other sizes."""
+"""The cases for trying the contract: a plain one, one for each feature value, and other sizes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from flash_attest.properties.failures import AnotherCase, Reason, Undecided
 from flash_attest.properties.judging.clues import Clue, headdim_clue, heads_clue, length_clue, value_clue
 
 ANYTHING = Draws.of(layout=FEATURES["layout"].values)
-DRAWN = 5  # cases; the largest becomes the plain one, as with one query and one head all layouts are alike
+DRAWN = 5  # cases, of which the largest becomes the plain one: with one query and one head, all layouts are the same
 
 
 def all_values(impl: Implementation, feature: Feature, value: Any, case: Case, plain: Case, wrong: Callable) -> Clue:
-    """Return the clue of a value that shows a problem, and of the feature's other such values."""
+    """Return the clue for a value that shows a problem, with the feature's other such values."""
     others = [v for v in feature.values if v != value and v not in feature.tried and v != feature.value(plain)]
     others = [v for v in others if feature.takes(impl.supports, v)]
     cases = [(v, nearest(impl, feature.changed(case, v))) for v in others]
@@ -34,7 +34,7 @@ def all_values(impl: Implementation, feature: Feature, value: Any, case: Case, p
 def sample(impl: Implementation, device: str = "cpu") -> list[Case]:
     """Return the plain case, and one for each declared feature value in `Feature.tried`.
 
-    Raises Undecided if no case is supported, drawn cases included.
+    Raises Undecided if no case is supported, not even a drawn one.
     """
     return _to_try(impl, plain_case(impl, device))
 
@@ -44,7 +44,7 @@ def _to_try(impl: Implementation, plain: Case) -> list[Case]:
 
 
 def plain_case(impl: Implementation, device: str) -> Case:
-    """Return a case of middling sizes without features. It need not be supported itself.
+    """Return a case of medium sizes without features. It may itself be unsupported.
 
     If neither it nor any case with a feature is supported, a drawn case is returned. Raises
     Undecided if none can be drawn.
@@ -84,7 +84,7 @@ def of_features(impl: Implementation, plain: Case) -> Iterator[tuple[Feature, An
 
 
 def nearest(impl: Implementation, case: Case) -> Case | None:
-    """Return the case, or the nearest supported one; None if none is near."""
+    """Return the case, or the nearest supported one; None if there is none nearby."""
     try:
         return fitted(impl, case, ANYTHING)
     except AnotherCase:
@@ -92,7 +92,7 @@ def nearest(impl: Implementation, case: Case) -> Case | None:
 
 
 def other_size(impl: Implementation, plain: Case, wrong: Callable[[Case], list[str]]) -> tuple[Clue, Case] | None:
-    """Return (the clue of a wrong plain case, the nearest right case without it), or None."""
+    """Return the clue of a wrong plain case and the nearest right case without it, or None."""
 
     def right(case: Case | None) -> bool:
         """Return whether the case can be tried and shows no problem."""
@@ -112,7 +112,7 @@ def other_size(impl: Implementation, plain: Case, wrong: Callable[[Case], list[s
 def _sizes(
     impl: Implementation, plain: Case, right: Callable[[Case | None], bool]
 ) -> Iterator[tuple[Clue, list[Case]]]:
-    """Yield what a problem may depend on, likely things first, and cases that differ in it."""
+    """Yield clues on which a problem may depend, likely ones first, each with cases without it."""
 
     def wrong_too(case: Case) -> bool:
         case = nearest(impl, case)

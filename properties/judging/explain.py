@@ -1,6 +1,6 @@
 """Writes the message of a failure (docs/use/reading-a-failure.md).
 
-The message has a first line that is enough to file an issue, the case, the rule, what was observed,
+The message has a first line that is enough to file an issue, the case, the rule, the observations,
 a guess marked as one, and the replay command. Neighbouring sizes and repeats are tried once, after
 shrinking.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 from flash_attest.impls.contract.record import ContractError
+from flash_attest.places import document
 from flash_attest.properties.cases.case import Case, CaseError
 from flash_attest.properties.cases.strategies import edges
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
@@ -25,14 +26,14 @@ from flash_attest.properties.progress import NOW
 UNSTEADY = "a race, an access out of bounds, uninitialised memory, or state kept from an earlier call"
 SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way"
 NO_RACE = f"{SAME_AGAIN}: repeating shows no race"
-SECONDS_OF_LENGTHS = 20.0  # after these, no further neighbouring length is tried: some laws' calls take seconds
+SECONDS_OF_LENGTHS = 20.0  # after this time, no further length is tried, as the calls of some laws take seconds
 
 
 def explain(judgement: Judgement, failure: Found, *, again: bool = True, beside: Beside | None = None) -> str:
-    """Return the whole message. This may add to the headline of the failure.
+    """Return the whole message. This may also extend the headline of the failure.
 
-    again=False: nothing can be launched. beside: the result of the law without what is special
-    about the case.
+    again=False: no more calls can be made. beside: the result of the law without the clues of this
+    failure.
     """
     law, impl, plan = judgement.law, judgement.impl, judgement.plan
     broken, case, flaky = failure.broken, failure.case, failure.flaky
@@ -40,14 +41,14 @@ def explain(judgement: Judgement, failure: Found, *, again: bool = True, beside:
     # Further calls, and a trace of the smallest case.
     traceable = plan.goes_on and is_traceable(judgement)
     traced = trace_failure(judgement, case) if traceable and again and plan.traces else None
-    if again and (flaky or not unsteady):  # a law about races has repeated the call already, and more often
+    if again and (flaky or not unsteady):  # a law about races has already repeated the call, and more often
         try:
             observed += _by_further_calls(judgement, failure, unsteady, traceable)
         except ContextLost as lost:
             observed.append(f"a further call loses the GPU: {lost.broken.headline}, with {lost.case}")
     if traced is not None:
         observed += traced.lines
-    elif traceable and not plan.traces and not NOW.isolated:  # else a process that sees no GPU traces it
+    elif traceable and not plan.traces and not NOW.isolated:  # otherwise a process without a GPU traces it
         observed.append("not traced: this process sees a GPU; with --device cpu it is traced")
     if traced is not None and traced.phrase:
         broken.headline, unsteady = f"{broken.headline} ({traced.phrase})", True
@@ -71,7 +72,7 @@ def explain(judgement: Judgement, failure: Found, *, again: bool = True, beside:
 
 def where_in_bugs(kind: str) -> str:
     """Return the line of a message that points to known bugs of this kind."""
-    return f"bugs of this kind, and who had them: docs/why/bugs.md#{kind}"
+    return f"bugs of this kind, and who had them: {document(f'why/bugs.md#{kind}')}"
 
 
 def _beside(judgement: Judgement, beside: Beside | None) -> list[str]:
@@ -82,7 +83,7 @@ def _beside(judgement: Judgement, beside: Beside | None) -> list[str]:
 
 
 def _by_further_calls(judgement: Judgement, failure: Found, unsteady: bool, traceable: bool) -> list[str]:
-    """Return lines that say whether it fails again, and where it does not. Raises ContextLost."""
+    """Return lines about repeats of the case and about other lengths. Raises ContextLost."""
     same, repeated = _repeats(judgement, failure)
     if unsteady:
         return [] if same else repeated
@@ -94,7 +95,7 @@ def _by_further_calls(judgement: Judgement, failure: Found, unsteady: bool, trac
 
 
 def _investigated(judgement: Judgement, failure: Found) -> list[str]:
-    """Return what the check finds out by further calls, and add its phrase to the headline."""
+    """Return the lines of the failure's `investigate`, and add its phrase to the headline."""
     broken = failure.broken
     if broken.investigate is None:
         return []
@@ -167,7 +168,7 @@ def _neighbours(judgement: Judgement, case: Case) -> list[str]:
 
 
 def _nearby_lengths(at: int) -> set[int]:
-    """Return a few short lengths, and the edges of powers of two from half of `at` to twice it."""
+    """Return a few short lengths, and lengths next to powers of two from at / 2 to 2 at."""
     return {1, 2, 16, 64, at - 1, at + 1, *edges(2 * at + 2, max(1, at // 2))} - {0, -1, at}
 
 
@@ -180,7 +181,7 @@ def _repeats(judgement: Judgement, failure: Found) -> tuple[bool, list[str]]:
     broken = failure.broken
     outcomes = [_outcome(judgement, failure.case) for _ in range(REPEATS)]
     undecided = [o for o in outcomes if isinstance(o, Undecided)]
-    if undecided and None not in outcomes:  # no repeat is known to be right
+    if undecided and None not in outcomes:  # no repeat was right for certain
         return False, [f"{len(undecided)} of {REPEATS} repeats are undecided: {undecided[0]}"]
     failed = [o for o in outcomes if isinstance(o, LawBroken)]
     same = sum(o.findings == broken.findings for o in failed)

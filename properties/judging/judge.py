@@ -1,9 +1,9 @@
 """Judges one implementation by one law: draws cases, runs them, shrinks and explains a failure.
 
 The way of a case: search.py draws it with cases/strategies.py, cases/inputs.py builds its tensors,
-trial.py calls the implementation through impls/contract/call.py, checks/comparisons.py compares,
-shrink.py takes the last steps, beside.py judges the law without what is special about the case, and
-explain.py writes the message.
+trial.py calls the implementation through impls/contract/call.py, checks/comparisons.py compares
+results, shrink.py takes the last steps of shrinking, beside.py judges the law without the clues of
+the failure, and explain.py writes the message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from flash_attest.properties.machine.clock import Work
 
 @dataclass
 class Outcome:
-    """Becomes a Result: verdict, reason, kind of reason, message, and what explains a failure."""
+    """The parts of a Result: verdict, reason, kind of reason, message, and details of a failure."""
 
     verdict: str
     reason: str = ""
@@ -45,7 +45,7 @@ class Outcome:
 
 
 def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
-    """Return the verdict of one law on one implementation. Never raises for what it does."""
+    """Return the verdict of one law on one implementation. Its exceptions never escape."""
     started = time.perf_counter()
     judgement = Judgement(law, impl, plan)
     judgement = replace(judgement, plan=replace(plan, device=judgement.device))
@@ -58,7 +58,7 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     result.seconds = time.perf_counter() - started
     result.seconds_of = {work.value: seconds for work, seconds in meter.clock.seconds.items()}
     if (broken := outcome.broken) is not None:
-        result.findings = sorted(broken.findings)  # in a fixed order
+        result.findings = sorted(broken.findings)  # a fixed order
         result.wrong = broken.wrong and broken.wrong.as_dict()
         result.found_at = next((f"{s.file}:{s.line}" for finding in broken.found for s in finding.sites if s.line), "")
     if outcome.case is not None:
@@ -91,7 +91,7 @@ def _outcome(judgement: Judgement) -> Outcome:
     except ContractError as error:
         return Outcome(FAIL, error.problems[0], message="\n".join(error.problems))
     except (AnotherCase, Unsatisfiable) as none:
-        if contract.left_out and plan.case is None and has_cases(whole):  # the law may want only left-out cases
+        if contract.left_out and plan.case is None and has_cases(whole):  # the law may want only cases left out
             return _contract_is_broken(contract)
         why = "the law says nothing about this case"
         if isinstance(none, Unsatisfiable):
@@ -103,7 +103,7 @@ def _outcome(judgement: Judgement) -> Outcome:
         left_out = f"judged without {contract.without}, where the contract is broken" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
-        # A law that collects findings has not stopped at its first failure.
+        # A law that collects findings has already judged further cases after its first failure.
         goes_on = plan.goes_on and plan.case is None and not failure.flaky and not judgement.law.collects
         clues = clues_in(judgement, failure) if goes_on else None
         beside = look_beside(judgement, clues) if clues else None
@@ -118,20 +118,20 @@ def _failed(
     clues: LeftOut | None = None,
     beside: Beside | None = None,
 ) -> Outcome:
-    """Return the outcome of a failure, with its message. again: whether calls can be made."""
-    message = explain(judgement, failure, again=again, beside=beside)  # this may add to the headline
+    """Return the outcome of a failure, with its message. again: whether more calls can be made."""
+    message = explain(judgement, failure, again=again, beside=beside)  # may extend the headline
     broken, line = failure.broken, beside.line if beside else ""
     clue = "" if clues is None else str(clues) or PLAIN
     return Outcome(FAIL, broken.headline, message=message, case=failure.case, beside=line, clue=clue, broken=broken)
 
 
 def _contract_is_broken(contract: conformance.Tried) -> Outcome:
-    """Return the outcome if a broken contract leaves nothing to judge."""
+    """Return the outcome for a broken contract that leaves nothing to judge."""
     return Outcome(UNKNOWN, f"the contract is broken (see test_contract): {contract.problems[0]}", Reason.CONTRACT)
 
 
 def _not_judged(judgement: Judgement) -> Outcome | None:
-    """Return the outcome if nothing is launched; None if the law is to be judged."""
+    """Return the outcome of a law that is not judged; None if it is to be judged."""
     law, impl, device = judgement.law, judgement.impl, judgement.plan.device
     if reason := not_here(impl, device):
         return Outcome(UNKNOWN, reason, Reason.OTHER_DEVICE)

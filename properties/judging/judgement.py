@@ -1,4 +1,4 @@
-"""One law judged on one implementation: the data that search, shrinking and message share."""
+"""The data that all steps share in judging one law on one implementation."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class Judgement:
 
     @property
     def missing(self) -> str | None:
-        """The first need of the law that the implementation, or its caller, lacks; None if none."""
+        """The first need of the law that the implementation or its caller lacks, or None."""
         return missing(self.impl, self.law.needs, same_process=self.plan.caller_of(self.impl).same_process)
 
     @property
     def device(self) -> str:
-        """The device on which the law judges. Every machine with a GPU also has a CPU."""
+        """The device on which the law is judged. Every machine with a GPU also has a CPU."""
         return "cpu" if self.law.device == "cpu" and not self.missing else self.plan.device
 
     @property
     def drawing(self) -> Drawing:
-        """The cases to draw."""
+        """The cases to draw for this law."""
         law, impl, plan = self.law, self.impl, self.plan
         number = zlib.crc32(f"{plan.seed} {law.chapter}.{law.name}.{impl.name}".encode())
         strategy = attention_cases(impl, plan.device, law.draws, small=plan.small)
@@ -58,21 +58,21 @@ class Judgement:
         return unsupported(self.impl, case) is None and self.law.draws.excludes(case) is None
 
     def drawing_from(self, draws: Draws) -> Judgement:
-        """Return the same judgement with other cases to draw."""
+        """Return the same judgement with other conditions on the drawn cases."""
         return replace(self, law=replace(self.law, draws=draws))
 
     def trial(self, case: Case) -> Trial:
-        """Return what the law gets. Its calls count."""
+        """Return the trial of a case. Its calls are counted."""
         trial = self.plan.trial(self.impl, case, self.meter)
         trial.write_down = lambda what: self.write_down(f"{case}{CALLED_WITH}{what}")
         return trial
 
     def write_down(self, text: object) -> None:
-        """Record what is about to be launched, in case the process dies."""
+        """Record the case that is about to run, in case the process dies."""
         self.plan.write_down(f"{self.test} {text}")
 
     def hold_aside(self, case: Case) -> None:
-        """Run the law on a case that does not count. Raises as Law.hold does, or ContextLost."""
+        """Run the law on a case that is not counted. Raises as Law.hold does, or ContextLost."""
         self.write_down(case)
         trial = self.plan.trial(self.impl, case)
         try:
@@ -82,7 +82,7 @@ class Judgement:
             raise
 
     def check_context(self, trial: Trial, broken: LawBroken) -> None:
-        """Raise ContextLost if nothing can be launched after this failure."""
+        """Raise ContextLost if no kernel can be launched after this failure."""
         check_context(trial, broken, self.test)
 
     def replay(self, case: Case) -> str:
@@ -93,5 +93,5 @@ class Judgement:
 
 def replay_of(origin: Origin, test: str, case: str = "", perturbations: str = "") -> str:
     """Return the command that judges one law again here. test: its id, from Law.test_id."""
-    device = "cpu" if has_gpu() and not visible_gpus() else ""  # the GPU is hidden (machine/gpus.py)
+    device = "cpu" if has_gpu() and not visible_gpus() else ""  # the replay must hide the GPU, too (machine/gpus.py)
     return origin.replay(test, case, perturbations, device)

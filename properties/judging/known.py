@@ -1,4 +1,4 @@
-"""The knowledge that a process gains while judging, and keeps until it ends."""
+"""The results that a process gathers while judging, and keeps until it ends."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass
 class Known:
-    """The knowledge of one process that judges. Everything that judges by its plan sees it.
+    """The results that one judging process keeps. All judgements with the same plan share them.
 
     lost_in, lost_case: the test and the case in which this process lost its GPU context, or "".
-    no_sanitizer: why compute-sanitizer's tools do not run on this machine; "" if not known.
+    no_sanitizer: why compute-sanitizer does not run on this machine; "" if it does, or has not been
+    tried.
     waits_in_vain: how many times in a row a wait for GPU memory has not helped.
     """
 
@@ -27,25 +28,26 @@ class Known:
     lost_case: str = ""
     no_sanitizer: str = ""
     waits_in_vain: int = 0
-    # By id and device. The implementation is kept with the answer, so that its id is not reused.
+    # By the implementation's id and the device. The implementation is stored, too, so that its id
+    # is not reused.
     _contracts: dict[tuple[int, str], tuple[Implementation, Tried | Undecided]] = field(default_factory=dict)
-    _named: dict[str, set[str]] = field(default_factory=dict)  # implementation -> the global state its calls change
+    _named: dict[str, set[str]] = field(default_factory=dict)  # implementation -> reported changes of global state
 
     def contract(self, impl: Implementation, device: str) -> Tried | Undecided | None:
-        """Return the result of trying the contract; None if it has not been tried."""
+        """Return the result of trying the contract; None if it was not tried."""
         return self._contracts.get((id(impl), device), (impl, None))[1]
 
     def keep_contract(self, impl: Implementation, device: str, tried: Tried | Undecided) -> None:
-        """Set the answer of `contract`, which was found here or in another process."""
+        """Store the result for `contract`, from this process or another one."""
         self._contracts[id(impl), device] = (impl, tried)
 
     def name(self, impl: str, changes: Iterable[Change]) -> None:
-        """Remember changes that the contract check has reported: no law reports them again."""
+        """Record changes that the contract check reported, so that no law reports them again."""
         self._named.setdefault(impl, set()).update(change.thing for change in changes)
 
     def unnamed(self, impl: str, changes: Iterable[Change]) -> list[str]:
-        """Return the changes that the contract check did not see, as few calls make them.
+        """Return, in words, the changes that the contract check has not reported.
 
-        They are returned in words.
+        Few calls make such a change, so the check may not have seen it.
         """
         return [change.text for change in changes if change.thing not in self._named.get(impl, ())]

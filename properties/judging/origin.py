@@ -1,4 +1,4 @@
-"""The origin of an implementation: how to replay its cases, and how another process finds it."""
+"""The origin of an implementation: how to replay its cases, and how another process loads it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-DECORATED = "--decorated"  # before the arguments that collect decorated tests
+DECORATED = "--decorated"  # precedes the arguments that collect decorated tests
 
 
 class Origin(ABC):
@@ -15,22 +15,22 @@ class Origin(ABC):
 
     @abstractmethod
     def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
-        """Return the command that judges one law again, for a shell: the line under Replay.
+        """Return the shell command that judges one law again: the line under Replay.
 
-        test: the id of the law's test, as Law.test_id returns it. case: as for --case; "": all
+        test: the id of the law's test, as Law.test_id returns it. case: as for --case; "" means all
         cases. perturbations, device: "" if the command need not name them.
         """
 
     @abstractmethod
     def again(self) -> list[str] | None:
-        """Return the pytest arguments with which another process finds it, or None if none can."""
+        """Return pytest arguments that load the implementation in another process, or None."""
 
 
 @dataclass(frozen=True)
 class OwnRun(Origin):
     """Found by a run of the suite itself.
 
-    option: --impl-from=FILE or -p MODULE, quoted for a shell; "" for one of ours.
+    option: --impl-from=FILE or -p MODULE, quoted for a shell; "" for an implementation in impls/.
     """
 
     option: str = ""
@@ -40,7 +40,7 @@ class OwnRun(Origin):
         return _joined("pytest", shlex.quote(test), self.option, *_options("--", perturbations, device, case))
 
     def again(self) -> list[str]:
-        """Return the same option."""
+        """Return `option`, split into arguments."""
         return shlex.split(self.option)
 
 
@@ -48,8 +48,8 @@ class OwnRun(Origin):
 class Checked(Origin):
     """Judged by `flash-attest check`.
 
-    target: what the command was given. name: the implementation's, if the target has several; "" if
-    it has one. option: how pytest finds it, as in OwnRun.
+    target: the argument of the command. name: the name of the implementation if the target has
+    several; "" if it has one. option: how pytest finds it, as in OwnRun.
     """
 
     target: str
@@ -65,7 +65,7 @@ class Checked(Origin):
         )
 
     def again(self) -> list[str]:
-        """Return the same option."""
+        """Return `option`, split into arguments."""
         return shlex.split(self.option)
 
 
@@ -87,13 +87,13 @@ class DecoratedTest(Origin):
         return _joined("pytest", shlex.quote(item), *_options("--attest-", perturbations, device, case))
 
     def again(self) -> list[str]:
-        """Return arguments with which runner/alone.py collects the same tests."""
+        """Return the arguments with which runner/alone.py collects the same tests."""
         return [DECORATED, *self.collected]
 
 
 @dataclass(frozen=True)
 class Scripted(Origin):
-    """Given to flash_attest.check by a script. name: the implementation's."""
+    """Passed to flash_attest.check by a script. name: the name of the implementation."""
 
     name: str
 

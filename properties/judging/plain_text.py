@@ -1,4 +1,4 @@
-"""Makes any text safe for JSON, HTML, xdist and terminals, by escapes."""
+"""Escapes any text so that it is safe for JSON, HTML, xdist and terminals."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def plain(text: str) -> str:
 
 
 def all_plain(value):
-    """Do the same for every text in dicts and lists. NaN and infinities become words.
+    """Escape every text in dicts and lists in this way. NaN and infinities become words.
 
-    JSON has no numbers for these.
+    JSON has no numbers for NaN and infinities.
     """
     if isinstance(value, str):
         return plain(value)

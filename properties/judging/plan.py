@@ -1,4 +1,4 @@
-"""The way a run judges, decided once and passed to everything that launches a case."""
+"""The plan of a run, made once and passed to everything that launches a case."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.trial import Trial
 
-REPEATS = 3  # of a failing case, to see whether it fails each time
-CALLED_WITH = ", called with "  # in a written-down case: precedes the fields that the call in progress changes
+REPEATS = 3  # repeats of a failing case, to see whether it fails each time
+CALLED_WITH = ", called with "  # in the record of a case, precedes the fields that the call in progress changes
 CONTRACT_CHAPTER = "properties/test_contract.py::"
 
 
@@ -25,9 +25,9 @@ def contract_test(impl: str) -> str:
 
 @dataclass(frozen=True)
 class Lost:
-    """A case that is not launched again, as its call did not come back.
+    """A case whose call did not return, so that it is not launched again.
 
-    breaks: whether that breaks the contract.
+    breaks: whether this breaks the contract.
     """
 
     words: str
@@ -36,27 +36,27 @@ class Lost:
 
 @dataclass
 class Plan:
-    """The way to judge: the device, the number of cases, the seed, or one given case."""
+    """The plan of a run: the device, the number of cases, the seed, or one given case."""
 
     device: str = "cpu"
     examples: int = 30
     seed: int = 0
     repeats: int = 100
-    perturbations: str = ""  # of repeated calls, as --perturb names them
+    perturbations: str = ""  # perturbations of repeated calls, by name, as in --perturb
     case: Case | None = None
     small: bool = False  # drawn cases are small on a CPU
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
-    try_contract: bool = True  # before the law; False if it is known to be kept
-    goes_on: bool = True  # after a failure, trace it and judge without its clue; False if only the failure counts
-    traces: bool = True  # False if a plug-in's kernels would run on the GPU, which takes no CPU tensors
-    lost: Mapping[str, Lost] = field(default_factory=dict)  # by case, as text (runner/isolation)
+    try_contract: bool = True  # try the contract before the law; False if it is known to be kept
+    goes_on: bool = True  # after a failure, trace it and judge without its clues; False if only the failure counts
+    traces: bool = True  # False if a plug-in's kernels would run on the GPU, as they take no CPU tensors then
+    lost: Mapping[str, Lost] = field(default_factory=dict)  # by the text of the case (runner/isolation)
     alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None  # see Trial
-    known: Known = field(default_factory=Known)  # what the judging process has found out
+    known: Known = field(default_factory=Known)  # the results that the judging process keeps
     caller_of: Callable[[Implementation], type[Caller]] = lambda impl: Caller  # the class that calls an implementation
     origin: Origin = OURS  # how the implementation was found
 
     def trial(self, impl: Implementation, case: Case, meter: Meter | None = None) -> Trial:
-        """Return what a law gets. meter: counts its calls; without it they do not count."""
+        """Return the Trial that a law gets. Its calls are counted in `meter`, if one is given."""
         return Trial(
             impl,
             case,

@@ -13,7 +13,7 @@ from flash_attest.races import sanitizer
 from flash_attest.races.finding import Finding, merge
 from flash_attest.races.sanitizer import Tool
 
-LIMIT = 180.0  # seconds for the tools, which run at once; each process compiles a plug-in's Numba kernels
+LIMIT = 180.0  # seconds for all tools, which run in parallel; each process compiles a plug-in's Numba kernels
 NOT_ALONE = "compute-sanitizer needs a separate process, and no other process can find this implementation"
 TOGETHER = 4  # cases that one process runs one after another
 
@@ -28,7 +28,7 @@ def sanitizer_program() -> str:
 
 def kernels_of(trial: Trial) -> list[str]:
     """Return the names of the kernels that the case launches outside of PyTorch's operators."""
-    trial.run(backward=trial.backward)  # compiles; an error here is the implementation's
+    trial.run(backward=trial.backward)  # compiles; an error here is a failure of the implementation
     try:
         return sanitizer.own_kernels(lambda: trial.run(backward=trial.backward))
     except LookupError as error:
@@ -36,10 +36,10 @@ def kernels_of(trial: Trial) -> list[str]:
 
 
 def watched_together(trials: Iterable[Trial]) -> None:
-    """Watch several cases in the same processes, as a process takes seconds to start.
+    """Run several cases in the same watched processes, as a process takes seconds to start.
 
-    Cases without a finding are recorded in meter.clean. Raises LawBroken for any finding. It is not
-    known then which case shows it, so these cases are left to be watched alone.
+    Cases without a finding are recorded in meter.clean. Raises LawBroken for any finding. As it is
+    not known which case shows the finding, each case is watched alone later.
     """
     program, trials = sanitizer_program(), iter(trials)
     while some := [(trial, kernels_of(trial)) for trial in islice(trials, TOGETHER)]:
@@ -58,7 +58,7 @@ def watched_together(trials: Iterable[Trial]) -> None:
 def sanitized(
     trials: Sequence[Trial], program: str, kernels: Iterable[str], tools: Iterable[Tool] = tuple(Tool)
 ) -> list[Finding]:
-    """Return what the tools report about these kernels in these cases of one implementation.
+    """Return the tools' findings about these kernels in these cases of one implementation.
 
     Raises Undecided if a tool gives no answer and no tool has found anything.
     """
@@ -74,7 +74,7 @@ def sanitized(
     findings: list[Finding] = []
     for each in watched:
         merge(findings, each.report.findings)
-    # Without a finding, a tool that gave no answer leaves the law undecided.
+    # If there is no finding, a tool without an answer leaves the law undecided.
     undecided = [each.undecided for each in watched if each.undecided]
     if undecided and not findings:
         why = Reason.TIMED_OUT if any(each.status is None for each in watched) else Reason.RESOURCES

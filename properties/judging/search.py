@@ -1,4 +1,4 @@
-"""Searches for a case that breaks a law: through Hypothesis, or the one case that is given."""
+"""Searches for a case that breaks a law, among cases from Hypothesis or the one given case."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Found:
 
 
 class Search:
-    """Runs a law on drawn cases, or on the given one, and keeps the result of each."""
+    """Runs a law on drawn cases, or on the given one, and stores the result of each."""
 
     def __init__(self, judgement: Judgement):
         self.judgement = judgement
@@ -41,7 +41,7 @@ class Search:
         self.undecided: list[Undecided] = []
         self.held: set[Case] = set()
         self.collected = Collected()
-        self.beside_others: tuple[LawBroken, Case] | None = None  # what law.together raised, and the last case
+        self.beside_others: tuple[LawBroken, Case] | None = None  # the failure of law.together, and the last case
 
     def run(self) -> Found:
         """Return the smallest failure. Raises Undecided, Unsatisfiable or ContextLost."""
@@ -57,7 +57,7 @@ class Search:
         except LawBroken as broken:
             broken.observed += self.collected.lines
             return self.conclude(broken)
-        except (FlakyFailure, FlakyReplay):  # Hypothesis ran a case again, and it ended in another way
+        except (FlakyFailure, FlakyReplay):  # Hypothesis ran a case again, with another result
             return self._conclude_flaky()
         return self.conclude()
 
@@ -68,30 +68,30 @@ class Search:
         unclear: Undecided | None = None
         try:
             with self.meter.clock.counts(Work.LAW):
-                if self.undecided or self.failures:  # this case is repeated, or a smaller one searched
+                if self.undecided or self.failures:  # this is a repeat, or a step of shrinking
                     self._holds_now(case)
                 else:
                     when_memory_suffices(self.plan.device, self.plan.known, lambda: self._holds_now(case))
         except Undecided as reason:
             unclear = Undecided(str(reason), reason.why)
-        if unclear:  # a new exception: Hypothesis keeps it, and the frames of the first one hold tensors
+        if unclear:  # raise a new exception: Hypothesis stores it, and the frames of the first one hold tensors
             self.undecided.append(unclear)
             raise unclear
 
     def collect(self, case: Case) -> None:
-        """Do what `holds` does, for a law whose findings of all cases are one set.
+        """Run the law on a case, as `holds` does, but collect the findings of all cases.
 
-        Raises Enough once no more cases are needed.
+        Raises Enough if no more cases are needed.
         """
         try:
             self.collected.draws(case, self.holds, self.plan.goes_on)
         except Undecided:
-            if not self.collected.items and self.beside_others is None:  # findings count, whatever is undecided
+            if not self.collected.items and self.beside_others is None:  # findings count even if a case is undecided
                 raise
             raise Enough from None
 
     def conclude(self, broken: LawBroken | None = None) -> Found:
-        """Return the answer after the cases. broken: the failure that ended them, if any."""
+        """Return the result after the last case. broken: the failure that ended the search."""
         if broken is not None:
             if any(case in self.held for _, case in self.failures):
                 return _not_on_every_run(*self._unsteady())
@@ -99,16 +99,16 @@ class Search:
         if self.collected.items:
             self.collected.shrink(self.judgement, self.holds)
             return Found(*self.collected.broken)
-        if self.beside_others:  # no case has shown it by itself
+        if self.beside_others:  # no case showed this failure by itself
             return _not_on_every_run(*self.beside_others)
         return Found()
 
     def _conclude_flaky(self) -> Found:
-        """Return the answer if a case ended in two ways."""
+        """Return the result of a search in which one case had different results in two runs."""
         if self.undecided and not self.failures:  # memory sufficed in only one run of the case
             raise self.undecided[0] from None
         broken, case = self._unsteady()
-        if case not in self.held and self._fails_again(case):  # it failed each time, but at different lines of the law
+        if case not in self.held and self._fails_again(case):  # it fails each time, but at different lines of the law
             return self._smallest(broken, case)
         return _not_on_every_run(broken, case)
 
@@ -145,11 +145,11 @@ class Search:
         return Found(*smallest(self.judgement, case, broken, self.holds))
 
     def _unsteady(self) -> tuple[LawBroken, Case]:
-        """Return the smallest failure for a case that also held, or the smallest of all."""
+        """Return the smallest failure with a case that also held, or else the smallest failure."""
         return min(self.failures, key=lambda failure: (failure[1] not in self.held, size(failure[1])))
 
     def _fails_again(self, case: Case) -> bool:
-        """Return whether the law is broken each time."""
+        """Return whether the law fails in every repeat."""
         for _ in range(REPEATS):
             try:
                 self.holds(case)
@@ -161,7 +161,7 @@ class Search:
         return True
 
     def _look_together(self, cases: list[Case]) -> tuple[LawBroken, Case] | None:
-        """Run law.together on all cases: return what broke the law, and the last case."""
+        """Run law.together on all cases. If it fails, return the failure and the last case."""
         begun: list[Trial] = []
 
         def trials() -> Iterator[Trial]:
@@ -175,18 +175,18 @@ class Search:
             try:
                 self.law.look_together(trials())
             except LawBroken as broken:
-                if not begun[-1].caller.device_works():  # no further case can be judged
+                if not begun[-1].caller.device_works():  # this process cannot judge another case
                     self.meter.judged(begun[-1].case)
                     NOW.found(str(begun[-1].case), broken.headline)
                     self.judgement.check_context(begun[-1], broken)
                 return broken, begun[-1].case
-            except Undecided:  # each case is judged by itself
+            except Undecided:  # each case is then judged by itself
                 pass
         return None
 
 
 def has_cases(judgement: Judgement) -> bool:
-    """Return whether any case can be drawn, without launching anything."""
+    """Return whether any case can be drawn. Nothing is launched."""
     try:
         return bool(judgement.drawing.cases)
     except Unsatisfiable:
@@ -196,7 +196,7 @@ def has_cases(judgement: Judgement) -> bool:
 def _not_on_every_run(broken: LawBroken, case: Case) -> Found:
     """Return the failure of a case that failed once and held once.
 
-    That is the finding: further attempts would hide it.
+    That it is flaky is itself the finding, so no further attempts are made to reproduce it.
     """
     broken.headline = f"not on every run: {broken.headline}"
     return Found(broken, case, flaky=True)

@@ -1,8 +1,8 @@
 """The last steps to the smallest failing case, after Hypothesis.
 
-Hypothesis shrinks everything that was drawn, the seed included. Another length means other random
+Hypothesis shrinks everything that was drawn, including the seed. Another length means other random
 tensors, so a shorter case may fail only with a seed that Hypothesis never tries. Here every step is
-tried with a few seeds, sizes first, until no step helps.
+tried with a few seeds, sizes first, until no step makes the case smaller.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
 
 SEEDS = 4  # besides the case's own
-MOST_TRIALS, MOST_SECONDS = 400, 20.0  # a slow kernel is left with a larger case
+MOST_TRIALS, MOST_SECONDS = 400, 20.0  # with a slow kernel, the case stays larger
 
 
 def smallest(
@@ -32,11 +32,11 @@ def smallest(
     seconds: float | None = None,
     seeds: int = SEEDS,
 ) -> tuple[LawBroken, Case]:
-    """Return a case that fails in the same way and that no single step makes smaller.
+    """Return a case that fails in the same way, and that no single step can make smaller.
 
-    run(case) raises LawBroken if the law does not hold. same: whether a failure is of the same
+    run(case) raises LawBroken if the law does not hold. same(failure): whether it is of the same
     kind; by default, whether it has the same type. seconds: the limit; MOST_SECONDS by default.
-    seeds: how many are tried besides the case's own.
+    seeds: how many seeds are tried besides the case's own.
     """
     stop, trials = time.perf_counter() + (MOST_SECONDS if seconds is None else seconds), 0
     same = same or (lambda failure: type(failure) is type(broken))
@@ -73,7 +73,7 @@ def steps_from(judgement: Judgement, case: Case) -> Iterator[Case]:
 
 
 def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
-    # Sizes first: lengths, batch, heads, head dim.
+    # Reduce sizes first: lengths, batch, heads, head dim.
     lengths = ("seqlen_q", "seqlen_k")
     if case.seqlen_q == case.seqlen_k:
         yield from (dict.fromkeys(lengths, n) for n in _below(case.seqlen_q))
@@ -87,7 +87,7 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
     yield from _whole_row_hidden(impl, case)
     lower = [d for d in impl.supports.headdim_list if d < case.headdim]
     yield from ({"headdim": d} for d in dict.fromkeys([*lower[:2], *lower[len(lower) // 2 :][:1], *lower[-1:]]))
-    # Then features, the bias before the others.
+    # Then simplify features, the bias before the others.
     yield NO_BIAS
     yield from ({name: NO_BIAS[name]} for name in BIAS_DETAILS)
     for name in reversed(TOGETHER):
@@ -98,7 +98,8 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
 def _whole_row_hidden(impl: Implementation, case: Case) -> Iterator[dict]:
     """Yield fewer heads or keys, with a mask that hides a whole row.
 
-    Such a mask hides whole tiles with any seed; for other masks only one seed in hundreds does.
+    Such a mask hides whole tiles with every seed, while other masks do so with one seed in
+    hundreds.
     """
     if case.bias_mask not in HIDING or case.bias_mask == "dead_row":
         return

@@ -22,7 +22,7 @@ TOO_LARGE = "the case is too large"
 class Traced:
     """The result of tracing a failing case, in words.
 
-    phrase: for the end of a headline; "" if nothing was found.
+    phrase: the end of a headline; "" if nothing was found.
     """
 
     phrase: str = ""
@@ -35,9 +35,9 @@ def not_traced(why: str) -> Traced:
 
 
 def is_traceable(judgement: Judgement) -> bool:
-    """Return whether a failure can be traced: its kernels can, and the law has not traced them.
+    """Return whether the failure's kernels can be traced, and the law has not done so itself.
 
-    A law that makes calls outside of the contract is not traced, as any of them could cause a
+    A law that makes calls outside of the contract is not traced, as such a call could cause a
     finding.
     """
     return judgement.impl.traced and not {"traced", "outside"} & {*judgement.law.needs}
@@ -80,7 +80,7 @@ def _make_calls(law: Law, trial: Trial) -> None:
 
 
 def _with(findings: list[Finding]) -> Traced:
-    """Return the findings, with a phrase: "race, fa2_forward.cuh:76 and fa2_forward.cuh:82".
+    """Return the findings with a phrase such as "race, fa2_forward.cuh:76 and fa2_forward.cuh:82".
 
     The phrase names the first finding.
     """

@@ -10,6 +10,9 @@ from flash_attest.properties.judging.plain_text import plain
 PASS, FAIL, REFUSED, UNKNOWN = "pass", "fail", "refused", "unknown"
 WORST_FIRST = (FAIL, UNKNOWN, PASS, REFUSED)  # what a chapter shows if its laws differ
 PLAIN = "the plainest cases"  # the clue of a failure that needs nothing special
+MOST_TRIED = 400  # cases of one law that results.json keeps one by one
+
+Tried = tuple[int, int, int, float | None]  # seqlen_q, seqlen_k, headdim, worst z (None if not measured)
 
 
 @dataclass
@@ -20,8 +23,8 @@ class Result:
     chapter: str
     law: str
     verdict: str
-    reason: str = ""  # in words
-    why: Reason | None = None  # of a verdict of refused or unknown
+    reason: str = ""  # why, in words
+    why: Reason | None = None  # set for the verdicts refused and unknown
     cases: int = 0
     seconds: float = 0.0
     seconds_of: dict[str, float] = field(default_factory=dict)  # kind of work (properties/machine/clock.py) -> seconds
@@ -32,16 +35,15 @@ class Result:
     beside: str = ""  # of a failure: the result of the law without its clue
     observed: dict = field(default_factory=dict)  # with --untrusted: calls, and the operators of PyTorch that they used
     clue: str = ""  # of a failure: what its smallest case needs to fail, or PLAIN; "" if not looked for
-    # Of each judged case: seqlen_q, seqlen_k, headdim, and its worst z (None if not measured).
-    tried: list[tuple[int, int, int, float | None]] = field(default_factory=list)
+    tried: list[Tried] = field(default_factory=list)  # the judged cases
     wrong: dict | None = None  # of a failure: where (properties/checks/wrong.py)
     declared_at: str = ""  # FILE:LINE of the implementation
-    found_at: str = ""  # of a finding in a kernel: FILE:LINE
+    found_at: str = ""  # FILE:LINE of a finding in a kernel
     known: str = ""  # the reason in known_failures, if this failure is an expected one
     before: str = ""  # the start of the run that judged it, if a later run resumed it
-    # Of a failure: everything that is wrong. `reason` names only the first.
+    # For a failure: everything that is wrong. `reason` names only the first finding.
     findings: list[str] = field(default_factory=list)
-    repeats: int = 0  # of calls, or traced launches, that were compared or checked for races
+    repeats: int = 0  # the number of calls, or traced launches, that were compared or checked for races
 
     def as_dict(self) -> dict:
         """Return a dict for JSON, in which an infinite or NaN z is a word."""
@@ -50,7 +52,7 @@ class Result:
         record["seconds"] = round(self.seconds, 4)
         record["seconds_of"] = {work: round(seconds, 4) for work, seconds in self.seconds_of.items()}
         record["worst_z"] = {tensor: _z(z) for tensor, z in self.worst_z.items()}
-        record["tried"] = [[*sizes, None if z is None else _z(z)] for *sizes, z in self.tried]
+        record["tried"] = [[*sizes, None if z is None else _z(z)] for *sizes, z in thinned(self.tried)]
         return record
 
     @classmethod
@@ -69,6 +71,23 @@ class Result:
         for name in ("reason", "message", "replay", "beside", "known"):
             setattr(self, name, plain(getattr(self, name)))
         self.findings = [plain(finding) for finding in self.findings]
+
+
+def thinned(tried: list[Tried]) -> list[Tried]:
+    """Return all cases, or beyond MOST_TRIED only the worst of each range of sizes.
+
+    A range goes from one power of two to the next, in the longer sequence and in headdim.
+    """
+    if len(tried) <= MOST_TRIED:
+        return tried
+    worst: dict[tuple[int, int], Tried] = {}
+    for case in tried:
+        seqlen_q, seqlen_k, headdim, z = case
+        size = tuple(max(0, n - 1).bit_length() for n in (max(seqlen_q, seqlen_k), headdim))
+        before = worst.setdefault(size, case)
+        if z is not None and (before[3] is None or z > before[3]):
+            worst[size] = case
+    return list(worst.values())
 
 
 def _z(z: float) -> float | str:

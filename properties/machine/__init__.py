@@ -1,4 +1,4 @@
-"""The machine that judges: its GPUs and their memory, its clock, and where the oracle computes."""
+"""The machine that judges: its GPUs and their memory, its clock, and the device of the oracle."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The seconds of a law: every moment is counted once, under one kind of work."""
+"""The seconds of a law. Every moment is counted once, as one kind of work."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from enum import Enum
 from flash_attest.emulator import build_cache
 from flash_attest.properties.progress import NOW
 
-build_cache.while_compiling = NOW.compiling  # marks compiling, as a call may then take longer
+build_cache.while_compiling = NOW.compiling  # a call may take longer while something compiles
 
 
 class Work(Enum):
-    """A kind of work, as the report names it."""
+    """A kind of work, by its name in the report."""
 
-    # Inside an implementation, as far as its compiler reports it, including waits for another
-    # worker.
+    # Compiling inside an implementation, if its compiler reports it, and waiting for another worker
+    # that compiles.
     COMPILING = "compiling"
-    RUNNING = "running"  # the rest of what happens inside an implementation
+    RUNNING = "running"  # everything else inside an implementation
     ORACLE = "oracle"
-    BUDGET = "budget"  # and comparisons with it
+    BUDGET = "budget"  # the budget, and comparisons with it
     DRAWING = "drawing"  # Hypothesis
-    INPUTS = "inputs"  # tensors from a case
+    INPUTS = "inputs"  # building the tensors of a case
     LAW = "law"  # the rest of the law itself
     SHRINKING = "shrinking"  # everything from the first failure to the finished message
 
 
 class Clock:
-    """The seconds of each kind of work. While an inner kind is counted, the outer one is not."""
+    """The seconds of each kind of work. Inside a nested block, only the inner kind is counted."""
 
     def __init__(self):
         self.seconds: dict[Work, float] = defaultdict(float)
@@ -76,9 +76,9 @@ _DYNAMO = ("entire_frame_compile", "entire_backward_compile")
 
 
 def compiling_seconds() -> float:
-    """Return the seconds of compilers in this process so far.
+    """Return the seconds that compilers have taken in this process so far.
 
-    They are g++ and nvcc through our cache, Triton, and torch.compile.
+    This covers g++ and nvcc through our cache, Triton, and torch.compile.
     """
     _listen_to_triton()
     dynamo = sys.modules.get("torch._dynamo.utils")
@@ -87,7 +87,7 @@ def compiling_seconds() -> float:
 
 
 def _listen_to_triton() -> None:
-    """Make Triton (from 3.4) report the time of each compilation, unless it has a listener."""
+    """Make Triton (from 3.4) report the time of each compilation, unless a listener is set."""
     triton = sys.modules.get("triton.knobs")
     if triton is None or triton.compilation.listener is not None:
         return

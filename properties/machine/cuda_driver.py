@@ -20,7 +20,7 @@ def driver():
 def call(function: Callable, *arguments: object):
     """Return the result of a driver call.
 
-    Raises MemoryError if memory is short, and else OSError with the name of the error.
+    Raises MemoryError if memory is short, or OSError with the name of any other error.
     """
     error, *result = function(*arguments)
     if error == type(error).CUDA_ERROR_OUT_OF_MEMORY:
@@ -33,8 +33,8 @@ def call(function: Callable, *arguments: object):
 def yield_while_waiting() -> None:
     """Make this process yield its core to others, such as compilers, while it waits for a GPU.
 
-    By default it polls and keeps the core. Sleeping would free the core as well, but then laws in
-    which nothing compiles took a tenth longer (docs/measured/index.md).
+    By default the process polls and keeps the core. Sleeping would also free the core, but laws in
+    which nothing compiles took a tenth longer with it (docs/measured/index.md).
 
     Call this once torch has used the GPU. If the driver is initialised earlier, in a fork of a
     process that asked NVML how many GPUs there are, torch's first use ends in a segmentation fault

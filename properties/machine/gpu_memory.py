@@ -1,4 +1,4 @@
-"""GPU memory that several workers share: large cases take turns, and others wait for memory."""
+"""Shares GPU memory among workers: large cases take turns, and other cases wait for memory."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from flash_attest.properties.judging.known import Known
 
 KEPT = 4 << 30  # bytes that torch may keep from one law to the next
-PAUSES = (1, 4, 15)  # seconds before another attempt when memory runs out; a worker holds much of it for some seconds
-MOST_IN_VAIN = 3  # after this many useless waits in a row, a process waits no more: it needs too much memory
+PAUSES = (1, 4, 15)  # seconds before the next attempts when memory runs out; other workers hold much of it for seconds
+MOST_IN_VAIN = 3  # after this many useless waits in a row, a process stops waiting: it needs too much memory
 Answer = TypeVar("Answer")
 
 
 @contextmanager
 def alone_on_the_gpu(device: str) -> Iterator[None]:
-    """Let one worker in at a time, as tensors of 2^31 elements take 4 to 9 GiB each.
+    """Let one worker at a time enter this block: a tensor of 2^31 elements takes 4 to 9 GiB.
 
-    An implementation may also copy them.
+    An implementation may also copy such tensors.
     """
     name = f"{torch.cuda.get_device_properties(device).uuid}"
     with FileLock(cache_folder() / f"large-{name}.lock"):
@@ -39,17 +39,17 @@ def alone_on_the_gpu(device: str) -> Iterator[None]:
 def give_back() -> None:
     """Free unused GPU memory. Call this after each law.
 
-    torch keeps freed memory, in pieces of all sizes, while other workers need it.
+    torch keeps freed memory, in pieces of all sizes, which other workers may need.
     """
     if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > KEPT:
         torch.cuda.empty_cache()
 
 
 def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer]) -> Answer:
-    """Return attempt(), which is restarted if GPU memory runs out.
+    """Return attempt(). If GPU memory runs out, wait and call it again.
 
-    Other workers use much memory for a while, and then free it. known: counts how often waiting was
-    in vain.
+    Other workers may hold much memory for a while and then free it. known: counts the waits that
+    did not help.
 
     Raises OutOfMemory if memory still does not suffice, and at once on a CPU, where each process
     has its own limit.

@@ -21,7 +21,7 @@ def has_gpu() -> bool:
 
 
 def visible_gpus() -> list[str]:
-    """Return the GPUs as CUDA_VISIBLE_DEVICES names them, without using CUDA in this process."""
+    """Return the visible GPUs by their names in CUDA_VISIBLE_DEVICES. CUDA is not initialised."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [gpu for gpu in visible.split(",") if gpu and gpu != "-1"]
@@ -33,7 +33,7 @@ def visible_gpus() -> list[str]:
 
 
 def hide_gpus() -> None:
-    """Hide all GPUs from this process, which has not used CUDA yet, and those that it starts."""
+    """Hide all GPUs from this process and its children. Call this before CUDA is used."""
     if visible_gpus():
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 

@@ -1,8 +1,9 @@
 """Computes the oracle and the budget of a small case on the CPU, even if a GPU is judged.
 
-The two take some 300 operations of 2 us each. A GPU runs the kernels of several workers in turns,
-so a run would wait for these operations. Each worker has its own core, which takes half as long for
-the smallest cases and twice as long for the largest ones (docs/measured/index.md).
+Both together take some 300 operations of 2 us each. A GPU runs the kernels of several workers in
+turns, so each worker would wait for the operations of the others. Each worker has its own core,
+which takes half as long for the smallest of these cases and twice as long for the largest
+(docs/measured/index.md).
 
 The tensors of a dataclass (Inputs, Attention, Budget) move in one copy, since the host waits for
 each copy from a GPU.
@@ -17,12 +18,12 @@ import torch
 
 from flash_attest.impls.contract.call import Inputs, tensors_of
 
-MOST_ELEMENTS = 2**14  # of the largest matrix of a small case
+MOST_ELEMENTS = 2**14  # the size of the largest matrix of a small case
 Tensors = TypeVar("Tensors")  # a dataclass whose fields are tensors or None
 
 
 class Nearby:
-    """Moves the tensors of a case to where the oracle computes, and results back."""
+    """Moves the tensors of a case to the device of the oracle, and results back."""
 
     def __init__(self, device: str):
         self.device = device

@@ -13,7 +13,7 @@ from flash_attest.properties.state.thing import Thing, drawn
 
 TINY = 5e-324  # becomes 0 if the processor flushes denormal numbers
 
-# The generators' states are read as memory, as the functions for this take 50 microseconds.
+# The states of the generators are read from memory, as the public functions take 50 microseconds.
 
 
 def _memory(address: int, size: int) -> tuple[Callable[[], bytes], Callable[[bytes], None]]:
@@ -28,7 +28,7 @@ _python_random = _memory(id(PYTHON) + object.__basicsize__, MERSENNE)
 
 try:
     _rounding, _set_rounding = ctypes.CDLL(None).fegetround, ctypes.CDLL(None).fesetround
-except (OSError, AttributeError):  # not in this C library
+except (OSError, AttributeError):  # this C library lacks the functions
     _rounding, _set_rounding = (lambda: 0), (lambda mode: None)
 
 THINGS = (

@@ -47,7 +47,7 @@ def _environment_words(before: dict, after: dict) -> str:
 
 def _set_filters(before: list) -> None:
     warnings.filters[:] = before
-    with warnings.catch_warnings():  # makes Python forget which warnings it has filtered
+    with warnings.catch_warnings():  # this makes Python forget which warnings it has filtered
         pass
 
 
@@ -66,7 +66,7 @@ def _handlers() -> list:
 def _set_handlers(before: list) -> None:
     for number, handler, now in zip(SIGNALS, before, _handlers(), strict=True):
         if handler != now:
-            with suppress(ValueError):  # not in the main thread
+            with suppress(ValueError):  # this is not the main thread
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
@@ -106,7 +106,7 @@ _duplicates: dict[int, int] = {}  # a second descriptor of each standard stream
 
 
 def keep_streams() -> None:
-    """Remember the standard streams, to restore them later. Call this once they are final."""
+    """Keep copies of the standard streams, to restore them later. Call this when they are final."""
     for number in STREAMS:
         if _file(number) is not None:
             old, _duplicates[number] = _duplicates.get(number), os.dup(number)

@@ -25,10 +25,10 @@ class Thing:
     read(): returns a value that == can compare.
     put_back(before): restores it.
     words(before, after): describes a change.
-    lazily: whether importing a library may add to it, which is no mistake. It is then compared only
-        if the call imported nothing.
-    steady: whether the suite itself leaves it alone during a case. It is then read once, before all
-        calls of the case.
+    lazily: whether importing a library may legitimately add to it. It is then compared only if the
+    call imported nothing.
+    steady: whether the suite itself never changes it during a case. It is then read only once,
+    before the first call of the case.
     optional: whether None means that there is no value to compare.
     """
 
@@ -53,10 +53,10 @@ def attribute(owner: object, name: str) -> tuple[Callable[[], Any], Callable[[An
 
 
 def same_object(name: str, owner: object, its_name: str) -> Thing:
-    """Return a Thing whose object must not be replaced by another one."""
+    """Return a Thing for an attribute that must keep its object."""
     return Thing(name, *attribute(owner, its_name), lambda before, after: f"replaces {name} and does not restore it")
 
 
 def drawn(name: str, own: str) -> Callable[[Any, Any], str]:
-    """Return the words for a changed random number generator. own: what to use instead."""
+    """Return the words for a changed random number generator. own: what to use instead of it."""
     return lambda before, after: f"seeds {name}, or draws from them: use a separate generator ({own})"

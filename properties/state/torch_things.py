@@ -16,12 +16,12 @@ dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 def _set_default_device(device: torch.device) -> None:
-    torch.set_default_device(None)  # the initial state, without a mode that slows every function of torch down
+    torch.set_default_device(None)  # the initial state, without a mode, which would slow down every function of torch
     if torch.get_default_device() != device:
         torch.set_default_device(device)
 
 
-_guards: list = []  # of type torch._C._InferenceMode, which torch.inference_mode() holds; the mode ends when it is freed
+_guards: list = []  # objects torch._C._InferenceMode, as torch.inference_mode() holds; the mode ends when they are freed
 
 
 def _grad_modes() -> tuple[bool, bool]:
@@ -80,7 +80,7 @@ def _gpu() -> tuple | None:
     try:
         stream = torch.cuda.current_stream()
         return torch.cuda.current_device(), stream, torch.cuda.get_rng_state().numpy().tobytes()
-    except RuntimeError:  # the call made an illegal access, which is reported on its own
+    except RuntimeError:  # the call made an illegal access, which is reported separately
         return None
 
 

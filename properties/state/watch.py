@@ -17,7 +17,7 @@ _read_steady, _read_others = [t.read for t in STEADY], [t.read for t in OTHERS]
 class Watch:
     """Watches the calls of one case: use watch("forward") as a context.
 
-    `changes` then holds what the call has changed. All of it is restored.
+    `changes` then has the changes that the call made. All of them are undone.
     """
 
     def __init__(self):
@@ -42,7 +42,7 @@ class Watch:
         for thing, was, now in zip(things, before, after, strict=True):
             if was == now or (thing.lazily and imported) or (thing.optional and None in (was, now)):
                 continue
-            if thing.read() == was:  # restoring another Thing has restored this one, too
+            if thing.read() == was:  # restoring another Thing may have restored this one
                 continue
             with suppress(Exception):  # a state that cannot be restored is still reported
                 thing.put_back(was)

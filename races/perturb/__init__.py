@@ -1,4 +1,4 @@
-"""Perturbations of the repeat layer: disturbances that a correct implementation does not notice.
+"""Perturbations for repeats: disturbances that do not affect a correct implementation.
 
 perturbation.py   Perturbation and Setting
 schedule.py       which perturbations are chosen, and in which repeats they are active
@@ -15,17 +15,17 @@ from flash_attest.races.perturb.schedule import NONE, choose, rounds
 
 __all__ = ["ALL", "NONE", "Perturbation", "Setting", "chosen", "rounds"]
 
-# By name, in the order in which they are applied: perturbations that write inputs come after those
+# In the order in which they are applied. Perturbations that write inputs come after perturbations
 # that fill memory.
 _ORDER = (OTHER_CASE, COLD, STRESS, SQUEEZED, POISON, SHIFTED, PRODUCER, ORDER)
 ALL: dict[str, Perturbation] = {each.name: each for each in _ORDER}
 
 
 def chosen(text: str, device: str, emulated: bool = True) -> tuple[Perturbation, ...]:
-    """Return the perturbations of a text, "a,b": "" means all that the device has, "none" none.
+    """Return the perturbations that a text, "a,b", names. "" means all of the device, "none" none.
 
     emulated: whether the kernels run in the emulator. If not, perturbations of its threads are left
-    out. Raises ValueError for an unknown name, for a name that the device does not have, and for a
-    name that lacks something in this process.
+    out. Raises ValueError for an unknown perturbation, one that the device does not have, or one
+    that cannot run in this process.
     """
     return choose(ALL, text, device, emulated)

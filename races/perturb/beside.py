@@ -1,6 +1,6 @@
-"""Kernels that run beside a launch, on a separate stream, and keep the SMs busy or take space.
+"""Kernels that run beside a launch, on a separate stream, and keep SMs busy or occupy them.
 
-They end when the launch is done, which they read from memory, or after a bounded time. So a launch
+They end when a flag in memory says that the launch is done, or after a bounded time. So a launch
 that needs the whole GPU at once waits, but not forever.
 """
 
@@ -10,13 +10,13 @@ import triton.language as tl
 from triton.language.extra.cuda import globaltimer
 
 LONGEST = 2_000_000  # nanoseconds that a kernel may run beside a launch
-SETTLES = 20_000  # nanoseconds in which such a kernel has started
-ROOM = 32  # registers per thread of `hold`: 1024 threads have half of an SM's, so each SM takes one such block
+SETTLES = 20_000  # nanoseconds after which such a kernel has started
+ROOM = 32  # registers per thread of `hold`: 1024 threads need half of an SM's registers, so an SM takes one such block
 
 
 @triton.jit
 def pause() -> tl.tensor:
-    """Wait and return a clock's nanoseconds. Without a wait, many readers would fill the queues."""
+    """Wait, and return the time in nanoseconds. Without waits, many readers would fill queues."""
     return tl.inline_asm_elementwise(
         "nanosleep.u32 200; mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1
     )
@@ -24,7 +24,7 @@ def pause() -> tl.tensor:
 
 @triton.jit(do_not_specialize=["nanoseconds"])
 def hold(done_ptr, memory_ptr, nanoseconds, ELEMENTS: tl.constexpr):
-    """Keep ELEMENTS numbers in registers until memory says that the launch ended, or time is up."""
+    """Fill ELEMENTS registers until the flag says that the launch ended, or time is up."""
     i = tl.arange(0, ELEMENTS)
     kept = tl.load(memory_ptr + i, volatile=True)
     begin = globaltimer()
@@ -37,7 +37,7 @@ def hold(done_ptr, memory_ptr, nanoseconds, ELEMENTS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["nanoseconds", "size"])
 def work(done_ptr, memory_ptr, size, nanoseconds, ELEMENTS: tl.constexpr):
-    """Read all over memory and compute, until it says that the launch is done, or time is over."""
+    """Read memory and compute until the flag says that the launch ended, or time is up."""
     i = tl.arange(0, ELEMENTS)
     at = tl.program_id(0) * ELEMENTS % size
     sums = tl.load(memory_ptr + at + i)
@@ -65,7 +65,7 @@ def launch_work(done: torch.Tensor, blocks: int, memory: torch.Tensor, nanosecon
 
 
 def launch_wait(device: torch.device | str, nanoseconds: int) -> None:
-    """Keep the current stream waiting for this time."""
+    """Make the current stream wait for this time."""
     hold[(1,)](
         torch.zeros(1, dtype=torch.int32, device=device),
         torch.zeros(32, device=device),

@@ -1,10 +1,10 @@
 """Perturbations on a GPU.
 
-Everything that runs beside or before a launch ends by itself, and the host never waits.
+All work beside or before a launch ends by itself, and the host never waits for it.
 
 stress      small blocks compute and read memory on a second stream, and share the SMs
 squeezed    blocks that take half of an SM each occupy a random number of the SMs
-producer    the inputs are NaN until the stream of the launch writes them, late, just before it
+producer    the inputs are NaN until the launch's stream writes them, late, just before the launch
 cold        the L2 cache holds something else
 shifted     the inputs lie at other addresses, moved by multiples of 64 bytes, torch's alignment
 """
@@ -22,12 +22,12 @@ import torch
 from flash_attest.races.perturb.perturbation import Perturbation, Setting
 
 STEP, MOST_STEPS = 64, 512  # inputs are moved by at most MOST_STEPS steps of STEP bytes
-STRESSING = 2**24  # elements that the stress kernel reads: more bytes than an L2 cache has
+STRESSING = 2**24  # elements that the stress kernel reads, more than an L2 cache holds
 SHORTEST, LONGEST = 20_000, 300_000  # nanoseconds of the pause before the inputs are written
 
 
 def _lacking() -> str:
-    """Return why no kernel can run beside a launch, or delay one; "" if it can."""
+    """Return why this process cannot run kernels beside a launch or delay one; "" if it can."""
     if not importlib.util.find_spec("triton"):
         return "Triton is not installed"
     if os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0"):
@@ -37,18 +37,18 @@ def _lacking() -> str:
 
 @cache
 def _stream(device: int, name: str) -> torch.cuda.Stream:
-    """Return the stream of a perturbation.
+    """Return the separate stream of a perturbation.
 
-    On a shared stream a second kernel would wait for the first.
+    On a shared stream, the kernel of one would wait for the kernel of another.
     """
     return torch.cuda.Stream(device)
 
 
 @contextmanager
 def _beside(name: str, launch: Callable[[torch.Tensor], None]) -> Iterator[None]:
-    """Run launch(done) on another stream, from just before the launch in this block until its end.
+    """Run launch(done) on another stream, beside the launch in this block.
 
-    done is 0 until the end.
+    done is 0 until that launch ends.
     """
     from flash_attest.races.perturb.beside import SETTLES, launch_wait  # importing Triton takes a second
 
@@ -62,7 +62,7 @@ def _beside(name: str, launch: Callable[[torch.Tensor], None]) -> Iterator[None]
         yield
     finally:
         done.fill_(1)
-        stream.wait_stream(second)  # so that the next launch is not disturbed, and memory is not reused too early
+        stream.wait_stream(second)  # so that the next launch is undisturbed, and memory is not reused too early
 
 
 def _sms() -> int:
@@ -122,7 +122,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def moved(tensor: torch.Tensor, elements: int) -> torch.Tensor:
-    """Return memory of this shape and strides, `elements` after the start of an allocation."""
+    """Return memory of this shape and strides, at offset `elements` in a new allocation."""
     extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     room = torch.empty(max(extent, 0) + elements, dtype=tensor.dtype, device=tensor.device)
     return room.as_strided(tensor.shape, tensor.stride(), elements)

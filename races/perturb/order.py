@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from flash_attest.emulator.runtime.watch import ordered
 from flash_attest.races.perturb.perturbation import Perturbation, Setting
 
-SWITCH = 0.02  # the probability that another thread continues at an access
+SWITCH = 0.02  # the probability of switching to another thread at an access
 
 
 def _order(setting: Setting) -> AbstractContextManager[None]:
-    """Run each thread or warp until it waits, or, if that is fast, switch threads at accesses."""
+    """Run threads or warps in another order; if that is fast enough, also switch at accesses."""
     draw = setting.random("order")
     ways = [(False, 0.0), (True, 0.0)] + ([] if setting.large else [(False, SWITCH)])
     by_warp, switch = draw.choice(ways)

@@ -1,4 +1,4 @@
-"""Perturbation: a disturbance around one launch that a correct implementation does not notice."""
+"""Perturbation: a disturbance around one launch that does not affect a correct implementation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import torch
 
 @dataclass
 class Setting:
-    """One launch, as a perturbation sees it.
+    """The data of one launch for a perturbation.
 
-    handed: the inputs of the launch, by name. A perturbation may replace them by equal ones at
+    handed: the inputs of the launch, by name. A perturbation may replace them with equal ones at
     other addresses.
     nbytes: sizes that the implementation is likely to allocate.
     other: calls the implementation on other values, without waiting for it.
-    large: checking every access in the emulator would take seconds for this launch.
+    large: whether switching at every access in the emulator would take seconds for this launch.
 
     Everything random in a perturbation depends on seed and repeat alone.
     """
@@ -32,20 +32,20 @@ class Setting:
     large: bool = False
 
     def random(self, word: str) -> random.Random:
-        """Return the random numbers of this launch. `word` keeps the perturbations independent."""
+        """Return a random generator for this launch. Each `word` gives independent numbers."""
         return random.Random(f"{self.seed} {self.repeat} {word}")
 
 
 @dataclass(frozen=True)
 class Perturbation:
-    """A disturbance, by name.
+    """A named disturbance.
 
-    words: its effect, in a line.
+    words: its effect, in one line.
     devices: the devices that have it.
     around: returns a context manager for one launch.
-    emulated: it acts only on kernels that run in the emulator.
-    slots: how many repeats of a round are its own (schedule.py).
-    lacking: returns what this process lacks for it; "" if nothing.
+    emulated: whether it acts only on kernels that run in the emulator.
+    slots: how many repeats of a round it gets (schedule.py).
+    lacking: returns why it cannot run in this process; "" if it can.
     """
 
     name: str

@@ -1,9 +1,9 @@
 """Chooses perturbations, and the repeats in which each is active.
 
 Repeats come in rounds. In a round each perturbation has as many repeats of its own as it has slots,
-in a random order, and one repeat has none. In half of a perturbation's repeats nothing else is
-active, in a third one other perturbation, in the rest any number. So in the long run each is active
-alone, and each pair together.
+in a random order, and one repeat has no perturbation. In half of a perturbation's repeats no other
+is active, in a third one other, and in the rest any number. So in the long run, each perturbation
+is active alone, and each pair is active together.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def choose(known: Mapping[str, Perturbation], text: str, device: str, emulated: 
 
 
 def rounds(perturbations: Sequence[Perturbation], seed: int) -> Iterator[tuple[Perturbation, ...]]:
-    """Yield, without end, the perturbations of each repeat, in the order of application."""
+    """Yield the perturbations of each repeat, in the order of application. This never ends."""
     if not perturbations:
         yield from itertools.repeat(())
     number = 0

@@ -1,9 +1,9 @@
-"""The sanitizer layer: runs a program under compute-sanitizer and turns its reports into findings.
+"""Race detection by compute-sanitizer: runs a program under it, and turns reports into findings.
 
-tools.py     its tools, its path, its command line
+tools.py     the tools, the path and the command line of compute-sanitizer
 kernels.py   which kernels of a call are watched: all but PyTorch's own
-watch.py     the processes: started together, ended after a limit
-parse.py     reads what the tools write
+watch.py     runs the tools in parallel, and ends them at a limit
+parse.py     reads the logs of the tools
 """
 
 from flash_attest.races.sanitizer.kernels import own_kernels

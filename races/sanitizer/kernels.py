@@ -16,7 +16,7 @@ IDENTIFIER = re.compile(r"(?!operator$)[A-Za-z_$][\w$]*", re.ASCII)  # "operator
 
 
 def own_kernels(call: Callable[[], Any]) -> list[str]:
-    """Return the kernels that a call launches outside of PyTorch's operators, by `--kernel-name`.
+    """Return the kernels, for --kernel-name, that a call launches outside of PyTorch's operators.
 
     Raises LookupError if the profiler sees no kernel at all.
     """
@@ -28,10 +28,9 @@ def own_kernels(call: Callable[[], Any]) -> list[str]:
 
 
 def own_of(events: Iterable[Any]) -> list[str]:
-    """Return the same from the profiler's events (torch.autograd.profiler_util.FunctionEvent).
+    """Return those kernels from the profiler's events (torch.autograd.profiler_util.FunctionEvent).
 
-    Raises LookupError also for a kernel without an identifier: a filter that fits no kernel would
-    leave it unwatched.
+    Also raises LookupError for a kernel without an identifier, which no filter would match.
     """
     events = list(events)
     launched = {event.name for event in events if event.device_type == DeviceType.CUDA and _is_kernel(event)}
@@ -45,7 +44,7 @@ def own_of(events: Iterable[Any]) -> list[str]:
 
 
 def of_pytorch(function: str) -> bool:
-    """Return whether a function on the GPU has a PyTorch name."""
+    """Return whether a function on the GPU has a name of PyTorch."""
     words = function.replace("(anonymous namespace)::", "").split("<")[0].split("(")[0].split()
     return any(word.startswith(OF_PYTORCH) for word in words[-1:])
 

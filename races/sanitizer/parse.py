@@ -28,12 +28,12 @@ INVALID = re.compile(r"Invalid __(?P<space>\w+)__ (?P<what>\w+) of size (?P<size
 BARRIER = re.compile(r"Barrier error detected\.\s*(?P<words>.*)")
 OF_HOST = re.compile(
     r"COMPUTE-SANITIZER|Program hit |Target application returned|Leaked |LEAK SUMMARY"
-)  # not about a kernel
+)  # these are not about a kernel
 AT = re.compile(r"at (?P<where>.+)$")
 BY = re.compile(r"by thread \((?P<thread>[\d, ]+)\) in block \((?P<block>[\d, ]+)\)")
 NEWER = re.compile(r"(?P<function>.+)\+(?P<offset>0x[0-9a-f]+)(?: in (?P<file>.+):(?P<line>\d+))?$")
 OLDER = re.compile(r"(?P<offset>0x[0-9a-f]+) in (?:(?P<file>.+?):(?P<line>\d+):)?(?P<function>.+)$")
-ADDRESS = re.compile(r" ?(?:at |to )?0x[0-9a-f]+")  # differs in each run
+ADDRESS = re.compile(r" ?(?:at |to )?0x[0-9a-f]+")  # addresses differ in each run
 SPACES = {"global": Space.GLOBAL, "shared": Space.SHARED, "local": Space.LOCAL}
 
 
@@ -44,7 +44,7 @@ class Report:
     reported: the number in its summary; None if there is no summary, for example if the program or
     the tool was ended.
     left_out: reports about other kernels or about calls of the host.
-    unprinted: reports that it only counted.
+    unprinted: reports that the tool only counted.
     unread: reports that could not be parsed.
     complaints: messages of the tool about itself, such as "Error: Device not supported".
     """
@@ -123,7 +123,7 @@ def _findings(lines: list[str], tool: Tool) -> list[Finding]:
 
 
 def _races(race: re.Match, rest: list[str], tool: Tool) -> Iterator[Finding]:
-    """Yield a finding for each access that races with the first one."""
+    """Yield a finding for each access that the report pairs with its first one."""
     one = Side(_action(race["what"]), _site(race["where"]), None, None)
     severity = (race["severity"] or "error").lower()
     for line in rest:
@@ -145,7 +145,7 @@ def _of_access(invalid: re.Match, rest: list[str]) -> tuple[Kind, str]:
 
 
 def _action(word: str) -> Action:
-    """Return the action of "Read", "write", "Atomic"; TOUCH for another word."""
+    """Return the action for "Read", "write", "Atomic"; TOUCH for any other word."""
     return next((action for action in Action if action.value == word.lower()), Action.TOUCH)
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 PROGRAM = "compute-sanitizer"
 TOOLKITS = Path("/usr/local")
 NOT_FOUND = f"no {PROGRAM} found in CUDA_HOME, CUDA_PATH, PATH and {TOOLKITS}/cuda*: it comes with the CUDA toolkit"
-MOST_PRINTED = 100  # reports that a tool prints; it only counts further ones
+MOST_PRINTED = 100  # reports that a tool prints; it only counts the rest
 
 
 class Tool(Enum):
     """The tools that judge.
 
-    initcheck is left out: it does not see that unwatched kernels wrote to memory.
+    initcheck is left out, as it does not see writes by kernels that are not watched.
     """
 
     RACECHECK = "racecheck"
@@ -29,20 +29,20 @@ class Tool(Enum):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Its own options.
+        """The tool's own options.
 
-        Errors of API calls are not reported: libraries probe drivers by calls that fail.
+        Errors of API calls are not reported, as libraries probe drivers with calls that fail.
         """
         return ("--report-api-errors", "no") if self is Tool.MEMCHECK else ()
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables of the program: memcheck knows only blocks, so each tensor gets its own."""
+        """Environment variables. memcheck knows only memory blocks, so each tensor gets one."""
         return {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"} if self is Tool.MEMCHECK else {}
 
 
 def find() -> str | None:
-    """Return the path of compute-sanitizer, or None. A newer toolkit has precedence."""
+    """Return the path of compute-sanitizer, or None. Newer toolkits come first."""
     homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     folders = [Path(home) / sub for home in homes for sub in ("bin", "compute-sanitizer")]
     folders += [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]

@@ -1,6 +1,6 @@
 """Runs a program under tools of compute-sanitizer.
 
-All run at once, because most of the time of each is the start of Python.
+All tools run in parallel, because most of their time is the start of Python.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 from flash_attest.races.sanitizer.parse import Report, parse
 from flash_attest.races.sanitizer.tools import Tool, command
 
-LOGS = "FLASH_ATTEST_SANITIZER_LOGS"  # the variable of the folder that keeps the tools' logs; unset, none are kept
+LOGS = "FLASH_ATTEST_SANITIZER_LOGS"  # an environment variable: the folder in which to keep the logs, if any
 POLL = 0.2  # seconds
 LAST = 3  # how many lines of the output are quoted
 
 
 @dataclass(frozen=True)
 class Watched:
-    """The result of a program under one tool.
+    """The result of running a program under one tool.
 
     status: its exit status; None if it was ended at the limit.
     """
@@ -38,7 +38,7 @@ class Watched:
 
     @property
     def undecided(self) -> str:
-        """The reason why a lack of findings means nothing; "" if it means something."""
+        """The reason why the absence of findings means nothing; "" if there is none."""
         tool, ended = self.tool.value, f"with exit status {self.status}: {self._last}"
         if self.status is None:
             return f"{tool} did not end within {self.seconds:.0f} s"
@@ -74,11 +74,11 @@ def watch(
     limit: float = 180.0,
     alive: Callable[[], None] = lambda: None,
 ) -> list[Watched]:
-    """Run `target` once under each tool.
+    """Run `target` once under each tool, in parallel.
 
-    program: the path of compute-sanitizer. limit: seconds, for all together.
+    program: the path of compute-sanitizer. limit: seconds for all tools together.
 
-    alive: called while they run, several times a second.
+    alive: called several times a second while they run.
     """
     kernels, began = list(kernels), time.perf_counter()
     with _folder() as folder, contextlib.ExitStack() as ends:
@@ -92,7 +92,7 @@ def watch(
                 stdout=printed,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **tool.environment},
-                start_new_session=True,  # so that it can be ended together with its children
+                start_new_session=True,  # to end it together with its children
             )
             ends.callback(end, process)
             running[tool] = process
@@ -103,7 +103,7 @@ def watch(
             time.sleep(POLL)
             ended = [tool for tool, process in running.items() if process.poll() is not None]
             seconds |= {tool: time.perf_counter() - began for tool in ended if tool not in seconds}
-        # End those that still run, and read the logs.
+        # End the processes that still run, and read the logs.
         statuses = {tool: process.poll() for tool, process in running.items()}
         for process in running.values():
             end(process)
@@ -113,7 +113,7 @@ def watch(
 
 def _watched(tool: Tool, folder: Path, status: int | None, seconds: float) -> Watched:
     log, printed = folder / f"{tool.value}.log", (folder / f"{tool.value}.txt").read_text(errors="replace")
-    text = log.read_text(errors="replace") if log.exists() else printed  # the tool prints until it opens the log
+    text = log.read_text(errors="replace") if log.exists() else printed  # before it opens the log, the tool prints
     return Watched(tool, parse(text, tool), status, printed, seconds)
 
 
@@ -129,7 +129,7 @@ def _folder():
 
 
 def end(process: subprocess.Popen) -> None:
-    """End a process that leads a session, and all processes that it started, if it still runs."""
+    """If a process that leads a session still runs, end it and all processes that it started."""
     if process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

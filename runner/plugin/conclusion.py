@@ -4,6 +4,7 @@ the verdict in the last line.
 
 from __future__ import annotations
 
+import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 from rich.console import Console
+from rich.markup import escape
 
 from flash_attest.runner.causes import causes_of
 from flash_attest.runner.plugin import annotations, junit, terminal, times
@@ -38,19 +40,35 @@ def print_verdicts(report: Report, out, *, asked_for: bool, verbose: bool) -> No
         terminal.print_chapters(results, console, asked_for=asked_for)
         console.print()
         terminal.print_remarks(results, console, asked_for=asked_for)
-        terminal.print_observed(results, console)
-        console.print(times.sentence(results, environment), highlight=False, soft_wrap=True)
+        terminal.say(console, escape(times.sentence(results, environment)))
         console.print()
     terminal.print_rows(results, console, asked_for=asked_for)
     if line := terminal.elsewhere_in_words(environment.get("elsewhere", {})):
-        console.print(line, highlight=False, soft_wrap=True)
+        terminal.say(console, escape(line))
     terminal.print_undecided(results, console, asked_for=asked_for)
-    causes = causes_of(results)
-    terminal.print_causes(causes, console)
+    terminal.print_observed(results, console)
+    terminal.print_causes(causes_of(results), console)
+
+
+def print_annotations(results: list[dict], out: pytest.TerminalReporter) -> None:
+    """Print failures as annotations, in a job of GitHub Actions."""
     if annotations.wanted():
         out.ensure_newline()
-        for line in annotations.annotations(causes):
+        for line in annotations.annotations(causes_of(results)):
             out.write_line(line)
+
+
+@contextmanager
+def no_commands(out: pytest.TerminalReporter) -> Iterator[None]:
+    """Print messages in this block: in a job of GitHub Actions no line of them is a command."""
+    token = secrets.token_hex(8)
+    if annotations.wanted():
+        out.ensure_newline()
+        out.write_line(f"::stop-commands::{token}")
+    yield
+    if annotations.wanted():
+        out.ensure_newline()
+        out.write_line(f"::{token}::")
 
 
 def console_of(out) -> Console:
@@ -84,7 +102,8 @@ class LastLine:
         out = session.config.pluginmanager.get_plugin("terminalreporter")
         if (file := session.config.getoption("xmlpath", None)) and self.run.undecided:
             try:
-                junit.mark_undecided(Path(file), self.run.undecided)
+                prefix = session.config.getoption("junitprefix", None)
+                junit.mark_undecided(Path(file), self.run.undecided, prefix or "")
             except (OSError, ElementTree.ParseError) as error:
                 out.write_line(f"--junit-xml {file}: undecided laws are skipped tests in it: {error}", yellow=True)
         if text and out is not None:
@@ -97,17 +116,10 @@ class LastLine:
 def without_laws(out: pytest.TerminalReporter) -> Iterator[None]:
     """Hide failed laws from pytest's own sections in this block. They are printed by cause."""
     failed = out.stats.get("failed", [])
-    out.stats["failed"] = [report for report in failed if not is_law(report)]
+    out.stats["failed"] = [report for report in failed if result_of(report) is None]
     try:
         yield
     finally:  # pytest prints the line that counts failures later
         out.stats["failed"] = failed
         if not failed:
             del out.stats["failed"]
-
-
-def is_law(report: pytest.TestReport) -> bool:
-    """Return whether a failed test is a law that does not hold, or a law whose worker died.
-    Failures by cause include these.
-    """
-    return result_of(report) is not None or hasattr(report, "attest_worker")

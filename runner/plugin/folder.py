@@ -109,7 +109,7 @@ class Folder:
             os.replace(unfinished, self.path / name)
             return True
         except OSError as error:
-            self._failed(name, error)
+            self.failed(name, error.strerror or str(error))
             with contextlib.suppress(OSError):
                 unfinished.unlink()
             return False
@@ -120,16 +120,17 @@ class Folder:
             with open(self.path / name, "ab", buffering=0) as file:
                 file.write(text.encode())
         except OSError as error:
-            self._failed(name, error)
+            self.failed(name, error.strerror or str(error))
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
         try:
             (self.path / name).unlink(missing_ok=True)
         except OSError as error:
-            self._failed(name, error)
+            self.failed(name, error.strerror or str(error))
 
-    def _failed(self, name: str, error: OSError) -> None:
+    def failed(self, name: str, why: str) -> None:
+        """Tell that a file could not be written, the first time."""
         if not self.trouble:
-            self.trouble = f"{self.path / name} cannot be written: {error.strerror}"
+            self.trouble = f"{self.path / name} cannot be written: {why}"
             self.tell(self.trouble)

@@ -7,20 +7,22 @@ green.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
+INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML 1.0
 
-def mark_undecided(file: Path, undecided: Mapping[str, str]) -> None:
-    """Rewrite a JUnit file.
 
-    undecided: pytest's id of a test -> why its law could not be decided.
+def mark_undecided(file: Path, undecided: Mapping[str, str], prefix: str = "") -> None:
+    """Rewrite a JUnit file. undecided: the id of a test, as pytest has it -> why its law could not
+    be decided.
 
     Raises OSError if the file cannot be read or written, and ParseError if it is not XML.
     """
     tree = ElementTree.parse(file)
-    reasons = {_address(test): reason for test, reason in undecided.items()}
+    reasons = {_address(test, prefix): INVALID.sub("?", reason) for test, reason in undecided.items()}
     for suite in tree.iter("testsuite"):
         for case in suite.iter("testcase"):
             reason = reasons.get((case.get("classname", ""), case.get("name", "")))
@@ -33,10 +35,11 @@ def mark_undecided(file: Path, undecided: Mapping[str, str]) -> None:
     tree.write(file, encoding="utf-8", xml_declaration=True)
 
 
-def _address(test: str) -> tuple[str, str]:
-    """Convert "tests/test_a.py::TestB::test_c[d]" to ("tests.test_a.TestB", "test_c[d]"), as pytest
-    writes it into the file.
+def _address(test: str, prefix: str) -> tuple[str, str]:
+    """ "tests/test_a.py::TestB::test_c[d]" -> ("tests.test_a.TestB", "test_c[d]"), as pytest writes
+    it into the file.
     """
     head, bracket, parameters = test.partition("[")
     path, *names = head.split("::")
-    return ".".join([path.removesuffix(".py").replace("/", "."), *names[:-1]]), names[-1] + bracket + parameters
+    parts = [prefix, path.removesuffix(".py").replace("/", "."), *names[:-1]]
+    return ".".join(filter(None, parts)), names[-1] + bracket + parameters

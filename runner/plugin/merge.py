@@ -17,6 +17,7 @@ from rich.console import Console
 
 from flash_attest.runner.causes import causes_of
 from flash_attest.runner.green import verdict_line
+from flash_attest.runner.page.records import asked_for
 from flash_attest.runner.plugin import terminal
 from flash_attest.runner.plugin.report import Report
 from flash_attest.runner.plugin.saved import read
@@ -142,16 +143,14 @@ def join(folders: list[Path], into: Path) -> int:
     report.start(environment, len(results))
     report.add(*results)
     options = environment.get("options", {})
-    asked_for = bool(options.get("impl") or options.get("impl_from"))
-    verdict = verdict_line(
-        results, asked_for=asked_for, replayed=bool(options.get("case")), device=environment["device"]
-    )
+    named = asked_for(environment)
+    verdict = verdict_line(results, asked_for=named, replayed=bool(options.get("case")), device=environment["device"])
     if elsewhere := environment.get("elsewhere", {}):
         verdict += f"; {terminal.elsewhere_in_numbers(elsewhere, environment['device'])}"
     report.finish(verdict=verdict, green=verdict.startswith("green"))
-    console = Console(width=160, soft_wrap=True)
-    terminal.print_rows(results, console, asked_for=asked_for)
-    terminal.print_undecided(results, console, asked_for=asked_for)
+    console = Console(width=160, soft_wrap=True, emoji=False)
+    terminal.print_rows(results, console, asked_for=named)
+    terminal.print_undecided(results, console, asked_for=named)
     terminal.print_causes(causes_of(results), console)
     print(f"{len(folders)} parts joined: {report.directory}/index.html (report.md, results.json)")
     print(verdict)

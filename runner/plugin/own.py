@@ -15,26 +15,27 @@ from pathlib import Path
 
 import pytest
 
+from flash_attest.impls.contract.location import declared_at
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.impls.contract.registry import Entry, declared_at, file_of_function
+from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.judging.origin import DecoratedTest
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import FAIL, Result
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.runner.bound import BoundLaw
-from flash_attest.runner.causes import Cause, causes_of
+from flash_attest.runner.causes import causes_of
 from flash_attest.runner.green import Group, counted, group_of, verdict_line
 from flash_attest.runner.isolation.host import Host
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.isolation.parent import forks_can_use_cuda
 from flash_attest.runner.judge import Judge, compare_with_known
-from flash_attest.runner.plugin import annotations, conclusion, terminal
+from flash_attest.runner.plugin import conclusion, terminal
 from flash_attest.runner.plugin.conclude import conclude, shows_message
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
 from flash_attest.runner.plugin.options import OwnOptions
-from flash_attest.runner.plugin.outcomes import GPU_KEY, KEY, PLANNED_KEY, result_of
+from flash_attest.runner.plugin.outcomes import GPU_KEY, KEY, PLANNED_KEY, TESTS_KEY, result_of
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report
 from flash_attest.runner.start import judge_of
 
@@ -71,6 +72,9 @@ class Own:
             law.judged, law.impl = self._judged, law.impl.on(self.options.device)
         self.entries = self._entries()
         self.planned = len({(law.impl.name, law.test_name) for law in self.bound.values()})
+        self.tests = len(self.bound)
+        self.judged: set[str] = set()  # the ids of tests with a verdict
+        self.skipped: set[str] = set()  # the ids of tests that were skipped instead
 
     # --- where tests run -------------------------------------------------------------------------
 
@@ -120,9 +124,7 @@ class Own:
         return self._judge
 
     def _origin_of(self, entry: Entry) -> DecoratedTest:
-        """Return how a command here names the tests of an implementation, and how another process
-        collects these tests.
-        """
+        """Return how a command here names an implementation's tests, and how to collect them."""
         config, tests = self.config, {}
         for item, law in self.bound.items():
             if law.impl is entry.impl:
@@ -135,6 +137,8 @@ class Own:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         self.item = item
+        if item in self.bound:
+            item.user_properties.append((TESTS_KEY, self.tests))
 
     def _judged(self, bound: BoundLaw) -> None:
         """Judge a law for the test that runs."""
@@ -162,11 +166,16 @@ class Own:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the result. This happens on the controller, or in the only process."""
         result = result_of(report) if self.worker is None and report.when == "call" else None
+        if self.worker is None and (tests := result_of(report, TESTS_KEY)) is not None:
+            self.tests = tests
+            if report.skipped and result is None:
+                self.skipped.add(report.nodeid)
         if result is None:
             return
         if report.passed and result["verdict"] == FAIL:  # for example under pytest.raises
             result["known"] = "its test passes all the same"
         self.device_name = result_of(report, GPU_KEY) or self.device_name
+        self.judged.add(report.nodeid)
         self.results.append(result)
         if group_of(result, asked_for=False) is Group.UNDECIDED:
             self.undecided[report.nodeid] = result["reason"]
@@ -210,8 +219,14 @@ class Own:
     @functools.cached_property
     def verdict(self) -> str:
         """The last line of the run."""
-        replayed = bool(self.options.case)
-        return verdict_line(self.results, asked_for=False, replayed=replayed, device=self.options.device)
+        return verdict_line(
+            self.results,
+            asked_for=False,
+            replayed=bool(self.options.case),
+            unjudged=self.tests - len(self.judged | self.skipped),
+            planned=self.tests,
+            device=self.options.device,
+        )
 
     @property
     def green(self) -> bool:
@@ -232,9 +247,9 @@ class Own:
                 report.longrepr = f"{result['reason']}\n  ({as_well})\n  {result['replay']}"
         yield
         if self.worker is None and self.results:
-            self._print_end(terminalreporter, causes)
+            self._print_end(terminalreporter)
 
-    def _print_end(self, out: pytest.TerminalReporter, causes: list[Cause]) -> None:
+    def _print_end(self, out: pytest.TerminalReporter) -> None:
         names = sorted({result["impl"] for result in self.results})
         for name in names if len(names) > 1 else ():
             laws = [result for result in self.results if result["impl"] == name]
@@ -244,8 +259,7 @@ class Own:
             out.write_line(f"flash-attest: {remark}", yellow=True)
         if self.in_process:
             out.write_line(IN_PROCESS, yellow=True)
-        for line in annotations.annotations(causes) if annotations.wanted() else ():
-            out.write_line(line)
+        conclusion.print_annotations(self.results, out)
         if self.report is not None:
             out.write_line(f"flash-attest: report: {self.report.directory}/index.html (report.md, results.json)")
 

@@ -25,14 +25,15 @@ class Progress:
         self.weights = _weights(list(planned), earlier)
         self.whole = sum(self.weights.values())
         self.done, self.fails, self.judged = 0.0, 0, 0
-        self.undecided = 0
         self.began = time.perf_counter()
         self.next, self.step = self.began + FIRST, FIRST
 
     def add(self, result: dict) -> str:
         """Count a result. Return a line about once a minute, otherwise ""."""
+        if (result["law"], result["impl"]) not in self.weights:  # an earlier run has judged it
+            return ""
         self.judged += 1
-        self.done += self.weights.get((result["law"], result["impl"]), 0.0)
+        self.done += self.weights[result["law"], result["impl"]]
         self.fails += result["verdict"] == FAIL and not result["known"]
         now = time.perf_counter()
         if now < self.next:

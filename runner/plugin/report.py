@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import jinja2
-
-from flash_attest.oracle import Z_LIMIT
 from flash_attest.properties.judging.plain_text import all_plain
-from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
-from flash_attest.runner.green import EXCUSED
-from flash_attest.runner.plugin import times
+from flash_attest.runner.page.run import run_page
 from flash_attest.runner.plugin.folder import ANOTHER, Folder, FolderError, Pace
 from flash_attest.runner.plugin.saved import FORMAT, JOURNAL, RESULTS
 from flash_attest.runner.plugin.summary import summary
-from flash_attest.runner.untrusted.observed import sentences
 
-COUNTED = (PASS, FAIL, UNKNOWN, REFUSED)
 PAGE, SUMMARY = "index.html", "report.md"
 # Values of `state` in the environment: how far the run has come, or how it ended.
 RUNNING, COMPLETE, INTERRUPTED, STOPPED = "running", "complete", "interrupted", "ended early"
-TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 
 class Report:
@@ -108,10 +98,12 @@ class Report:
         """
         complete = len(self.results) >= self.planned
         self.environment |= all_plain(more) | {"complete": complete, "state": COMPLETE if complete else ended}
-        self._write_results()
-        self.folder.write(SUMMARY, summary(self.environment, self.results))
-        self._write_page()
-        self.folder.release()
+        try:
+            self._write_results()
+            self._write_made(SUMMARY, lambda: summary(self.environment, self.results))
+            self._write_page()
+        finally:
+            self.folder.release()
 
     def _write_results(self) -> None:
         results = ",\n".join(self._written)
@@ -125,52 +117,13 @@ class Report:
 
     def _write_page(self) -> None:
         """Write index.html, which needs no network and no other file."""
-        page = _template().render(
-            environment=self.environment,
-            groups=by_chapter(self.results),
-            results=self.results,
-            counts=self.counts(),
-            observed=sentences(self.results),
-            times={heading: times.lines_by(self.results, field) for field, heading in times.TABLES.items()},
-            whole=times.total(self.results, self.environment),
-            kinds=times.COLUMNS,
-            z_limit=f"{Z_LIMIT:g}",
-        )
-        self.folder.write(PAGE, page)
+        self._write_made(PAGE, lambda: run_page(self.results, self.environment))
 
-    def counts(self) -> Counter:
-        """Count the results with each verdict."""
-        return Counter(result["verdict"] for result in self.results)
-
-
-@functools.cache
-def _template() -> jinja2.Template:
-    made = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return made.from_string(TEMPLATE.read_text(encoding="utf-8"))
-
-
-def by_chapter(results: list[dict]) -> dict[str, list[dict]]:
-    """Return impl -> one line for each chapter: verdict, laws by verdict, cases, worst z and its
-    tensor, seconds.
-    """
-    groups: dict[str, dict[str, list[dict]]] = {}
-    for result in sorted(results, key=lambda r: (r["impl"], r["chapter"])):
-        groups.setdefault(result["impl"], {}).setdefault(result["chapter"], []).append(result)
-    return {impl: [_line(chapter, laws) for chapter, laws in chapters.items()] for impl, chapters in groups.items()}
-
-
-def _line(chapter: str, laws: list[dict]) -> dict:
-    shown = Counter("known failure" if law["known"] else law["verdict"] for law in laws)
-    applicable = {law["verdict"] for law in laws if law.get("why") not in EXCUSED and not law["known"]}
-    zs = [(float(z), tensor) for law in laws for tensor, z in law["worst_z"].items()]
-    z, tensor = max(zs, default=(None, ""))
-    return {
-        "chapter": chapter.removeprefix("test_"),
-        "verdict": next(
-            (v for v in WORST_FIRST if v in applicable), "known failure" if shown["known failure"] else UNKNOWN
-        ),
-        "laws": "  ".join(f"{n} {v}" for v in (*COUNTED, "known failure") if (n := shown[v])),
-        "cases": sum(law["cases"] for law in laws),
-        "worst_z": "" if z is None else f"{z:.3g} {tensor}",
-        "seconds": sum(law["seconds"] for law in laws),
-    }
+    def _write_made(self, name: str, text: Callable[[], str]) -> None:
+        """Write what is made of the results. A mistake in making it must not cost a verdict."""
+        try:
+            made = text()
+        except Exception as error:
+            self.folder.failed(name, f"making it raises {type(error).__name__}: {error}")
+        else:
+            self.folder.write(name, made)

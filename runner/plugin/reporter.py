@@ -135,7 +135,7 @@ class Reporter:
     def _announce(self, left: list[tuple[str, str]], worker_seconds: float) -> None:
         """Print what is judged, and how long it took the last time."""
         names = len({impl for _, impl in left})
-        what = f"{len(left)} law{'s' * (len(left) > 1)}" + (f" of {names} implementations" if names > 1 else "")
+        what = f"{len(left)} law{'s' * (len(left) != 1)}" + (f" of {names} implementations" if names > 1 else "")
         took = f", about {duration(worker_seconds / self.options.workers)} as before" if worker_seconds > 30 else ""
         if not self._has_header:
             for fact in self._facts():
@@ -243,6 +243,7 @@ class Reporter:
             self.report.results,
             asked_for=self.options.asked_for,
             replayed=bool(self.options.given("case")),
+            unjudged=self.report.planned - len(self.report.results),
             planned=self.report.planned,
             device=self.options.device,
         )
@@ -274,9 +275,11 @@ class Reporter:
         out.ensure_newline()
         for remark in self.judging.remarks:
             out.write_line(remark, yellow=True)
-        conclusion.print_failures(report, out)
         verbose = self.config.option.verbose > 0
-        conclusion.print_verdicts(report, out, asked_for=self.options.asked_for, verbose=verbose)
+        with conclusion.no_commands(out):
+            conclusion.print_failures(report, out)
+            conclusion.print_verdicts(report, out, asked_for=self.options.asked_for, verbose=verbose)
+        conclusion.print_annotations(report.results, out)
         if trouble := report.folder.trouble:
             out.write_line(f"report: {trouble}: the verdicts above are all there is", yellow=True)
         else:

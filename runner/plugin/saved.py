@@ -24,7 +24,8 @@ def read(report: str | Path) -> dict:
     file = given if given.is_file() else given / RESULTS
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
-        _ = record["environment"]["versions"], [result["seconds_of"] for result in record["results"]]
+        _ = record["environment"]["versions"]
+        _ = [(result["law"], result["impl"], result["seconds_of"]) for result in record["results"]]
         if (newer := record.get("format", 1)) > FORMAT:
             raise NoReport(
                 f"{file} has format {newer}, which a newer flash-attest wrote: this one reads up to {FORMAT}"

@@ -8,6 +8,7 @@ from collections import Counter
 
 from flash_attest.runner.causes import causes_of
 from flash_attest.runner.green import Group, group_of
+from flash_attest.runner.page.records import asked_for
 from flash_attest.runner.plugin.terminal import verdict_of, worst_z_of
 
 MOST_CAUSES = 20
@@ -25,11 +26,14 @@ def summary(environment: dict, results: list[dict]) -> str:
         "| implementation | verdict | hold | fail | undecided | cases | worst z |",
         "|---|---|--:|--:|--:|--:|--:|",
     ]
+    named = asked_for(environment)
     for impl in sorted({result["impl"] for result in results}):
         laws = [result for result in results if result["impl"] == impl]
-        counts = Counter(group_of(law, asked_for=True) for law in laws)
+        counts = Counter(group_of(law, asked_for=named) for law in laws)
         numbers = [counts[group] for group in (Group.HOLDS, Group.FAILS, Group.UNDECIDED)]
-        cells = [_text(impl), verdict_of(laws), *numbers, f"{sum(law['cases'] for law in laws):,}", worst_z_of(laws)]
+        cases = sum(law["cases"] for law in laws)
+        verdict = verdict_of(laws, asked_for=named)
+        cells = [_text(impl), verdict.word, *numbers, f"{cases:,}", worst_z_of(laws)]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     causes = causes_of(results)
     for cause in causes[:MOST_CAUSES]:

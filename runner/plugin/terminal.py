@@ -10,14 +10,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from flash_attest.properties.judging.beside import ALSO
-from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.runner.causes import Cause
 from flash_attest.runner.green import Group, group_of
+from flash_attest.runner.page.records import KINDS, worst
+from flash_attest.runner.page.words import ELSEWHERE, KNOWN, VERDICTS, Verdict
 from flash_attest.runner.untrusted.observed import sentences
 
-KNOWN = "known failure"
-COLOURS = {PASS: "green", FAIL: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow", KNOWN: "yellow"}
-COLUMNS = {  # heading of a column: the groups that it counts
+COLOURS = {
+    PASS: "green", FAIL: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow", KNOWN: "yellow",
+    ELSEWHERE: "bright_black",
+}  # fmt: skip
+COLUMNS = {  # heading of the table: the groups that it counts
     "hold": (Group.HOLDS,),
     "fail": (Group.FAILS,),
     "known": (Group.KNOWN,),
@@ -66,14 +70,14 @@ def _print_table(
         table.add_column(heading, justify="right", no_wrap=True)
     before = None
     for name, laws in rows.items():
-        verdict = verdict_of(laws)
+        verdict = verdict_of(laws, asked_for=asked_for)
         numbers = [str(n) if (n := sum(counts[name][group] for group in groups)) else "" for groups in shown.values()]
         first = "" if len(name) > 1 and name[0] == before else name[0]
         before = name[0]
         table.add_row(
             first,
             *name[1:],
-            f"[{COLOURS[verdict]}]{verdict}[/]",
+            f"[{COLOURS[verdict.name]}]{verdict.word}[/]",
             *numbers,
             f"{sum(law['cases'] for law in laws):,}",
             worst_z_of(laws),
@@ -82,22 +86,16 @@ def _print_table(
     console.print(table)
 
 
-def verdict_of(laws: list[dict]) -> str:
-    """Return one verdict for several results: the worst of those that apply here."""
-    groups = {group_of(law, asked_for=False): law["verdict"] for law in laws}
-    counting = {v for group, v in groups.items() if group in (Group.FAILS, Group.UNDECIDED, Group.HOLDS)}
-    worst = next((verdict for verdict in WORST_FIRST if verdict in counting), None)
-    if worst is not None and not (worst == PASS and Group.KNOWN in groups):
-        return worst
-    if Group.KNOWN in groups:
-        return KNOWN
-    return REFUSED if Group.NOT_APPLYING in groups else UNKNOWN
+def verdict_of(laws: list[dict], *, asked_for: bool) -> Verdict:
+    """Return the verdict that stands for several: the worst of those that apply here."""
+    kinds = {KINDS[group_of(law, asked_for=asked_for)] for law in laws}
+    return next(verdict for name, verdict in VERDICTS.items() if name in kinds)
 
 
 def worst_z_of(laws: list[dict]) -> str:
     """Return the worst z and its tensor, "3.21 dq"; "" if nothing was measured."""
-    z, tensor = max(((float(z), tensor) for law in laws for tensor, z in law["worst_z"].items()), default=(None, ""))
-    return "" if z is None else f"{z:.3g} {tensor}"
+    z, tensor = worst(laws)
+    return "" if z is None else f"{float(z):.3g} {tensor}"
 
 
 def print_failures(causes: list[Cause], console: Console) -> None:
@@ -105,24 +103,28 @@ def print_failures(causes: list[Cause], console: Console) -> None:
     it.
     """
     for cause in causes:
-        _say(console, f"[bold red]{escape(cause.impl)}: {escape(cause.first['law'])}[/]")
-        _say(console, escape(cause.first["message"].rstrip() or cause.heading))
+        say(console, f"[bold red]{escape(cause.impl)}: {escape(cause.first['law'])}[/]")
+        say(console, escape(cause.first["message"].rstrip() or cause.heading))
         if cause.others:
             n = len(cause.others)
             law = "1 more law fails" if n == 1 else f"{n} more laws fail"
-            _say(console, f"\n[bold]{law}, probably for the same reason[/]")
+            say(console, f"\n[bold]{law}, probably for the same reason[/]")
         for other in cause.others:
-            _say(console, f"  {escape(other['law'])}: {escape(other['reason'])}")
+            say(console, f"  {escape(other['law'])}: {escape(other['reason'])}")
             if other["replay"]:
-                _say(console, f"      [bright_black]{escape(other['replay'])}[/]")
+                say(console, f"      [bright_black]{escape(other['replay'])}[/]")
         console.print()
 
 
 def print_undecided(results: list[dict], console: Console, *, asked_for: bool) -> None:
-    """Print why laws could not be decided: one line for each reason."""
+    """Print why laws could not be decided: a line for each reason, and how to try one again."""
     undecided = [r for r in results if group_of(r, asked_for=asked_for) is Group.UNDECIDED]
+    replays = {(r["impl"], r["reason"]): r["replay"] for r in reversed(undecided)}
     for impl, _, text in _by_reason(undecided):
-        _say(console, f"[yellow]undecided[/]  {escape(impl)}  {escape(text)}")
+        say(console, f"[yellow]undecided[/]  {escape(impl)}  {escape(text)}")
+    for (_, reason), replay in sorted(replays.items()):
+        if replay and reason:
+            say(console, f"      {escape(replay)}")
 
 
 def print_remarks(results: list[dict], console: Console, *, asked_for: bool) -> None:
@@ -131,27 +133,27 @@ def print_remarks(results: list[dict], console: Console, *, asked_for: bool) -> 
     """
     silent = (Group.FAILS, Group.UNDECIDED)
     for impl, verdict, text in _by_reason([r for r in results if group_of(r, asked_for=asked_for) not in silent]):
-        _say(console, f"[{COLOURS[verdict]}]{verdict:7}[/]  {escape(impl)}  {escape(text)}")
+        say(console, f"[{COLOURS[verdict]}]{VERDICTS[verdict].word:7}[/]  {escape(impl)}  {escape(text)}")
     for result in results:
         if result["verdict"] == FAIL and result["beside"].startswith(ALSO):
-            _say(console, f"{FAIL:7}  {escape(result['impl'])}  {escape(result['law'])}: {escape(result['beside'])}")
+            say(console, f"{FAIL:7}  {escape(result['impl'])}  {escape(result['law'])}: {escape(result['beside'])}")
 
 
 def print_observed(results: list[dict], console: Console) -> None:
     """Print which operators of PyTorch implementations used, with --untrusted."""
     for impl, text in sentences(results):
-        _say(console, f"[cyan]observed[/] {escape(impl)}  {escape(text)}")
+        say(console, f"[cyan]observed[/] {escape(impl)}  {escape(text)}")
 
 
 def print_causes(causes: list[Cause], console: Console) -> None:
     """Print each cause in two lines: what is wrong, and the command that shows it again."""
     for cause in causes[:MOST_CAUSES]:
         shared = f" ({cause.shared})" if cause.shared else ""
-        _say(console, f"[bold red]fail[/]  {escape(cause.impl)}: {escape(cause.heading)}{escape(shared)}")
+        say(console, f"[bold red]fail[/]  {escape(cause.impl)}: {escape(cause.heading)}{escape(shared)}")
         if cause.first["replay"]:
-            _say(console, f"      {escape(cause.first['replay'])}")
+            say(console, f"      {escape(cause.first['replay'])}")
     if len(causes) > MOST_CAUSES:
-        _say(console, f"      and {len(causes) - MOST_CAUSES} more: the page has all of them")
+        say(console, f"      and {len(causes) - MOST_CAUSES} more: the page has all of them")
 
 
 def _by_reason(results: list[dict]) -> list[tuple[str, str, str]]:
@@ -189,5 +191,6 @@ def elsewhere_in_numbers(elsewhere: Mapping[str, str], device: str) -> str:
     return f"{n} implementation{'s need' if n > 1 else ' needs'} {other}"
 
 
-def _say(console: Console, text: str) -> None:
+def say(console: Console, text: str) -> None:
+    """Print a line with rich's markup, which is never wrapped."""
     console.print(text, highlight=False, soft_wrap=True)

@@ -45,6 +45,9 @@ def test_table_json_and_plot(bench, benched, tmp_path):
             rate, share = number(1e3 * cell["tflops"]), f"{cell['share']:.0%}"
             assert " ".join([number(cell["ms"]), "ms", rate, share, f"{cell['ratio']:.2f}x"]) in words
     assert (tmp_path / "report" / "bench.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "report" / "bench.html").read_text()
+    assert "cells timed" in page and page.count('<tr data-item="uncounted"') == len(report["results"])
+    assert f"see {tmp_path}/report/bench.html, bench.json, bench.png" in text
     assert not list((tmp_path / "report").glob("*.part"))
 
 
@@ -64,6 +67,7 @@ def test_an_interrupted_run_keeps_its_results(bench, monkeypatch, tmp_path):
     assert report["state"] == "interrupted" and [c["verdict"] for c in report["results"]] == ["timed", "timed"]
     assert "interrupted: 2 of 2 cells timed" in text
     assert (tmp_path / "report" / "bench.png").exists()
+    assert "interrupted: 2 of 2 cells timed" in (tmp_path / "report" / "bench.html").read_text()
 
 
 def test_the_file_is_complete_after_every_cell(bench, monkeypatch, tmp_path):

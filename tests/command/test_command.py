@@ -100,7 +100,7 @@ def test_an_option_that_is_like_none_points_to_the_help(capsys):
     "words",
     [
         ["check", "torch_math"], ["laws"], ["trace", __file__], ["sweep", "--runs", "1"], ["bench"], ["calibrate"],
-        ["power"], ["merge", "a", "--into", "b"], ["times"],
+        ["power"], ["merge", "a", "--into", "b"], ["compare", "a", "b"], ["times"],
     ],
 )  # fmt: skip
 def test_a_missing_package_is_one_line(words, tmp_path):

@@ -3,6 +3,8 @@
 import json
 
 from flash_attest.command import laws as command
+from flash_attest.command import laws_page
+from flash_attest.documents import sections
 from flash_attest.properties.law import laws
 from tests.command.test_command import refused
 
@@ -46,3 +48,13 @@ def test_a_misspelt_name_gets_a_suggestion(capsys):
 def test_first_sentence():
     assert command.first_sentence("One thing. Another.\n\nMore.") == "One thing."
     assert command.first_sentence("A rule\nin two lines\n\nMore.") == "A rule in two lines"
+
+
+def test_the_page_of_the_docs_is_current():
+    text = laws_page.PAGE.read_text()
+    assert laws_page.page(text) == text, "python -m flash_attest.command.laws_page writes it"
+
+
+def test_every_law_has_an_anchor_on_the_page():
+    anchors = [section.anchor for section in sections(laws_page.PAGE.read_text()) if section.level == 3]
+    assert anchors == [law["name"].removeprefix("test_") for law in command.described()]

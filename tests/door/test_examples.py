@@ -51,7 +51,8 @@ def test_the_laws_need_no_setting_to_run_without_a_gpu(repository):
 
 
 def test_her_workflow_runs_pytest_and_names_no_host():
-    assert "- run: pytest -n 2\n" in WORKFLOW and "flash-attest[triton]" in WORKFLOW and "://" not in WORKFLOW
+    assert "- run: pytest -n 2 --attest-report attest-report\n" in WORKFLOW
+    assert "flash-attest[triton]" in WORKFLOW and "://" not in WORKFLOW
 
 
 # --- flash-attest examples ------------------------------------------------------------------------

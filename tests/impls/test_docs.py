@@ -1,9 +1,14 @@
-"""docs/use/adding-an-implementation.md is correct: its implementations load and are right."""
+"""The tutorial and the reference of implementations are correct.
+
+Their files load and are right inside of what they support. The tables are those of the dataclasses.
+"""
 
 import re
+from dataclasses import fields
 
 import pytest
 
+from flash_attest.impls.contract import page
 from flash_attest.impls.contract.registry import from_file, from_hook
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.judge import judge
@@ -12,7 +17,8 @@ from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 from flash_attest.properties.law import laws
 from tests.places import ROOT
 
-TEXT = (ROOT / "docs" / "use" / "adding-an-implementation.md").read_text()
+REFERENCE = page.PAGE.read_text()
+TEXT = (ROOT / "docs" / "use" / "adding-an-implementation.md").read_text() + REFERENCE
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.M | re.S)
 # The blocks that begin with a comment with a file name.
 FILES = {match[1]: body for body in BLOCKS if (match := re.match(r"# (\w+\.py)\n", body))}
@@ -49,6 +55,15 @@ def implementations(name, folder):
     module = {}
     exec(FILES[name], module)
     return [entry.impl for entry in from_hook([module["pytest_attention_impls"](None)])]
+
+
+def test_the_tables_are_current():
+    assert page.page(REFERENCE) == REFERENCE, "python -m flash_attest.impls.contract.page writes them"
+
+
+@pytest.mark.parametrize("record", page.RECORDS)
+def test_every_field_has_a_meaning(record):
+    assert [*page.meanings_of(record)] == [one.name for one in fields(record) if one.init]
 
 
 def test_every_file_is_judged():

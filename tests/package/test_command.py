@@ -59,6 +59,14 @@ def test_laws_are_listed(installed, folder):
     assert len(laws) > 60 and laws[f"test_{EXACTLY}"]["planted"], run.stdout
 
 
+def test_the_documents_are_there(installed, folder):
+    listed = installed.run("flash-attest", "docs", folder=folder)
+    names = {line.split()[0] for line in listed.stdout.splitlines()}
+    assert listed.returncode == 0 and {"reading-a-failure", "bugs"} <= names, listed.stdout
+    shown = installed.run("flash-attest", "docs", "bugs#races", folder=folder)
+    assert shown.stdout.startswith(f"{installed.root}/") and "\n## Races\n" in shown.stdout, shown.stdout
+
+
 def test_doctor_says_what_is_missing(installed, folder):
     run = installed.run("flash-attest", "doctor", folder=folder)
     assert run.returncode == 0 and run.stdout.endswith("Implementations can be judged here.\n"), run.stdout

@@ -35,7 +35,7 @@ def test_the_line_counts_verdicts_with_the_worst_first(results, line):
 
 
 def test_a_run_that_has_not_ended_is_not_green():
-    line = verdict_line([HOLDS], asked_for=False, planned=3)
+    line = verdict_line([HOLDS], asked_for=False, unjudged=2, planned=3)
     assert line == "not green: 2 of 3 were not judged; 1 law holds"
 
 
@@ -43,6 +43,12 @@ def test_a_replay_that_no_law_took_is_not_green():
     refused = result(REFUSED, Reason.NO_CASE, "headdim 64 is not declared")
     line = verdict_line([refused], asked_for=False, replayed=True)
     assert line == "not green: no law took the case: headdim 64 is not declared; 1 law does not apply"
+
+
+def test_no_reason_of_an_implementation_makes_a_run_green():
+    refused = result(REFUSED, Reason.NO_CASE, "whether this works could not be decided yet")
+    line = verdict_line([refused], asked_for=False, replayed=True)
+    assert line.startswith("not green: no law took the case: whether this works")
 
 
 def test_an_implementation_that_was_asked_for_is_not_excused():

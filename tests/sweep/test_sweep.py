@@ -94,7 +94,7 @@ def test_a_planted_race_is_found_reduced_and_reported_once(tmp_path, monkeypatch
     assert report["implementations"][NAME]["clean_since"] is None
     assert f"not green: {NAME}, trace: {loads['headline']}" in log.read_text()
     page = (tmp_path / "index.html").read_text()
-    assert page.count("<details") == len(report["findings"]) and "flash_forward.cu:27" in page
+    assert page.count('<details class="card') == len(report["findings"]) and "flash_forward.cu:27" in page
 
 
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path, right):

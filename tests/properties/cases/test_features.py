@@ -26,7 +26,7 @@ from flash_attest.properties.cases.layouts import lay_out, layout_of
 from flash_attest.properties.cases.support import unsupported
 from tests.places import ROOT
 
-DOCS = ROOT / "docs" / "use" / "adding-an-implementation.md"
+DOCS = ROOT / "docs" / "use" / "implementation-reference.md"
 PLAIN = Case(batch=2, seqlen_q=8, seqlen_k=8, nheads=2, nheads_k=2, headdim=64, dtype=torch.float32)
 PLAIN_ONLY = Supports(dtypes={torch.float32}, headdims={64})
 HEADDIMS = (1, 96)  # the table lists no head dims, because each implementation declares its own

@@ -57,7 +57,7 @@ def test_the_schema_knows_every_field_and_reason():
     assert SCHEMA["properties"]["format"]["const"] == saved.FORMAT
 
 
-@pytest.mark.parametrize("change", [{"verdict": "maybe"}, {"tried": [[1, 2, 3]]}, {"new": 1}, {"cases": -1}])
+@pytest.mark.parametrize("change", [{"verdict": "maybe"}, {"tried": [[1, 2, 3]]}, {"why": "new"}, {"cases": -1}])
 def test_the_schema_refuses_another_form(run, change):
     there = record(run)
     there["results"][0] |= change

@@ -219,7 +219,7 @@ def test_a_part_does_not_look_complete(parts, tmp_path):
     report.add(*parts["one"]["results"])
     report.finish()
     page = (tmp_path / "index.html").read_text()
-    assert "<title>flash-attest (shard 1/2): " in page and "Shard 1/2: 2 of 3\nverdicts." in page
+    assert "<title>flash-attest (shard 1/2): " in page and "Shard 1/2: 2 of 3 verdicts." in page
 
 
 def test_the_joined_report_is_one_of_a_whole_run(parts, tmp_path, capsys):

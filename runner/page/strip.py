@@ -1,0 +1,50 @@
+"""The strip at the top of the page of a run: the verdict, how far it came, and what it ran with."""
+
+from __future__ import annotations
+
+from flash_attest.runner.green import verdict_line
+from flash_attest.runner.page.records import asked_for
+from flash_attest.runner.page.template import BAD, BUSY, GOOD, OPEN
+
+RUNNING = "running"
+# What the page shows of the environment; an older or shorter run may lack some of it.
+SHOWN = ("command", "device", "device_name", "seconds", "workers", "profile", "cases_per_law", "seed", "started", "state",
+         "shard", "parts", "platform")  # fmt: skip
+
+
+def context(results: list[dict], environment: dict, counts: dict[str, int]) -> dict[str, object]:
+    """Return what the strip needs. counts: verdict -> how many."""
+    complete = environment.get("complete", True)
+    progress = ""
+    if not complete:
+        state = environment.get("state", RUNNING)
+        progress = f"{state}: {environment.get('decided', len(results))} of {environment.get('planned', 'all')} decided"
+    verdict = environment.get("verdict") or verdict_line(
+        results, asked_for=asked_for(environment), replayed=bool((environment.get("options") or {}).get("case")),
+        device=environment.get("device", ""),
+    )  # fmt: skip
+    return {
+        "tone": _tone(verdict, environment, counts),
+        "progress": progress,
+        "verdict": verdict,
+        "environment": {name: environment.get(name) for name in SHOWN},
+        "decided": len(results),
+        "title": _title(environment, counts),
+        "versions": {name: version for name, version in environment.get("versions", {}).items() if version},
+    }
+
+
+def _tone(verdict: str, environment: dict, counts: dict[str, int]) -> str:
+    if counts.get("fail"):
+        return BAD
+    if not environment.get("complete", True):
+        return BUSY if environment.get("state") == RUNNING else OPEN
+    return GOOD if environment.get("green", verdict.startswith("green")) else OPEN
+
+
+def _title(environment: dict, counts: dict[str, int]) -> str:
+    """Return what the tab of a browser shows."""
+    shard = environment.get("shard")
+    part = f" (shard {shard['part']}/{shard['of']})" if shard else ""
+    state = "" if environment.get("complete", True) else f"{environment.get('state', RUNNING)}, "
+    return f"flash-attest{part}: {state}{counts.get('fail', 0)} fail, {counts.get('pass', 0)} pass"

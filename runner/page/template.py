@@ -1,0 +1,65 @@
+"""Renders pages: the Jinja environment, and what the frame base.html.j2 needs.
+
+A page of another room is a template beside its code:
+
+    page = render(Path(__file__).with_name("report.html.j2"), tone=BAD, findings=findings)
+
+tone colours the strip at the top: GOOD, BAD, OPEN (undecided) or BUSY (running). `data` is put into
+the page as JSON, where scripts find it as `attest.data`. `scripts` are further files of JavaScript,
+which run after script.js.
+
+Nothing in a page is trusted, as an implementation may have written any text. Jinja escapes text and
+attributes, `tojson` escapes what would end a script element, svg.py escapes what it draws, and
+scripts set textContent only. Behind that stands a content security policy: the page loads nothing,
+sends nothing, and runs no script but its own, which the policy names by its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import jinja2
+from markupsafe import Markup
+
+from flash_attest.runner.page.words import FILTERS, VERDICTS
+
+HERE = Path(__file__).parent
+GOOD, BAD, OPEN, BUSY = "good", "bad", "open", "busy"
+
+
+def render(template: Path, *, tone: str, data: object = None, scripts: Iterable[Path] = (), **context: object) -> str:
+    """Return a page as HTML.
+
+    template: a file that extends base.html.j2; context: its variables.
+    """
+    script = "\n".join(_read(path) for path in (HERE / "script.js", *scripts))
+    frame = {"tone": tone, "data": data, "style": Markup(_read(HERE / "style.css")), "script": Markup(script)}
+    return _environment().get_template(str(template)).render(frame, policy=_policy(script), **context)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    """A template is found by its path, or by its name in this folder."""
+    made = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: _read(HERE / name)),  # an absolute path stays as it is
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
+    )  # fmt: skip
+    made.filters |= FILTERS
+    made.globals["VERDICTS"] = VERDICTS
+    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
+    return made
+
+
+@functools.cache
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _policy(script: str) -> str:
+    """Return the content security policy of a page with this script."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"

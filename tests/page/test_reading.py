@@ -1,0 +1,92 @@
+"""A page is read: at two widths, in both colour schemes, by a screen reader, without JavaScript."""
+
+from __future__ import annotations
+
+import pytest
+
+PAGES = ("green", "failing", "running", "empty", "compare", "sweep_green", "sweep_red", "bench", "power")
+LONG = ("green", "power")  # axe takes half a minute for 1,518 rows, so only some folds are opened
+SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+OPEN_ALL = "document.querySelectorAll('details').forEach((fold) => { fold.open = true; })"
+OPEN_ONE = "document.querySelectorAll('.fold').forEach((fold, n) => { fold.open = n < 2; })"
+
+
+def wrong_in(page) -> list[tuple[str, str, str]]:
+    """Return what axe finds: the rule, the element and the reason."""
+    from axe_playwright_python.sync_playwright import Axe  # other runs have no axe
+
+    found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    return [(rule["id"], str(node["target"]), node["failureSummary"]) for rule in found for node in rule["nodes"][:3]]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 400])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_its_window_and_axe_finds_nothing(visit, name, width, dark):
+    page = visit(name, width=width, dark=dark)
+    assert page.evaluate(SIDEWAYS) == 0
+    page.evaluate(OPEN_ONE if name in LONG else OPEN_ALL)
+    page.wait_for_timeout(50)  # folds are filled when they have opened
+    assert page.evaluate(SIDEWAYS) == 0
+    assert wrong_in(page) == []
+
+
+def test_the_first_screen_says_what_fails_and_leads_there(visit):
+    page = visit("failing")
+    first = page.locator(".why li").first
+    assert "not green" in page.locator("h1").inner_text()
+    link = page.get_by_role("link", name="query 64 sees 64 keys, should see 65: key 64 is missing").first
+    assert first.is_visible() and link.bounding_box()["y"] < 900
+    link.click()
+    card = page.locator(page.evaluate("'#' + CSS.escape(location.hash.slice(1))"))
+    assert 0 <= card.bounding_box()["y"] < 300 and "mine.py:12" in card.inner_text()
+
+
+def test_the_matrix_of_22_implementations_fits_a_screen(visit):
+    page = visit("green")
+    frame = page.locator(".matrix").bounding_box()
+    assert page.locator(".matrix tbody tr").count() == 22 and frame["width"] <= 1440
+    assert page.locator(".matrix thead th").count() == 11 and frame["height"] <= 900
+
+
+def test_text_of_an_implementation_stays_text(visit):
+    page = visit("failing")
+    page.evaluate(OPEN_ALL)
+    page.wait_for_timeout(50)
+    assert page.locator("main script, main b").count() == 0
+    for holder in (".why", ".matrix", ".card pre", ".laws", "svg title", "option"):
+        assert "<script>alert(1)</script>" in " ".join(page.locator(holder).all_text_contents()), holder
+
+
+def test_pictures_have_names_and_say_what_they_show(visit):
+    page = visit("failing")
+    images = page.get_by_role("img").all()
+    says = {image.locator("title").first.text_content(): image.locator("desc").text_content() for image in images}
+    out = says["Where out is wrong: 65 queries, 65 keys"]
+    assert out == "out is wrong, in query 64, missing: key 64 of query 64, tiles of 64 queries and 64 keys."
+    assert "in queries 0 to 2, at keys 4096 to 4098, extra: key 4097" in says["Where dk is wrong: 3 queries, 4099 keys"]
+    assert "2 of 3 implementations exceed 8" in says["Worst z of each output, by implementation"]
+    assert len(says) == 4 and "cases in" in says["All cases tried: seqlen by headdim, coloured by the worst z"]
+
+
+def test_a_page_without_javascript_has_the_verdict_the_matrix_and_the_messages(visit):
+    page = visit("failing", java_script_enabled=False)
+    assert page.locator(".matrix a").count() > 10
+    assert "query i sees key j" in " ".join(page.locator("pre").all_text_contents())
+    page.locator(".why a").first.click()
+    assert page.url.partition("#")[2].startswith("cause.")
+
+
+def test_1518_verdicts_are_small_and_soon_there(visit, files, request):
+    """The size is asserted. The time depends on what else the machine does, so it is printed."""
+    from tests.page.conftest import SPEED
+
+    page = visit("green")
+    page.screenshot()  # waits until it is painted
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    load = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
+    size = files["green"].stat().st_size
+    line = f"1,518 verdicts: {size / 1000:.0f} kB (500 allowed); first paint after {paint:.0f} ms, loaded after "
+    line += f"{load:.0f} ms (300 wanted)"
+    request.config.stash.setdefault(SPEED, []).append(line)
+    assert len(page.evaluate("attest.data.rows")) == 1518 and size < 500_000
