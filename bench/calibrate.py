@@ -30,7 +30,9 @@ from flash_attest.properties.trial import Trial
 
 
 def calibrate(impl: Implementation, regime: str, cases: int, device: str, number: int) -> dict:
-    """Draw cases -> the worst z and rms ratio of each output, and the cases beyond a limit."""
+    """Draw cases. Returns the worst z and rms ratio of each output, and the cases beyond a
+    limit.
+    """
     worst: dict[str, list[float]] = {}
     beyond: list[str] = []
     started = time.perf_counter()
@@ -83,5 +85,5 @@ def judge(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def reason_of(entry: Absent | registry.Unloadable) -> str:
-    """Return the reason why there is no implementation."""
+    """Return why there is no implementation to calibrate."""
     return entry.reason if isinstance(entry, Absent) else entry.problem

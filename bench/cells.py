@@ -1,4 +1,6 @@
-"""The cells of the benchmark (case x pass x implementation), and what is known before one runs."""
+"""The cells of the benchmark (case x pass x implementation), and the checks that are possible
+before a cell runs.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,21 @@ from flash_attest.oracle import Mask
 from flash_attest.properties.cases.case import DTYPES, Case, text_of
 from flash_attest.properties.cases.support import unsupported
 
-# The verdict of a cell. Those in UNTRUSTED make the exit status 1.
+# The verdicts of a cell. If one of UNTRUSTED occurs, the exit status is 1.
 TIMED, REFUSED, NO_FIT = "timed", "refused", "does not fit"
 WRONG, ERROR, ABOVE_PEAK, NOT_RUN = UNTRUSTED = ("wrong", "error", "above peak", "not run")
 
 # The FlashAttention papers keep batch * seqlen and nheads * headdim constant.
 TOKENS, WIDTH = 16384, 2048
 
-# Where our implementations are defined: `file` of their entries.
+# The files in which our implementations are defined: `file` of their entries.
 TRITON, CUDA, NUMBA = (str(registry.HERE / name) for name in ("triton", "cuda", "numba"))
 PYTORCH = tuple(str(registry.HERE / name) for name in ("torch_sdpa.py", "torch_flex.py"))
-# They compile for a GPU at the first call. On a CPU they are emulated, where speed means nothing.
+# These compile for a GPU at the first call. On a CPU they run in the emulator, whose speed means
+# nothing.
 GPU_KERNELS = (TRITON, CUDA, NUMBA)
 
-# The first of these that was timed is 1.00x.
+# The first of these that was timed is the baseline, 1.00x.
 BASELINES = ("torch_sdpa_flash", "torch_sdpa_flash_cpu", "torch_sdpa_flash_cpu_half", "torch_sdpa_efficient_float32")
 
 # The number of (b, h, sq, sk) float32 matrices held at once, as counted by PyTorch's profiler.
@@ -39,7 +42,9 @@ MATRICES = {"torch_math": {"forward": 3.3, "backward": 4.7}}
 
 
 def of_papers(device: str, headdim: int, seqlen: int) -> Size:
-    """Return the size with the FlashAttention papers' batch and heads, or a small one for a CPU."""
+    """Return the size with the batch and heads of the FlashAttention papers, or a small size for a
+    CPU.
+    """
     batch, nheads = (1, 2) if device == "cpu" else (max(1, TOKENS // seqlen), max(1, WIDTH // headdim))
     return Size(batch, nheads, seqlen, headdim)
 
@@ -53,9 +58,9 @@ def curves(device: str, headdims: Iterable[int], seqlens: Iterable[int]) -> tupl
 class Grid:
     """Cells that are measured together by default, in one table for each dtype.
 
-    impls: names, None for all. packages: everything that these packages define is measured, too.
-    whole: leave out implementations that do not take every dtype and head dim of the grid; a
-    variant for tf32, for example, would be a column of refusals.
+    impls: names, None for all. packages: implementations of these packages are also measured.
+    whole: leave out implementations that do not take every dtype and head dim of the grid, because
+    a variant for tf32, for example, would be a column of refusals.
     """
 
     impls: tuple[str, ...] | None
@@ -65,14 +70,15 @@ class Grid:
     whole: bool = True
 
     def entries(self, known: list[Entry], device: str) -> list[Entry]:
-        """Return our implementations that are timed by default, and those that failed to load.
-
-        The latter are needed to report them.
+        """Return our implementations that are timed by default, and those that failed to load,
+        which are reported.
         """
         return [entry for entry in known if isinstance(entry.impl, Unloadable) or self._has(entry, device)]
 
     def left_out(self, known: list[Entry], device: str) -> list[str]:
-        """Return "name: reason" for each named implementation that is not timed here."""
+        """Return "name: reason" for each implementation that the user named but that is not timed
+        here.
+        """
         lines = []
         for impl in (entry.impl for entry in known if entry.name in (self.impls or ())):
             if isinstance(impl, Absent):
@@ -93,8 +99,8 @@ class Grid:
         return named and (takes_all or not self.whole)
 
 
-# The second grid for a GPU has the sizes of two teaching systems, and kernels without matrix units.
-# At the sizes of the first these would only take long.
+# The second grid for a GPU has the sizes of two teaching systems. Its kernels do not use matrix
+# units, so the sizes of the first grid would only take long.
 GRIDS = {
     "cuda": (
         Grid(("torch_math", "torch_sdpa_flash", "torch_sdpa_cudnn"), ("bfloat16", "float16"),
@@ -117,8 +123,8 @@ def grids(
 ) -> list[tuple[Grid, tuple[str, ...], tuple[Size, ...]]]:
     """Return each grid that the options ask for, with its dtypes and sizes.
 
-    A dtype is measured in the grid that has it, or else in the first grid. The default head dims
-    and lengths come from the first grid.
+    A dtype is measured in the grid that has it, or in the first grid if none has it. The default
+    head dims and lengths are those of the first grid.
     """
     first = GRIDS[device][0]
     if headdims or seqlens:
@@ -148,18 +154,18 @@ def visible_pairs(seqlen: int, causal: bool) -> int:
 
 
 def flops(case: Case, which: str) -> float:
-    """Return the FLOPs of one call, counted as in the FlashAttention papers: of visible pairs only.
+    """Return the FLOPs of one call. As in the FlashAttention papers, only visible pairs count.
 
     The forward has 2 products (Q K^T, P V) with 2 * headdim FLOPs for every visible pair. The
-    backward has 5, as it computes Q K^T again: 2.5 times as many. The papers halve the number for
-    a causal mask; here the pairs of the diagonal count in full.
+    backward has 5, because it computes Q K^T again, so its FLOPs are 2.5 times as many. For a
+    causal mask, the papers halve the number; here the pairs on the diagonal count in full.
     """
     forward = 4.0 * case.batch * case.nheads * visible_pairs(case.seqlen_q, case.causal) * case.headdim
     return forward if which == "forward" else 2.5 * forward
 
 
 def fewest_flops(impl: Implementation, case: Case, which: str) -> float:
-    """Return the FLOPs that cannot be avoided.
+    """Return the FLOPs that no kernel can avoid.
 
     A backward that gets only lse has to recompute Q K^T, but autograd may keep P.
     """
@@ -168,7 +174,9 @@ def fewest_flops(impl: Implementation, case: Case, which: str) -> float:
 
 
 def column(name: str) -> tuple:
-    """Return the sort key of a column: manual attention, baselines, the rest of PyTorch, others."""
+    """Return the sort key of a column: manual attention, baselines, other implementations of
+    PyTorch, all others.
+    """
     return (name != "torch_math", name not in BASELINES, name not in _of_pytorch(), name)
 
 
@@ -178,7 +186,9 @@ def _of_pytorch() -> frozenset[str]:
 
 
 def product_of(impl: Implementation, dtype: torch.dtype, device: str) -> str:
-    """Return the matrix product whose peak bounds the call: the dtype, or tf32 if declared."""
+    """Return the matrix product whose peak bounds the call: in the case's dtype, or in tf32 if
+    declared.
+    """
     tf32 = device == "cuda" and dtype == torch.float32 and impl.precision.multiply == "tf32"
     return "tf32" if tf32 else text_of(dtype)
 
@@ -199,7 +209,7 @@ def too_large(impl: Implementation, case: Case, which: str, device: str) -> str 
 
 
 def memory(device: str) -> float:
-    """Return the free bytes of a GPU, or for a CPU all memory of the computer."""
+    """Return the free bytes of a GPU, or all memory of the computer for a CPU."""
     if device == "cuda":
         return torch.cuda.mem_get_info()[0]
     try:

@@ -52,7 +52,9 @@ def bench(parser: Parser, options: argparse.Namespace, command: list[str], conso
 
 
 def measure(options: argparse.Namespace, parts: list[Part], measurements: Measurements, console: Console) -> int:
-    """Run the benchmark. An interrupt ends it early, but table, JSON and plot are still written."""
+    """Run the benchmark. An interrupt ends it early, but the table, JSON and plot are still
+    written.
+    """
     started, device = time.perf_counter(), options.device
     broken = {entry.name: entry.impl for part in parts for entry in part.entries if isinstance(entry.impl, Unloadable)}
     for part in parts:
@@ -96,9 +98,9 @@ def measure(options: argparse.Namespace, parts: list[Part], measurements: Measur
 
 
 def _drawn(measurements: Measurements, console: Console) -> bool:
-    """Write bench.png. Returns False if there is nothing to draw, or no Matplotlib to draw with.
+    """Write bench.png. Returns False if there is nothing to draw, or if Matplotlib is missing.
 
-    The figure of an earlier run is then removed.
+    In both cases the figure of an earlier run is removed.
     """
     file = measurements.directory / "bench.png"
     if problem := lacking("matplotlib"):
@@ -118,7 +120,8 @@ def _progress_printer(
 ):
     """Return show(case, pass, implementation), which updates the progress bar.
 
-    In a log, which has no bar, it prints a line for each case and each first call that compiles.
+    A log has no bar, so there it prints a line for each case and for each first call, which
+    compiles.
     """
     work = [case for part in parts for case in part.cases]
     cells = sum(len(part.cases) * len(part.entries) for part in parts) * len(passes)

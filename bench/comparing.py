@@ -1,4 +1,4 @@
-"""Measures what it costs to compare launches: python -m flash_attest.bench.comparing
+"""Measures the cost of comparing launches: python -m flash_attest.bench.comparing
 
 Every launch is compared with the first one, as in a search for races.
 """
@@ -28,21 +28,21 @@ from flash_attest.races.compare import Comparison
 
 SIZE = {"cuda": Size(4, 16, 1024, 64), "cpu": Size(1, 2, 256, 64)}
 BY_DEFAULT = {"cuda": ("cuda_fa2", "triton_fa2"), "cpu": ("torch_math",)}
-LAUNCHES = {"cuda": 200, "cpu": 5}  # between two readings of the clock
-TURNS = 7  # of launches alone, and of launches that are compared
+LAUNCHES = {"cuda": 200, "cpu": 5}  # launches between two readings of the clock
+TURNS = 7  # turns of launches alone and of compared launches
 Tensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Median microseconds of a launch alone, and of one whose outputs are compared."""
+    """Median microseconds of a launch alone, and of a launch whose outputs are compared."""
 
     alone: float
     compared: float
 
     @property
     def ratio(self) -> float:
-        """How many times as long a compared launch takes."""
+        """The duration of a compared launch, relative to a launch alone."""
         return self.compared / self.alone
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Cost:
 
 
 def cost(impl: Implementation, case: Case, device: str, backward: bool) -> Cost:
-    """Time both kinds of launches in turns, by the host's clock.
+    """Time both kinds of launches alternately, by the host's clock.
 
     The figure is the host's time or the device's, whichever is longer.
     """
@@ -130,7 +130,7 @@ def _entries(options: argparse.Namespace, device: str) -> list[registry.Entry]:
 
 
 def _measured(impl: Implementation, case: Case, device: str, which: str) -> Cost | str:
-    """Return the cost, or the reason why there is none."""
+    """Return the cost, or why there is none."""
     if reason := refusal(impl, case, which):
         return f"refused: {reason}"
     try:

@@ -36,15 +36,15 @@ def parser_of_options() -> Parser:
     parser = Parser("flash-attest bench", DESCRIPTION, EPILOG)
     add = parser.add_argument
     add_impl(parser, "those of the grids")
-    add_impl_from(parser, "also the Implementation in this file")
+    add_impl_from(parser, "also measure the Implementation in this file")
     add_device(parser)
     add("--dtype", type=dtypes, metavar="A,B", help=f"some of {','.join(DTYPES)} (or {','.join(SHORT)})")
     add("--size", type=sizes, metavar="N,M", help="batch x nheads x seqlen x headdim, such as 8x12x1024x64; in float32")
-    add("--headdim", type=_numbers, metavar="N,M", help="64,128")
-    add("--seqlen", type=_numbers, metavar="N,M", help="512,...,16384 on a GPU, 128,256 on a CPU")
-    add("--causal", action="store_true", help="only causal (both)")
-    add("--full", action="store_true", help="only not causal (both)")
-    add("--pass", type=_passes, default=PASSES, dest="passes", metavar="A,B", help="forward,backward")
+    add("--headdim", type=_numbers, metavar="N,M", help="head dims (64,128)")
+    add("--seqlen", type=_numbers, metavar="N,M", help="lengths (512,...,16384 on a GPU, 128,256 on a CPU)")
+    add("--causal", action="store_true", help="measure only with a causal mask (both)")
+    add("--full", action="store_true", help="measure only without a mask (both)")
+    add("--pass", type=_passes, default=PASSES, dest="passes", metavar="A,B", help="forward,backward or one")
     add("--seconds", type=_seconds, metavar="S", help="measuring time of one cell (0.2 on a GPU, 0.05 on a CPU)")
     add_seed(parser, "of the random inputs (0)")
     add_report(parser, "for bench.html, bench.json, bench.png (%(default)s)", Path("attest-report"))
@@ -52,7 +52,9 @@ def parser_of_options() -> Parser:
 
 
 def parsed(arguments: list[str]) -> tuple[Parser, argparse.Namespace]:
-    """Return the parser, for later errors, and the options. Exits if they contradict each other."""
+    """Return the parser, which later errors need, and the options. Exits if the options contradict
+    each other.
+    """
     parser = parser_of_options()
     options = parser.parse_args(arguments)
     other = "--headdim" if options.headdim else "--seqlen" if options.seqlen else None
@@ -64,11 +66,11 @@ def parsed(arguments: list[str]) -> tuple[Parser, argparse.Namespace]:
 
 
 def device_of(parser: argparse.ArgumentParser, options: argparse.Namespace) -> str:
-    """Return the device of --device, "cuda" or "cpu". Exits if it is a GPU that is not there.
+    """Return the device of --device, "cuda" or "cpu". Exits if it is a GPU and there is none.
 
     "cpu" hides GPUs from the process.
     """
-    import torch  # takes seconds, for which --help should not wait
+    import torch  # takes seconds, so --help does not import it
 
     from flash_attest.properties.machine import gpus
 

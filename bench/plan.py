@@ -14,7 +14,9 @@ from flash_attest.properties.cases.case import DTYPES, Case
 
 @dataclass
 class Part:
-    """A grid as requested. left_out: "name: reason" for each implementation not timed here."""
+    """A grid with the requested cells. left_out: "name: reason" for each implementation that is not
+    timed here.
+    """
 
     entries: list[Entry]
     cases: list[Case]
@@ -39,7 +41,8 @@ def plan(options: argparse.Namespace) -> list[Part]:
         if named is None:
             entries, left_out = _by_default(grid, known, mine, options.device)
         if options.dtype is None and len(requests) > 1:
-            # A column that refuses a dtype that nobody asked for says nothing.
+            # Leave out a column that refuses the dtype, unless the user asked for that dtype: it
+            # says nothing.
             entries = [entry for entry in entries if _takes_one_of(entry, dtypes)]
         if entries:
             parts.append(Part(sorted(entries, key=lambda e: column(e.name)), cases(dtypes, sizes, masks), left_out))

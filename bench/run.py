@@ -1,7 +1,7 @@
 """Fills the cells one by one.
 
-Is the case supported, does it fit into memory, is the result right, how long does it take, and is
-that possible?
+For each cell it checks whether the case is supported, whether it fits into memory and whether the
+result is right. Then it times the cell, and checks that the time is possible.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.registry import Entry
 from flash_attest.properties.cases.case import Case, text_of
 
-BEYOND = 1.05  # times the measured peak: a faster call cannot have done the work
+BEYOND = 1.05  # factor on the measured peak: a faster call cannot have done the work
 
 
 @dataclass
 class Bench:
-    """Fills cells on a device, measuring each for `seconds`, and records them.
+    """Fills and records cells on a device, and measures each for `seconds`.
 
     first_calls: seconds of the first calls, which compile, and whose results are compared with
     float32 attention.
@@ -53,10 +53,12 @@ class Bench:
     seconds: float
     seed: int = 0
     first_calls: float = 0.0
-    dead: str | None = None  # why nothing runs any more: the cell that broke the device
+    dead: str | None = None  # the cell that broke the device, after which nothing runs
 
     def measure_peaks(self, entries: list[Entry], cases: list[Case]) -> None:
-        """Measure each kind of product once that is shown beside these cells or bounds one."""
+        """Measure the peak of each kind of product that is shown beside these cells or bounds one
+        of them.
+        """
         dtypes, impls = list(dict.fromkeys(case.dtype for case in cases)), [entry.impl for entry in entries]
         used = [product_of(i, d, self.device) for i in impls for d in dtypes if d in i.supports.dtypes]
         for product in dict.fromkeys([text_of(dtype) for dtype in dtypes] + used):
@@ -145,7 +147,9 @@ class Bench:
 
 @dataclass
 class Workload:
-    """The inputs of a case and its float32 attention, computed once they are needed."""
+    """The inputs of a case and its float32 attention. Both are computed when they are first
+    needed.
+    """
 
     case: Case
     device: str
@@ -179,7 +183,7 @@ def describe(case: Case, which: str, name: str) -> dict:
 
 
 def _needed(error: torch.OutOfMemoryError) -> str:
-    """Return "needs more than X GiB", by PyTorch's message and the memory that was allocated."""
+    """Return "needs more than X GiB", given PyTorch's message and the memory that was allocated."""
     size = re.search(r"Tried to allocate ([\d.]+) (MiB|GiB)", str(error))
     more = float(size[1]) * (2**30 if size[2] == "GiB" else 2**20) if size else 0
     held = torch.cuda.max_memory_allocated()

@@ -12,9 +12,9 @@ from flash_attest.impls.torch_math import IMPL as MANUAL
 from flash_attest.properties.cases.case import Case
 
 NAMES = ("out", "dq", "dk", "dv")
-HEAD = 0.05  # of a head's length: about 10 times what rounding to bfloat16 explains
-# Of a row's length. As delta is computed from a rounded out, dq is 15 % off in bfloat16 where it
-# nearly cancels.
+HEAD = 0.05  # relative to a head's length: about 10 times the rounding of bfloat16
+# The bound relative to a row's length. delta is computed from a rounded out, so dq is 15 % off in
+# bfloat16 where it nearly cancels.
 ROW = 0.5
 LEAST = 1e-3  # a row that is 0 up to rounding (dq of a query with one key) has no relative error
 # float32 scores in one chunk of heads: 512 MiB. Manual attention holds 5 such matrices.
@@ -24,7 +24,7 @@ SCORES_AT_ONCE = 2**27
 def make_inputs(case: Case, device: str, seed: int) -> Inputs:
     """Draw q, k, v, dout (b, s, h, d) from the standard normal distribution.
 
-    Zeros would not do: on these a GPU draws less power and runs faster than on real data.
+    Zeros are not used, because on them a GPU draws less power and runs faster than on real data.
     """
     generator = torch.Generator(device).manual_seed(seed)
     shape = (case.batch, case.seqlen_q, case.nheads, case.headdim)
@@ -32,9 +32,10 @@ def make_inputs(case: Case, device: str, seed: int) -> Inputs:
 
 
 def reference(x: Inputs, causal: bool, backward: bool) -> Outputs:
-    """x (b, s, h, d) in any dtype -> out and with `backward` dq, dk, dv (b, s, h, d) float32.
+    """Compute float32 attention.
 
-    A few heads at a time are computed, to limit the memory.
+    x (b, s, h, d) in any dtype -> out and, with `backward`, dq, dk, dv (b, s, h, d) float32. A few
+    heads at a time are computed, to limit the memory.
     """
     batch, seqlen, nheads, _ = x.q.shape
     heads = {name: tensor.transpose(1, 2).flatten(0, 1).unsqueeze(2) for name, tensor in x.items()}  # (b * h, s, 1, d)
@@ -53,8 +54,8 @@ def reference(x: Inputs, causal: bool, backward: bool) -> Outputs:
 def mistake(got: Outputs, want: Outputs, names: tuple[str, ...]) -> str | None:
     """Return a message about the first wrong output (b, s, h, d) of `names`, or None.
 
-    A head may be off by HEAD of its length. A row may be off by ROW of its length, or of its head's
-    typical row if that is longer.
+    A head may be off by HEAD of its length. A row may be off by ROW of its own length or of the
+    typical length of the head's rows, whichever is longer.
     """
     for name in names:
         g, w = getattr(got, name).float(), getattr(want, name)

@@ -1,4 +1,6 @@
-"""The names of sizes, passes and dtypes on the command line. Imports no torch, for --help."""
+"""The names of sizes, passes and dtypes on the command line. This module does not import torch, so
+--help is quick.
+"""
 
 from __future__ import annotations
 

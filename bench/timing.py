@@ -1,8 +1,8 @@
 """The time of a call in milliseconds, and the device's best rate of matrix products in TFLOP/s.
 
 On a GPU, device events surround every call, L2 is flushed before each, and medians are reported.
-Without the flush, repeats on the same inputs would measure the cache. The host gets ahead while the
-flush runs, so the figures do not include launching.
+Without the flush, repeats on the same inputs would measure the cache. The host issues the next
+launch while the flush runs, so the figures do not include launching.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PEAK_SIZES = {"cuda": (4096, 8192, 16384), "cpu": (256, 512, 1024)}
 class Timing:
     """Milliseconds of one call: median, 20th and 80th percentile, fastest.
 
-    issue_ms: the host's time to issue the call on a GPU.
+    issue_ms: the time that the host needs to issue the call on a GPU.
     """
 
     ms: float
@@ -40,14 +40,14 @@ class Timing:
 
 @dataclass(frozen=True)
 class Peak:
-    """The best rate of a matrix product, and which product that was."""
+    """The best rate of a matrix product, and the product that had it."""
 
     tflops: float
     product: str
 
 
 def forward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
-    """x in the implementation's layout -> a call of its forward."""
+    """Return a call of the implementation's forward, given x in its layout."""
     options = keywords(impl.supports, causal=causal)
 
     def call():
@@ -58,7 +58,8 @@ def forward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], 
 
 
 def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
-    """x in the implementation's layout -> a call of its backward alone, for dq, dk and dv.
+    """Return a call of the implementation's backward alone, for dq, dk and dv, given x in its
+    layout.
 
     The forward runs here, once.
     """
@@ -79,7 +80,7 @@ def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[],
 
 
 def measure(call: Callable[[], object], device: str, seconds: float) -> Timing:
-    """Repeat the call for about this many seconds, but at least a few times -> its Timing."""
+    """Repeat the call for about this many seconds, but at least a few times. Returns its Timing."""
     return _by_events(call, seconds) if device == "cuda" else _by_wall_clock(call, seconds)
 
 
@@ -128,7 +129,7 @@ def _count(seconds: float, each: float, least: int, most: int) -> int:
 
 
 def _summary(times: list[float], issue_seconds: float) -> Timing:
-    """times (n), milliseconds -> their Timing."""
+    """Return the Timing of n times in milliseconds."""
     low, median, high = (
         torch.tensor(times, dtype=torch.float64).quantile(torch.tensor([0.2, 0.5, 0.8]).double()).tolist()
     )
@@ -136,11 +137,11 @@ def _summary(times: list[float], issue_seconds: float) -> Timing:
 
 
 def peak(product: str, device: str, seconds: float = 0.2) -> Peak:
-    """Return the best rate of square products of random matrices, by the fastest call.
+    """Return the best rate of square products of random matrices, from the fastest call.
 
-    It is an upper bound for kernels that are made of such products. product: a dtype, or "tf32";
-    "float32" on a GPU is without tf32. For half dtypes on a CPU, float32 is tried, too, as it may
-    be faster.
+    It is an upper bound for kernels that consist of such products. product: a dtype, or "tf32";
+    "float32" on a GPU is without tf32. For half dtypes on a CPU, float32 is also tried, because it
+    may be faster.
     """
     kinds = {"float32", product} if device == "cpu" else {product}
     before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, product == "tf32"

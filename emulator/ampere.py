@@ -3,15 +3,16 @@
 """
 
 KIB = 1024
-# Ampere: later GPUs need wgmma and tensor memory, which the emulator does not run
+# Ampere, because the emulator does not run wgmma and tensor memory of later GPUs
 CAPABILITY = (8, 0)
-STATIC_SHARED = 48 * KIB  # bytes that a block gets without asking for more
+STATIC_SHARED = 48 * KIB  # bytes of shared memory that a block has by default
 MAX_SHARED = 163 * KIB
 MEMORY = 40 * KIB**3
 MAX_THREADS = 1024  # in a block
 LARGEST_BLOCK = (1024, 1024, 64)
 LARGEST_GRID = (2**31 - 1, 65535, 65535)
-# Few, so that kernels that launch one block for each walk over several tiles here too.
+# The number is small, so that kernels that launch one block per multiprocessor process several
+# tiles in each block here too.
 MULTIPROCESSORS = 4
 DEVICE = {  # names as in Numba and CUDA
     "MAX_THREADS_PER_BLOCK": MAX_THREADS,

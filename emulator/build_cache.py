@@ -1,5 +1,5 @@
-"""The cache of compiled files: named by content, built once by one process, and visible only when
-complete.
+"""The cache of compiled files. Files are named by their content, built once by one process, and
+visible only when complete.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _writable(folder: Path) -> Path:
 
 
 def _mine(folder: Path) -> bool:
-    """Return whether the folder belongs to this user: libraries that another user could have
+    """Return whether the folder belongs to this user. Libraries that another user could have
     written are not loaded.
     """
     return folder.stat().st_uid == os.getuid()
@@ -77,19 +77,19 @@ def key_of(*parts: str | bytes) -> str:
 
 
 _seconds = 0.0
-while_compiling: Callable[[], AbstractContextManager] = contextlib.nullcontext  # entered for each block of `counted`
+while_compiling: Callable[[], AbstractContextManager] = contextlib.nullcontext  # a context for each block of `counted`
 
 
 def seconds() -> float:
-    """Return how many seconds this process has compiled so far, or waited for another process that
-    did.
+    """Return how many seconds this process has spent on compiling, or on waiting for another
+    process that did.
     """
     return _seconds
 
 
 @contextlib.contextmanager
 def counted() -> Iterator[None]:
-    """Add the time of a block to `seconds`; of nested blocks only the outermost counts."""
+    """Add the duration of a block to `seconds`. If blocks are nested, only the outermost counts."""
     global _seconds
     before, start = _seconds, time.perf_counter()
     try:
@@ -100,14 +100,14 @@ def counted() -> Iterator[None]:
 
 
 def built(key: str, make: Callable[[Path], None], suffix: str = ".so") -> Path:
-    """Return the library (or other file) with this key; if it does not exist, call make(path) to
+    """Return the library (or other file) with this key. If it does not exist, call make(path) to
     build it.
 
     `path` is in a fresh folder. If several processes ask at the same time, one builds. The file is
-    renamed when it is complete; a process that fails or is killed leaves only a temporary folder,
+    renamed when it is complete. A process that fails or is killed leaves only a temporary folder,
     which is never read.
     """
-    for folder in _folders():  # read-only ones too
+    for folder in _folders():  # including read-only ones
         made = folder / f"{key}{suffix}"
         if made.exists() and _mine(folder):
             return made

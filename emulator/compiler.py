@@ -12,7 +12,8 @@ from flash_attest.emulator.build_cache import key_of
 from flash_attest.emulator.errors import NoCompiler
 
 # -fno-gnu-unique: two libraries made of one file (plain and traced) must not share a variable.
-# -fstack-clash-protection: local memory that is too large faults at the guard page below its stack.
+# -fstack-clash-protection: if local memory is too large, the access to the guard page below the
+# stack faults.
 COMMON = (
     "-std=c++17", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-ffp-contract=off", "-fstack-clash-protection",
 )  # fmt: skip
@@ -32,7 +33,7 @@ def compiler() -> tuple[str, str]:
 
 
 def no_compiler() -> str:
-    """Return why kernels cannot be compiled here; "" if they can."""
+    """Return why kernels cannot be compiled here; "" if they can be."""
     try:
         compiler()
     except NoCompiler as error:
@@ -41,19 +42,21 @@ def no_compiler() -> str:
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess:
-    """Run a tool and capture its output, in ASCII English, because messages of g++ are parsed."""
+    """Run a tool and capture its output. The locale is ASCII English, because messages of g++ are
+    parsed.
+    """
     environment = os.environ | {"LC_ALL": "C"}
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, env=environment)
 
 
 def compiler_key(*parts: str | bytes) -> str:
-    """Return key_of these parts and of the compiler's version."""
+    """Return the key of these parts and the compiler's version."""
     return key_of(compiler()[1], *parts)
 
 
 def _not_gxx(path: str) -> str:
-    """Return why a program is not a g++; "" if it is one. gcc compiles C++ too, but links without
-    its library.
+    """Return why a program is not g++; "" if it is. gcc also compiles C++, but links without the
+    C++ library.
     """
     try:
         version, plan = run(path, "--version"), run(path, "-###", "-shared", "-x", "c++", os.devnull)

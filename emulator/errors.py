@@ -1,11 +1,11 @@
-"""Errors of the emulator; every message says what to change."""
+"""The exceptions of the emulator. Every message says what to change."""
 
 from __future__ import annotations
 
 
 class EmulatorError(RuntimeError):
-    """Base class: a folder that cannot be written, no compiler, a source that does not compile, a
-    failed launch.
+    """The base class. Raised itself for a folder that cannot be written, no compiler, a source that
+    does not compile, a failed launch.
     """
 
 
@@ -14,7 +14,7 @@ class NoCompiler(EmulatorError):
 
 
 class CompileError(EmulatorError):
-    """g++ rejects the file; the message is g++'s, with the author's lines."""
+    """A compiler rejects the file. The message is the compiler's, with the author's lines."""
 
 
 class NotCovered(EmulatorError):
@@ -22,10 +22,10 @@ class NotCovered(EmulatorError):
 
 
 class Refused(NotCovered, CompileError):
-    """The file uses something that a CPU cannot emulate (inline PTX, cooperative groups, ...): has
-    the reason and the line.
+    """The file uses something that a CPU cannot emulate, such as cooperative groups. The message
+    has the reason and the line.
 
-    by_nvcc: whether nvcc may compile it where g++ cannot.
+    by_nvcc: whether nvcc may be able to compile the file although g++ is not.
     """
 
     def __init__(self, reason: str, file: str, line: int, by_nvcc: bool = False):

@@ -3,7 +3,7 @@ process.
 
 Attributes of torch, torch.Tensor, torch.cuda and some of their classes are replaced. Tensors stay
 on the CPU, where the emulator runs kernels. (A mode of torch.overrides would do less: it is off
-inside torch.autograd.grad, which runs the backward of packages. A device of our own would have to
+inside torch.autograd.grad, which runs the backward of packages. A custom device would have to
 implement every operator around the kernels.)
 """
 
@@ -40,13 +40,13 @@ ANSWERS: tuple[tuple[Any, dict[str, Any]], ...] = (
 )
 _ABSENT = object()
 _lock = threading.RLock()
-_before: list[tuple[Any, str, Any]] = []  # what was replaced: (owner, name, value)
+_before: list[tuple[Any, str, Any]] = []  # replaced attributes: (owner, name, value)
 _users = 0  # number of blocks that want the answers; the process counts as one
 
 
 @contextlib.contextmanager
 def as_cuda() -> Iterator[None]:
-    """Make torch answer as if its GPU were the emulator, in this block.
+    """Make torch answer, in this block, as if the emulator were its GPU.
 
     Blocks may be nested, and may overlap in several threads.
     """
@@ -58,7 +58,7 @@ def as_cuda() -> Iterator[None]:
 
 
 def answer() -> None:
-    """Start answering. Each call needs one `answer_no_more`."""
+    """Start answering. Each call must be followed by one call of `answer_no_more`."""
     global _users
     with _lock:
         _users += 1
@@ -72,7 +72,7 @@ def answer() -> None:
 
 
 def answer_no_more() -> None:
-    """End one `answer`; the last one restores torch."""
+    """End one `answer`. The last call restores torch."""
     global _users
     with _lock:
         _users -= 1
@@ -87,13 +87,13 @@ def answer_no_more() -> None:
 
 
 def is_answering() -> bool:
-    """Return whether torch answers as if its GPU were the emulator."""
+    """Return whether torch answers as if the emulator were its GPU."""
     return _users > 0
 
 
 def _tell_script() -> None:
     """Register our functions with torch.jit.script, which knows torch's functions by identity."""
-    # Private names, in a part of torch that is deprecated.
+    # These are private names, in a part of torch that is deprecated.
     with contextlib.suppress(ImportError, AttributeError):
         from torch.jit import _builtins
 

@@ -1,5 +1,5 @@
-"""Activates an emulator when its compiler is imported, as packages may ask for the device during
-their import.
+"""Activates an emulator when its compiler is imported, because packages may ask for the device
+during their import.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def when_imported(name: str, activate: Callable[[], Any]) -> None:
-    """Call activate() once, after this process has imported a module; at once if it is already
+    """Call activate() once, after this process has imported a module, or now if it is already
     imported.
     """
     if name in sys.modules:

@@ -1,4 +1,4 @@
-"""Observations of the emulator while kernels run: who did what and where, and the kind of
+"""Observations that the emulator makes while kernels run: who did what and where, and the kind of
 mistake.
 """
 
@@ -37,7 +37,7 @@ class Kind(Enum):
 class Action(Enum):
     """A thread's action, in the order of enum What in runtime/runtime.h.
 
-    TOUCH: unknown whether it read or wrote.
+    TOUCH: it is unknown whether the thread read or wrote.
     """
 
     READ = "read", "reads"
@@ -53,7 +53,7 @@ class Action(Enum):
 
 
 class Space(Enum):
-    """The kind of memory; NONE if the observation is not about memory, or the address is in no
+    """The kind of memory. NONE if the observation is not about memory, or the address is in no
     memory of the launch.
     """
 
@@ -97,7 +97,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Observation:
-    """One mistake, for all accesses with the same kind, lines and tensor.
+    """One mistake, which stands for all accesses with the same kind, lines and tensor.
 
     first, second: in the order of this run; second is None if only one thread is involved. tensor,
     index: the element, (i, j, ...) in a tensor, (element,) in a variable. same_value: whether the
@@ -137,7 +137,9 @@ class Observation:
 
     @property
     def headline(self) -> str:
-        """Return one line, enough for the title of an issue: what, where, which lines."""
+        """Return one line that can be the title of an issue: what happened, where, and on which
+        lines.
+        """
         lines = " and ".join(line for line in dict.fromkeys(map(str, self.sites)) if line not in self._what)
         return f"{self.kind.value}: {self._what}{', ' + lines if lines else ''}"
 
@@ -163,5 +165,5 @@ class Observation:
 
 
 def _short(index: tuple[int, int, int]) -> str:
-    """Shorten an index: (3, 0, 0) -> 3, because most launches have one dimension."""
+    """Shorten an index, (3, 0, 0) -> 3, because most launches have one dimension."""
     return str(index[0]) if index[1:] == (0, 0) else f"({', '.join(map(str, index))})"

@@ -31,7 +31,7 @@ def imported(name: str) -> ModuleType:
 
         module = imported("package.attention")
 
-    Raises what the import raises, such as ModuleNotFoundError.
+    Any exception of the import is raised, such as ModuleNotFoundError.
     """
     with emulated():
         return importlib.import_module(name)

@@ -1,7 +1,8 @@
-"""Parses command lines, with suggestions for misspelt options and the options that commands share.
+"""Parses command lines. Suggests corrections of misspelt options, and defines the options that
+commands share.
 
 An option has the same spelling, form and meaning in every command. This module does not import
-torch, which takes seconds, so that --help need not wait.
+torch, which takes seconds, so --help is quick.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_impl(parser: argparse.ArgumentParser, unless: str) -> None:
-    """Add --impl. unless: the implementations without it."""
+    """Add --impl. unless: which implementations are taken without it."""
     parser.add_argument(
         "--impl", metavar="A,B", help=f"only these implementations ({unless}; an unknown name lists the known ones)"
     )
@@ -66,22 +67,22 @@ def add_device(parser: argparse.ArgumentParser, more: str = "") -> None:
 
 
 def add_seed(parser: argparse.ArgumentParser, what: str, default: int | None = 0) -> None:
-    """Add --seed. what: what it chooses."""
+    """Add --seed. what: what the seed decides."""
     parser.add_argument("--seed", type=seed, default=default, metavar="N", help=what)
 
 
 def add_shard(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add --shard. what: the whole that is divided."""
+    """Add --shard. what: what is divided into parts."""
     parser.add_argument("--shard", type=shard, metavar="I/N", help=what)
 
 
 def add_report(parser: argparse.ArgumentParser, what: str, default: Path | None = None) -> None:
-    """Add --report. what: the files that go there."""
+    """Add --report. what: the files that are written there."""
     parser.add_argument("--report", type=Path, default=default, metavar="DIR", help=what)
 
 
 def add_workers(parser: argparse.ArgumentParser, unless: str) -> None:
-    """Add --workers. unless: the number without it."""
+    """Add --workers. unless: how many workers there are without it."""
     parser.add_argument("--workers", type=whole, metavar="N", help=f"processes ({unless})")
 
 
@@ -107,7 +108,7 @@ def listed(text: str) -> list[str]:
 def some_of(words: Iterable[str], known: Iterable[str]) -> tuple[str, ...]:
     """Return the words, each once.
 
-    Raises ArgumentTypeError for an unknown word, and lists the known.
+    Raises ArgumentTypeError for an unknown word and lists the known ones.
     """
     words, known = list(words), tuple(known)
     for word in words:

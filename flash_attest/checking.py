@@ -1,6 +1,5 @@
-"""check: the laws of attention for scripts, and for loops that write kernels.
-
-It needs no run of pytest.
+"""Judges implementations by the laws of attention: check(), for scripts and for loops that write
+kernels. It does not need pytest to run it.
 """
 
 from __future__ import annotations
@@ -40,30 +39,30 @@ IN_THIS_PROCESS = Known()  # whether it has lost its GPU, for one
 class CheckResult:
     """The verdicts of `check`, in the order in which they were reached.
 
-    A result has law, impl, verdict ("pass", "fail", "refused" or "unknown"), reason in one line
-    and, of a failure, message (what pytest would print), smallest (the smallest failing case as
-    text) and replay.
+    A result has law, impl, verdict ("pass", "fail", "refused" or "unknown") and reason, which is
+    one line. A failure also has message (what pytest would print), smallest (the smallest failing
+    case as text) and replay.
     """
 
     results: tuple[Result, ...]
-    replayed: bool = False  # whether one given case was judged, instead of drawn ones
-    device: str = "cpu"  # where they were reached
+    replayed: bool = False  # whether one given case was judged, instead of drawn cases
+    device: str = "cpu"  # the device on which they were reached
 
     @property
     def failures(self) -> list[Result]:
-        """Laws that do not hold, without those that the implementation lists as known_failures."""
+        """The laws that do not hold, except those listed as known_failures."""
         return [result for result in self.results if result.verdict == FAIL and not result.known]
 
     @property
     def undecided(self) -> str:
-        """Say why a result without failures is not green: what could not be decided, in a line; ""
-        if all was.
+        """A line on why a result without failures is not green: what could not be decided. "" if
+        everything was decided.
         """
         return not_green([result.as_dict() for result in self.results], asked_for=True, replayed=self.replayed)
 
     @property
     def ok(self) -> bool:
-        """Whether every law that applies holds, and none was left undecided."""
+        """Whether every law that applies holds, and all of them could be decided."""
         return bool(self.results) and not self.failures and not self.undecided
 
     def to_json(self) -> str:
@@ -73,7 +72,7 @@ class CheckResult:
         return json.dumps([result.as_dict() for result in self.results], indent=1)
 
     def __str__(self) -> str:
-        """Return the verdict in a line, and a line for each failure."""
+        """Return the verdict in one line, followed by a line for each failure."""
         results = [result.as_dict() for result in self.results]
         verdict = verdict_line(results, asked_for=True, replayed=self.replayed, device=self.device)
         return "\n".join([verdict, *(f"{result.impl}: {result.law}: {result.reason}" for result in self.failures)])
@@ -103,18 +102,18 @@ def check(
         "thorough" 400, "nightly" 4000.
     laws: names of laws, with or without "test_"; None judges all that apply, after the
         contract. `flash-attest laws` lists them.
-    device: where to judge; "auto" takes a GPU if there is one.
+    device: the device to judge on; "auto" takes a GPU if there is one.
     seed: which cases are drawn.
     case: judge this case alone, such as "seqlen_q=65 headdim=64 causal=True".
-    repeats, perturb: how often, and under which perturbations, the laws about races repeat a
-        call; by default as the profile says, under all.
+    repeats, perturb: how often the laws about races repeat a call, and under which perturbations.
+        By default, the profile sets the number, and all perturbations are used.
     case_timeout: seconds for one call of the implementation; 0 for no limit.
     isolated: call the implementation in a process of its own, so that a crash is a failure and
         does not end this process. That is possible on Linux, until this process uses CUDA.
-    on_result: called with each result as soon as it is there.
+    on_result: called with each result as soon as it is known.
 
-    Returns a CheckResult. Raises ValueError for an argument that makes no sense, with what it
-    should be.
+    Returns a CheckResult. Raises ValueError for an argument that makes no sense; the message says
+    what it should be.
     """
     impls = _implementations(implementation)
     wanted = _checked(impls, profile, laws, device, case_timeout, repeats, seed)
@@ -156,7 +155,7 @@ def check(
 
 
 def _implementations(given: object) -> list[Implementation]:
-    """Read the first argument of `check`. Raises ValueError that says what to pass."""
+    """Read the first argument of `check`. Raises ValueError, which says what to pass."""
     impls = [given] if isinstance(given, Implementation) or not isinstance(given, Iterable) else list(given)
     for impl in impls:
         if not isinstance(impl, Implementation):
@@ -168,7 +167,7 @@ def _implementations(given: object) -> list[Implementation]:
 
 
 def _case(text: str) -> Case:
-    """Read a case. Raises ValueError that names the field."""
+    """Read a case. Raises ValueError, which names the wrong field."""
     try:
         return parse_case(text)
     except CaseError as error:
@@ -202,9 +201,9 @@ def _checked(
     repeats: int | None,
     seed: int,
 ) -> list[Law]:
-    """Return the laws to judge, those that may end a process last.
+    """Return the laws to judge; those that may end a process come last.
 
-    Raises ValueError for what makes no sense.
+    Raises ValueError for arguments that make no sense.
     """
     if twice := [name for name, n in Counter(impl.name for impl in impls).items() if n > 1]:
         raise ValueError(f"two implementations are named {twice[0]!r}: give one of them another name")

@@ -1,4 +1,4 @@
-"""Compares results of attention with a float64 oracle; nobody has to choose a tolerance."""
+"""Compares results of attention with a float64 oracle, without a tolerance to choose."""
 
 from __future__ import annotations
 
@@ -72,18 +72,18 @@ def assert_attention_close(
         "top_left": query i sees key j if j <= i.
     softmax_scale: the factor of the scores. None means 1 / sqrt(headdim).
     precision: how the kernel rounds, if it differs from `Precision()`.
-    tile: (BLOCK_M, BLOCK_N) of the kernel, for a table by tile in the message.
+    tile: (BLOCK_M, BLOCK_N) of the kernel; the message then has a table of errors by tile.
     inputs: "random" treats roundings as independent, which gives the tight budget. "structured"
-        lets them all go the same way, as when scores tie or all weights are nearly equal.
-        None decides by looking at q and k.
+        allows all of them to go in the same direction, as they do when scores tie or all weights
+        are nearly equal. None chooses by looking at q and k.
 
     Returns {name of a result: its worst z}. z is the error in standard deviations of a correct
     kernel's error; the limit is 8.
 
     Raises AssertionError for the first result that is too far off. The message has the element, its
-    value and the expected one, the location of wrong elements, and the other definition of
-    attention that the result would be right for, if any. Raises ValueError for arguments that do
-    not fit together.
+    value and the expected one, and the location of wrong elements. If the result is right for
+    another definition of attention, the message names that definition. Raises ValueError for
+    arguments that do not fit together.
     """
     __tracebackhide__ = True  # makes pytest show the line of the test
     if out is None:
@@ -98,7 +98,7 @@ def assert_attention_close(
         results, tensors = ({name: _heads_last(name, t) for name, t in group.items()} for group in (results, tensors))
     x = Inputs(**{name: tensors.get(name) for name in ("q", "k", "v", "dout", "bias")})
     _check_tensors(x, results, layout)
-    if x.dout is None:  # a trial needs one, even if no gradient is judged
+    if x.dout is None:  # a trial needs dout, even if no gradient is judged
         x = x.with_(dout=torch.zeros_like(x.q))
     # Judge the results as if an implementation had just returned them.
     try:
@@ -122,13 +122,13 @@ def assert_attention_close(
 
 
 class Given(Trial):
-    """A trial with given inputs and results: nothing is called."""
+    """A trial whose inputs and results are given, so that nothing is called."""
 
     inputs: str | None = None
 
     @property
     def form(self) -> str:
-        """Return whether roundings count as independent, or add up at their worst."""
+        """Return whether roundings count as independent or add up in the worst way."""
         shared = form_of("spread", self.case.dtype, self.impl.precision)
         if shared == LINEAR or self.inputs == "structured":
             return LINEAR
@@ -145,7 +145,7 @@ class Given(Trial):
 
 
 def as_tensor(name: str, value: Any) -> torch.Tensor:
-    """Return a tensor of any framework as PyTorch's, if possible without a copy.
+    """Return a tensor of any framework as PyTorch's, without a copy if possible.
 
     Raises ValueError.
     """
@@ -166,7 +166,9 @@ def as_tensor(name: str, value: Any) -> torch.Tensor:
 
 
 def _heads_last(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """(batch, nheads, seqlen, headdim) -> (batch, seqlen, nheads, headdim); lse and biases stay."""
+    """Convert (batch, nheads, seqlen, headdim) to (batch, seqlen, nheads, headdim); lse and biases
+    stay as they are.
+    """
     return tensor if name in ("lse", "bias", "dbias") or tensor.dim() != 4 else tensor.transpose(1, 2)
 
 
@@ -190,7 +192,7 @@ def _check_options(layout: str, causal_alignment: str, inputs: str | None, causa
 def _check_tensors(x: Inputs, results: dict[str, torch.Tensor], layout: str) -> None:
     """Check that shapes, dtypes and devices fit together.
 
-    Raises ValueError that names the tensor as the caller passed it.
+    Raises ValueError, which names the tensor as the caller passed it.
     """
     for name in ("q", "k", "v"):
         if getattr(x, name).dim() != 4:
@@ -244,7 +246,7 @@ def _wrong_shape(name: str, shape: tuple, want: tuple, layout: str) -> str:
 def _check_bias(bias: torch.Tensor, sizes: tuple[int, int, int, int]) -> None:
     """Check a bias.
 
-    Raises ValueError for a mask of booleans, and for a shape that does not broadcast.
+    Raises ValueError for a boolean mask, and for a shape that does not broadcast.
     """
     if bias.dtype == torch.bool:
         raise ValueError("bias is bool: pass torch.zeros(mask.shape).masked_fill(~mask, -torch.inf), to be added")
@@ -270,7 +272,9 @@ def _case_of(x: Inputs, causal: bool, softmax_scale: float | None) -> Case:
 
 
 def _message(trial: Given, broken: LawBroken, results: dict[str, torch.Tensor]) -> str:
-    """Return the message: a first line that suffices for an issue, the case, facts, guesses."""
+    """Return the message: a first line that could be the title of an issue, the case, facts,
+    guesses.
+    """
     wrong = broken.headline.partition("[")[0].partition(":")[0]
     guesses = broken.suggests.splitlines() if broken.suggests else []
     if wrong in results and (other := _right_for(trial, wrong, results[wrong])):
@@ -283,7 +287,7 @@ def _message(trial: Given, broken: LawBroken, results: dict[str, torch.Tensor]) 
 
 
 def _right_for(trial: Given, name: str, got: torch.Tensor) -> str:
-    """Return another definition of attention for which this result is right, or ""."""
+    """Return the other definition of attention for which this result is right, or ""."""
     case, x = trial.case, trial.x
     other = "top_left" if trial.impl.causal_alignment == "bottom_right" else "bottom_right"
     definitions: list[tuple[str, dict[str, Any]]] = [(f"causal={not case.causal}", {"causal": not case.causal})]

@@ -33,10 +33,10 @@ def attention_laws(*implementations: Implementation, **declared: Any) -> pytest.
     Each test is named by its law, as in test_attention[query_sees_exactly_its_prefix]. The test
     contract_is_kept comes first. Kernels are called in a separate process, so a crash is a failure
     with its smallest case. --attest-profile, or attest_profile in pytest's settings, says how many
-    cases each law gets; `pytest --help` lists the other options. The mark may stand on a function
-    or a method of a test class, beside other marks, and the test may do more than call law().
+    cases each law gets; `pytest --help` lists the other options. A function or a method of a test
+    class may be decorated, other marks may be added, and the test may do more than call law().
 
-    Raises ContractError that names each wrong field, and TypeError for an unknown field.
+    Raises ContractError, which names each wrong field, or TypeError for an unknown field.
     """
     impls = list(implementations)
     for impl in impls:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-SIMILAR = 0.6  # the least of difflib's ratio, from 0 to 1
-SHORTEST = 4  # letters of a name that may stand for a longer one that contains it
+SIMILAR = 0.6  # the smallest ratio of difflib (0 to 1) that counts as similar
+SHORTEST = 4  # letters that a word needs to match a longer name that contains it
 
 
 def closest(name: str, known: Iterable[str]) -> str:
-    """Return the known name most like `name`, or the only one that contains it, or ""."""
+    """Return the known name that is most similar to `name`, or else the only one that contains it,
+    or "".
+    """
     known = list(known)
     if similar := difflib.get_close_matches(name, known, 1, SIMILAR):
         return similar[0]

@@ -39,7 +39,7 @@ def emulate(*, as_gpu: bool = True) -> bool:
     Kernels of `@triton.jit` and `@numba.cuda.jit` are compiled for sm_80, as for an A100, and run
     in the emulator. They take CPU tensors of any shape; Numba's kernels also take NumPy arrays.
     flash_attest.emulator.cuda.load and torch.cuda._compile_kernel load CUDA C++. Call this before
-    kernels are launched and, with as_gpu, before a module asks torch for its GPU.
+    any kernel is launched. With as_gpu, also call it before any module asks torch for its GPU.
 
     as_gpu: whether torch pretends that the emulator is its only GPU. device="cuda", x.cuda(),
     x.is_cuda, x.device, torch.cuda.is_available(), torch.cuda.get_device_capability() == (8, 0),
@@ -52,7 +52,7 @@ def emulate(*, as_gpu: bool = True) -> bool:
     (memory_allocated, CUDAGraph) raises NotCovered with its name.
     """
     global _answering
-    importlib.import_module("torch")  # takes seconds; before guards, as it may call this (emulated.py)
+    importlib.import_module("torch")  # takes seconds; before guards, as it may call `emulate`
     from flash_attest.emulator import guards
 
     if guards.gpu_is_there():
@@ -74,8 +74,8 @@ def emulated() -> Iterator[None]:
             from package import attention
             out = attention(q, k, v)
 
-    This is for calls of a package in a program that has to know the truth. The block changes
-    nothing if there is a GPU.
+    Use it for calls of a package in a program that otherwise needs torch's true answers. The block
+    changes nothing if there is a GPU.
     """
     if emulate(as_gpu=False):
         from flash_attest.emulator import guards  # imports torch

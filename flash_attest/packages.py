@@ -1,4 +1,6 @@
-"""Lists the packages that are needed, and those of each extra, as in flash-attest[bench]."""
+"""Lists the packages that every installation needs, and the packages of each extra, as in
+flash-attest[bench].
+"""
 
 from __future__ import annotations
 
@@ -41,5 +43,7 @@ def install(extra: str) -> str:
 
 
 def lacking(module: str) -> str:
-    """Return a line about a missing module of an extra, with the remedy, or "" if it is there."""
+    """Return a line about a missing module of an extra, with the command that installs it; "" if it
+    is there.
+    """
     return "" if is_there(module) else f"{module} is not installed: {install(EXTRAS[module])}"

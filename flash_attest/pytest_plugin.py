@@ -17,7 +17,9 @@ KEY = "attest_tests"  # in the report of a test that judges a law, as in runner/
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Register pytest_attention_impls in every run, for implementations of the hook anywhere."""
+    """Register pytest_attention_impls in every run, so that any plug-in or conftest.py may
+    implement it.
+    """
     hookspecs.add_to(pluginmanager)
 
 
@@ -57,13 +59,13 @@ class Asleep:
         self.awake = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Wake up after -k, -m, --lf and other plug-ins have selected the tests."""
+        """Wake up once -k, -m, --lf and other plug-ins have selected the tests."""
         if DECORATOR in sys.modules:
             self._wake(session.items).begin()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Wake up for a worker's verdict: with pytest-xdist only workers collect."""
+        """Wake up for a worker's verdict: with pytest-xdist, only workers collect tests."""
         if not self.awake and any(name == KEY for name, _ in report.user_properties):
             self._wake([]).pytest_runtest_logreport(report)
 

@@ -11,7 +11,7 @@ STATUS = 4  # pytest's exit status for a wrong command
 
 
 def sentence(missing: list[str]) -> str:
-    """Return the line about missing modules. In a checkout it names the tested versions of CI."""
+    """Return the line about missing modules. In a checkout it names the versions that CI tests."""
     packages = "-r requirements.txt" if IN_CHECKOUT else " ".join(NEEDED[module] for module in missing)
     return f"flash-attest needs {', '.join(missing)}: pip install {packages}"
 

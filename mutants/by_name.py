@@ -1,8 +1,8 @@
-"""Each mutant as a plug-in: pytest --impl-from=mutants/by_name.py:cuda_fa2_forward_barrier_1 judges
-it by every law.
+"""Makes each mutant a plug-in: pytest --impl-from=mutants/by_name.py:cuda_fa2_forward_barrier_1
+judges it by every law.
 
-A mutant can then be loaded like any implementation, also in another process, which the sanitizer
-layer needs.
+A mutant can then be loaded like any implementation, also in another process, as the sanitizer layer
+requires.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from flash_attest.impls.contract.registry import option_of
 from flash_attest.mutants import ALL, Mutant, build
 from flash_attest.properties.judging.origin import OwnRun
 
-# Before a mutant's name: the original implementation, under the mutant's name.
+# This word before a mutant's name selects the original implementation, under the mutant's name.
 UNEDITED = "unedited_"
 
 
 def origin(mutant: Mutant) -> OwnRun:
-    """Return where another process finds the mutant."""
+    """Return how another process finds the mutant."""
     return OwnRun(option(mutant))
 
 

@@ -25,8 +25,8 @@ from flash_attest.properties.law import laws
 
 
 def power(parser: Parser, options: argparse.Namespace) -> int:
-    """Print the table or judge the matrix; 0 if every mutant was caught as required, 1 if not, 2 if
-    none was judged.
+    """Print the table or judge the matrix. Returns 0 if every mutant was caught as required, 1 if
+    not, 2 if none was judged.
     """
     console = Console(soft_wrap=True)
     try:
@@ -50,7 +50,8 @@ def power(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def named(names: list[str]) -> list[Mutant]:
-    """Return the mutants whose names contain one of these; all mutants without names.
+    """Return the mutants whose names contain one of these words, or all mutants if there are no
+    words.
 
     Raises OptionError.
     """

@@ -23,9 +23,9 @@ from flash_attest.properties.trial import Trial
 from flash_attest.runner import alone
 
 # Hypothesis stops at the first failure, so a large number of examples costs little for a mutant and
-# makes sure that it is caught.
+# ensures that it is caught.
 EXAMPLES = 300
-NOT_BUILT = "could not be built for CUDA tensors"  # the words of impls/cuda/extension.py
+NOT_BUILT = "could not be built for CUDA tensors"  # part of a message of impls/cuda/extension.py
 REPEATS = 12  # a fault in 1 call of 20 must show in 30 cases of 12 repeats
 
 
@@ -44,10 +44,11 @@ def judge_mutant(mutant: Mutant, how: Plan) -> Result:
 
 
 def of_mutant(mutant: Mutant, how: Plan) -> Plan:
-    """Return the plan for the device where the mutant shows, and where another process finds it.
+    """Return the plan for the device on which the mutant shows, with the way another process finds
+    the mutant.
 
-    Its `share` makes the cases smaller, but not fewer. A law about traced races runs the traced
-    build only; the contract check would compile the plain one too.
+    Its `share` makes the cases smaller, but not fewer. A law about traced races runs only the
+    traced build, while the contract check would also compile the plain one.
     """
     examples = round(how.examples / build(mutant).share_on(mutant.device))
     traced = mutant.law != CONTRACT and "traced" in laws()[mutant.law].needs
@@ -84,7 +85,7 @@ def one_of_all(work: tuple[int, int, int]) -> tuple[Result, float]:
 
 
 class _Caught(BaseException):
-    """A law failed. It is not an Exception, so Hypothesis does not shrink the case."""
+    """A law failed. This class is not an Exception, so Hypothesis does not shrink the case."""
 
     def __init__(self, broken: LawBroken, case: Case):
         super().__init__(broken.headline)
@@ -103,8 +104,8 @@ def _ending_at_once(function):
 
 
 def contract_result(mutant: Mutant, known: Known | None = None) -> Result:
-    """Return the verdict of the contract check; unknown if the edit does not compile, as it was not
-    judged.
+    """Return the verdict of the contract check, or unknown if the edit does not compile and so was
+    not judged.
     """
     impl = build(mutant)
     try:
@@ -121,7 +122,7 @@ def contract_result(mutant: Mutant, known: Known | None = None) -> Result:
 def _does_not_compile(impl: Implementation, device: str) -> bool:
     """Return whether the edited CUDA file does not compile.
 
-    A call finds it out, because problems are only messages.
+    This is known only after a call, because the contract check returns problems as messages.
     """
     plain = contract_cases.sample(impl)[0]
     try:
@@ -132,7 +133,7 @@ def _does_not_compile(impl: Implementation, device: str) -> bool:
 
 
 def is_not_compiled(error: BaseException) -> bool:
-    """Return whether an edited CUDA file could not be compiled, for the CPU or for a GPU, so that
-    the mutant was not judged.
+    """Return whether an edited CUDA file could not be compiled, for the CPU or for a GPU. Then the
+    mutant was not judged.
     """
     return isinstance(error, CompileError) or (isinstance(error, RuntimeError) and NOT_BUILT in str(error))

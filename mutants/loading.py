@@ -17,16 +17,14 @@ from flash_attest.mutants.mutant import Mutant
 
 
 def import_copy(mutant: Mutant, file: Path) -> ModuleType:
-    """Import a module, or a package by its __init__.py, under a unique name; it stays in
+    """Import a module (a package by its __init__.py) under a unique name. It stays in
     sys.modules.
     """
     return import_as(f"mutant_{mutant.name}_{id(mutant)}", file)
 
 
 def import_as(name: str, file: Path) -> ModuleType:
-    """Import a module, or a package by its __init__.py, under this name; it stays in
-    sys.modules.
-    """
+    """Import a module (a package by its __init__.py) under this name. It stays in sys.modules."""
     within = [str(file.parent)] if file.name == "__init__.py" else None
     spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=within)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)

@@ -1,9 +1,9 @@
 """A mutant: one of our implementations with one mistake edited into its source, and the law that
 must catch it.
 
-A mutant is stored as its edit alone, so it reads as a diff and the implementation needs no
-switches. Every snippet that it replaces must occur exactly once in the source, so a mutant that no
-longer fits a rewritten implementation is reported.
+Only the edit of a mutant is stored, so it reads as a diff and the implementation needs no switches.
+Every snippet that it replaces must occur exactly once in the source, so a mutant that no longer
+fits a rewritten implementation is reported.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ CONTRACT = "test_contract_is_kept"  # not a law: the contract is checked once fo
 
 
 class MutantError(ValueError):
-    """A mutant that cannot be built: the message names the mutant and the snippet."""
+    """A mutant cannot be built. The message names the mutant and the snippet."""
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """A kind of sources in which mutants are planted, and how an edited one is loaded.
+    """A kind of source in which mutants are planted, and how an edited source is loaded.
 
     folder: a mutant's `source` is relative to it. load(mutant, edited text) -> the module with its
-    implementations. lacking(mutant) -> what this process lacks to judge it; "" if nothing.
+    implementations. lacking(mutant) -> what this process lacks to judge the mutant; "" if nothing.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Mutant:
     story: the real bug that this represents, in a line.
     family, source: the edited file, relative to the family's folder. impl: the implementation.
     declares: fields of the Implementation whose values differ from the original's.
-    device: where it shows; "cuda" for a mistake that no CPU can show.
+    device: the device on which it shows; "cuda" for a mistake that no CPU can show.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Mutant:
 
     @property
     def file(self) -> Path:
-        """Return the file that it edits."""
+        """The file that the mutant edits."""
         return self.family.folder / self.source
 
 
@@ -88,7 +88,7 @@ def planted(
     family: Family, name: str, law: str, source: str, edits: tuple, story: str, declares: Mapping[str, Any],
     smallest: Mapping[str, Any] | None = None, *, impl: str, device: str = "cpu",
 ) -> Mutant:  # fmt: skip
-    """Return a mutant whose name begins with its family's name.
+    """Return a mutant. Its name is prefixed with its family's name.
 
     smallest: the fields in which the shrunk case may exceed ONE.
     """
@@ -124,30 +124,32 @@ def edited_source(mutant: Mutant) -> str:
 
 @cache  # one object per mutant and process
 def build(mutant: Mutant) -> Implementation:
-    """Return the mutant as an Implementation called mutant_<name>, from its own module; tracebacks
-    show its lines.
+    """Return the mutant as an Implementation called mutant_<name>, from a separate module.
+    Tracebacks show its lines.
     """
     module = mutant.family.load(mutant, edited_source(mutant))
     known = {impl.name: impl for impl in getattr(module, "IMPLS", None) or [module.IMPL]}
     if not isinstance(known.get(mutant.impl), Implementation):
         raise MutantError(f"mutant {mutant.name}: {mutant.source} has no implementation called {mutant.impl} here")
     declares = dict(mutant.declares)
-    # Its build may lack features of the original, and that is not a planted bug.
+    # The build may lack features of the original, which is not a planted bug.
     if "supports" in declares and mutant.law != OUTSIDE:
         declares.setdefault("outside", "undefined")
     return replace(known[mutant.impl], name=f"mutant_{mutant.name}", **declares)
 
 
 def elsewhere(mutant: Mutant) -> str:
-    """Return why a mutant cannot be judged in this process, as a sentence; "" if it can."""
+    """Return why a mutant cannot be judged in this process, as a sentence; "" if it can be
+    judged.
+    """
     if mutant.device == "cuda" and not torch.cuda.is_available():
         return "shows on a GPU only: there is none"
     return mutant.family.lacking(mutant)
 
 
 def beyond_smallest(mutant: Mutant, shrunk: str) -> list[str]:
-    """Return the fields of the shrunk case (as text) that exceed the mutant's bounds, each as a
-    sentence.
+    """Return the fields of the shrunk case (as text) that exceed the mutant's bounds, as one
+    sentence each.
     """
     case = parse_case(shrunk)
     return [

@@ -13,11 +13,11 @@ CONTRACT = "contract_is_kept"  # id of the first test, which tries the declarati
 
 
 class BoundLaw:
-    """A law and the implementation to judge it on. Call it to judge.
+    """A law and the implementation to judge it on. Call the object to judge.
 
-    A pass returns. A failure raises, with the suite's message. A law that does not apply, or cannot
-    be decided, skips the test with the reason. `law.__name__` is the law's name, `law.rule` says
-    why it holds.
+    The call returns if the law holds, and raises with the suite's message if it fails. If the law
+    does not apply or cannot be decided, the test is skipped with the reason. `law.__name__` is the
+    law's name, `law.rule` says why it holds.
     """
 
     def __init__(self, law: Law | None, impl: Implementation):
@@ -36,7 +36,9 @@ class BoundLaw:
         return self.law.rule if self.law else "The implementation keeps what it declares."
 
     def __call__(self) -> None:
-        """Judge the law. Raises what pytest reports, or RuntimeError without the pytest plug-in."""
+        """Judge the law. Raises the exception that pytest reports, or RuntimeError without the
+        pytest plug-in.
+        """
         if self.judged is None:
             raise RuntimeError(
                 f"{self.__name__} has no run that judges it: run it with pytest and the plug-in flash-attest (it is switched "

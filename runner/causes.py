@@ -1,4 +1,4 @@
-"""Groups the failures of a run by what causes them, as far as that is known.
+"""Groups the failures of a run by their causes, as far as these are known.
 
 Two failures of an implementation have one cause if they have the same headline, or if their
 smallest cases need the same thing to fail (the clue: a head dim, a mask, a layout) and the same
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from flash_attest.impls.contract.record import GRADIENTS
 from flash_attest.properties.judging.verdict import FAIL
 
-# The chapter whose law says best what is wrong comes first: which key is missing says more than
-# which number is off.
+# The chapter whose law describes a mistake best comes first: "which key is missing" says more than
+# "which number is off".
 BEST_FIRST = (
     "test_contract", "test_causal", "test_bias", "test_seqlens", "test_forward", "test_calling",
     "test_backward", "test_extremes", "test_memory", "test_laws", "test_races",
 )  # fmt: skip
-# A clue about lengths names the smallest one that fails, which differs from law to law.
+# A clue about lengths names the smallest length that fails, which differs from law to law.
 LENGTH = re.compile(r"(a length|lengths) of \d+")
 
 
@@ -27,7 +27,8 @@ LENGTH = re.compile(r"(a length|lengths) of \d+")
 class Cause:
     """Failures of one implementation that probably have one cause.
 
-    first: the result, as in results.json, that says it best. others: the rest of them.
+    first: the result, as in results.json, that describes the cause best. others: the remaining
+    ones.
     """
 
     impl: str
@@ -41,8 +42,8 @@ class Cause:
 
     @property
     def shared(self) -> str:
-        """How many laws fail, and with what: "3 laws fail, with causal"; "" for one law without a
-        clue.
+        """State how many laws fail, and what their cases share: "3 laws fail, with causal"; "" for
+        one law without a clue.
         """
         n, clue = 1 + len(self.others), self.first["clue"]
         laws = "1 law fails" if n == 1 else f"{n} laws fail"
@@ -54,12 +55,14 @@ class Cause:
 
     @property
     def anchor(self) -> str:
-        """Name the cause on a page: the same in each run that finds it."""
+        """The cause's id on a page. It is the same in each run that finds the cause."""
         return f"{self.impl}-{self.first['law'].removeprefix('test_').replace('_', '-')}"
 
 
 def causes_of(results: list[dict]) -> list[Cause]:
-    """Return the causes of all failures that are not known, by implementation, contract first."""
+    """Return the causes of all failures except known ones, by implementation, with the contract
+    check first.
+    """
     groups: dict[str, list[tuple[set, list[dict]]]] = {}
     for result in results:
         if result["verdict"] != FAIL or result["known"]:
@@ -81,7 +84,9 @@ def _cause(members: list[dict]) -> Cause:
 
 
 def _keys(result: dict) -> set[tuple[str, ...]]:
-    """Return what a failure may have in common with others of its implementation."""
+    """Return the keys under which a failure is grouped with other failures of its
+    implementation.
+    """
     keys = {("headline", result["reason"])}
     if result["clue"]:
         keys.add(("clue", LENGTH.sub("lengths", result["clue"]), _kind(result)))
@@ -89,7 +94,9 @@ def _keys(result: dict) -> set[tuple[str, ...]]:
 
 
 def _kind(result: dict) -> str:
-    """Return which kind of result is wrong. A wrong mask and a wrong gradient are two mistakes."""
+    """Return which kind of result is wrong. A wrong mask and a wrong gradient are different
+    mistakes.
+    """
     if result["chapter"] in ("test_races", "test_contract"):
         return result["chapter"]
     tensor = (result["wrong"] or {}).get("tensor", "")
@@ -97,8 +104,8 @@ def _kind(result: dict) -> str:
 
 
 def _rank(result: dict) -> tuple:
-    """Return what the best result has least of: which key is missing says most, then the smallest
-    case.
+    """Return a sort key for the best description of a cause: failures that name the missing key
+    come first, then small cases.
     """
     chapter, wrong = result["chapter"], result["wrong"] or {}
     place = BEST_FIRST.index(chapter) if chapter in BEST_FIRST else len(BEST_FIRST)

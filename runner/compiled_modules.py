@@ -1,6 +1,6 @@
-"""Keeps compiled modules (.pyc) in our cache when they may not be written beside the source.
+"""Keeps compiled modules (.pyc) in our cache if they may not be written beside the source.
 
-It imports nothing that takes long.
+This module imports nothing that takes long.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from flash_attest.emulator.errors import EmulatorError
 
 
 def keep_modules_compiled() -> None:
-    """Keep what this process and its children import from now on compiled in our cache.
+    """Keep the compiled form of everything that this process and its children import from now on in
+    our cache.
 
     Call it early. It acts only if PYTHONDONTWRITEBYTECODE is set, as in many containers, and torch
     was installed uncompiled. Each process would otherwise compile 2,200 files, which takes 4 s, and

@@ -1,4 +1,4 @@
-"""Says what the verdicts of a run add up to: how each counts, and whether the run is green."""
+"""Counts the verdicts of a run by group, and decides whether the run is green."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ EXCUSED = {why.value for why in (Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_ME
 
 
 class Group(Enum):
-    """The ways in which a verdict counts. Each value has words for one law and for several."""
+    """The groups in which verdicts are counted. Each value has the words for one law and for
+    several.
+    """
 
     FAILS = "fails", "fail"
     UNDECIDED = "undecided", "undecided"
@@ -26,7 +28,9 @@ class Group(Enum):
     SANITIZER = "needs compute-sanitizer", "need compute-sanitizer"
 
     def words(self, n: int, device: str = "") -> str:
-        """Return "3 hold". device: where the run judges, so that the other device can be named."""
+        """Return, for example, "3 hold". device: the device of the run; if given, the text names
+        the device that is needed instead.
+        """
         text = self.value[n != 1]
         other = {"cpu": "a GPU", "cuda": "a CPU"}.get(device)
         return f"{n} {text.replace('another device', other) if other else text}"
@@ -41,10 +45,10 @@ _GROUPS = {
 
 
 def group_of(result: dict, *, asked_for: bool) -> Group:
-    """Return how a result counts.
+    """Return the group of a result.
 
-    asked_for: whether the implementations were asked for by name. Then one that needs another
-    device is undecided, and not excused.
+    asked_for: whether the implementations were named by the user. If so, one that needs another
+    device counts as undecided and is not excused.
     """
     if result["verdict"] == UNKNOWN:
         excused = EXCUSED if asked_for else EXCUSED | {Reason.OTHER_DEVICE.value}
@@ -55,7 +59,7 @@ def group_of(result: dict, *, asked_for: bool) -> Group:
 
 
 def counted(results: Iterable[dict], *, asked_for: bool, device: str = "") -> str:
-    """Count results, as in "61 laws hold; 8 do not apply; 3 need a GPU"."""
+    """Return the counts of results, for example "61 laws hold; 8 do not apply; 3 need a GPU"."""
     counts = Counter(group_of(result, asked_for=asked_for) for result in results)
     parts = [group.words(n, device) for group in Group if (n := counts[group])]
     if parts:

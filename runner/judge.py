@@ -32,7 +32,8 @@ from flash_attest.runner.untrusted.caller import caller_of
 from flash_attest.runner.untrusted.records import record_of
 from flash_attest.runner.untrusted.remote import remote_of
 
-# Triton and Numba kernels run on the GPU if the process sees one, and then take no CPU tensors.
+# Triton and Numba kernels run on the GPU if the process sees one, and then do not accept CPU
+# tensors.
 SEES_GPU = (
     "law not applicable on cuda, only on cpu, in a process that sees no GPU: with --no-isolation, or for a file that uses "
     "CUDA when it is imported, there is no such process; judge it with --device cpu"
@@ -64,19 +65,19 @@ class Judge:
         plan.write_down, plan.caller_of, plan.alone = self.write_down, caller_of, alone.command
 
     def write_down(self, text: str) -> None:
-        """Keep the case about to be launched on disk, so that it is known if the process dies."""
+        """Write the case about to be launched to disk, so that it is known if the process dies."""
         NOW.begins(text)
         self.last_case.write(text)
 
     def close(self) -> None:
-        """Remove the file of the last case: the process ends normally."""
+        """Remove the file of the last case, because the process ends normally."""
         self.last_case.remove()
 
     @contextmanager
     def changed(self, **changes: object) -> Iterator[None]:
         """Replace fields of the plan in this block.
 
-        Values are given as in JSON: a case is a text.
+        Values are given as in JSON, so a case is a string.
         """
         plan = self.plan
         if "case" in changes:
@@ -92,7 +93,7 @@ class Judge:
         return impl.name in self.plug_ins and bool(visible_gpus())
 
     def judgement(self, law: Law, impl: Implementation) -> Judgement:
-        """Return a law on an implementation, as this run judges it."""
+        """Return the object that judges a law on an implementation with this run's settings."""
         origin = self.origins.get(impl.name, OURS)
         return Judgement(law, impl, replace(self.plan, origin=origin, traces=not self.sees_gpu(impl)))
 
@@ -113,7 +114,7 @@ class Judge:
         return result
 
     def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
-        """Return the verdict of the contract check, in the form of a law's verdict."""
+        """Return the verdict of the contract check, in the same form as a law's verdict."""
         result = contract_result(impl.name, PASS)
         started, problems, judged = time.perf_counter(), [], NOT_JUDGED
         if isinstance(impl, Unloadable):
@@ -134,7 +135,8 @@ class Judge:
                 return suite_raised(error, result)
         if problems:
             result.verdict, result.reason = FAIL, problems[0].splitlines()[0]
-            # If all problems are calls that hung, the contract is undecided and not broken.
+            # If all problems are calls that hung, the contract check is undecided rather than
+            # failed.
             unclear = [lost.words for lost in self.plan.lost.values() if not lost.breaks]
             if all(problem.startswith(tuple(unclear)) for problem in problems):
                 result.verdict, result.why = UNKNOWN, Reason.TIMED_OUT
@@ -152,7 +154,7 @@ def contract_result(impl: str, verdict: str, reason: str = "", why: Reason | Non
 
 
 def suite_raised(error: Exception, result: Result) -> Result:
-    """Turn a result into unknown, because the suite raised. Names where it raised."""
+    """Turn a result into "unknown" because the suite itself raised an exception, and name where."""
     frames = traceback.extract_tb(error.__traceback__)
     frame = ([frame for frame in frames if in_checkout(frame.filename)] or frames)[-1]
     text, where = words_of(error).strip(), f"{shown(frame.filename)}:{frame.lineno}"
@@ -165,8 +167,8 @@ def suite_raised(error: Exception, result: Result) -> Result:
 def compare_with_known(result: Result, impl: Implementation | Absent | Unloadable) -> None:
     """Compare a result with known_failures.
 
-    A failure listed there is expected. A pass listed there fails, as the list is out of date. A
-    broken contract cannot be listed: it would hide the laws that are not judged because of it.
+    A failure listed there is expected. A pass listed there fails, because the list is out of date.
+    A broken contract cannot be listed, because that would hide the laws that are then not judged.
     """
     known = getattr(impl, "known_failures", {}).get(result.law) if result.chapter != "test_contract" else None
     if result.verdict == FAIL and known:
@@ -180,7 +182,7 @@ NOT_JUDGED = "Its laws are not judged until it keeps the contract."
 
 
 def _judged(tried: conformance.Tried) -> str:
-    """Return what happens to the laws of an implementation that breaks the contract."""
+    """Return what a message says about the laws of an implementation that breaks the contract."""
     if not tried.judged:
         return NOT_JUDGED
     return f"Its laws are judged without {tried.without}." if tried.left_out else "Its laws are judged."

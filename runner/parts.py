@@ -1,4 +1,4 @@
-"""Parses --shard i/n. It imports neither torch nor pytest, for which --help should not wait."""
+"""Parses --shard i/n. It imports neither torch nor pytest, so --help is quick."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FORM = "should be i/n with 1 <= i <= n, as in --shard 1/4"
 
 
 class Shard(NamedTuple):
-    """Part `part` of `of`; the first is 1."""
+    """One part of a run: number `part` of `of`, counted from 1."""
 
     part: int
     of: int
@@ -19,7 +19,7 @@ class Shard(NamedTuple):
 
 
 def parse(text: str) -> Shard:
-    """Read "2/3" as Shard(2, 3). Raises ValueError, naming the text and the form."""
+    """Read "2/3" as Shard(2, 3). Raises ValueError, which quotes the text and names the form."""
     if match := re.fullmatch(r"([0-9]+)/([0-9]+)", text.strip()):
         shard = Shard(*map(int, match.groups()))
         if 1 <= shard.part <= shard.of:

@@ -17,13 +17,13 @@ class Profile:
 
     cases: int
     repeats: int = 100
-    # On a CPU few calls suffice to find unwritten memory, kept state and, in the emulator, a result
-    # that depends on the order of threads.
+    # On a CPU, few calls are enough to detect unwritten memory, state kept between calls and, in
+    # the emulator, a result that depends on the order of threads.
     repeats_on_cpu: int = 25
     small: bool = False
 
     def repeats_on(self, device: str) -> int:
-        """Return how often a call is repeated on "cpu" or "cuda"."""
+        """Return how often a call is repeated on this device, "cpu" or "cuda"."""
         return self.repeats_on_cpu if device == "cpu" else self.repeats
 
 

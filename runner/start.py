@@ -1,4 +1,4 @@
-"""Starts judging: in separate processes where that is possible, otherwise in this one."""
+"""Starts judging, in separate processes if possible and otherwise in this one."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def judge_of(
     keeps_streams: bool = False,
     origin_of: Callable[[Entry], Origin] = lambda entry: OwnRun(entry.option),
 ) -> Judge | Isolated:
-    """Return what judges these entries by this plan.
+    """Return the judge of these entries by this plan.
 
-    folder, name: where the last launched case is written down, and the file's name there. limit:
+    folder, name: the folder and name of the file that records the last launched case. limit:
     seconds for a call, 0 for none. is_worker: whether other processes judge beside this one.
     keeps_streams: whether kernels print where this process prints.
     """

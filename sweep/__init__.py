@@ -5,7 +5,7 @@ Cases and perturbations are drawn at random, and every layer of race detection j
     flash-attest sweep --hours 8           continues attest-sweep/sweep.db, or creates it
 
     options.py    the command line                command.py    a session, from options to report
-    plan.py       implementations and layers      worker.py     a process that has runs judged
+    plan.py       implementations and layers      worker.py     a process that judges runs
     machine.py    GPUs, memory, perturbations     findings.py   repeats and reduces a failure
     drawing.py    draws a run by its number       summary.py    counts runs and findings
     store.py      the SQLite file                 report.py     JSON, HTML and terminal

@@ -29,7 +29,7 @@ STATUS = {crew.COMPLETE: report.GREEN, crew.INTERRUPTED: INTERRUPTED, crew.STOPP
 
 
 def sweep(parser: Parser, options: argparse.Namespace, command: str, console: Console | None = None) -> int:
-    """Sweep and write the report. Returns the exit status (options.EPILOG).
+    """Sweep, and write the report. Returns the exit status (options.EPILOG).
 
     command: the command line that the report shows.
     """
@@ -54,7 +54,7 @@ def sweep(parser: Parser, options: argparse.Namespace, command: str, console: Co
 
 
 def _with_lock(parser, options, console: Console, command: str) -> int:
-    """Sweep and write the report while no other sweep has the file. Returns the exit status.
+    """Sweep and write the report, while holding the lock of the file. Returns the exit status.
 
     Errors of the command are found before anything is written.
     """
@@ -79,7 +79,9 @@ def _with_lock(parser, options, console: Console, command: str) -> int:
 
 
 def _opened(options) -> Store | None:
-    """Return the store if its file exists. Raises StoreError if this sweep may not add to it."""
+    """Return the store if its file exists. Raises StoreError if this sweep may not add to the
+    file.
+    """
     if not options.db.exists():
         return None
     store = Store(options.db)

@@ -1,4 +1,4 @@
-"""Starts the workers of one host, restarts those that die, and ends all when the time is over."""
+"""Starts the workers of one host, restarts workers that die, and ends all when the time is over."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from flash_attest.sweep.plan import Job
 from flash_attest.sweep.progress import Progress
 from flash_attest.sweep.store import Store, StoreError
 
-POLL = 1.0  # seconds between looks at the file
+POLL = 1.0  # seconds between readings of the file
 GRACE = 60.0  # seconds after the end of the time for runs that are in progress
-STOPPING = 10.0  # seconds for a worker to end when it is told to
-MOST_DEATHS = 5  # of a worker in a row, without a finished run
+STOPPING = 10.0  # seconds for a worker to end after a signal
+MOST_DEATHS = 5  # deaths of a worker in a row, without a finished run
 COMPLETE, INTERRUPTED, STOPPED = "complete", "interrupted", "stopped"
 
 
@@ -36,7 +36,7 @@ class Crew:
         self._most: dict[str, int] = {}  # the number of runs that each worker is to make; 0: no limit
 
     def work(self) -> str:
-        """Keep the workers at work until the time is over. Returns how the sweep ended."""
+        """Keep the workers busy until the time is over. Returns how the sweep ended."""
         try:
             self._share_out()
             while self._workers and not self.trouble and time.monotonic() < self.job.stop + GRACE:
@@ -44,7 +44,7 @@ class Crew:
             self._end_all()
             self.progress.show(self.store, last=True)
         except KeyboardInterrupt:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what follows takes seconds
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the rest takes seconds
             self._end_all()
             return INTERRUPTED
         except StoreError as error:
@@ -54,7 +54,9 @@ class Crew:
         return STOPPED if self.trouble else COMPLETE
 
     def _too_early(self) -> str:
-        """Return why the workers ended early, or made fewer runs than --runs; "" if neither."""
+        """Return why the workers ended early or made fewer runs than --runs; "" if neither
+        happened.
+        """
         if time.monotonic() >= self.job.stop:
             return ""
         done = sum(map(self._done, self.places))
@@ -94,7 +96,7 @@ class Crew:
     def _died(self, name: str, status: int) -> None:
         """Recover the run of a worker that died, and restart the worker, up to MOST_DEATHS times.
 
-        The run is tried again. If it kills a worker twice, it gets a verdict.
+        The run is tried again. If it ends a worker twice, it gets a verdict.
         """
         self.store.recover(name)
         done = self._done(name)

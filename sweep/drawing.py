@@ -1,7 +1,7 @@
-"""Draws a run by its number: implementation, layer, perturbations and case.
+"""Draws a run, given its number: implementation, layer, perturbations and case.
 
-Equal seeds and numbers give equal runs, for the same implementations and perturbations. A pair that
-has been given up is skipped, which changes no other draw.
+Equal seeds and numbers give equal runs, for the same implementations and perturbations. A pair of
+implementation and layer that has been given up is skipped, which changes no other draw.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from flash_attest.races.perturb import NONE
 from flash_attest.sweep.plan import Job, Layer
 from flash_attest.sweep.records import Run
 
-ALL, SOME = 0.5, 0.4  # the probability of all perturbations, and of a part of them; the rest has none
+ALL, SOME = 0.5, 0.4  # the probability of all perturbations, and of some of them; otherwise there are none
 
 Pair = tuple[Entry, Layer]
 
 
 class NoCase(Exception):
-    """The implementation supports no case that the law wants."""
+    """The implementation supports no case that the law can use."""
 
     def __init__(self, pair: Pair):
         super().__init__(f"{pair[0].name}: no case that {pair[1].law_name} wants lies in what it supports")
@@ -35,7 +35,7 @@ class NoCase(Exception):
 
 
 def drawn(job: Job, number: int, pairs: Sequence[Pair], versions: dict[str, str], left: Sequence[Pair]) -> Run | None:
-    """Return the run of this number, or None if its pair is not among `left`.
+    """Return the run with this number, or None if its pair is not among `left`.
 
     Raises NoCase if the pair has no case.
     """
@@ -66,7 +66,7 @@ def _case(impl: Implementation, layer: Layer, device: str, number: int) -> Case 
 
 
 def _perturbations(draw: random.Random, names: Sequence[str]) -> str:
-    """Draw names of perturbations as --perturb takes them; "" stands for all."""
+    """Draw names of perturbations, in the form that --perturb takes; "" stands for all."""
     luck = draw.random()
     some = [name for name in names if draw.random() < 0.5]
     if not names or luck < ALL:

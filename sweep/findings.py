@@ -29,7 +29,7 @@ def findings_of(run: Run, result: Result, impl: Implementation) -> list[Finding]
 
 
 def _headlines(result: Result) -> dict[str, str]:
-    """Return {key: headline} of each finding; a crash has only its reason."""
+    """Return {key: headline} of each finding. A crash has only its reason as a headline."""
     return {key_of(headline): headline for headline in (result.findings or [result.reason])}
 
 
@@ -44,12 +44,14 @@ def _finding(run: Run, result: Result, key: str, headline: str, impl: Implementa
 
 
 class Examiner:
-    """Repeats and reduces one finding. Each step runs its law in a process that may die."""
+    """Repeats and reduces one finding. Each step runs the finding's law in a process that may
+    die.
+    """
 
     def __init__(self, finding: Finding, impl: Implementation, job: Job, judging: Judging):
         self.finding, self.impl, self.job, self.judging = finding, impl, job, judging
         self.layer = LAYERS[finding.layer]
-        self.tries = 1  # runs of each step: an intermittent finding needs several
+        self.tries = 1  # runs of each step; an intermittent finding needs several
 
     def examine(self) -> None:
         """Repeat and reduce the finding, and write the outcome into its fields."""
@@ -68,9 +70,9 @@ class Examiner:
         finding.replay = replay
 
     def _repeat(self, stop: float) -> bool:
-        """Repeat the finding until `stop`. Returns whether it shows again.
+        """Repeat the finding until `stop`. Returns whether it occurs again.
 
-        Also sets its words about how often it shows, and the number of tries of the next steps.
+        Also records how often it occurs, in words, and the number of tries of the next steps.
         """
         finding = self.finding
         each = Plan(device=finding.device, repeats=finding.asked).repeats_for(self.impl) if self.layer.counted else 1
@@ -86,12 +88,13 @@ class Examiner:
         finding.repeated = f"found again in {failed} of {runs} {unit}"
         finding.repeated += f" (of {most}, as time ran out)" * (runs < most)
         if failed:
-            # With probability p in a run, it shows in 3/p runs with a probability of 95 %.
+            # If a finding occurs in a run with probability p, it occurs within 3/p runs with a
+            # probability of 95 %.
             self.tries = min(MOST_TRIES, 1 if failed == runs else math.ceil(3 * runs / failed))
         return failed > 0
 
     def _fewer_perturbations(self) -> None:
-        """Reduce the perturbations to none or a single one, if the finding still shows."""
+        """Reduce the perturbations to none or to a single one, if the finding still occurs."""
         finding = self.finding
         if not self.layer.perturbed or finding.perturbations == NONE:
             return
@@ -119,7 +122,7 @@ class Examiner:
             self._keep(results[case])
 
     def _shows(self, case: Case, perturbations: str) -> Result | None:
-        """Return the first of several results with this finding, or None."""
+        """Return the first result that has this finding, from several tries, or None."""
         for _ in range(self.tries):
             result = self._judged(case, perturbations)
             if result is not None:
@@ -127,7 +130,7 @@ class Examiner:
         return None
 
     def _judged(self, case: Case, perturbations: str) -> Result | None:
-        """Return the result of a run if it has this finding, or None."""
+        """Judge a run. Returns the result if it has this finding, or None."""
         result = self.judging(self.layer.law, self.impl, str(case), perturbations, self.finding.asked)
         return result if result.verdict == FAIL and self.finding.key in _headlines(result) else None
 
@@ -137,7 +140,9 @@ class Examiner:
         finding.message, finding.replay = result.message, result.replay
 
     def _replay(self) -> str:
-        """Return the command that replays it, with --repeats if pytest's default differs."""
+        """Return the command that replays the finding, with --repeats if pytest's default
+        differs.
+        """
         finding, words = self.finding, [self.finding.replay]
         if self.layer.counted and finding.asked != PROFILES[DEFAULT].repeats_on(finding.device):
             words.append(f"--repeats {finding.asked}")
@@ -145,6 +150,6 @@ class Examiner:
 
 
 def _words(finding: Finding) -> str:
-    """Return the case and its perturbations in words."""
+    """Describe the case and its perturbations in words."""
     under = finding.perturbations and f", under {finding.perturbations}"
     return f"{finding.case_}{under}"

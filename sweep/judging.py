@@ -1,4 +1,4 @@
-"""Judges a run: one law, one case, under the run's perturbations, in a process that may die."""
+"""Judges a run: one law on one case, under the run's perturbations, in a process that may die."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _start(device: str) -> dict:
 
 
 class Judging:
-    """Has runs judged. The contract of an implementation is checked before its first run."""
+    """Judges runs. The contract of an implementation is checked before its first run."""
 
     def __init__(self, job: Job, entries: list[Entry]):
         plan = Plan(device=job.device, seed=job.seed, repeats=job.repeats, goes_on=False)
@@ -35,7 +35,8 @@ class Judging:
         plan.write_down = NOW.begins  # the file of the sweep has the run already
         prepare_to_fork()
         self._judge: Judge | Isolated = judge
-        # A process that has used CUDA, by a plug-in say, cannot fork another one that uses it.
+        # A process that has used CUDA, for example in a plug-in, cannot fork another process that
+        # uses CUDA.
         self.isolated = possible() and not torch.cuda.is_initialized()
         if self.isolated:
             objects = [*laws().values(), *(entry.impl for entry in entries)]

@@ -1,6 +1,7 @@
 """The device of this machine, its memory and perturbations, and the workers to start on it.
 
-A process that has used CUDA cannot fork another one that uses it, so a child process asks.
+A process that has used CUDA cannot fork another process that uses it, so a child process reads
+these facts.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from flash_attest.runner.isolation.parent import answer_of, possible
 from flash_attest.runner.plugin.environment import environment
 
 LIMIT = 300.0  # seconds for the first use of a GPU
-# A run of small kernels is mostly work of the host, so a GPU serves several processes. Each needs
+# A run of small kernels is mostly work of the host, so several processes share a GPU. Each needs
 # some of its memory.
 SLOTS_PER_GPU, GIB_PER_SLOT = 4, 10
 
 
 class MachineError(ValueError):
-    """The device does not work. The text says how."""
+    """The device does not work. The message says in which way."""
 
 
 def facts(device: str) -> dict:
@@ -51,9 +52,9 @@ def facts(device: str) -> dict:
 
 
 def places(device: str, workers: int | None, free: list[int]) -> list[tuple[str, str | None]]:
-    """Return (name, GPU) of each worker: one for each core, or on GPUs one for each slot.
+    """Return (name, GPU) of each worker: one worker for each core, or on GPUs one for each slot.
 
-    `workers` sets their number; the GPUs then take turns.
+    `workers` sets their number, and they are distributed over the GPUs.
     """
     gpus = visible_gpus() if device == "cuda" else []
     if not gpus:

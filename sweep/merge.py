@@ -25,7 +25,7 @@ class MergeError(ValueError):
 def merged(files: list[Path], into: Path) -> list[str]:
     """Write all runs of the files to a new file, completely or not at all. Returns remarks.
 
-    Raises MergeError if two files have different runs of the same number, StoreError if a file is
+    Raises MergeError if two files have different runs with the same number, StoreError if a file is
     not from a sweep.
     """
     sessions: dict[str, tuple] = {}
@@ -60,14 +60,16 @@ def merged(files: list[Path], into: Path) -> list[str]:
 
 
 def ended(session: tuple) -> str:
-    """Return when a session (a row) ended; "" if it has not, or the file is an older copy."""
+    """Return when a session (a row) ended; "" if it has not ended, or if the file is an older
+    copy.
+    """
     return session[2]
 
 
 def _add_run(runs: dict, run: Run, file: Path) -> None:
-    """Add a run. If an older copy of a file has the same run, the finished one stays.
+    """Add a run. If an older copy of a file has the same run, the finished one is kept.
 
-    Raises MergeError if another run has its number.
+    Raises MergeError if another run has the same number.
     """
     key = (run.seed, run.number)
     other, other_file = runs.get(key, (None, None))
@@ -81,7 +83,9 @@ def _add_run(runs: dict, run: Run, file: Path) -> None:
 
 
 def _one_of(one: Finding, other: Finding) -> Finding:
-    """Join two records of one finding: keep the reported or earlier one, with the runs of both."""
+    """Join two records of one finding: keep the reported or earlier record, with the runs of
+    both.
+    """
     first = min((one, other), key=lambda f: (f.state != REPORTED, f.found))
     same = (one.seed, one.number) == (other.seed, other.number)
     first.times = max(one.times, other.times) if same else one.times + other.times
@@ -89,7 +93,7 @@ def _one_of(one: Finding, other: Finding) -> Finding:
 
 
 def join(files: list[Path], into: Path, folder: Path | None = None, console: Console | None = None) -> int:
-    """Join files, and write the report to `folder`, by default beside `into`.
+    """Join files, and write the report to `folder`, by default the folder of `into`.
 
     Returns 0 if nothing was found, 1 otherwise. Raises MergeError, StoreError or OSError.
     """

@@ -27,7 +27,9 @@ SHARDS = "shards"  # the folder of their files, beside the joined one
 
 
 def sweep_shard(part: int, of: int, arguments: list[str]) -> tuple[int, str, bytes]:
-    """Sweep one shard in its own process. Returns exit status, end of the output, and file."""
+    """Sweep one shard in its own process. Returns the exit status, the end of the output, and the
+    contents of its file.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "sweep.db")
         own = ["--shard", f"{part}/{of}", "--db", str(file)]
@@ -45,7 +47,7 @@ def sweep_shard(part: int, of: int, arguments: list[str]) -> tuple[int, str, byt
 
 
 def sweep(parser: Parser, options: argparse.Namespace, rest: list[str]) -> int:
-    """Sweep all shards and join their files. rest: the options of each shard.
+    """Sweep all shards and join their files. rest: the options that each shard gets.
 
     Returns 0 if nothing was found, 1 if something was found or a shard failed.
     """
@@ -68,7 +70,7 @@ def copied() -> Path:
 
 
 def _in(folder: Path, parser: Parser, argument: str) -> str:
-    """Return --impl-from relative to the folder in which every shard starts."""
+    """Return --impl-from relative to the folder in which all shards start."""
     file, name = registry.file_of(argument)
     if not file.resolve().is_relative_to(folder):
         parser.error(f"--impl-from {argument}: lies outside of {folder}, the folder that Ray copies to its machines")

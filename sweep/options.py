@@ -42,7 +42,7 @@ def parser_of_options(prog: str = "flash-attest sweep") -> Parser:
     """Make the parser of every option."""
     parser = Parser(prog, DESCRIPTION, EPILOG)
     add = parser.add_argument
-    add("--hours", type=_time, metavar="H", help="how long; each start sweeps this long and adds to the file")
+    add("--hours", type=_time, metavar="H", help="how long to sweep; each start sweeps this long and adds to the file")
     add("--minutes", type=_time, metavar="M", help="added to --hours; 0: only write the report")
     add("--runs", type=whole, metavar="N", help="at most N runs, in all (no limit)")
     add_impl(parser, "all that run on the GPU; without one, those whose kernels run in the emulator")
@@ -53,14 +53,16 @@ def parser_of_options(prog: str = "flash-attest sweep") -> Parser:
     add_seed(parser, "which runs are drawn (the seed of the file; random for a new file)", None)
     add_shard(parser, "every N-th run, from the I-th on; needs --seed")
     add_case_timeout(parser)
-    add("--db", type=Path, default=Path("attest-sweep/sweep.db"), metavar="FILE", help="the runs (%(default)s)")
-    add_report(parser, "for index.html and summary.json (the folder of --db)")
-    add("--ray", action="store_true", help="shards on many machines: flash-attest sweep --ray --help has its options")
+    add("--db", type=Path, default=Path("attest-sweep/sweep.db"), metavar="FILE", help="file of runs (%(default)s)")
+    add_report(parser, "the folder for index.html and summary.json (the folder of --db)")
+    add("--ray", action="store_true", help="run shards on many machines (see flash-attest sweep --ray --help)")
     return parser
 
 
 def parsed(arguments: list[str]) -> tuple[Parser, argparse.Namespace]:
-    """Return the parser, for later errors, and the options. Exits if they contradict each other."""
+    """Return the parser, which later errors need, and the options. Exits if the options contradict
+    each other.
+    """
     parser = parser_of_options()
     options = parser.parse_args(arguments)
     timed = options.hours is not None or options.minutes is not None
@@ -90,17 +92,17 @@ Exit status: 0 nothing found; 1 something found, or a shard failed; 2 the comman
 
 
 def parser_for_ray() -> Parser:
-    """Make the parser of the options that --ray adds, or needs in another form."""
+    """Make the parser of the options that exist only with --ray, or have another form there."""
     parser = Parser("flash-attest sweep --ray", RAY, RAY_EPILOG)
     add = parser.add_argument
-    add("--address", help="of the cluster, such as auto (without it: one on this machine)")
-    add("--shards", type=int, required=True, metavar="N", help="how many tasks")
-    add("--gpus", type=int, default=0, metavar="N", help="of each task (0: the emulator)")
-    add("--cpus", type=int, default=1, metavar="N", help="of each task (1)")
+    add("--address", help="the address of the cluster, such as auto (without it: a cluster on this machine)")
+    add("--shards", type=int, required=True, metavar="N", help="the number of tasks")
+    add("--gpus", type=int, default=0, metavar="N", help="GPUs of each task (0: the emulator)")
+    add("--cpus", type=int, default=1, metavar="N", help="CPUs of each task (1)")
     add("--db", type=Path, required=True, metavar="FILE", help="the joined file, which must not exist")
     add("--seed", required=True, metavar="N", help="which runs are drawn, by all shards together")
-    add("--device", choices=("cpu", "cuda"), help="of all shards (cuda if --gpus says so)")
-    add("--workers", metavar="N", help="of each shard (on GPUs several for each; otherwise --cpus)")
+    add("--device", choices=("cpu", "cuda"), help="the device of all shards (cuda if --gpus is at least 1)")
+    add("--workers", metavar="N", help="processes of each shard (on GPUs several for each; otherwise --cpus)")
     add_impl_from(parser, "a file in the folder that Ray copies")
     return parser
 

@@ -23,11 +23,11 @@ class Layer:
 
     turns: the weight with which it is drawn, for each device of a sweep. Layers get similar time:
     a trace on a CPU or a process under the sanitizer takes as long as many repeats.
-    again: how often a finding is repeated.
-    perturbed: its launches run under perturbations.
-    counted: `again` is a number of repeats, of which a run makes several.
-    ordered: the seed of a case also chooses an order of threads, so a finding is repeated with
-    other seeds.
+    again: how often a finding is repeated. perturbed: whether its launches run under perturbations.
+    counted: whether `again` is a number of repeats rather than of runs; a run makes several
+    repeats.
+    ordered: whether the seed of a case also chooses an order of threads, so that a finding is
+    repeated with other seeds.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Layer:
         return laws()[self.law_name]
 
     def device(self, device: str) -> str:
-        """Return the device on which it runs in a sweep of `device`."""
+        """Return the device on which the layer runs in a sweep of `device`."""
         return self.law.device or device
 
     def not_applicable(self, impl: Implementation, device: str) -> str | None:
-        """Return why it is not drawn for an implementation, or None if it is."""
+        """Return why the layer is not drawn for an implementation, or None if it is drawn."""
         if self.law.device == "cuda" != device:
             return "it needs a GPU"
         if self.name == "sanitizer" and sanitizer.find() is None:
@@ -68,7 +68,7 @@ LAYERS = {
 
 @dataclass(frozen=True)
 class Job:
-    """The job of a worker. It is pickled."""
+    """The job of a worker. This object is pickled."""
 
     db: Path
     session: str
@@ -80,7 +80,7 @@ class Job:
     limit: float  # seconds for a call of an implementation; 0: no limit
     stop: float  # no run begins after this value of time.monotonic()
     most: int  # the number of runs of a worker; 0: no limit
-    perturbations: Mapping[str, tuple[str, ...]]  # for each device, those possible on this machine
+    perturbations: Mapping[str, tuple[str, ...]]  # the perturbations of each device that are possible on this machine
     device_name: str
 
 
@@ -89,7 +89,7 @@ def entries(
 ) -> list[Entry]:
     """Return the implementations to sweep.
 
-    Without names, they are those that run on the device, or on a CPU those whose kernels run in the
+    Without names, they are all that run on the device, or, on a CPU, all whose kernels run in the
     emulator. tried: another process has imported the files before. Raises RegistryError if there is
     no implementation, or if a file cannot be imported.
     """

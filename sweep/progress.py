@@ -41,7 +41,7 @@ class Progress:
         self.console.print(f"[{style}]{escape(text)}[/]", highlight=False, soft_wrap=True)
 
     def seen_before(self, store: Store) -> None:
-        """Remember the findings that the file already has, so that `show` does not print them."""
+        """Record the findings that the file already has, so that `show` does not print them."""
         self._told |= {finding.place for finding in store.findings()}
 
     def show(self, store: Store, last: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""A run and a finding, with the columns of the file of a sweep (schema.sql)."""
+"""A run and a finding. Their fields are columns in the file of a sweep (schema.sql)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, fields
 
 from flash_attest.properties.judging.verdict import FAIL
 
-# The `why` of a run that was launched twice and did not come back; others have a Reason
+# The `why` of a run that was launched twice and returned neither time. Other runs have a Reason
 # (properties/failures.py).
 DIED = "died"
 # States of a run, then of a finding.
 DRAWN, RUNNING, DONE = "drawn", "running", "done"
 FOUND, IN_WORK, REPORTED = "found", "in work", "reported"
-# Parts of a headline that come in either order: the accesses of a race, and their lines.
+# Parts of a headline that come in either order: the two accesses of a race, and their lines.
 ACCESSES = re.compile(r"(read|write|atomic|touch) (?:after|and) (read|write|atomic|touch)")
 LINES = re.compile(r"(\S+:\d+) and (\S+:\d+)$")
 # A number that is not the line of a file ("fa2.cu:40") and not part of a name ("block2").
@@ -54,7 +54,7 @@ class Run:
 
 @dataclass
 class Finding:
-    """A failure in its smallest form, once for all runs that found it."""
+    """A failure in its smallest form. There is one for all runs that found it."""
 
     impl: str
     version: str
@@ -81,15 +81,15 @@ class Finding:
 
     @property
     def place(self) -> tuple[str, str, str, str, str]:
-        """The key of the finding: runs with the same values found the same."""
+        """The key of the finding. Runs with the same values found the same failure."""
         return self.impl, self.version, self.law, self.device, self.key
 
 
 def key_of(headline: str) -> str:
     """Return a headline without the parts that change from case to case.
 
-    These are numbers with their plurals, and the order of the accesses of a race. The lines of a
-    file stay.
+    These parts are numbers with their plurals, and the order of the accesses of a race. Line
+    numbers of files stay.
     """
     for pair in (ACCESSES, LINES):
         headline = pair.sub(lambda match: " and ".join(sorted(match.groups())), headline)

@@ -1,8 +1,8 @@
 """The SQLite file of a sweep.
 
-Every run is written before it is launched, as a process may be killed at any moment. Several
-processes write, one statement at a time. Thanks to a write-ahead log, each change is complete or
-absent, whichever process dies.
+Every run is written before it is launched, because a process may be killed at any moment. Several
+processes write, one statement at a time. The file uses a write-ahead log, so each change is
+complete or absent, whichever process dies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ PATIENCE = 60.0  # seconds to wait for another process to write: the disk may be
 TWICE = (
     "launched twice, and neither time did it come back: it takes its process down, or the sweep was killed both times"
 )
-# Each is one statement, so no other worker takes the same row between the choice and the change.
+# Each of these is one statement, so no other worker takes the same row between the choice and the
+# change.
 TAKE_RUN = """
 UPDATE runs SET state = :state, worker = :worker, session = :session, started = :started
 WHERE (seed, number) = (
@@ -48,7 +49,9 @@ RETURNING *
 
 
 class StoreError(ValueError):
-    """The file cannot be read or written, or is not from a sweep. The text says which and why."""
+    """The file cannot be read or written, or is not from a sweep. The message says which file and
+    why.
+    """
 
 
 class Store:
@@ -91,7 +94,7 @@ class Store:
         return cls(path)
 
     def settle(self) -> None:
-        """Put the log into the file, so that the file may be copied.
+        """Move the log into the file, so that the file may be copied.
 
         Raises StoreError if another process uses the file.
         """
@@ -100,7 +103,7 @@ class Store:
                 raise StoreError(f"{self.path}: another process uses it, so its log cannot be put into it")
 
     def close(self) -> None:
-        """Close the connection. The last process to close puts the log into the file.
+        """Close the connection. The last process to close moves the log into the file.
 
         A full disk may prevent that; `settle` reports it.
         """
@@ -110,21 +113,22 @@ class Store:
     # --- sessions ---------------------------------------------------------------------------------
 
     def begin(self, session: str, environment: dict) -> None:
-        """Write down that a session starts."""
+        """Record that a session starts."""
         with self._writing() as db:
             db.execute("INSERT INTO sessions (id, started, state, environment) VALUES (?, ?, 'running', ?)",
                        (session, now(), json.dumps(environment)))  # fmt: skip
 
     def end(self, session: str, state: str, seconds: float) -> None:
-        """Write down how a session ended."""
+        """Record how a session ended."""
         with self._writing() as db:
             db.execute("UPDATE sessions SET ended = ?, state = ?, seconds = ? WHERE id = ?",
                        (now(), state, seconds, session))  # fmt: skip
 
     def note(self, session: str, name: str, value: object) -> None:
-        """Add to a list in the environment of a session, unless another worker has done so.
+        """Add a value to a list in the environment of a session, unless another worker has added
+        it.
 
-        The lists are "given_up", of pairs, and "remarks".
+        The lists are "given_up", which has pairs, and "remarks".
         """
         with self._writing() as db:
             (text,) = db.execute("SELECT environment FROM sessions WHERE id = ?", (session,)).fetchone()
@@ -140,10 +144,11 @@ class Store:
         return json.loads(text).get(name, [])
 
     def recover(self, worker: str | None = None) -> tuple[int, int]:
-        """Recover the runs and findings in progress of a worker that has died (None: of all).
+        """Recover the runs and findings that a dead worker left in progress (None: those of all
+        workers).
 
         They are tried again. After a second death they get a verdict. Returns the number of runs to
-        try again, and the number that got a verdict.
+        try again, and the number of runs that got a verdict.
         """
         mine, who = ("AND worker = ?", (worker,)) if worker is not None else ("", ())
         with self._writing() as db:
@@ -159,7 +164,9 @@ class Store:
         return again, gone
 
     def release(self) -> None:
-        """Release runs and findings in progress that the sweep itself ended, without a death."""
+        """Release runs and findings in progress that the sweep itself ended, so that no death is
+        counted.
+        """
         with self._writing() as db:
             db.execute("UPDATE runs SET state = ? WHERE state = ?", (DRAWN, RUNNING))
             db.execute("UPDATE findings SET state = ? WHERE state = ?", (FOUND, IN_WORK))
@@ -167,26 +174,26 @@ class Store:
     # --- runs -------------------------------------------------------------------------------------
 
     def next_number(self) -> int:
-        """Take a number that no other run of any shard has."""
+        """Reserve a number that no other run of any shard has."""
         with self._writing() as db:
             (n,) = db.execute("SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'next'").fetchone()
             db.execute("UPDATE facts SET value = ? WHERE name = 'next'", (str(n + 1),))
         return n * self.shard.of + self.shard.part - 1
 
     def launch(self, run: Run) -> None:
-        """Write down a run that is about to be launched."""
+        """Record a run that is about to be launched."""
         run.state, run.started = RUNNING, now()
         self.keep(run)
 
     def keep(self, run: Run) -> None:
-        """Write down a run as it is."""
+        """Record a run as it is."""
         with self._writing() as db:
             _put(db, "runs", run)
 
     def left(self, worker: str, session: str, devices: list[str], impls: list[str]) -> Run | None:
-        """Take a run of these implementations that was drawn before and has no verdict.
+        """Take a run of these implementations that was drawn earlier and has no verdict.
 
-        It is then in progress by this worker. Returns None if there is none.
+        The run is then in progress for this worker. Returns None if there is none.
         """
         taken_by = {"state": RUNNING, "worker": worker, "session": session, "started": now()}
         among = {"open": DRAWN, "devices": json.dumps(devices), "impls": json.dumps(impls)}
@@ -195,7 +202,9 @@ class Store:
         return Run(**rows[0]) if rows else None
 
     def done(self, run: Run, findings: Iterable[Finding] = ()) -> None:
-        """Write down a finished run. A finding that the file already has is counted once more."""
+        """Record a finished run. If the file already has its finding, the finding's count is
+        increased.
+        """
         run.state = DONE
         with self._writing() as db:
             _put(db, "runs", run)
@@ -208,7 +217,7 @@ class Store:
     def unreported(self, worker: str, devices: list[str], impls: dict[str, str]) -> Finding | None:
         """Take a finding of these implementations (name -> version) to repeat and reduce.
 
-        It is then in work by this worker. Returns None if there is none.
+        The finding is then in progress for this worker. Returns None if there is none.
         """
         values = {"state": IN_WORK, "worker": worker, "open": FOUND, "devices": json.dumps(devices)}
         with self._writing() as db:
@@ -219,10 +228,10 @@ class Store:
         return None
 
     def report(self, finding: Finding) -> None:
-        """Write down a finding that has been repeated and reduced."""
+        """Record a finding that has been repeated and reduced."""
         finding.state = REPORTED
         with self._writing() as db:
-            # Other workers may have found it again meanwhile.
+            # Other workers may have found it again in the meantime.
             (finding.times,) = db.execute("SELECT times FROM findings WHERE impl = ? AND version = ? AND law = ? "
                                           "AND device = ? AND key = ?", finding.place).fetchone()  # fmt: skip
             _put(db, "findings", finding)
@@ -230,7 +239,9 @@ class Store:
     # --- reading ----------------------------------------------------------------------------------
 
     def rows(self, sql: str, *values: Any, **named: Any) -> list[sqlite3.Row]:
-        """Return the rows of a SELECT. values, named: for its question marks, or for its names."""
+        """Return the rows of a SELECT. values, named: the values of its question marks or of its
+        names.
+        """
         with self._errors():
             return self._db.execute(sql, named or values).fetchall()
 
@@ -239,7 +250,7 @@ class Store:
         return [Finding(**row) for row in self.rows("SELECT * FROM findings ORDER BY found, impl, law, key")]
 
     def fill(self, sessions: Iterable[tuple], runs: Iterable[Run], findings: Iterable[Finding]) -> None:
-        """Write everything at once."""
+        """Write many rows in one transaction."""
         with self._writing() as db:
             db.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)", sessions)
             for run in runs:
@@ -253,13 +264,13 @@ class Store:
         with self._errors():
             db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
             db.row_factory = sqlite3.Row
-            # This is enough for processes that die. A power cut may cost the last runs.
+            # This is enough if processes die. A power cut may cost the last runs.
             db.execute("PRAGMA synchronous = NORMAL")
         return db
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: all of the block is written, or nothing."""
+        """A transaction: either everything in the block is written, or nothing."""
         with self._errors():
             self._db.execute("BEGIN IMMEDIATE")
             try:
@@ -284,13 +295,13 @@ def now() -> str:
 
 
 def _known(db: sqlite3.Connection, finding: Finding) -> bool:
-    """Count a finding that the file already has. Returns whether it has it."""
+    """Count a finding that the file already has. Returns whether the file has it."""
     return db.execute("UPDATE findings SET times = times + ? WHERE impl = ? AND version = ? AND law = ? AND device = ? "
                       "AND key = ?", (finding.times, *finding.place)).rowcount > 0  # fmt: skip
 
 
 def _put(db: sqlite3.Connection, table: str, record: Run | Finding) -> None:
-    """Insert a row, or replace the one with its key."""
+    """Insert a row, or replace the row with the same key."""
     names = columns(type(record))
     db.execute(f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
                tuple(getattr(record, name) for name in names))  # fmt: skip

@@ -1,4 +1,4 @@
-"""The version of an implementation. Runs of another version say nothing about it."""
+"""The version of an implementation. Runs of one version say nothing about another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ COMPILERS = ("torch", "triton", "numba", "numba-cuda")
 
 
 def version_of(entry: Entry, device_name: str) -> str:
-    """Return a digest of its sources, its compilers, the packages it imports, and the device."""
+    """Return a digest of the implementation's sources, its compilers, the packages it imports, and
+    the device.
+    """
     if entry.option:
         parts, packages = [sources.of_plugin(entry.file)], _packages_of(Path(entry.file))
     else:  # all implementations share the modules of impls/ itself

@@ -1,4 +1,4 @@
-"""A worker of a sweep: a process that has runs judged, on one GPU if there is one."""
+"""A worker of a sweep: a process that judges runs, on one GPU if there is one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from flash_attest.sweep.store import Store, StoreError
 from flash_attest.sweep.version import version_of
 
 # The number of runs in a row without a verdict after which a pair of implementation and layer is
-# given up: the reason will not go away.
+# given up, because the reason will not go away.
 GIVEN_UP = {UNKNOWN: 3, REFUSED: 50}
 NOT_ISOLATED = "kernels are called by the workers themselves: a crash takes a worker down, and nothing ends a call"
 NO_DISK = 3  # the exit status of a worker that cannot write the file
@@ -52,18 +52,18 @@ def _work(job: Job, name: str) -> None:
 
 
 def _settle(gpu: str | None, parent: int) -> None:
-    """Set up the process: signals, the end with its parent, and its GPU."""
-    # Ctrl-C is for the parent, which ends this process by SIGTERM.
+    """Set up the process: signals, its end when the parent ends, and its GPU."""
+    # Ctrl-C is handled by the parent, which ends this process by SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # If kernels run in this process, a SystemExit would count as the implementation's, and the
-    # verdict would be fail.
+    # If kernels run in this process, a SystemExit would count as raised by the implementation, and
+    # the verdict would be fail.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    # multiprocessing would keep "spawn", by which this process was started, as its method here. A
-    # lock that is made in a judging process (torch.compile makes one) would then have a name, and
+    # Otherwise multiprocessing would also use "spawn" here, because this process was started that
+    # way. A lock made in a judging process (torch.compile makes one) would then have a name, and
     # would be reported as leaked when that process ends.
     multiprocessing.set_start_method(None, force=True)
     if gpu is not None:
@@ -71,7 +71,7 @@ def _settle(gpu: str | None, parent: int) -> None:
 
 
 class Worker:
-    """Judges runs that others left, then draws new ones, until the time is over."""
+    """Judges runs that other workers left, then draws new ones, until the time is over."""
 
     def __init__(self, job: Job, name: str, store: Store, entries: list, judging: Judging):
         self.job, self.name, self.store, self.judging = job, name, store, judging
@@ -84,7 +84,7 @@ class Worker:
             for layer in LAYERS.values()
             if layer.turns[job.device] and not layer.not_applicable(entry.impl, job.device)
         ]
-        self.left = list(self.pairs)  # without those that were given up
+        self.left = list(self.pairs)  # pairs that were not given up
         self.without: Counter[tuple[str, str, str]] = Counter()  # runs in a row that were refused or unknown
 
     def work(self) -> None:
@@ -102,7 +102,9 @@ class Worker:
                 return
 
     def _next(self) -> Run | None:
-        """Return a run that was drawn and not finished, or a new one. The file has it then."""
+        """Return a run that was drawn and not finished, or a new one. In both cases it is in the
+        file.
+        """
         run = self.store.left(self.name, self.job.session, self.devices, list(self.impls))
         if run is not None:
             return run
@@ -120,9 +122,9 @@ class Worker:
         return run
 
     def _judge(self, run: Run) -> bool:
-        """Judge a run and write it down. Returns whether it has finished."""
+        """Judge a run and record it. Returns whether it has finished."""
         law, impl = LAYERS[run.layer].law, self.impls[run.impl]
-        run.version = self.versions[run.impl]  # a run that was left may have been drawn for another one
+        run.version = self.versions[run.impl]  # an unfinished run may have been drawn for another version
         began = time.perf_counter()
         result = self.judging(law, impl, run.case_, run.perturbations, run.asked)
         run.seconds, run.repeats = time.perf_counter() - began, result.repeats
@@ -137,7 +139,7 @@ class Worker:
         return True
 
     def _note(self, run: Run) -> None:
-        """Give up a pair if its last runs had no verdict."""
+        """Give up a pair if none of its last runs had a verdict."""
         names = (run.impl, run.layer)
         for other in {*GIVEN_UP} - {run.verdict}:
             self.without[(*names, other)] = 0
@@ -150,6 +152,6 @@ class Worker:
                 self._give_up(pair, why)
 
     def _give_up(self, pair: Pair, why: str) -> None:
-        """Stop drawing a pair, and write down why. Other layers go on."""
+        """Stop drawing a pair, and record why. Other layers of the implementation continue."""
         self.left.remove(pair)
         self.store.note(self.job.session, "given_up", [pair[0].name, pair[1].name, why])

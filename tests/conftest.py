@@ -77,9 +77,9 @@ SMALL = ("--dtype", "float32", "--headdim", "8", "--seqlen", "16")
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch, gpus_stay):
-    """bench(*options) -> (exit status, output, bench.json).
+    """Measure: bench(*options) -> (exit status, output, bench.json).
 
-    It measures one small size, unless sized=True: then pass --size. Peaks are measured with small
+    One small size is measured, unless sized=True: then pass --size. Peaks are measured with small
     products and multiplied, so that no cell exceeds them on a busy machine.
     """
     from rich.console import Console  # imported here, because few tests need these slow imports
@@ -125,7 +125,9 @@ IMPL = Implementation(name="mine", forward=forward, backward="autograd",
 
 @pytest.fixture
 def benched(tmp_path):
-    """benched(mistake) -> a file with an implementation `mine`, correct except for that line."""
+    """Write a file: benched(mistake) -> a file with an implementation `mine` that is correct except
+    for the given line.
+    """
 
     def write(mistake="pass"):
         file = tmp_path / "mine.py"

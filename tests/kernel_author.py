@@ -1,4 +1,4 @@
-"""The repository of a kernel author: kernels, and options with the names of our own runs."""
+"""The repository of a kernel author: kernels, and options with the same names as ours."""
 
 CONFTEST = """
 def pytest_addoption(parser):

@@ -23,7 +23,9 @@ def command(*arguments: object, report: Path) -> list[str]:
 
 @dataclass
 class Run:
-    """A run. returncode: the exit status, or minus a signal's number. stdout: includes stderr."""
+    """A run. returncode: the exit status, or minus a signal's number. stdout: the output, including
+    stderr.
+    """
 
     returncode: int
     stdout: str
@@ -36,7 +38,7 @@ def attest(*arguments: object, report: Path) -> Run:
 
 
 def attest_each(runs: dict[str, tuple], folder: Path) -> dict[str, Run]:
-    """Make several runs, one after another in one process, which imports the suite once."""
+    """Make several runs, one after another, in one process that imports the suite only once."""
     results_of_runs = _attest([(arguments, folder / str(n)) for n, arguments in enumerate(runs.values())])
     return dict(zip(runs, results_of_runs, strict=True))
 
@@ -44,7 +46,7 @@ def attest_each(runs: dict[str, tuple], folder: Path) -> dict[str, Run]:
 def _attest(runs: list[tuple[tuple, Path]]) -> list[Run]:
     """Make the runs [(arguments, report)] in a process.
 
-    If it ends early, that was in the last run.
+    If the process ends early, this happens in the last run.
     """
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder, str(n)) for n in range(len(runs))]

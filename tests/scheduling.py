@@ -1,7 +1,7 @@
 """Spreads these tests over workers: a file stays with one worker, and long files come first.
 
 Fixtures of a file run pytest or compile. `--dist worksteal`, which suits the laws, would give half
-of a file to a second worker, which would repeat the file's runs.
+of a file to a second worker, which would repeat the fixtures' work.
 """
 
 import pytest
@@ -9,7 +9,7 @@ from xdist.scheduler import LoadFileScheduling
 
 # Files whose tests take seconds each, and share little.
 SPLIT = ("tests/mutants/test_mutants.py", "tests/impls/triton/test_compile.py")
-# These come first, so that none of them is the last one to run.
+# These files come first, so that none of them is the last one to run.
 FIRST = (
     "tests/runner/torture/", "tests/impls/triton/", "tests/mutants/", "tests/runner/untrusted/",
     "tests/runner/plugin/test_run.py", "tests/runner/plugin/test_surroundings.py", "tests/impls/", "tests/emulator/",
@@ -17,7 +17,9 @@ FIRST = (
 
 
 class ByFile(LoadFileScheduling):
-    """Keeps the order of the collection; --dist loadfile would start with the longest file."""
+    """Keeps the order of the collection. --dist loadfile would start with the longest file
+    instead.
+    """
 
     def __init__(self, config: pytest.Config, log: object) -> None:
         config.option.loadscopereorder = False
@@ -34,7 +36,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile | 
 
 
 def in_order(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort the tests in a worker. Without workers they stay in the order of their names."""
+    """Sort the tests in a worker. Without workers the tests stay in the order of their names."""
     if hasattr(config, "workerinput"):
         items.sort(
             key=lambda item: next((n for n, start in enumerate(FIRST) if item.nodeid.startswith(start)), len(FIRST))

@@ -1,4 +1,6 @@
-"""The package: the contents of its archives, what installing the checkout adds, what it needs."""
+"""The package: the contents of its archives, what installing the checkout adds, what the package
+needs.
+"""
 
 import os
 import re
@@ -22,7 +24,7 @@ else:
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ROOMS = ("oracle", "impls", "properties", "runner", "races", "emulator", "mutants", "sweep", "bench")
-# A file of each kind: a build may leave out file types that it does not know.
+# There is a file of each kind, because a build may leave out file types that it does not know.
 KINDS = (
     "py.typed", "command/check.ini", "runner/page/run.html.j2", "runner/page/style.css", "runner/page/laws.js",
     "sweep/schema.sql", "impls/cuda/fa2.cu",
@@ -33,7 +35,7 @@ KINDS = (
 
 
 def built(builder: type, folder: Path, root: Path = ROOT) -> Path:
-    """Return the archive that a builder makes of a folder."""
+    """Return the archive that a builder makes from a folder."""
     (file,) = builder(str(root)).build(directory=str(folder), versions=["standard"])
     return Path(file)
 
@@ -57,7 +59,7 @@ def sdist(tmp_path_factory) -> Path:
 
 
 def of_rooms() -> set[str]:
-    """Return the files of the rooms, as the wheel should name them."""
+    """Return the files of the rooms, with the names that they should have in the wheel."""
     return {
         f"flash_attest/{path.relative_to(ROOT)}"
         for room in ROOMS

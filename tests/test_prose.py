@@ -1,4 +1,6 @@
-"""tests/prose.py finds what it is for, and nothing in the right twin of each text."""
+"""tests/prose.py finds the mistakes that it is for, and reports nothing in the corrected version of
+each text.
+"""
 
 import re
 import subprocess

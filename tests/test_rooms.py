@@ -16,12 +16,12 @@ MAY = {
     "runner": {"properties", "oracle", "impls", "races", "emulator"},
 }
 MAY |= {room: {"runner", *MAY["runner"]} for room in ("mutants", "sweep", "bench")}
-# Modules of the door that import no room, so every room may import them.
+# Modules of the door that import no room. Every room may import them.
 LIGHT = {"places", "packages", "did_you_mean", "arguments", "required"}
 
 
 def imported(room: str) -> dict[str, str]:
-    """Return the parts of this package that a room imports -> the first file that does so."""
+    """Return the parts of this package that a room imports -> the first file that imports them."""
     files: dict[str, str] = {}
     for path in sorted((ROOT / room).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_bytes())):

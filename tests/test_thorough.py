@@ -1,4 +1,4 @@
-"""Tests that repeat for confidence are left out unless asked for, and are counted."""
+"""Tests that only repeat other checks are left out unless asked for, and are counted."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def test_some(n): pass
     ids=" ".join,
 )
 def test_what_repeats_for_confidence_runs_only_when_asked_for(tmp_path, options, words):
-    """The last line says how many tests are left out, also with workers."""
+    """The last line says how many tests are left out, with and without workers."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_some.py").write_text(TESTS)
     run = subprocess.run(

@@ -1,7 +1,8 @@
-"""The option --thorough and its marker: tests that repeat for confidence what others check once.
+"""The option --thorough and its marker, for tests that repeat, for confidence, what other tests
+check once.
 
-`tox` leaves them out, and the last line of the run counts them as deselected; `tox -e thorough`
-runs them. A check that alone finds a bug never has this marker.
+`tox` leaves these tests out, and the last line of the run counts them as deselected; `tox -e
+thorough` runs them. A check that alone finds a bug never has this marker.
 """
 
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests that repeat for confidence."""
+    """Deselect the tests that only repeat other checks for confidence."""
     if config.getoption("--thorough"):
         return
     left_out = [item for item in items if item.get_closest_marker("thorough")]
@@ -35,8 +36,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Note the number in a worker of pytest-xdist, so that the last line of a run with -n has
-    it.
+    """Record the number in a worker of pytest-xdist, so that the last line of a run with -n
+    has it.
     """
     if items and (output := getattr(items[0].config, "workeroutput", None)) is not None:
         output["deselected"] = output.get("deselected", 0) + len(items)
@@ -44,7 +45,7 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node, error: object) -> None:
-    """Count the deselected tests of one worker: all workers leave out the same."""
+    """Count the deselected tests of one worker, because all workers leave out the same tests."""
     left_out = getattr(node, "workeroutput", {}).get("deselected", 0)
     terminal = node.config.pluginmanager.get_plugin("terminalreporter")
     if left_out and terminal is not None:
@@ -54,8 +55,9 @@ def pytest_testnodedown(node, error: object) -> None:
 def covering(together: int, *parameters: Mapping[str, Any]) -> list:
     """Return values for pytest.mark.parametrize: all combinations, most of them thorough.
 
-    parameters: {name: value} for each argument. In the few others, any `together` values of
-    different arguments meet: 1 for unrelated arguments, 2 if a bug may need two values.
+    parameters: {name: value} for each argument. The few other combinations are chosen so that any
+    `together` values of different arguments occur together: 1 for unrelated arguments, 2 if a bug
+    may need two values.
     """
     every = list(product(*parameters))
     meetings = {names: set(combinations(enumerate(names), together)) for names in every}
@@ -74,5 +76,7 @@ def covering(together: int, *parameters: Mapping[str, Any]) -> list:
 
 
 def _most_used(names: tuple[str, ...], few: list[tuple[str, ...]]) -> int:
-    """Return how often the values were chosen before, so that each is chosen about as often."""
+    """Return how often the values were chosen before, so that all are chosen about equally
+    often.
+    """
     return sum(name == other for chosen in few for name, other in zip(names, chosen, strict=True))

@@ -1,4 +1,6 @@
-"""Helpers: an implementation, a trial, the failure that a check raises, the lines of a message."""
+"""Helpers that give an implementation, a trial, the failure that a check raises, and the lines of a
+message.
+"""
 
 import pytest
 import torch

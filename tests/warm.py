@@ -1,8 +1,8 @@
 """A process that has imported torch, which takes two seconds, and forks to run pytest.
 
-It is asked through its standard input, with a line of JSON each: the environment and, for each run,
-its arguments and files for output and status. Its answer is the exit status of the fork, which ends
-as a new process would.
+It reads requests from its standard input, one line of JSON each: the environment and, for each run,
+the arguments and the files for output and status. It answers with the exit status of the fork,
+which ends as a new process would.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ LONGEST = 300.0  # seconds for all runs of one request
 def ask(environment: dict[str, str], runs: list[dict]) -> int:
     """Return the exit status of a fork that makes these runs, or minus the number of a signal.
 
-    runs: {"arguments": of pytest, "output": a file for what it prints, "status": a file for what
-    pytest.main returns}. With "command": true the arguments are those of flash-attest, run in
-    "folder".
+    runs: {"arguments": of pytest, "output": a file for the output, "status": a file for the result
+    of pytest.main}. With "command": true, the arguments are those of flash-attest, run in "folder".
     """
     process = _started()
     process.stdin.write(json.dumps({"environment": environment, "runs": runs}) + "\n")
@@ -42,7 +41,9 @@ def ask(environment: dict[str, str], runs: list[dict]) -> int:
 
 @functools.cache
 def _started() -> subprocess.Popen:
-    """Return the process. It ends with its standard input, at the latest when this process ends."""
+    """Return the process. It ends when its standard input is closed, at the latest when this
+    process ends.
+    """
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.warm"],
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
@@ -88,7 +89,7 @@ def _run(environment: dict[str, str], runs: list[dict]) -> int:
 
 
 def _status_of(function: Callable, arguments: list[str]) -> int:
-    """Return what the function returns, or exits with."""
+    """Return the value that the function returns, or with which it exits."""
     try:
         return int(function(arguments))
     except SystemExit as ended:

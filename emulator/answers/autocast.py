@@ -1,4 +1,4 @@
-"""torch.autocast("cuda"): programs see the state that they set; the CPU's autocast acts on the
+"""torch.autocast("cuda"): programs see the state that they set, but the CPU's autocast acts on the
 tensors.
 """
 

@@ -183,7 +183,7 @@ def _always(answer: Any = None) -> Any:
 
 
 def _own(kind: type) -> type:
-    """Make a class of its own for a name, for the same reason."""
+    """Make a separate class for a name, for the same reason."""
     return type(kind.__name__, (kind,), {"__doc__": kind.__doc__})
 
 
@@ -195,7 +195,9 @@ def _nothing(*names: str) -> dict[str, Any]:
 
 
 def _but_for_suite(answer: Any, truth: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function that gives this suite the true answer, as it judges on the CPU."""
+    """Make a function that gives this suite the true answer, because the suite judges on the
+    CPU.
+    """
     return lambda *args, **kwargs: truth(*args, **kwargs) if asked_by_suite() else answer
 
 
@@ -234,8 +236,8 @@ CUDA = {
     "default_stream": lambda device=None: Stream(),
     "_compile_kernel": compiled_kernel,
 }
-# Not answered: the memory that a program would take on a GPU, its graphs and its load are unknown
-# here.
+# These are not answered: the memory that a program would take on a GPU, its graphs and its load are
+# unknown here.
 KEPT = ("CudaError", "DeferredCudaCallError", "OutOfMemoryError", "AcceleratorError", "check_error", "cudaStatus")
 
 

@@ -1,8 +1,8 @@
-"""The device of a tensor: the emulated GPU, unless the program made it on the host.
+"""Decides the device of a tensor: the emulated GPU, unless the program made the tensor on the host.
 
-Its memory is the CPU's in both cases. The host is remembered for each storage, so views, parameters
+The memory is the CPU's in both cases. The host is recorded for each storage, so views, parameters
 and `x.data` share the answer. The result of an operation on host tensors gets a new storage and
-counts as on the GPU, because torch's operators do not report what they make.
+counts as on the GPU, because torch's operators do not report the tensors that they make.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def real_device(tensor: torch.Tensor) -> torch.device:
 
 
 def put_on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Count the memory of a CPU tensor as the host's, and return the tensor."""
+    """Record that the memory of a CPU tensor is the host's, and return the tensor."""
     global _most
     if isinstance(tensor, torch.Tensor) and (storage := _storage(tensor)) is not None:
         if len(_host) > _most:
@@ -44,7 +44,7 @@ def put_on_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
-    """Return the tensor's storage; None if it has none on the CPU or does not show it, as in
+    """Return the tensor's storage. None if it has none on the CPU, or hides it, as in
     torch.func.vmap.
     """
     if real_device(tensor) != CPU or tensor.layout != torch.strided:
@@ -66,28 +66,28 @@ def on_gpu(tensor: torch.Tensor) -> bool:
 
 
 def asked_by_torch(depth: int = 2) -> bool:
-    """Return whether the code that asks belongs to torch or to this suite.
+    """Return whether the calling code belongs to torch or to this suite.
 
-    depth: frames from here to that code. If torch were told that a tensor is on the GPU, it would
-    pass this device to C++, which has no GPU.
+    depth: the number of frames from here to that code. If torch were told that a tensor is on the
+    GPU, it would pass this device to its C++ code, which has no GPU.
     """
     return sys._getframe(depth).f_globals.get("__name__", "").partition(".")[0] in TOLD_THE_TRUTH
 
 
 def asked_by_suite(depth: int = 2) -> bool:
-    """Return whether the code that asks belongs to this suite, which judges emulated results on the
+    """Return whether the calling code belongs to this suite, which judges emulated results on the
     CPU.
 
-    depth: frames from here to that code.
+    depth: the number of frames from here to that code.
     """
     return sys._getframe(depth).f_globals.get("__name__", "").partition(".")[0] == SUITE
 
 
 def means_the_host(device: Any) -> bool:
-    """Return whether the caller's caller's caller, which names the CPU, means the host.
+    """Return whether the code three frames up, which names the CPU, means the host.
 
-    If that code is in torch, the CPU may be the device of a tensor that it was told. nn.Module is
-    an exception: it passes on what its user says.
+    If that code is in torch, it may only repeat the true device of a tensor. nn.Module is an
+    exception, because it passes on the device that its user names.
     """
     name = sys._getframe(3).f_globals.get("__name__", "")
     if name.partition(".")[0] in TOLD_THE_TRUTH and name != "torch.nn.modules.module":
@@ -116,7 +116,7 @@ def is_gpu(device: Any) -> bool:
 
 
 def real(device: Any) -> Any:
-    """Return the device to request from torch when a program requests this one."""
+    """Return the device that torch should use if a program requests this one."""
     return CPU if is_gpu(device) else device
 
 

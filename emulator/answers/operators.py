@@ -1,7 +1,8 @@
-"""torch.library: what is registered for CUDA also runs for CPU tensors, as tensors on the emulated
-GPU are CPU tensors.
+"""torch.library: an operator that is registered for CUDA also runs for CPU tensors, because tensors
+on the emulated GPU are CPU tensors.
 
-If an operator has kernels for both, the one for CUDA is used, whichever was registered first.
+If an operator has kernels for both devices, the kernel for CUDA is used, whichever was registered
+first.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ ON_CPU = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU", "AutocastCUDA": "Autocas
 _init, _impl = Library.__init__, Library.impl
 _register_kernel, _register_autocast = CustomOpDef.register_kernel, CustomOpDef.register_autocast
 _library_autocast = torch.library.register_autocast
-# (operator, CPU key) pairs that a kernel for CUDA has taken
+# (operator, CPU key) pairs that now have a kernel for CUDA.
 _for_cuda: set[tuple[str, str]] = set()
 _defined_for_cuda: weakref.WeakSet[CustomOpDef] = weakref.WeakSet()
 
 
 def _registered_by_torch() -> bool:
-    """Return whether torch itself is registering: its operators have a kernel for each device and
-    keep them.
+    """Return whether torch itself is registering. Its operators have a kernel for each device,
+    which they keep.
     """
     frame = sys._getframe(2)
     while frame is not None:
@@ -43,7 +44,9 @@ def _registered_by_torch() -> bool:
 
 @functools.wraps(_init)
 def _library(self: Library, ns: str, kind: str, dispatch_key: str = "") -> None:
-    """Create a library for CUDA without a dispatch key: `impl` gives the key for each operator."""
+    """Create a library for CUDA without a dispatch key, because `impl` gives the key for each
+    operator.
+    """
     replaced = dispatch_key in ON_CPU and not _registered_by_torch()
     _init(self, ns, kind, "" if replaced else dispatch_key)
     self.dispatch_key = dispatch_key
@@ -67,7 +70,7 @@ def _implemented(self: Library, op_name: Any, fn: Callable[..., Any], dispatch_k
             f"{qualified} for {key}: an operator of torch itself cannot be replaced where the GPU is emulated, "
             "as the emulator calls it, too"
         )
-    # Under the CUDA key too, for operators that take a device but no tensor.
+    # This also uses the CUDA key, for operators that take a device but no tensor.
     _impl(self, op_name, fn, key, **options)
     options.pop("allow_override", None)
     _for_cuda.add((qualified, ON_CPU[key]))

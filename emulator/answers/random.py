@@ -1,4 +1,6 @@
-"""Random numbers: the emulated GPU uses the CPU's generator, as its tensors are CPU tensors."""
+"""Random numbers: the emulated GPU uses the CPU's generator, because its tensors are CPU
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,16 @@ _Generator = torch.Generator
 
 
 class _AnyGenerator(type(_Generator)):
-    """Makes torch.default_generator, which existed before, an instance of the class below."""
+    """Makes torch.default_generator, which torch created earlier, an instance of the class
+    below.
+    """
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, _Generator)
 
 
 class Generator(_Generator, metaclass=_AnyGenerator):
-    """torch.Generator that accepts device="cuda"."""
+    """A torch.Generator that accepts device="cuda"."""
 
     def __new__(cls, device: Any = "cpu") -> Generator:
         generator = super().__new__(cls, real(device))

@@ -26,7 +26,8 @@ from flash_attest.emulator.answers.memory import (
     real,
 )
 
-# This is read before anything is replaced: torch compares the functions that it calls with these.
+# Read these before anything is replaced, because torch compares the functions that it calls with
+# them.
 _set = _device_constructors()
 _TENSOR = torch.Tensor
 _to, _type = _TENSOR.to, _TENSOR.type
@@ -37,10 +38,11 @@ LEGACY = ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", 
 
 
 def _default_is_gpu() -> bool:
-    """Return whether a tensor that the caller's caller makes without a device is on the GPU.
+    """Return whether a tensor is on the GPU if the code two frames up makes it without naming a
+    device.
 
     It depends on torch.set_default_device and `with torch.device`. Inputs that the suite makes are
-    on the GPU, as they go to the kernels that it judges.
+    on the GPU, because they go to the kernels that it judges.
     """
     return asked_by_suite(3) or _default_device_is_gpu()
 
@@ -49,7 +51,7 @@ def _default_device_is_gpu() -> bool:
     for i in reversed(range(torch._C._len_torch_function_stack())):
         if isinstance(mode := torch._C._get_function_stack_at(i), DeviceContext):
             return mode.device.type == "cuda"
-    # The mode is off while torch makes a call of its own.
+    # The mode is off while torch makes an internal call.
     device = torch.utils._device.CURRENT_DEVICE
     return device is not None and device.type == "cuda"
 
@@ -57,7 +59,7 @@ def _default_device_is_gpu() -> bool:
 def _places(kwargs: dict[str, Any]) -> bool | None:
     """Replace the device in the arguments of the caller's call.
 
-    Returns whether the result is on the GPU; None if the call does not say.
+    Returns whether the result is on the GPU; None if the call does not determine that.
     """
     if kwargs.get("pin_memory"):  # torch cannot pin memory without a GPU
         kwargs["pin_memory"] = False
@@ -136,7 +138,7 @@ def _share(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function whose tensor shares memory of the host, such as torch.from_numpy."""
+    """Wrap a function whose result shares memory of the host, such as torch.from_numpy."""
 
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -151,7 +153,9 @@ LIKE = tuple(f"{name}_like" for name in ("empty", "zeros", "ones", "full", "rand
 
 
 def _makers(owner: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Yield the functions in a module that take a device, by name, from torch's own list."""
+    """Yield the functions of a module that take a device, by name, according to torch's own
+    list.
+    """
     known = {id(function) for function in _set}
     for name, function in list(vars(owner).items()):
         if id(function) in known:
@@ -163,7 +167,7 @@ _load, _get_default_device = torch.load, torch.get_default_device
 
 @functools.wraps(_load)
 def _loaded(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Load a file: tensors that it says are on a GPU are on the emulated one."""
+    """Load a file. Tensors that the file records as on a GPU are on the emulated GPU."""
     if map_location is None or is_gpu(map_location):
         map_location = "cpu"
     elif isinstance(map_location, dict):
@@ -181,7 +185,9 @@ def _default_device() -> torch.device:
 
 
 def _in_context(self: DeviceContext, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    """DeviceContext.__torch_function__: the default device is the CPU if it is the GPU."""
+    """Replace DeviceContext.__torch_function__: if the default device is the GPU, torch gets the
+    CPU.
+    """
     kwargs = kwargs or {}
     if func in _set and kwargs.get("device") is None:
         kwargs["device"] = real(self.device)
@@ -189,7 +195,9 @@ def _in_context(self: DeviceContext, func: Any, types: Any, args: Any = (), kwar
 
 
 def _compile(model: Any = None, **_: Any) -> Any:
-    """torch.compile: its kernels for a GPU need one, so functions run uncompiled."""
+    """Replace torch.compile: the kernels that it makes for a GPU need a GPU, so functions run
+    uncompiled.
+    """
     return model if model is not None else lambda function: function
 
 
@@ -210,8 +218,8 @@ def _get_device(self: torch.Tensor) -> int:
 
 
 def _interface(self: torch.Tensor) -> dict[str, Any]:
-    """Return where a tensor lies, for packages that take GPU tensors this way, such as
-    numba.cuda.as_cuda_array.
+    """Return where a tensor lies in memory, for packages that take GPU tensors by this interface,
+    such as numba.cuda.as_cuda_array.
     """
     if not on_gpu(self):
         raise AttributeError(
@@ -228,7 +236,7 @@ def _moved(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def _move(self: torch.Tensor, args: tuple, kwargs: dict[str, Any]) -> torch.Tensor:
-    """Tensor.to: a move between host and GPU copies, as on a real GPU."""
+    """Replace Tensor.to: a move between host and GPU makes a copy, as on a real GPU."""
     target = kwargs.get("device")
     if target is None and args and (isinstance(args[0], (str, torch.device)) or type(args[0]) is int):
         target = args[0]
@@ -268,7 +276,7 @@ def _pinned(self: torch.Tensor, device: Any = None) -> torch.Tensor:
 
 @functools.wraps(_type)
 def _typed(self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-    """Tensor.type: "torch.cuda.FloatTensor" is the type of a tensor on the GPU."""
+    """Replace Tensor.type: "torch.cuda.FloatTensor" is the type of a tensor on the GPU."""
     if dtype is None:
         name = _type(self)
         return name if asked_by_torch() or not on_gpu(self) else name.replace("torch.", "torch.cuda.", 1)

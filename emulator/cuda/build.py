@@ -1,4 +1,4 @@
-"""Compiles authors' .cu files with g++: once each, by content, into the user's cache."""
+"""Compiles authors' .cu files with g++ into the user's cache, once for each content."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ INCLUDE, HOST, EMULATOR = HERE / "include", HERE / "host", HERE.parent
 # a variable.
 HIDDEN = ("-fvisibility=hidden",)
 PLAIN = ("-O2", "-g1")
-# -fno-optimize-sibling-calls, -fno-crossjumping: an access keeps a line of its own.
-# -fno-tree-loop-distribute-patterns: a loop does not become a call of memset. -fno-tree-vectorize:
-# accesses stay as wide as they were written. -fno-builtin-memcpy and similar: they stay calls, see
-# NOT_ANNOUNCED.
+# -fno-optimize-sibling-calls and -fno-crossjumping keep a separate line for each access. With
+# -fno-tree-loop-distribute-patterns a loop does not become a call of memset. With
+# -fno-tree-vectorize accesses stay as wide as they were written. With -fno-builtin-memcpy and
+# similar options these functions stay calls, see NOT_ANNOUNCED.
 TRACED = (
     "-g1", "-fsanitize=thread,alignment", "--param", "tsan-instrument-func-entry-exit=0", "-fno-optimize-sibling-calls",
     "-fno-crossjumping", "-fno-tree-loop-distribute-patterns", "-fno-tree-vectorize", "-fno-ipa-icf",
     "-fno-builtin-memcpy", "-fno-builtin-memmove", "-fno-builtin-memset",
 )  # fmt: skip
-LEVEL = "-O1"  # of the traced build, unless the caller names another
+LEVEL = "-O1"  # optimisation of the traced build, unless the caller names another level
 # Bytes of a file with its headers; above this, g++ takes seconds and a message is printed.
 LARGE = 40_000
-# These are refused by a header of include/, whichever compiler is used: nvcc would not help.
+# A header of include/ refuses these, whichever compiler is used, because nvcc would not help
+# either.
 NOT_BY_NVCC = ("PyTorch's headers", "cuBLAS", "cuRAND", "Thrust", "the driver API", "CUDA graphs")
 # g++ does not instrument them, so calls are redirected to host/hooks.cpp
 NOT_ANNOUNCED = ("memcpy", "memmove", "memset")
@@ -44,7 +45,9 @@ NOT_ANNOUNCED = ("memcpy", "memmove", "memset")
 
 @functools.cache
 def host() -> ctypes.CDLL:
-    """Load the library of host/ on top of the runtime's; authors' libraries use names of both."""
+    """Load the library of host/ on top of the runtime's library; authors' libraries use names of
+    both.
+    """
     runtime()
     return load_cpp(HOST, [*HEADERS, *sorted(HOST.glob("*.h")), *sorted((INCLUDE / "shim").glob("*"))])
 
@@ -89,14 +92,16 @@ def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: 
 
 @functools.cache
 def _shim() -> str:
-    """Return a key of everything else that compiled files depend on; a change recompiles them."""
+    """Return a key of everything else that compiled files depend on. If it changes, they are
+    recompiled.
+    """
     files = sorted(p for p in INCLUDE.rglob("*") if p.is_file())
     files += [EMULATOR / "runtime" / "kernel_api.h", Path(__file__), HERE / "source.py"]
     return compiler_key(*(p.read_bytes() for p in files))
 
 
 def _compiled_shim(how: tuple[str, ...]) -> Path:
-    """Write a header that includes the shim, and beside it a precompiled one, which g++ uses
+    """Write a header that includes the shim, and a precompiled header beside it, which g++ uses
     instead.
 
     The shim and the C++ headers that it includes have 26,000 lines; a small kernel has ten.
@@ -137,7 +142,7 @@ def _preprocessed(source: Path, flags: tuple[str, ...], how: tuple[str, ...]) ->
 
 
 def _entries(names: list[str], kernels: list[str], traced: bool) -> str:
-    """Return C++ to append to the author's file, for Python: the table of entries, the kernels'
+    """Return the C++ to append to the author's file for Python: the table of entries, the kernels'
     names, the module.
     """
     rows = "".join(f'\n# 1 "{name}"\n    ::emulator::entry<&{name}>({json.dumps(name)}),' for name in names)
@@ -172,8 +177,8 @@ def _compile(text: str, how: tuple[str, ...], names: list[str], source: Path, tr
 
 
 def _explained(stderr: str, source: Path, names: Iterable[str] = ()) -> CompileError:
-    """Make the error for a message of g++: Refused, with the author's line, for what is not
-    covered; else CompileError.
+    """Return the exception for a message of g++: Refused, with the author's line, for something
+    that is not covered; else CompileError.
     """
     if refusal := re.search(r"CUDA_SHIM_REFUSED:? ?([^\"\n]*)", stderr):
         own = re.findall(r"(?:In file included from|from|^)\s*([^:\n]+):(\d+)", stderr, re.MULTILINE)
@@ -190,8 +195,8 @@ def _explained(stderr: str, source: Path, names: Iterable[str] = ()) -> CompileE
                 f"{name!r} should be a C++ expression that names one function of {source.name}: "
                 "a host function or a kernel, template arguments written out"
             )
-    # Only for the first error: after another error, a name may be unknown because its declaration
-    # did not compile.
+    # This holds only for the first error: after another error, a name may be unknown because its
+    # declaration did not compile.
     if unknown := re.search(r"'(\w+)' was not declared in this scope", shown[0] if shown else ""):
         hints.append(
             f"{unknown[1]}: neither {source.name} nor the shim for the CPU has it "

@@ -1,4 +1,4 @@
-"""A .cu that nvcc compiled: its host code runs natively, and its launches go to the PTX engine
+"""A .cu file compiled by nvcc. Its host code runs natively, and its launches go to the PTX engine
 (emulator/ptx).
 """
 
@@ -25,9 +25,9 @@ _REFUSER = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 
 
 class CompiledFile(CudaFile):
-    """A .cu compiled by nvcc.
+    """A .cu file compiled by nvcc.
 
-    The library of its host code is the same in a trace and outside: only the engine differs.
+    The library of its host code is the same inside and outside of a trace; only the engine differs.
     """
 
     def __init__(self, path: Path, names: tuple[str, ...], flags: tuple[str, ...], compiler: str):
@@ -56,7 +56,7 @@ class CompiledFile(CudaFile):
         text = with_own_lines(text, nvcc.include_folder(self.compiler).resolve())
         self.module = ptx.load(text, source=f"{self.path.name}, compiled")
         self.kernels = tuple(base_name(name) for n, name in enumerate(self.names) if library.emulator_cuda_is_kernel(n))
-        # Referenced here, because the library calls them later.
+        # The references keep these alive, because the library calls them later.
         self._called = _LAUNCHER(self._launch), _REFUSER(self._refuse)
         library.emulator_cuda_connect(*self._called)
         n = 0
@@ -76,7 +76,7 @@ class CompiledFile(CudaFile):
             status, said = kernel.start(tuple(grid[:3]), tuple(block[:3]), shared, bytes(params), shared_limit=limit)
             ctypes.memmove(text, said.encode()[: text_bytes - 1] + b"\0", min(len(said.encode()), text_bytes - 1) + 1)
             return status
-        except BaseException as error:  # it cannot pass through C++; raise_failed raises it later
+        except BaseException as error:  # the exception cannot pass through C++; raise_failed raises it later
             self._raised = self._raised or error
             return FAILED
 

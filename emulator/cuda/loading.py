@@ -1,4 +1,4 @@
-"""Loads a .cu: through g++, or through nvcc if it has code that g++ cannot compile."""
+"""Loads a .cu file: through g++, or through nvcc if it has code that g++ cannot compile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def load(
     "flash_forward", "scale<float, 4>". defines: macros, {"BLOCK": 32}. include: folders of its
     headers. level: optimisation of the traced build. through: "g++" or "nvcc"; None: g++, and nvcc
     for code that the g++ route refuses, such as inline PTX. Raises FileNotFoundError, ValueError
-    without a name, CompileError, Refused (something is not covered; with the line), NoCompiler.
+    without a name, CompileError, Refused with the line of something that is not covered,
+    NoCompiler.
     """
     path = Path(path).resolve()
     if not path.is_file():
@@ -43,7 +44,7 @@ def load(
         return compile_through_nvcc(path, names, tuple(flags))
     loaded = CudaFile(path, names, tuple(flags), level)
     try:
-        # Build the variant that runs next, so that compiler errors are raised now.
+        # Build the variant that is used next, so that compiler errors are raised now.
         loaded.entries(watch.needs_traced_build())
     except Refused as refused:
         if through == "g++" or not refused.by_nvcc:

@@ -1,4 +1,4 @@
-"""A loaded .cu: its host functions and kernels as Python functions of CPU tensors."""
+"""A loaded .cu file: its host functions and kernels, as Python functions of CPU tensors."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ library_lock = threading.RLock()  # held while a library is loaded
 
 
 class CudaFile:
-    """A .cu whose functions can be called: file.forward(q, k, ...), file["scale<4>"].launch(grid,
-    block)(x, n).
+    """A .cu file whose functions can be called: file.forward(q, k, ...),
+    file["scale<4>"].launch(grid, block)(x, n).
     """
 
     def __init__(self, path: Path, names: tuple[str, ...], flags: tuple[str, ...], level: str):
@@ -89,16 +89,16 @@ class CudaFile:
                 library.emulator_cuda_entries.restype = ctypes.POINTER(Entry)
                 self.kernels = tuple(library.emulator_cuda_kernels().decode().split())
                 register_variables(library.emulator_cuda_module(), str(path), self.kernels)
-                # Copied, as a kernel of a plain build may overwrite it.
+                # The value is copied, because a kernel of a plain build may overwrite it.
                 table = library.emulator_cuda_entries()
                 entries = [Entry.from_buffer_copy(table[i]) for i in range(len(self.names))]
                 self._libraries[traced] = dict(zip(self.names, entries, strict=True))
             return self._libraries[traced]
 
     def raise_failed(self) -> None:
-        """Raise what a launch of the last call raised in Python.
+        """Raise the exception, if any, that a launch of the last call raised in Python.
 
-        Nothing here, as these launches run in C++.
+        This does nothing here, because these launches run in C++.
         """
 
     @functools.cached_property
@@ -107,7 +107,7 @@ class CudaFile:
 
 
 class Function:
-    """A function of a CudaFile: a host function is called, a kernel is launched with `launch`."""
+    """A function of a CudaFile. A host function is called; a kernel is launched with `launch`."""
 
     def __init__(self, file: CudaFile, name: str):
         self.file, self.name = file, name
@@ -138,12 +138,14 @@ class Function:
 
     @property
     def is_kernel(self) -> bool:
-        """Return whether it is declared __global__."""
+        """Return whether the function is declared __global__."""
         return base_name(self.name) in self.file.kernels
 
     @functools.cached_property
     def parameters(self) -> list[str]:
-        """Return the names of its parameters, as in the source; [] if they cannot be read."""
+        """Return the names of the function's parameters, as in the source; [] if they cannot be
+        read.
+        """
         declaration = re.search(rf"\b{re.escape(base_name(self.name))}\s*\(([^;{{}}]*?)\)\s*\{{", self.file.text)
         return re.findall(r"(\w+)\s*(?:\[\s*\])?\s*(?=,|$)", declaration[1]) if declaration else []
 
@@ -192,7 +194,7 @@ class Function:
 
 
 def _fill(value: _Value, code: int, argument: Any) -> str:
-    """Store an argument in a value; return what is wrong with it, or ""."""
+    """Store an argument in a value. Returns an error about the argument, or ""."""
     if code & 0x80:
         pointee = chr(code & 0x7F)
         if argument is None:

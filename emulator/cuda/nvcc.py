@@ -1,4 +1,4 @@
-"""Compiles a .cu with nvcc, once, by content: its kernels to PTX, its host code and
+"""Compiles a .cu file with nvcc, once for each content: its kernels to PTX, its host code and
 emulator/cuda/cudart to a library.
 """
 
@@ -20,7 +20,7 @@ from flash_attest.emulator.errors import CompileError
 HERE = Path(__file__).resolve().parent
 CUDART = HERE / "cudart"
 ARCHITECTURE = "compute_80"  # the newest one whose kernels use no wgmma, TMA or clusters
-# -lineinfo writes .loc lines. -c with PTX only keeps ptxas from running.
+# -lineinfo writes .loc lines. -c, with PTX as the only output, keeps ptxas from running.
 FLAGS = (
     "-std=c++17", "-c", "-lineinfo", f"-gencode=arch={ARCHITECTURE},code={ARCHITECTURE}", "-cudart=none", "-w",
     "-Xcompiler=-fPIC,-fvisibility=hidden,-fno-gnu-unique,-O1,-g1",
@@ -53,8 +53,8 @@ def _version(path: str) -> str:
 
 @functools.cache
 def include_folder(path: str) -> Path:
-    """Return the folder of the cuda_runtime.h that an nvcc uses. nvcc may be a script, so it is
-    asked.
+    """Return the folder of the cuda_runtime.h that this nvcc uses. nvcc may be a script, so it is
+    run to find out.
     """
     plan = run(path, "--dryrun", "-x", "cu", os.devnull).stderr
     for folder in re.findall(r'-I\s*"?([^"\s]+)"?', plan):
@@ -66,8 +66,8 @@ def include_folder(path: str) -> Path:
 
 
 def library(path: str, source: Path, names: Iterable[str], flags: tuple[str, ...]) -> Path:
-    """Return the library of a .cu made by the nvcc at `path`, with an entry for each of `names`,
-    and its PTX inside.
+    """Return the library that the nvcc at `path` makes of a .cu file, with an entry for each of
+    `names` and the PTX inside.
 
     Raises CompileError (the message of nvcc), NoCompiler.
     """
@@ -123,7 +123,7 @@ def _compile(path: str, source: Path, names: list[str], flags: tuple[str, ...], 
 
 
 def _entries(names: list[str]) -> str:
-    """Return C++ to append to the author's file, for Python: the table of entries."""
+    """Return the C++ to append to the author's file for Python: the table of entries."""
     rows = "".join(f'\n#line 1 "{name}"\n    ::emulator::entry<&{name}>({json.dumps(name)}),' for name in names)
     return f"""
 #line 1 "entries"
@@ -142,7 +142,7 @@ extern "C" int emulator_cuda_is_kernel(int n) {{
 
 
 def _explained(text: str, source: Path, names: Iterable[str]) -> CompileError:
-    """Make the error for nvcc's output."""
+    """Return the exception for nvcc's output."""
     lines = [line for line in text.splitlines() if "error" in line]
     hints = [
         f"{name!r} should be a C++ expression that names one function of {source.name}: a host function or a kernel, "

@@ -1,5 +1,5 @@
-"""Source lines in PTX that nvcc made of a .cu: the author's, where nvcc names lines of CUDA's own
-headers.
+"""Source lines in the PTX that nvcc makes of a .cu file. Lines of CUDA's own headers are replaced
+by the author's lines.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ def with_own_lines(text: str, toolkit: Path) -> str:
     it.
 
     `.loc 2 151 3, function_name $L__info_string0, inlined_at 1 6 5` is line 151 of file 2, in a
-    function that line 6 of file 1 calls; that line may be in an inlined function too, which an
-    earlier .loc says. No line of the text moves.
+    function that line 6 of file 1 calls; if that line is in an inlined function too, an earlier
+    .loc says so. No line of the text moves.
     """
     foreign = {number for number, name in FILE.findall(text) if Path(name).resolve().is_relative_to(toolkit)}
     callers: dict[tuple[str, ...], tuple[str, ...]] = {}

@@ -1,9 +1,9 @@
-"""Rewrites an author's .cu to C++ that g++ compiles: it is preprocessed with the shim, then a few
-tokens are replaced.
+"""Rewrites an author's .cu file to C++ that g++ compiles: it is preprocessed with the shim, then a
+few tokens are replaced.
 
-The replaced tokens are launches (<<<>>>), shared memory and kernels, which C++ does not have.
-Everything else is in include/. Only tokens of the author's lines change, no line moves, and the
-line markers stay, so messages and debug information refer to the author's file.
+Launches (<<<>>>), shared memory and kernels are replaced, because C++ does not have them. include/
+provides everything else. Only tokens of the author's lines change, no line moves, and the line
+markers stay, so messages and debug information refer to the author's file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOKEN = re.compile(
 )
 MARKER = re.compile(r'#(?:line)? (\d+) "((?:\\.|[^"\\])*)"([ \d]*)$')
 
-# Features that a CPU cannot emulate, by name, and why.
+# Features that a CPU cannot emulate, by name, each with the reason.
 REFUSED = {
     "asm": "inline PTX",
     "__asm__": "inline PTX",
@@ -52,7 +52,7 @@ def rewrite(preprocessed: str, shim: str) -> tuple[str, list[str]]:
     """Rewrite the output of g++ -E: the author's kernels, launches and shared memory become C++.
 
     Returns the text and the names of the kernels. `shim` is the folder of the shim's headers.
-    Raises Refused, with file and line, for what is not covered.
+    Raises Refused, with file and line, for anything that is not covered.
     """
     tokens = list(_tokens(preprocessed, shim))
     own = [token for token in tokens if token.kind != "foreign" and token.kind != "space"]
@@ -78,8 +78,8 @@ def _tokens(preprocessed: str, shim: str) -> Iterator[Token]:
 
 
 def _stretches(preprocessed: str, shim: str) -> Iterator[tuple[bool, str, int, str]]:
-    """Yield each part between two line markers: (is it from a system header or the shim, file,
-    first line, text).
+    """Yield each part between two line markers: (whether it is from a system header or the shim,
+    file, first line, text).
     """
     foreign, file, line, lines = True, "", 1, []
     for text in preprocessed.splitlines(keepends=True):
@@ -103,9 +103,9 @@ def _refuse(own: list[Token]) -> None:
 
 
 def _kernels(own: list[Token]) -> tuple[list[str], set[str]]:
-    """Return the names of all kernels, and the names of templates.
+    """Return the names of all kernels, and the names of the templates among them.
 
-    A template that is launched without <...> has its arguments deduced.
+    If a template is launched without <...>, its arguments are deduced.
     """
     names, templates = set(), set()
     for i, token in enumerate(own):
@@ -121,8 +121,8 @@ def _kernels(own: list[Token]) -> tuple[list[str], set[str]]:
 
 
 def _declared_name(own: list[Token], at: int) -> int | None:
-    """Return the position of the kernel's name after __global__: the name before the parameter
-    list.
+    """Return the position of the kernel's name after __global__, which is the name before the
+    parameter list.
     """
     i = at + 1
     while i < len(own) and own[i].text not in ";{":
@@ -144,11 +144,11 @@ def _close(own: list[Token], at: int) -> int:
 
 
 def _mark_returns(own: list[Token]) -> None:
-    """Make each `return;` of device code call the runtime, so that it is not taken for a missed
-    barrier, and remove the qualifiers.
+    """Make each `return;` of device code call the runtime, so that a thread that returns does not
+    count as missing at a barrier, and remove the qualifiers.
 
-    All calls in a kernel are inlined, because nvcc does so too, and because g++ does not instrument
-    the read of an argument that is a struct in memory.
+    All calls in a kernel are inlined, because nvcc inlines them too, and because g++ does not
+    instrument the read of an argument that is a struct in memory.
     """
     for i, token in enumerate(own):
         if token.text not in ("__global__", "__device__"):
@@ -181,7 +181,7 @@ def _share(own: list[Token]) -> None:
         if "extern" in words:
             _share_dynamic(own[start:end])
         else:
-            # Keeps variables that no code writes, as reading one is a mistake to observe.
+            # This keeps variables that no code writes, because reading one is a mistake to observe.
             used = "__attribute__((used)) "
             token.text = used + ("thread_local" if "static" in words else "static thread_local")
             if own[i + 1].text == "alignas":  # C++ requires alignas first

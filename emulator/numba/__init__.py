@@ -4,10 +4,10 @@
     activate()    # from now on any @cuda.jit kernel takes CPU tensors and NumPy arrays
     kernel[blocks, threads](x, y, n)
 
-patches.py      the names of numba-cuda that are replaced, all of them
+patches.py      all names of numba-cuda that are replaced
 device.py       the device that Numba sees: its memory, streams, events; ../ampere.py: its numbers
 kernel.py       a compiled kernel: its PTX is loaded and run, instead of a cubin
-fingerprint.py  the key of its PTX on disk; taught.py: what Numba was taught by others
+fingerprint.py  the key of its PTX on disk; taught.py: what other packages added to Numba
 text.py         the PTX with the functions that it links, and the author's names of shared arrays
 function.py     the kernel in the engine, and the limits of a launch
 arguments.py    from the arguments of a launch to the arguments of the PTX
@@ -36,9 +36,10 @@ def simulated() -> bool:
 
 
 def lacking(emulated: bool = True) -> str:
-    """Return why Numba's kernels cannot run in this process and what to do; "" if they can.
+    """Return why Numba's kernels cannot run in this process, and what to do about it; "" if they
+    can.
 
-    emulated: in the emulator; if false, on a GPU.
+    emulated: whether they run in the emulator; otherwise they run on a GPU.
     """
     if simulated():
         return "NUMBA_ENABLE_CUDASIM is set: unset it; without a GPU the kernels run compiled, in the emulator"
@@ -75,7 +76,7 @@ def activate() -> bool:
         from flash_attest.emulator.errors import EmulatorError
 
         raise EmulatorError(missing)
-    # Before the next lines, as the import may activate the emulator (importing.py).
+    # This comes before the next lines, because the import may activate the emulator (importing.py).
     importlib.import_module("numba.cuda")
     from flash_attest.emulator.numba import patches
 
@@ -90,7 +91,7 @@ def is_active() -> bool:
 
 
 def activate_when_imported() -> None:
-    """Activate when this process imports numba.cuda; at once if it has been imported."""
+    """Activate when this process imports numba.cuda, or now if it is already imported."""
     from flash_attest.emulator.importing import (
         when_imported,  # imported here, so that this package exports only its own functions
     )
@@ -102,11 +103,11 @@ def as_cuda() -> contextlib.AbstractContextManager[None]:
     """Let host code in this block use torch's GPU: x.is_cuda, torch.cuda.*, device="cuda",
     as_cuda_array(x).
 
-    Inside, torch answers as if its GPU were the emulator; tensors stay on the CPU. Use it around
-    the calls into a package, not for a whole program. On a machine with a GPU it does nothing, so
-    one adapter serves both.
+    Inside, torch answers as if the emulator were its GPU; tensors stay on the CPU. Use it around
+    the calls of a package, not for a whole program. On a machine with a GPU it does nothing, so one
+    adapter serves both.
     """
-    # Imported here, as it takes seconds; before guards, as it may install them.
+    # This is imported here because it takes seconds, and before guards because it may install them.
     importlib.import_module("torch")
     from flash_attest.emulator import guards
 
@@ -116,8 +117,8 @@ def as_cuda() -> contextlib.AbstractContextManager[None]:
 
 
 def _activate_if_possible() -> None:
-    """Activate, or warn: another package's import must not fail, as it may never launch a
-    kernel.
+    """Activate, or warn if that fails: another package's import must not fail, because it may never
+    launch a kernel.
     """
     if not (missing := lacking()):
         activate()

@@ -1,4 +1,4 @@
-"""Turns the arguments of a launch into arguments of the PTX, as Numba passes them to the driver,
+"""Converts the arguments of a launch to arguments of the PTX, as Numba passes them to the driver,
 with names for findings.
 """
 
@@ -33,9 +33,9 @@ NULL = bytes(8)
 
 
 def register() -> None:
-    """Tell Numba the type of tensors on the CPU.
+    """Register the type of CPU tensors with Numba.
 
-    Numba on a GPU finds the same types through DLPack.
+    On a GPU, Numba finds the same types through DLPack.
     """
     typeof_impl.register(torch.Tensor)(typeof_tensor)
 
@@ -73,8 +73,8 @@ def array_type(dtype: torch.dtype, dims: int, layout: str) -> types.Array:
 
 
 def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (name, argument) for each PTX parameter that an argument becomes: a tensor, or the
-    bytes of a number.
+    """Yield (name, argument) for each PTX parameter of an argument. Each is a tensor, or the bytes
+    of a number.
     """
     if isinstance(type_, types.Array):
         yield from _array(name, type_, value)
@@ -102,7 +102,9 @@ def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _integer(name: str, type_: types.Integer, value: Any) -> int:
-    """Return the integer modulo 2**bits, as ctypes does, which Numba uses to pass integers."""
+    """Return the integer modulo 2**bits. Numba passes integers through ctypes, which does the
+    same.
+    """
     try:
         return operator.index(value) % 2**type_.bitwidth
     except TypeError:
@@ -142,7 +144,7 @@ def _laid_out(tensor: torch.Tensor, layout: str) -> bool:
 
 def tensor_of(name: str, value: Any) -> torch.Tensor:
     """Return a tensor in the memory of an array: NumPy's, Numba's (on the device or not), or any
-    with DLPack.
+    array with DLPack.
     """
     if isinstance(value, torch.Tensor):
         return value
@@ -173,7 +175,7 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
 def numpy_of(interface: dict) -> np.ndarray:
     """Return a view of the memory that an array interface describes.
 
-    It is writable: whether a kernel writes depends on the kernel's type.
+    The view is writable, because the kernel's type decides whether it writes.
     """
     described = type("Described", (), {})()
     described.__array_interface__ = {**interface, "data": (interface["data"][0], False), "version": 3}
@@ -181,7 +183,7 @@ def numpy_of(interface: dict) -> np.ndarray:
 
 
 def _hinted(tensor: torch.Tensor, hint: ArgHint) -> torch.Tensor:
-    """Prepare a tensor for cuda.In or cuda.Out: as on a GPU, In is not copied back and Out is
+    """Prepare a tensor for cuda.In or cuda.Out. As on a GPU, In is not copied back and Out is
     uninitialised.
     """
     if isinstance(hint, In):

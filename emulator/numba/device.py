@@ -1,4 +1,6 @@
-"""The device that Numba sees: its context, memory, streams and events. All of it is this CPU."""
+"""The device that Numba sees: its context, memory, streams and events. All of them belong to this
+CPU.
+"""
 
 from __future__ import annotations
 
@@ -39,19 +41,19 @@ class Device:
 
 
 class Context:
-    """Provides memory, streams and events.
+    """The context, which provides memory, streams and events.
 
-    Kernels are done when a launch returns, so nothing has to wait.
+    Kernels have finished when a launch returns, so nothing has to wait.
     """
 
     def __init__(self) -> None:
         self.device = Device()
-        self._numbers = itertools.count(1)  # of events
+        self._numbers = itertools.count(1)  # numbers of events
         self._recorded: dict[int, float] = {}  # when each event was recorded, in seconds
 
     def memalloc(self, size: int) -> driver.MemoryPointer:
-        """Allocate memory for a device array: NaN in every floating type, so that no value can be
-        relied on.
+        """Allocate memory for a device array. Floating types are filled with NaN, so that no value
+        can be relied on.
         """
         return self.mempin(np.full(size, 0xFF, np.uint8), None, size, False)
 
@@ -86,7 +88,7 @@ class Context:
         return (self._recorded[end] - self._recorded[start]) * 1e3
 
     def get_max_potential_block_size(self, func: Any, blocksizelimit: int = MAX_THREADS, **_: Any) -> tuple[int, int]:
-        """Return (blocks, threads of a block) that would keep a GPU busy, for forall."""
+        """Return (blocks, threads per block) that would keep a GPU busy, for forall."""
         return DEVICE["MULTIPROCESSOR_COUNT"], min(256, func.attrs.maxthreads, blocksizelimit)
 
     def get_active_blocks_per_multiprocessor(self, *_: Any, **__: Any) -> int:
@@ -103,7 +105,7 @@ class Context:
 
 
 class Runtime:
-    """Stands in for Numba's stack of contexts."""
+    """Stands in for Numba's context stack."""
 
     def get_or_create_context(self, devnum: int | None) -> Context:
         if devnum:
@@ -141,7 +143,7 @@ def _elapsed(start: int, end: int) -> float:
 
 
 def _set_attribute(attribute: Any, value: int, kernel: Any, device: int) -> None:
-    """Set an attribute of a kernel (function.py). Only one of the attributes matters here."""
+    """Set an attribute of a kernel (function.py). Only one attribute has an effect here."""
     if attribute == driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
         most = MAX_SHARED - kernel.attributes.shared
         if not 0 <= value <= most:

@@ -1,9 +1,10 @@
-"""A key for the PTX of a kernel: it changes with everything that Numba compiles into it.
+"""A key for the PTX of a kernel, which changes with everything that Numba compiles into it.
 
-The key covers the kernel's bytecode with its lines and constants, closures, defaults and globals,
-and the same of every function that it calls and of the overloads and intrinsics that its names
-refer to. It also covers the types of the arguments, the options, Numba's settings, and the
-versions. A kernel that uses anything else has no key (Unkeyed) and is compiled in every process.
+The key covers the kernel's bytecode with its lines and constants, its closures, defaults and
+globals. It covers the same of every function that it calls, and of the overloads and intrinsics
+that its names refer to. It also covers the types of the arguments, the options, Numba's settings,
+and the versions. A kernel that uses anything else has no key (Unkeyed) and is compiled in every
+process.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ STEADY = (
 
 
 class Unkeyed(Exception):
-    """A kernel has no key; the message says why."""
+    """A kernel has no key. The message says why."""
 
 
 def key(function: Any, argtypes: tuple, options: dict[str, Any]) -> str:
@@ -88,7 +89,7 @@ def _settings() -> str:
 
 
 class _Walk:
-    """Walks through a kernel and the device functions that it calls; each yields parts of the
+    """Walks through a kernel and the device functions that it calls. Its methods yield parts of the
     key.
     """
 
@@ -144,7 +145,8 @@ class _Walk:
             yield f"type {name}" if getattr(types, name, None) is value else self.type(value)
         elif isinstance(value, CUDADispatcher):
             yield from self.options(value.targetoptions)
-            # Signatures given in its decorator, to which callers' arguments are converted.
+            # Include signatures given in the decorator, because callers' arguments are converted to
+            # them.
             if not value._can_compile:
                 yield from (str(compiled.signature) for compiled in value.overloads.values())
             yield from self.function(value.py_func)
@@ -195,8 +197,8 @@ class _Walk:
 
 
 def _named(code: Any, names: dict[str, Any], cells: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of each global and closure variable that the code loads; for a module, of
-    the attributes loaded.
+    """Yield (name, value) of each global and closure variable that the code loads. For a module,
+    yield the attributes that it loads.
     """
     for name, attributes in _loads(code):
         if name in cells:
@@ -221,8 +223,8 @@ def _named(code: Any, names: dict[str, Any], cells: dict[str, Any]) -> Iterator[
 
 @functools.lru_cache(maxsize=1024)
 def _loads(code: Any) -> list[tuple[str, list[str]]]:
-    """Return (name, attributes that follow it) of each variable from outside that the code
-    loads.
+    """Yield (name, the attributes that follow it) of each variable that the code loads from
+    outside.
     """
     variables: list[tuple[str, list[str]]] = []
     follows = False  # whether an attribute loaded next belongs to the last variable
@@ -241,8 +243,8 @@ def _loads(code: Any) -> list[tuple[str, list[str]]]:
 
 
 def _check_steady(module: str) -> None:
-    """Raise Unkeyed for an unknown module: overloads and intrinsics may use it when a kernel is
-    compiled.
+    """Raise Unkeyed for an unknown module, because overloads and intrinsics may use it when a
+    kernel is compiled.
     """
     top = module.partition(".")[0].removeprefix("_")
     if top in sys.stdlib_module_names and top not in STEADY:
@@ -250,7 +252,7 @@ def _check_steady(module: str) -> None:
 
 
 def _known(value: Any) -> str:
-    """Return the name of an object of a known package, whose version is in the key: math.exp,
+    """Return the name of an object of a package whose version is in the key: math.exp,
     numpy.float32, cuda.grid.
     """
     if isinstance(value, python_types.ModuleType):
@@ -267,7 +269,7 @@ def _known(value: Any) -> str:
                 return f"{module}.{name}"
         except AttributeError:
             pass
-    # Some functions do not know their module, such as NumPy's ufuncs.
+    # Some functions, such as NumPy's ufuncs, do not know their module.
     for module in (math, np, operator):
         if getattr(module, getattr(value, "__name__", ""), None) is value:
             return f"{module.__name__}.{value.__name__}"

@@ -1,4 +1,4 @@
-"""A kernel in the engine, as Numba's CUDA function is on a GPU.
+"""A kernel in the engine. It behaves as Numba's CUDA function does on a GPU.
 
 It refuses launches that a GPU would not start.
 """
@@ -20,8 +20,8 @@ ASKED = "numba.cuda.cudadrv.driver.driver.cuKernelSetAttribute(MAX_DYNAMIC_SHARE
 
 
 class Function:
-    """Called with a grid, a block, bytes of shared memory, and (name, argument) of each PTX
-    parameter.
+    """A kernel, called with a grid, a block, bytes of shared memory, and (name, argument) of each
+    PTX parameter.
     """
 
     device = context.device
@@ -29,7 +29,7 @@ class Function:
     def __init__(self, kernel: Any):
         self.title, self.name, text = kernel.py_func.__name__, kernel.entry_name, kernel.ptx
         if re.fullmatch(r"\w+", self.title) and not re.search(rf"\b{self.title}\b", text):
-            text, self.name = text.replace(self.name, self.title), self.title  # also in messages
+            text, self.name = text.replace(self.name, self.title), self.title  # messages use this name too
         self.module = ptx.load(text, source=f"{self.title}.ptx")
         self.loaded = self.module.kernels[self.name]
         self.attributes = self.attrs = Attributes(self.title, self.loaded)
@@ -59,7 +59,7 @@ class Function:
             raise PtxError(f"{self.title} cannot be launched: shared={shared} bytes: at most {most}{beside}{more}")
 
     def variable(self, what: str) -> ctypes.c_int:
-        """Return the value of a variable that kernels have with debug=True."""
+        """Return the value of a module variable that kernels compiled with debug=True have."""
         return ctypes.c_int.from_address(self.module.variables[f"{self.name}__{what}__"][0])
 
     def set_shared_memory_carveout(self, carveout: int) -> None:
@@ -67,7 +67,7 @@ class Function:
 
 
 class Attributes:
-    """Attributes of a function, by Numba's names and, at the end, by cuda.core's."""
+    """Attributes of a function. They have Numba's names, and the last ones have cuda.core's."""
 
     def __init__(self, title: str, kernel: ptx.module.Kernel):
         self._title, self._kernel = title, kernel

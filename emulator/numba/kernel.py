@@ -1,4 +1,4 @@
-"""A compiled kernel: its PTX is loaded and run, where Numba would load a cubin and launch it."""
+"""A compiled kernel, whose PTX is loaded and run where Numba would load and launch a cubin."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NumbaKernel = dispatcher._Kernel  # saved before it is replaced
 
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
-    """Turn Python's garbage collection off in this block: with Numba's many objects it takes a
+    """Turn Python's garbage collection off in this block. With Numba's many objects it takes a
     tenth of the time.
     """
     collects = gc.isenabled()
@@ -37,7 +37,7 @@ def without_collections() -> Iterator[None]:
 
 
 class Kernel(NumbaKernel):
-    """Replaces Numba's kernel, one for each signature, while the emulator is active."""
+    """Replaces Numba's kernel while the emulator is active. There is one for each signature."""
 
     def __init__(self, py_func: Any, argtypes: tuple, **options: Any):
         self.compiler_arguments = py_func, argtypes, options
@@ -48,7 +48,7 @@ class Kernel(NumbaKernel):
             path = None
         if not self.ptx and path:
             self._read(path)
-        if not self.ptx:  # there is no key, or the cache was just cleaned
+        if not self.ptx:  # the kernel has no key, or the cache was just cleaned
             self._compile()
         self.function = functools.cache(lambda: Function(self))
 
@@ -71,8 +71,8 @@ class Kernel(NumbaKernel):
         path.write_text(json.dumps([self.entry_name, self.ptx]))
 
     def _read(self, path: Path) -> None:
-        """Read what another process compiled, and set the attributes that Numba sets for a kernel
-        from its own cache.
+        """Read the result of another process's compilation, and set the attributes that Numba sets
+        for a kernel from its own cache.
         """
         try:
             name, ptx = json.loads(path.read_text())
@@ -112,8 +112,8 @@ class Kernel(NumbaKernel):
             each()
 
     def _raise_exception(self) -> None:
-        """Raise what the kernel raised: with debug=True it stores the exception's number and the
-        thread.
+        """Raise the exception of the kernel: with debug=True it stores the exception's number and
+        the thread.
         """
         code = self.function().variable("errcode")
         number, code.value = code.value, 0
@@ -129,8 +129,8 @@ class Kernel(NumbaKernel):
 
 
 class Library:
-    """Numba's code library of a kernel, which is compiled only when more than the function is
-    requested.
+    """Numba's code library of a kernel. It is compiled only when something other than the function
+    is requested.
     """
 
     def __init__(self, kernel: Kernel, compiled: Any = None):

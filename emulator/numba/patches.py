@@ -1,7 +1,6 @@
-"""The names of numba-cuda that are replaced while the emulator is active: all of them, here and
-nowhere else.
+"""All names of numba-cuda that are replaced while the emulator is active.
 
-tests/emulator/numba/test_canaries.py says what each is for; its test fails if another version of
+tests/emulator/numba/test_canaries.py says what each name is for, and fails if another version of
 numba-cuda changes it.
 """
 
@@ -20,15 +19,15 @@ from numba.cuda.debuginfo import CUDADIBuilder
 from flash_attest.emulator.numba import arguments, device, kernel
 
 _compile_cuda = dispatcher.compile_cuda
-LINES_ONLY = "DebugDirectivesOnly"  # of functions that Numba compiles with lineinfo=True
+LINES_ONLY = "DebugDirectivesOnly"  # the level for functions that Numba compiles with lineinfo=True
 
 
 @functools.wraps(_compile_cuda)
 def compile_with_lines(*args: Any, debug: bool = False, lineinfo: bool = False, **options: Any) -> Any:
-    """Compile with Python lines in the PTX of every kernel and device function, because findings
-    name them.
+    """Compile with Python's line numbers in the PTX of every kernel and device function, because
+    findings name them.
 
-    With debug=True the lines are there anyway.
+    With debug=True the lines are always there.
     """
     with warnings.catch_warnings():
         # The author did not ask for lines, so a function without a file needs no warning.
@@ -38,9 +37,9 @@ def compile_with_lines(*args: Any, debug: bool = False, lineinfo: bool = False, 
 
 
 def with_debug_only(describe: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function that describes variables to a debugger, so that it runs with debug=True only.
+    """Wrap a function that describes variables to a debugger, so that it runs only with debug=True.
 
-    NVVM does not need the description for lines alone, and because of it rejects some kernels with
+    NVVM does not need the description for line numbers, and rejects some kernels because of it:
     "Symbol name with unsupported characters".
     """
 
@@ -52,7 +51,7 @@ def with_debug_only(describe: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def no_stream(stream: Any) -> int:
-    """Ignore the stream: all work is done when a launch returns."""
+    """Ignore the stream, because all work is done when a launch returns."""
     return 0
 
 

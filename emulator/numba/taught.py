@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# A change of these, or of Python, changes a version in the key.
+# A change of these packages, or of Python, changes a version in the key.
 PACKAGES = ("numba", "numba_cuda", "numpy", "llvmlite")
 STANDARD_LIBRARY = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
 REGISTRIES = {
@@ -30,8 +30,8 @@ def is_of_package(module: Any) -> bool:
 
 
 def _is_standard(module: python_types.ModuleType) -> bool:
-    """Return whether the module is Python's own, not an author's of the same name: statistics.py,
-    token.py.
+    """Return whether the module is Python's own, and not an author's module of the same name:
+    statistics.py, token.py.
     """
     file = getattr(module, "__file__", None)
     if file is None:
@@ -47,7 +47,7 @@ class Taught:
         self.everywhere: list[Any] = []
         # Id of an author's function -> templates, for kernels that name it.
         self.of: dict[int, list[Any]] = {}
-        self.otherwise = ""  # a module that extends Numba other than by overload and intrinsic
+        self.otherwise = ""  # a module that extends Numba by other means than overload and intrinsic
         self._looked_at: dict[tuple[str, str], int] = {}
 
     def update(self) -> None:
@@ -59,7 +59,7 @@ class Taught:
                 self._looked_at[module, name] = len(entries)
 
     def _add(self, entry: Any, name: str) -> None:
-        if isinstance(entry, tuple):  # (what it is for, its type), or (implementation, what it is for, ...)
+        if isinstance(entry, tuple):  # (key, its type), or (implementation, key, ...)
             if entry[0] is entry[1]:
                 return  # made by an intrinsic when it was compiled
             entry = entry[1] if name == "globals" else entry[0]
@@ -75,7 +75,9 @@ class Taught:
                 self._keep(self.everywhere, each)
 
     def _keep(self, templates: list[Any], template: Any) -> None:
-        """Keep a template. An overload has two: one for Numba itself, one for numba-cuda."""
+        """Keep a template. An overload has two templates: one for Numba itself, one for
+        numba-cuda.
+        """
         if all(maker(template) is not maker(known) for known in templates):
             templates.append(template)
 
@@ -88,8 +90,8 @@ def maker(template: Any) -> Any:
 
 
 def _homes(each: Any) -> Iterator[str]:
-    """Yield the modules that an entry comes from: Numba wraps some implementations in its own
-    functions.
+    """Yield the modules that an entry comes from. There may be several, because Numba wraps some
+    implementations in its own functions.
     """
     function = maker(each) or each
     cells = getattr(function, "__closure__", None) or ()

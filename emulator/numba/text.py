@@ -1,4 +1,4 @@
-"""The whole PTX of a kernel: with the functions that it links, and the author's names of shared
+"""The complete PTX of a kernel, with the functions that it links and the author's names for shared
 arrays.
 """
 
@@ -47,7 +47,9 @@ def with_atomic_reads(ptx: str) -> str:
 
 
 def links_only_numba(library: Any) -> bool:
-    """Return whether the library links only code of numba-cuda, which its version identifies."""
+    """Return whether the library links only code of numba-cuda, which is identified by its
+    version.
+    """
     own = str(Path(numba_cuda.__file__).parent)
     return all(isinstance(code, str) and code.startswith(own) for code in library._linking_files)
 
@@ -56,8 +58,8 @@ def links_only_numba(library: Any) -> bool:
 
 
 def linked(code: Any) -> str:
-    """Return the PTX of a source: Numba's float16 arithmetic is CUDA C++, and authors may give
-    link=["functions.cu"].
+    """Return the PTX of a linked source. Numba's float16 arithmetic is CUDA C++, and authors may
+    give link=["functions.cu"].
     """
     if isinstance(code, str):
         name, kind = Path(code).name, Path(code).suffix
@@ -72,8 +74,8 @@ def linked(code: Any) -> str:
 
 @functools.lru_cache(maxsize=32)
 def _compiled(source: bytes, name: str) -> str:
-    """Compile CUDA C++ to PTX with NVRTC directly: cuda.core and numba.cuda.cudadrv.nvrtc need a
-    driver.
+    """Compile CUDA C++ to PTX with NVRTC directly, because cuda.core and numba.cuda.cudadrv.nvrtc
+    need a driver.
     """
     from cuda.bindings import nvrtc
     from numba.cuda.cudadrv.nvrtc import get_arch_option
@@ -107,8 +109,8 @@ def _compiled(source: bytes, name: str) -> str:
 
 
 def _includes(nvrtc: Any) -> Iterator[Any]:
-    """Yield include folders: Numba's own headers first, as in Numba, then those of the toolkit's
-    wheels.
+    """Yield the include folders: Numba's own headers first, as in Numba, then the headers of the
+    toolkit's wheels.
     """
     import numba.cuda.cudadrv
     from cuda import pathfinder
@@ -122,7 +124,7 @@ def _includes(nvrtc: Any) -> Iterator[Any]:
 
 
 def _files_apart(texts: list[str]) -> Iterator[str]:
-    """Yield the texts, each with its own file numbers."""
+    """Yield the texts, renumbering files so that each text has its own numbers."""
     used = 0
     for text in texts:
         known = {number: str(used + int(number)) for number in set(NUMBERED.findall(text))}
@@ -134,8 +136,8 @@ def _files_apart(texts: list[str]) -> Iterator[str]:
 
 
 def with_names(ptx: str, llvm: list[str]) -> str:
-    """Return the PTX with shared arrays named after the variables that hold them; Numba only
-    numbers them.
+    """Return the PTX with shared arrays named after the variables that hold them, because Numba
+    only numbers them.
     """
     names: dict[str, str] = {}
     for module in llvm:
@@ -165,8 +167,8 @@ def _entry(module: str, number: str) -> dict[str, str]:
 
 
 def _variable(file: str, line: int) -> str:
-    """Return the variable to which the statement at this line assigns; "" if it is not a single
-    one.
+    """Return the variable to which the statement at this line assigns; "" if it does not assign to
+    exactly one.
     """
     names = [name for first, last, name in _assigned("".join(linecache.getlines(file))) if first <= line <= last]
     return names[0] if len(names) == 1 and names[0].strip("_") else ""

@@ -38,7 +38,9 @@ def st(encoder, instruction: Instruction, plan: Plan) -> None:
 
 
 def _check_vector(encoder, plan: Plan, operands: tuple, type: str) -> int:
-    """Return the bytes of each register of a load or a store; all must have the same."""
+    """Return the bytes of each register of a load or a store; all registers must have the same
+    width.
+    """
     count = int((plan.words["vec"] or "v1")[1:])
     if len(operands) != count:
         raise encoder.error(f"takes {count} registers, has {len(operands)}")
@@ -74,7 +76,8 @@ def _atomic(encoder, instruction: Instruction, plan: Plan, type: str) -> None:
 def cp_async(encoder, instruction: Instruction, plan: Plan) -> None:
     """Encode cp.async.ca.shared.global [to], [from], bytes, last.
 
-    `last` is the number of bytes of the source, or a predicate: whether the source is ignored.
+    `last` is the number of bytes of the source, or a predicate that says whether the source is
+    ignored.
     """
     to, source, size, *more = take(encoder, instruction, 3, 4, 5)
     if ".L2::cache_hint" in instruction.opcode and more:
@@ -112,7 +115,7 @@ def cvta(encoder, instruction: Instruction, plan: Plan) -> None:
 
 
 def policy(encoder, instruction: Instruction, plan: Plan) -> None:
-    """Encode a cache policy: a number that nothing reads."""
+    """Encode a cache policy as a number that nothing reads."""
     encoder.emit(
         plan.handler, [encoder.destination(instruction.operands[0], "b64"), encoder.source(Immediate(0), "b64")]
     )

@@ -19,22 +19,22 @@ ALIGNMENT = 64
 
 
 def slot_bytes(width: int) -> int:
-    """Return the bytes of a slot for a register of `width` bytes a lane.
+    """Return the bytes of a slot for a register of `width` bytes for each lane.
 
-    Width 0 is a predicate: one bit a lane.
+    Width 0 is a predicate, which has one bit for each lane.
     """
     return LANES * width if width else LANES // 8
 
 
 @dataclass
 class Flow:
-    """The registers that each instruction of a program reads and writes, by number, and where it
-    leads.
+    """The registers that each instruction of a program reads and writes, by number, and the
+    instructions that may follow it.
     """
 
     reads: list[Sequence[int]] = field(default_factory=list)
     writes: list[Sequence[int]] = field(default_factory=list)
-    partial: list[bool] = field(default_factory=list)  # guarded: a write may leave the old value
+    partial: list[bool] = field(default_factory=list)  # whether it is guarded, so that a write may leave the old value
     target: list[int] = field(default_factory=list)  # for a branch; -1 for others
     falls: list[bool] = field(default_factory=list)  # whether the next instruction may follow
 
@@ -68,8 +68,8 @@ def allocate(flow: Flow, widths: Sequence[int], start: int, share: bool = True) 
 
 
 def _lifetimes(flow: Flow, count: int) -> tuple[list[int], list[int]]:
-    """Return (first, last) instruction, in the order of the text, between which each register is
-    needed; last is -1 if never.
+    """Return (first, last): the instructions, in the order of the text, between which each register
+    is needed. last is -1 if the register is never needed.
     """
     first, last = [len(flow.reads)] * count, [-1] * count
     for i in range(len(flow.reads) - 1, -1, -1):
@@ -98,7 +98,7 @@ def _lifetimes(flow: Flow, count: int) -> tuple[list[int], list[int]]:
 
 
 def _blocks(flow: Flow) -> list[tuple[int, int]]:
-    """Return the stretches (start, end) without branches into or out of them."""
+    """Return the stretches (start, end) that no branch enters or leaves in between."""
     n = len(flow.reads)
     starts = {0, n} | {t for t in flow.target if t >= 0}
     starts |= {i + 1 for i in range(n) if flow.target[i] >= 0 or not flow.falls[i]}

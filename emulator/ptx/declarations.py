@@ -34,7 +34,7 @@ def number(text: str) -> Immediate | None:
 
 
 def encoded(value: Immediate, type: str) -> bytes:
-    """Return the bytes of a literal in a type; a number that does not fit is truncated as in C."""
+    """Return the bytes of a literal in a type. A number that does not fit is truncated as in C."""
     size = type_bytes(type)
     if type in ("f32", "f64") or (value.bits and size in (4, 8)):
         as_float = value.value
@@ -60,7 +60,7 @@ def parameters(text: str, error: Callable[..., Exception]) -> list[Parameter]:
             raise error(f"{one!r} cannot be read as a parameter")
         size = type_bytes(type[1]) * int(name[2] or 1)
         align = re.search(r"\.align\s+(\d+)", one)
-        # Then .align belongs to the data that it points to.
+        # In this case .align belongs to the data that the parameter points to.
         pointer = bool(re.search(r"\.ptr\b", one))
         step = int(align[1]) if align and not pointer else type_bytes(type[1])
         offset = -(-offset // step) * step
@@ -103,7 +103,7 @@ def _split(text: str) -> list[str]:
 
 
 def _initialiser(text: str, type: str, error: Callable[..., Exception]) -> tuple[bytes, tuple]:
-    """Return (bytes, addresses in them)."""
+    """Return (the initial bytes, the addresses among them)."""
     if "{" in text.strip()[1:]:
         raise error("an initialiser with braces within braces is not covered")
     values, addresses = bytearray(), []

@@ -1,4 +1,4 @@
-"""Turns PTX text into code that can run. Each kernel is decoded once and kept on disk."""
+"""Decodes PTX text to code that can run. Each kernel is decoded once and kept on disk."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from flash_attest.emulator.ptx.parse import Parser
 from flash_attest.emulator.ptx.syntax import Parameter, Place, Variable
 
 KEPT = 64  # texts in memory
-# Lines in these files are not the author's: the line around them is shown, as for the headers of
-# emulator/cuda.
+# Lines in these files are not the author's. Findings show the line that calls them, as for the
+# headers of emulator/cuda.
 LIBRARIES = re.compile(
     r"/triton/(language|experimental|tools)/|-packages/numba(_cuda)?/|^/usr/|/cuda[^/]*/([^/]+/)*include/|/nvidia/([^/]+/)*include/"
 )
@@ -39,18 +39,18 @@ class Head:
 
 @dataclass
 class Code:
-    """A kernel's code, or why it cannot run.
+    """A kernel's code, or the reason why it cannot run.
 
-    places: (file, line), by the numbers in `encoded.places`.
+    places: the (file, line) for each number in `encoded.places`.
     """
 
     encoded: Encoded | None
     places: list[tuple[str, int]]
-    problem: tuple[str, str, int] | str = ""  # (reason, file, line) of code that is not covered; or an error message
+    problem: tuple[str, str, int] | str = ""  # (reason, file, line) of code that is not covered, or an error message
 
 
 class Decoded:
-    """A decoded text: its variables, and its kernels, which are decoded on demand."""
+    """A decoded text: its variables and its kernels. Kernels are decoded on demand."""
 
     def __init__(self, text: str, source: str, key: str):
         self.text, self.source, self.key = text, source, key
@@ -59,7 +59,10 @@ class Decoded:
         self._codes: dict[str, Code] = {}
 
     def code(self, kernel: str) -> tuple[Encoded, list[tuple[str, int]]]:
-        """Return (the machine's arrays, places). Raises Refused, CompileError."""
+        """Return (the kernel encoded for the machine, the source lines that it refers to).
+
+        Raises Refused, CompileError.
+        """
         code = self._codes.get(kernel)
         if code is None:
             code = self._codes[kernel] = _kept(key_of(self.key, kernel), lambda: self._decode(kernel))
@@ -94,8 +97,8 @@ class Decoded:
         return Code(encoded, [_author(place, parser.module.files) for place in parser.module.places])
 
     def _where(self, refused: Refused, files: dict[int, str]) -> tuple[str, str, int]:
-        """Return (reason, file, line): the author's line, if a .loc before the line of the PTX
-        gives one.
+        """Return (reason, file, line). The line is the author's if a .loc precedes the line of the
+        PTX.
         """
         for line in reversed(self.lines[: refused.line]):
             if match := LOC.match(line):
@@ -110,7 +113,7 @@ _known: OrderedDict[str, Decoded] = OrderedDict()
 
 
 def decoded(text: str, source: str) -> Decoded:
-    """Return the text, decoded before or to be decoded.
+    """Return the decoded form of a text, from an earlier call if there was one.
 
     Raises CompileError with the line of anything that is not PTX.
     """
@@ -128,20 +131,20 @@ def _kept(key: str, make: Callable[[], Any]) -> Any:
     path = built(key, lambda to: to.write_bytes(pickle.dumps(make(), 5)), ".ptx")
     try:
         return pickle.loads(path.read_bytes())
-    # The disk is full, or the cache is being cleaned.
+    # An error means that the disk is full, or that the cache is being cleaned.
     except (OSError, EOFError, pickle.UnpicklingError):
         return make()
 
 
 @functools.cache
 def _version() -> str:
-    """Return a key that changes with the code that decodes."""
+    """Return a key that changes whenever the code that decodes changes."""
     return key_of(*(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py"))))
 
 
 def _author(place: Place, files: dict[int, str]) -> tuple[str, int]:
-    """Return (file, line) of a .loc; for a line in a library, the nearest enclosing line that is
-    the author's.
+    """Return (file, line) of a .loc. For a line in a library, return the nearest enclosing line of
+    the author.
     """
     for file, line in ((place.file, place.line), *place.within):
         path = files.get(file, "") if isinstance(file, int) else _path(file, files)
@@ -151,5 +154,5 @@ def _author(place: Place, files: dict[int, str]) -> tuple[str, int]:
 
 
 def _path(name: str, files: dict[int, str]) -> str:
-    """Return the path of a file whose last part is known."""
+    """Return the full path of a file of which only the last part is known."""
     return next((path for path in files.values() if path.rpartition("/")[2] == name), name)

@@ -36,7 +36,7 @@ SPECIAL = (
     *(f"%lanemask_{name}" for name in ("eq", "le", "lt", "ge", "gt")), "%dynamic_smem_size",
 )  # fmt: skip
 SPECIAL_SLOTS = {name: 128 * i for i, name in enumerate(SPECIAL)}
-# Blocks run one after another, as on a GPU with one multiprocessor.
+# Blocks run one after another here, as on a GPU with one multiprocessor.
 FIXED = {
     "%smid": 0, "%nsmid": 1, "%gridid": 0, "%tid.w": 0, "%ctaid.w": 0, "%ntid.w": 1, "%nctaid.w": 1,
 }  # fmt: skip
@@ -45,15 +45,15 @@ WIDTHS = {"pred": 0}  # bytes of one lane's value in a slot, by type
 
 @dataclass
 class Encoded:
-    """A kernel for the machine. `code`: handler, guard, negated, operands of each instruction;
-    handlers index `handlers`.
+    """A kernel encoded for the machine. `code`: handler, guard, negated, operands of each
+    instruction; handlers index `handlers`.
     """
 
     handlers: list[Handler]
     code: array
     operands: array
     constants: bytearray
-    # (offset in constants, variable, offset in it): filled in when loaded
+    # (offset in constants, variable, offset in it); the addresses are filled in during loading.
     addresses: list[tuple[int, str, int]]
     register_bytes: int
     layout: Layout
@@ -65,9 +65,9 @@ class Encoded:
 def encode(function: Function, text: Text, share: bool = True) -> Encoded:
     """Encode a kernel.
 
-    Raises Refused with the line of code that is not covered, CompileError for text that is not PTX.
-
     share: whether registers that are not needed at the same time share slots.
+
+    Raises Refused with the line of code that is not covered, CompileError for text that is not PTX.
     """
     return Encoder(function, text).encode(share)
 
@@ -111,10 +111,11 @@ class Encoder:
                 self._plain(instruction, entry)
         starts.append(len(self.lines))
         self._end()
-        # Labels are resolved last, as one instruction of the text may have become several.
+        # Labels are resolved last, because one instruction of the text may have become several.
         for number, label, place in self.labels:
             self.flow.target[number] = self.pool[place] = starts[label.index]
-        # Registers get their slots last, as two may share one only if no instruction needs both.
+        # Registers get their slots last, because two may share one only if no instruction needs
+        # both.
         offsets, register_bytes = allocate(
             self.flow, [r.bytes for r in self.registers], slot_bytes(4) * len(SPECIAL), share
         )
@@ -128,7 +129,7 @@ class Encoder:
         )  # fmt: skip
 
     def _end(self) -> None:
-        """End a kernel whose text has no final return with one."""
+        """End a kernel if its text does not end with a return."""
         after = len(self.function.instructions)
         last = self.function.instructions[-1] if self.function.instructions else None
         if self.flow.falls and not self.flow.falls[-1] and all(label.index < after for _, label, _ in self.labels):
@@ -138,7 +139,7 @@ class Encoder:
         self.emit(RETURN, ())
 
     def _plain(self, instruction: Instruction, entry: Plan) -> None:
-        """Encode an instruction whose operands are those of its row."""
+        """Encode an instruction whose row describes its operands."""
         given, wanted = instruction.operands, entry.operands
         slots, position = [], 0
         for to, type in wanted:
@@ -161,7 +162,7 @@ class Encoder:
     def emit(self, handler: Handler, operands, *, guard: Register | None = None, plain: bool = False) -> None:
         """Add a machine instruction for the current instruction of the text.
 
-        plain: without its guard.
+        plain: omit the guard of that instruction.
         """
         now, reads, writes = self.now, self.reads, self.writes
         self.reads, self.writes = [], []  # one instruction of the text may emit several
@@ -169,7 +170,7 @@ class Encoder:
         if number is None:
             number = self.handlers[handler] = len(self.handlers)
             self.first_needs[handler] = now.line
-        # The instruction: handler, guard, and where its operands are in the pool.
+        # Write the instruction: handler, guard, and the position of its operands in the pool.
         guard = None if plain else guard or now.guard
         index = len(self.lines)
         self.code.extend((number, NONE, now.negated and guard is not None, len(self.pool)))
@@ -187,7 +188,7 @@ class Encoder:
                 pool.append(0)
             else:
                 pool.append(operand)
-        # The facts that the allocation of registers needs.
+        # Record the facts that the allocation of registers needs.
         flow = self.flow
         flow.reads.append(reads)
         flow.writes.append(writes)
@@ -199,7 +200,9 @@ class Encoder:
         self.places.append(now.place)
 
     def source(self, operand, type: str, width: int | None = None) -> Register | int:
-        """Return the slot of a source. width: of the slot, if it may be wider than the type."""
+        """Return the slot of a source. width: the width of the slot, if it may be wider than the
+        type.
+        """
         if width is None:
             width = WIDTHS.get(type)
             if width is None:
@@ -309,15 +312,15 @@ class Encoder:
         return offset
 
     def temporary(self, width: int) -> Register:
-        """Return a new register of the encoder's own."""
+        """Return a new register that the encoder uses itself."""
         register = Register("", {0: "pred", 2: "b16", 4: "b32", 8: "b64"}[width], len(self.registers))
         self.registers.append(register)
         return register
 
     def inverted(self, predicate) -> Register:
         """Return a predicate that is !predicate."""
-        # The inversion comes before the instruction whose operand it is. That one is half built, so
-        # its reads and writes are set aside.
+        # The inversion comes before the instruction that uses it. That instruction is incomplete,
+        # so its reads and writes are set aside.
         reads, writes = self.reads, self.writes
         self.reads, self.writes = [], []
         register = self.temporary(0)

@@ -58,8 +58,8 @@ def setp(encoder, instruction: Instruction, plan: Plan) -> None:
         encoder.emit(
             MOVE_PREDICATE, [encoder.destination(guard, "pred"), encoder.source(instruction.guard, "pred")], plain=True
         )
-    # Results go to temporaries, because p or q may be a source of a later step: setp.lt.and p|q, a,
-    # b, p.
+    # Results go to temporaries, because p or q may be a source of a later step, as in setp.lt.and
+    # p|q, a, b, p.
     true, false = encoder.temporary(0), encoder.temporary(0)
     sources = [encoder.source(a, type), encoder.source(b, type)]
     encoder.emit(handler, [encoder.destination(true, "pred"), *sources], guard=guard)
@@ -132,7 +132,7 @@ def cvt(encoder, instruction: Instruction, plan: Plan) -> None:
     """
     d, t = plan.words["d"], plan.words["t"]
     to, *values = take(encoder, instruction, 3 if d.endswith("x2") and t == "f32" else 2)
-    # In packed.cpp registers are exactly as wide as the types.
+    # The handlers in packed.cpp expect registers that are exactly as wide as the types.
     if d.endswith("x2") or t.endswith("x2") or d == "tf32":
         encoder.emit(
             plan.handler,
@@ -150,7 +150,7 @@ def cvt(encoder, instruction: Instruction, plan: Plan) -> None:
 
 
 def _same(type: str) -> str:
-    """Return a type of the same width that literals can have."""
+    """Return a type of the same width that a literal can have."""
     return type if type[0] in "bsuf" and "m" not in type else f"b{8 * _bytes(type)}"
 
 
@@ -227,7 +227,7 @@ def mma(encoder, instruction: Instruction, plan: Plan) -> None:
     for name, operand, size in zip("dabc", given, (m * n, m * k, k * n, m * n), strict=True):
         type = words[name]
         bits = BITS.get(type) or 8 * type_bytes(type)
-        # A register holds 32 bits of a matrix in each of 32 lanes, 1024 in all. A register of
+        # A register holds 32 bits of a matrix in each of 32 lanes, 1024 bits in all. A register of
         # doubles holds one element in each lane.
         operand, count = as_tuple(operand), max(1, size * min(bits, 32) // 1024)
         if len(operand) != count:
@@ -242,4 +242,4 @@ def mma(encoder, instruction: Instruction, plan: Plan) -> None:
 
 
 def nothing(encoder, instruction: Instruction, plan: Plan) -> None:
-    """Emit nothing: the instruction computes nothing, and no other thread can tell."""
+    """Emit nothing, because the instruction computes nothing and has no effect on other threads."""

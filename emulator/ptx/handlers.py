@@ -1,9 +1,8 @@
-"""The handlers of the machine that Python uses by name.
+"""Names the handlers of the machine that Python code uses.
 
-The tables in machine/*.cpp spell them the same way.
-
-All other names come from the table of opcodes (instructions.py), in PTX's own spelling.
-tests/emulator/ptx/test_encode.py compares the table with the machine's handlers.
+The tables in machine/*.cpp spell them the same way. All other names come from the table of opcodes
+(instructions.py), in PTX's own spelling. tests/emulator/ptx/test_encode.py compares the table with
+the machine's handlers.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import NewType
 Handler = NewType("Handler", str)
 
 BRANCH, RETURN = Handler("bra"), Handler("ret")
-# No lane continues with the next instruction.
+# After these, no lane continues with the next instruction.
 ENDS = (RETURN, Handler("exit"), Handler("trap"), Handler("trap.assert"))
 
 # The steps of one setp, and the moves of one mov.

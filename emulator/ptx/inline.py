@@ -1,6 +1,6 @@
-"""Replaces calls by the called functions, with registers, labels and variables of their own.
+"""Replaces calls by the called functions. Each copy has its own registers, labels and variables.
 
-The parameters of a call are variables in local memory: the caller stores into them and the function
+The parameters of a call are variables in local memory: the caller stores to them and the function
 loads from them.
 """
 
@@ -26,14 +26,17 @@ from flash_attest.emulator.ptx.syntax import (
 
 CALL = re.compile(r"(?:\(\s*([^)]*)\)\s*,\s*)?([\w$%]+)\s*(?:,\s*\(([^)]*)\))?\s*(,.*)?$", re.DOTALL)
 MOST = 400_000  # instructions of a kernel with everything that it calls
-# nvcc turns assert() and printf() into these calls: our opcode, and its number of parameters.
+# nvcc turns assert() and printf() into these calls. Each has our opcode and its number of
+# parameters.
 KNOWN = {"__assertfail": ("trap.assert", 1), "vprintf": ("vprintf", 2)}
 
 
 def inlined(function: Function, text: Text, read: Callable[[str], Function]) -> Function:
-    """Return a kernel without calls. Raises Refused, CompileError.
+    """Return a kernel without calls.
 
-    read: returns a function with its instructions.
+    read: returns the function of a name, with its instructions.
+
+    Raises Refused, CompileError.
     """
     if not any(i.opcode.startswith("call") for i in function.instructions):
         return function
@@ -51,12 +54,13 @@ class _Inliner:
     def _copy(self, function: Function, names: dict[str, str], within: tuple[str, ...], end: Label | None) -> None:
         """Add the instructions of a function.
 
-        names: of its variables. end: the label that it returns to, None for the kernel.
+        names: the function's variables, by their names in the kernel. end: the label to which it
+        returns, None for the kernel.
         """
         out, starts, labels = self.made.instructions, [], {}
         known: dict = {}
 
-        # An operand in the copy. The kernel keeps its own registers; each call gets new ones.
+        # Make an operand for the copy. The kernel keeps its own registers; each call gets new ones.
         def mapped(operand):
             kind = operand.__class__
             if kind is Register:
@@ -102,8 +106,8 @@ class _Inliner:
             new.index = starts[old.index]
 
     def _is_local(self, i: Instruction, names: dict[str, str], in_function: bool) -> bool:
-        """Return whether a ld.param or st.param accesses a call's parameter, not one of the
-        kernel's.
+        """Return whether a ld.param or st.param accesses a parameter of a call rather than a
+        parameter of the kernel.
         """
         address = next((operand for operand in i.operands if isinstance(operand, Address)), None)
         if address is None:
@@ -117,7 +121,7 @@ class _Inliner:
         results, name, given, prototype = match.groups()
         out = self.made.instructions
         guard = mapped(i.guard) if i.guard else None
-        # Functions of CUDA's own become one opcode.
+        # A call of one of CUDA's own functions becomes one opcode.
         if name in KNOWN:
             opcode, count = KNOWN[name]
             out.extend(self._known(i, opcode, guard, _passed(given, names)[:count]))
@@ -145,7 +149,7 @@ class _Inliner:
                     raise Refused(f"a call of {name} with parameters in registers", self.text.source, i.line)
                 inner[parameter.name] = variable
 
-        # Insert the code; lanes whose guard is false branch around it.
+        # Insert the code. Lanes whose guard is false branch around it.
         end = Label(f"after {name}")
         if guard is not None:
             out.append(Instruction("bra", (end,), guard, not i.negated, i.line, i.place))
@@ -153,8 +157,8 @@ class _Inliner:
         end.index = len(out)
 
     def _known(self, i: Instruction, opcode: str, guard, parameters: list[str]) -> Iterator[Instruction]:
-        """Yield the opcode for a call of one of CUDA's own functions; its first parameters, which
-        are addresses, become operands.
+        """Yield the opcode for a call of one of CUDA's own functions. Its first parameters are
+        addresses, which become operands.
         """
         operands = []
         for variable in parameters:
@@ -166,12 +170,12 @@ class _Inliner:
 
 
 def _passed(listed: str | None, names: dict[str, str]) -> list[str]:
-    """Return the variables that a call lists, by their names in the kernel."""
+    """Return the variables in a call's list, by their names in the kernel."""
     return [names.get(part, part) for part in re.findall(r"[\w$%]+", listed or "")]
 
 
 def _placed(function: Function, prefix: str) -> dict[str, Variable]:
-    """Return the variables of a function by their names in the kernel; parameters of calls are
+    """Return the variables of a function by their names in the kernel. Parameters of calls are
     local variables.
     """
     return {

@@ -1,9 +1,9 @@
 """The table of opcodes: PTX's spelling, the machine's name for it, and the operands.
 
-A row's spelling is a pattern (spelling.py). {a,b}: one of them. [a]: with it or without. (a): the
-same, but ignored, because the machine does the same with it or without; (a)*: any number of those.
-<t=a>: a, and its name in the operands. The matched text that is not ignored is the name of the
-machine's handler, unless the row has another name. An opcode that matches no row is refused.
+A row's spelling is a pattern (spelling.py). {a,b}: one of them. [a]: a or nothing. (a): the same,
+but ignored, because it makes no difference to the machine; (a)*: any number of those. <t=a>: a, and
+its name in the operands. The matched text that is not ignored is the name of the machine's handler,
+unless the row has another name. An opcode that matches no row is refused.
 
 Operands, in PTX's order: `=t` a destination, `t` a source, of the type that `t` stands for in the
 spelling, or of a type by its own name; `t*2` of twice that width. `=cc` and `cc` are the carry
@@ -39,7 +39,7 @@ from flash_attest.emulator.ptx.spelling import meanings, pattern, without_ignore
 INTEGER = "{s,u}{16,32,64}"
 ORDER = "{eq,ne,lt,le,gt,ge}"
 FLOATS = "{eq,ne,lt,le,gt,ge,equ,neu,ltu,leu,gtu,geu,num,nan}"
-WITH = "(.<op={and,or,xor}>)"  # a third predicate, with which the result of setp is combined
+WITH = "(.<op={and,or,xor}>)"  # combines the result of setp with a third predicate
 ROUND = "{rn,rz,rm,rp}"
 WHOLE = "{rni,rzi,rmi,rpi}"
 SCOPES = "(.{weak,volatile,relaxed,acquire,release,acq_rel,mmio})(.{cta,cluster,gpu,sys})"
@@ -53,8 +53,8 @@ SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
 MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
 POINTER_SPACE = "(.<space={global,shared}>)(::cta)"
 HINT = "(.L2::cache_hint)"
-# These follow the space, in either order, as Triton writes them, or follow the operation, as in
-# libcu++.
+# These words follow the space, in either order, as Triton writes them, or follow the operation, as
+# in libcu++.
 AFTER = "(.{cta,cluster,gpu,sys,relaxed,acquire,release,acq_rel})*"
 ATOM, RED = f"atom{SCOPES}{POINTER_SPACE}{AFTER}", f"red{SCOPES}{POINTER_SPACE}{AFTER}"
 

@@ -24,7 +24,8 @@ class Placed:
 class Layout:
     """The variables that a kernel uses.
 
-    Shared memory: its own variables, APART, then the launch's.
+    Shared memory contains the kernel's own variables, then APART unused bytes, then the launch's
+    dynamic memory.
     """
 
     function: Function
@@ -40,7 +41,7 @@ class Layout:
         self._lay_out()
 
     def __getstate__(self) -> dict:
-        # Not needed once a kernel is encoded.
+        # These are not needed once a kernel is encoded.
         return self.__dict__ | {"function": None, "text": None}
 
     def variable(self, name: str) -> Variable | None:

@@ -11,9 +11,9 @@ from pathlib import Path
 from flash_attest.emulator.runtime.library import HEADERS, load_cpp, runtime
 
 FOLDER = Path(__file__).resolve().parent / "machine"
-# Operations are loops over 32 lanes, for g++ to vectorise. It vectorises sqrt and choices between
-# two results only if it may ignore errno and the processor's exception flags, which nothing here
-# reads. Functions start at a cache line: otherwise, adding a line to one function shifts the loops
+# Operations are loops over 32 lanes that g++ vectorises. It vectorises sqrt and choices between two
+# results only if it may ignore errno and the processor's exception flags, which nothing here reads.
+# Functions start at a cache line, because otherwise a line added to one function shifts the loops
 # of all later ones, which has made the same code up to 11 % slower.
 FLAGS = ("-O3", "-falign-functions=64", "-march=native", "-fno-math-errno", "-fno-trapping-math")
 

@@ -1,4 +1,4 @@
-"""A loaded PTX module: its kernels are launched with CPU tensors."""
+"""A loaded PTX module, whose kernels are launched with CPU tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flash_attest.emulator.ptx.syntax import Parameter
 from flash_attest.emulator.runtime import watch
 from flash_attest.emulator.runtime.calls import Dims, memory_of, raise_observed, refuse_large, three
 
-LARGEST_SHARED = 227 * 1024  # bytes of shared memory a block, as in runtime.h
+LARGEST_SHARED = 227 * 1024  # bytes of shared memory for each block, as in runtime.h
 LAUNCH_DONE, LAUNCH_INVALID, LAUNCH_STOPPED = 0, 2, 5  # enum LaunchStatus
 _serial = itertools.count(1)
 _lock = threading.RLock()  # held while loading
@@ -110,12 +110,13 @@ class Kernel:
     ) -> Callable[..., None]:
         """Return a function that launches this kernel with arguments.
 
-        grid, block: 1 to 3 sizes. shared: bytes of dynamic shared memory; shared_limit: the most,
-        including the kernel's own. An argument is a CPU tensor, None (a null pointer), a number, or
-        the bytes of a parameter. names=[...]: what messages call the arguments. Raises Refused,
-        PtxError (a failed launch; without tracing also an error that stops a kernel on a GPU).
+        grid, block: 1 to 3 sizes. shared: bytes of dynamic shared memory; shared_limit: the limit
+        of shared memory, including the kernel's own. An argument is a CPU tensor, None (a null
+        pointer), a number, or the bytes of a parameter. names=[...]: what messages call the
+        arguments. Raises Refused, PtxError (a failed launch; without tracing also an error that
+        stops a kernel on a GPU).
         """
-        _ = self._program  # so that it is refused now, not when the result is called
+        _ = self._program  # refuses the kernel now rather than when the result is called
         shape = three("grid", grid), three("block", block)
         if not isinstance(shared, int) or shared < 0:
             raise ValueError(f"shared={shared!r}: should be a number of bytes")
@@ -130,9 +131,9 @@ class Kernel:
     ) -> tuple[int, str]:
         """Run the kernel in memory that is already set up.
 
-        Returns (a LaunchStatus of the runtime, why it failed or "").
-
         params: the parameter buffer, with the addresses that kernels use.
+
+        Returns (a LaunchStatus of the runtime, the reason of a failure or "").
         """
         program = self._program
         grid, block = three("grid", grid), three("block", block)
@@ -201,7 +202,7 @@ class Kernel:
         return list(names or wanted)
 
     def _packed(self, arguments: tuple, names: list[str]) -> bytearray:
-        """Return the parameter buffer; the addresses of tensors are still missing."""
+        """Return the parameter buffer, without the addresses of tensors."""
         size = max((p.offset + p.size for p in self.parameters), default=0)
         packed = bytearray(size)
         for parameter, argument, name in zip(self.parameters, arguments, names, strict=True):
@@ -216,7 +217,7 @@ class Kernel:
 def packed_argument(parameter: Parameter, argument: Any) -> bytes:
     """Return the bytes of an argument; zeros for a tensor.
 
-    Raises TypeError, ValueError that say what it should be.
+    Raises TypeError or ValueError, which say what the argument should be.
     """
     kind, size = parameter.kind, parameter.size
     if isinstance(argument, (bytes, bytearray, memoryview)):

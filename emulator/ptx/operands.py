@@ -31,7 +31,7 @@ SPECIALS = re.compile(
 
 
 class Scope:
-    """The names that a { } block declares, on top of the enclosing scopes' names."""
+    """The names that a { } block declares, in addition to the names of the enclosing scopes."""
 
     __slots__ = ("labels", "names", "operands", "outer", "pending", "ranges")
 

@@ -1,6 +1,6 @@
 """Parses PTX text into its parts (syntax.py).
 
-One regular expression reads a statement; names are resolved in scopes.
+One regular expression matches a statement; names are resolved in scopes.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def parse(text: str, source: str = "<ptx>") -> Text:
 
 
 class Parser(Operands):
-    """Reads everything outside functions first, then each function on demand: a text may have
-    hundreds.
+    """Parses everything outside of functions first, then each function on demand, because a text
+    may have hundreds of functions.
     """
 
     def __init__(self, text: str, source: str):
@@ -79,14 +79,14 @@ class Parser(Operands):
         self.scope = Scope()
         self.place = -1
         self.known_places: dict[tuple[str, str, str], int] = {}
-        # Targets that nvcc's inlined_at may name.
+        # These are the targets that nvcc's inlined_at may name.
         self.columns: dict[tuple[int, int, int], Place] = {}
         self.handlers = {
             "opcode": self._instruction, "loc": self._loc, "label": self._label, "open": self._open, "close": self._close,
             "reg": self._registers, "path": self._file, "what": self._head, "begin": self._function,
             "declared": self._variable, "wrong": self._wrong, "skip": lambda match: None,
         }  # fmt: skip
-        # For each function: where its statements begin and end.
+        # The beginning and end of the statements of each function.
         self.bodies: dict[str, tuple[int, int]] = {}
         self._scan(0, len(self.text))
         if not self.module.target and not self.module.functions:
@@ -116,7 +116,9 @@ class Parser(Operands):
                 return
 
     def _body(self, start: int) -> int:
-        """Return the end of the body that starts there: the position after its closing brace."""
+        """Return the end of the body that starts there, which is the position after its closing
+        brace.
+        """
         depth = 1
         for brace in BRACE.finditer(self.text, start):
             depth += {"{": 1, "}": -1}.get(brace[0], 0)  # 0 for text in a string

@@ -1,4 +1,4 @@
-"""A kernel in the machine, and the meaning of its records: lines and variables."""
+"""A kernel in the machine, and what its records mean: lines and variables."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from flash_attest.emulator.runtime.symbols import register
 
 
 class Program:
-    """A kernel in the machine, and the meaning of its records (runtime/symbols.py, Symbols).
+    """A kernel in the machine, and what its records mean (runtime/symbols.py, Symbols).
 
-    storage: the variables of its module. library: what records call the module. replicated: see
+    storage: the variables of its module. library: the module's name in records. replicated: see
     `load` (module.py). Raises Refused, CompileError.
     """
 
@@ -49,7 +49,7 @@ class Program:
             instructions[i] = numbers[instructions[i]]
         constants = bytearray(code.constants)
         for at, name, offset in code.addresses:
-            # Once for each lane.
+            # This runs once for each lane.
             constants[at : at + 256] = struct.pack("<Q", self._storage.address(name) + offset) * 32
         layout, lib = code.layout, machine()
         address = lib.emulator_ptx_program(
@@ -68,8 +68,8 @@ class Program:
         return address
 
     def _line(self, index: int) -> tuple[str, int]:
-        """Return the author's file and line of an instruction; the PTX's if the author's is
-        unknown.
+        """Return the author's file and line of an instruction, or the line of the PTX if the
+        author's is unknown.
         """
         place = self.code.places[index]
         return self.places[place] if place >= 0 and self.places[place][0] else (self.source, self.code.lines[index])
@@ -103,7 +103,7 @@ class Program:
 
 
 def readable(name: str) -> str:
-    """Return the name in the source: C++ puts enclosing functions into a variable's symbol
+    """Return a variable's name in the source. C++ puts enclosing functions into its symbol
     (_ZZ4gemmPfE4tile -> tile).
     """
     if name.startswith("_ZZ"):

@@ -18,7 +18,7 @@ class Row:
 
     spelling: str
     operands: str = ""
-    # Reads the operands and emits code through an Encoder.
+    # The function that reads the operands and emits code through an Encoder.
     by: Callable[[Any, Instruction, Plan], None] | None = None
     name: str = ""  # of the handler; {t} is what <t=...> matched
     also: tuple[Handler, ...] = ()  # other handlers that `by` emits
@@ -26,8 +26,8 @@ class Row:
 
 
 class Plan(NamedTuple):
-    """Directions to encode an opcode: the row, the handler, the operands as (is a destination,
-    type).
+    """Directions for encoding an opcode: the row, the handler, and the operands as (is a
+    destination, type).
     """
 
     row: Row

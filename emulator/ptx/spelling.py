@@ -1,8 +1,8 @@
 """The patterns with which the table spells opcodes (instructions.py), as regular expressions and as
 lists of meanings.
 
-{a,b}: one of them. [a]: with it or without. (a): with it or without, not part of the handler's
-name; (a)*: any number of those. <t=a>: a, called t.
+{a,b}: one of them. [a]: a or nothing. (a): the same, but not part of the handler's name; (a)*: any
+number of those. <t=a>: a, called t.
 """
 
 from __future__ import annotations
@@ -112,5 +112,5 @@ def _choices(inside: str) -> list[str]:
 
 
 def plain(spelling: str) -> str:
-    """Return the spelling without the <names>."""
+    """Return the spelling with the <names> removed."""
     return re.sub(r"<\w+=|>", "", spelling)

@@ -16,8 +16,8 @@ class Storage:
     """The .global and .const variables of a loaded module, in this process's memory while this
     object exists.
 
-    declared: the text's variables. source: its name, for messages. Raises Refused if one holds the
-    address of something in neither space.
+    declared: the text's variables. source: its name, for messages. Raises Refused if a variable
+    holds an address in any other space.
     """
 
     def __init__(self, declared: Mapping[str, Variable], source: str):
@@ -30,7 +30,8 @@ class Storage:
             name: _aligned(max(variable.size, 1), max(variable.align, ALIGNMENT))
             for name, variable in self._variables.items()
         }
-        # This comes last, as a variable may hold the address of one that is declared after it.
+        # This comes last, because a variable may hold the address of a variable that is declared
+        # after it.
         for name, variable in self._variables.items():
             values = (variable.values or b"")[: variable.size]
             ctypes.memmove(self.address(name), values, len(values))
@@ -41,7 +42,9 @@ class Storage:
                 ctypes.memmove(self.address(name) + at, held, 8)
 
     def __iter__(self) -> Iterator[Variable]:
-        """Yield the variables in the order of the text, by which the runtime numbers them."""
+        """Yield the variables in the order of the text, which gives the numbers that the runtime
+        uses.
+        """
         return iter(self._variables.values())
 
     def address(self, name: str) -> int:

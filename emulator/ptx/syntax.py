@@ -1,4 +1,4 @@
-"""The parts of PTX text once it is read: modules, kernels, variables, instructions, operands."""
+"""The parts of PTX text after parsing: modules, kernels, variables, instructions, operands."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def type_bytes(name: str) -> int:
 
 
 class Register:
-    """A declared register. `bytes`: of one lane's value in the machine: 2, 4, 8, or 0 for a
-    predicate.
+    """A declared register. `bytes`: the size of one lane's value in the machine: 2, 4, 8, or 0 for
+    a predicate.
     """
 
     __slots__ = ("bytes", "name", "number", "type")
@@ -52,7 +52,9 @@ class Symbol(NamedTuple):
 
 
 class Address(NamedTuple):
-    """An address [base + offset]: base is a Register, a Symbol, or None for an absolute address."""
+    """An address [base + offset]. The base is a Register, a Symbol, or None for an absolute
+    address.
+    """
 
     base: Register | Symbol | None
     offset: int
@@ -72,7 +74,7 @@ class Pair(NamedTuple):
 
 
 class Label:
-    """The target of a branch; `index` of the instruction there."""
+    """The target of a branch. `index`: the index of the instruction there."""
 
     __slots__ = ("index", "name")
 
@@ -81,7 +83,7 @@ class Label:
 
 
 class Sink:
-    """The operand _: an unwanted destination, or a source that is not given."""
+    """The operand _, which is an unwanted destination or an omitted source."""
 
     def __repr__(self) -> str:
         return "_"
@@ -104,8 +106,8 @@ def shown(operand) -> str:
 
 
 class Instruction(NamedTuple):
-    """A statement; `line` of the PTX text; `place`: the number of its .loc in Module.places, or
-    -1.
+    """A statement. `line`: its line of the PTX text. `place`: the number of its .loc in
+    Module.places, or -1.
     """
 
     opcode: str
@@ -125,7 +127,7 @@ class Variable:
     name: str
     space: str
     align: int
-    size: int  # 0: chosen by the launch
+    size: int  # 0 if the launch chooses it
     line: int
     values: bytes | None = None
     addresses: tuple[tuple[int, Symbol], ...] = ()  # (offset, symbol): initialised by an address
@@ -162,12 +164,10 @@ class Function:
 
 
 class Place(NamedTuple):
-    """A .loc: a line of the author's source.
+    """A .loc, which names a line of the author's source.
 
-    within: the lines that this code was inlined into, innermost first.
-
-    A file is given by its number, or by the end of its path, which is all that LLVM says of the
-    enclosing lines.
+    within: the lines that this code was inlined into, innermost first. A file is given by its
+    number, or by the end of its path if LLVM gives no more, as for enclosing lines.
     """
 
     file: int | str

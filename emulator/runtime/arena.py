@@ -1,9 +1,8 @@
 """Memory for the tensors of a call, with margins in which writes out of bounds are harmless and
 detected.
 
-Whole storages are copied in, so that views, strides and gaps are kept, and copied back afterwards.
-Large storages are not copied, because a call accesses little of them: kernels get the original
-memory.
+Whole storages are copied in, which keeps views, strides and gaps, and copied back afterwards. Large
+storages are not copied, because a call accesses little of them: kernels get the original memory.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ class View:
 
     @property
     def end(self) -> int:
-        """Return the byte after its last element."""
+        """Return the position after the last byte of its last element."""
         if 0 in self.shape:
             return self.start
         return self.start + self.width * (1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True)))
 
     def index_of(self, offset: int) -> tuple[int, ...]:
-        """Return the element that holds the byte at `offset` of the storage (the first one, if the
-        tensor is broadcast).
+        """Return the element that holds the byte at `offset` of the storage. If the tensor is
+        broadcast, return the first one.
         """
         remainder, index = (offset - self.start) // self.width, [0] * len(self.shape)
         for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
@@ -64,7 +63,7 @@ class Stored:
 
     @property
     def margin(self) -> int:
-        """Return the bytes of margin before and after it; 0 if it is not in the arena."""
+        """Return the bytes of margin on each side; 0 if the storage is not in the arena."""
         return MARGIN if self.nbytes <= LARGE else 0
 
     @property
@@ -72,19 +71,21 @@ class Stored:
         return min(view.width for view in self.views)
 
     def holds(self, storage: torch.UntypedStorage) -> bool:
-        """Return whether a storage is this one or a part of it."""
+        """Return whether the given storage is this one or a part of it."""
         start = storage.data_ptr()
         return start == self.source or self.source <= start < self.source + self.nbytes
 
     def copy_in(self) -> None:
-        """Copy into the arena, between margins of NaN."""
+        """Copy the storage into the arena, between margins of NaN."""
         if self.margin:
             ctypes.memset(self.address - MARGIN, POISON, MARGIN)
             ctypes.memset(self.address + self.nbytes, POISON, MARGIN)
             ctypes.memmove(self.address, self.source, self.nbytes)
 
     def copy_back(self) -> None:
-        """Copy back, but only if something changed: an input may be in read-only memory."""
+        """Copy the storage back, but only if it changed, because an input may be in read-only
+        memory.
+        """
         if not self.margin:
             return
         new = ctypes.string_at(self.address, self.nbytes)
@@ -92,7 +93,7 @@ class Stored:
             ctypes.memmove(self.source, new, self.nbytes)
 
     def beside(self) -> str:
-        """Say where a margin was written, from the nearest element to the end of the farthest; ""
+        """Return where a margin was written, from the nearest written element to the farthest; ""
         if nowhere.
         """
         if not self.margin:
@@ -107,10 +108,10 @@ class Stored:
         return ""
 
     def _reach(self, margin: bytes) -> str:
-        """Return the range of written elements, as in "24 to 28", in a margin that begins at the
+        """Return the range of written elements, such as "24 to 28", in a margin that begins at the
         tensor.
 
-        An element counts as written if one of its bytes is.
+        An element counts as written if one of its bytes was.
         """
         written = [i // self.width for i, byte in enumerate(margin) if byte != POISON]
         return f"{written[0] * self.width} to {(written[-1] + 1) * self.width}"
@@ -119,7 +120,7 @@ class Stored:
 def _storages(tensors: list[tuple[str, torch.Tensor]]) -> tuple[list[Stored], list[tuple[Stored, int]]]:
     """Return the storages, and each tensor's storage and start in it.
 
-    Overlapping storages, as of two NumPy arrays, are merged.
+    Storages that overlap, as of two NumPy arrays, are merged.
     """
     storages: list[Stored] = []
     starts = []
@@ -138,7 +139,9 @@ def _storages(tensors: list[tuple[str, torch.Tensor]]) -> tuple[list[Stored], li
 
 
 class Arena:
-    """Memory for the storages of one call, kept between calls because fresh pages are slow."""
+    """Memory for the storages of one call. It is kept between calls because fresh pages are
+    slow.
+    """
 
     def __init__(self):
         self._memory: mmap.mmap | None = None
@@ -146,8 +149,8 @@ class Arena:
 
     @contextmanager
     def holding(self, tensors: list[tuple[str, torch.Tensor]]) -> Iterator[tuple[list[Stored], list[int]]]:
-        """Copy in; yield the storages and each tensor's address; copy back at the end, also after
-        an exception.
+        """Copy the storages in, yield them with each tensor's address, and copy them back at the
+        end, also after an exception.
         """
         stored, starts = _storages(tensors)
         self._lay_out(stored)

@@ -1,5 +1,5 @@
-"""The tensors of one call, in memory that the runtime knows, and what it observed during the
-call.
+"""The tensors of a call, in memory that the runtime knows, and the observations that it made during
+the call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flash_attest.emulator.runtime.records import take_observations
 Dims = int | Sequence[int]
 
 _arena = Arena()
-# One call at a time, because the arena and the runtime hold the state of one call.
+# Only one call runs at a time, because the arena and the runtime hold the state of one call.
 _lock = threading.RLock()
 
 
@@ -39,7 +39,8 @@ class CallMemory:
 
 @contextmanager
 def memory_of(tensors: list[tuple[str, torch.Tensor]]) -> Iterator[CallMemory]:
-    """Yield memory for a call with these (name, tensor): copied in before, copied back after.
+    """Yield memory for a call with these (name, tensor). Tensors are copied in before and copied
+    back after it.
 
     Calls of other threads wait.
     """
@@ -68,7 +69,7 @@ def _add_region(number: int, stored: Stored) -> ctypes.c_void_p:
 
 
 def refuse_large(who: str, storages: list[Stored], error: type[EmulatorError]) -> None:
-    """Raise an error if a storage is too large to be traced. who: what was called."""
+    """Raise an error if a storage is too large to be traced. who: the caller, for the message."""
     for stored in storages:
         if not stored.margin:
             names = ", ".join(view.name for view in stored.views)
@@ -81,8 +82,8 @@ def refuse_large(who: str, storages: list[Stored], error: type[EmulatorError]) -
 def raise_observed(
     who: str, observations: list[Observation], storages: list[Stored], error: type[EmulatorError]
 ) -> None:
-    """Raise an error if an untraced call did something that stops it on a GPU, or wrote outside its
-    tensors.
+    """Raise an error if an untraced call did something that stops it on a GPU, or wrote outside of
+    its tensors.
     """
     if observations:
         raise error("\n".join(map(str, observations)))
@@ -92,7 +93,7 @@ def raise_observed(
 
 
 def three(what: str, sizes: Dims) -> ctypes.Array:
-    """Return one to three sizes, of a grid or a block, as three."""
+    """Return one to three sizes of a grid or a block as three sizes."""
     given = tuple(sizes) if isinstance(sizes, Sequence) else (sizes,)
     if not 1 <= len(given) <= 3 or not all(isinstance(n, int) and 0 <= n < 2**31 for n in given):
         raise ValueError(f"{what}={sizes!r}: should be one to three sizes")

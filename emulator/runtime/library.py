@@ -1,4 +1,4 @@
-"""Compiles the runtime's C++ once, by content, and loads it."""
+"""Compiles the runtime's C++, once for each content, and loads it."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def runtime() -> ctypes.CDLL:
 def load_cpp(folder: Path, headers: Iterable[Path], flags: Sequence[str] = ()) -> ctypes.CDLL:
     """Compile and load the .cpp files of a folder as one library.
 
-    It sees the libraries loaded before, and those loaded later see it. headers: all that the files
-    include. flags: of the compiler, after the usual ones. Raises NoCompiler, CompileError.
+    It uses the libraries loaded before, and libraries loaded later can use it. headers: all that
+    the files include. flags: compiler flags, after the usual ones. Raises NoCompiler, CompileError.
     """
     sources = sorted(folder.glob("*.cpp"))
     how = [*COMMON, *flags, *([processor()] if "-march=native" in flags else [])]

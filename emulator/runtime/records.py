@@ -1,4 +1,4 @@
-"""Turns the runtime's records (runtime.h) into Observations.
+"""Converts the runtime's records (runtime.h) to Observations.
 
 Addresses become source lines and elements of tensors.
 """
@@ -32,7 +32,7 @@ ALLOCATION = "allocated memory"  # names device memory that host code allocated
 
 
 class RecordSide(ctypes.Structure):
-    """struct Side; pc is 0 if file and line are known."""
+    """The C++ struct Side; pc is 0 if file and line are known."""
 
     _fields_ = (
         ("what", ctypes.c_int), ("thread", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("pc", ctypes.c_uint64),
@@ -41,7 +41,7 @@ class RecordSide(ctypes.Structure):
 
 
 class Record(ctypes.Structure):
-    """struct Record."""
+    """The C++ struct Record."""
 
     _fields_ = (
         ("kind", ctypes.c_int), ("space", ctypes.c_int), ("region", ctypes.c_int), ("same_value", ctypes.c_int),
@@ -52,8 +52,8 @@ class Record(ctypes.Structure):
 
 
 def take_observations(storages: dict[int, Stored]) -> list[Observation]:
-    """Return all records since the last time, as observations. `storages`: by the ids of their
-    regions.
+    """Return all records since the last time, as observations. `storages`: storages by the ids of
+    their regions.
     """
     lib = runtime()
     lib.emulator_records.restype = ctypes.c_size_t
@@ -72,8 +72,8 @@ def take_observations(storages: dict[int, Stored]) -> list[Observation]:
 
 
 def _is_copied_value(record: Record) -> bool:
-    """Return whether one line of one block wrote the same value twice; threads may hold copies of a
-    value.
+    """Return whether one line of one block wrote the same value twice, which is no race because
+    threads may hold copies of a value.
     """
     if not record.copies or record.same_value != 1:
         return False
@@ -116,9 +116,9 @@ def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int,
 
 
 def _in_variable(record: Record, offset: int, size: int) -> tuple[str, tuple[int, ...], str]:
-    """Return the same for a shared or global variable.
+    """Return the same three values for a shared or global variable.
 
-    An access outside is described by the variable before it.
+    An access outside of variables is described by the variable before it.
     """
     symbols = symbols_of(record.library.decode())
     is_shared = record.space in (STATIC, DYNAMIC)

@@ -29,19 +29,19 @@ OWN_NAMES = re.compile(r"N8emulator|emulator_cuda_")  # symbols of namespace emu
 class Variable:
     """A variable with its name, its function and its offsets.
 
-    The offsets are in the TLS block if it is shared memory, else in the library.
+    The offsets are in the TLS block if it is shared memory, and otherwise in the library.
     """
 
     start: int
     end: int
     name: str
     function: str = ""  # demangled; "" for a variable of a file or namespace
-    at: int = 0  # offset of that function
+    at: int = 0  # offset of the variable's function
     guard: bool = False  # the compiler's flag that a constructor has run
 
 
 class LibraryVariable(ctypes.Structure):
-    """struct Variable of runtime.h."""
+    """The C++ struct Variable of runtime.h."""
 
     _fields_ = (
         ("start", ctypes.c_uint64),
@@ -52,12 +52,12 @@ class LibraryVariable(ctypes.Structure):
 
 
 class Symbols(Protocol):
-    """The questions that records.py asks about the code that made a record."""
+    """The questions that records.py can ask about the code that made a record."""
 
     dynamic_start: int  # offset of dynamic shared memory in the kernel's shared memory
 
     def sites(self, offsets: set[int]) -> dict[int, Site]:
-        """Return the author's lines by the offsets that records give."""
+        """Return the author's lines, by the offsets that records give."""
 
     def shared(self, dynamic: bool) -> list[Variable]:
         """Return the variables in the launch's shared memory (dynamic) or in the library's."""
@@ -88,7 +88,9 @@ _registered: WeakValueDictionary[str, Symbols] = WeakValueDictionary()
 
 
 def register(name: str, symbols: Symbols) -> None:
-    """Explain records of the code with this name by `symbols`, as long as that object exists."""
+    """Use `symbols` to explain records of the code with this name, as long as that object
+    exists.
+    """
     _registered[name] = symbols
 
 
@@ -133,7 +135,9 @@ def _encoding(function: str) -> str:
 
 
 def base_name(function: str) -> str:
-    """Strip a function's name: "void ns::scale<4>(float*)" -> "scale"."""
+    """Return a function's name without its namespace and arguments: "void ns::scale<4>(float*)" ->
+    "scale".
+    """
     return re.split(r"[<(]", function, maxsplit=1)[0].strip().split(" ")[-1].split("::")[-1]
 
 
@@ -160,10 +164,10 @@ _sites: dict[tuple[str, int], Site] = {}
 def sites(library: str, offsets: set[int]) -> dict[int, Site]:
     """Map return addresses, as offsets in a library, to the author's lines.
 
-    One addr2line runs for all unknown ones.
+    All unknown addresses are looked up by one run of addr2line.
     """
     fresh = sorted(offset for offset in offsets if (library, offset) not in _sites)
-    # A return address is the next instruction's; one less belongs to the call.
+    # A return address belongs to the next instruction; the address minus one belongs to the call.
     answer = (
         _run("addr2line", "-e", library, "-a", "-i", "-f", "-C", *(hex(offset - 1) for offset in fresh))
         if fresh

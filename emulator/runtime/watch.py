@@ -1,5 +1,5 @@
-"""Switches on the checking of launches, or another order of threads: the interface between the
-runtime and its users.
+"""Switches on the checking of launches, or another order of threads. This is the interface between
+the runtime and its users.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Watch:
     observe: Callable[[list[Observation]], None]
 
     def launches(self) -> int:
-        """Return how many kernels ran since it was switched on."""
+        """Return how many kernels have run since checking was switched on."""
         lib = runtime()
         lib.emulator_launches.restype = ctypes.c_uint64
         return lib.emulator_launches()
@@ -37,8 +37,8 @@ class Mode:
     """The way this process launches kernels. One process has one runtime, so there is one Mode."""
 
     watch: Watch | None = None  # checking that is on
-    switching: bool = False  # switch threads at accesses, which only the traced build announces
-    # Held unless the mode is plain.
+    switching: bool = False  # whether to switch threads at accesses, which only the traced build announces
+    # This lock is held unless the mode is plain.
     changing: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -46,22 +46,22 @@ _mode = Mode()
 
 
 def current() -> Watch | None:
-    """Return the checking that is on in this process; None in plain mode, in which a family raises
-    what was observed.
+    """Return the active checking of this process. None in plain mode, in which a family raises its
+    observations as errors.
     """
     return _mode.watch
 
 
 def needs_traced_build() -> bool:
-    """Return whether kernel families must run the build that announces accesses, to check them or
-    to switch threads.
+    """Return whether kernel families must run the build that announces accesses, either to check
+    them or to switch threads.
     """
     return _mode.watch is not None or _mode.switching
 
 
 @contextmanager
 def ordered(seed: int, switch: float = 0.0, by_warp: bool = False) -> Iterator[None]:
-    """Run launches inside this block in another order, without checking; a `watching` block inside
+    """Run launches inside this block in another order, without checking. A `watching` block inside
     keeps its own order.
 
     seed, switch: as in `watching`. by_warp: warps run one after another in a random order, each
@@ -86,7 +86,7 @@ def watching(observe: Callable[[list[Observation]], None], seed: int, switch: fl
 
     Raises RuntimeError inside another such block.
 
-    seed: 0 for threads and blocks in order, else a random order. switch: the probability that
+    seed: 0 for threads and blocks in order, otherwise a random order. switch: the probability that
     another thread continues at an access. limit: seconds for one launch.
     """
     with _mode.changing:

@@ -35,8 +35,8 @@ def activate() -> bool:
     """
     if interpreted():
         return False
-    # Imported here, as it takes a second; before the driver, as it may activate the emulator
-    # (importing.py).
+    # This is imported here because it takes a second, and before the driver because it may activate
+    # the emulator (importing.py).
     importlib.import_module("triton")
     from flash_attest.emulator.triton import driver
 
@@ -53,7 +53,7 @@ def is_active() -> bool:
 
 
 def activate_when_imported() -> None:
-    """Activate when this process imports Triton; at once if it has been imported."""
+    """Activate when this process imports Triton, or now if it is already imported."""
     from flash_attest.emulator.importing import (
         when_imported,  # imported here, so that this package exports only its own functions
     )
@@ -65,11 +65,11 @@ def as_cuda() -> contextlib.AbstractContextManager[None]:
     """Let a package that needs torch's GPU be imported and called: is_cuda, torch.cuda.*,
     device="cuda".
 
-    Inside, torch answers as if its GPU were the emulator; tensors stay in the CPU's memory. For a
+    Inside, torch answers as if the emulator were its GPU; tensors stay in the CPU's memory. For a
     whole program, use flash_attest.emulate(). On a machine with a GPU it does nothing, so one
     adapter serves both.
     """
-    # Imported here, as it takes seconds; before guards, as it may install them.
+    # This is imported here because it takes seconds, and before guards because it may install them.
     importlib.import_module("torch")
     from flash_attest.emulator import guards
 

@@ -1,6 +1,6 @@
-"""Triton's compiler for NVIDIA up to PTX.
+"""Triton's compiler for NVIDIA, up to PTX.
 
-PTX serves as the binary, so ptxas, a fifth of the time, does not run.
+The PTX serves as the binary. ptxas, which takes a fifth of the time, does not run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TARGET = GPUTarget("cuda", ARCH, DEVICE["WARP_SIZE"])
 
 
 class Backend(CUDABackend):
-    """Replaces CUDABackend while the emulator is active, for its target only."""
+    """Replaces CUDABackend while the emulator is active, but only for the emulator's target."""
 
     def parse_options(self, opts: dict) -> object:
         if self.target == TARGET and (opts.get("num_ctas") or 1) > 1:
@@ -29,5 +29,7 @@ class Backend(CUDABackend):
         return src.encode()
 
     def hash(self) -> str:
-        """Return a part of the key of Triton's cache, where binaries for a GPU have other keys."""
+        """Return a part of the key of Triton's cache, so that binaries for a GPU have other
+        keys.
+        """
         return f"emulator-{ARCH}" if self.target == TARGET else super().hash()

@@ -1,4 +1,4 @@
-"""The device that Triton sees: an Ampere GPU that is this CPU."""
+"""The device that Triton sees: an Ampere GPU that runs on this CPU."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Utils:
         return dict(PROPERTIES)
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple:
-        """Return (module, PTX for the launcher, registers, spilled registers, most threads of a
+        """Return (module, PTX for the launcher, registers, spilled registers, most threads per
         block).
         """
         return name, binary.decode(), 0, 0, MAX_THREADS
 
     def set_printf_fifo_size(self, size: int) -> None:
-        """Do nothing: device_print writes to stdout."""
+        """Do nothing, because device_print writes to stdout."""
 
 
 class Driver(DriverBase):
@@ -71,7 +71,7 @@ class Driver(DriverBase):
         return True
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        # From a private module, which few programs need.
+        # The name comes from a private module, which few programs need.
         from triton.backends.nvidia.driver import ty_to_cpp
 
         return ty_to_cpp(ty)
@@ -86,7 +86,7 @@ class Driver(DriverBase):
         return 0
 
     def set_current_device(self, device: int) -> None:
-        """Do nothing: there is only one device."""
+        """Do nothing, because there is only one device."""
 
     def get_current_stream(self, device: int | None = None) -> int:
         return 0
@@ -111,11 +111,11 @@ class Driver(DriverBase):
 
 
 class FirstThatRuns:
-    """Autotuning here: the first configuration that can be launched is chosen; the others are not
-    compiled.
+    """Autotuning in the emulator: the first configuration that can be launched is chosen; the
+    others are not compiled.
 
-    Times on a CPU say nothing about a GPU, and the choice must not depend on them, or a failure
-    could not be repeated.
+    Times on a CPU say nothing about a GPU. The choice must not depend on them, or a failure could
+    not be repeated.
     """
 
     def __init__(self) -> None:
@@ -131,8 +131,8 @@ class FirstThatRuns:
 
 
 def _arguments_of(kernel_call: Callable[[], object]) -> object:
-    """Return Autotuner.nargs, one object for all configurations of a call; None if the caller is
-    not the Autotuner.
+    """Return Autotuner.nargs, which is one object for all configurations of a call; None if the
+    caller is not the Autotuner.
     """
     names = getattr(getattr(kernel_call, "__code__", None), "co_freevars", ())
     if "self" not in names:

@@ -1,4 +1,4 @@
-"""Turns Triton's arguments of a launch into the arguments of the PTX, in its order."""
+"""Converts Triton's arguments of a launch to the arguments of the PTX, in the order of the PTX."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ SCRATCH = ("global scratch", "profile scratch")  # the last parameters of every 
 
 
 class Launcher:
-    """The object that Triton calls to launch a compiled kernel, one for each. `src`, `metadata`: of
-    the compilation.
+    """The object that Triton calls to launch a compiled kernel; each kernel has one. `src`,
+    `metadata`: results of the compilation.
     """
 
     def __init__(self, src: Any, metadata: Any):
@@ -49,13 +49,13 @@ class Launcher:
     ) -> None:  # fmt: skip
         """Run grid_x * grid_y * grid_z programs.
 
-        values: one for each of the kernel's Python parameters.
+        values: one value for each of the kernel's Python parameters.
         """
         programs = grid_x * grid_y * grid_z
         if enter_hook is not None:
             enter_hook(launch_metadata)
         kernel = self._load(ptx)
-        if programs > 0:  # as on a GPU, no programs means no launch
+        if programs > 0:  # as on a GPU, nothing is launched if there are no programs
             named = [pair for (name, type_), value in zip(self.signature.items(), values, strict=True)
                      for pair in flat(name, type_, value)]  # fmt: skip
             named += self._scratch(programs, len(kernel.parameters) - len(named))
@@ -70,7 +70,7 @@ class Launcher:
     def _load(self, ptx: str) -> Any:
         """Load the kernel into emulator.ptx.
 
-        It happens here, because only the compilation knows the Python files of its lines.
+        This happens here, because only the compilation knows the Python files of its lines.
         """
         if self.loaded is None:
             text = ptx if self.source is None else relocated(ptx, self.source)
@@ -79,8 +79,8 @@ class Launcher:
         return self.loaded
 
     def _scratch(self, programs: int, wanted: int) -> list[tuple[str, Any]]:
-        """Return the parameters that Triton adds: memory that its compiler asks for, one part for
-        each program, or null.
+        """Return the parameters that Triton adds: null, or memory that its compiler asks for, with
+        one part for each program.
         """
         if not 0 <= wanted <= len(SCRATCH):
             raise EmulatorError(
@@ -100,8 +100,8 @@ class Launcher:
 
 
 def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (name, argument) for each PTX parameter that an argument becomes: a tensor, bytes of a
-    number, an address, None.
+    """Yield (name, argument) for each PTX parameter of an argument. Each is a tensor, bytes of a
+    number, an address or None.
     """
     if isinstance(type_, tuple):
         fields = getattr(value, "_fields", None) or range(len(type_))
@@ -122,8 +122,8 @@ def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def pointed_to(value: Any) -> Any:
-    """Return the tensor that a pointer points to, or the address if the object gives nothing
-    else.
+    """Return the tensor that a pointer points to, or the address if that is all that the object
+    provides.
     """
     if value is None or isinstance(value, (torch.Tensor, int)):
         return value
@@ -133,8 +133,8 @@ def pointed_to(value: Any) -> Any:
 
 
 def _number(value: Any, code: str) -> int | float:
-    """Bring a number into the range of the type: Triton passes integers of 2**31 to 2**32 - 1 as
-    i64, addresses as they are.
+    """Convert a number to the range of the type: Triton passes integers of 2**31 to 2**32 - 1 as
+    i64, and addresses unchanged.
     """
     if code in "fed":
         return float(value)

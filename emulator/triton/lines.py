@@ -1,7 +1,8 @@
-"""The source files that PTX names: those of the launched kernel, even if a copy was compiled first.
+"""Source files in the PTX: findings name the files of the launched kernel, even if a copy of them
+was compiled first.
 
 Triton's cache uses the text of a kernel as its key. A copy of a source, in another checkout or a
-temporary folder, may have been compiled first; findings would then point to its lines.
+temporary folder, may have been compiled first, and findings would then point to its lines.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def relocated(ptx: str, kernel: Any) -> str:
 
 def _files(function: Any, seen: set[int]) -> set[str]:
     """Return the file of a jitted function, and the files of the functions that its module names,
-    which it may call.
+    because it may call them.
     """
     python = getattr(function, "fn", None)
     code = getattr(python, "__code__", None)
@@ -53,6 +54,6 @@ def _has_kernels(module: ModuleType) -> bool:
 
 
 def _common(one: str, other: str) -> int:
-    """Return how many of the last parts of two paths agree."""
+    """Return how many of the last components of two paths agree."""
     pairs = zip(reversed(Path(one).parts), reversed(Path(other).parts), strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), 99)

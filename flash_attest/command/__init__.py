@@ -1,8 +1,8 @@
 """The command flash-attest; python -m flash_attest is the same.
 
 Each subcommand is a module here with NAME, SUMMARY and run(arguments), which returns the exit
-status. Importing one imports neither torch nor pytest, which take seconds, so that --help need not
-wait. `run` imports them once it has read its options.
+status. Importing a subcommand imports neither torch nor pytest, which take seconds, so --help is
+quick. `run` imports them once it has read its options.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # `flash-attest laws | head`: nobody reads the rest, and flushing at exit would fail again.
+        # In `flash-attest laws | head`, nobody reads the rest, and flushing at exit would fail
+        # again.
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

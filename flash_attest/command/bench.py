@@ -20,7 +20,7 @@ def run(arguments: list[str], console: Console | None = None) -> int:
     import flash_attest.required  # noqa: F401
     from flash_attest.bench.command import bench
 
-    # A time limit ends the command as Ctrl-C does, with a table.
+    # A time limit (SIGTERM) ends the command as Ctrl-C does, with a table of what was measured.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return bench(parser, options, ["flash-attest", NAME, *arguments], console)

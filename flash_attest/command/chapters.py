@@ -15,7 +15,7 @@ PREFIX = "test_"
 
 
 class UnknownName(ValueError):
-    """There is no such law or chapter. The text suggests a similar name."""
+    """There is no such law or chapter. The message suggests a similar name."""
 
 
 @cache

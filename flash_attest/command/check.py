@@ -1,8 +1,7 @@
 """flash-attest check: judges implementations by the laws, from any folder.
 
-The laws are pytest tests of this package. No conftest.py and no settings of the current folder take
-part, nor do plug-ins of pytest that happen to be installed, so that a run means the same
-everywhere.
+The laws are pytest tests of this package. No conftest.py, no settings of the current folder and no
+other installed pytest plug-ins take part, so a run means the same everywhere.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ EPILOG = f"""\
   flash-attest check my_package.attention:IMPL            of a module that can be imported here
   flash-attest check my_package                           with an adapter (entry points of the group {targets.GROUP})
   flash-attest check triton_fa2 --profile smoke           one of ours; flash-attest check --list names them
-  flash-attest check my_attention.py --law NAME --case 'seqlen_q=65 headdim=64'     one case again
+  flash-attest check my_attention.py --law NAME --case 'seqlen_q=65 headdim=64'     judge one case again
 
 Exit status: 0 green; 1 not green: a law failed, the file cannot be loaded, or something could not be decided; 2 the command
 is wrong, or nothing is left to judge; 3 flash-attest itself failed; 130 interrupted (--resume goes on).
@@ -48,12 +47,12 @@ REPORT = Path("attest-report")
 SUITE = "flash_attest.runner.plugin.suite"
 PLUGINS = ("xdist.plugin", "_hypothesis_pytestplugin", SUITE)
 CONFIG = Path(__file__).with_name("check.ini")
-# Which kind of run it is, for whatever names the command that judges a case again. Processes of the
-# run inherit it.
+# Says which command runs pytest, for messages that print the command to judge a case again.
+# Processes of the run inherit it.
 ENTRY = {"FLASH_ATTEST_ENTRY": NAME}
-# What others set for their own runs of pytest.
+# Variables that users set for their own runs of pytest.
 NOT_OURS = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_DISABLE_PLUGIN_AUTOLOAD")
-STATUSES = {0: 0, 1: 1, 2: INTERRUPTED, 3: 3, 4: WRONG, 5: WRONG}  # pytest's: ours
+STATUSES = {0: 0, 1: 1, 2: INTERRUPTED, 3: 3, 4: WRONG, 5: WRONG}  # pytest's exit status: ours
 
 
 def parser_of_options() -> Parser:
@@ -66,49 +65,49 @@ def parser_of_options() -> Parser:
         metavar="TARGET",
         help="FILE.py[:NAME], MODULE:NAME, a package with an adapter, or one of ours",
     )
-    add("--impl", metavar="A,B", help="of what the targets have, only these implementations")
-    add("--list", action="store_true", help="print the names of ours and of adapters, and judge nothing")
+    add("--impl", metavar="A,B", help="judge only these implementations of the targets")
+    add("--list", action="store_true", help="print the names of our implementations and of adapters, and judge nothing")
     add(
         "--law",
         action="append",
         default=[],
         metavar="NAME",
-        help="only this law; may be given again (flash-attest laws)",
+        help="judge only this law; may be given again (flash-attest laws lists them)",
     )
     add(
         "--chapter",
         action="append",
         default=[],
         metavar="NAME",
-        help="only this chapter, such as causal; may be given again",
+        help="judge only this chapter, such as causal; may be given again",
     )
     add("--profile", choices=tuple(PROFILES), default=DEFAULT,
         help=f"how many cases a law gets ({', '.join(f'{name} {p.cases}' for name, p in PROFILES.items())})")  # fmt: skip
     add("--seed", type=_seed, default="0", metavar="N", help="which cases are drawn (0), or random")
     add_device(parser)
-    add("--case", metavar='"FIELD=VALUE ..."', help='one case again, as in --case "seqlen_q=65 headdim=64"')
-    add_report(parser, "for results.json and index.html (%(default)s)", REPORT)
-    add("--json", type=Path, metavar="FILE", help="write results.json there, too")
+    add("--case", metavar='"FIELD=VALUE ..."', help='judge one case again, as in --case "seqlen_q=65 headdim=64"')
+    add_report(parser, "the folder for results.json and index.html (%(default)s)", REPORT)
+    add("--json", type=Path, metavar="FILE", help="also write results.json to this file")
     add_repeats(parser, "how often the laws about races repeat a call (as the profile says)")
     add(
         "--perturb",
         metavar="A,B",
-        help="under which perturbations they do; none for none (all; an unknown name lists them)",
+        help="the perturbations of the laws about races, or none (all; an unknown name lists them)",
     )
     add_case_timeout(parser)
     add_shard(parser, "the I-th of N parts of the laws (flash-attest merge joins them)")
-    add("--resume", action="store_true", help="go on with the run whose report is in the folder of --report")
+    add("--resume", action="store_true", help="continue the run whose report is in the folder of --report")
     add("--untrusted", action="store_true", help="import and call the file in a process that holds no expected value")
     add("--no-isolation", action="store_true", help="call implementations in this process, for a debugger")
     add("-n", dest="workers", type=_workers, metavar="N", help="worker processes (auto; 0 with --case)")
-    add("-k", dest="expression", metavar="EXPR", help="only laws and implementations that match, as in pytest")
+    add("-k", dest="expression", metavar="EXPR", help="judge only laws and implementations that match, as in pytest")
     add("-x", dest="first", action="store_true", help="stop at the first failure")
-    add("-v", dest="verbose", action="count", default=0, help="say more")
+    add("-v", dest="verbose", action="count", default=0, help="print more")
     return parser
 
 
 def run(arguments: list[str]) -> int:
-    """Judge. Returns the exit status."""
+    """Judge the targets. Returns the exit status."""
     parser = parser_of_options()
     options = parser.parse_args(arguments)
     if not options.targets and not options.list:
@@ -132,8 +131,8 @@ def run(arguments: list[str]) -> int:
 
 
 def pytest_arguments(options: argparse.Namespace, chosen: targets.Targets, tests: list[str]) -> list[str]:
-    """Return what pytest is given: the one place that knows how its options, and those of the
-    suite, are spelt.
+    """Return the arguments for pytest. Only this function knows how options of pytest and of the
+    suite are spelt.
     """
     found = ["-c", str(CONFIG), "--rootdir", str(ROOMS), "--noconftest", "--disable-plugin-autoload"]
     for plugin in PLUGINS:
@@ -176,7 +175,9 @@ def _tests(laws: list[str], of_chapters: list[str]) -> Iterator[str]:
 
 
 def _look_up(chosen: targets.Targets, options: argparse.Namespace) -> None:
-    """Raise TargetError for a module that does not exist, and for a name that is none of ours."""
+    """Raise TargetError for a module that does not exist, and for a name that is not one of our
+    implementations.
+    """
     for place in chosen.imported:
         if not targets.is_file(place):
             targets.check_module(place)
@@ -187,7 +188,7 @@ def _look_up(chosen: targets.Targets, options: argparse.Namespace) -> None:
 
 
 def _ours(device: str, wanted: list[str] | None = None) -> list[str]:
-    """Return the names of our implementations, only from modules that have `wanted`."""
+    """Return the names of our implementations, importing only the modules that have `wanted`."""
     from flash_attest.impls.contract import registry
     from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 
@@ -197,8 +198,8 @@ def _ours(device: str, wanted: list[str] | None = None) -> list[str]:
 
 @contextlib.contextmanager
 def _surroundings(folders: list[str], command: str) -> Iterator[None]:
-    """In this block modules in `folders` can be imported, here and in processes that are started,
-    and pytest is our own.
+    """Make modules in `folders` importable in this block, here and in started processes, and run
+    only our own pytest.
     """
     before, path = dict(os.environ), list(sys.path)
     added = [folder for folder in dict.fromkeys(folders) if folder not in sys.path]

@@ -32,8 +32,8 @@ OK, MISSING, BROKEN = "ok", "missing", "broken"
 class Line:
     """The state of one part.
 
-    found: what is there, or not. lost: what cannot be judged without it. get: the command that
-    installs it.
+    found: what is there, or that it is missing. lost: what cannot be judged without it. get: the
+    command that installs it.
     """
 
     name: str
@@ -65,7 +65,7 @@ def run(arguments: list[str]) -> int:
 
 
 def lines() -> Iterator[Line]:
-    """Look at one part after another, without those that need a missing package."""
+    """Check one part after another, except parts that need a missing package."""
     yield Line("flash-attest", OK, __version__)
     yield python()
     yield packages()
@@ -82,7 +82,7 @@ def lines() -> Iterator[Line]:
 
 
 def python() -> Line:
-    """Look at Python."""
+    """Check the version of Python."""
     state = OK if sys.version_info >= OLDEST else BROKEN
     return Line(
         "Python",
@@ -94,14 +94,14 @@ def python() -> Line:
 
 
 def packages() -> Line:
-    """Look at the packages that every run needs."""
+    """Check the packages that every run needs."""
     if missing := [NEEDED[module] for module in NEEDED if not is_there(module)]:
         return Line("packages", BROKEN, f"no {', '.join(missing)}", "nothing runs", f"pip install {' '.join(missing)}")
     return Line("packages", OK, ", ".join(NEEDED.values()))
 
 
 def torch() -> Line:
-    """Look at PyTorch, and let it multiply."""
+    """Check PyTorch, and let it multiply two matrices."""
     try:
         module = importlib.import_module("torch")
         (module.ones(2, 2) @ module.ones(2, 2)).sum().item()
@@ -112,7 +112,7 @@ def torch() -> Line:
 
 
 def gpu() -> Line:
-    """Look at the GPUs that PyTorch sees, and at those that the driver has."""
+    """Check whether PyTorch sees a GPU, and if not, whether the driver lists one."""
     from flash_attest.properties.machine.gpus import has_gpu
 
     module = importlib.import_module("torch")
@@ -132,7 +132,7 @@ def gpu() -> Line:
 
 
 def _gpus() -> list[str]:
-    """Return the GPUs that the driver lists: name, memory, driver."""
+    """Return the name, memory and driver of each GPU that the driver lists."""
     if (program := shutil.which("nvidia-smi")) is None:
         return []
     fields = "--query-gpu=name,memory.total,driver_version"
@@ -142,7 +142,7 @@ def _gpus() -> list[str]:
 
 
 def compute_sanitizer() -> Line:
-    """Look for NVIDIA's compute-sanitizer, which is of use on a GPU only."""
+    """Look for NVIDIA's compute-sanitizer, which is useful only on a GPU."""
     from flash_attest.races.sanitizer.tools import find
 
     path = find()
@@ -186,7 +186,7 @@ def ninja() -> Line:
 
 
 def triton() -> Line:
-    """Look at Triton."""
+    """Check Triton."""
     if problem := lacking("triton"):
         return _lacks(
             "Triton", problem, "kernels in Triton are not judged, and some perturbations of a GPU are left out"
@@ -206,7 +206,7 @@ def triton() -> Line:
 
 
 def numba() -> Line:
-    """Look at Numba, and check that the emulator knows the version of its CUDA part."""
+    """Check Numba, and whether the emulator knows the version of its CUDA part."""
     from flash_attest.emulator.numba import lacking as lacking_numba
 
     if problem := lacking_numba():
@@ -223,7 +223,7 @@ def cuda_bindings() -> Line:
 
 
 def cache() -> Line:
-    """Look at the folder of compiled kernels."""
+    """Check the folder of compiled kernels."""
     from flash_attest.emulator.build_cache import cache_folder
     from flash_attest.emulator.errors import EmulatorError
 
@@ -242,7 +242,9 @@ def cache() -> Line:
 
 
 def isolation() -> Line:
-    """Check whether implementations can be called in a process that may die."""
+    """Check whether implementations can be called in a separate process, so that a crash ends only
+    that process.
+    """
     if sys.platform == "linux" and hasattr(os, "pidfd_open"):
         return Line("isolation", OK, "implementations are called in separate processes")
     lost = "implementations are called in the process of pytest: one that crashes or hangs ends the run"
@@ -272,7 +274,7 @@ def sparse_memory() -> Line:
 
 
 def extra(module: str) -> Line:
-    """Look for the module of an extra that one command needs."""
+    """Look for the module that an extra provides and one command needs."""
     lost = {"matplotlib": "flash-attest bench draws no bench.png", "ray": "there is no flash-attest sweep --ray"}[
         module
     ]
@@ -282,11 +284,11 @@ def extra(module: str) -> Line:
 
 
 def _words(error: Exception) -> str:
-    """Return the first line of an error, with its type."""
+    """Return the type and the first line of an error."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _lacks(name: str, problem: str, lost: str) -> Line:
-    """Return the line of a missing library, from a message "X is not installed: COMMAND"."""
+    """Return the line for a missing library, given a message "X is not installed: COMMAND"."""
     missing, _, get = problem.partition(": ")
     return Line(name, MISSING, missing, lost, get)

@@ -32,7 +32,7 @@ Exit status: the program's status. With --trace, if that is 0: 1 something was f
 command is wrong; 130 interrupted.
 """
 AT_START = Path(__file__).resolve().parent.parent / "at_start"
-MOST_TESTS = 3  # named below a finding
+MOST_TESTS = 3  # tests named below a finding
 
 
 def run(arguments: list[str]) -> int:
@@ -67,7 +67,7 @@ def run(arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def _emulating(folder: Path | None) -> Iterator[None]:
-    """Emulate in this process and in its children, which import at_start/sitecustomize.py."""
+    """Emulate in this process, and in its children through at_start/sitecustomize.py."""
     path = os.pathsep.join(filter(None, [str(AT_START), os.environ.get("PYTHONPATH", "")]))
     environment = {"PYTHONPATH": path} | ({"FLASH_ATTEST_TRACE": str(folder)} if folder else {})
     before = {name: os.environ.get(name) for name in environment}
@@ -130,7 +130,7 @@ def _in_this_process(program: str, arguments: list[str], module: bool = False) -
 
 
 def _report(folder: Path, status: int) -> int:
-    """Print each finding once, with its lines and the tests that have it."""
+    """Print each finding once, with its lines and the tests in which it was found."""
     from flash_attest.races import recording  # imports torch
 
     sys.stdout.flush()

@@ -44,7 +44,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file, or a folder without compiled modules, and print its name."""
+    """Copy a file, or a folder without its compiled modules, and print the name."""
     if source.is_dir():
         shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     else:

@@ -1,4 +1,4 @@
-"""flash-attest laws: lists the laws, and the planted bug that each law was tried on."""
+"""flash-attest laws: lists the laws, each with a planted bug that it catches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPILOG = """\
 
 Exit status: 0, or 2 if there is no such law.
 """
-WIDE = 240  # columns without a terminal
+WIDE = 240  # width in columns if there is no terminal
 
 
 def run(arguments: list[str]) -> int:
@@ -31,7 +31,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="print everything about these laws; test_ may be left out"
     )
-    parser.add_argument("--chapter", metavar="NAME", help="only the laws of this chapter, for example causal")
+    parser.add_argument("--chapter", metavar="NAME", help="print only the laws of this chapter, for example causal")
     parser.add_argument("--json", action="store_true", help="print JSON: a list of objects")
     options = parser.parse_args(arguments)
     try:
@@ -81,7 +81,9 @@ def _described(law: Law, planted: list[dict]) -> dict:
 
 
 def needs_of(law: dict) -> str:
-    """Return in words what an implementation must declare for a law, and the device it needs."""
+    """Return, in words, what an implementation must declare for a law to apply, and which device
+    the law needs.
+    """
     return ", ".join([*law["needs"], *([f"{law['device']} only"] if law["device"] else [])])
 
 

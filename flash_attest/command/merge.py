@@ -18,13 +18,13 @@ found, 1 something was. 2 they do not belong together, or the command is wrong.
 
 
 def run(arguments: list[str]) -> int:
-    """Join what is given. Returns the exit status."""
+    """Join the given reports or files. Returns the exit status."""
     parser = Parser(
         f"flash-attest {NAME}", "Joins the reports of all parts of a run, or the files of several sweeps.", EPILOG
     )
     parser.add_argument("items", nargs="+", type=Path, metavar="REPORT_DIR|FILE.db", help="reports, or files of sweeps")
-    parser.add_argument("--into", required=True, type=Path, metavar="DIR|FILE.db", help="where the joined one goes")
-    add_report(parser, "of sweeps: for index.html and summary.json (the folder of --into)")
+    parser.add_argument("--into", required=True, type=Path, metavar="DIR|FILE.db", help="the joined report or file")
+    add_report(parser, "for sweeps: the folder for index.html and summary.json (the folder of --into)")
     options = parser.parse_args(arguments)
     if len({item.resolve() for item in options.items}) < len(options.items):
         parser.error(f"a {'FILE' if is_sweep(options.items[0]) else 'REPORT_DIR'} is given twice")
@@ -38,7 +38,7 @@ def run(arguments: list[str]) -> int:
 
 
 def is_sweep(path: Path) -> bool:
-    """Tell whether a path is the file of a sweep, by its ending, rather than a report."""
+    """Return whether a path is the file of a sweep rather than a report, judging by its ending."""
     return path.suffix == ".db"
 
 

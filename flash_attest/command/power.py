@@ -1,4 +1,6 @@
-"""flash-attest power: which planted bugs the laws catch, and which other suites would."""
+"""flash-attest power: shows which planted bugs the laws catch, and which bugs other suites would
+catch.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ interrupted: with --json the same command goes on.
 def parser_of_options() -> Parser:
     """Make the parser of every option."""
     parser = Parser(f"flash-attest {NAME}", DESCRIPTION, EPILOG)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="these bugs only (a part of the name is enough)")
-    parser.add_argument("--list", action="store_true", help="print their names and laws, and judge nothing")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="judge only these bugs (a part of the name is enough)")
+    parser.add_argument("--list", action="store_true", help="print the bugs' names and laws, and judge nothing")
     parser.add_argument("--cases", type=whole, metavar="N", help="cases per law (300; --matrix: the profile's)")
     add_seed(parser, "which cases are drawn (0)")
     add_workers(parser, "1; --matrix and --races: one for each core")
@@ -41,9 +43,9 @@ def parser_of_options() -> Parser:
 def _add_matrix(parser: Parser) -> None:
     group = parser.add_argument_group("--matrix", "each planted bug before all laws, and the rules of other suites")
     add = group.add_argument
-    add("--matrix", action="store_true", help="judge; with --json it goes on where it stopped")
+    add("--matrix", action="store_true", help="judge; with --json, continue where an earlier run stopped")
     add("--profile", choices=tuple(PROFILES), default="quick", help="cases per law (%(default)s)")
-    add("--json", type=Path, metavar="FILE", help="where the results are kept")
+    add("--json", type=Path, metavar="FILE", help="the file that keeps the results")
     add_shard(group, "the I-th of N parts of the bugs")
     add("--law-timeout", type=seconds, default=300.0, metavar="SECONDS",
         help="for one law on one bug, then its process is ended (300)")  # fmt: skip
@@ -57,9 +59,9 @@ def _add_matrix(parser: Parser) -> None:
 
 def _add_races(parser: Parser) -> None:
     group = parser.add_argument_group("--races", "each planted race before each layer of race detection")
-    group.add_argument("--races", action="store_true", help="judge; with --json it goes on where it stopped")
-    group.add_argument("--layers", metavar="A,B", help="these layers only (an unknown name lists the known ones)")
-    add_repeats(group, "of a call, at most (on a CPU 10, on a GPU 100)")
+    group.add_argument("--races", action="store_true", help="judge; with --json, continue where an earlier run stopped")
+    group.add_argument("--layers", metavar="A,B", help="judge only these layers (an unknown name lists the known ones)")
+    add_repeats(group, "the most repeats of a call (on a CPU 10, on a GPU 100)")
 
 
 def run(arguments: list[str]) -> int:

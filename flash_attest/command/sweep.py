@@ -1,4 +1,4 @@
-"""flash-attest sweep: hunts races for hours; with --ray, on several machines."""
+"""flash-attest sweep: hunts for races for hours; with --ray, on several machines."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ GROUP = "flash_attest.adapters"
 
 
 class TargetError(ValueError):
-    """A target that does not exist. The text says what to do."""
+    """A target does not exist. The message says what to do."""
 
 
 @dataclass
@@ -74,9 +74,8 @@ def adapters() -> dict[str, str]:
 
 
 def check_module(place: str) -> None:
-    """Raise TargetError if there is no such module.
-
-    Its packages are imported, the module is not.
+    """Raise TargetError if there is no such module. Imports the packages that contain it, but not
+    the module.
     """
     module, _, name = place.partition(":")
     if not module or not name:
@@ -90,7 +89,7 @@ def check_module(place: str) -> None:
 
 
 def problem_of(chosen: Targets, limit: float | None) -> str:
-    """Return a line on why a target could not be loaded, or "" if all could."""
+    """Return a line on why some target could not be loaded, or "" if all could."""
     from flash_attest.impls.contract import registry
     from flash_attest.runner.isolation import importing
 
@@ -104,7 +103,7 @@ def problem_of(chosen: Targets, limit: float | None) -> str:
 
 
 def unknown(name: str, ours: list[str]) -> str:
-    """Return a line on a name that is neither ours nor an adapter's."""
+    """Return a line about a name that is neither our implementation nor an installed adapter."""
     known = sorted([*ours, *adapters()])
     return (
         f"{name} is no file, no module (MODULE:NAME) and no known implementation{did_you_mean(name, known)} "

@@ -27,7 +27,7 @@ is wrong; 130 interrupted.
 
 
 class _NoFunction(Exception):
-    """The file has no function of the given name."""
+    """The file has no function with the given name."""
 
 
 def run(arguments: list[str]) -> int:
@@ -120,7 +120,7 @@ def _run(path: Path, name: str, arguments: list[str]) -> None:
 
 
 def _print_traceback(error: BaseException, path: Path) -> None:
-    """Print the frames from the file on; the frames above it belong to this command."""
+    """Print the traceback from the file's frame on; the frames before it belong to this command."""
     frames = error.__traceback__
     while frames is not None and Path(frames.tb_frame.f_code.co_filename).resolve() != path.resolve():
         frames = frames.tb_next

@@ -5,7 +5,7 @@ import torch
 from flash_attest.mutants.cuda.build import planted, supporting
 from flash_attest.mutants.mutant import TRACED
 
-# From this many keys on, dq has more than one sum.
+# With at least this many keys, dq has more than one partial sum.
 FILE, BIAS, SPLIT = "backward.cuh", "bias_gradient.cuh", 65
 BACKWARD = supporting(cross=True)
 

@@ -1,8 +1,8 @@
 """Every barrier of impls/cuda, removed one at a time.
 
 Barriers are found in the sources, so a new barrier gets its mutant at once. The tracer must catch
-each: a barrier whose removal causes no race is not needed. Results cannot decide it, because
-threads of a warp mostly run in step.
+each mutant, because a barrier whose removal causes no race is not needed. Results are not enough,
+because threads of a warp mostly run in step.
 """
 
 import re
@@ -11,19 +11,19 @@ from pathlib import Path
 from flash_attest.mutants.cuda.build import FORWARD, KERNELS, supporting
 from flash_attest.mutants.mutant import ONE, TRACED, Mutant
 
-# The line of a barrier: executed always, or for wide heads only. The reason follows it.
+# The line of a barrier, which is executed always, or for wide heads only. The reason follows it.
 BARRIER = re.compile(
     r"^ *(?:if \((?P<wide>WIDE)\) )?(?P<call>__sync(?:threads|warp)\(\);)(?P<reason>  // (?P<story>.+))?$"
 )
 
-# Two heads or batches if a bias is summed over them, and a second key tile if the next tile is
-# loaded over the last.
+# Use two heads or batches if a bias is summed over them, and a second key tile if the next tile is
+# loaded over the previous one.
 SMALLEST = ONE | dict(batch=2, nheads=2, seqlen_q=2, seqlen_k=17)
 WIDE = supporting(headdims=range(33, 100), backward=False)
 BACKWARD = supporting(bias={"vector"}, bias_grad=True, cross=True)
 
 # File -> the implementation that is judged, and the fields of its contract. A file that all
-# algorithms share is judged as cuda_fa2.
+# algorithms share is judged through cuda_fa2.
 JUDGED_AS = {
     "backward.cuh": ("cuda_fa2", BACKWARD),
     "bias_gradient.cuh": ("cuda_fa2", BACKWARD),

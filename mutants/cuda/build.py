@@ -1,4 +1,4 @@
-"""Builds mutants of CUDA C++: of impls/cuda, imported from a copy with one file edited, and of the
+"""Builds mutants of CUDA C++: of impls/cuda, imported from a copy with one edited file, and of the
 example in examples/.
 
 They run on the CPU, plain or traced, with tiles of 16 queries by 16 keys (ONE_INSTANCE of fa1.cu
@@ -59,7 +59,7 @@ def load_example(mutant: Mutant, text: str) -> ModuleType:
 
 
 def lacking(mutant: Mutant) -> str:
-    """Return what this process lacks: g++ for the CPU, nvcc for a GPU."""
+    """Return what this process lacks: g++ for the CPU, or nvcc for a GPU."""
     if mutant.device == "cpu" and (reason := no_compiler()):
         return f"runs in CUDA C++ on the CPU: {reason}"
     if mutant.device == "cuda" and not nvcc():
@@ -72,8 +72,8 @@ EXAMPLE = Family("cuda example", ROOT / "examples", load_example, lacking)
 
 
 def supporting(*dtypes: torch.dtype, headdims: Sequence[int] = range(1, 33), backward: bool = True, **features: Any):
-    """Return fields of an Implementation that supports only these features, so every drawn case is
-    about them.
+    """Return fields of an Implementation that supports only these features, so that every drawn
+    case uses them.
     """
     supports = Supports(dtypes=dtypes or {torch.float32}, headdims=headdims, **features)
     return dict(supports=supports, tile=(16, 16), **({} if backward else {"backward": None}))

@@ -1,5 +1,5 @@
-"""Bugs of the example's CUDA forward, run under the tracer: most give correct results, on a CPU and
-on many GPUs.
+"""Bugs of the example's CUDA forward, run under the tracer. Most of them give correct results on a
+CPU and on many GPUs.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from flash_attest.mutants.cuda.build import EXAMPLE
 from flash_attest.mutants.mutant import CONTRACT, ONE, TRACED, Mutant
 
 FILE = "flash_forward.cu"
-# The comment of each barrier, in order.
+# The comments of the barriers, in order.
 BARRIERS = re.findall(r"__syncthreads\(\);  (//.*)", (EXAMPLE.folder / FILE).read_text())
 
 
 def planted(name: str, edits: tuple, story: str, smallest: dict[str, Any] | None = None, law: str = TRACED) -> Mutant:
-    """Return a mutant of flash_forward.cu, which the tracer must catch unless another law is
+    """Return a mutant of flash_forward.cu. The tracer must catch it, unless another law is
     named.
     """
     return Mutant(
@@ -32,7 +32,7 @@ def planted(name: str, edits: tuple, story: str, smallest: dict[str, Any] | None
 
 
 def without_barrier(number: int) -> tuple[tuple[str, str], ...]:
-    """Return the edit that removes the barrier with this number, from 1."""
+    """Return the edit that removes a barrier, given its number from 1."""
     reason = BARRIERS[number - 1]
     return ((f"__syncthreads();  {reason}", reason),)
 
@@ -63,7 +63,7 @@ MUTANTS = [
         "last_factor_is_read_before_it_is_written",
         without_barrier(5),
         "the barrier after the loop is missing, which is easier to forget than one inside",
-        dict(seqlen_q=2, headdim=2),  # with one element it may store the value that was there
+        dict(seqlen_q=2, headdim=2),  # with one element, a race may store the value that was already there
     ),
     planted(
         "last_factor_waits_for_its_warp_alone",

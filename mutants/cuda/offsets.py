@@ -1,4 +1,4 @@
-"""Offsets in too few bits, which are right until a tensor has 2^31 elements:
+"""Offsets with too few bits. They are right until a tensor has 2^31 elements:
 docs/why/bugs.md#boundaries.
 """
 

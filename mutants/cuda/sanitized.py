@@ -1,4 +1,4 @@
-"""Bugs of kernels that run compiled on a GPU, where nothing traces them."""
+"""Bugs of kernels that run compiled on a GPU, where they are not traced."""
 
 from dataclasses import replace
 

@@ -1,4 +1,5 @@
-"""Launches on another stream than the caller's: docs/why/bugs.md#calling. They show on a GPU only.
+"""Launches on a stream other than the caller's: docs/why/bugs.md#calling. These bugs show only on a
+GPU.
 
 flash-attest power stream
 """

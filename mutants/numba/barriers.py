@@ -1,8 +1,8 @@
 """Every barrier of impls/numba, removed one at a time.
 
 Barriers are found in the sources, so a new barrier gets its mutant at once. The tracer must catch
-each: a barrier whose removal causes no race is not needed. tests/emulator/numba/test_barriers.py
-removes the barriers of matmul.py, which no law judges.
+each mutant, because a barrier whose removal causes no race is not needed.
+tests/emulator/numba/test_barriers.py removes the barriers of matmul.py, which no law judges.
 """
 
 import re
@@ -14,19 +14,19 @@ from flash_attest.mutants.numba.build import FORWARD, NUMBA, planted, supporting
 # The line of a barrier. The reason follows it.
 BARRIER = re.compile(r"^ *(?P<call>cuda\.sync(?:threads|warp)\(\))(?P<reason>  # (?P<story>.+))?$")
 
-# Two heads if a bias is summed over them, and a second key tile if the next tile is loaded over the
-# last.
+# Use two heads if a bias is summed over them, and a second key tile if the next tile is loaded over
+# the previous one.
 SMALLEST = dict(nheads=2, seqlen_q=2, seqlen_k=33)
 BACKWARD = supporting(bias={"vector"}, bias_grad=True, cross=True)
 
 # File -> the implementation that is judged, and the fields of its contract. A file that all
-# algorithms share is judged as numba_fa2.
+# algorithms share is judged through numba_fa2.
 JUDGED_AS = {
     "fa1.py": ("numba_fa1", FORWARD),
     "fa2.py": ("numba_fa2", FORWARD),
 }
 SHARED = ("numba_fa2", BACKWARD)
-# A vector is also summed over tiles of queries, 16 each in the emulator.
+# A vector is also summed over tiles of queries, which have 16 queries each in the emulator.
 LARGER = {"bias_gradient.py": dict(seqlen_q=17)}
 
 

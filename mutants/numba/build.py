@@ -1,10 +1,10 @@
-"""Builds mutants of impls/numba: the package with one file edited, imported from copies.
+"""Builds mutants of impls/numba: the package with one edited file, imported from copies.
 
 Compiling a kernel takes a second, so a mutant compiles only the kernels that its edit changes. Its
 other modules come from one unedited copy, which all mutants share. The name and the folder of a
 copy depend only on its contents, so they are the same in every process, and compiled kernels are
-found again. On the CPU the copies use the tiles of the original, but only for head dims to 64,
-which compile in half the time.
+found again. On the CPU the copies use the original's tiles, but only for head dims up to 64, which
+compile in half the time.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from flash_attest.mutants.mutant import IMPLS, Family, Mutant
 from flash_attest.mutants.mutant import planted as planted_in
 
 FOLDER = IMPLS / "numba"
-LARGEST_HEADDIM = 64  # of the copies on a CPU: the smallest D of a tile
+LARGEST_HEADDIM = 64  # limit of the copies on a CPU: the smallest D of a tile
 
 
 def load(mutant: Mutant, text: str) -> ModuleType:
     """Return the package with this text as the edited file.
 
-    Modules that do not import it, directly or not, are shared.
+    Modules that do not import the edited file, directly or indirectly, are shared.
     """
     if text == mutant.file.read_text():
         return unedited()
@@ -64,7 +64,7 @@ def _sources() -> dict[str, str]:
 
 
 def _import(files: dict[str, str], shared: dict[str, ModuleType | None]) -> ModuleType:
-    """Import the package of these files, with these modules in place of its own."""
+    """Import the package of these files, replacing some of its modules by the given ones."""
     folder = kept_folder(files)
     name = f"numba_{folder.name}"
     if name in sys.modules:
@@ -79,7 +79,7 @@ def _import(files: dict[str, str], shared: dict[str, ModuleType | None]) -> Modu
 
 
 def lacking(mutant: Mutant) -> str:
-    """Return what this process lacks: Numba, or the device."""
+    """Return what this process lacks: Numba, or the mutant's device."""
     from flash_attest.impls.numba import device  # imported here, as it imports Numba
 
     if reason := device.lacking():
@@ -93,8 +93,8 @@ NUMBA = Family("numba", FOLDER, load, lacking)
 
 
 def supporting(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
-    """Return fields of an Implementation that supports only these features, so every drawn case is
-    about them.
+    """Return fields of an Implementation that supports only these features, so that every drawn
+    case uses them.
 
     `share` makes the cases smaller.
     """

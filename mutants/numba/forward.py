@@ -1,5 +1,5 @@
-"""Bugs of the Numba kernels that the forward shows: the online softmax, masks, tails, heads, shared
-memory.
+"""Bugs of the Numba kernels that show in the forward: the online softmax, masks, tails, heads,
+shared memory.
 """
 
 import torch

@@ -31,14 +31,14 @@ LAYERS = {  # the law of each layer
     "streams": STREAMS,
     "sanitizer": "test_sanitizers_report_nothing",
 }
-# Device of a layer; the others run on both.
+# The device of a layer. The other layers run on both devices.
 WHERE = {"trace": "cpu", "streams": "cuda", "sanitizer": "cuda"}
-RAISES = "raises"  # in place of a number
+RAISES = "raises"  # used in place of a number
 EVERYTHING = "all"  # names a cell with the default perturbations
-LADDER = (2, 5, 10, 20, 50, 100, 200, 500, 1000)  # numbers of repeats; a law makes at least two
+LADDER = (2, 5, 10, 20, 50, 100, 200, 500, 1000)  # numbers of repeats; a law makes at least 2 calls
 A_LAUNCH = 10  # repeats for which test_copies_agree launches once
 CASES = 5  # seeds for a layer that does not repeat
-# Batch, heads, length: a few tiles, the last one partial; more blocks than there are
+# Batch, heads, length: a few tiles, the last of which is partial, and more blocks than there are
 # multiprocessors.
 SIZES = {"cpu": (1, 5, 70), "cuda": (4, 16, 500)}
 SANITIZED = (1, 2, 70)  # under compute-sanitizer, which is a thousand times slower
@@ -58,7 +58,7 @@ class Cell:
 
     @property
     def default(self) -> bool:
-        """Return whether a run of the suite includes it without an option."""
+        """Whether a run of the suite includes this cell without an option."""
         return self.perturbation in ("", EVERYTHING)
 
 
@@ -94,10 +94,10 @@ def verdict_of(
     """Return (verdict, details) of a cell.
 
     The verdict is fail with "7: headline" (after 7 repeats, launches of copies, or cases), or
-    "raises: headline" if the call raises, which every law sees. Or it is pass, or refused or
-    unknown with the reason.
+    "raises: headline" if the call raises, which every law notices. Otherwise it is pass, or refused
+    or unknown with the reason.
 
-    origin: where another process finds the implementation. known: what this process remembers
+    origin: how another process finds the implementation. known: facts that this process keeps
     between two cells.
     """
     impl = replace(impl, share=1.0)  # fewer repeats would distort the measurement
@@ -134,8 +134,8 @@ def verdict_of(
 def _tries(
     cell: Cell, case: Case, repeats: int, attempt: Callable[[int, Case], LawBroken | None]
 ) -> Iterator[tuple[int, LawBroken | None]]:
-    """Yield (amount so far, failure or None): for more and more repeats of a case, or for one case
-    after another.
+    """Yield (amount so far, failure or None), either for more and more repeats of a case, or for
+    one case after another.
     """
     if cell.layer not in ("repeat", "copies"):
         few = 1 if cell.layer == "sanitizer" else CASES
@@ -143,7 +143,7 @@ def _tries(
         return
     each = A_LAUNCH if cell.layer == "copies" else 1
     most = max(LADDER[0], repeats // each)
-    # If even the most repeats find nothing, fewer would waste time.
+    # If even the highest number of repeats finds nothing, smaller numbers would waste time.
     if broken := attempt(most * each, case):
         yield from ((n, attempt(n * each, case)) for n in LADDER if n < most)
         yield most, broken

@@ -24,10 +24,10 @@ REPEATS = {"cpu": 10, "cuda": 100}
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
-    """Judge, or with --from write earlier results, and return the exit status.
+    """Judge, or with --from write earlier results. Returns the exit status.
 
-    0: a default layer finds every race. 1: it does not, or something is found where nothing is
-    planted, or something is not judged. 2: nothing can be judged here. Raises MutantError for a
+    0: a default layer finds every race. 1: some race is not found, something is found where nothing
+    is planted, or something is not judged. 2: nothing can be judged here. Raises MutantError for a
     mutant that no longer applies, before anything is judged; RecordError, OptionError.
     """
     say = partial(console.print, highlight=False, markup=False)
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
             f"--write {options.write}: name a file for the results in --json, or of earlier ones in --from"
         )
 
-    # List what is to be judged. Every edit must apply before anything is judged.
+    # List the cells to judge. Every edit must apply before anything is judged.
     device = device_of(options)
     wanted = _wanted(options.layers, device)
     repeats = options.repeats or REPEATS[device]

@@ -35,7 +35,7 @@ __device__ void copy_tile(float* tile, const float* x, int64_t stride, int rows,
 COPIED_KEYS = KEYS.replace("load_tile", "copy_tile").replace("p.dtype, k, ", "static_cast<const float*>(k) + ")
 COPIED_VALUES = VALUES.replace("load_tile", "copy_tile").replace("p.dtype, v, ", "static_cast<const float*>(v) + ")
 WAIT = "            __pipeline_wait_prior(0);\n"
-# The parts that the planted races lack: the correct copies of K.
+# The parts of a correct copy of K, some of which the planted races lack.
 WAITED = (COPY_TILE, (KEYS, COPIED_KEYS), (LOADED, WAIT + LOADED))
 FIRST_KEYS = COPIED_KEYS.replace("first_key", "0").replace(" + d,", ",").replace("left, width", "p.seqlen_k, p.headdim")
 NEXT_KEYS = FIRST_KEYS.replace("row(b, 0,", "row(b, first_key + N,").replace(

@@ -10,7 +10,7 @@ from flash_attest.mutants.mutant import Mutant
 
 
 class Kind(Enum):
-    """The parties of a race, or why it shows rarely; `words` explains each."""
+    """The parties of a race, or the reason why it shows rarely; `words` explains each."""
 
     WITHIN_A_WARP = "within a warp", "lanes of one warp, which mostly run in step, without `__syncwarp` between them"
     BETWEEN_WARPS = "between warps", "warps of a block that read what others write to shared memory, without a barrier"
@@ -29,8 +29,8 @@ class Kind(Enum):
 
 
 class Planted(NamedTuple):
-    """A mutant in the matrix. kind is None if nothing is edited, so anything found there is a false
-    alarm.
+    """A mutant in the matrix. If kind is None, nothing is edited, so anything found there is a
+    false alarm.
     """
 
     mutant: Mutant
@@ -84,12 +84,12 @@ NAMES = {
 
 
 def planted(known: tuple[Mutant, ...]) -> dict[str, Planted]:
-    """Map names to the races in NAMES among these mutants, then to each implementation that they
-    edit, without an edit.
+    """Return the races in NAMES among these mutants, by name, followed by each implementation that
+    they edit, unedited.
     """
     by_name = {mutant.name: mutant for mutant in known}
     races = {name: Planted(by_name[name], kind) for kind, names in NAMES.items() for name in names.split()}
-    most: dict[str, Mutant] = {}  # by implementation: the mutant that supports most of it
+    most: dict[str, Mutant] = {}  # implementation: the mutant that supports most of its features
     for mutant, _ in races.values():
         most[mutant.impl] = max(most.get(mutant.impl, mutant), mutant, key=_declared)
     return races | {f"unedited_{impl}": Planted(replace(each, edits=()), None) for impl, each in most.items()}

@@ -37,7 +37,8 @@ SIGN = 5.0  # seconds between two signs of life of a process that waits for the 
 
 @dataclass(frozen=True)
 class How:
-    """The settings for judging a race; a plain record, because it is sent to other processes.
+    """The settings for judging a race. This is a plain record, because it is sent to other
+    processes.
 
     cells: the cells to judge now.
     """
@@ -74,12 +75,12 @@ def line_of(wanted: tuple[Cell, ...], name: str, entry: Entry) -> str:
 
 
 def found_by(entry: Entry, cell: Cell) -> str:
-    """Return "repeat cold 7": the cell, and after how many repeats it found the race."""
+    """Return the cell, and the number of repeats after which it found the race: "repeat cold 7"."""
     return f"{cell} {entry.details.get(str(cell), '').partition(':')[0]}"
 
 
 def judge_cells(folder: Path, pipe: Connection, name: str, how: How, wanted: list[str]) -> None:
-    """Judge a planted race by these cells and send a message before and after each.
+    """Judge a planted race by these cells, and send a message before and after each.
 
     Cells that depend on timing wait for a lock, after everything is compiled; the locks are in
     `folder`.
@@ -111,7 +112,7 @@ def judge_cells(folder: Path, pipe: Connection, name: str, how: How, wanted: lis
 
 
 def _turn(lock: FileLock, pipe: Connection, item: str):
-    """Return the lock, acquired, as a context manager.
+    """Take the lock, and return it as a context manager.
 
     While waiting, tell the parent that the process lives.
     """

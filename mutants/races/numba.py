@@ -12,13 +12,13 @@ TOTAL = "            total = sum_of_lanes(l[r])\n"
 LSE = "            if lane() == 0 and i0 + row(r) < p.seqlen_q:\n"
 DELTA = "    launch(delta_kernel, rows, 0, dout, out, delta, p)\n"
 SUMS = "    launch(sum_dq_kernel, rows, 0, dq_sums, dq, tile.M, tile.N, splits, p)\n"
-# Few features, so that few variants are compiled.
+# These support few features, so that few variants are compiled.
 ON_A_GPU = dict(supports=Supports(dtypes={torch.float32}, headdims=range(1, 33)))
 
 IMPORTS = "from .memory import load4, store4\n"
 LOAD_FOUR = "        if i < rows and d < headdim:\n            four = load4(x, i, d)\n"
 STORE_FOUR = "        store4(tile, row(r), d, (loaded[r, 0], loaded[r, 1], loaded[r, 2], loaded[r, 3]))\n"
-# tile[row, d .. d + 3] = x[i, d .. d + 3] by one cp.async of 16 bytes.
+# Loads tile[row, d .. d + 3] = x[i, d .. d + 3] by one cp.async of 16 bytes.
 COPY_FOUR = '''from llvmlite import ir
 from numba.cuda import types
 from numba.cuda.extending import intrinsic

@@ -31,7 +31,7 @@ def with_matrix(text: str, records: list[Record]) -> str:
 
 
 def overall(records: list[Record]) -> str:
-    """Say how many planted races some layer finds by default, on some device; which ones none
+    """State how many planted races some layer finds by default on some device, which ones no layer
     finds, and which are not judged.
     """
     caught = {name for record in records for name, entry in _races(record).items() if _by_default(record, entry)}
@@ -44,7 +44,7 @@ def overall(records: list[Record]) -> str:
 
 
 def unmeasured(records: list[Record]) -> list[str]:
-    """Return lines "Not yet measured on a GPU: streams, ...", by device: the layers and
+    """Return lines such as "Not yet measured on a GPU: streams, ...", by device: the layers and
     perturbations that no record has.
     """
     words = []
@@ -75,14 +75,16 @@ def summary(record: Record) -> str:
 
 
 def unfound(record: Record) -> list[str]:
-    """Return the planted races that no default layer finds, although all of them were asked."""
+    """Return the planted races that no default layer finds, although all default layers judged
+    them.
+    """
     unfinished = unfinished_in(record)
     return [name for name, entry in _races(record).items() if name not in unfinished and not _by_default(record, entry)]
 
 
 def unfinished_in(record: Record) -> list[str]:
-    """Return the planted races that no layer finds by default, but some layer was not asked
-    about.
+    """Return the planted races that no default layer has found, and that some default layer has not
+    judged.
     """
     asked = [str(cell) for cell in _columns(record) if cell.default]
     open_ = {name for name, entry in _races(record).items() if not set(asked) <= set(entry.verdicts)}
@@ -94,7 +96,7 @@ def _by_default(record: Record, entry: Entry) -> bool:
 
 
 def wrongly_found(record: Record) -> list[str]:
-    """Return "name, cell: details" for each finding where nothing is planted."""
+    """Return "name, cell: details" for each finding in an implementation without a planted race."""
     return [
         f"{name}, {cell}: {entry.details.get(str(cell), '')}"
         for name, entry in record.entries.items()

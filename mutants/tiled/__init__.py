@@ -1,4 +1,4 @@
-"""Bugs planted in implementations in tensor operations."""
+"""Bugs planted in implementations that consist of tensor operations."""
 
 from flash_attest.mutants.mutant import Mutant
 from flash_attest.mutants.tiled import backward, boundaries, calling, masks, memory, races, softmax

@@ -13,8 +13,8 @@ DV = "dvj += as_operand(p, q).mT @ doi"
 DK = "dkj = dkj * scale"
 SUM_HEADS = "x.unflatten(1, (nheads_k, -1)).sum(2)"
 DBIAS = "tile += ds.sum_to_size(tile.shape)"
-# Longer than the sequences that the oracle computes whole, so that only the laws about sums catch
-# it.
+# The sequences are longer than those that the oracle computes whole, so only the laws about sums
+# catch the bug.
 LONG = "256"
 
 MUTANTS = [

@@ -1,5 +1,5 @@
-"""Builds mutants of implementations in tensor operations: one edited module, python_tiled.py unless
-the mutant names another.
+"""Builds mutants of implementations that consist of tensor operations: one edited module,
+python_tiled.py unless the mutant names another.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from flash_attest.mutants.mutant import IMPLS, Family, Mutant
 
 
 def load(mutant: Mutant, text: str) -> ModuleType:
-    """Return the edited module. linecache gets its text, so tracebacks show the edited lines."""
+    """Return the edited module. Its text is put into linecache, so tracebacks show the edited
+    lines.
+    """
     shown = f"<mutant {mutant.name} of {mutant.file.name}>"
     linecache.cache[shown] = (len(text), None, text.splitlines(keepends=True), shown)
     module = ModuleType(f"flash_attest.mutants.built.{mutant.name}")

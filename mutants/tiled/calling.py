@@ -1,4 +1,4 @@
-"""Bugs of calls: outside the supported features, and others that the first ordinary call shows:
+"""Bugs of calls: with unsupported features, or visible in the first ordinary call:
 docs/why/bugs.md#calling.
 """
 

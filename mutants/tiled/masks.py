@@ -12,7 +12,7 @@ EXPAND = "bias.expand(batch, nheads, seqlen_q, seqlen_k)  # stride 0"
 MAXIMUM = "            m_new = torch.maximum(m, s.amax(-1, keepdim=True))"
 RECOMPUTED = "full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)  # recomputed"
 
-# exp(-inf - -inf) if a whole tile is hidden, in tiles as large as in kernels.
+# Computes exp(-inf - -inf) if a whole tile is hidden, in tiles as large as those of kernels.
 MAXIMUM_IS_THE_MASK_VALUE = (
     ("BLOCK_M, BLOCK_N = 16, 16", "BLOCK_M, BLOCK_N = 128, 128"),
     ("m_safe = m_new.masked_fill(m_new == -INF, 0.0)", "m_safe = m_new"),

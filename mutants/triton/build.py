@@ -1,7 +1,7 @@
-"""Builds mutants of impls/triton: each is the whole package with one file edited, imported from a
+"""Builds mutants of impls/triton: each is the whole package with one edited file, imported from a
 copy.
 
-On the CPU they run in the emulator, in small tiles (emulated_tile of impls/triton/tuning.py).
+On the CPU they run in the emulator, with small tiles (emulated_tile of impls/triton/tuning.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flash_attest.mutants.mutant import IMPLS, Family, Mutant
 
 
 def load(mutant: Mutant, text: str) -> ModuleType:
-    """Return the edited package under another name, as its modules import each other.
+    """Return the edited package under another name, because its modules import each other.
 
     The copy is deleted when this returns. linecache keeps its lines, because Triton reads a
     kernel's source when it runs it.
@@ -40,7 +40,7 @@ def load(mutant: Mutant, text: str) -> ModuleType:
 
 
 def lacking(mutant: Mutant) -> str:
-    """Return what this process lacks: Triton, or the device."""
+    """Return what this process lacks: Triton, or the mutant's device."""
     from flash_attest.impls.triton import device  # imported here, as it imports Triton
 
     if reason := device.lacking():
@@ -59,8 +59,8 @@ def planted(*, impl: str = "triton_fa2", **fields: Any) -> Mutant:
 
 
 def supporting(*dtypes: torch.dtype, backward: bool = True, **features: Any) -> dict[str, Any]:
-    """Return fields of an Implementation that supports only these features, so every drawn case is
-    about them.
+    """Return fields of an Implementation that supports only these features, so that every drawn
+    case uses them.
 
     Head dims are those that the unedited kernels support on a CPU; `share` makes the cases smaller.
     """

@@ -1,5 +1,5 @@
-"""Bugs in the rounding of products and in programs that run side by side, which show in compiled
-kernels only.
+"""Bugs in the rounding of products, and in programs that run at the same time. They show only in
+compiled kernels.
 """
 
 import torch
@@ -13,8 +13,8 @@ ADD = 'tl.atomic_add(dq_ptr + offsets, dq, mask=(rows < seqlen_q) & (columns < h
 ROUND = '    if PRECISION == "tf32":\n        a, b = to_tf32(a), to_tf32(b)\n'
 OUT = "    out = acc / tl.where(dead, 1.0, l)[:, None]\n"
 
-# The forward only, because a backward in float32 compiles longest. Head dims are those of
-# triton_fa2_tf32 on a CPU.
+# Only the forward is built, because a backward in float32 takes longest to compile. Head dims are
+# those of triton_fa2_tf32 on a CPU.
 FLOAT32 = dict(backward=None, supports=Supports(dtypes={torch.float32}, headdims=range(1, 65)))
 
 MUTANTS = [

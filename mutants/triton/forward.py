@@ -1,4 +1,4 @@
-"""Bugs of the Triton kernels that the forward shows: masks, tiles, strides, the running maximum,
+"""Bugs of the Triton kernels that show in the forward: masks, tiles, strides, the running maximum,
 the scale.
 """
 

@@ -1,4 +1,4 @@
-"""The judging process: answers requests until it dies, is ended, or its parent is gone."""
+"""The judging process: it answers requests until it dies, is ended, or loses its parent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def send(pipe: int, message: dict) -> None:
 
 
 def receive(pipe: int) -> dict | None:
-    """Return the next message, or None if the other side is gone."""
+    """Return the next message, or None if the other side has closed the connection."""
     data = b""
     while (message := whole(data)) is None:
         part = os.read(pipe, 1 << 20)
@@ -57,7 +57,7 @@ def record_of(result: Result) -> dict:
 
 
 def as_result(record: dict) -> Result:
-    """Return the result that `record_of` made this record of."""
+    """Return the result from which `record_of` made this record."""
     return Result(**record | {"why": record["why"] and Reason(record["why"])})
 
 
@@ -104,9 +104,9 @@ def run(
 def keep(requests: int, answers: int) -> int:
     """Fork again, so that this process becomes a keeper between the judging process and pytest.
 
-    Returns the pipe for answers in the new process, whose parent is the keeper. The keeper passes
-    answers on, so none arrives from a process that has killed its parent, and it ends the way the
-    judging process ends.
+    Returns, in the new process, the pipe for answers. The keeper is the parent of the new process
+    and passes answers on. So no answer arrives from a process that has killed its parent. The
+    keeper ends in the same way as the judging process.
     """
     keeper, (inner, outer) = os.getpid(), os.pipe()
     judging = os.fork()
@@ -139,7 +139,7 @@ def keep(requests: int, answers: int) -> int:
 def apart(parent: int) -> None:
     """Start a new session, and die when the parent dies.
 
-    No Ctrl-C reaches a session of its own, and it can be ended as a whole.
+    Ctrl-C does not reach a separate session, and the session can be ended as a whole.
     """
     os.setsid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -164,7 +164,7 @@ def _settle(printed: IO | None, stack: IO) -> None:
 
 
 def _forget(printed: IO | None, stack: IO) -> None:
-    """Clear the files for the next law."""
+    """Empty the files before the next law."""
     for file in filter(None, (printed, stack)):
         os.ftruncate(file.fileno(), 0)
         os.lseek(file.fileno(), 0, os.SEEK_SET)

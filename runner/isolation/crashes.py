@@ -55,7 +55,7 @@ def result(judgement: Judgement, ending: Ending, ended_by: EndedBy, limit: float
 
 
 def message(judgement: Judgement, headline: str, case: Case | None, observed: list[str], replay: str) -> str:
-    """Return a message in the form of properties/judging/explain.py."""
+    """Return a message laid out as in properties/judging/explain.py."""
     parts = [headline, f"  {judgement.impl.name}   {case or ''}".rstrip(), ""]
     parts += [*section("Rule", judgement.law.rule.splitlines()), *section("Observed", observed)]
     parts += section("Replay", [replay] if replay else [])
@@ -102,9 +102,9 @@ def smaller(judgement: Judgement, result: Result, lost_gpu: str, ended_by: Ended
 
 
 def _cause(reason: str) -> str:
-    """Return what the GPU reports.
+    """Return the GPU's error.
 
-    The text before it names the library that noticed, which depends on earlier calls of the
+    The text before it names the library that noticed it, which depends on earlier calls of the
     process.
     """
     return reason.rpartition("CUDA error: ")[2]
@@ -121,8 +121,8 @@ def _smallest(
 ) -> tuple[Case, Found]:
     """Shrink a case as far as time allows. Returns the smallest case and its outcome.
 
-    same: takes what ended_by returns for a step, and returns an outcome like `outcome`, or None if
-    the step ended differently.
+    same: converts the result of ended_by to an outcome like `outcome`, or to None if the step ended
+    differently.
     """
     seen, steps = set(), steps_from(judgement, case)
     while (step := next(steps, None)) is not None and len(seen) < MOST_TRIALS and time.perf_counter() < stop:

@@ -23,7 +23,7 @@ NAMES = {
     signal.SIGKILL: "killed",
     signal.SIGTERM: "told to end",
 }
-# Signals that another process sends, or the system when a resource runs out.
+# Signals that come from another process, or from the system when a resource runs out.
 FROM_OUTSIDE = {
     signal.SIGKILL,
     signal.SIGTERM,
@@ -49,7 +49,9 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of a process, and what it was doing. words: "signal 11 (segmentation fault)"."""
+    """The end of a process, and what it was doing. words: for example "signal 11 (segmentation
+    fault)".
+    """
 
     kind: Kind
     words: str
@@ -69,12 +71,14 @@ class Ending:
 
     @property
     def case(self) -> str:
-        """Return the case that was launched last, in the form of --case, or ""."""
+        """Return the last launched case, in the form of --case, or ""."""
         return self.seen.text.partition(" ")[2].partition(CALLED_WITH)[0]
 
     @property
     def called_with(self) -> str:
-        """Return how the call differs from its case, outside of the contract, or ""."""
+        """Return how the call differed from its case if it was made outside the contract check, or
+        "".
+        """
         return self.seen.text.partition(CALLED_WITH)[2]
 
     @property
@@ -112,7 +116,7 @@ class Ending:
 
 
 def ending_of(status: int, *, memory_ran_out: bool = False) -> tuple[Kind, str]:
-    """Return the kind and the words of a status that os.waitpid gave."""
+    """Return the kind and the description of an ending, from the status that os.waitpid gave."""
     if os.WIFEXITED(status):
         return Kind.EXITED, f"exit status {os.WEXITSTATUS(status)}"
     number = os.WTERMSIG(status)

@@ -21,7 +21,9 @@ NO_LIMIT = 0.0  # the host itself limits the time of calls
 
 
 class Host:
-    """Judges as `Isolated` does, in a process that lives from `begin` to `close`."""
+    """Judges as `Isolated` does, in a process that lives from the call of `begin` to the call of
+    `close`.
+    """
 
     def __init__(self, isolated: Isolated, impls: list[Implementation], laws: dict[str, Law]):
         self.isolated, self.laws = isolated, laws

@@ -22,10 +22,10 @@ START_LATER = (
 
 
 def problem_of(argument: str, limit: float) -> str:
-    """Return why a file cannot be imported in this process, or "" if it can be.
+    """Return why a file cannot be imported in this process, or "" if it can.
 
-    An import that raises an ordinary exception also gives "". argument: a value of --impl-from.
-    limit: seconds; 0 for none.
+    The result is also "" if the import raises an ordinary exception. argument: a value of
+    --impl-from. limit: seconds; 0 for none.
     """
 
     def start() -> dict:
@@ -58,7 +58,7 @@ def imported(argument: str) -> list[Entry]:
 
 
 def started(threads: Sequence[str]) -> list[str]:
-    """Return a fact for a message about hanging calls: the threads that an import started."""
+    """Return the threads that an import started, as a fact for messages about hanging calls."""
     return [f"{START_LATER}: {', '.join(threads)}"] if threads else []
 
 

@@ -1,6 +1,6 @@
 """Judges like `Judge`, but in a judging process.
 
-A law that takes the process down gets its verdict from how the process ended.
+If a law ends the process, its verdict is derived from how the process ended.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Isolated:
     """Judges laws and contracts in a separate process.
 
     start(device): what a judging process does first; it returns what the parent wants to know, such
-    as the device's name. objects: the laws and implementations that will be asked about; any other
-    one costs a fork. Each plug-in gets processes that judge nothing else, one for each device: a
-    trace on the CPU must not find the machine's GPU.
+    as the device's name. objects: the laws and implementations that are expected in requests; each
+    other one costs a fork. Each plug-in gets processes that judge nothing else, one for each
+    device: a trace on the CPU must not find the machine's GPU.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class Isolated:
         self.remarks: list[str] = []  # for the report, beside the verdicts
         self.device_name = ""
         self._process: JudgingProcess | None = None
-        self._judges = ("", "")  # of the process: (a plug-in, or "" for all others; device)
-        self._last = ("", "")  # judged last: (implementation, test id of the law)
-        self._changes: dict[str, object] = {}  # to the plan, for the law in progress
+        self._judges = ("", "")  # judged in the process: (a plug-in, or "" for all others; device)
+        self._last = ("", "")  # the last judgement: (implementation, test id of the law)
+        self._changes: dict[str, object] = {}  # changes to the plan for the law in progress
         self._lost: dict[Target, dict[str, Lost]] = {}  # cases that ended or hung a contract check
         self._timed_out: Counter[Target] = Counter()
         self._tried_alone: Counter[Target] = Counter()
@@ -69,7 +69,9 @@ class Isolated:
             return suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
 
     def _law(self, law: Law, impl: Implementation) -> Result:
-        """Ask until the law has a verdict, leaving out cases that did not come back."""
+        """Ask until the law has a verdict, leaving out cases from which the process did not
+        return.
+        """
         began, hung = time.perf_counter(), []
         target, judgement = self._target(impl, law), self.judge.judgement(law, impl)
         ended_by = partial(self.ended_by, law, impl)
@@ -83,7 +85,7 @@ class Isolated:
             )
             if isinstance(answer, str):
                 return verdicts.undecided(judgement, answer, Reason.WORKER_DIED, began)
-            # The contract check came down: judge again without its case.
+            # The contract check ended the process: judge again without that case.
             if self._contract_lost(impl, target, answer):
                 lost |= self._lost[target]
                 continue
@@ -94,7 +96,8 @@ class Isolated:
                 if not answer["over"]:
                     self._tell_whether_it_fails_alone(law, impl, result)
                 break
-            # The process ended. A crash in a call is a failure, other ends leave the law undecided.
+            # The process ended. A crash in a call is a failure; any other ending leaves the law
+            # undecided.
             if answer.breaks:
                 result = crashes.result(judgement, answer, ended_by, self.limit)
                 break
@@ -154,7 +157,7 @@ class Isolated:
             process.end()
 
     def _tell_whether_it_fails_alone(self, law: Law, impl: Implementation, result: Result) -> None:
-        """Add to a failure that its case passes in a fresh process, if it does.
+        """Add to a failure that its case passes in a fresh process, if that is so.
 
         Only the first failures of an implementation are tried.
         """
@@ -182,7 +185,7 @@ class Isolated:
     # --- in the judging process -------------------------------------------------------------------
 
     def answer(self, request: dict) -> dict:
-        """Judge what a request asks for. This runs in the judging process."""
+        """Judge what a request asks for, in the judging process."""
         impl, device = self.objects[request["impl"]], request["device"]
         if request["kind"] == "trace":
             return tracing.answer(self.objects[request["law"]], impl, request["case"])
@@ -200,7 +203,7 @@ class Isolated:
             "kept": contract.judged and not contract.problems and contract.undecided is None,
             "lost": [contract.lost, contract.problems[0]]
             if contract.lost
-            else [],  # the contract's case, what happened
+            else [],  # the case of the contract check, what happened
             "lost_gpu": known.lost_case,
             "over": bool(known.lost_in) or (result.verdict in (FAIL, UNKNOWN) and not device_works(device)),
         }
@@ -233,7 +236,7 @@ class Isolated:
             ending = self._process.ended()
             self._process = None
             died = f"after its verdict on {self._last[1]} the process ended: {ending.words}"
-            if impl.name == self._last[0]:  # perhaps a thread that the implementation has left behind
+            if impl.name == self._last[0]:  # perhaps because of a thread that it left behind
                 return died
             self.remarks.append(died)
         if self._process is not None and (new or judges != self._judges):
@@ -260,7 +263,9 @@ class Isolated:
         return importing.started(self.judge.threads.get(impl.name, ()))
 
     def _process_for(self, impl: Implementation, law: Law | None) -> Target:
-        """Return what a process for this judges: (a plug-in, or "" for all others; the device)."""
+        """Return (a plug-in, or "" for all others; the device), which identifies the process that
+        judges this.
+        """
         if impl.name in self.judge.plug_ins:
             return self._target(impl, law)
         return "", self.judge.plan.device
@@ -274,9 +279,9 @@ class Isolated:
         return {"impl": id(impl), "device": self._target(impl, law)[1]}
 
     def _contract_lost(self, impl: Implementation, target: Target, answer: Ending | dict) -> bool:
-        """Note a case that took down the process, or its GPU, during the contract check.
+        """Record a case that ended the process, or lost its GPU, during the contract check.
 
-        Returns False if there was none, or if the case is known already.
+        Returns False if there was no such case, or if it is known already.
         """
         lost = self._lost.setdefault(target, {})
         if isinstance(answer, Ending):

@@ -1,6 +1,6 @@
 """Limits the memory of a judging process.
 
-A request for too much is then an error, and does not bring the machine down.
+A request for too much memory then raises an error instead of bringing the machine down.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 
 MEMINFO = Path("/proc/meminfo")
-LIMITS = (  # of this control group, in versions 2 and 1: (limit, usage)
+LIMITS = (  # files of this control group, in versions 2 and 1: (limit, usage)
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
     (Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"), Path("/sys/fs/cgroup/memory/memory.usage_in_bytes")),
 )
-FIRST_TO_GO = "800"  # of 1000: Linux ends the highest score first when memory runs out
+FIRST_TO_GO = "800"  # up to 1000: Linux ends the highest score first when memory runs out
 
 
 def limit(device: str) -> None:
     """Limit this judging process to the memory that the machine has left.
 
-    A larger request is then an error: MemoryError or bad_alloc. The limit counts writable memory,
-    touched or not. Sparse memory is shared, so it does not count. With a GPU there is no limit: its
-    driver reserves far more than it uses.
+    A larger request then fails with MemoryError or bad_alloc. The limit counts writable memory,
+    touched or not. Sparse memory is mapped as shared, so it does not count. With a GPU there is no
+    limit, because its driver reserves far more than it uses.
     """
     if sys.platform != "linux":
         return
@@ -53,6 +53,6 @@ def available() -> int:
 
 
 def _data() -> int:
-    """Return how many bytes of this process the limit counts already."""
+    """Return how many bytes of this process already count towards the limit."""
     pages = int(Path("/proc/self/statm").read_text().split()[5])
     return pages * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""The parent's side of a judging process: start it by a fork, ask it, watch it, end it."""
+"""The parent's side of a judging process: forks it, asks it, watches it and ends it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from flash_attest.properties.progress import NOW, Seen
 from flash_attest.runner.isolation import child
 from flash_attest.runner.isolation.endings import Ending, Kind, ending_of, frames_in, last_lines
 
-WHILE_COMPILING = 10  # times the limit
-SILENT = 10  # times the limit, outside of a call: an oracle on a CPU takes its time
-POLL = 0.5  # seconds between looks at a silent process; an answer or an end is seen at once
-PATIENCE = 1.0  # seconds for a process to write its stack, and to end when it is told to
+WHILE_COMPILING = 10  # factor on the limit while a compiler runs
+SILENT = 10  # the factor on the limit outside of a call: an oracle is slow on a CPU
+POLL = 0.5  # seconds between checks of a silent process; an answer or an end is noticed at once
+PATIENCE = 1.0  # seconds for a process to write its stack, and to end after a signal
 COMPILERS = {
     "g++",
     "gcc",
@@ -49,8 +49,8 @@ class JudgingProcess:
     """Runs start() -> dict and answer(request) -> dict in a forked process.
 
     limit: seconds for a call; 0 for none. kept: put a third process in between, as a call may kill
-    its parent. keeps_streams: print where the parent prints; otherwise into a file that only
-    endings quote.
+    its parent. keeps_streams: print where the parent prints; otherwise to a file that is quoted
+    only if the process ends.
     """
 
     start: Callable[[], dict]
@@ -60,12 +60,12 @@ class JudgingProcess:
     kept: bool = False
 
     def __post_init__(self):
-        self.pid = 0  # of the fork, which may be a keeper (child.keep); 0 for none
-        self._judging = 0  # of the judging process, once it is up: NOW has the number of the latest one
+        self.pid = 0  # the fork, which may be a keeper (child.keep); 0 for none
+        self._judging = 0  # the judging process, once it is up; NOW has the latest one
         self.hello: dict = {}
 
     def begin(self) -> Ending | None:
-        """Fork. Returns how the process ended if it did not come up."""
+        """Fork the process. Returns how it ended if it did not come up."""
         self._printed = None if self.keeps_streams else tempfile.TemporaryFile()  # noqa: SIM115
         self._stack = tempfile.TemporaryFile()  # noqa: SIM115
         requests, self._requests = os.pipe()
@@ -98,7 +98,7 @@ class JudgingProcess:
     def ask(self, request: dict) -> dict | Ending:
         """Return the answer, or how the process ended.
 
-        A process that ended is gone, and so is everything it started.
+        If it ended, everything that it started has been ended too.
         """
         NOW.reset()
         with contextlib.suppress(BrokenPipeError):  # the process is dead, which _wait notices
@@ -106,11 +106,11 @@ class JudgingProcess:
         return self._wait()
 
     def alive(self) -> bool:
-        """Return whether the process can be asked."""
+        """Return whether the process can answer."""
         return bool(self.pid) and not self._gone(0)
 
     def ended(self) -> Ending:
-        """Return how the process ended, once it is no longer alive."""
+        """Return how the process ended, if it is no longer alive."""
         seen = NOW.seen()
         status = self.end()
         kind, words = ending_of(status, memory_ran_out=_killed_for_memory() > self._out_of_memory_before)
@@ -175,13 +175,15 @@ class JudgingProcess:
         return Ending(Kind.TIMED_OUT, words, seen, printed, (*frames, *state))
 
     def _left(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return (the last lines that the process printed, its stack frames)."""
+        """Return (the last lines that the process printed, its stack frames), for a process that
+        has ended.
+        """
         return last_lines(_text(self._printed)), frames_in(_text(self._stack))
 
     def _gone(self, seconds: float) -> bool:
-        """Wait for the process to end. Returns whether it did within this many seconds.
+        """Wait for the process to end. Returns whether it ended within this many seconds.
 
-        It is not reaped here, so that its number is not used again.
+        It is not reaped here, so that its process number is not reused.
         """
         gone = select.poll()
         gone.register(self._end, select.POLLIN)
@@ -189,7 +191,7 @@ class JudgingProcess:
 
 
 def answer_of(ask: Callable[[], dict], limit: float) -> dict | Ending:
-    """Run a function in a process of its own. Returns its result, or how the process ended."""
+    """Run a function in a separate process. Returns its result, or how the process ended."""
     process = JudgingProcess(ask, lambda request: {}, limit)
     try:
         return process.begin() or process.hello
@@ -200,8 +202,8 @@ def answer_of(ask: Callable[[], dict], limit: float) -> dict | Ending:
 def forks_can_use_cuda(limit: float = 300.0) -> bool:
     """Return whether a process forked from this one can use the GPU.
 
-    It cannot once anything here has asked CUDA itself, which leaves no trace, so a fork tries it.
-    torch.cuda.is_available() asks, unless PYTORCH_NVML_BASED_CUDA_CHECK is set.
+    It cannot once any code here has called CUDA, which leaves no trace, so a fork tries it.
+    torch.cuda.is_available() calls CUDA, unless PYTORCH_NVML_BASED_CUDA_CHECK is set.
     """
     import torch
 
@@ -211,7 +213,7 @@ def forks_can_use_cuda(limit: float = 300.0) -> bool:
 
 
 class _CallClock:
-    """Measures the call in progress, without the time that compilers take."""
+    """Measures the duration of the call in progress, without the time that compilers take."""
 
     def __init__(self, limit: float):
         self.limit = limit

@@ -29,16 +29,16 @@ from flash_attest.runner.isolation.endings import Ending
 
 # ((implementation, device), request) -> the answer of a fresh process, or how it ended
 Ask = Callable[[tuple[str, str], dict], Ending | dict]
-# Traced failures of one implementation in one worker. Compiling its kernels for the emulator takes
-# seconds.
+# The number of failures traced for one implementation in one worker. It is small because compiling
+# kernels for the emulator takes seconds.
 MOST_TRACED = 3
 
 
 def add_trace(judgement: Judgement, result: Result, traced_before: Counter[str], ask: Ask) -> None:
     """Add to a failure on a GPU what the trace of its case finds.
 
-    Only the first failures are traced. traced_before: how many failures of each implementation have
-    been traced.
+    Only the first failures are traced. traced_before: the number of failures traced so far, by
+    implementation.
     """
     law, impl, plan = judgement.law, judgement.impl, judgement.plan
     if result.verdict != FAIL or not result.smallest or not plan.goes_on or law.name in impl.known_failures:
@@ -72,7 +72,7 @@ def _traced(law: Law, impl: Implementation, case: str, ask: Ask) -> Traced:
 
 
 def answer(law: Law, impl: Implementation, case: str) -> dict:
-    """Trace a case in the other process. Returns the fields of Traced."""
+    """Trace a case in the separate process. Returns the fields of Traced."""
     judgement = Judgement(law, impl)
     NOW.begins(f"{judgement.test} {case}")
     return asdict(trace_failure(judgement, parse_case(case)))

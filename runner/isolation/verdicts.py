@@ -14,12 +14,12 @@ from flash_attest.runner.isolation.endings import Ending
 
 
 def undecided(judgement: Judgement, reason: str, why: Reason, began: float) -> Result:
-    """Return unknown, with the time since `began`."""
+    """Return the verdict "unknown", with the time since `began`."""
     return _unknown(judgement, reason, why, seconds=time.perf_counter() - began)
 
 
 def ended(judgement: Judgement, ending: Ending, why: Reason, more: str = "") -> Result:
-    """Return unknown, with the case and its replay line."""
+    """Return the verdict "unknown", with the case and its replay line."""
     reason = (ending.headline if why is Reason.TIMED_OUT else ending.sentence) + more
     result = _unknown(judgement, reason, why, cases=ending.seen.cases)
     case = parse_case(ending.case) if ending.case else None
@@ -30,7 +30,9 @@ def ended(judgement: Judgement, ending: Ending, why: Reason, more: str = "") -> 
 
 
 def hung(judgement: Judgement, endings: Sequence[Ending], cases: int, more: str, facts: Sequence[str]) -> Result:
-    """Return unknown, with the smallest of the hanging cases, and more facts under Observed."""
+    """Return the verdict "unknown", with the smallest of the hanging cases, and more facts under
+    Observed.
+    """
     smallest, *others = sorted(endings, key=lambda ending: parse_case(ending.case).products)
     result = ended(judgement, smallest, Reason.TIMED_OUT, more)
     lines = [*smallest.observed, *(f"it does not return with {other.case} either" for other in others), *facts]

@@ -33,10 +33,10 @@ from flash_attest.properties.trial import Trial
 from flash_attest.runner.alone import end_with
 from flash_attest.runner.plugin.process import prepare, prepare_to_fork
 
-# Name prefixes of implementations with many kernels. Each kernel is compiled when a call first
-# needs it, by one process (process.py), and kept for all.
+# Name prefixes of implementations with many kernels. Each kernel is compiled by one process when a
+# call first needs it (process.py), and kept for all processes.
 COMPILED_ONE_BY_ONE = ("triton_", "numba_")
-FEWEST_LAWS = 40  # of these implementations in a run; a smaller run is over before this helps
+FEWEST_LAWS = 40  # laws of these implementations in a run; a smaller run is over before this helps
 MOST = 8  # processes; each takes GPU memory and imports what it calls
 SEQLEN = 16
 STDIN = 0
@@ -46,7 +46,7 @@ def kinds(impl: Implementation) -> Iterator[list[Case]]:
     """Yield small cases with every dtype, tile and kind of bias that kernels are compiled for.
 
     Common head dims come first. Cases of one list share kernels. Tiles depend on the head dim
-    padded to a power of two, wide loads on whether it is one.
+    padded to a power of two, and wide loads on whether the head dim is a power of two.
     """
     s, powers = impl.supports, {2**n for n in range(11)}
     headdims = [d for d in s.headdim_list if d in powers or d + 1 in powers] or s.headdim_list[-1:]
@@ -58,9 +58,9 @@ def kinds(impl: Implementation) -> Iterator[list[Case]]:
 
 
 def calls(impls: Iterable[Implementation]) -> list[list[tuple[Implementation, Case]]]:
-    """Return what there is to call, the common kinds of every implementation first.
+    """Return the calls to make, starting with the common kinds of every implementation.
 
-    One process calls a whole inner list.
+    One process makes all calls of an inner list.
     """
     by_impl = [
         [[(impl, case) for case in cases if not unsupported(impl, case)] for cases in kinds(impl)] for impl in impls
@@ -71,14 +71,14 @@ def calls(impls: Iterable[Implementation]) -> list[list[tuple[Implementation, Ca
 def numbers(descriptor: int) -> Iterator[int]:
     """Yield 0, 1, 2, ...: each number goes to one of the processes that share this open file.
 
-    They share its offset, which counts.
+    The shared offset of the file is the counter.
     """
     while True:
         yield os.lseek(descriptor, 1, os.SEEK_CUR) - 1
 
 
 def call_each(pairs: Iterable[tuple[Implementation, Case]], device: str) -> None:
-    """Call implementations on cases. Errors are ignored here: laws will see them."""
+    """Call implementations on cases. Errors are ignored here, because the laws will report them."""
     for impl, case in pairs:
         trial = Trial(impl, case, device, judges_state=False)
         try:
@@ -91,8 +91,8 @@ def call_each(pairs: Iterable[tuple[Implementation, Case]], device: str) -> None
 def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
     """Start processes that call implementations, while the workers wait.
 
-    There is one for two cores, and no more than there are workers. laws_of: for each law to be
-    judged, the name of its implementation.
+    There is one process for two cores, but no more processes than workers. laws_of: for each law to
+    be judged, the name of its implementation.
     """
     judged = [name for name in laws_of if name.startswith(COMPILED_ONE_BY_ONE)]
     parts = min(cores() // 2, workers, MOST) if len(judged) >= FEWEST_LAWS else 0
@@ -100,7 +100,7 @@ def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
     with (
         suppress(OSError),
         tempfile.TemporaryFile() as shared,
-    ):  # for example too many processes; then workers compile alone
+    ):  # for example too many processes; then only the workers compile
         for part in range(parts):
             processes.append(
                 subprocess.Popen(

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from flash_attest.runner.causes import Cause
 
-MOST = 10  # errors of one step: GitHub shows no more
+MOST = 10  # GitHub shows no more errors of one step
 
 
 def wanted() -> bool:
-    """Tell whether this runs in a job of GitHub Actions."""
+    """Return whether this runs in a job of GitHub Actions."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
@@ -37,7 +37,7 @@ def _in_repository(file: str) -> str:
 
 
 def _escaped(text: str, more: str = "") -> str:
-    """Escape what has a meaning in a workflow command."""
+    """Escape characters that have a meaning in a workflow command."""
     for character in f"%\r\n{more}":
         text = text.replace(character, f"%{ord(character):02X}")
     return text

@@ -19,7 +19,7 @@ class Calls:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
-        """Call in a run of the suite.
+        """Make the calls in a run of the suite.
 
         This comes after the suite's plug-in, which enables the emulator before Triton and Numba are
         imported.
@@ -29,7 +29,9 @@ class Calls:
             self._call(next(entry.impl for entry in entries if entry.name == self.name))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Call in another repository, once the tests under @attention_laws have been collected."""
+        """Make the calls in another repository, once the tests under @attention_laws have been
+        collected.
+        """
         from flash_attest.properties.machine.gpus import emulate_if_no_gpu
         from flash_attest.runner.plugin.own import bound_law_of
 

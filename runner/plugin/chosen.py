@@ -22,7 +22,7 @@ ENTRY = "FLASH_ATTEST_ENTRY"  # names the command that runs pytest; set by flash
 class Chosen:
     """The chosen implementations, the same in each pytest process.
 
-    A worker receives from its controller what only one process can decide.
+    A worker receives decisions that only one process can make from its controller.
     """
 
     def __init__(self, config: pytest.Config, options: Options):
@@ -37,7 +37,7 @@ class Chosen:
     def entries(self) -> list[Entry]:
         """Return the selected implementations by name.
 
-        A senseless selection raises a usage error.
+        Raises a usage error for a selection that makes no sense.
         """
         if self._entries is None:
             names = self.options.given("impl")
@@ -56,7 +56,7 @@ class Chosen:
     def _needing_another_device(self, entries: list[Entry]) -> dict[str, str]:
         """Return the implementations that cannot be judged in this run, by name, and why.
 
-        They become no tests.
+        No tests are made for them.
         """
         device = self.options.device
         impls = [entry.impl for entry in entries if isinstance(entry.impl, Implementation)]
@@ -78,7 +78,7 @@ class Chosen:
 
     @property
     def plugins(self) -> list[Entry]:
-        """Return the implementations that are not ours."""
+        """Return the implementations that are not part of the suite."""
         if self._plugins is None:
             try:
                 files = self.options.given("impl-from")
@@ -92,11 +92,11 @@ class Chosen:
         return self._plugins
 
     def _wrong(self, error: RegistryError) -> pytest.UsageError:
-        """Return the usage error, in the words of the command that was typed."""
+        """Return the usage error, in terms of the command that the user typed."""
         text = str(error)
         return pytest.UsageError(text.replace("--impl-from ", "", 1) if os.environ.get(ENTRY) == "check" else text)
 
     @property
     def untrusted(self) -> bool:
-        """Return whether the files of --impl-from are imported in a kernel process only."""
+        """Return whether the files of --impl-from are imported only in a kernel process."""
         return self.options.given("untrusted")

@@ -8,14 +8,14 @@ from flash_attest.properties.judging.verdict import FAIL, REFUSED, UNKNOWN, Resu
 
 
 class LawFails(Exception):
-    """A verdict of fail on its way to pytest's report, which shows the message and no traceback."""
+    """The verdict "fail" on its way to pytest's report, which shows the message without a
+    traceback.
+    """
 
 
 def conclude(result: Result) -> None:
-    """Raise what gives pytest's outcome: nothing for pass, skip for refused and unknown, xfail for
-    a known failure, LawFails for any other.
-
-
+    """Raise the exception that gives pytest's outcome. Nothing is raised for a pass; refused and
+    unknown become a skip, a known failure an xfail, and any other failure LawFails.
     """
     if result.verdict == FAIL and result.known:
         pytest.xfail(f"known: {result.known} ({result.reason})")
@@ -26,7 +26,7 @@ def conclude(result: Result) -> None:
 
 
 def shows_message(report: pytest.TestReport, call: pytest.CallInfo) -> pytest.TestReport:
-    """Return the report of a test, with the message and no traceback if a law fails."""
+    """Return the report of a test. If a law fails, it shows the message without a traceback."""
     if call.excinfo is not None and isinstance(call.excinfo.value, LawFails):
         message = str(call.excinfo.value)
         report.longrepr.reprtraceback.reprentries = []

@@ -1,5 +1,5 @@
-"""The end of a run on the terminal, from its report: failures, the table, what to look at, and the
-verdict in the last line.
+"""Prints the end of a run on the terminal, from its report: failures, the table, next steps, and
+the verdict in the last line.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def print_failures(report: Report, out) -> None:
 
 
 def print_verdicts(report: Report, out, *, asked_for: bool, verbose: bool) -> None:
-    """Print the table, what could not be decided, and each cause in two lines. verbose: also
-    remarks, and chapters.
+    """Print the table, the laws that could not be decided, and each cause in two lines. verbose:
+    also print remarks and chapters.
     """
     results, environment = report.results, report.environment
     console = console_of(out)
@@ -72,12 +72,14 @@ def no_commands(out: pytest.TerminalReporter) -> Iterator[None]:
 
 
 def console_of(out) -> Console:
-    """Return a console that prints as pytest's terminal does."""
+    """Return a console that prints in the same way as pytest's terminal."""
     return Console(file=sys.stdout, width=max(130, out._tw.fullwidth), force_terminal=out._tw.hasmarkup, soft_wrap=True)
 
 
 class Run(Protocol):
-    """A run that judges laws. undecided: the ids of tests that could not be decided, and why."""
+    """A run that judges laws. undecided: test ids of the laws that could not be decided, and
+    why.
+    """
 
     undecided: dict[str, str]
 
@@ -117,7 +119,7 @@ def without_laws(out: pytest.TerminalReporter) -> Iterator[None]:
     out.stats["failed"] = [report for report in failed if result_of(report) is None]
     try:
         yield
-    finally:  # the line of pytest that counts failures comes later
+    finally:  # pytest prints the line that counts failures later
         out.stats["failed"] = failed
         if not failed:
             del out.stats["failed"]

@@ -39,8 +39,8 @@ def environment(device: str, **more: object) -> dict:
 def installed() -> dict[str, str]:
     """Return the version of each installed package, by name.
 
-    The names of the folders NAME-VERSION.dist-info say it. To read their files would take 0.1 s.
-
+    The versions come from the names of the folders NAME-VERSION.dist-info, because reading their
+    files would take 0.1 s.
     """
     folders = (folder.stem.partition("-") for path in reversed(sys.path) for folder in Path(path).glob("*.dist-info"))
     return dict(sorted((name.lower().replace("_", "-"), version) for name, _, version in folders))
@@ -48,7 +48,9 @@ def installed() -> dict[str, str]:
 
 @functools.cache
 def cpu_name() -> str:
-    """ "AMD EPYC ..." from /proc/cpuinfo, otherwise the architecture."""
+    """Return the CPU's name from /proc/cpuinfo, such as "AMD EPYC ...", or else the
+    architecture.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

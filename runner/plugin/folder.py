@@ -1,6 +1,6 @@
 """The folder of a report.
 
-One run holds it at a time, files are replaced whole, and a full disk stops no run.
+Only one run holds it at a time, files are replaced as a whole, and a full disk does not stop a run.
 """
 
 from __future__ import annotations
@@ -18,23 +18,25 @@ ANOTHER = "name another one with --report=DIR"
 
 
 class FolderError(ValueError):
-    """The folder cannot be written to, or another run writes to it. The text says what to do."""
+    """The folder cannot be written to, or another run writes to it. The message says what to do."""
 
 
 class Pace:
-    """Limits repeated writing to a share of the run's time, after `free` seconds of it."""
+    """Limits repeated writing to a share of the run's time, after the first `free` seconds."""
 
     def __init__(self, share: float, free: float = 0.0):
         self.share, self.free = share, free
         self.began, self.spent, self.last = time.perf_counter(), 0.0, 0.0
 
     def due(self) -> bool:
-        """Return whether one more write, as long as the last one, stays within the share."""
+        """Return whether one more write, if it takes as long as the last one, stays within the
+        share.
+        """
         return self.spent + self.last <= self.free + self.share * (time.perf_counter() - self.began)
 
     @contextlib.contextmanager
     def writing(self):
-        """Time one write, which the block does."""
+        """Measure the time of one write, which the block performs."""
         started = time.perf_counter()
         yield
         self.last = time.perf_counter() - started
@@ -42,7 +44,9 @@ class Pace:
 
 
 class Folder:
-    """A report folder. `tell` gets one sentence, once, if writing fails after the start."""
+    """A report folder. If writing fails after the start, `tell` is called once, with one
+    sentence.
+    """
 
     def __init__(self, path: Path, tell: Callable[[str], None] = lambda text: None):
         self.path = path
@@ -53,8 +57,8 @@ class Folder:
     def take(self, holder: str) -> None:
         """Hold the folder until `release`, or until this process ends in any way.
 
-        holder: what other runs are told. Raises FolderError if another process holds the folder, or
-        if it cannot be written to.
+        holder: a description of this run, for messages of other runs. Raises FolderError if another
+        process holds the folder, or if it cannot be written to.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -87,7 +91,7 @@ class Folder:
             os.close(descriptor)  # its holder removed the file in between
 
     def release(self) -> None:
-        """Let others have the folder."""
+        """Release the folder for other processes."""
         if self._lock is not None:
             with contextlib.suppress(OSError):
                 (self.path / IN_USE).unlink()
@@ -95,7 +99,7 @@ class Folder:
             self._lock = None
 
     def write(self, name: str, text: str) -> bool:
-        """Replace a file atomically: readers see the old one or the new one, whole.
+        """Replace a file atomically: readers see either the old file or the new one, complete.
 
         Returns whether it worked.
         """

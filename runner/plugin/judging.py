@@ -30,7 +30,7 @@ from flash_attest.runner.start import judge_of
 class Judging:
     """Judges in this process, or in one that it starts.
 
-    directory: of the report, where the case in progress is written down.
+    directory: the report's folder, where the case in progress is written down.
     """
 
     def __init__(self, options: Options, chosen: Chosen, directory: Path):
@@ -62,12 +62,12 @@ class Judging:
         return tuple(getattr(self._judge, "remarks", ()))
 
     def close(self) -> None:
-        """End the process that judges, if there is one."""
+        """End the judging process, if there is one."""
         if self._judge is not None:
             self._judge.close()
 
     def origin_of(self, entry: Entry) -> Origin:
-        """Return the way back to a case of this implementation, for messages and for other
+        """Return how a case of this implementation can be called again, for messages and for other
         processes.
         """
         if os.environ.get(ENTRY) != "check":
@@ -77,7 +77,7 @@ class Judging:
         return Checked(target, entry.name if entry.option and len(beside) > 1 else "", entry.option)
 
     def judge_for(self, item: pytest.Item):
-        """Return what the `judge` fixture gives to one test."""
+        """Return the object that the `judge` fixture gives to a test."""
 
         def judged(law: str, impl, verdict: Callable[[], Result]) -> None:
             if (result := self.kept.get((law, impl.name))) is None:
@@ -104,7 +104,7 @@ class Judging:
 
     @functools.cached_property
     def kept(self) -> dict[tuple[str, str], Result]:
-        """(law, impl) -> what an earlier run has decided, which the controller has put into the new
+        """(law, impl) -> what an earlier run decided. The controller has put it into the new
         results.json.
         """
         if not self.options.given("resume"):

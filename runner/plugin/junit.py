@@ -1,5 +1,5 @@
-"""Turns undecided laws into errors in the JUnit file of pytest (--junit-xml), where they would be
-skipped tests.
+"""Turns undecided laws into errors in the JUnit file of pytest (--junit-xml), where they would
+otherwise be skipped tests.
 
 A CI system shows a skipped test as if nothing were wrong. A law that could not be decided is never
 green.

@@ -13,8 +13,9 @@ SIZE = 1 << 14  # bytes of the file; a longer text is cut off
 class LastCase:
     """Keeps one text in a memory-mapped file.
 
-    A text is written before every call, and mapping it saves the system call. Two processes of one
-    worker may share the file: the one that judges, and one that judges a case alone.
+    A text is written before every call, and mapping the file saves a system call each time. Two
+    processes of one worker may share the file: the one that judges, and one that judges a case
+    alone.
     """
 
     def __init__(self, path: Path):
@@ -46,7 +47,7 @@ class LastCase:
             self._memory = mmap.mmap(file, SIZE)
 
     def remove(self) -> None:
-        """Remove the file: the process ends normally."""
+        """Remove the file, because the process ends normally."""
         if self._memory is not None:
             self._memory.close()
         if self._file is not None:
@@ -57,5 +58,5 @@ class LastCase:
 
 
 def last_case_in(path: Path) -> str:
-    """Return what a process last wrote there, or ""."""
+    """Return the text that a process wrote there last, or ""."""
     return path.read_text(errors="replace").strip() if path.exists() else ""

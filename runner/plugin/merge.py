@@ -3,8 +3,8 @@ index.html.
 
     flash-attest merge part-1 part-2 part-3 --into attest-report
 
-Refuses reports that are not the complete parts of one run. Each part has its own exit status, so
-this one only says whether they could be joined.
+Refuses reports that are not the complete set of parts of one run. Each part has its own exit
+status, so this one only says whether they could be joined.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ SAME = (
     "device",
     "versions",
     "sources",
-)  # what all parts of a run have in common
-OPTIONS = ("impl", "untrusted", "case", "perturb")  # also; a file of --impl-from may lie elsewhere, and is in `sources`
-OWN = ("command", "started", "seconds", "workers", "device_name", "platform")  # what each part has of its own
+)  # fields that are equal in all parts of a run
+OPTIONS = ("impl", "untrusted", "case", "perturb")  # equal too; not impl_from, as `sources` covers it
+OWN = ("command", "started", "seconds", "workers", "device_name", "platform")  # fields that differ between parts
 
 
 class MergeError(ValueError):
-    """The reports are not the complete parts of one run."""
+    """The reports are not the complete set of parts of one run."""
 
 
 def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
@@ -65,7 +65,7 @@ def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
     joined |= {
         "command": _without_shard(first["command"]),
         "started": min(e["started"] for e in environments),
-        "seconds": max(e["seconds"] for e in environments),  # of the longest part, as they may have run side by side
+        "seconds": max(e["seconds"] for e in environments),  # of the longest part, as parts may run at the same time
         "workers": sum(e["workers"] for e in environments),
         "device_name": ", ".join(sorted({e["device_name"] for e in environments})),
         "parts": [{key: e.get(key) for key in OWN} for e in environments],
@@ -74,7 +74,7 @@ def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
 
 
 def _check_one(name: str, record: dict) -> None:
-    """It is a part of a run, and ran to its end."""
+    """Check that a report is a part of a run and that this part ran to its end."""
     shard = record["environment"].get("shard")
     if shard is None:
         raise MergeError(f"{name} is the report of a whole run: should be one of a run with --shard")
@@ -85,7 +85,7 @@ def _check_one(name: str, record: dict) -> None:
 
 
 def _check_all(environments: dict[str, dict]) -> None:
-    """They are parts of the same run, and all of them.
+    """Check that the reports are parts of the same run, and that none is missing.
 
     Environments are in the order of the parts.
     """
@@ -134,7 +134,7 @@ def _without_shard(command: str) -> str:
 def join(folders: list[Path], into: Path) -> int:
     """Join the reports of all parts into a folder, and print the table. Returns 0.
 
-    Raises MergeError, NoReport or FolderError, in words.
+    Raises MergeError, NoReport or FolderError with a message for the user.
     """
     if into.resolve() in [folder.resolve() for folder in folders]:
         raise MergeError(f"--into {into}: should not be the report of a part")

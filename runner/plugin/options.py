@@ -1,6 +1,6 @@
 """Reads and checks the options of a run.
 
-A senseless value ends the run with a usage error that names it.
+A value that makes no sense ends the run with a usage error that names it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Options:
         return pytest.UsageError(f"--{self.prefix}{name} {text}")
 
     def check(self) -> None:
-        """Raise a usage error for a senseless value, before anything runs."""
+        """Raise a usage error for a value that makes no sense, before anything runs."""
         if self.given("repeats") is not None and self.given("repeats") < 1:
             raise self.wrong("repeats", f"{self.given('repeats')}: should be at least 1")
         if not 0 <= self.case_timeout < float("inf"):
@@ -55,7 +55,7 @@ class Options:
 
     @property
     def profile(self) -> Profile:
-        """Return how much is judged."""
+        """Return the profile, which sets how much is judged."""
         return PROFILES[self.profile_name]
 
     @functools.cached_property
@@ -136,9 +136,9 @@ class Options:
 
     @property
     def isolated(self) -> bool:
-        """Return whether this process can do so.
+        """Return whether this process can call implementations in separate processes.
 
-        A fork of one that has used CUDA could not use it.
+        A process forked from one that has used CUDA could not use CUDA.
         """
         if self.device == "cuda" and torch.cuda.is_initialized():
             return False
@@ -146,7 +146,7 @@ class Options:
 
     @property
     def asked_for(self) -> bool:
-        """Whether the implementations were asked for by name, so that none of them is excused."""
+        """Whether the user named the implementations, so that none of them is excused."""
         return bool(self.given("impl") or self.given("impl-from"))
 
     @property
@@ -165,7 +165,7 @@ class Options:
         return len(self.config.getoption("tx", None) or [None])
 
     def plan(self) -> Plan:
-        """Return how the run judges."""
+        """Return the plan of the run: how it judges."""
         return Plan(
             device=self.device,
             examples=self.profile.cases,
@@ -178,7 +178,9 @@ class Options:
 
 
 class OwnOptions(Options):
-    """The options of a run in another repository. They have a prefix; some may also be settings."""
+    """The options of a run in another repository. Their names have a prefix, and some can also be
+    settings.
+    """
 
     prefix = table.OWN_PREFIX
 
@@ -197,7 +199,9 @@ class OwnOptions(Options):
             raise pytest.UsageError(f"{setting}={text}: should be a number") from None
 
     def check(self) -> None:
-        """Also raise for a report folder that has kept pytest from reading its settings."""
+        """Check the options, and raise an error for a report folder that has kept pytest from
+        reading its settings.
+        """
         super().check()
         report, name = self.given("report"), f"--{self.prefix}report"
         if not report or name not in self.config.invocation_params.args:
@@ -209,7 +213,7 @@ class OwnOptions(Options):
 
     @property
     def asked_for(self) -> bool:
-        """Never: nobody names them on the command line."""
+        """Always false: the command line of another repository does not name implementations."""
         return False
 
     @property

@@ -1,7 +1,7 @@
 """Orders the laws.
 
-pytest-xdist (--dist worksteal) cuts the list into one piece for each worker. A worker that is done
-takes from the others.
+pytest-xdist (--dist worksteal) cuts the list into one piece for each worker. A worker that has
+finished takes tests from the others.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ def judges(item: pytest.Item) -> bool:
 def by_implementation(items: list[pytest.Item], names: list[str]) -> list[pytest.Item]:
     """Sort items by implementation, in the order of `names`; the order of laws is kept.
 
-    One worker compiles what an implementation needs while others judge other implementations. In
-    the order of the laws, all workers would wait for the same compiler. Laws that may end the
-    process come last (`Law.last`). Before them come laws that are always judged on the CPU: a run
-    on a GPU needs another process of a plug-in for these.
+    One worker compiles what an implementation needs while others judge other implementations. If
+    items stayed in the order of the laws, all workers would wait for the same compiler. Laws that
+    may end the process come last (`Law.last`). Before them come laws that are always judged on the
+    CPU, because a run on a GPU needs a second process of a plug-in for them.
     """
     position = {name: n for n, name in enumerate(names)}
 

@@ -1,4 +1,6 @@
-"""Reads what pytest's reports of tests say about laws: results from workers, and dead workers."""
+"""Reads from pytest's reports of tests what they say about laws: results from workers, and dead
+workers.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from flash_attest.properties.judging.verdict import UNKNOWN, Result
 from flash_attest.runner.plugin import sources
 from flash_attest.runner.plugin.last_case import last_case_in
 
-# Under which name a worker passes to the controller:
+# The keys under which a worker passes these to the controller:
 KEY = "attest"  # a result
 GPU_KEY = "attest_gpu_name"  # the name of the GPU, which only a judging process may ask for
 SHARD_KEY = "attest_shard"  # what is known about the part of the run
@@ -23,21 +25,23 @@ PLANNED_KEY = "attest_planned"  # how many laws there are to judge, in somebody'
 
 
 def result_of(report, key: str = KEY) -> dict | None:
-    """Return what a worker passed with the report of a test."""
+    """Return the result that a worker passed with the report of a test."""
     return next((value for name, value in getattr(report, "user_properties", ()) if name == key), None)
 
 
 def judged_in(test: str) -> tuple[str, str, str] | None:
-    """Return chapter, law and implementation of a test id; None if it judges none."""
+    """Return chapter, law and implementation of a test id; None if the test judges no
+    implementation.
+    """
     path, _, name = test.partition("::")
     law, _, impl = name.removesuffix("]").partition("[")
     return (Path(path).stem, law, impl) if impl and path.startswith("properties/") else None
 
 
 def raised_in(report) -> dict | None:
-    """Return the result of a test that failed before it gave one.
+    """Return the result of a test that raised before it had a result.
 
-    Then its fixtures raised, or this plug-in did.
+    Either its fixtures or this plug-in raised.
     """
     if (judged := judged_in(report.nodeid)) is None or report.when == "teardown":
         return None
@@ -51,12 +55,14 @@ def raised_in(report) -> dict | None:
 
 
 def died(report, directory: Path, entries: Iterable[Entry], origin_of: Callable[[Entry], Origin]) -> dict | None:
-    """Return the result of a test whose worker died, with the case that it wrote down last."""
+    """Return the result of a test whose worker died, with the case that the worker wrote down
+    last.
+    """
     if (judged := judged_in(report.nodeid)) is None:
         return None
     chapter, law, impl = judged
     case = last_case_in(directory / f"last-case-{report.attest_worker}.txt")
-    if not case.startswith((report.nodeid, contract_test(impl))):  # it belongs to the law before
+    if not case.startswith((report.nodeid, contract_test(impl))):  # it belongs to the previous law
         case = ""
     known = f"the last case launched was {case}" if case else "it had launched no case"
     reason = f"worker {report.attest_worker} died; {known}"

@@ -1,5 +1,5 @@
-"""A run of pytest in somebody's repository: judges the tests under @attention_laws, and sums up
-their verdicts at the end.
+"""A run of pytest in another repository: judges the tests under @attention_laws, and sums up their
+verdicts at the end.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ IN_PROCESS = (
 
 
 class Own:
-    """One for each pytest process.
+    """The plug-in object, one for each pytest process.
 
-    Where tests run it judges; on the controller of pytest-xdist it reports.
+    A process that runs tests judges; the controller of pytest-xdist reports.
     """
 
     def __init__(self, config: pytest.Config, items: Sequence[pytest.Item]):
@@ -58,15 +58,15 @@ class Own:
         self.worker = self.options.worker
         self.bound = {item: law for item in items if (law := bound_law_of(item)) is not None}
         self.item: pytest.Item | None = None  # the test that runs now
-        self.clash = ""  # two implementations of one name, on a worker: its tests say so, as xdist does not
+        self.clash = ""  # two implementations with one name; a worker's tests report it
         self.concluded: dict[tuple[pytest.Item, BoundLaw], Result] = {}
         self._judge: Judge | Isolated | Host | None = None
-        self._folder: Path | None = None  # what the judge writes down of its cases
+        self._folder: Path | None = None  # where the judge writes down the case in progress
         self.results: list[dict] = []
-        self.undecided: dict[str, str] = {}  # the ids of tests whose laws could not be decided: why
+        self.undecided: dict[str, str] = {}  # test id of a law that could not be decided: why
         self.started = time.perf_counter()
         self.report: Report | None = None
-        self.in_process = False  # because a test module has used CUDA when it was imported
+        self.in_process = False  # because a test module used CUDA during its import
         self.device_name = ""
         for law in self.bound.values():
             law.judged, law.impl = self._judged, law.impl.on(self.options.device)
@@ -79,7 +79,7 @@ class Own:
     # --- where tests run -------------------------------------------------------------------------
 
     def _entries(self) -> list[Entry]:
-        """Return the implementations of all tests. Two of one name could not be distinguished."""
+        """Return the implementations of all tests. Two with the same name are an error."""
         by_name: dict[str, tuple[Implementation, str]] = {}
         for item, law in self.bound.items():
             where = item.nodeid.partition("[")[0]
@@ -103,7 +103,7 @@ class Own:
             options, isolated = self.options, self.options.isolated
             if isolated and options.device == "cuda" and not forks_can_use_cuda():
                 isolated, self.in_process = False, True
-            if not isolated:  # a process of its own would do so itself
+            if not isolated:  # a separate process would do so itself
                 emulate_if_no_gpu(options.given("device"))
             self._folder = Path(tempfile.mkdtemp(prefix="attest-"))
             judge = judge_of(
@@ -164,7 +164,7 @@ class Own:
     # --- where results arrive --------------------------------------------------------------------
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep the result: on the controller, or in the only process."""
+        """Keep the result. This happens on the controller, or in the only process."""
         result = result_of(report) if self.worker is None and report.when == "call" else None
         if self.worker is None and (tests := result_of(report, TESTS_KEY)) is not None:
             self.tests = tests
@@ -172,7 +172,7 @@ class Own:
                 self.skipped.add(report.nodeid)
         if result is None:
             return
-        if report.passed and result["verdict"] == FAIL:  # under pytest.raises, say
+        if report.passed and result["verdict"] == FAIL:  # for example under pytest.raises
             result["known"] = "its test passes all the same"
         self.device_name = result_of(report, GPU_KEY) or self.device_name
         self.judged.add(report.nodeid)
@@ -183,7 +183,7 @@ class Own:
             self._write(result, planned=result_of(report, PLANNED_KEY))
 
     def _write(self, result: dict, planned: int) -> None:
-        """Add a result to the report, which is begun with the first one."""
+        """Add a result to the report, which the first result creates."""
         if self.report is None:
             self.report = Report(Path(self.options.given("report")))
             options = self.options
@@ -235,7 +235,9 @@ class Own:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter):
-        """Print a whole message for each cause, and one line for each other law of it."""
+        """Print the whole message of each cause, and one line for each other law with this
+        cause.
+        """
         causes = causes_of(self.results)
         beside = {id(other): cause for cause in causes for other in cause.others}
         for report in terminalreporter.stats.get("failed", []):
@@ -269,7 +271,7 @@ class Own:
 
 
 def bound_law_of(item: pytest.Item) -> BoundLaw | None:
-    """Return the law that a test gets, if it is a test under @attention_laws."""
+    """Return the law that a test under @attention_laws receives, or None for any other test."""
     callspec = getattr(item, "callspec", None)
     given = callspec.params.values() if callspec else ()
     return next((value for value in given if isinstance(value, BoundLaw)), None)

@@ -32,7 +32,7 @@ INDUCTORS_RECURSION = 2000  # Python's recursion limit while and after TorchIndu
 def prepare_to_fork() -> None:
     """Prepare what judging processes inherit.
 
-    Call this once in the process that starts them, or judges.
+    Call this once, in the process that starts them or that judges.
     """
     keep_freed_memory()
     keep_triton_in_one_folder()
@@ -41,12 +41,13 @@ def prepare_to_fork() -> None:
 
 
 def prepare(device: str, is_worker: bool) -> dict:
-    """Prepare a judging process before its first law. Returns what to report about the device.
+    """Prepare a judging process before its first law. Returns facts about the device for the
+    report.
 
     device "cpu" on a machine with a GPU: the process sees no GPU, so Triton and Numba kernels run
     in the emulator.
     """
-    emulate_if_no_gpu(device)  # in another repository nothing else has done so
+    emulate_if_no_gpu(device)  # in another repository nothing else has called this
     if NOW.isolated:
         memory.limit(device)
     # Small tensors are faster on one thread, above all on busy cores. Also, a fork lacks the OpenMP
@@ -54,9 +55,11 @@ def prepare(device: str, is_worker: bool) -> dict:
     # wait for them forever.
     if is_worker or device == "cpu" or NOW.isolated:
         torch.set_num_threads(1)
-    # torch.compile raises the limit for good. Raise it first, so that no implementation is blamed.
+    # torch.compile raises the limit permanently. Raise it first, so that no implementation is
+    # blamed for it.
     sys.setrecursionlimit(max(sys.getrecursionlimit(), INDUCTORS_RECURSION))
-    # The process does not come up without memory, so there is nothing to count: a fresh Known.
+    # Without memory the process does not come up, so no failures need to be counted: use a fresh
+    # Known.
     when_memory_suffices(device, Known(), lambda: use(device))
     if device == "cuda":
         yield_while_waiting()
@@ -66,15 +69,17 @@ def prepare(device: str, is_worker: bool) -> dict:
 
 @undecided_without_memory("when the process first used the GPU")
 def use(device: str) -> None:
-    """Use a device, so that no law is charged for the first use of a GPU, which takes seconds."""
+    """Use a device once, because the first use of a GPU takes seconds and should not be charged to
+    a law.
+    """
     torch.zeros(1, device=device)
 
 
 def keep_freed_memory() -> None:
     """Make malloc keep up to 1 GiB of freed memory instead of returning it to the system.
 
-    The oracle's matrices have megabytes and live for one operation. Mapping fresh pages for each
-    takes a third of its time.
+    The oracle's matrices have several megabytes and live for one operation. Mapping fresh pages for
+    each of them takes a third of its time.
     """
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
     if hasattr(libc, "mallopt"):  # glibc only

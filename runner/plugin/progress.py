@@ -1,4 +1,4 @@
-"""Says while a run goes on how far it is, and about how long it still takes."""
+"""Reports, while a run goes on, how much is done and about how long the rest will take."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from flash_attest.properties.judging.verdict import FAIL, UNKNOWN
 from flash_attest.properties.law import laws
 
 FIRST, LONGEST = 15.0, 60.0  # seconds until the first line, and between later ones
-SURE = 0.05  # of the work has to be done before the rest is estimated
-CONTRACT = 0.2  # the contract check, compared with a law that draws all cases
+SURE = 0.05  # the share of the work that has to be done before the rest is estimated
+CONTRACT = 0.2  # weight of the contract check, relative to a law that draws all cases
 
 Judged = tuple[str, str]  # law, implementation
 
 
 class Progress:
-    """Counts what is judged. earlier: the seconds that an earlier run of the same kind took for
-    each law, if there was one.
+    """Counts judged laws. earlier: the seconds that each law took in an earlier run of the same
+    kind, if there was one.
     """
 
     def __init__(self, planned: Iterable[Judged], earlier: Mapping[Judged, float]):
@@ -54,8 +54,8 @@ class Progress:
 
 
 def seconds_of(record: dict, environment: dict) -> dict[Judged, float]:
-    """Return the seconds of each law in an earlier results.json; {} if that run judged in another
-    way.
+    """Return the seconds of each law in an earlier results.json; {} if that run judged under other
+    conditions.
     """
     was = record["environment"]
     if any(was.get(key) != environment.get(key) for key in ("profile", "device", "cases_per_law", "repeats")):
@@ -64,15 +64,15 @@ def seconds_of(record: dict, environment: dict) -> dict[Judged, float]:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in the unit that people would use: "40 s", "3 min", "2 h"."""
+    """Return a duration in a convenient unit: "40 s", "3 min", "2 h"."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{round(seconds / 3600)} h"
 
 
 def _weights(planned: list[Judged], earlier: Mapping[Judged, float]) -> dict[Judged, float]:
-    """Return how long each law takes, compared with the others: as it took before, or as the law's
-    share of the cases says.
+    """Return how long each law takes, compared with the others: the time that it took before, or
+    its share of the cases.
     """
     known = laws()
     shares = {judged: known[judged[0]].share if judged[0] in known else CONTRACT for judged in planned}

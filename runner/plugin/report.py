@@ -13,16 +13,16 @@ from flash_attest.runner.plugin.saved import FORMAT, JOURNAL, RESULTS
 from flash_attest.runner.plugin.summary import summary
 
 PAGE, SUMMARY = "index.html", "report.md"
-# `state` in the environment: how far the run has come, or how it ended.
+# Values of `state` in the environment: how far the run has come, or how it ended.
 RUNNING, COMPLETE, INTERRUPTED, STOPPED = "running", "complete", "interrupted", "ended early"
 
 
 class Report:
-    """Keeps the results so far on disk, so that a run that ends in any way loses no verdict.
+    """Writes the results so far to disk, so that a run loses no verdict, however it ends.
 
-    results.json is rewritten after each verdict while that takes next to no time, which is so in
-    runs of ordinary size. In larger ones verdicts go to a journal in between (saved.py reads both).
-    index.html is rewritten from time to time.
+    results.json is rewritten after each verdict as long as that takes next to no time, which is so
+    in runs of ordinary size. In larger runs verdicts go to a journal in between (saved.py reads
+    both). index.html is rewritten from time to time.
     """
 
     def __init__(self, directory: Path, tell: Callable[[str], None] = lambda text: None):
@@ -31,7 +31,7 @@ class Report:
         self.environment: dict = {}
         self.results: list[dict] = []
         self._written: list[str] = []  # each result as JSON, so that it is converted only once
-        self._place: dict[tuple[str, str], int] = {}  # (law, impl) -> which result it is
+        self._place: dict[tuple[str, str], int] = {}  # (law, impl) -> the index of its result
         self._journalled = False
         self._results_pace, self._page_pace = Pace(share=0.02, free=0.5), Pace(share=0.01)
 
@@ -41,11 +41,11 @@ class Report:
         return self.environment.get("planned", 0)
 
     def start(self, environment: dict, planned: int, kept: Iterable[dict] = ()) -> None:
-        """Hold the folder and replace what is in it, so that an old page never stands beside new
+        """Hold the folder and replace its files, so that an old page never stands beside new
         results.
 
-        `planned`: how many laws there are to judge; `kept`: results of an earlier run, to begin
-        with. Raises FolderError if the folder is in use or cannot be written to.
+        `planned`: how many laws there are to judge. `kept`: results of an earlier run, which this
+        run starts with. Raises FolderError if the folder is in use or cannot be written to.
         """
         self.folder.take(environment["command"])
         for result in kept:
@@ -55,7 +55,7 @@ class Report:
         self.folder.remove(PAGE)
         self.folder.remove(SUMMARY)
         self._write_results()
-        if not self.folder.trouble:  # what is in the journal is in there now, or was not asked for
+        if not self.folder.trouble:  # the journal is no longer needed
             self.folder.remove(JOURNAL)
             self._write_page()
         if trouble := self.folder.trouble:
@@ -80,8 +80,8 @@ class Report:
                 self._write_page()
 
     def _keep(self, result: dict) -> bool:
-        """Add a result, or put it in place of the earlier one of its law and implementation; False
-        if that is the same.
+        """Add a result, or replace the earlier one of its law and implementation. Returns False if
+        that one is equal.
         """
         place = self._place.setdefault((result["law"], result["impl"]), len(self.results))
         if place < len(self.results) and self.results[place] == result:
@@ -91,10 +91,10 @@ class Report:
         return True
 
     def finish(self, ended: str = STOPPED, **more: object) -> None:
-        """Write both files a last time and let others have the folder; `more` is what the
-        environment still lacks.
+        """Write both files a last time and release the folder.
 
-        `ended`: how the run ended, if not all of its laws have a verdict.
+        more: fields that the environment still lacks. ended: how the run ended, if some of its laws
+        have no verdict.
         """
         complete = len(self.results) >= self.planned
         self.environment |= all_plain(more) | {"complete": complete, "state": COMPLETE if complete else ended}

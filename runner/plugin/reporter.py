@@ -36,12 +36,12 @@ from flash_attest.runner.plugin.resume import ResumeError
 from flash_attest.runner.plugin.terminal import elsewhere_in_numbers, elsewhere_in_words
 from flash_attest.runner.untrusted.entries import header
 
-COMMAND = "FLASH_ATTEST_COMMAND"  # what people typed, where that was not pytest
+COMMAND = "FLASH_ATTEST_COMMAND"  # has the command that the user typed, unless it was pytest
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
 
 
 class Reporter:
-    """One for each pytest process.
+    """The plug-in object, one for each pytest process.
 
     On a worker it only judges; on the controller it also reports.
     """
@@ -56,7 +56,7 @@ class Reporter:
         self.judging = Judging(self.options, self.chosen, self.report.directory)
         self.progress: Progress | None = None
         self.verdict = ""  # the last line of the run
-        self.undecided: dict[str, str] = {}  # the ids of tests whose laws could not be decided: why
+        self.undecided: dict[str, str] = {}  # test id of a law that could not be decided: why
         self.started = time.perf_counter()
         self._ahead: list = []  # processes that compile kernels before laws need them
 
@@ -74,10 +74,12 @@ class Reporter:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Split what -k and -m leave. Last, so that no part is empty because of them."""
+        """Select the tests of this part of the run, among those that -k and -m leave. This runs
+        last, so that no part is empty because of them.
+        """
         impls = {id(entry.impl) for entry in self.chosen.entries}
-        # Where nothing could be loaded, pytest makes one test of each law that gets no
-        # implementation, and skips it.
+        # If nothing could be loaded, pytest makes one test for each law without an implementation,
+        # and skips it.
         items[:] = [item for item in items if not judges(item) or id(item.callspec.params["impl"]) in impls]
         if self.options.shard:
             items[:], elsewhere, self.judging.shard_facts = shard.split(items, self.options.shard, self.options.device)
@@ -87,13 +89,15 @@ class Reporter:
             items[:] = by_implementation(items, [entry.name for entry in self.chosen.entries])
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Start the report. Not called if workers collect."""
+        """Start the report. With workers, pytest does not call this on the controller."""
         if self.worker is None:
             self._start(item.nodeid for item in session.items if judges(item))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, node, ids: list[str]) -> None:
-        """Start the report. Called for each worker; all of them collect the same."""
+        """Start the report. xdist calls this for each worker; all of them collect the same
+        tests.
+        """
         self._start(test for test in ids if judged_in(test))
 
     def _start(self, tests: Iterable[str]) -> None:
@@ -102,7 +106,7 @@ class Reporter:
         if not planned or self.report.planned or self.config.getoption("collectonly"):
             return
         try:
-            _ = self.chosen.entries  # so that `elsewhere` is known: with workers, nothing else asks here
+            _ = self.chosen.entries  # sets `elsewhere`; with workers nothing else does
             facts, kept = all_plain(self._environment(planned.keys())), []
             earlier = self._earlier(facts)
             if self.options.given("resume"):
@@ -129,7 +133,7 @@ class Reporter:
             return {}
 
     def _announce(self, left: list[tuple[str, str]], worker_seconds: float) -> None:
-        """Say what is judged, and how long that took the last time."""
+        """Print what is judged, and how long it took the last time."""
         names = len({impl for _, impl in left})
         what = f"{len(left)} law{'s' * (len(left) != 1)}" + (f" of {names} implementations" if names > 1 else "")
         took = f", about {duration(worker_seconds / self.options.workers)} as before" if worker_seconds > 30 else ""
@@ -170,7 +174,7 @@ class Reporter:
         """Print a sentence on the terminal, while tests run."""
         out = self.config.pluginmanager.get_plugin("terminalreporter")
         if out is not None:
-            if out._tw.width_of_current_line:  # of dots, which ensure_newline does not know
+            if out._tw.width_of_current_line:  # it has dots, which ensure_newline ignores
                 out._tw.line()
             out.write_line(text, yellow=yellow)
 
@@ -179,7 +183,7 @@ class Reporter:
 
     @property
     def _has_header(self) -> bool:
-        """Whether pytest prints its header, with the lines of this plug-in."""
+        """Return whether pytest prints its header, with the lines of this plug-in."""
         return self.config.option.verbose >= 0
 
     def _facts(self) -> list[str]:
@@ -287,7 +291,7 @@ class Reporter:
             out.write_line(f"shard {self.options.shard}: {of_all}; flash-attest merge joins the reports")
 
     def _progress(self) -> str:
-        """Say how far the run came, if it did not end."""
+        """Return how far the run came, if it did not reach its end."""
         facts = self.report.environment
         if facts["complete"]:
             return ""

@@ -1,4 +1,4 @@
-"""Implements --resume: verdicts in the report folder stand if nothing has changed since."""
+"""Implements --resume: verdicts in the report folder are kept if nothing has changed since."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.runner.plugin.environment import cpu_name
 from flash_attest.runner.plugin.saved import NoReport, read
 
-# What has to be the same, by its key in the environment of results.json.
+# Conditions that have to be the same, by their key in the environment of results.json.
 SAME = {
     "seed": "the seed",
     "profile": "the profile",
@@ -26,12 +26,12 @@ SAME = {
     "tests": "which laws are judged (-k, -m, paths, --shard)",
 }
 
-# Options compared as they were given. The others do not change verdicts, or are in SAME.
+# Options that are compared as given. The others do not change verdicts, or are in SAME.
 OPTIONS = ("impl", "impl_from", "untrusted", "case", "shard", "perturb")
 
 
 class ResumeError(ValueError):
-    """There is nothing to resume, or something has changed since. The text names it."""
+    """There is nothing to resume, or something has changed since. The message names it."""
 
 
 def earlier(folder: Path) -> dict:
@@ -65,9 +65,9 @@ def _shown(value: object) -> str:
 
 
 def machine(device: str) -> str:
-    """Return the names of the CPU and the GPUs that judge.
+    """Return the names of the CPU and GPUs of this machine.
 
-    The driver lists the GPUs, because the pytest process must not begin to use CUDA.
+    The GPUs come from the driver, because the pytest process must not begin to use CUDA.
     """
     names = [cpu_name()]
     if device == "cuda":
@@ -82,6 +82,6 @@ def machine(device: str) -> str:
 
 
 def digest_of(tests: Iterable[str]) -> str:
-    """Return a digest of the names of all tests of a run, in any order."""
+    """Return a digest of the names of all tests of a run, which does not depend on their order."""
     names = sorted(tests)
     return f"{len(names)}, {hashlib.sha256(chr(10).join(names).encode(errors='replace')).hexdigest()[:8]}"

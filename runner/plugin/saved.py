@@ -7,13 +7,15 @@ import json
 from pathlib import Path
 
 RESULTS = "results.json"
-FORMAT = 2  # of results.json; 1 had none of the fields below
-NEW = {"clue": "", "tried": [], "wrong": None, "declared_at": "", "found_at": ""}  # what format 1 lacks of a result
-JOURNAL = "since-results.jsonl"  # verdicts that are not yet in results.json, one a line
+FORMAT = 2  # the version of results.json; version 1 had none of the fields below
+NEW = {"clue": "", "tried": [], "wrong": None, "declared_at": "", "found_at": ""}  # fields that format 1 lacks
+JOURNAL = "since-results.jsonl"  # verdicts that are not yet in results.json, one on each line
 
 
 class NoReport(ValueError):
-    """There is no results.json, or it is not one that this version wrote."""
+    """There is no results.json, or it was written by something else or by an incompatible
+    version.
+    """
 
 
 def read(report: str | Path) -> dict:
@@ -43,9 +45,8 @@ def read(report: str | Path) -> dict:
 def _journal(file: Path) -> list[dict]:
     """Read the results of a journal.
 
-    A line that is not whole was being written when the run was killed or the disk was full. It is
-    left out.
-
+    An incomplete line is left out: it was being written when the run was killed or the disk was
+    full.
     """
     found = []
     with contextlib.suppress(FileNotFoundError):

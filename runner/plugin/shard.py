@@ -3,11 +3,11 @@
 Parts are disjoint, together they are the run, and each takes about as long.
 
 All tests of implementations form one line, sorted by implementation, which is cut into n pieces of
-equal weight. So few parts compile the kernels of one implementation: n - 1 cuts fall into n - 1
-implementations at most. A test weighs the share of cases that its law draws. All implementations
-weigh the same, because slow ones declare a share that makes up for it. A checksum of their names
-mixes the laws of an implementation, as laws of one chapter take similarly long. Nothing measured is
-used, so every machine cuts in the same way.
+equal weight. So only a few parts compile the kernels of one implementation: at most n - 1
+implementations are cut. A test weighs the share of cases that its law draws. All implementations
+weigh the same, because slow ones declare a smaller share of cases. A checksum of their names mixes
+the laws of an implementation, as laws of one chapter take similarly long. Nothing measured is used,
+so every machine cuts in the same way.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def weight(law: Law | None, impl: object, device: str) -> float:
 
 
 def cut(weights: Sequence[float], n: int) -> list[int]:
-    """Return the part, 1 to n, of each element of a line.
+    """Return the number of the part, 1 to n, for each element of a list of weights.
 
-    The n pieces have about equal weight. None is empty if there are n elements.
+    The n pieces have about equal weight. No piece is empty if there are at least n elements.
     """
     parts: list[int] = []
     whole, before, last = sum(weights), 0.0, 0
@@ -61,9 +61,10 @@ def cut(weights: Sequence[float], n: int) -> list[int]:
 
 
 def split(items: list[pytest.Item], shard: Shard, device: str) -> tuple[list[pytest.Item], list[pytest.Item], dict]:
-    """Split items into those of this part in their order, the others, and facts for the report.
+    """Split items into the items of this part in their order, the other items, and facts for the
+    report.
 
-    Tests that judge no implementation, such as the suite's own, are not split and stay.
+    Tests that judge no implementation, such as the suite's own, stay in every part.
     """
     line = sorted(filter(judges, items), key=_sort_key)
     weights = [weight(getattr(item.function, "law", None), item.callspec.params["impl"], device) for item in line]
@@ -80,5 +81,7 @@ def split(items: list[pytest.Item], shard: Shard, device: str) -> tuple[list[pyt
 
 
 def _sort_key(item: pytest.Item) -> tuple[str, int, str]:
-    """Return implementation, checksum, law: a key that no start folder or other plug-in changes."""
+    """Return implementation, checksum, law: a key that does not depend on the start folder or on
+    other plug-ins.
+    """
     return item.callspec.id, zlib.crc32(item.originalname.encode()), item.originalname

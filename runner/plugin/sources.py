@@ -1,4 +1,6 @@
-"""Computes digests of the sources that verdicts depend on: equal digests allow a merge."""
+"""Computes digests of the sources that verdicts depend on. Reports with equal digests can be
+merged.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,15 @@ def is_ours(file: str) -> bool:
 
 
 def in_checkout(file: str) -> bool:
-    """Return whether a file lies in the checkout, but not in an environment in it such as .tox."""
+    """Return whether a file lies in the checkout, but not in an environment inside the checkout
+    such as .tox.
+    """
     path = Path(file).resolve()
     return path.is_relative_to(ROOT) and PACKAGES.isdisjoint(path.relative_to(ROOT).parts)
 
 
 def shown(file: str) -> Path:
-    """Return a file as messages name it: relative to the root if it lies in the checkout."""
+    """Return a file's name for messages: relative to the root if it lies in the checkout."""
     path = Path(file).resolve()
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else Path(file)
 
@@ -45,17 +49,18 @@ def of_suite() -> str:
 
 
 def of_ours(file: str) -> str:
-    """Return the digest of one of our implementations: of its file or package."""
+    """Return the digest of the file or package of one of our implementations."""
     path = Path(file)
     return _digest([path] if path.is_file() else _sources_in(path), ROOT)
 
 
 def of_plugin(file: str) -> str:
-    """Return the digest of a plug-in's file, of what it imports, and of the kernels beside these.
+    """Return the digest of a plug-in's file, of the modules that it imports, and of the kernel
+    files beside these.
 
-    The suite and installed packages are left out. Imports are found in the text, as an imported
-    number leaves no trace in a module, and among the globals. If the file is imported in another
-    process only, all Python files beside it count as well.
+    The suite and installed packages are left out. Imports are found in the source text and among
+    the globals, because a number that was imported from a module does not name the module. If the
+    file is imported only in another process, all Python files beside it count too.
     """
     files = {Path(file).resolve()}
     waiting = [module for module in list(sys.modules.values()) if _file_of(module) in files]
@@ -73,7 +78,9 @@ def of_plugin(file: str) -> str:
 
 
 def _imported(files: set[Path], base: Path) -> set[Path]:
-    """Return the files below `base` that these import directly or indirectly, by their text."""
+    """Return the files below `base` that these files import directly or indirectly, according to
+    their text.
+    """
     imported: set[Path] = set()
     while files := files - imported:
         imported |= files
@@ -83,7 +90,9 @@ def _imported(files: set[Path], base: Path) -> set[Path]:
 
 
 def _names_in(file: Path, base: Path) -> Iterable[tuple[Path, str]]:
-    """Yield (folder, dotted name) of all that a file may import: for a.b.c also a and a.b."""
+    """Yield (folder, dotted name) of everything that a file may import; for a.b.c also a and
+    a.b.
+    """
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):  # importing the file reports it
@@ -106,7 +115,7 @@ def _sources_in(folder: Path) -> list[Path]:
 
 
 def _modules_in(module: ModuleType) -> Iterable[ModuleType]:
-    """Yield the modules that a module's globals are or come from."""
+    """Yield the modules among a module's globals, and the modules that define its globals."""
     for value in list(vars(module).values()):
         try:
             name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
@@ -123,12 +132,16 @@ def _file_of(module: object) -> Path | None:
 
 @functools.cache
 def _resolved(file: str) -> Path:
-    """Resolve a path once: each plug-in asks for thousands of files, at some system calls each."""
+    """Resolve a path once. Each plug-in asks for thousands of files, and resolving one takes
+    several system calls.
+    """
     return Path(file).resolve()
 
 
 def _elsewhere(path: Path) -> bool:
-    """Return whether a file is the suite's, which of_suite covers, or installed, with a version."""
+    """Return whether a file belongs to the suite, which of_suite covers, or to an installed
+    package, which has a version.
+    """
     installed = any(path.is_relative_to(folder) for folder in INSTALLED) or not PACKAGES.isdisjoint(path.parts)
     return installed or is_ours(str(path))
 
@@ -141,7 +154,7 @@ def _digest(files: Iterable[Path], base: Path) -> str:
     ):
         try:
             content = file.read_bytes()
-        except OSError:  # whatever names the file reports it
+        except OSError:  # the code that names the file reports it
             content = b""
         digest.update(f"{name} {len(content)}\n".encode(errors="backslashreplace") + content)
     return digest.hexdigest()[:16]

@@ -1,11 +1,11 @@
 """A run of the suite itself: options, the plug-in hook, one parameter for each implementation, one
 GPU for each worker.
 
-Loaded by conftest.py in a checkout, and by `flash-attest check` elsewhere.
+conftest.py loads it in a checkout, and `flash-attest check` loads it elsewhere.
 """
 
-# Imports of torch, and of what imports it, are inside functions: it takes seconds, for which --help
-# should not wait.
+# Imports of torch, and of modules that import torch, are inside functions. They take seconds, and
+# --help should be quick.
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SIMULATED = (
     "run compiled, in the emulator if there is no GPU"
 )
 WORKERS_PER_GPU = 12
-GIB_PER_WORKER = 10  # torch's own memory, the largest case, and the oracle's chunks
+GIB_PER_WORKER = 10  # for torch itself, the largest case, and the oracle's chunks
 
 for _name, _profile in PROFILES.items():
     settings.register_profile(_name, max_examples=_profile.cases, deadline=None)
@@ -84,14 +84,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     from flash_attest.impls import Implementation
 
     entries = metafunc.config.attest.chosen.entries
-    if hasattr(metafunc.function, "law"):  # what could not be loaded says so once, in test_contract
+    if hasattr(metafunc.function, "law"):  # an entry that could not be loaded is reported once, in test_contract
         entries = [entry for entry in entries if isinstance(entry.impl, Implementation)]
     metafunc.parametrize("impl", [entry.impl for entry in entries], ids=[entry.name for entry in entries])
 
 
 @pytest.fixture
 def judge(request: pytest.FixtureRequest):
-    """judge(law, impl) gives the verdict to pytest and to the report; judge.contract(impl) does so
+    """judge(law, impl) passes the verdict to pytest and to the report; judge.contract(impl) does so
     for the contract.
     """
     return request.config.attest.judging.judge_for(request.node)
@@ -109,8 +109,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 
 
 class Chapter(pytest.Module):
-    """A file of laws. pytest would import it under another name, beside the one under which
-    everything else knows it.
+    """A file of laws. pytest would import it under another name, beside the name under which the
+    suite imports it.
     """
 
     def _getobj(self):
@@ -141,7 +141,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
         return {"bytes": [torch.cuda.mem_get_info(n)[0] for n in range(len(gpus))]}
 
     answer: object = None
-    if torch.cuda.is_available():  # asked for elsewhere: what has used CUDA cannot fork what uses it
+    if torch.cuda.is_available():  # asked in a fork: a process that uses CUDA cannot fork
         answer = answer_of(free_memory, limit=300.0) if possible() else free_memory()
     free = answer["bytes"] if isinstance(answer, dict) else [0]
     fit = sum(min(WORKERS_PER_GPU, int(bytes_ / 2**30 / GIB_PER_WORKER)) for bytes_ in free)

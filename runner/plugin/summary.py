@@ -54,15 +54,15 @@ def summary(environment: dict, results: list[dict]) -> str:
 
 
 def _text(words: object) -> str:
-    """Return text in which no character of an implementation's message means anything to Markdown
-    or HTML.
+    """Escape text, so that no character of an implementation's message has a meaning in Markdown or
+    HTML.
     """
     escaped = "".join(f"\\{c}" if c in "\\`*_{}[]()#+!|~" else c for c in " ".join(str(words).split()))
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _code(words: str) -> str:
-    """Return a code span, whatever backticks are in it."""
+    """Return a code span, which may contain backticks."""
     fence = "`"
     while fence in words:
         fence += "`"
@@ -71,7 +71,7 @@ def _code(words: str) -> str:
 
 
 def _block(message: str) -> list[str]:
-    """Return a block of code, cut where it is too long."""
+    """Return a code block, shortened if it is too long."""
     text = (
         message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}\n... (index.html has all of it)"
     )

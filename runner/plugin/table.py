@@ -1,6 +1,6 @@
 """Defines the options of a run, each in one place.
 
-A checkout's pytest has them as they are, any other pytest with the prefix --attest-.
+The pytest of a checkout has them without a prefix, any other pytest with the prefix --attest-.
 """
 
 # Every run of pytest and --help read this, so it must not import torch, which takes seconds.
@@ -36,7 +36,7 @@ class Option:
     ini: bool = False
 
     def add(self, group: pytest.OptionGroup, prefix: str = "") -> None:
-        """Add it to pytest's options."""
+        """Add the option to pytest's options."""
         arguments: dict[str, Any] = {"help": self.help.format(prefix), "default": self.default}
         if self.flag:
             arguments |= {"action": "store_true", "default": False}

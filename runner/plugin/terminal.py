@@ -1,4 +1,4 @@
-"""Prints what a run found: failures by cause, a row for each implementation, what to look at."""
+"""Prints what a run found: failures by cause, a row for each implementation, and the next steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COLUMNS = {  # heading of the table: the groups that it counts
     "not here": (Group.OTHER_DEVICE, Group.SPARSE_MEMORY, Group.SANITIZER),
 }
 ALWAYS = ("hold", "fail", "do not apply")  # columns that are shown even if all of them are 0
-MOST_CAUSES = 8  # in the last lines: the page has all of them
+MOST_CAUSES = 8  # causes in the last lines; the page has all of them
 
 
 def print_rows(results: list[dict], console: Console, *, asked_for: bool) -> None:
@@ -41,7 +41,7 @@ def print_rows(results: list[dict], console: Console, *, asked_for: bool) -> Non
 
 
 def print_chapters(results: list[dict], console: Console, *, asked_for: bool) -> None:
-    """Print the same for each chapter of each implementation."""
+    """Print such rows for each chapter of each implementation."""
     headings = ("implementation", "chapter")
     _print_table(results, console, lambda r: (r["impl"], r["chapter"].removeprefix("test_")), headings, asked_for)
 
@@ -99,7 +99,9 @@ def worst_z_of(laws: list[dict]) -> str:
 
 
 def print_failures(causes: list[Cause], console: Console) -> None:
-    """Print the whole message of each cause, and two lines for each other law that fails for it."""
+    """Print the whole message of each cause, and two lines for each other law that fails because of
+    it.
+    """
     for cause in causes:
         say(console, f"[bold red]{escape(cause.impl)}: {escape(cause.first['law'])}[/]")
         say(console, escape(cause.first["message"].rstrip() or cause.heading))
@@ -126,8 +128,8 @@ def print_undecided(results: list[dict], console: Console, *, asked_for: bool) -
 
 
 def print_remarks(results: list[dict], console: Console, *, asked_for: bool) -> None:
-    """Print what the table does not say: why laws do not apply, what a pass means, failures that
-    are known.
+    """Print remarks that the table does not have: why laws do not apply, what a pass means, known
+    failures.
     """
     silent = (Group.FAILS, Group.UNDECIDED)
     for impl, verdict, text in _by_reason([r for r in results if group_of(r, asked_for=asked_for) not in silent]):
@@ -155,7 +157,9 @@ def print_causes(causes: list[Cause], console: Console) -> None:
 
 
 def _by_reason(results: list[dict]) -> list[tuple[str, str, str]]:
-    """(impl, verdict, text), with the laws that have one reason in one text."""
+    """Merge (impl, verdict, text) entries with the same reason into one text that names their
+    laws.
+    """
     grouped: dict[tuple[str, str, str], list[str]] = {}
     for result in results:
         reason = f"{result['reason']} ({result['known']})" if result["known"] else result["reason"]
@@ -169,8 +173,8 @@ def _by_reason(results: list[dict]) -> list[tuple[str, str, str]]:
 
 
 def elsewhere_in_words(elsewhere: Mapping[str, str]) -> str:
-    """Return a line about implementations of another device. elsewhere: name -> why it cannot be
-    judged here.
+    """Return a line about implementations that need another device. elsewhere: name -> why it
+    cannot be judged here.
     """
     if not elsewhere:
         return ""

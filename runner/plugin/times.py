@@ -2,9 +2,9 @@
 
     flash-attest times [attest-report] [--slowest 20]
 
-Seconds are those of workers: two workers that judge for a minute are 120 s. What no law is charged
-with (start-up, collecting, sending results, a worker that waits for the last one to finish) is the
-line "pytest and xdist".
+Seconds are those of workers: two workers that judge for a minute are 120 s. The line "pytest and
+xdist" has the time that is charged to no law: start-up, collecting, sending results, waiting for
+the last worker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flash_attest.properties.machine.clock import Work
 from flash_attest.runner.plugin.saved import read
 
 KINDS = tuple(work.value for work in Work)
-OTHER = "other"  # seconds of a result that no kind is charged with
+OTHER = "other"  # the kind of all other seconds of a result
 AROUND = "pytest and xdist"
 COLUMNS = (*KINDS, OTHER, AROUND)
 TABLES = {"impl": "implementation", "law": "law"}  # field of a result: heading
@@ -46,7 +46,7 @@ def lines_by(results: list[dict], field: str) -> list[Line]:
 
 
 def total(results: list[dict], environment: dict) -> Line:
-    """Add up all results, with `pytest and xdist` if the run has ended."""
+    """Return the sum of all results, with `pytest and xdist` if the run has ended."""
     seconds: Counter = Counter()
     for line in lines_by(results, "impl"):
         seconds.update(line.seconds)

@@ -7,6 +7,6 @@ messages of JSON and bytes. records.py: declarations and cases as JSON. tensors.
 headers and bytes. observed.py: which operators were called.
 
 The kernel process imports torch, impls, emulator and races, but neither the oracle nor the laws.
-Nothing that it sends is unpickled or executed. Comparisons happen elsewhere, on bytes, so nothing
-that it does to itself changes a verdict.
+Nothing that it sends is unpickled or executed. Outputs are compared as bytes in another process, so
+nothing that the kernel process does to itself changes a verdict.
 """

@@ -17,7 +17,7 @@ class RemoteCaller(Caller):
 
     @contextmanager
     def looking_again(self) -> Iterator[Callable[[], None]]:
-        """Yield a function that looks again at what was returned, as Caller's does.
+        """Yield a function that reads again the outputs that were returned, as Caller's does.
 
         Here it updates the copies.
         """
@@ -30,5 +30,5 @@ class RemoteCaller(Caller):
 
 
 def caller_of(impl: Implementation) -> type[Caller]:
-    """Return the class that calls this implementation."""
+    """Return the class that calls this implementation, RemoteCaller or Caller."""
     return RemoteCaller if remote_of(impl) else Caller

@@ -25,7 +25,9 @@ OPTION = "--untrusted"
 
 
 def check_options(files: Sequence[str], names: str | None) -> None:
-    """Raise RegistryError if there is nothing untrusted to judge, or something trusted."""
+    """Raise RegistryError if --untrusted has no file to judge, or is used with one of our
+    implementations.
+    """
     if not files:
         raise RegistryError("--untrusted: judges what --impl-from names; add --impl-from FILE.py")
     chosen = named(names or "")
@@ -37,7 +39,9 @@ def check_options(files: Sequence[str], names: str | None) -> None:
 
 
 def from_file(argument: str, limit: float) -> list[Entry]:
-    """Do what impls.registry.from_file does, in a kernel process. limit: seconds for it."""
+    """Import a file in a kernel process, with the same result as impls.registry.from_file. limit:
+    seconds.
+    """
     process = KernelProcess(argument)
     file, option = file_of(argument)[0], f"{OPTION} {option_of(argument)}"
     try:
@@ -46,7 +50,7 @@ def from_file(argument: str, limit: float) -> list[Entry]:
         problem = "\n".join([f"{file}: importing it ends the kernel process: {ended.words}", *ended.printed])
         return [Entry(Unloadable(as_name(file.stem), problem), str(file), option)]
     finally:
-        process.end()  # the judging process starts its own
+        process.end()  # the judging process starts another one
     if isinstance(refused := answer.get("refused"), str):
         raise RegistryError(refused)
     records_sent = answer.get("declared")
@@ -58,7 +62,7 @@ def from_file(argument: str, limit: float) -> list[Entry]:
 
 
 def header() -> str:
-    """Return what a run says at its start."""
+    """Return the lines that a run prints at its start."""
     restriction = (
         "it writes to its own folder only" if sandbox.version() else "no Landlock here: it writes where you can"
     )

@@ -1,4 +1,4 @@
-"""The kernel process imports the plug-in and answers questions.
+"""The kernel process, which imports the plug-in and answers questions.
 
     python -m flash_attest.runner.untrusted.kernel FACTS
 
@@ -28,7 +28,9 @@ memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
 def settle(facts: dict) -> None:
-    """Die with the judging process, keep its pipes from children, and enter the sandbox."""
+    """Set the process up: it dies with the judging process, keeps its pipes from children, and
+    enters the sandbox.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != facts["parent"]:
         os._exit(1)
@@ -36,12 +38,13 @@ def settle(facts: dict) -> None:
         os.set_inheritable(descriptor, False)
     from flash_attest.runner.untrusted import sandbox
 
-    # Before torch is imported, as the sandbox holds for this thread and later ones only.
+    # Enter before torch is imported, because the sandbox holds only for this thread and threads
+    # started later.
     sandbox.enter([facts["folder"], *facts["caches"]])
 
 
 class Kernel:
-    """The plug-in's implementations, and what they returned last."""
+    """The plug-in's implementations, and the tensors that they returned last."""
 
     def __init__(self, argument: str):
         self.argument = argument
@@ -141,9 +144,9 @@ class Kernel:
         return result, operators.names
 
     def _written(self, memories: list, blocks: list) -> dict[int, object]:
-        """Return the memories of inputs whose bytes have changed: number -> bytes.
+        """Return the inputs' memories whose bytes have changed: number -> bytes.
 
-        Work still in progress does not count as written yet; its outputs do not count either.
+        Writes by GPU work that is still in progress are not seen, but neither are its outputs.
         """
         written = {}
         for n, (memory, block) in enumerate(zip(memories, blocks, strict=True)):
@@ -174,7 +177,9 @@ class Kernel:
         return header, [*written.values(), *blocks]
 
     def _pack(self, items: list) -> tuple[dict, list]:
-        """Pack tensors with their bytes, and other values as the name of their type."""
+        """Convert a result: tensors with their bytes, and other values as the name of their
+        type.
+        """
         import torch
 
         from flash_attest.runner.untrusted.tensors import pack_values
@@ -207,7 +212,9 @@ def raised(error: BaseException) -> dict:
 
 
 def device_works() -> bool:
-    """Return False after an illegal access on a GPU: this process can launch nothing more."""
+    """Return whether the device still works: after an illegal access on a GPU, this process can
+    launch nothing more.
+    """
     import torch
 
     try:
@@ -250,8 +257,8 @@ def main(facts: dict) -> None:
     kernel = Kernel(facts["argument"])
     from flash_attest.runner.untrusted import observed, records, tensors, wire  # noqa: F401
 
-    # Modules already imported stay. The oracle and the laws can no longer be imported; in a
-    # checkout, not even as top-level packages.
+    # Modules that are already imported stay. The oracle and the laws can no longer be imported, not
+    # even as top-level packages of a checkout.
     if facts["root"]:
         sys.path[:] = [path for path in sys.path if os.path.realpath(path or ".") != os.path.realpath(facts["root"])]
     flash_attest.__path__ = properties.__path__ = []

@@ -1,6 +1,6 @@
 """Observes which PyTorch operators a call used.
 
-This is no verdict: code in the same process can hide them.
+This is not a verdict: code in the same process can hide operators.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class Operators:
 
 @dataclass
 class Observed:
-    """The operators that the calls of one law used. It lives in the judging process."""
+    """The operators that the calls of one law used. This object belongs to the judging process."""
 
     calls: int = 0
     operators: Counter[str] = field(default_factory=Counter)
-    processes: int = 0  # number that ended in a call
+    processes: int = 0  # how many processes ended in a call
     _this_call: set[str] = field(default_factory=set)
 
     def begins(self) -> None:
-        """Note that a call begins: a forward, with the backward that may follow."""
+        """Record that a call begins: a forward, with the backward that may follow."""
         self.calls += 1
         self._this_call = set()
 

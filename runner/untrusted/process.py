@@ -1,4 +1,4 @@
-"""The judging side's handle on a kernel process: starts, asks, ends and replaces it."""
+"""The judging side's handle on a kernel process: it starts, asks, ends and replaces the process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HIDDEN = ("PYTEST_", "HYPOTHESIS", "FLASH_ATTEST", "ATTEST_")  # environment var
 
 
 class KernelEnded(Exception):
-    """The kernel process ended, or was ended.
+    """The kernel process ended by itself or was ended.
 
     status: as os.waitpid gives it, or None if the process was ended. printed: its last lines.
     """
@@ -42,7 +42,8 @@ class KernelEnded(Exception):
 class KernelProcess:
     """A kernel process for one --impl-from.
 
-    It belongs to the process that asked first; forks of that process start their own.
+    It belongs to the process that first asks it a question; forks of that process start other
+    kernel processes.
     """
 
     def __init__(self, argument: str):
@@ -71,7 +72,7 @@ class KernelProcess:
             return self._asked(header, blocks, until)
 
     def declare(self, limit: float | None) -> dict:
-        """Return what the file declares."""
+        """Return the declarations of the file."""
         until = None if limit is None else time.monotonic() + limit
         with self._named_end():
             self._start(until)
@@ -140,7 +141,7 @@ class KernelProcess:
             "folder": str(self.folder),
             "caches": caches,
         }
-        # The file has no name, so that the kernel cannot replace it by a link to another file.
+        # The file has no name, so the kernel cannot replace it by a link to another file.
         self._printed_to = printed = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__.replace("process", "kernel"), json.dumps(facts)],
@@ -155,7 +156,7 @@ class KernelProcess:
     def _wait(self, until: float | None) -> None:
         """Return when there is something to read.
 
-        Raises Closed if the process is dead, KernelEnded if time is up.
+        Raises Closed if the process is dead, KernelEnded if the time is up.
         """
         events = select.poll()
         events.register(self._answers, select.POLLIN)

@@ -16,7 +16,7 @@ BACKWARDS = ("none", "autograd", "function")
 
 
 def record_of(impl: Implementation | Absent | Unloadable) -> dict:
-    """Return what an entry declares, without its functions."""
+    """Return the declarations of an entry, without its functions."""
     if isinstance(impl, Absent):
         return {"kind": "absent", "name": impl.name, "reason": impl.reason}
     if isinstance(impl, Unloadable):
@@ -35,10 +35,10 @@ def record_of(impl: Implementation | Absent | Unloadable) -> dict:
 def declared(
     record: dict, forward: Callable, backward: Callable, accepts: Callable
 ) -> Implementation | Absent | Unloadable:
-    """Return the entry of a record, with these functions.
+    """Return the entry for a record, with these functions.
 
-    It is not traced, as it runs in another process. Raises ContractError, KeyError or TypeError for
-    a wrong record, and for known_failures, which would turn failures green.
+    It is not traced, because it runs in another process. Raises ContractError, KeyError or
+    TypeError for a wrong record, and for known_failures, which would turn failures green.
     """
     kind, values = record["kind"], {key: value for key, value in record.items() if key != "kind"}
     if kind == "absent":

@@ -27,7 +27,7 @@ ACCEPTS_LIMIT = 60.0  # seconds for the kernel process to start and to answer
 class Remote:
     """The functions of one implementation in a kernel process.
 
-    number: its position among those declared there.
+    number: its position among the implementations that the file declares.
     """
 
     def __init__(self, process: KernelProcess, number: int):
@@ -77,7 +77,9 @@ class Remote:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Make the kernel process keep what it returns in this block, for look_again()."""
+        """Make the kernel process keep the tensors that it returns in this block, for
+        look_again().
+        """
         self._watched = []
         try:
             yield
@@ -94,7 +96,7 @@ class Remote:
                         old.copy_(new)
 
     def take_observed(self) -> dict:
-        """Return what was observed since the last time, or {} if nothing was called."""
+        """Return the observations since the last time, or {} if nothing was called."""
         observed, self.observed = self.observed, Observed()
         return observed.as_dict() if observed.calls or observed.processes else {}
 
@@ -138,7 +140,9 @@ class Remote:
         return answer, packed
 
     def _write_back(self, phase: str, inputs: dict[str, torch.Tensor], written: object, packed: list) -> list:
-        """Write to the inputs what the call wrote to its copies, because laws look for it there."""
+        """Write the changes that a call made to its copies to the inputs, where laws look for
+        them.
+        """
         storages = {t.detach().untyped_storage().data_ptr(): t for t in inputs.values()}
         storages_as_bytes = [
             torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.detach().untyped_storage())
@@ -170,7 +174,7 @@ class Remote:
 
 
 class _Differentiated(torch.autograd.Function):
-    """The `out` of a forward in the kernel process, which also computes its gradients."""
+    """The `out` of a forward in the kernel process, which also computes the gradients."""
 
     @staticmethod
     def forward(ctx, remote, number, held, *leaves):
@@ -227,9 +231,9 @@ def _name(name: object) -> str:
 
 
 def _end_likewise(ended: KernelEnded) -> None:
-    """End the judging process the way the kernel process ended.
+    """End the judging process in the same way as the kernel process ended.
 
-    It is then reported, shrunk and replaced as usual.
+    The end is then reported, shrunk and replaced as usual.
     """
     if not NOW.isolated or not NOW.seen().in_call or ended.status is None:
         return

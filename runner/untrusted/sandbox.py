@@ -41,7 +41,8 @@ def version() -> int:
 
 
 def enter(folders: Iterable[str]) -> None:
-    """Restrict the writes of this thread, and those that it starts, to these folders and devices.
+    """Restrict the writes of this thread, and of threads that it starts, to these folders and
+    devices.
 
     Without Landlock nothing changes.
     """

@@ -1,8 +1,8 @@
 """Converts tensors to headers and bytes.
 
 An input is sent with the whole memory around it, its strides and its offset, so that laws about
-layouts and margins keep their meaning. The copy has the same address modulo a page, which keeps its
-alignment. An output is sent as its values and the order of its dimensions in memory.
+layouts and margins keep their meaning. The copy has the same address modulo a page, which preserves
+its alignment. An output is sent as its values and the order of its dimensions in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class TooLarge(ValueError):
 
 
 def pack(tensors: dict[str, torch.Tensor]) -> tuple[dict, list[torch.Tensor]]:
-    """Convert inputs to a header and a block for each memory that they lie in. Raises TooLarge."""
+    """Convert inputs to a header and a block for each memory that contains them. Raises
+    TooLarge.
+    """
     memories: dict[int, int] = {}  # address -> number of the block
     header, blocks = {"memories": [], "tensors": {}}, []
     for name, tensor in tensors.items():
@@ -54,16 +56,16 @@ def pack(tensors: dict[str, torch.Tensor]) -> tuple[dict, list[torch.Tensor]]:
 class Rooms:
     """The memory of inputs in the kernel process.
 
-    One address on the judging side corresponds to one address here while there is room. So a kernel
-    that caches results by address meets new values at the same address, as it would in the judging
-    process.
+    While there is room, the same address on the judging side maps to the same address here. So a
+    kernel that caches results by address finds new values at the same address, as it would in the
+    judging process.
     """
 
     def __init__(self):
         self._rooms: dict[tuple, torch.Tensor] = {}  # the least recently used first
 
     def place(self, block: torch.Tensor, address: int, device: str) -> torch.Tensor:
-        """Copy a block to memory whose address has the same remainder modulo a page."""
+        """Copy a block to memory with the same address modulo a page."""
         if not block.numel():  # all empty tensors have the same address
             return torch.empty(0, dtype=torch.uint8, device=device)
         key = (address, block.numel(), device)
@@ -80,7 +82,7 @@ class Rooms:
 def unpack(
     header: dict, blocks: Sequence[torch.Tensor], rooms: Rooms
 ) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
-    """Convert what `pack` made to tensors by name and the memories that they lie in.
+    """Convert the result of `pack` to tensors by name, and the memories that contain them.
 
     Only the kernel process calls this, with data from the judging side.
     """
@@ -120,9 +122,9 @@ def pack_values(tensor: torch.Tensor) -> tuple[dict, torch.Tensor]:
 
 
 def unpack_values(header: dict, block: torch.Tensor) -> torch.Tensor:
-    """Convert what `pack_values` made to a tensor on the device that it names.
+    """Convert the result of `pack_values` to a tensor on the device that it names.
 
-    Raises Garbled, as the kernel process may send anything.
+    Raises Garbled, because the kernel process may send anything.
     """
     try:
         dtype, shape, order, device = (header[key] for key in ("dtype", "shape", "order", "device"))

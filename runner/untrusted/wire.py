@@ -25,7 +25,7 @@ class Garbled(ValueError):
 
 
 class Closed(EOFError):
-    """The other side is gone."""
+    """The other side has closed the connection."""
 
 
 def send(pipe: int, header: dict, blocks: Sequence[torch.Tensor] = ()) -> None:
@@ -39,7 +39,7 @@ def send(pipe: int, header: dict, blocks: Sequence[torch.Tensor] = ()) -> None:
 def receive(pipe: int, wait: Callable[[], None] = lambda: None) -> tuple[dict, list[torch.Tensor]]:
     """Return the next message. wait() returns when there is something to read, or raises.
 
-    Raises Garbled if it is not a message, Closed at the end.
+    Raises Garbled if the bytes are not a message, or Closed at the end.
     """
     length = int.from_bytes(_read(pipe, HEAD, wait), "little")
     if length > MOST_HEADER:

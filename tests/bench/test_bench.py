@@ -30,7 +30,7 @@ def test_a_right_result_may_be_timed():
 
 
 def spoilt(name, where, factor):
-    """Return the message about correct results after a factor is applied to one part."""
+    """Check results that were multiplied by a factor in one part. Returns the message."""
     x = sanity.make_inputs(Case(batch=2, seqlen_q=33, seqlen_k=33, nheads=2, nheads_k=2, headdim=8), "cpu", seed=1)
     want = sanity.reference(x, causal=False, backward=True)
     got = {n: tensor.clone() for n, tensor in want.items()}
@@ -135,7 +135,9 @@ def test_a_disturbed_peak_is_measured_again(bench, monkeypatch):
 
 
 def test_a_kernel_that_multiplies_in_tf32_is_bounded_by_tf32(bench, monkeypatch):
-    """Its share is still of the float32 product, as for the others in the table."""
+    """The share of such a kernel in the table is still relative to the float32 product, as for the
+    others.
+    """
     peaks = {"float32": timing.Peak(1e-9, "slow"), "tf32": timing.Peak(1e9, "fast")}
     monkeypatch.setattr(timing, "peak", lambda product, device: peaks[product])
     monkeypatch.setattr("flash_attest.bench.run.product_of", lambda *arguments: "tf32")
@@ -152,7 +154,7 @@ MATMUL = torch.backends.cuda.matmul
 
 @pytest.fixture(params=[False, True])
 def allowed_before(request):
-    """The setting of tf32 when the test starts."""
+    """Saves the setting of tf32 when the test starts."""
     before, MATMUL.allow_tf32 = MATMUL.allow_tf32, request.param
     yield request.param
     MATMUL.allow_tf32 = before

@@ -36,7 +36,9 @@ def test_flops_are_two_products_of_every_visible_pair(causal):
 
 
 def test_flops_are_those_of_the_paper():
-    """FA2, Sec. 4.1: 4 * seqlen^2 * headdim * nheads per batch, with 16k tokens and width 2048."""
+    """Section 4.1 of the FlashAttention-2 paper counts 4 * seqlen^2 * headdim * nheads per batch,
+    with 16k tokens and width 2048.
+    """
     (case,) = cells.cases(["bfloat16"], cells.curves("cuda", [128], [4096]), [False])
 
     assert (case.batch, case.nheads) == (4, 16)
@@ -118,7 +120,9 @@ def test_an_implementation_that_cannot_be_loaded_stays_in_the_grid():
 
 
 def test_an_implementation_that_cannot_do_the_whole_grid_has_no_column():
-    """Examples are a variant for float32 only, and an implementation that is not installed."""
+    """Examples are a variant that supports only float32, and an implementation that is not
+    installed.
+    """
     narrow = in_triton("triton_tf32", "cuda", supports=replace(ANY, dtypes={torch.float32}))
     known = [in_triton("triton_fast", "cuda"), narrow, Entry(Absent("triton_gone", "not installed"), cells.TRITON)]
     assert names_of(cells.GRIDS["cuda"][0], known, "cuda") == {"triton_fast"}

@@ -88,7 +88,7 @@ def test_without_dtype_option_refused_dtypes_are_left_out(benched):
 
 
 def test_dtypes_are_those_of_cases():
-    assert tuple(OF_CASES) == DTYPES  # the parser has its own copy, as it imports no torch
+    assert tuple(OF_CASES) == DTYPES  # the parser has a copy, because it does not import torch
 
 
 # --- wrong values ---------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The benchmark writes table, bench.json and plot, also when it is interrupted."""
+"""The benchmark writes the table, bench.json and the plot, even when it is interrupted."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_interrupted_run_keeps_its_results(bench, monkeypatch, tmp_path):
 
     def interrupted(*arguments):
         calls.append(arguments)
-        if len(calls) == 4:  # the first is the peak's
+        if len(calls) == 4:  # the first call measures the peak
             raise KeyboardInterrupt
         return measure(*arguments)
 

@@ -1,4 +1,6 @@
-"""A user's folder: implementations, and settings of pytest that break any run that reads them."""
+"""A user's folder with implementations, and with settings of pytest that break any run that reads
+them.
+"""
 
 import textwrap
 
@@ -21,13 +23,13 @@ IMPL = Implementation(name="{name}", forward=forward, lse="natural",
 
 @pytest.fixture(scope="session")
 def right() -> str:
-    """The source of a correct implementation; {name} stands for its name."""
+    """The source of a correct implementation, in which {name} is replaced by its name."""
     return textwrap.dedent(RIGHT)
 
 
 @pytest.fixture(scope="module")
 def hers(tmp_path_factory, right):
-    """A folder with implementations in files and in a module."""
+    """A folder of a user, with implementations in files and in a module."""
     folder = tmp_path_factory.mktemp("hers")
     (folder / "mine.py").write_text(right.format(name="mine"))
     (folder / "same_name.py").write_text(right.format(name="mine"))

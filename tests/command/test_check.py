@@ -71,7 +71,7 @@ def test_an_adapter_is_found_by_its_name(hers, monkeypatch):
 
 
 def given(*arguments) -> list[str]:
-    """Return the arguments that pytest gets for a command line."""
+    """Return the arguments that pytest receives for a command line."""
     options = check.parser_of_options().parse_args([*map(str, arguments)])
     return check.pytest_arguments(options, targets.Targets(imported=["mine.py"]), [])
 

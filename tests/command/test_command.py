@@ -36,9 +36,9 @@ def refused(run, *words, capsys) -> str:
 
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)
 def test_help_imports_nothing_that_takes_long(words):
-    """Help then comes in a twentieth of a second.
+    """Help is then printed within a twentieth of a second.
 
-    Modules are counted, as seconds depend on the machine.
+    The test counts modules, because seconds depend on the machine.
     """
     run = subprocess.run([sys.executable, "-c", LOADED, *words], cwd=ROOT, capture_output=True, text=True, check=True)
     _, status, *modules = run.stderr.split()

@@ -10,7 +10,7 @@ from flash_attest.emulator import compiler
 
 
 def states(capsys, *arguments) -> tuple[int, dict]:
-    """Return the exit status, and each part by its name."""
+    """Return the exit status, and the state of each part by its name."""
     status = doctor.run([*arguments, "--json"])
     return status, {line["name"]: line for line in json.loads(capsys.readouterr().out)}
 

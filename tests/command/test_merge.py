@@ -1,4 +1,6 @@
-"""flash-attest merge: what it joins (details: runner/plugin/test_shard.py, sweep/test_merge.py)."""
+"""flash-attest merge joins reports and sweeps (details: runner/plugin/test_shard.py,
+sweep/test_merge.py).
+"""
 
 import pytest
 

@@ -53,7 +53,7 @@ attest_profile = "smoke"
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> Path:
-    """The repository, whose conftest.py has options with the names of our own."""
+    """The repository. Its conftest.py has options with the same names as ours."""
     folder = tmp_path_factory.mktemp("hers")
     (folder / "tests").mkdir()
     (folder / "conftest.py").write_text(CONFTEST)

@@ -10,7 +10,7 @@ from tests import runs, warm
 from tests.kernel_author import LAWS
 from tests.places import ROOT
 
-# The checkout takes the place of an installed package, whose plug-in pytest would find.
+# The checkout stands in for an installed package, whose plug-in pytest would find.
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
 PLUGIN = ("-p", "flash_attest.pytest_plugin")
 
@@ -35,7 +35,7 @@ def process_in(folder: Path, *arguments: object, **variables: str) -> subprocess
 
 
 def pytest_alone(folder: Path, *arguments: object, **variables: str) -> runs.Run:
-    """Run pytest in a folder as a new process."""
+    """Run pytest in a folder as a new process, and wait for it."""
     process = process_in(folder, *arguments, **variables)
     printed, _ = process.communicate()
     return runs.Run(process.returncode, printed, folder)
@@ -43,7 +43,7 @@ def pytest_alone(folder: Path, *arguments: object, **variables: str) -> runs.Run
 
 @contextlib.contextmanager
 def beside(folder: Path, source: str) -> Iterator[str]:
-    """Add another file of tests in this block. Yields its name."""
+    """Add another test file while this block runs. Yields its name."""
     file = folder / "tests" / "test_beside.py"
     file.write_text(f"{LAWS}\n{source}")
     try:

@@ -1,4 +1,4 @@
-"""assert_attention_close passes right results for any inputs, and names wrong ones."""
+"""assert_attention_close passes right results for any inputs, and names the wrong ones."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def inputs(dtype=torch.float16, b=2, sq=33, sk=70, h=4, hk=2, d=16, seed=0):
 
 
 def results(x: Inputs, **options):
-    """Return what our tiled FlashAttention-2 gives, as keywords of assert_attention_close."""
+    """Return the results of our tiled FlashAttention-2, as keywords of assert_attention_close."""
     got = call(TILED, x, backward=True, **options)
     return dict(lse=got.lse, dout=x.dout, dq=got.dq, dk=got.dk, dv=got.dv), got.out
 

@@ -1,4 +1,6 @@
-"""The examples work as copied: the repository of a kernel author, and the command that copies."""
+"""The examples work as copied: the repository of a kernel author, and the command that copies
+examples.
+"""
 
 import importlib.util
 import shutil
@@ -28,7 +30,7 @@ def repository(tmp_path, gxx):
 
 @needs_triton
 def test_a_mistake_in_her_kernel_fails_her_test_and_a_law(repository):
-    """docs/use/first-verdict.md runs the tests unchanged."""
+    """docs/use/first-verdict.md runs these tests without the mistake."""
     file = repository / "my_kernels" / "attention.py"
     assert file.read_text().count(STRICT[0]) == 1
     file.write_text(file.read_text().replace(*STRICT))

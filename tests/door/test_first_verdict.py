@@ -29,7 +29,7 @@ STATUSES = [0, 1, 0, 0, 0, 0]  # of the page's commands
 
 @dataclass
 class Step:
-    """A command of the page with the lines below it, or an edit."""
+    """A command of the page with the output shown below it, or an edit."""
 
     command: list[str]
     shown: list[str]
@@ -52,7 +52,8 @@ def steps(text: str) -> list[Step]:
 
 def prints(shown: list[str], printed: list[str]) -> bool:
     """Return whether a program prints these lines, where "..." stands for any lines."""
-    # The pieces between "..." have to follow each other. The earliest position of each is the best.
+    # The pieces between "..." have to follow each other. Taking the earliest position of each piece
+    # is always possible.
     pieces, at = [[]], 0
     for line in shown:
         if line == "...":
@@ -72,7 +73,7 @@ def prints(shown: list[str], printed: list[str]) -> bool:
 def run(words: list[str], folder: Path) -> runs.Run:
     """Run flash-attest or pytest in a folder.
 
-    `check` gets no workers, which would import torch again.
+    `check` gets no workers, because each would import torch again.
     """
     program, *arguments = words
     if program == "flash-attest":
@@ -83,7 +84,7 @@ def run(words: list[str], folder: Path) -> runs.Run:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory, gxx) -> list[tuple[Step, runs.Run]]:
-    """Do what the page says. Returns its commands and their runs."""
+    """Follow the steps of the page. Returns its commands and their runs."""
     pytest.importorskip("triton")
     folder, runs_of_page = tmp_path_factory.mktemp("first"), []
     for step in steps(PAGE):
@@ -152,7 +153,7 @@ def test_the_readmes_tests_are_right():
 
 
 def attention(q, k, v, *, causal=False):
-    """(batch, seqlen, nheads, headdim) x 3 -> out."""
+    """Compute attention: (batch, seqlen, nheads, headdim) x 3 -> out."""
     return scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)), is_causal=causal).transpose(1, 2)
 
 

@@ -1,4 +1,4 @@
-"""A module has one name and is loaded once, although rooms are links in flash_attest."""
+"""Each module has one name and is loaded once, although rooms are links in flash_attest."""
 
 import subprocess
 import sys

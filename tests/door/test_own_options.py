@@ -22,7 +22,9 @@ def test_a_wrong_option_is_one_line(repository, arguments, words):
 
 
 def test_a_report_folder_outside_needs_the_equals_sign(repository, tmp_path):
-    """Pytest takes an existing folder after a space for a test path, and ignores her settings."""
+    """Pytest takes an existing folder after a space for a test path, and ignores the author's
+    settings.
+    """
     chosen = ("-q", "-k", "test_right and contract")
     run = pytest_in(repository, *chosen, "--attest-report", tmp_path)
     assert run.returncode == pytest.ExitCode.USAGE_ERROR and f"write --attest-report={tmp_path}" in run.stdout, (
@@ -50,7 +52,7 @@ def test_pauses(law):
 
 
 def test_an_option_comes_before_the_settings(repository):
-    """The option wins even with its default value."""
+    """The option takes precedence even with its default value."""
     with beside(repository, PAUSES) as file:
         chosen = ("-q", "-rs", file, "-k", "contract", "-o", "attest_case_timeout=0.5")
         run = pytest_in(repository, *chosen)

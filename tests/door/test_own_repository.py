@@ -1,4 +1,6 @@
-"""Tests under @attention_laws in another repository: outcomes, messages, reports, ends of a run."""
+"""Tests under @attention_laws in another repository: outcomes, messages, reports, and how a run
+ends.
+"""
 
 import json
 import re

@@ -8,12 +8,12 @@ Such a line is a call (of a kernel with <<<grid, block, shared>>>, or of a host 
 arguments in Python, and a verdict. The verdict on a correct kernel is its result, computed from the
 arguments as they were before the call. The verdict on a faulty one is its findings: a kind, a
 tensor or shared variable (* for any), and the lines, by the tags "//! put" at their ends; then
-"same" or "different" if the values that two threads write must be so. `maybe` precedes a finding
-that depends on the order of threads: a thread that reads before another has written reads
-uninitialised memory. tag? is optional, a|b is one of the two. `unsafe`: only for runs with the
-tracer. `raises`: CudaError without the tracer.
+"same" or "different" if the values that two threads write must be equal or unequal. `maybe`
+precedes a finding that depends on the order of threads: a thread that reads before another has
+written reads uninitialised memory. tag? is optional, and a|b is either of the two. `unsafe`: only
+for runs with the tracer. `raises`: CudaError without the tracer.
 
-A call may be of the file after an edit, which moves no line:
+A call may name an edit of the file, which moves no line:
 
     //: rotate<<<1, 64>>>(out=zeros(64)) without barrier -> race tile put get
     //: rotate<<<1, 64>>>(out=zeros(64)) with wait_group 0 => wait_group 1 -> ...
@@ -67,13 +67,13 @@ class Fault:
 
 @dataclass(frozen=True)
 class Micro:
-    """One call of one kernel, and its verdict."""
+    """One call of one kernel, with its expected verdict."""
 
     file: Path
     call: str
     name: str
     shape: str | None
-    edit: tuple[str, str]  # ("", tag): without the lines of this tag; (old, new): with the new text
+    edit: tuple[str, str]  # ("", tag) removes the lines with this tag; (old, new) replaces text
     arguments: str
     results: tuple[tuple[str, bool, str], ...]  # (tensor, whether its order is free, formula)
     faults: tuple[Fault, ...]
@@ -94,7 +94,7 @@ class Micro:
         return (*eval(f"({self.shape})"), 0)[:3]
 
     def text(self) -> str:
-        """Return the file after the edit."""
+        """Return the file's text after the edit."""
         old, new = self.edit
         lines = self.file.read_text().splitlines()
         hit = [n for n, line in enumerate(lines) if (old in line if old else line.endswith(f"//! {new}"))]
@@ -120,7 +120,7 @@ class Micro:
         )
 
     def sure(self, findings: list) -> frozenset:
-        """Return the expected faults that were found: the same in every order of threads."""
+        """Return the expected faults that must be found in every order of threads."""
         expected = [finding for finding in findings if any(fault.fits(finding) for fault in self.faults)]
         return frozenset((finding.kind, finding.tensor, frozenset(lines_of(finding))) for finding in expected)
 
@@ -145,7 +145,7 @@ def lines_of(finding) -> set[int]:
 
 
 def read_battery(file: Path) -> list[Micro]:
-    text = re.sub(r"\n//: {2,}", " ", file.read_text())  # joins a call to one line
+    text = re.sub(r"\n//: {2,}", " ", file.read_text())  # puts each call on one line
     return [read_call(file, line.removeprefix("//: ")) for line in text.splitlines() if line.startswith("//: ")]
 
 
@@ -199,7 +199,8 @@ def line_tagged(file: Path, call: str, tag: str) -> int:
     """Return the first line with this tag after the definition of the kernel, or of a function that
     it calls (`block_sum.put`).
 
-    A host function comes after its kernels, so for it the search starts at its calls "//:".
+    A host function comes after its kernels, so the search for it starts at its calls, the lines
+    "//:".
     """
     function, tag = tag.split(".") if "." in tag else (call.split("<")[0], tag)
     lines = file.read_text().splitlines()

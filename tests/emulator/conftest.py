@@ -1,4 +1,4 @@
-"""Skips every test here without g++, as all of them compile kernels for the CPU."""
+"""Skips every test here if there is no g++, because all of them compile kernels for the CPU."""
 
 import pytest
 

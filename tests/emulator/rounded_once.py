@@ -1,5 +1,5 @@
-"""Reference values of roundings: 16-bit floats by numpy (half) and torch (bfloat16), exact values
-rounded once by fractions.
+"""Reference values of roundings. 16-bit floats come from numpy (half) and torch (bfloat16). Exact
+values that are rounded once come from fractions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def narrowed(kind: str, values: np.ndarray) -> np.ndarray:
 
 
 def rounded(value: Fraction, kind: str, direction: str = "rn") -> float:
-    """Return the exact value rounded once, as a double, which holds every value of the three
+    """Return the exact value rounded once, as a double. A double holds every value of the three
     formats.
     """
     digits, least, largest = FORMATS[kind]
@@ -55,8 +55,8 @@ def rounded(value: Fraction, kind: str, direction: str = "rn") -> float:
 
 
 def same(got: np.ndarray, want: np.ndarray) -> None:
-    """Check equality bit for bit; any NaN equals any NaN. 16-bit floats are given as float32
-    values.
+    """Return whether two results are equal bit for bit, where any NaN equals any NaN. 16-bit floats
+    are given as float32 values.
     """
     got, want = np.asarray(got), np.asarray(want)
     wrong = ~((got == want) & (np.signbit(got) == np.signbit(want)) | np.isnan(got) & np.isnan(want))

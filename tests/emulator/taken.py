@@ -1,5 +1,5 @@
-"""Launches of kernels in Triton or Numba, captured during a call, to be repeated with an edited
-PTX.
+"""Launches of Triton or Numba kernels, captured during a call so that they can be repeated with
+edited PTX.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Taken:
         return [n for n, line in enumerate(self.lines) if WARP_BARRIER.search(line)]
 
     def python_place(self, n: int) -> tuple[str, int]:
-        """Return the Python file and line from which line n of the PTX was compiled."""
+        """Return the Python file and line that line n of the PTX was compiled from."""
         files = dict(re.findall(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', self.kernel.module.text, re.M))
         places = (re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line) for line in reversed(self.lines[: n + 1]))
         file, line = next(place for place in places if place).groups()
@@ -62,7 +62,7 @@ class Taken:
         return linecache.getline(*self.python_place(n)).strip()
 
     def run(self, text: str | None = None, seed: int = 0, switch: float = 0.0) -> tuple[list, tuple]:
-        """Return the findings, and the arguments after the launch.
+        """Run the launch. Returns the findings, and the arguments afterwards.
 
         text: PTX instead of the kernel's.
         """
@@ -84,7 +84,7 @@ class Taken:
 
 @contextmanager
 def taking() -> Iterator[list[Taken]]:
-    """The launches inside this block."""
+    """Captures the launches inside this block."""
     seen: list[Taken] = []
     real = ptx.Kernel.launch
 

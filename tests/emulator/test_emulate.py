@@ -1,4 +1,4 @@
-"""Torch's answers while its GPU is emulated, and that they end with the block."""
+"""Torch's answers while its GPU is emulated. They end with the block."""
 
 from __future__ import annotations
 

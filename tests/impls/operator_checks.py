@@ -12,7 +12,7 @@ def assert_same_bits(got, want):
 
 
 def captured(step):
-    """Capture step() in a CUDA graph; return the graph, and the outputs that a replay writes."""
+    """Capture step() in a CUDA graph. Returns the graph, and the outputs that a replay writes."""
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):

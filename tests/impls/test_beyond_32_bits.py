@@ -1,4 +1,5 @@
-"""Our kernels beyond 32-bit offsets, on a GPU: a part of a large call equals this part alone.
+"""Our kernels beyond 32-bit offsets, on a GPU: a part of a large call gives the same results as
+this part alone.
 
 The law test_offsets_need_64_bits tests a few elements that are far apart.
 """
@@ -74,7 +75,9 @@ def assert_same_bits(way, got, want):
 
 
 def test_more_than_2_31_elements(way):
-    """4200 batches of 64 x 64 x 128 are 2.2e9 elements. The last one equals a call of it alone."""
+    """4200 batches of 64 x 64 x 128 have 2.2e9 elements. The last batch gives the same results as a
+    call with this batch alone.
+    """
     q = torch.empty(4200, 64, 64, 128, dtype=torch.float16, device="cuda").normal_()
     assert q.numel() > BEYOND
     k, v, dout = q.roll(1, dims=3), q.roll(2, dims=3), q.roll(3, dims=3)
@@ -85,7 +88,8 @@ def test_more_than_2_31_elements(way):
 
 
 def test_a_bias_beyond_2_31(way):
-    """A bias of 2 heads x 33000 x 33000: the last queries of the last head equal a call of them.
+    """The bias has 2 heads x 33000 x 33000. The last queries of the last head give the same results
+    as a call with these queries alone.
 
     dout is zero for the other queries, so that they do not contribute to dk and dv. Bits may
     differ, because tiles start at other rows.

@@ -45,7 +45,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def implementations(name, folder):
-    """Return the implementations of a file of the docs, loaded as --impl-from or the hook does."""
+    """Return the implementations in a file of the docs, loaded in the way of --impl-from or of the
+    hook.
+    """
     path = folder / name
     path.write_text(FILES[name])
     if "def pytest_attention_impls" not in FILES[name]:
@@ -83,7 +85,7 @@ def test_examples_are_right(name, tmp_path):
 
 @pytest.mark.parametrize("wrong", ["lse[:, :, : q.shape[1]] + 0.1", "lse", "lse.view(q.shape[:3]).mT"])
 def test_another_form_of_lse_is_noticed(wrong, tmp_path):
-    """This shows that the examples above are judged at all."""
+    """The test shows that the examples above are judged at all."""
     (tmp_path / "wrong.py").write_text(FILES["lse_forms.py"].replace("lse[:, :, : q.shape[1]]", wrong))
     impl = from_file(str(tmp_path / "wrong.py"))[0].impl
     assert conformance.problems(impl, "cpu") or judge(LAWS[1], impl, Plan(examples=12)).verdict == FAIL

@@ -1,4 +1,6 @@
-"""Rows far apart in memory: refused if PyTorch's libraries misread them, otherwise right."""
+"""Inputs whose rows are far apart in memory are refused if PyTorch's libraries misread them.
+Otherwise results are right.
+"""
 
 import pytest
 import torch
@@ -30,7 +32,9 @@ def test_far_rows_are_refused_where_cublas_misreads_them(name, of_rows, lengths)
 
 
 def test_far_rows_are_refused_where_mkl_misreads_them():
-    """MKL misreads a product by a column with far elements: with headdim 1, but not headdim 2."""
+    """MKL misreads a product with a column whose elements are far apart, which occurs with headdim
+    1 but not with headdim 2.
+    """
     (impl,) = (entry.impl for entry in ours(["torch_sdpa_flash_cpu"]) if entry.name == "torch_sdpa_flash_cpu")
     for headdim in (1, 2):
         near = [torch.randn(1, 1, seqlen, headdim) for seqlen in (2, 4, 4)]

@@ -87,7 +87,7 @@ CASES = {
 
 
 def refused(impl, wanted):
-    """Return why impl does not support this case, or None."""
+    """Return why impl does not support this case, or None if it does."""
     s = impl.supports
     outside = {
         "dtype": wanted.dtype not in s.dtypes,
@@ -171,9 +171,9 @@ def reference(impl, x, wanted):
 
 
 def compared():
-    """Yield (implementation, device), case: each case in one dtype, which changes between cases.
+    """Yield (implementation, device), case: each case in one dtype, which varies between cases.
 
-    Its other dtypes are thorough, and so are all but two cases of variants, which run another
+    The other dtypes of a case are thorough. So are all but two cases of variants, which run another
     implementation's kernels.
     """
     for tested in every_implementation():
@@ -195,9 +195,9 @@ def test_agrees_with_float64(tested, wanted):
     got = public_run(impl, x, causal=wanted.causal, softmax_scale=wanted.softmax_scale, backward=True)
     want, dead = reference(impl, x, wanted)
 
-    # These bounds are an order of magnitude; the oracle has the real budget. The output and P or dS
-    # are rounded once each. The error of a score (in float32 or tf32, in proportion to its terms)
-    # propagates to all results.
+    # These bounds are only an order of magnitude; the oracle has the real budget. The output and P
+    # or dS are rounded once each. The error of a score (in float32 or tf32, in proportion to its
+    # terms) propagates to all results.
     of_scores = TF32 if impl.precision.multiply == "tf32" else 2.0**-23
     scores = want["lse"][1].max().item() if want["lse"][1].numel() else 1.0
     for output, judged in got.items():
@@ -216,7 +216,9 @@ def test_agrees_with_float64(tested, wanted):
 
 
 def length_taken(impl):
-    """Return 33, which no tile size divides, or else 128, the first that the contract accepts."""
+    """Return 33, which no tile size divides, or else 128, which is the first other length that the
+    contract accepts.
+    """
     return next(
         n for n in (33, 128) if impl.supports.accepts is None or not impl.supports.accepts(case(seqlen_q=n, seqlen_k=n))
     )
@@ -251,9 +253,9 @@ def test_equal_scores_give_the_mean_and_count_the_keys(tested):
 
 
 def test_a_row_of_the_least_numbers_gives_the_mean(tested):
-    """A mask of finfo.min may cover a whole row, which has a mean.
+    """A mask of finfo.min may cover a whole row, whose result is then a mean.
 
-    In base 2 it becomes -inf, and then NaN.
+    In base 2 such a mask becomes -inf, and then NaN.
     """
     impl, device = tested
     if impl.name.startswith("torch_sdpa_efficient") or impl.name == "torch_flex":

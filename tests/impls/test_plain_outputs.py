@@ -1,4 +1,6 @@
-"""Outputs of a tensor subclass are judged as plain tensors: it cannot affect comparisons."""
+"""Outputs of a tensor subclass are judged as plain tensors, so the subclass cannot affect
+comparisons.
+"""
 
 import pytest
 import torch

@@ -15,7 +15,7 @@ MINE = [Entry(replace(torch_math.IMPL, name="mine"), "mine.py")]
 
 @pytest.fixture
 def imported(monkeypatch):
-    """The modules that are asked for their implementations from here on."""
+    """Records which modules are asked for their implementations from here on."""
     seen, of_module = [], registry._of_module
     monkeypatch.setattr(registry, "_of_module", lambda path: seen.append(path.stem) or of_module(path))
     return seen
@@ -81,7 +81,7 @@ def test_without_names_plugins_are_judged_alone_or_beside_ours():
 
 
 def test_what_a_hook_returns_is_a_plug_in_without_an_option():
-    """An entry point of an installed package, for example: it is judged in its own process."""
+    """An example is an entry point of an installed package. It is judged in a separate process."""
     mine, declared = MINE[0].impl, registry.from_hook([[replace(torch_math.IMPL, forward=lambda q, k, v: q)]])
     assert Entry(mine, "/site-packages/mine.py").plug_in and Entry(mine, "", "--impl-from=mine.py").plug_in
     assert all(entry.plug_in for entry in declared) and not any(

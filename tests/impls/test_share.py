@@ -1,4 +1,6 @@
-"""`share`: an implementation is judged on a part of the cases and repeats, and on smaller cases."""
+"""`share`: an implementation can be judged on a part of the cases and repeats, and on smaller
+cases.
+"""
 
 import re
 from dataclasses import replace
@@ -53,7 +55,9 @@ def test_sequences_of_slow_kernels_get_half_as_long_where_a_law_stretches_them(d
 
 
 def test_results_show_the_share(tmp_path):
-    """An implementation is judged on one tenth of its twin's cases."""
+    """The implementation is judged on one tenth of the cases of an equal implementation without a
+    share.
+    """
     file = tmp_path / "twins.py"
     file.write_text(
         "from dataclasses import replace\nfrom flash_attest.impls import torch_math\n"

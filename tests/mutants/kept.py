@@ -1,10 +1,10 @@
-"""The smallest cases of planted bugs whose search takes longer than half a second, with compiling;
-not for every bug of a law.
+"""The smallest cases of planted bugs whose search takes longer than half a second, including
+compilation. Some bugs of a law are left out.
 
-In `tox` the law judges each of these cases alone (for kernels, one case of each law and family);
+In `tox` the law judges each of these cases alone (for kernels, one case of each law and family).
 `tox -e thorough` judges all of them, draws cases again, shrinks, and checks the whole message.
-`flash-attest power NAME` prints the line. An empty case: the bug is intermittent (a race), so cases
-are drawn, but not shrunk.
+`flash-attest power NAME` prints the line. An empty case means that the bug is intermittent (a
+race), so cases are drawn, but not shrunk.
 """
 
 KEPT = {
@@ -221,9 +221,9 @@ KEPT = {
     "values_are_taken_for_contiguous": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
 }
 
-# Judged in `tox -e thorough` alone: bugs of the Numba kernels that are also planted in the CUDA
-# kernels, and barriers, which tests/emulator/numba/test_barriers.py removes from the PTX. A Numba
-# kernel takes a second to compile.
+# These are judged only in `tox -e thorough`: bugs of the Numba kernels that are also planted in the
+# CUDA kernels, and barriers, which tests/emulator/numba/test_barriers.py removes from the PTX. A
+# Numba kernel takes a second to compile.
 NIGHTLY = {
     "numba_scale_zero_is_taken_for_the_default",
     "numba_shared_memory_is_passed_in_elements",

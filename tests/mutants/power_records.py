@@ -1,4 +1,4 @@
-"""Helpers: records of the matrix in which all but a few items have passed."""
+"""Helpers that make records of the matrix in which all but a few items have passed."""
 
 from flash_attest.mutants import ALL
 from flash_attest.mutants.power.child import PEER, items

@@ -1,5 +1,5 @@
-"""Every planted bug is caught by its law, with a case as small as required and a message that says
-where.
+"""Every planted bug is caught by its law, with a case as small as required and a message that
+locates the fault.
 """
 
 import re
@@ -57,7 +57,7 @@ WHOLE = [pytest.param(m, marks=pytest.mark.thorough if m.name in LATER else (), 
 def kept() -> list:
     """Return bugs with a kept case.
 
-    Kernels compile for seconds, so theirs are thorough; the searches above cover the others.
+    Kernels compile for seconds, so their cases are thorough; the searches above cover the others.
     """
     return [
         pytest.param(m, marks=() if m.family is TILED else pytest.mark.thorough, id=m.name)
@@ -69,14 +69,16 @@ def kept() -> list:
 def check_first_line(mutant, line):
     """Check that the line names the fault.
 
-    An edited CUDA file that does not compile raises, and is not a fault that the tracer found.
+    An edited CUDA file that does not compile raises an exception, which is not a fault that the
+    tracer found.
     """
     assert NAMED.search(line), line
     assert mutant.law != TRACED or "raises" not in line, line
 
 
 def holds_without_the_edit(mutant, case):
-    """Check that the law holds on the same case without the edit, so it catches nothing else.
+    """Check that the law holds on the same case without the edit, so that it fails for no other
+    reason.
 
     Raises LawBroken.
     """
@@ -139,7 +141,7 @@ def test_a_mutant_is_a_plug_in_by_its_name():
 
 
 def test_of_each_law_a_mutant_is_searched_for():
-    """Drawing and shrinking are tested with each law, not the kept case alone.
+    """Drawing and shrinking are tested with each law, in addition to the kept cases.
 
     Long sequences take too long.
     """
@@ -177,7 +179,7 @@ OF_LAWS = [
 
 @pytest.mark.parametrize("law", OF_LAWS)
 def test_law_holds_where_nothing_is_mutated(law, request):
-    """Unedited, each law passes, so the edit is what fails it."""
+    """Unedited, the implementation passes each law, so a failure comes from the edit."""
     impl = torch_math.IMPL if "autograd" in law.needs or law.device == "cuda" else python_tiled.IMPL
     if law.name == SANITIZED:  # it concerns kernels other than PyTorch's
         impl = next(impl for impl in cuda.IMPLS if impl.name == "cuda_fa2")
@@ -211,13 +213,13 @@ def test_snippet_that_does_not_fit_is_named():
 
 
 def test_edits_change_the_source():
-    """An edit that replaces a snippet by the same text plants nothing."""
+    """An edit that replaces a snippet by the same text would plant nothing."""
     for mutant in ALL:
         assert edited_source(mutant) != mutant.file.read_text(), mutant.name
 
 
 def test_traceback_shows_the_mutated_line():
-    """It does, though the file on disk does not have the edit."""
+    """The traceback shows it although the file on disk does not have the edit."""
     start = "    check(q, k, v, bias)\n    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = k.shape[1]\n"
     crash = mutant_of("crash", ((start, "    1 / 0  # planted\n"),))
     with pytest.raises(ZeroDivisionError) as caught:
@@ -275,7 +277,7 @@ def test_device_cpu_hides_gpus_before_it_is_asked_what_can_be_judged(monkeypatch
 
 @pytest.mark.parametrize("error", (EmulatorError, MutantError))
 def test_a_mutant_that_cannot_be_built_is_an_error_without_traceback(error, monkeypatch, capsys):
-    """It is not, for example, if the cache is read-only."""
+    """An example is a read-only cache."""
 
     def fail(mutant):
         raise error("/cache cannot be written to")

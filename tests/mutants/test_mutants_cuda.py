@@ -1,4 +1,4 @@
-"""Mutants of impls/cuda: every barrier has one, and building a copy adds no fault of its own."""
+"""Mutants of impls/cuda: every barrier has one, and building a copy adds no other fault."""
 
 import re
 import sys
@@ -70,7 +70,7 @@ def one_of_each_kernel() -> list:
 
 @pytest.mark.parametrize("mutant", one_of_each_kernel())
 def test_report_of_a_missing_barrier_is_a_race_in_shared_memory(mutant):
-    """It names two lines.
+    """The message names two lines.
 
     The only other finding is a consequence: memory read before the other thread has written it.
     """
@@ -119,9 +119,9 @@ def test_equal_copies_are_one_folder_but_not_one_module():
 
 
 def test_copy_has_what_its_mutant_promises():
-    """The rest takes most of the compile time.
+    """The parts that the copy leaves out take most of the compile time.
 
-    Rewritten sources could make all mutants slow without failing a test.
+    If the sources are rewritten, all mutants could become slow without a failing test.
     """
     everything = replace(CUDA[0], declares={})
     least = replace(everything, declares=supporting(backward=False))
@@ -138,7 +138,7 @@ def test_copy_has_what_its_mutant_promises():
     [("no_such_word(m[r]);", "raises CompileError"), ('asm("wgmma.fence.sync.aligned;");', "not covered on the CPU")],
 )
 def test_an_edit_that_does_not_compile_is_not_caught(no_code, words):
-    """It was not judged, and neither was code that a CPU cannot emulate."""
+    """Such a mutant was not judged, and neither was one with code that a CPU cannot emulate."""
     mutant = next(mutant for mutant in CUDA if mutant.law == CONTRACT)
     ((old, _),) = mutant.edits
     result = judge_mutant(replace(mutant, edits=((old, f"{old} {no_code}"),)), plan())

@@ -1,4 +1,4 @@
-"""Mutants of impls/numba: every barrier has one, and building a copy adds no fault of its own."""
+"""Mutants of impls/numba: every barrier has one, and building a copy adds no other fault."""
 
 import ast
 import inspect
@@ -31,7 +31,7 @@ EACH_LAW = [  # in tox, test_mutants.py judges each mutant's copy without its ed
 ]
 FEW = 12  # cases: a fault of the copy would show in most
 BARRIERS = barriers.barriers()
-# tests/emulator/numba/test_barriers.py removes all of them from the PTX, which needs no compiling.
+# tests/emulator/numba/test_barriers.py removes all barriers from the PTX, which needs no compiling.
 EACH_BARRIER = [
     pytest.param(mutant, marks=() if mutant.name == "numba_fa2_barrier_1" else pytest.mark.thorough, id=mutant.name)
     for mutant in barriers.MUTANTS
@@ -63,7 +63,7 @@ def test_every_barrier_is_found_and_gives_its_reason():
 
 @pytest.mark.parametrize("mutant", EACH_BARRIER)
 def test_report_of_a_missing_barrier_is_a_race_with_two_lines(mutant):
-    """It names two Python lines.
+    """The message names two Python lines.
 
     The only other finding is a consequence: memory read before another thread wrote it.
     """
@@ -105,7 +105,9 @@ def test_copy_differs_by_the_edit_and_shares_what_does_not_import_it():
 
 
 def test_copies_do_not_mix():
-    """No module of a copy is one of impls; copies are equal if and only if their edits are."""
+    """No module of a copy is a module of impls; copies are equal if and only if their edits are
+    equal.
+    """
     several = [*(m for m in EMULATED if m.source == "fa2.py"), *map(unedited, EMULATED[:2])]
     modules = [build(m).forward.__func__.__module__ for m in several]
     assert len(set(modules)) == len(several) - 1 and not any(name.startswith("impls.") for name in modules)

@@ -1,6 +1,4 @@
-"""Mutants of the Triton kernels: building a copy adds no fault of its own and leaves no files
-behind.
-"""
+"""Mutants of the Triton kernels: building a copy adds no other fault and leaves no files behind."""
 
 import inspect
 import linecache

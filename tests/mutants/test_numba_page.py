@@ -28,7 +28,7 @@ def test_quoted_code_is_in_the_file(file, lines):
 
 
 def test_the_whole_walk_over_the_keys_is_quoted():
-    """It is quoted line by line, and no statement of it is left out."""
+    """The loop is quoted line by line, and no statement of it is left out."""
     kernel = (NUMBA.folder / "fa2.py").read_text().partition("load_tile(Q, q_bh")[2].partition("return fa2_forward")[0]
     quoted = {line for _, lines in QUOTES for line in lines.splitlines()}
     statements = [line for line in kernel.splitlines()[1:] if line.strip() and not line.strip().startswith("#")]
@@ -36,7 +36,7 @@ def test_the_whole_walk_over_the_keys_is_quoted():
 
 
 def each_message(names):
-    """Mark all but the kept ones as thorough: each compiles a planted bug."""
+    """Mark all but the kept messages as thorough, because each compiles a planted bug."""
     for first, *lines in MESSAGES:
         name = first.split()[0]
         yield pytest.param(first, lines, id=name, marks=() if name in names else pytest.mark.thorough)
@@ -54,7 +54,9 @@ def message_of(name: str, case: str) -> str:
 @pytest.mark.skipif(bool(elsewhere(next(iter(MUTANTS.values())))), reason=elsewhere(next(iter(MUTANTS.values()))))
 @pytest.mark.parametrize("first, lines", list(each_message(names=("numba_lse_is_the_row_sum",))))
 def test_quoted_messages_are_the_real_ones(first, lines):
-    """Numbers are ignored: addresses and line numbers change with every edit of a kernel."""
+    """Numbers are ignored, because addresses and line numbers change with every edit of a
+    kernel.
+    """
     name, _, case = first.partition(" ")
     real = iter(plain(line) for line in message_of(name, case).splitlines())
     for line in lines:

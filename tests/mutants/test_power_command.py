@@ -130,7 +130,7 @@ def fails(arguments, capsys):
 
 
 def test_a_mutant_that_no_longer_applies_is_an_error(monkeypatch, capsys):
-    """It is named before anything is judged, though its neighbour could be."""
+    """The mutant is named before anything is judged, even if other mutants could be judged."""
     gone = planted(name="gone", law=CONTRACT, edits=(("no such line", ""),), smallest={}, story="")
     monkeypatch.setattr(command, "ALL", (gone, *ALL))
     monkeypatch.setattr(power, "Matrix", None)
@@ -193,7 +193,9 @@ def test_a_survivor_is_no_success(tmp_path, capsys):
 
 
 def test_a_gpu_bug_is_not_judged_on_a_cpu(tmp_path, capsys):
-    """It is neither caught nor a survivor there, and a run that judges nothing is no success."""
+    """There the bug is neither caught nor a survivor, and a run that judges nothing is no
+    success.
+    """
     file = tmp_path / "matrix.json"
     assert run(["--matrix", "--device", "cpu", "both_launches_on_the_legacy", "--json", str(file)]) == 2
     record = json.loads(file.read_text())

@@ -1,4 +1,6 @@
-"""The matrix: each planted bug in a process of its own, and results on disk."""
+"""The matrix: each planted bug is judged in a separate process, and the results are kept on
+disk.
+"""
 
 import os
 import signal
@@ -76,8 +78,8 @@ def passes(pipe, name, how, wanted):
 
 
 def test_two_mutants_by_two_laws_and_a_peer(tmp_path):
-    """delta_has_an_epsilon is caught if dout is 0, and by no tolerance; delta_is_omitted by
-    both.
+    """The law with dout = 0 catches delta_has_an_epsilon, and no tolerance does. The other law and
+    allclose catch delta_is_omitted.
     """
     file, lines = tmp_path / "matrix.json", []
     record = record_lacking(*TWO_LAWS, ALLCLOSE)
@@ -96,7 +98,7 @@ def test_two_mutants_by_two_laws_and_a_peer(tmp_path):
 
 
 def test_a_law_that_misses_in_few_cases_is_tried_in_more():
-    """In a run of few cases a survivor may be one that the suite catches with more."""
+    """If a bug survives a run with few cases, more cases may catch it."""
     record = record_lacking(names=NAMES[:1])
     record.entries[NAMES[0]].searched = ""
     assert missing_items(record.entries[NAMES[0]]) == [SEARCH]
@@ -115,7 +117,7 @@ def test_a_process_that_dies_gives_its_law_a_verdict_and_another_goes_on():
 
 
 def test_a_process_that_is_killed_has_caught_nothing():
-    """The system may kill it because memory runs out."""
+    """The system may kill the process because memory runs out."""
     entry = run(record_lacking(*TWO_LAWS, names=NAMES[:1]), NAMES[:1], judge=is_killed_in_one_law).entries[NAMES[0]]
     assert [entry.verdicts[law] for law in TWO_LAWS] == ["unknown", "pass"] and killers(entry) == []
 
@@ -137,7 +139,7 @@ def test_a_bug_that_loses_process_after_process_ends(monkeypatch):
 
 
 def test_a_process_without_its_gpu_is_replaced():
-    """A law's findings after an illegal access do not belong to the bug."""
+    """After an illegal access, a law's findings are not due to the bug."""
     entry = run(record_lacking(*TWO_LAWS, names=NAMES[:1]), NAMES[:1], judge=loses_its_gpu).entries[NAMES[0]]
     assert [entry.verdicts[law] for law in TWO_LAWS] == ["fail", "fail"]
     assert entry.details[TWO_LAWS[0]] != entry.details[TWO_LAWS[1]]

@@ -1,5 +1,5 @@
-"""The rules of other suites: each rejects a planted bug that it can see, and accepts one that it
-cannot.
+"""The rules of other suites: each rejects a planted bug that it can detect, and accepts one that it
+cannot detect.
 """
 
 from dataclasses import replace
@@ -50,7 +50,9 @@ def test_every_peer_is_tested():
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
 def test_peer_rejects_one_planted_bug_and_accepts_another(peer):
-    """delta_has_an_epsilon adds 1e-7 to delta, which no tolerance of theirs sees."""
+    """delta_has_an_epsilon adds 1e-7 to delta, which is below the tolerances of all other
+    suites.
+    """
     verdict, case = judged(peer, planted_bug(SEEN[peer.name]))
     assert verdict == FAIL and case.startswith("seqlen_q=")
     verdict, words = judged(peer, planted_bug("delta_has_an_epsilon"))
@@ -72,7 +74,7 @@ def test_peer_rejects_an_exception(peer):
 
 
 def test_a_kernel_that_does_not_compile_was_not_judged():
-    """The same holds for a GPU: an edit that nvcc refuses is not a bug that any suite caught."""
+    """An edit that nvcc refuses on a GPU is not a bug that any suite caught, either."""
 
     def not_built(*tensors, **options):
         raise RuntimeError(_explained("fa2", "error: expected a ;"))
@@ -82,7 +84,7 @@ def test_a_kernel_that_does_not_compile_was_not_judged():
 
 
 def test_what_is_rejected_without_the_bug_too_is_a_false_alarm_and_no_catch():
-    """A rule that is too strict must not seem to have power."""
+    """A rule that is too strict must not seem to detect bugs."""
     peer = next(peer for peer in PEERS if peer.name == "allclose")
     wrong = planted_bug(SEEN["allclose"])
     verdict, words = judged(peer, wrong, lambda: wrong)
@@ -102,7 +104,9 @@ def test_inputs_that_are_not_supported_are_left_out():
 
 
 def test_head_dims_of_a_kernel_compiled_for_few_are_halved():
-    """A suite whose head dims are 32, 59, 64 ... would try 32 alone on an edited CUDA kernel."""
+    """A suite whose head dims are 32, 59, 64 ... would otherwise try only 32 on an edited CUDA
+    kernel.
+    """
     small = replace(RIGHT, supports=replace(RIGHT.supports, headdims=range(1, 33)))
     assert list(islice(turns(small, (32, 64, 59, 128, 96)), 6)) == [32, 32, 29, 32, 24, 32]
     assert list(islice(turns(RIGHT, (32, 59, 256)), 4)) == [32, 59, 256, 32]
@@ -131,7 +135,7 @@ CASE = Case(seqlen_q=16, seqlen_k=16, headdim=8, dtype=torch.float16)
 
 
 def moved(outputs: Outputs, name: str, by: float) -> Outputs:
-    """Return outputs with one element of one of them moved."""
+    """Return outputs in which one element of one output is changed."""
     tensor = getattr(outputs, name).float().clone()
     tensor[0, 0, 0, 0] += by
     return replace(outputs, **{name: tensor})
@@ -159,7 +163,9 @@ def test_pytorch_allows_the_error_of_its_math_kernel_times_a_factor(name):
 
 
 def test_attention_written_out_is_that_of_the_definition():
-    """Causal, with fewer keys than queries, GQA and a bias; the first rows see no key."""
+    """The cases are causal, with fewer keys than queries, GQA and a bias; the first rows see no
+    key.
+    """
     case = Case(2, 7, 5, 4, 2, 8, torch.float32, True, bias="matrix", bias_batch=2, bias_nheads=4)
     draw = Draw(case, "cpu")
     x = inputs_of(case, draw, "normal", draw.normal(*case.bias_shape))

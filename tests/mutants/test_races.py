@@ -1,5 +1,5 @@
-"""The matrix of races: every kind is planted, a cell says after how many repeats it finds one, and
-the page has the results.
+"""The matrix of races: every kind is planted, a cell has the number of repeats after which it finds
+a race, and the page has the results.
 """
 
 import os
@@ -65,7 +65,7 @@ def test_each_implementation_that_is_edited_is_judged_without_an_edit_too():
 
 @needs_gxx
 def test_copies_that_are_waited_for_are_right():
-    """The edits that plant asynchronous copies are right except for the part that their race leaves
+    """The edits that plant asynchronous copies are right except for the part that the race leaves
     out.
     """
     race = BY_NAME["cuda_fa2_copies_are_not_waited_for"]
@@ -88,7 +88,7 @@ def test_cells_are_those_of_the_device():
 
 @needs_gxx
 def test_a_race_that_one_order_hides_is_found_by_repeats_in_others():
-    """The number is the number of repeats at which it was found."""
+    """The verdict has the number of repeats after which the race was found."""
     late = BY_NAME["cuda_last_factor_waits_for_its_warp_alone"]
     assert verdict_of(Cell("repeat", "none"), build(late), "cpu", 5) == (PASS, "")
     verdict, detail = verdict_of(Cell("repeat", "order"), build(late), "cpu", 20)
@@ -107,7 +107,9 @@ def test_a_race_that_one_order_hides_is_found_by_repeats_in_others():
     ],
 )
 def test_what_most_repeats_find_is_tried_with_few(layer, repeats, shows_after, asked, monkeypatch):
-    """The number is the smallest that finds it. A case where nothing is found is tried once."""
+    """The number is the smallest that finds the race. A case in which nothing is found is tried
+    once.
+    """
     law, seen = laws()[LAYERS[layer]], []
 
     def shows(trial):
@@ -245,8 +247,8 @@ def test_a_gpu_that_is_not_there_is_named(capsys):
 
 
 def record_of(device="cpu", **verdicts):
-    """Return a record in which these layers' cells have these verdicts, for a race and for the
-    unedited kernel.
+    """Return a record with these verdicts of the layers' cells, for a race and for the unedited
+    kernel.
     """
     record = Record(environment("cpu", "races", 20, 0) | {"device": device})
     for name, results in verdicts.items():
@@ -300,9 +302,9 @@ def test_what_was_not_judged_has_no_column():
 
 
 def test_races_are_listed_by_the_layers_that_find_them():
-    """A layer under one perturbation alone does not count.
+    """A layer that finds a race only under one perturbation does not count.
 
-    A race is not missed if some layer was not asked about it.
+    A race is not missed if some layer has not judged it.
     """
     found, nothing = (FAIL, "2: out"), (PASS, "")
     both = {"trace": found, "repeat order": found, "repeat all": found, "copies all": nothing}

@@ -57,7 +57,7 @@ def draw(regime, size, dtype, seed=0, device="cpu"):
 def draw_biased(shape, dtype):
     """Draw q, k, v, dout and a bias that hides one key. Two query heads share each key head.
 
-    shape: of the bias, without its keys.
+    shape: the shape of the bias, without its last dimension (keys).
     """
     q, k, v, dout = draw("spread", (2, 97, 130, 4, 32), dtype)
     k, v = k[:, :, :2], v[:, :, :2]

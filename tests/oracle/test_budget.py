@@ -42,7 +42,7 @@ KERNELS = {
 
 
 def refuses(error):
-    """Return whether PyTorch's kernel does not support the case, rather than failed."""
+    """Return whether PyTorch's kernel does not support the case, as opposed to failing on it."""
     return "No available kernel" in str(error) or "cudnn" in str(error).lower()
 
 
@@ -186,7 +186,9 @@ def test_the_linear_form_detects_one_extra_key_among_100(dtype):
 
 
 def test_flushed_probabilities_add_up():
-    """A GPU flushes P below 2^-126 to 0 in every row, so n such errors add up to n times one."""
+    """A GPU flushes P below 2^-126 to 0 in every row, so the errors of n rows add up to n times one
+    error.
+    """
     q, k, v, dout = draw("mean", (1, 400, 2, 1, 1), torch.float32)
     k, v = torch.tensor([-1.0, 1.0]).view(1, 2, 1, 1), torch.tensor([2.0, 1.0]).view(1, 2, 1, 1)
     q, dout = torch.full_like(q, 87.6 / 2), torch.ones_like(dout)  # P_0 = exp(-87.6), just below 2^-126
@@ -198,7 +200,7 @@ def test_flushed_probabilities_add_up():
 
 @pytest.mark.parametrize("headdim", [1, 16])
 def test_terms_below_half_an_ulp_of_their_sum_are_in_the_budget(headdim):
-    """With ALiBi, P decays smoothly, and terms below half an ulp of the sum are lost.
+    """With ALiBi, P decays smoothly, and terms below half an ulp of the sum have no effect.
 
     The errors have the same sign in all rows and columns. The kernel adds one key after another in
     float32 and is exact otherwise. Without this term of the budget, dk is 17 sigma off.

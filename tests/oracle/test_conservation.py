@@ -1,4 +1,4 @@
-"""Correct kernels keep the conservation laws; a lost key or a wrong delta breaks them."""
+"""Correct kernels keep the conservation laws; a missing key or a wrong delta breaks them."""
 
 import pytest
 import torch

@@ -1,4 +1,6 @@
-"""Roundings that are all alike stay within the linear form, and exceed the independent form."""
+"""If all roundings go in the same direction, errors stay within the linear form and exceed the
+independent form.
+"""
 
 import math
 from dataclasses import replace
@@ -62,7 +64,7 @@ def test_correlated_roundings_stay_within_the_linear_form(dtype, direction):
 def test_one_product_reaches_the_worst_case_and_no_more(dtype):
     """With one query, dv_j is the single product P_j dout.
 
-    P just above a power of two rounds by nearly u, which gives z = 6 though no term is missing.
+    P just above a power of two rounds by nearly u, which gives z = 6 although no term is missing.
     """
     u = oracle.roundoff(dtype)
     p = 0.5 * (1 + 10.98 * u)  # rounds to 0.5 (1 + 10 u)
@@ -82,7 +84,7 @@ def test_one_product_reaches_the_worst_case_and_no_more(dtype):
 def test_equal_roundings_exceed_the_independent_form():
     """The equal errors of 400 equal P add up to 400 times one error, not 20 times.
 
-    So the regime flat uses the linear form.
+    This is why the regime flat uses the linear form.
     """
     q, k, v, dout = draw("flat", (1, 8, 400, 1, 16), torch.float16)
     v = torch.ones_like(v)
@@ -96,7 +98,7 @@ def test_equal_roundings_exceed_the_independent_form():
 def test_an_operand_rounded_once_for_all_keys_exceeds_the_independent_form():
     """With few columns per score, the rounding of q shifts a whole row in one direction.
 
-    So tf32 uses the linear form.
+    This is why tf32 uses the linear form.
     """
 
     def tf32(x):  # to nearest, half away from zero

@@ -1,4 +1,6 @@
-"""The oracle agrees with loops in 40 digits, with a softmax over tiles, and with differences."""
+"""The oracle agrees with loops in 40 digits, with a softmax over tiles, and with finite
+differences.
+"""
 
 import importlib
 import itertools
@@ -16,7 +18,7 @@ from tests.oracle.attentions import Precision
 from tests.oracle.calls import attention, budget, variant
 from tests.oracle.tiled import tiled_attention
 
-# The module, because `flash_attest.oracle.attention` is the function.
+# The module is imported here, because `flash_attest.oracle.attention` is the function.
 attention_module = importlib.import_module("flash_attest.oracle.attention")
 
 NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")

@@ -1,4 +1,4 @@
-"""An independent attention to check the oracle with: tiles of keys and an online softmax.
+"""An independent attention with which the oracle is checked: tiles of keys and an online softmax.
 
 It shares no code with the oracle: masks and head pairing are written again, the visible keys of a
 row are counted instead of compared by position, and the backward recomputes P from lse, as kernels

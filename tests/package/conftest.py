@@ -1,7 +1,7 @@
 """Tests of an installation: they build the package, install it, and use it as people do.
 
-Only `tox -e package` runs them. They need g++, the network and minutes. The environment that runs
-them needs neither torch nor the package.
+Only `tox -e package` runs them. They need g++ and the network, and take minutes. The environment
+that runs them needs neither torch nor the package.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave these tests out unless asked for.
+    """Leave these tests out unless --package is given.
 
-    Tests that need Triton come last, hidden from others.
+    Tests that need Triton come last, because installing Triton affects the others.
     """
     here = [item for item in items if HERE in item.path.parents]
     if config.getoption("--package", default=False):

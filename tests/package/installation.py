@@ -1,4 +1,6 @@
-"""The package, built from what git tracks, and installed in an environment without the checkout."""
+"""Builds the package from the files that git tracks, and installs it in an environment without the
+checkout.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ LIMIT = 600  # seconds for one command
 class Installation:
     """An environment in a folder.
 
-    Its commands see no GPU, so that they behave alike on every machine.
+    Its commands see no GPU, so that they behave in the same way on every machine.
     """
 
     def __init__(self, folder: Path):
@@ -41,9 +43,9 @@ class Installation:
     def build(self) -> None:
         """Build the sdist, and the wheel from it.
 
-        The source is a copy of the files that git tracks, as they stand in the checkout. An
-        uncommitted change counts. A file that nobody has added does not, so that a build that needs
-        it fails here.
+        The source is a copy of the files that git tracks, as they are in the checkout. It includes
+        uncommitted changes, but no file that was never added to git, so a build that needs such a
+        file fails here.
         """
         source = self.folder / "source"
         for name in _output("git", "ls-files", "-z", folder=ROOT).split("\0"):
@@ -75,11 +77,11 @@ class Installation:
         return self._run([*map(str, command)], folder, variables)
 
     def shell(self, line: str, folder: Path) -> subprocess.CompletedProcess[str]:
-        """Run a line as a user who has copied it to a terminal."""
+        """Run a line in a shell, as if a user had copied it to a terminal."""
         return self._run(["/bin/sh", "-c", line], folder, {})
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of its commands."""
+        """Return the environment variables for commands of the environment."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
         path = os.pathsep.join([str(self.root / "bin"), os.environ.get("PATH", os.defpath)])
         return inherited | {"PATH": path, "COLUMNS": "200", "CUDA_VISIBLE_DEVICES": ""}
@@ -95,13 +97,13 @@ class Installation:
 
 
 def replay_of(printed: str) -> str:
-    """Return the line under the first Replay of an output."""
+    """Return the line below the first "Replay" of an output."""
     lines = printed.splitlines()
     return lines[lines.index("Replay") + 1].strip()
 
 
 def _output(*command: str, folder: Path) -> str:
-    """Run a command that has to succeed. Returns its output."""
+    """Run a command, which must succeed. Returns its output."""
     process = subprocess.run(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert process.returncode == 0, f"{' '.join(command)}\n{process.stdout}"
     return process.stdout

@@ -104,7 +104,7 @@ from flash_attest.emulator.cuda import load
 cu = load(Path(__file__).with_name("differences.cu"), "differences")
 assert cu.differences(torch.arange(64.0), torch.empty(64)) == 0
 """
-# Written for a GPU: nothing in it knows of flash-attest.
+# This was written for a GPU and knows nothing of flash-attest.
 TRITON_TESTS = """
 import pytest
 import torch

@@ -21,7 +21,7 @@ def test_every_command_has_help(installed, folder):
 
 
 def test_a_right_file_is_green(installed, hers):
-    """It has as many workers as there are cores, like most runs."""
+    """The run has as many workers as there are cores, like most runs."""
     run = installed.run("flash-attest", "check", "alone.py", "--profile", "smoke", "--chapter", "causal", folder=hers)
     assert run.returncode == 0 and run.stdout.endswith("\ngreen: 5 laws hold; 1 does not apply\n"), run.stdout
     assert (hers / "attest-report" / "results.json").is_file()
@@ -77,7 +77,7 @@ def test_doctor_says_what_is_missing(installed, folder):
 
 
 def test_a_race_in_cuda_is_traced(installed, hers):
-    """g++ compiles it with headers and sources of the installed package."""
+    """g++ compiles the file with headers and sources of the installed package."""
     run = installed.run("flash-attest", "trace", "gpu/differences.py", folder=hers)
     assert run.returncode == 1 and run.stdout.endswith("\n1 found in 1 launch\n"), run.stdout
     assert "read after write, no barrier between, differences.cu:5 and differences.cu:6\n" in run.stdout, run.stdout

@@ -7,7 +7,7 @@ from tests.package.installation import replay_of
 EXACTLY = "query_sees_exactly_its_prefix"
 
 
-@pytest.fixture(scope="session")  # the last test runs after those of other files, once Triton is installed
+@pytest.fixture(scope="session")  # the last test runs after the tests of other files, once Triton is installed
 def copied(installed, folder):
     """Copy every listed example."""
     here = folder / "examples"

@@ -1,4 +1,4 @@
-"""An author's tests and options, @attention_laws and assert_attention_close in one run.
+"""An author's tests and options, @attention_laws and assert_attention_close, all in one run.
 
 The run has two workers.
 """

@@ -7,7 +7,7 @@ from statistics import median
 import pytest
 
 OFF = ("-p", "no:flash-attest")  # a run without the plug-in
-# Prints CPU seconds, as other programs also use the machine, and the peak memory without the
+# Prints CPU seconds, because other programs also use the machine, and the peak memory minus the
 # parent's.
 PROGRAM = """
 import sys, time, pytest
@@ -61,7 +61,7 @@ def test_what_it_adds_has_a_prefix(installed, other, asked, pattern, prefix):
 def test_it_costs_nothing_to_speak_of(installed, other, arguments, capsys):
     """Runs with and without the plug-in alternate.
 
-    The least of many is the cost on a quiet machine.
+    The minimum of many runs is the cost on a quiet machine.
     """
     wall, used, peak = ({True: [], False: []} for _ in range(3))
     for n in range(MOST + 1):

@@ -1,6 +1,6 @@
-"""A Triton test that was written for a GPU, on a machine without one.
+"""A Triton test that was written for a GPU runs on a machine without one.
 
-It runs after everything that has to run without Triton.
+It runs after all tests that have to run without Triton.
 """
 
 import pytest

@@ -1,6 +1,6 @@
-"""Not an implementation: for `pytest -p`.
+"""Not an implementation but a plug-in for `pytest -p`.
 
-The suite raises in one law, and before another is called.
+It makes the suite raise in one law, and before another law is called.
 """
 
 from flash_attest.properties.judging import judge

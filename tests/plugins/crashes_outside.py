@@ -1,4 +1,4 @@
-"""Ends its process where it is called with a head dim that it does not declare."""
+"""Ends its process if it is called with a head dim that it does not declare."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Simulates a machine without a package: it is not found and cannot be imported."""
+"""Simulates a machine without a package, which is not found and cannot be imported."""
 
 import importlib.util
 import sys
@@ -16,7 +16,7 @@ class Hidden:
 
 
 def hide(hidden: str) -> None:
-    """From now on this process does not find the package."""
+    """Hide the package from this process from now on."""
     find_spec = importlib.util.find_spec
     sys.meta_path.insert(0, Hidden(hidden))
     importlib.util.find_spec = lambda name, package=None: None if name == hidden else find_spec(name, package)

@@ -1,4 +1,4 @@
-"""Known failures: one that fails as declared, and one that passes because it was fixed."""
+"""Known failures: one law fails as declared, and one passes because it was fixed."""
 
 from dataclasses import replace
 

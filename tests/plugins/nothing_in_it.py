@@ -1,4 +1,4 @@
-"""Has an Implementation, but under another name than IMPL."""
+"""Has an Implementation, but under a name other than IMPL."""
 
 from flash_attest import Implementation
 

@@ -1,7 +1,7 @@
 """A plug-in in Numba that does not mention the emulator: one thread for each query.
 
-A second implementation lacks a barrier.
-RACE goes on to the next keys while slower warps still multiply with the last ones.
+A second implementation lacks a barrier: RACE continues with the next keys while slower warps still
+multiply with the previous ones.
 """
 
 import functools
@@ -19,7 +19,9 @@ ROWS, KEYS = 64, 4  # queries of a block, which are its threads; keys in shared 
 def make_attend(headdim, race):
     @cuda.jit
     def attend(q, k, v, out, scale):
-        """(batch, seqlen, nheads, headdim) each; blocks: (tiles of queries, nheads, batch)."""
+        """Compute attention of (batch, seqlen, nheads, headdim). The grid is (tiles of queries,
+        nheads, batch).
+        """
         k_tile = cuda.shared.array((KEYS, headdim), float32)
         v_tile = cuda.shared.array((KEYS, headdim), float32)
         acc = cuda.local.array(headdim, float32)
@@ -60,7 +62,7 @@ def forward(q, k, v, race=False):
         raise ValueError("q, k and v must have the same shape and dtype")
     out = torch.empty_like(q)
     blocks = math.ceil(seqlen / ROWS), heads, batch
-    # Numba's default stream is not the one that PyTorch works on under torch.cuda.stream.
+    # Numba's default stream is not the stream that PyTorch uses under torch.cuda.stream.
     stream = torch.cuda.current_stream(q.device).cuda_stream if q.is_cuda else 0
     launch = make_attend(headdim, race)[blocks, ROWS, cuda.external_stream(stream) if stream else 0]
     launch(q, k, v, out, float32(headdim**-0.5))

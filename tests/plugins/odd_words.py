@@ -1,4 +1,4 @@
-"""Raises, with a text that terminals, JSON, HTML and xdist's channel each take amiss."""
+"""Raises an exception whose text is difficult for terminals, JSON, HTML and xdist's channel."""
 
 from flash_attest import Implementation, Supports
 

@@ -1,4 +1,4 @@
-"""Causal, but the last query of a partial tile of 16 misses its own key."""
+"""A causal kernel in which the last query of a partial tile of 16 misses its own key."""
 
 import math
 

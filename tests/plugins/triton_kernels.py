@@ -1,7 +1,7 @@
 """A plug-in in Triton that does not mention the emulator: one kernel for all dtypes.
 
-A second implementation has a race.
-RACE stores the row sums to memory and loads it for columns, which other threads hold.
+A second implementation has a race: RACE stores the row sums to memory and loads them for columns,
+which other threads hold.
 """
 
 import torch

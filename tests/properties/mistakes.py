@@ -20,7 +20,7 @@ LSE = test_forward.test_lse_matches_the_definition.law
 HELD_BEFORE = test_memory.test_what_memory_held_before_does_not_matter.law
 UNCHANGED = test_memory.test_inputs_come_back_unchanged.law
 REPEATS = test_races.test_repeats_agree.law
-# An intermittent failure is not shrunk, so its case is the one that was drawn: only the seed may
+# An intermittent failure is not shrunk, so its case is the one that was drawn. Only the seed may
 # vary.
 OUT_AT_65 = replace(OUT, draws=Draws.of(
     seqlen_q=(65, 65), regime="spread", where=lambda case: case.batch * case.nheads == 1
@@ -37,7 +37,7 @@ def attention(q, k, v, seen=None):
 
 
 def one_key_short(q, k, v, *, causal=False):
-    """Hide the last query's own key in a partial tile of 64."""
+    """Hide the own key of the last query, if that query is in a partial tile of 64."""
     n = q.shape[1]
     seen = torch.ones(n, n, dtype=torch.bool).tril(0 if causal else n)
     if causal and n > 64 and n % 64:
@@ -50,7 +50,7 @@ def plain(q, k, v):
 
 
 def delta_too_small(dout, q, k, v, out, lse):
-    """dS = P (dP - 0.9 delta)"""
+    """Compute dS = P (dP - 0.9 delta)."""
     p, scale = attention(q, k, v)[2], q.shape[-1] ** -0.5
     dp = torch.einsum("bihd,bjhd->bhij", dout, v)
     delta = (dout * out).sum(-1).transpose(1, 2)[..., None]
@@ -60,7 +60,7 @@ def delta_too_small(dout, q, k, v, out, lse):
 
 
 def last_column_not_written(q, k, v):
-    """Leave the last column unwritten if headdim is not a multiple of 8."""
+    """Do not write the last column if headdim is not a multiple of 8."""
     out, lse = plain(q, k, v)
     fresh = torch.empty_like(out)
     columns = out.shape[-1] - (out.shape[-1] % 8 != 0)
@@ -74,13 +74,13 @@ def last_row_off(q, k, v):
 
 
 def wrong_in_one_of_41(q, k, v, calls=Counter()):  # noqa: B006
-    """Be wrong in the last of 40 repeats: calls are counted for each q separately."""
+    """Return a wrong result in the last of 40 repeats. Calls are counted for each q separately."""
     calls[q.shape, q.sum().item()] += 1
     return (plain if calls[q.shape, q.sum().item()] % 41 else last_row_off)(q, k, v)
 
 
 def wrong_once(q, k, v, calls=itertools.count()):  # noqa: B008
-    """Be wrong in the third call at length 65.
+    """Return a wrong result in the third call at length 65.
 
     The contract check does not try that length. The number of later calls varies.
     """
@@ -114,7 +114,7 @@ def two_defects(q, k, v, *, softmax_scale=None):
 
 
 def dv_doubled(dout, q, k, v, out, lse):
-    """dv += P^T dout twice."""
+    """Add P^T dout to dv twice."""
     p, scale = attention(q, k, v)[2], q.shape[-1] ** -0.5
     ds = p * (torch.einsum("bihd,bjhd->bhij", dout, v) - (dout * out).sum(-1).transpose(1, 2)[..., None]) * scale
     dq, dk = torch.einsum("bhij,bjhd->bihd", ds, k), torch.einsum("bhij,bihd->bjhd", ds, q)

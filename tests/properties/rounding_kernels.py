@@ -1,8 +1,8 @@
 """Correct attention that rounds as a `Precision` declares: float32 with these roundings added.
 
-Each rounding is made as real kernels make it, in the worst way if they differ. Sums of a tile in a
-half dtype are rounded after each key, and parts are merged by the weights exp(lse_part - lse) of
-FlashAttention's split-KV kernel.
+Each rounding is made as real kernels make it. If kernels differ, it is made in the worst way. Sums
+of a tile in a half dtype are rounded after each key, and parts are merged by the weights
+exp(lse_part - lse) of FlashAttention's split-KV kernel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ PARTS = 3  # of the keys, where they are merged by lse
 
 
 def kernel(precision: Precision, *, name: str = "rounding", backward: bool = True, **declared) -> Implementation:
-    """Return an implementation that rounds as `precision` says, in everything that it declares.
+    """Return an implementation that rounds as `precision` says, and declares support for
+    everything.
 
     `multiply` must not be "tf32".
     """
@@ -66,7 +67,7 @@ def _heads(x: torch.Tensor, nheads: int) -> torch.Tensor:
 def _scores(precision, q, k, causal, bias, softmax_scale):
     """Return S (b, h, i, j) float32, -inf where hidden, and q, k (b, h, n, d) for the gradients.
 
-    q and k contain softmax_scale, or it remains to be multiplied: S = factor q k.
+    If q and k do not contain softmax_scale, S still has to be multiplied by it: S = factor q k.
     """
     dtype, scale = q.dtype, q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale
     root = math.sqrt(abs(scale))
@@ -93,9 +94,9 @@ def _scores(precision, q, k, causal, bias, softmax_scale):
 
 
 def _quantized(precision, x):
-    """Return x (b, n, h, d) as int8 or fp8 holds it.
+    """Return x (b, n, h, d) rounded to int8 or fp8.
 
-    One scale serves the tensor, a head, or 32 rows of a head.
+    One scale serves the whole tensor, a head, or 32 rows of a head.
     """
     if not x.numel():
         return x
@@ -122,7 +123,7 @@ def _cut(x):
 
 
 def _times(precision, a, b):
-    """Return a b, multiplied as `multiply` says."""
+    """Return a b, multiplied in the precision that `multiply` names."""
     if precision.multiply == "operand":
         return a @ b
     high_a, high_b = _cut(a), _cut(b)
@@ -138,8 +139,8 @@ def _narrow(precision, x, dtype):
 def _exp(precision, x):
     """Return exp. If its error is declared, it is 2^n times a polynomial, as in FlashAttention-4.
 
-    The polynomial is cubic, in the fraction, and its error is at most 1e-4. If more is declared,
-    the rest is an error of all results to one side.
+    The polynomial in the fraction is cubic, with an error of at most 1e-4. If a larger error is
+    declared, the rest is an error of all results in one direction.
     """
     if not precision.exp:
         return torch.exp(x)
@@ -208,7 +209,7 @@ def _backward(precision, dout, q, k, v, out, lse, causal, bias, softmax_scale):
     times = partial(_times, precision)
     ds = p * (times(do, vh.mT) - delta)
     cast = (lambda t: t) if precision.probabilities == "float32" else (lambda t: t.to(dtype).float())
-    # What x and y already contain of softmax_scale is not multiplied again.
+    # If x and y already contain softmax_scale, the result is not multiplied by it again.
     root = math.sqrt(abs(scale))
     factors = {
         "scores": (scale, scale),

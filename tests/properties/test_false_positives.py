@@ -1,4 +1,4 @@
-"""Regression tests for false positives: correct kernels, as they are in use, that a law failed."""
+"""Regression tests for false positives: correct kernels in practical use that a law failed."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ MANY = Plan(examples=300)
     ],
 )
 def test_a_fused_exponent_does_not_fail_where_scores_are_large(dtype, plan, verdict):
-    """exp2(q k c - m c) in one fused step has the rounding error of m c.
+    """A fused computation of exp2(q k c - m c) has the rounding error of m c.
 
     In float16 it shows in P for m above 2048.
     """
@@ -57,7 +57,9 @@ def test_a_fused_exponent_does_not_fail_where_scores_are_large(dtype, plan, verd
 
 
 def test_dv_may_be_stored_for_each_query_head():
-    """FlashAttention-2 does so. If heads of a group cancel, their roundings exceed the sum's."""
+    """FlashAttention-2 stores dv in this way. If heads of a group cancel, the sum of their
+    roundings exceeds the rounding of their sum.
+    """
 
     def forward(q, k, v, **options):
         group = q.shape[2] // k.shape[2]
@@ -73,7 +75,7 @@ def test_dv_may_be_stored_for_each_query_head():
 def test_rows_may_share_the_error_of_lse(law):
     """In base 2, ln 2 and a bias times log2 e are rounded once for all rows.
 
-    At lse near -30000 dv's z was 12, and the z of v dv was 16.8.
+    With lse near -30000, the z of dv was 12, and the z of v dv was 16.8.
     """
     log2_e, ln_2 = torch.tensor(1.4426950408889634), torch.tensor(0.6931471805599453)
 
@@ -115,9 +117,9 @@ def test_rows_may_share_the_error_of_lse(law):
 @pytest.mark.parametrize("lengths", ["seqlen_q=513 seqlen_k=3", "seqlen_q=513 seqlen_k=512"])
 @pytest.mark.parametrize("seed", [1, 14, 34, 43])
 def test_noise_of_a_sum_includes_every_row(lengths, seed):
-    """A single row can carry all the noise, as others see no key or have q = 0.
+    """A single row can have all the noise, because the others see no key or have q = 0.
 
-    Sampling 256 rows gave z = 1e7.
+    A sample of 256 rows gave z = 1e7.
     """
     case = parse_case(f"{lengths} headdim=1 dtype=float32 causal=True regime=selecting seed={seed}")
     result = judge(laws()["test_gradients_of_keys_sum_to_zero"], torch_math.IMPL, Plan(case=case))
@@ -126,7 +128,8 @@ def test_noise_of_a_sum_includes_every_row(lengths, seed):
 
 @pytest.mark.parametrize("seed", [29, 54, 58])
 def test_rows_may_share_the_rounding_of_out(seed):
-    """out is near 1 in every row, so bfloat16 rounds it and delta to the same side in many rows.
+    """out is near 1 in every row, so bfloat16 rounds out and delta in the same direction in many
+    rows.
 
     The z of dk was 7.3.
     """
@@ -137,10 +140,11 @@ def test_rows_may_share_the_rounding_of_out(seed):
 
 
 def test_matrix_units_may_cut_off_sums_in_all_rows_alike():
-    """Truncation makes sums of values of one sign small, so delta is wrong to one side in all rows.
+    """Truncation makes a sum of values with the same sign too small, so delta has an error of the
+    same sign in all rows.
 
-    The z of dbias was 10. On an H200, wgmma makes out small by 1/8 of 2^-24 for each key, and dP
-    for each column. All else here is float64.
+    The z of dbias was 10. On an H200, wgmma makes out too small by 1/8 of 2^-24 for each key, and
+    dP too small for each column. All other steps of this test are in float64.
     """
     cut = 2.0**-24 / 8
 
@@ -173,7 +177,9 @@ def scores(q, k, scale):
 
 
 def test_a_negative_scale_may_take_another_path():
-    """A kernel for positive scales gets the scale in q, which is rounded before the product."""
+    """A kernel for positive scales gets q multiplied by the scale. The result is rounded before the
+    product.
+    """
 
     def forward(q, k, v, *, softmax_scale=None):
         scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
@@ -189,7 +195,9 @@ def test_a_negative_scale_may_take_another_path():
 
 @pytest.mark.parametrize("law", ["test_hidden_keys_change_no_bit", "test_keys_hidden_by_bias_change_no_bit"])
 def test_hidden_keys_may_change_how_a_block_is_quantised(law):
-    """In int8 the largest |k| of 64 keys is 127: a larger hidden key makes others coarser."""
+    """In int8 the largest |k| of 64 keys is 127, so a larger hidden key makes other keys
+    coarser.
+    """
 
     def quantised(x):
         blocks = torch.nn.functional.pad(x.float(), (0, 0, 0, 0, 0, -x.shape[1] % 64)).unflatten(1, (-1, 64))
@@ -214,7 +222,8 @@ def test_hidden_keys_may_change_how_a_block_is_quantised(law):
 
 
 FORWARD_ONLY = replace(torch_math.IMPL, backward=None, supports=replace(torch_math.IMPL.supports, bias_grad=False))
-# Laws that compare results of the implementation with each other, one for each way of comparing.
+# Laws that compare results of the implementation with each other, with one law for each way of
+# comparing.
 COMPARE = {
     "test_out_scales_with_v": {},  # bits
     "test_memory_around_inputs_is_not_read": {},
@@ -228,7 +237,9 @@ COMPARE = {
 
 @pytest.mark.parametrize("law", COMPARE)
 def test_nan_in_both_results_is_no_difference(law):
-    """The rows of the first query are NaN. Laws of the definition report it, others need not."""
+    """The rows of the first query are NaN. Laws of the definition report it, and other laws need
+    not.
+    """
 
     def forward(*operands, **options):
         out, lse = torch_math.forward(*operands, **options)
@@ -243,7 +254,7 @@ def test_nan_in_both_results_is_no_difference(law):
 
 
 def test_nan_is_found_where_no_law_of_the_definition_looks():
-    """The scale is 0, or q = 0."""
+    """In these cases the scale is 0, or q = 0."""
 
     def forward(q, k, v, **options):
         out, lse = torch_math.forward(q, k, v, **options)

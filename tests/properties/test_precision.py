@@ -1,4 +1,6 @@
-"""Each field of `Precision`: a kernel that rounds so passes if it declares it, and fails if not."""
+"""Each field of `Precision`: a kernel that rounds in this way passes if it declares the field, and
+fails otherwise.
+"""
 
 from dataclasses import replace
 
@@ -34,7 +36,7 @@ DECLARED = {
     "cut to tf32, wide P": Precision(multiply="tf32_cut", probabilities="float32"),
     "three products in tf32": Precision(multiply="tf32x3"),
 }
-# The others combine what these round.
+# The other fields combine the roundings of these.
 ALONE = (
     "merged by lse",
     "scaled q",
@@ -53,7 +55,7 @@ by_declaration = pytest.mark.parametrize(
 def of(precision, declares=None):
     """Return a kernel that rounds as `precision` says.
 
-    Quantised kernels are for inference: gradients of the rounded q would differ.
+    Quantised kernels are for inference, because gradients of the rounded q would differ.
     """
     impl = kernel(precision, backward=precision.quantize == "none")
     return replace(impl, precision=declares or precision)
@@ -67,7 +69,8 @@ def test_a_right_kernel_is_within_its_budget_in_every_regime(precision, cases):
         assert calibration["beyond"] == []
 
 
-# The laws that claim bits, or compute on with what rounds; and, nightly, every law.
+# The laws that claim equal bits, or continue to compute with rounded results; and, nightly, every
+# law.
 EXPOSED = (
     "test_hidden_keys_change_no_bit",
     "test_keys_hidden_by_bias_change_no_bit",
@@ -81,7 +84,7 @@ EXPOSED = (
     "test_v_dv_equals_out_dout",
     "test_q_dq_equals_k_dk",
 )
-# On a CPU the others need a traced kernel or a GPU.
+# On a CPU the other laws need a traced kernel or a GPU.
 LAWS = [
     pytest.param(law, marks=() if law.name in EXPOSED else pytest.mark.thorough, id=law.name)
     for law in laws().values()
@@ -96,7 +99,7 @@ def test_a_right_kernel_keeps_the_laws(precision, law):
     assert result.verdict in (PASS, REFUSED), result.message
 
 
-# What each kernel does where it declares nothing: one case of a law that fails, and the law.
+# What each kernel does if it declares nothing: one case of a law that fails, and the law.
 UNDECLARED = {
     "merged by lse": ("test_out_matches_the_definition", "seqlen_k=100 headdim=1 dtype=float32 regime=shifted_down"),
     "scaled q": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
@@ -135,7 +138,7 @@ def test_an_inexact_exp_is_guessed():
 
 
 def test_more_than_is_declared_fails():
-    """The kernel uses fp8, which has fewer digits near the maximum than the declared int8."""
+    """The kernel uses fp8, which has fewer digits near the maximum than int8, which it declares."""
     how = Plan(case=parse_case("seqlen_q=33 seqlen_k=100 headdim=2 dtype=float16 regime=peaked"), try_contract=False)
     law = laws()["test_lse_matches_the_definition"]
     assert judge(law, of(Precision(quantize="fp8"), Precision(quantize="int8")), how).verdict == FAIL
@@ -144,7 +147,7 @@ def test_more_than_is_declared_fails():
 
 @pytest.mark.parametrize("law", ["test_padding_keys_count_nothing", "test_single_key_is_copied"])
 def test_narrow_statistics_hide_no_key(law):
-    """exp(lse) counts one key too many, of score 0 and v = 0, and a copied row is half of v."""
+    """exp(lse) counts one key too many, with score 0 and v = 0, and a copied row is half of v."""
     right = of(Precision(statistics="operand"))
 
     def forward(q, k, v, *, bias=None, **keywords):

@@ -32,7 +32,7 @@ def test_an_exception_without_message_has_no_colon():
 
 
 def test_an_assertion_without_text_shows_its_line(tmp_path):
-    """The assertion is in another file, as pytest gives assertions in tests a text."""
+    """The assertion is in another file, because pytest adds a text to assertions in tests."""
     path = tmp_path / "asserts.py"
     path.write_text("def forward(q, k, v):\n    assert q.shape[1] % 64 == 0\n    return q\n")
     forward = runpy.run_path(str(path))["forward"]

@@ -1,4 +1,4 @@
-"""A stand-in for compute-sanitizer: it runs its target, and writes logs that it was given."""
+"""A stand-in for compute-sanitizer, which runs its target and writes logs that it was given."""
 
 import json
 import sys
@@ -26,10 +26,10 @@ sys.exit(status)
 
 
 def fake(folder: Path, runs: bool = True, **logs: str) -> str:
-    """Make the program, and return its path.
+    """Make the program. Returns its path.
 
-    logs: what each tool writes, by name; "" for nothing. Other tools report nothing. runs: whether
-    it runs its target.
+    logs: the text that each tool writes, by name; "" for nothing. Other tools report nothing. runs:
+    whether it runs its target.
     """
     texts = {tool.value: logs.get(tool.value, CLEAN[tool]) for tool in Tool}
     path = folder / PROGRAM

@@ -28,14 +28,14 @@ def _kernel():
 
 
 def by(way, first, n):
-    """Return a Comparison that compares in this way."""
+    """Return a Comparison that uses this way of comparing."""
     result = Comparison(first, n)
     result._compare = way([*result.rows.values()], [*result.counts.values()], result.differed, result.most)
     return result
 
 
 class OnGpu(Comparison):
-    """A Comparison of copies on a GPU, where the kernel gets addresses."""
+    """A Comparison of copies on a GPU, whose addresses the kernel gets."""
 
     def __init__(self, first, n):
         super().__init__(_on_gpu(first), n)
@@ -78,7 +78,9 @@ def test_what_compares_on_a_device(monkeypatch):
 
 
 def results(**changed) -> dict[str, torch.Tensor]:
-    """Return outputs of several dtypes and layouts, one empty, one of more than one block."""
+    """Return outputs of several dtypes and layouts. One is empty, and one has more than one
+    block.
+    """
     generator = torch.Generator().manual_seed(0)
     normal = {
         "out": torch.randn(1, 30, 3, 50, generator=generator).half(),
@@ -165,7 +167,7 @@ def test_the_first_result_is_kept(comparison):
 
 
 def test_dense_memory_is_not_copied():
-    """A copy of each result would cost more than its comparison."""
+    """Copying each result would cost more than comparing it."""
     tensor = torch.zeros(2, 5, 3, 4).transpose(1, 2)
     assert compare.Dense(tensor).stored(tensor) is tensor
 

@@ -12,7 +12,9 @@ BESIDE = Access("read", "tile", 4, 4)
 
 
 def judged(launch: Launch) -> tuple[bool, list[bool]]:
-    """Return whether there is a race, and of each access during a copy whether it always is."""
+    """Return whether there is a race and, for each access during a copy, whether it always
+    races.
+    """
     return bool(races(launch)), [always for _, _, always in during(launch)]
 
 

@@ -1,4 +1,4 @@
-"""Findings: which are the same, and which could have changed a result."""
+"""Findings: which findings are the same, and which could have changed a result."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Perturbations: which are chosen, when each is active, and what each does to a launch."""
+"""Perturbations: which are chosen, when each is active, and how each affects a launch."""
 
 import time
 from collections import Counter
@@ -169,7 +169,7 @@ def test_an_expanded_input_is_not_moved():
 
 
 def test_inputs_are_written_late(monkeypatch, gxx):
-    """They are NaN until the pause is over, which a launch on another stream would read."""
+    """The inputs are NaN until the pause is over. A launch on another stream would read the NaN."""
     beside = kernels()
     setting, q = Setting("cpu", 0, 0, handed={"q": torch.ones(4)}), torch.ones(4)
     waited = []
@@ -185,7 +185,7 @@ def test_inputs_are_written_late(monkeypatch, gxx):
 
 
 def kernels():
-    """Return the module of the kernels that run beside a launch, here in the emulator."""
+    """Return the module of the kernels that run beside a launch. They run in the emulator here."""
     pytest.importorskip("triton")
     from flash_attest.emulator.triton import activate
 
@@ -198,7 +198,7 @@ def kernels():
 
 @pytest.mark.parametrize("done", [0, 1])
 def test_what_runs_beside_a_launch_ends_with_it_or_after_its_time(gxx, done):
-    """A block must not occupy an SM forever if nothing says that the launch has ended."""
+    """A block must not occupy an SM forever if nothing tells it that the launch has ended."""
     beside = kernels()
     flag = torch.full((1,), done, dtype=torch.int32)
     nanoseconds = 10**15 if done else 50_000  # with 10**15 it returns only because of the flag

@@ -1,4 +1,6 @@
-"""Poison reaches all fresh memory and no other, so the law sees elements that are not written."""
+"""Poison reaches all fresh memory and no other memory, so the law notices elements that are not
+written.
+"""
 
 from contextlib import suppress
 
@@ -46,7 +48,9 @@ def test_fresh_memory_is_nan_with_all_bits_set(way, dtype):
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_fresh_memory_cannot_pass_for_a_result(dtype):
-    """0x7F in every byte is NaN in float16, and 3.4e38 or more in others: it survives a max."""
+    """0x7F in every byte is NaN in float16, and 3.4e38 or more in other dtypes, so it survives a
+    max.
+    """
     with poisoned(0x7F, "cpu", []):
         result = torch.empty(9, dtype=dtype)
     assert (result.isnan() | (result > 1e38)).all()
@@ -65,7 +69,7 @@ def test_fresh_memory_is_zero_for_that_pattern(way):
 
 @pytest.mark.parametrize("devices", [None, "cpu"])
 def test_fresh_memory_inside_a_custom_op_is_reached(devices):
-    """A dispatch mode is otherwise off in its implementation and in the functions that it calls."""
+    """A plain dispatch mode is off in the op's implementation and in functions that it calls."""
     name = f"flash_attest_tests::fresh_{devices}".lower()
 
     @torch.library.custom_op(name, mutates_args=(), device_types=devices)
@@ -91,7 +95,7 @@ def _keep_first(ctx, inputs, output):
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.bool], ids=str)
 def test_whole_numbers_are_left_alone(dtype):
-    """They hold indices and counters, and a poisoned index would crash."""
+    """Whole numbers hold indices and counters, and a poisoned index would crash."""
     with poisoned(0x7F, "cpu", []):
         result = torch.empty_like(torch.zeros(1000, dtype=dtype)).zero_()
         zeros = torch.zeros(1000, dtype=dtype)

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def scripted(*results: dict[str, torch.Tensor]):
-    """Return a call that gives these results one after another, and then always the last one."""
+    """Return a call that returns these results one after another, and then the last one forever."""
     remaining = list(results)
     return lambda handed: remaining.pop(0) if len(remaining) > 1 else remaining[0]
 
@@ -232,7 +232,9 @@ def test_outputs_that_are_not_declared_repeatable_may_differ():
 
 @pytest.fixture
 def waits_for_its_warp(gxx):
-    """A kernel with too small a barrier. It is right in the emulator's default order of threads."""
+    """A kernel whose barrier covers too few threads. It is right in the emulator's default order of
+    threads.
+    """
     return next(mutant for mutant in ALL if mutant.name == "cuda_last_factor_waits_for_its_warp_alone")
 
 
@@ -260,7 +262,9 @@ def test_a_seed_is_one_order_of_warps_and_not_that_of_the_first_call(waits_for_i
 
 @pytest.mark.parametrize("repeat", range(5))
 def test_no_order_disturbs_a_correct_kernel(gxx, repeat):
-    """Its barriers allow any order of threads; the traced build gives the plain one's bits."""
+    """The kernel's barriers allow any order of threads; the traced build gives the same bits as the
+    plain one.
+    """
     (entry,) = from_file(str(ROOT / "examples/flash_forward.py"))
     q, k, v = (torch.randn(2, 65, 3, 20, generator=torch.Generator().manual_seed(n)) for n in range(3))
     want = entry.impl.forward(q, k, v)

@@ -27,7 +27,7 @@ READ, WRITE, ATOMIC = access("read x"), access("write x"), access("atomic x")
 
 
 def pairs(launch: Launch) -> set[frozenset]:
-    """Return each race as two (thread, number of its access), which do not depend on barriers."""
+    """Return each race as two (thread, number of its access). These do not depend on barriers."""
     of_step = {}
     for event in launch.accesses():
         earlier = launch.threads[event.thread][: event.step]
@@ -36,7 +36,7 @@ def pairs(launch: Launch) -> set[frozenset]:
 
 
 def between(*threads: Thread) -> set[frozenset]:
-    """Return the races of a launch whose threads have one access each."""
+    """Return the races of a launch in which each thread has one access."""
     return {frozenset((thread, 0) for thread in threads)}
 
 
@@ -114,7 +114,7 @@ def test_order_is_transitive_through_a_lane_in_both_masks():
 
 def test_order_does_not_go_against_the_order_of_the_barriers():
     assert pairs(Launch({A: [WRITE, AB], B: [BC, AB], C: [BC, READ]})) == between(A, C)
-    # In the other order: what C did before happens before what A does after.
+    # In the other order, an action that precedes C happens before an action that follows A.
     assert not races(Launch({A: [AB, WRITE], B: [BC, AB], C: [READ, BC]}))
 
 
@@ -155,7 +155,9 @@ def test_each_block_has_shared_memory_of_its_own():
 
 
 def test_double_buffering_needs_one_barrier_a_round_and_a_single_buffer_two():
-    """B reads what A wrote in the round. With one buffer, A overwrites it in the next round."""
+    """B reads what A wrote in the round. With a single buffer, A overwrites it in the next
+    round.
+    """
 
     def rounds(buffers: int, barriers: int) -> Launch:
         a, b = [], []
@@ -242,7 +244,9 @@ def with_accesses(steps: list, change) -> list:
 
 @given(STEPS)
 def test_vector_clocks_say_the_same(steps):
-    """The other definition: a thread's clock grows along the sequence, and barriers join clocks."""
+    """This is the other definition: a thread's clock grows along the sequence, and barriers join
+    clocks.
+    """
     knows = {thread: dict.fromkeys(THREADS, 0) for thread in THREADS}
     clocks = {}  # (thread, number of its access, from 1) -> its clock at that access
     for step in steps:
@@ -311,7 +315,7 @@ def test_time_reversed_has_the_same_races(steps):
 
 @given(STEPS, st.lists(POSITIONS, max_size=30))
 def test_another_schedule_of_the_same_events_has_the_same_races(steps, positions):
-    """Adjacent steps without a common thread are swapped, many times."""
+    """Adjacent steps that have no thread in common are swapped, many times."""
 
     def threads(step):
         return set(step) if isinstance(step, list) else {step[0]}

@@ -106,7 +106,7 @@ def test_synccheck_reports_barriers_once_for_all_threads():
     ],
 )  # fmt: skip
 def test_what_it_wrote_about_planted_kernels_is_read(name, headlines):
-    """Version 2025.3.1 wrote them on an H200, about kernels of Numba and CUDA C++."""
+    """Version 2025.3.1 wrote these logs on an H200, about kernels of Numba and CUDA C++."""
     result = report(f"{name}_2025")
     assert [finding.headline for finding in result.findings] == headlines
     assert result.unread == [] and result.left_out == 0
@@ -178,7 +178,7 @@ def test_a_profiler_that_sees_nothing_is_an_error():
 
 @pytest.mark.parametrize("name", ["void my::{lambda(int)#1}::operator()(int) const", "void my::operator<(int)", ""])
 def test_a_kernel_that_no_filter_can_name_is_an_error(name):
-    """It would not be watched, and its races would read as "nothing reported"."""
+    """The kernel would not be watched, and its races would look like "nothing reported"."""
     with pytest.raises(LookupError, match=r"^kernel '.*' cannot be named to compute-sanitizer$"):
         own_of(on_gpu("forward", name))
 
@@ -250,7 +250,7 @@ def test_what_did_not_come_to_its_end_says_why(tmp_path):
 
 
 def test_a_gpu_that_it_refuses_is_named(tmp_path):
-    """The tool does so in some virtual machines, in which the program has no GPU either."""
+    """The tool refuses the GPU in some virtual machines, in which the program has no GPU either."""
     says = "========= COMPUTE-SANITIZER\n========= Error: Device not supported. Please refer to the documentation\n"
     (result,) = watch(
         fake(tmp_path, memcheck=f"{says}========= ERROR SUMMARY: 0 errors"), ["false"], [], [Tool.MEMCHECK]
@@ -261,7 +261,7 @@ def test_a_gpu_that_it_refuses_is_named(tmp_path):
 
 
 def test_a_complaint_beside_a_summary_of_nothing_is_undecided(tmp_path):
-    """After its own error the tool may have watched nothing. A finding still counts."""
+    """After an error of its own, the tool may have watched nothing. A finding still counts."""
     error = "========= Internal Sanitizer Error: The Sanitizer encountered an error when attempting to access memory\n"
 
     def undecided(log):

@@ -1,4 +1,6 @@
-"""Failures that probably have one cause stand together, the law that says it best first."""
+"""Failures that probably have one cause are grouped, and the law that describes the cause best
+comes first.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ def failure(law: str, reason: str, clue: str = "", chapter: str = "test_forward"
 
 
 def grouped(*results: dict) -> list[list[str]]:
-    """Return the laws of each cause, the first one first."""
+    """Return the laws of each cause, starting with the first law."""
     return [[r["law"].removeprefix("test_") for r in (cause.first, *cause.others)] for cause in causes_of([*results])]
 
 
@@ -33,7 +35,7 @@ def test_failures_on_the_plainest_cases_are_one_cause():
 
 
 def test_a_headline_joins_what_two_clues_part():
-    """The middle one shares the headline of the first and the clue of the last."""
+    """The middle failure shares the headline of the first and the clue of the last."""
     assert grouped(failure("a", "x", "causal"), failure("c", "y", "bias"), failure("b", "x", "bias")) == [
         ["a", "b", "c"]
     ]

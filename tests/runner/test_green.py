@@ -1,4 +1,4 @@
-"""Tests how verdicts count, and the line that says what a run adds up to."""
+"""Tests how verdicts are counted, and the line with the verdict of a run."""
 
 from __future__ import annotations
 

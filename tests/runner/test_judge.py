@@ -1,4 +1,4 @@
-"""Laws do not import what runs them, and judging needs no pytest."""
+"""Laws do not import the code that runs them, and judging does not need pytest."""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
 """Helpers: a kernel with a planted race, runs, and sweeps in forks of this process.
 
-Forks need not import everything again.
+Forks do not have to import everything again.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from flash_attest.sweep.store import Store
 from tests.places import ROOT
 
 EXAMPLE = ROOT / "examples"
-# From the second tile of keys on, this barrier keeps the next tile from overwriting the last one.
+# From the second tile of keys on, this barrier keeps the next tile from overwriting the previous
+# one.
 BARRIER = "__syncthreads();  // V, P and alpha are still being read"
 NAME = "racy"
 WHOLE = Shard(1, 1)
 
 
 def racy(folder: Path) -> Path:
-    """Return a plug-in with the kernel of examples/ without BARRIER."""
+    """Return a plug-in whose kernel is the kernel of examples/ without BARRIER."""
     source = (EXAMPLE / "flash_forward.cu").read_text()
     assert source.count(BARRIER) == 1
     (folder / "flash_forward.cu").write_text(source.replace(BARRIER, BARRIER.removeprefix("__syncthreads();  ")))
@@ -47,14 +48,14 @@ def racy(folder: Path) -> Path:
 
 
 def run(number: int, **fields) -> Run:
-    """Return a run with some values; fields replace them."""
+    """Return a run with some default values, which `fields` replace."""
     about = dict(seed=7, session="s", impl="mine", version="1", layer="repeat", law="test_repeats_agree", device="cpu")
     about |= dict(case_="seqlen_q=1", perturbations="", asked=10, state=DRAWN)
     return Run(**about | dict(number=number) | fields)
 
 
 def finding(number: int = 0, **fields) -> Finding:
-    """Return a finding with some values; fields replace them."""
+    """Return a finding with some default values, which `fields` replace."""
     about = dict(seed=7, impl="mine", version="1", layer="repeat", law="test_repeats_agree", device="cpu")
     about |= dict(case_="seqlen_q=1", perturbations="", asked=10, state=FOUND, found="2026-01-02", replay="pytest x")
     about |= dict(key="out: # of # repeat differ", headline="out: 3 of 10 repeats differ", message="out: 3 of 10")
@@ -75,9 +76,10 @@ def passed(number: int, **fields) -> Run:
 
 @contextlib.contextmanager
 def sweeping(*arguments: object, log: Path, largest: int = 0) -> Iterator[int]:
-    """A sweep in a fork of this process, with its own process group, which is killed at the end.
+    """Runs a sweep in a fork of this process, with its own process group, which is killed at the
+    end.
 
-    largest: bytes of a file, beyond which writing fails as on a full disk.
+    largest: the bytes of a file beyond which writing fails, as on a full disk.
     """
     with poisoned(0, "cpu", [1]):
         torch.empty(1)  # the first call imports much of torch, which each judging process would repeat
@@ -139,7 +141,7 @@ def runs(db: Path, where: str = "1") -> list[Run]:
 
 
 def until(holds: Callable[[], object], seconds: float = 120.0) -> None:
-    """Wait until `holds` returns something true."""
+    """Wait until `holds` returns a true value."""
     stop = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < stop, "it took too long"

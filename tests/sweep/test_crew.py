@@ -1,4 +1,4 @@
-"""The workers of a host are started, started again, and given up."""
+"""The workers of a host are started, restarted, and given up."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -24,7 +24,7 @@ def test_a_sweep_without_workers_does_not_end_as_if_all_were_well(tmp_path, othe
 
 @pytest.mark.parametrize("done, again", [(0, 3), (2, 1), (3, None)])
 def test_a_worker_that_died_is_started_again_with_what_is_left_of_its_share(tmp_path, done, again):
-    """Of 10 runs, the first two of four workers make three each."""
+    """Of four workers that share 10 runs, the first two make three runs each."""
     started = []
     with closing(store(tmp_path / "sweep.db")) as database:
         crew = Crew(

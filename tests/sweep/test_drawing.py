@@ -1,4 +1,6 @@
-"""Runs drawn by their number are repeatable, supported, and spread over all that there is."""
+"""Runs drawn by their number are repeatable and supported, and they cover all implementations and
+layers.
+"""
 
 from collections import Counter
 from dataclasses import replace

@@ -33,7 +33,9 @@ def job(tmp_path, **fields) -> Job:
 
 
 class Kernel:
-    """A judging process that fails as `breaks(case, perturbations)` says, every `often`-th time."""
+    """A judging process that fails if `breaks(case, perturbations)` holds, every `often`-th
+    time.
+    """
 
     def __init__(self, breaks, often=1):
         self.breaks, self.often, self.calls, self.failing = breaks, often, [], 0
@@ -142,7 +144,7 @@ def test_every_finding_of_a_run_is_kept():
 
 
 def test_words_that_no_file_takes_are_escaped_and_kept(tmp_path):
-    """An implementation may write them, for example into an exception."""
+    """An implementation may produce such text, for example in an exception."""
     result = Result("mine", "test_races", "test_repeats_agree", FAIL, "raises: \x1b[31m \udcff")
     result.findings = [result.reason]
     result.made_plain()

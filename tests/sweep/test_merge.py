@@ -39,7 +39,7 @@ def test_shards_become_one_file(tmp_path):
 
 
 def test_the_joined_file_is_one_file(tmp_path):
-    """It has no log beside it, which a copy would lose."""
+    """There is no log beside the file, which a copy would lose."""
     merged([shard(tmp_path, 1)], tmp_path / "all.db")
     with closing(sqlite3.connect(tmp_path / "all.db")) as db:
         assert db.execute("PRAGMA journal_mode").fetchone() == ("delete",)

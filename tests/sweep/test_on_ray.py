@@ -1,6 +1,6 @@
 """Shards are tasks of Ray.
 
-One test needs Ray, and starts a cluster on this machine. The tests of bad input and of a machine
+One test needs Ray, and starts a cluster on this machine. The tests of wrong input and of a machine
 that fails use a stand-in.
 """
 
@@ -40,7 +40,7 @@ def swept(arguments):
 
 
 class Lost(Exception):
-    """Stands for the errors of Ray."""
+    """A stand-in for the exceptions of Ray."""
 
 
 def ray(monkeypatch, run):
@@ -92,7 +92,7 @@ def test_ctrl_c_keeps_the_shards_that_have_ended(tmp_path, monkeypatch, capsys):
 
 
 def test_a_shard_that_was_killed_gives_all_its_runs(tmp_path, monkeypatch):
-    """The runs in its log are among them."""
+    """The result includes the runs that only the log of the shard's file has."""
 
     def killed(command, **_):
         child = os.fork()

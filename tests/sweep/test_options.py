@@ -1,4 +1,4 @@
-"""The command line of a sweep: a wrong option gets an early error that names its value."""
+"""The command line of a sweep: a wrong option gives an early error that names its value."""
 
 import re
 from contextlib import closing
@@ -18,7 +18,9 @@ SHORT = ("--runs", "1", "--device", "cpu")
 
 @pytest.fixture(autouse=True)
 def leave_the_gpus_visible(monkeypatch):
-    """Keep GPUs visible: a sweep on the CPU hides them from its process, which is a test's here."""
+    """Keep GPUs visible: a sweep on the CPU hides them from its process, which is a test process
+    here.
+    """
     monkeypatch.setattr(gpus, "hide_gpus", lambda: None)
 
 

@@ -134,7 +134,9 @@ def test_shards_have_other_numbers(tmp_path, part, numbers):
 
 @pytest.mark.parametrize("kills", [6, pytest.param(25, marks=pytest.mark.thorough)])
 def test_it_is_whole_after_a_kill_at_any_moment(tmp_path, kills):
-    """A process that writes runs is killed repeatedly. Each change is complete or absent."""
+    """A process that writes runs is killed repeatedly. Each change in the file is complete or
+    absent.
+    """
     path, seen = tmp_path / "sweep.db", 0
     store(path).close()
     for kill in range(kills):

@@ -1,4 +1,6 @@
-"""The summary of a file of runs: bounds, clean implementations, reasons for not green, the page."""
+"""The summary of a file of runs: bounds, clean implementations, reasons for not being green, the
+page.
+"""
 
 from contextlib import closing
 
@@ -94,7 +96,7 @@ def test_an_implementation_without_a_verdict_is_not_green(there):
 
 
 def begin(there, session, **environment):
-    """Begin a session of a later night."""
+    """Begin a session that takes place on a later night."""
     there.begin(session, {"device_name": "a machine", "workers": 1, "command": "sweep"} | environment)
     with there._writing() as db:
         db.execute("UPDATE sessions SET started = '2099-' || substr(started, 6) WHERE id = ?", (session,))
@@ -125,7 +127,9 @@ def test_the_last_sweep_of_a_joined_file_is_that_of_all_shards(there):
 
 
 def test_shards_of_unlike_hosts_all_count(there):
-    """A GPU of another model is another version, but a finding on it does not count as earlier."""
+    """A GPU of another model is another version, but a finding on it does not count as an earlier
+    one.
+    """
     there.done(passed(0, version="before"))
     for session, version in (("t", "H200"), ("u", "A100")):
         begin(there, session, implementations=["mine"], seed=7, shard=f"{session}/2")

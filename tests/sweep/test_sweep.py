@@ -1,4 +1,6 @@
-"""Whole sweeps find and reduce a planted race, continue after a kill, and end well on Ctrl-C."""
+"""Whole sweeps find and reduce a planted race, continue after a kill, and end in order on
+Ctrl-C.
+"""
 
 import json
 import multiprocessing
@@ -37,7 +39,7 @@ def right():
 
 
 def new_ones_run(db) -> bool:
-    """Return whether runs are in progress, and none of them has died before."""
+    """Return whether runs are in progress of which none has died before."""
     open_runs = runs(db, "state <> 'done'")
     return bool(open_runs) and all(run.state == RUNNING and not run.deaths for run in open_runs)
 
@@ -68,7 +70,9 @@ def test_the_command_sweeps_in_processes_of_its_own(tmp_path, right):
 
 
 def test_a_planted_race_is_found_reduced_and_reported_once(tmp_path, monkeypatch):
-    """Two workers find it by traces. Each finding has its smallest case and a working replay."""
+    """Two workers find the race by traces. Each finding has its smallest case and a working
+    replay.
+    """
     monkeypatch.setattr(worker, "LAYERS", {"trace": LAYERS["trace"]})
     plugin, db, log = racy(tmp_path), tmp_path / "sweep.db", tmp_path / "log"
     options = "--runs", 3, "--workers", 2, "--impl-from", plugin, "--seed", 3, "--repeats", 10, "--device", "cpu"
@@ -94,7 +98,9 @@ def test_a_planted_race_is_found_reduced_and_reported_once(tmp_path, monkeypatch
 
 
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path, right):
-    """After two kills, runs in progress are tried again, and none is lost or made twice."""
+    """After two kills, runs in progress are tried again. No run is missing, and none is made
+    twice.
+    """
     db, log = tmp_path / "sweep.db", tmp_path / "log"
     nights = 0
     while nights < 2 or not runs(db, "state = 'running'"):  # a kill between two runs leaves none
@@ -128,7 +134,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path, right):
 
 
 def test_ctrl_c_leaves_the_files_whole(tmp_path, right):
-    """Runs in progress are drawn again, and do not count as died."""
+    """Runs in progress are drawn again, and no death is counted for them."""
     db, log = tmp_path / "sweep.db", tmp_path / "log"
     with sweeping(*right, "--hours", 1, "--workers", 2, "--db", db, log=log) as child:
         until(lambda: len(runs(db, "state = 'done'")) >= 2 and runs(db, "state = 'running'"))
@@ -144,7 +150,9 @@ def test_ctrl_c_leaves_the_files_whole(tmp_path, right):
 
 @pytest.mark.thorough
 def test_a_worker_that_is_killed_is_started_again(tmp_path, right):
-    """Its run is tried again. A run that kills its worker twice is unknown, which is not green."""
+    """The worker's run is tried again. A run that kills its worker twice is unknown, which is not
+    green.
+    """
     plugin, log, db = tmp_path / "killer.py", tmp_path / "log", tmp_path / "sweep.db"
     flag = tmp_path / "kills"
     plugin.write_text(KILLER.format(flag=str(flag)))

@@ -1,4 +1,4 @@
-"""A worker gives up pairs, ends in order, and says if kernels are not isolated."""
+"""A worker gives up pairs, ends in order, and reports if kernels are not isolated."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from tests.sweep.test_findings import IMPL, job
 
 
 def test_a_pair_that_was_given_up_is_in_the_file(tmp_path, monkeypatch):
-    """One pair has no case, and the other is refused again and again."""
+    """One pair has no case, and the other pair is refused again and again."""
     monkeypatch.setattr(worker, "version_of", lambda *_: "1")
     none = entry("none", supports=Supports(dtypes={torch.float32}, headdims={8}, accepts=lambda case: "nothing"))
     with closing(store(tmp_path / "sweep.db")) as database:
@@ -49,7 +49,7 @@ def test_runs_that_are_refused_and_runs_that_are_unknown_are_counted_apart(tmp_p
 
 
 def test_its_end_is_not_taken_for_one_of_the_implementation(tmp_path, monkeypatch):
-    """If kernels run in the worker, its SystemExit would be a finding."""
+    """If kernels ran in the worker, its SystemExit would be a finding."""
 
     def work(*_):
         try:
@@ -82,7 +82,7 @@ def test_it_says_where_kernels_are_not_isolated(tmp_path, monkeypatch):
 
 
 def test_calls_that_do_not_return_are_counted_for_each_run(monkeypatch):
-    """In hours many calls time out. The worker gives up one layer, not the implementation."""
+    """Over hours, many calls time out. The worker gives up one layer, not the implementation."""
     isolated = object.__new__(Isolated)
     isolated._timed_out, isolated._not_up = {IMPL.name: MOST_TIMED_OUT_IN_ALL}, {(IMPL.name, "cpu"): "no memory"}
     monkeypatch.setattr(Isolated, "law", lambda self, law, impl, **_: Result(impl.name, law.chapter, law.name, UNKNOWN))

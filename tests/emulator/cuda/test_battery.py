@@ -42,7 +42,7 @@ def call(micro: Micro, cu, values: dict) -> None:
 
 
 def traced(micro: Micro, level: str, seed: int = 0, switch: float = 0.0) -> list:
-    """Return the findings; also check the results of a correct kernel."""
+    """Return the findings. If the kernel is correct, also check its results."""
     cu, values = module(micro.file, level), micro.values()
     findings = trace(lambda: call(micro, cu, values), seed=seed, switch=switch)
     micro.check_findings(findings, f"at {level}, seed={seed}, switch={switch}")
@@ -69,7 +69,7 @@ def test_verdict_and_result(micro: Micro, level: str):
 
 @every
 def test_without_the_tracer(micro: Micro):
-    """The plain build computes the same; a stopped kernel raises."""
+    """The plain build computes the same results, and a stopped kernel raises."""
     if micro.plain == "unsafe":
         pytest.skip("would read or write memory of other objects")
     cu, values = module(micro.file, LEVEL), micro.values()

@@ -43,7 +43,7 @@ def test_a_file_is_compiled_once_and_again_when_it_or_a_header_changes(own_cache
 
 
 def test_the_shim_is_compiled_once_for_all_files(own_cache, tmp_path):
-    """A small file stays small after preprocessing.
+    """A small file is still small after preprocessing.
 
     A precompiled header that cannot be used would only cost time.
     """
@@ -60,7 +60,7 @@ def test_the_shim_is_compiled_once_for_all_files(own_cache, tmp_path):
 
 
 def test_a_large_file_says_that_it_is_being_compiled(own_cache, tmp_path, capsys):
-    """It says so once. A file from the cache and a small file print nothing."""
+    """The message is printed once. A file from the cache and a small file print nothing."""
     path = tmp_path / "k.cu"
     for comment, words in (("", ""), ("/" * build.LARGE, "compiling k.cu for the CPU, once: 5 to 20 s\n")):
         path.write_text(f"{SCALE}\n{comment}\n")

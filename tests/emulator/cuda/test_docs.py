@@ -1,4 +1,4 @@
-"""docs/use/tracing-cuda.md is correct: its examples run and print what it says, and its tables
+"""docs/use/tracing-cuda.md is correct: its examples run and print the quoted text, and its tables
 match the code.
 """
 

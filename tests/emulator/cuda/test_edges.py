@@ -19,7 +19,7 @@ from flash_attest.races.tracing import trace
 
 
 def found(file, *tensors, block=32, grid=1, shared=0, **options):
-    """Return (kind, lines) of each finding of the kernel k."""
+    """Return (kind, lines) of each finding in the kernel k."""
     findings = trace(lambda: file.k.launch(grid, block, shared)(*tensors), **options)
     return [(r.kind.value, *sorted({s.line for s in r.sites})) for r in findings]
 
@@ -236,7 +236,7 @@ thread.join()
     environment = os.environ | {"PYTHONPATH": os.getcwd()}
     running = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment,
-        # Ignored if a shell runs this in the background.
+        # The signal is ignored if a shell runs this in the background.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert running.stdout.readline() == "ready\n"

@@ -1,8 +1,8 @@
 """examples/flash_forward.cu is correct and has no race, and the tracer shows that each of its
 barriers is needed.
 
-In a copy of the source without one __syncthreads the location of the race is known: between a line
-before that barrier and one after it.
+If one __syncthreads is removed in a copy of the source, the location of the race is known: it lies
+between a line before that barrier and a line after it.
 """
 
 import importlib.util
@@ -52,7 +52,7 @@ def example():
 
 @pytest.fixture(scope="module", params=range(len(BARRIERS)), ids=[f"line_{line}" for line in BARRIERS])
 def without(request, tmp_path_factory):
-    """Return (number of a barrier, flash_forward of a copy without it); the other lines keep their
+    """Return (number of a barrier, flash_forward of a copy without it). The other lines keep their
     numbers.
     """
     return request.param, lacking(request.param, tmp_path_factory.mktemp("flash"))
@@ -90,8 +90,8 @@ def is_right(q, k, v, out, lse, causal=False, softmax_scale=None):
 
 
 def array_of(finding):
-    """Return the array in dynamic shared memory, of a kernel with HEADDIM, that a finding is
-    about.
+    """Return the array in dynamic shared memory that a finding is about, for a kernel with
+    HEADDIM.
     """
     assert (finding.space, finding.tensor) == (Space.SHARED, DYNAMIC_SHARED)
     sizes = {"Q": TILE * HEADDIM, "K": TILE * HEADDIM, "V": TILE * HEADDIM, "S": TILE * TILE, "factor": TILE}
@@ -104,13 +104,13 @@ def array_of(finding):
 
 
 def stretch(line):
-    """Return the number of barriers of the source before a line."""
+    """Return how many barriers the source has before a line."""
     return sum(barrier < line for barrier in BARRIERS)
 
 
 def stretches_after(barrier):
-    """Return the stretches that a thread can be in next: after the barrier, and the first one if it
-    is the last of its loop.
+    """Return the stretches that a thread can enter next: the one after the barrier, and the first
+    one if the barrier is the last of its loop.
     """
     last_of_loop = SOURCE[BARRIERS[barrier]].strip() == "}"
     return {barrier + 1, 0} if last_of_loop else {barrier + 1}
@@ -184,8 +184,9 @@ def test_every_barrier_is_needed(without, seed):
 
 def test_switching_shows_what_a_race_can_do(without):
     """With threads in order, the result is correct without the third or the fifth barrier: thread i
-    writes row i, and threads 4 i to 4 i + 3, which never run before it, use the row. Without one of
-    the others it is wrong. With threads switched at random it is wrong without any one of the five.
+    writes row i, and threads 4 i to 4 i + 3 use the row, which never run before thread i. Without
+    any other barrier the result is wrong. With threads switched at random, the result is wrong
+    without any one of the five.
     """
     barrier, function = without
     q, k, v = tensors(1, 1, 40, 70, HEADDIM, False)

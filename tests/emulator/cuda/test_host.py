@@ -1,5 +1,5 @@
-"""The CUDA runtime API on a CPU: memory, symbols, errors and whether they were checked, attributes;
-and refusals.
+"""The CUDA runtime API on a CPU: memory, symbols, errors and whether they were checked, attributes,
+refusals.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ GXX = shutil.which("g++")
 @pytest.fixture(scope="module")
 def host(tmp_path_factory) -> ctypes.CDLL:
     library = tmp_path_factory.mktemp("host") / "host.so"
-    # -Bsymbolic: it must use its own functions, not those of a runtime that another test has
-    # loaded.
+    # -Bsymbolic makes the library use its own functions instead of those of a runtime that another
+    # test has loaded.
     command = [GXX, "-std=c++17", "-O1", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-isystem", INCLUDE, "-I", ROOT]
     subprocess.run([*command, HOST, *API, "-o", library], check=True)
     return ctypes.CDLL(str(library))

@@ -81,7 +81,7 @@ def matrices() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def check(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> None:
-    """Check the result: products are exact, and INNER sums are each rounded to float32 once."""
+    """Check the result. Products are exact, and each of INNER sums is rounded to float32 once."""
     allowed = INNER * 2.0**-24 * (a.double().abs() @ b.double().abs())
     assert ((c.double() - a.double() @ b.double()).abs() <= allowed).all()
 
@@ -297,10 +297,10 @@ def test_a_changed_header_is_compiled_anew(cu, tmp_path):
 
 # ---- the battery of CUDA C++, through nvcc -------------------------------------------------------
 
-# Differences between nvcc's code and the source. nvcc merges returns, so that a thread that ran
-# past a barrier looks like one that returned; moves the line of a load to its use; removes
-# accesses; makes atomicAdd of bfloat16 of a plain read and a swap for sm_80. A division by zero is
-# not trapped on a GPU. assert and printf call functions.
+# Differences between nvcc's code and the source. nvcc merges returns, so a thread that ran past a
+# barrier looks like a thread that returned. It moves the line of a load to its use, removes
+# accesses, and for sm_80 makes atomicAdd of bfloat16 from a plain read and a swap. A division by
+# zero is not trapped on a GPU. assert and printf call functions.
 DIFFERENT = re.compile(
     r"barriers:(past_the_end|trips<false, (true|false)>)|memory:(four_at_once<[02]>.*(68|62)|checked|divided)|"
     r"warps:chain<false>|atomics:narrow|.*printf"

@@ -1,4 +1,4 @@
-"""A .cu on the CPU: loaded and called with tensors.
+"""A .cu file is loaded on the CPU and called with tensors.
 
 An error that stops a GPU is an exception, and Ctrl-C ends a launch.
 """
@@ -53,7 +53,7 @@ def test_views_of_one_storage_stay_views_of_one(cu):
 def test_a_large_storage_is_not_copied(cu):
     """A call may use a small part of a storage that is larger than memory.
 
-    Here it has 2^38 bytes.
+    The storage here has 2^38 bytes.
     """
     add = cu("__global__ void add(float* x, float* y, size_t n) { y[0] += x[n]; x[n] = 5; }", "add")["add"].launch(1, 1)
     x = sparse_zeros(2**36, torch.float32, torch.device("cpu"))
@@ -185,7 +185,7 @@ except KeyboardInterrupt:
 """
     running = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": "."},
-        # Ignored if a shell runs this in the background.
+        # The signal is ignored if a shell runs this in the background.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert running.stdout.readline() == "ready\n"

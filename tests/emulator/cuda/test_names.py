@@ -19,7 +19,7 @@ GXX = shutil.which("g++")
 
 def test_names_are_known_to_the_shim(tmp_path):
     command = [GXX, "-std=c++17", "-x", "c++", "-O1", "-w", "-isystem", INCLUDE, "-include", "cuda_shim.h"]
-    # Nothing in it is launched, so kernels can be functions and shared memory can be static.
+    # The file launches nothing, so kernels can be functions and shared memory can be static.
     subprocess.run(
         [*command, "-D__global__=", "-D__device__=", "-D__shared__=static", "-c", NAMES, "-o", tmp_path / "names.o"],
         check=True,
@@ -27,7 +27,9 @@ def test_names_are_known_to_the_shim(tmp_path):
 
 
 def test_names_are_those_of_cuda(tmp_path):
-    """nvcc compiles the same file, so a name or a type that only the shim has fails here."""
+    """nvcc compiles the same file, so the test fails if a name or a type exists only in the
+    shim.
+    """
     if shutil.which("nvcc") is None:
         pytest.skip("no nvcc here; the names were CUDA's when it was last run with one")
     subprocess.run(["nvcc", "-c", "-arch=sm_80", "-o", tmp_path / "names.o", NAMES], check=True)

@@ -1,7 +1,7 @@
-"""The shim computes the same as a GPU: 16-bit floats, rounding, intrinsics on bits, sizes.
+"""The shim computes the same results as a GPU: 16-bit floats, rounding, intrinsics on bits, sizes.
 
-Expected values come from numpy (half), torch (bfloat16) and fractions (operations that both would
-round twice). Everything is compiled by one call of g++, without the runtime.
+Expected values come from numpy (half), torch (bfloat16), and fractions for operations that both
+would round twice. Everything is compiled by one call of g++, without the runtime.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ GXX = shutil.which("g++")
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory):
     library = tmp_path_factory.mktemp("shim") / "numbers.so"
-    # -ffp-contract=off: a processor that fuses x * y + z would round some of these one time fewer.
+    # -ffp-contract=off: a processor that fuses x * y + z would round some of these once instead of
+    # twice.
     command = [GXX, "-std=c++17", "-O1", "-shared", "-fPIC", "-ffp-contract=off", "-isystem", INCLUDE]
     subprocess.run([*command, NUMBERS, "-o", library], check=True)
     return Library(ctypes.CDLL(str(library)))
 
 
 class Library:
-    """Functions of numbers.cpp: shim("half_add", np.uint16, x, y) takes arrays of one dtype and
-    gives a result of another.
+    """The functions of numbers.cpp. shim("half_add", np.uint16, x, y) takes arrays of one dtype and
+    returns a result of another.
     """
 
     def __init__(self, library: ctypes.CDLL):
@@ -89,8 +90,8 @@ def test_floats_are_rounded_in_a_direction(shim, random, kind, direction):
 
 @pytest.mark.parametrize("kind", ["half", "bfloat16"])
 def test_doubles_and_large_integers_are_rounded_once(shim, random, kind):
-    """Rounded twice, through float, a double just above a tie would first become the tie and then
-    be rounded down.
+    """If it were rounded twice, through float, a double just above a tie would first become the tie
+    and then be rounded down.
     """
     x = random.choice(awkward_floats(random, kind), 3000)
     x = x[np.isfinite(x)].astype(np.float64)

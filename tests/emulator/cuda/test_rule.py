@@ -1,4 +1,4 @@
-"""The emulator against the race rule, on random small programs (cuda/sources/programs.py)."""
+"""Compares the emulator with the race rule, on random small programs (cuda/sources/programs.py)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def disagreements(program: Program, findings: list) -> list[str]:
         if finding.kind is Kind.RACE and not any(stands_for(finding, pair, program.shape) for pair in racing):
             wrong.append(f"no such race: {finding}")
         # Memory is left uninitialised. A program is one sequence, so no thread waits forever, and
-        # there is no other mistake.
+        # no other mistake is possible.
         if finding.kind not in (Kind.RACE, Kind.UNINITIALISED):
             wrong.append(f"nothing of this kind is in the program: {finding}")
     return wrong
@@ -141,8 +141,8 @@ def test_regressions(run, steps):
 
 
 def test_drawn_programs_have_races_and_orders():
-    """Of the memories with conflicting accesses, many have a race and many do not, some because
-    order is transitive.
+    """Many of the memories with conflicting accesses have a race and many do not, some of them
+    because order is transitive.
     """
     seen = Counter()
 

@@ -1,4 +1,4 @@
-"""A script whose kernel has a race: other threads load rows that were stored without a barrier."""
+"""A script whose kernel has a race: threads load rows that others stored, without a barrier."""
 
 import torch
 import triton

@@ -1,5 +1,5 @@
-"""Operators that are registered for CUDA only, and answers of torch.cuda by which tests are
-skipped.
+"""Uses operators that are registered for CUDA only, and the answers of torch.cuda that decide which
+tests are skipped.
 """
 
 import pytest

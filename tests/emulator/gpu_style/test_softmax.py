@@ -1,5 +1,5 @@
-"""A kernel behind an autograd.Function, in modules that are moved to the GPU, under autocast, with
-CUDA's random numbers.
+"""A kernel behind an autograd.Function, in modules that are moved to the GPU, under autocast and
+with CUDA's random numbers.
 """
 
 import copy

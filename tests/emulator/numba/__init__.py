@@ -1,6 +1,6 @@
-"""Tests of kernels in Numba on the emulator.
+"""Tests of Numba kernels on the emulator.
 
-They are skipped if a GPU is Numba's device, as a process has only one.
+They are skipped if Numba's device is a GPU, because a process has only one device.
 """
 
 import pytest

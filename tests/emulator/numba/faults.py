@@ -17,8 +17,8 @@ from tests.emulator.numba.subjects import RIGHT, Subject
 class Fault:
     """A kernel after an edit.
 
-    kinds: the first is found in every order, with all these parts of lines; others may be found
-    too.
+    kinds: the first kind is found in every order, with all these parts of lines; the others may be
+    found too.
     """
 
     subject: Subject
@@ -61,7 +61,7 @@ def fault(kernel: str, old: str, new: str, kinds: str, *lines: str, of: str = ""
 def without_barrier(
     kernel: str, *lines: str, before: str = "", after: str = "", by: str = "pass", of: str = ""
 ) -> Fault:
-    """Return a fault without the barrier between these texts.
+    """Return a fault in which the barrier between these texts is missing.
 
     A thread may then read memory that is not yet written.
     """

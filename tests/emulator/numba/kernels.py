@@ -1,5 +1,5 @@
-"""Kernels in Numba of one idea each, as people write them: tiles in shared memory, barriers, rows
-of arrays (subjects.py).
+"""Numba kernels of one idea each, as people write them: tiles in shared memory, barriers, rows of
+arrays (subjects.py).
 """
 
 import math
@@ -24,7 +24,7 @@ def reverse(x, out):
 
 @cuda.jit
 def reverse_rows(x, out):
-    """Reverse rows of any length: threads beyond the end return."""
+    """Reverse rows of any length. Threads beyond the end of a row return."""
     tile = cuda.shared.array(64, float64)
     t, n = cuda.threadIdx.x, x.shape[1]
     if t >= n:
@@ -49,7 +49,7 @@ def transpose(x, out):
 
 @cuda.jit
 def stencil(x, out):
-    """Compute out[i] = x[i - 1] + x[i] + x[i + 1], with zeros beyond the ends; a tile has one more
+    """Compute out[i] = x[i - 1] + x[i] + x[i + 1], with zeros beyond the ends. A tile has one more
     element on each side.
     """
     tile = cuda.shared.array(66, float32)
@@ -78,7 +78,7 @@ def smooth(x, out):
 
 @cuda.jit
 def life(x, out):
-    """Make a step of the game of life: int8, the cells of a tile and their neighbours."""
+    """Make a step of the game of life in int8. Each cell of a tile reads its neighbours."""
     tile = cuda.shared.array((10, 10), boolean)
     i, j = cuda.grid(2)
     for a in range(cuda.threadIdx.x, 10, 8):
@@ -115,7 +115,9 @@ def block_sum(x, out):
 
 @cuda.jit
 def softmax(x, out):
-    """Compute softmax with one block a row, and one tile for the maximum and for the sum."""
+    """Compute softmax with one block for each row, and one tile for both the maximum and the
+    sum.
+    """
     tile = cuda.shared.array(64, float32)
     t, row, n = cuda.threadIdx.x, cuda.blockIdx.x, x.shape[1]
     largest = -math.inf
@@ -140,7 +142,7 @@ def softmax(x, out):
 
 @cuda.jit
 def scan(x, out):
-    """Compute inclusive sums by doubling distances, between two halves of a tile."""
+    """Compute inclusive sums by doubling distances, alternating between two halves of a tile."""
     tile = cuda.shared.array((2, 64), float64)
     t = cuda.threadIdx.x
     tile[0, t] = x[t]
@@ -179,7 +181,7 @@ def bitonic(x, out):
 
 @cuda.jit
 def settle(x, out):
-    """Swap neighbours until the block agrees that nothing changes."""
+    """Swap neighbours until all threads of the block agree that nothing changes."""
     tile = cuda.shared.array(64, float32)
     t = cuda.threadIdx.x
     tile[t] = x[t]
@@ -198,7 +200,9 @@ def settle(x, out):
 
 @cuda.jit
 def counted(x, out):
-    """Count the positive values of a row, and say whether all are, and whether any is."""
+    """Count the positive values of a row, and record whether all are positive and whether any
+    is.
+    """
     row, t = cuda.blockIdx.x, cuda.threadIdx.x
     positive = 1 if x[row, t] > 0 else 0
     count = cuda.syncthreads_count(positive)

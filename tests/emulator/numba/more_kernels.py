@@ -30,7 +30,7 @@ def medians(x, out):
 
 @cuda.jit
 def modes(x, out):
-    """Find the most frequent of five neighbours, of numbers below 9."""
+    """Find the most frequent of five neighbouring numbers, which are below 9."""
     i = cuda.grid(1)
     if i >= out.size:
         return
@@ -62,7 +62,7 @@ def smallest_and_largest(tile, n):
 
 @cuda.jit
 def scaled(x, shape, out):
-    """Scale rows to between 0 and 1. shape: (rows, columns)."""
+    """Scale rows to the range 0 to 1. shape: (rows, columns)."""
     tile = cuda.shared.array(64, float32)
     row, t = cuda.blockIdx.x, cuda.threadIdx.x
     rows, columns = shape
@@ -74,7 +74,7 @@ def scaled(x, shape, out):
 
 @cuda.jit
 def half_dot(x, y, out):
-    """Take float16, multiply in float16, and sum in float32."""
+    """Read float16, multiply in float16, and sum in float32."""
     tile = cuda.shared.array(32, float32)
     t = cuda.threadIdx.x
     tile[t] = float32(x[t] * y[t])
@@ -143,7 +143,7 @@ def rows_of_blocks(x, out):
 
 @cuda.jit
 def two_halves(x, out):
-    """Load the next tile with one half of the block while the other half uses the last one."""
+    """Load the next tile with one half of the block while the other half uses the previous tile."""
     tile = cuda.shared.array((2, 32), float32)
     t, lane = cuda.threadIdx.x, cuda.threadIdx.x % 32
     for k in range(5):

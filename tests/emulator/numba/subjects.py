@@ -28,7 +28,7 @@ def ints(n: int, below: int, dtype=torch.int32, least: int = 0) -> torch.Tensor:
 class Subject:
     """A call kernel[grid, block, 0, shared](*inputs(), out).
 
-    want(*inputs) is the expected output, which holds `low` or `start` before.
+    want(*inputs) is the expected output. Before the call, the output holds `low` or `start`.
     """
 
     kernel: str
@@ -47,7 +47,7 @@ class Subject:
         return next(file for file in (kernels, warps_and_atomics, more_kernels) if hasattr(file, self.kernel))
 
     def arguments(self) -> tuple:
-        """Return the arguments of a launch, new ones each time; the last is the output."""
+        """Return new arguments of a launch each time. The last one is the output."""
         inputs = self.inputs()
         out = self.start(*inputs) if self.start else torch.zeros_like(self.want(*inputs))
         return (out,) if self.in_place else (*inputs, out)

@@ -1,9 +1,9 @@
-"""Removes every barrier of our Numba kernels, of blocks and of warps, from their PTX one at a time:
-the tracer finds each.
+"""Removes every barrier of our Numba kernels, of blocks and of warps, from their PTX one at a time.
+The tracer finds each removal.
 
-The PTX has one barrier for each in the Python, so each removal is of one `cuda.syncthreads()` or
-`cuda.syncwarp()`. Three barriers in the kernels of the battery are not found, for reasons that
-NOT_FOUND names.
+Each barrier in the Python source has one barrier in the PTX, so each removal corresponds to one
+`cuda.syncthreads()` or `cuda.syncwarp()`. Three removals in the kernels of the battery are not
+found, for reasons that NOT_FOUND gives.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flash_attest.impls.numba.attention import Algorithm
 from tests.emulator.numba.subjects import RIGHT
 from tests.emulator.taken import Taken, taking
 
-KERNELS = {  # by the name of a Way: kernels that it always runs
+KERNELS = {  # name of a Way: the kernels that it always runs
     "fa1": {"fa1_forward": fa1, "backward_kernel": backward},
     "fa2": {"fa2_forward": fa2, "backward_kernel": backward},
     "matmul": {"matmul_kernel": matmul},
@@ -34,8 +34,8 @@ BARRIER = re.compile(r"^ *cuda\.sync(?:threads|warp)\(", re.M)
 
 @dataclass(frozen=True)
 class Way:
-    """Launches of an algorithm or of the product of matrices: loops of several rounds and of one;
-    two heads a key head.
+    """Launches of an algorithm or of the matrix product: loops of one round and of several, two
+    heads for each key head.
     """
 
     name: str
@@ -96,7 +96,7 @@ def is_reached(taken: Taken, n: int) -> bool:
 
 
 def is_found(taken: Taken, n: int) -> bool:
-    """Return whether a race, with Python lines, is found without this barrier."""
+    """Return whether a race, with Python lines, is found if this barrier is removed."""
     findings = taken.run(taken.without(n))[0]
     return any(
         f.kind is Kind.RACE and all(site.file.endswith(".py") and site.text for site in f.sites) for f in findings
@@ -114,7 +114,7 @@ def test_every_barrier_is_found(way: Way):
     for name, module in KERNELS[way.name].items():
         assert reached[name] == in_python(module), f"{name}: {reached}"
     if way.bias_rows:
-        # Summed over groups of lanes at the end, behind its own barrier.
+        # These are summed over groups of lanes at the end, behind a separate barrier.
         one_row = way.bias_rows == 1
         assert reached["bias_gradient_kernel"] == in_python(bias_gradient) - (not one_row)
 

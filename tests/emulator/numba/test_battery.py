@@ -1,9 +1,9 @@
-"""Small kernels in Numba, half of them correct, half faulty by an edit of their Python, judged in
-many orders of threads.
+"""Small Numba kernels, judged in many orders of threads: half of them correct, half made faulty by
+an edit of their Python.
 
-A correct one has no finding and the expected values in every order of threads, warps and blocks. A
-faulty one has the expected finding in every order, with the lines of the Python, and no finding of
-another kind. Without --thorough, every second one runs in 3 orders of 20.
+A correct kernel has no finding and the expected values in every order of threads, warps and blocks.
+A faulty kernel has the expected finding in every order, with the lines of the Python source, and no
+finding of another kind. Without --thorough, every second kernel runs in 3 of 20 orders.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ORDERS = [range(3), pytest.param(range(3, 20), marks=pytest.mark.thorough)]  # s
 
 
 def every_second(names):
-    """Mark every other name as thorough, because each compiles a kernel."""
+    """Mark every second name as thorough, because each name compiles a kernel."""
     return [pytest.param(name, marks=pytest.mark.thorough if n % 2 else ()) for n, name in enumerate(names)]
 
 

@@ -1,9 +1,9 @@
-"""Each private name of numba-cuda that the emulator uses, one test each: its purpose, and the
-version for which it is known.
+"""Tests each private name of numba-cuda that the emulator uses: its purpose, and the version for
+which it is known.
 
 If a test fails after an update of numba-cuda: read how the name changed there, adapt
-emulator/numba, then the version in emulator/numba/__init__.py. Public names are numba.cuda, its
-decorators, numba.cuda.types and numba.cuda.extending.
+emulator/numba, then change the version in emulator/numba/__init__.py. Public names are numba.cuda,
+its decorators, numba.cuda.types and numba.cuda.extending.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def library():
 
 
 def check(right: bool, name: str, purpose: str, now: object) -> None:
-    """Fail and say what to read."""
+    """Fail with a message that says what to read."""
     assert right, (
         f"{name}, by which the emulator {purpose}, was last right in numba-cuda {LAST_RIGHT}; this is "
         f"{numba_cuda.__version__}, where it is {now}"
@@ -64,7 +64,7 @@ def names_of(function) -> list[str]:
     ],
 )
 def test_every_name_that_is_replaced_is_there(owner, name):
-    """Setting a name that Numba no longer has would succeed, but without any effect."""
+    """Setting a name that Numba no longer has would succeed without any effect."""
     check(name in vars(owner), f"{owner.__name__}.{name}", "takes Numba's place", "not there")
     sources = "".join(map(inspect.getsource, (dispatcher, devices, lowering)))
     uses = re.findall(rf"(?<!def )(?<!class )\b{name}\b", sources)
@@ -179,7 +179,7 @@ def test_the_code_library_has_the_text_and_what_it_links(library, name):
 
 
 def test_an_array_becomes_seven_kinds_of_parameters(library):
-    """They are meminfo, parent, size, itemsize, data, shape, strides; 8 bytes each
+    """The parameters are meminfo, parent, size, itemsize, data, shape, strides, of 8 bytes each
     (arguments.py).
     """
     entry = library.get_asm_str().partition(".entry")[2].partition(")")[0]

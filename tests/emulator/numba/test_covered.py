@@ -1,7 +1,7 @@
-"""The engine runs Numba's code for every function of libdevice and float16, for every atomic
+"""The engine runs Numba's code for every function of libdevice and float16, and for every atomic
 operation and shuffle.
 
-tests/emulator/ptx, opcode by opcode, and the battery check the values; here nothing may be missing.
+tests/emulator/ptx and the battery check the values; these tests check that no opcode is missing.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def first_of_each_kind():
 
 @pytest.mark.parametrize(("what", "lines"), list(first_of_each_kind()))
 def test_nothing_is_missing(what: str, lines: list[str]):
-    """One thread runs them. It raises NotCovered if an opcode is missing, and nothing is found."""
+    """One thread runs the functions. The run raises NotCovered if an opcode is missing, and nothing
+    is found.
+    """
     names = ", ".join(map(of, DTYPES))
     space = {"cuda": cuda, "libdevice": libdevice, "__name__": __name__}
     exec(compile(f"def kernel({names}):\n" + "".join(f"    {line}\n" for line in lines), f"<{what}>", "exec"), space)

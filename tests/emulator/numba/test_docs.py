@@ -1,4 +1,4 @@
-"""docs/use/tracing-numba.md is correct: its examples run and print the quoted text, and so does
+"""docs/use/tracing-numba.md is correct: its examples print the quoted text, both here and in
 Numba's simulator.
 """
 
@@ -25,7 +25,7 @@ RIGHT, RACY, PRINTED, FIX = (body for _, body in BLOCKS[:4])
 def printed(tmp_path_factory) -> list[str]:
     """Return the output of the correct, the racy, and the fixed example.
 
-    They run in one process, as importing takes seconds.
+    They run in one process, because importing Numba takes seconds.
     """
     before, after = ("".join(line[1:] for line in FIX.splitlines(True) if line[0] in signs) for signs in (" -", " +"))
     assert RACY.count(before) == 1
@@ -62,8 +62,8 @@ SIMULATED = {  # first cell of a row of the table -> the kernel of the battery
     "reads shared memory before anybody wrote it": "places: reverse_rows, what returned threads did not store",
 }
 RACES = [name for name in SIMULATED if not name.startswith("reads ")]
-# Outcomes of a race depend on the order in which Python's threads continue: the table has the usual
-# one on an idle machine.
+# Outcomes of a race depend on the order in which Python's threads continue. The table has the usual
+# outcome on an idle machine.
 EITHER = {"right result", "a result that no GPU gives, and no line"}
 TIMES = 5
 PROGRAM = """if True:
@@ -119,7 +119,7 @@ def test_the_simulator_does_what_the_table_says():
 
 
 def outcome(fault: Fault, result: str | np.ndarray) -> str:
-    """Return the outcome in the words of the table.
+    """Return the outcome as the table words it.
 
     result: the name of an exception, or the output.
     """

@@ -1,4 +1,4 @@
-"""Switching the emulator on: by the suite, at the import of Numba; precedence, and missing
+"""The emulator is switched on by the suite or when Numba is imported; precedence, and missing
 libraries.
 """
 
@@ -27,8 +27,8 @@ def run(program: str, **environment: str) -> list[str]:
 
 
 def test_it_is_active_as_soon_as_numba_s_cuda_part_is_imported():
-    """This holds also after a search for Numba without an import; not in a process that never
-    imports it.
+    """The emulator is also active after a search for Numba without an import. It is not active in a
+    process that never imports Numba.
     """
     program = """if True:
         import importlib.util, sys

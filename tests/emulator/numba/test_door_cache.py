@@ -1,4 +1,4 @@
-"""The PTX that is kept on disk: its key changes with everything that is compiled into it."""
+"""The PTX that is kept on disk has a key that changes with everything that is compiled into it."""
 
 from __future__ import annotations
 
@@ -131,9 +131,9 @@ def value(kernel) -> float:
 def test_the_same_kernel_has_the_same_key_whatever_else_is_there(author):
     key = author.key()
     assert author.key() == key
-    # Another global, which it does not name.
+    # This edits another global, which the kernel does not name.
     assert author.key(SOURCE.replace("= 3, 4", "= 3, 99")) == key
-    # Another overload, which it does not name.
+    # This edits another overload, which the kernel does not name.
     author.load(SOURCE.replace("x + 5", "x + 6").replace("shifted", "moved"))
     assert author.key() == key
 
@@ -277,7 +277,7 @@ def test_another_process_does_not_compile_again(tmp_path):
 
 
 def test_numba_s_own_cache_is_left_alone(tmp_path):
-    """It keeps machine code, and its files would lie beside the author's."""
+    """Numba's cache keeps machine code, and its files would lie beside the author's."""
     file = tmp_path / "cached.py"
     file.write_text("from numba import cuda\n@cuda.jit(cache=True)\ndef kernel(x):\n    x[0] = 3\n")
     names = {"__name__": "cached"}

@@ -166,7 +166,7 @@ def test_other_arrays_that_say_where_they_lie():
 
 
 def doubled(x: torch.Tensor) -> torch.Tensor:
-    """Double x as a package does: takes tensors on a GPU only, and launches on torch's stream."""
+    """Double x as a package does: accept only tensors on a GPU, and launch on torch's stream."""
     if not x.is_cuda:
         raise ValueError("x should be on a GPU")
     out = torch.empty(x.shape, device="cuda")

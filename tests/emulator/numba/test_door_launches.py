@@ -79,7 +79,7 @@ def last_of_dynamic(out):
 
 
 def test_more_than_48_kib_of_shared_memory_have_to_be_asked_for():
-    """Without asking, a GPU refuses the launch too."""
+    """If the kernel does not ask for it, a GPU refuses the launch too."""
     out = torch.zeros(2)
     last_of_dynamic[1, 1, 0, 48 * 1024](out)
     assert out.tolist() == [3, 12 * 1024]
@@ -112,7 +112,7 @@ def large_static(out):
 
 
 def test_static_arrays_count_for_the_48_kib():
-    """ptxas takes at most 48 KiB of them, and a launch gets the rest."""
+    """ptxas accepts at most 48 KiB of static arrays, and a launch can use the rest."""
     out = torch.zeros(1)
     static_and_dynamic[1, 1, 0, 8 * 1024](out)
     assert out.tolist() == [3]
@@ -150,7 +150,9 @@ def divide(x, y):
     ids=str,
 )
 def test_a_kernel_runs_with_every_option(options):
-    """A fast division may be wrong by two units in the last place; all others are exact."""
+    """A fast division may be wrong by two units in the last place; all other operations are
+    exact.
+    """
     x = torch.arange(50, dtype=torch.float32)
     y = torch.zeros(50)
     cuda.jit(**options)(divide)[1, 64](x, y)
@@ -251,7 +253,7 @@ def careful(x, y):
     ("bad", "error", "said"), [(-1.0, ValueError, "negative"), (0.0, ZeroDivisionError, "division by zero")]
 )
 def test_with_debug_exceptions_of_kernels_are_raised(bad, error, said):
-    """The message has the line if Numba knows it, which is not so for a division."""
+    """The message has the line if Numba knows it. Numba does not know it for a division."""
     x, y = torch.arange(1.0, 41), torch.zeros(40)
     careful[2, 20](x, y)
     assert y[2].item() == 2
@@ -280,7 +282,7 @@ def shift(x, y):
 
 
 def test_a_race_is_found_with_the_lines_of_the_kernel_and_of_its_device_function():
-    """The device function was compiled without lineinfo, as the author did not ask for it."""
+    """The device function was compiled without lineinfo, because the author did not ask for it."""
     findings = "\n".join(map(str, trace(lambda: shift[1, 32](torch.zeros(32), torch.zeros(32)))))
     assert "race: tile[" in findings
     for text, name in ("# written by the kernel", "writes"), ("# read by the device function", "reads"):

@@ -1,4 +1,4 @@
-"""A plug-in in Numba is judged and traced without a GPU and without its author's help; not with
+"""A plug-in in Numba is judged and traced without a GPU and without its author's help, but not with
 Numba's simulator.
 """
 

@@ -1,8 +1,8 @@
-"""Numba's own simulator, in its own process, agrees with the compiled kernels: a third opinion on
-the values.
+"""Numba's own simulator, in a separate process, agrees with the compiled kernels. It is a third
+opinion on the values.
 
-It runs kernels as Python, so it knows nothing of the compiler or the engine. It has no shuffles and
-no votes of warps.
+It runs kernels as Python, so it uses neither the compiler nor the engine. It has no shuffles and no
+votes of warps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from tests.emulator.numba.subjects import RIGHT
 
 HERE = Path(__file__).parent
-# Shared and constant arrays, barriers that count, dynamic tiles, atomics, local arrays.
+# These have shared and constant arrays, barriers that count, dynamic tiles, atomics, local arrays.
 SAMPLE = ("reverse", "smooth", "counted", "dynamic_matmul", "histogram", "medians")
 THOROUGH = (
     *("transpose", "stencil", "life", "scaled", "box"),  # two and three dimensions
@@ -48,14 +48,14 @@ PROGRAM = """if True:
 
 
 def arguments_of(name: str) -> list:
-    """Return the arguments of a launch, in NumPy; the output is the last."""
+    """Return the arguments of a launch, in NumPy; the output is the last one."""
     return [x.numpy() if isinstance(x, torch.Tensor) else x for x in RIGHT[name].arguments()]
 
 
 @pytest.fixture(scope="module")
 def simulated(request) -> dict[str, np.ndarray]:
-    """Return the outputs of the simulator: one process, as importing Numba takes longer than most
-    kernels.
+    """Return the outputs of the simulator, from one process, because importing Numba takes longer
+    than most kernels.
     """
     names = SAMPLE + THOROUGH * request.config.getoption("--thorough")
     asked = [(name, RIGHT[name].grid, RIGHT[name].block, RIGHT[name].shared, arguments_of(name)) for name in names]

@@ -141,8 +141,8 @@ def largest(x, out):
 
 
 def test_the_loops_of_atomic_operations_are_atomic():
-    """sm_80 has no atomic maximum of float32: Numba reads, and swaps until no other thread came
-    between.
+    """sm_80 has no atomic maximum of float32. Numba reads the value and swaps it until no other
+    thread has changed it in between.
     """
     out = torch.zeros(2)
     assert trace(lambda: largest[2, 32](torch.arange(64.0), out)) == []
@@ -153,8 +153,8 @@ def test_the_loops_of_atomic_operations_are_atomic():
 
 @pytest.mark.parametrize("debug", [False, True])
 def test_variables_are_described_to_a_debugger_only(debug):
-    """Without debug, they are not: NVVM rejects some kernels with "Symbol name with unsupported
-    characters".
+    """Without debug, variables are not described, because NVVM rejects some kernels with "Symbol
+    name with unsupported characters".
     """
 
     @cuda.jit(debug=debug, opt=not debug)

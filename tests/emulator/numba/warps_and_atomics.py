@@ -1,4 +1,4 @@
-"""More kernels like those of kernels.py: threads that exchange values within a warp, and by atomics
+"""More kernels like those of kernels.py, whose threads exchange values within a warp or by atomics
 (subjects.py).
 """
 
@@ -48,7 +48,7 @@ def warp_scan(x, out):
 
 @cuda.jit
 def compact(x, count, out):
-    """Collect the positive values, in any order: a warp reserves its positions at once."""
+    """Collect the positive values in any order. Each warp reserves all of its positions at once."""
     i = cuda.grid(1)
     keep = i < x.size and x[i] > 0
     ballot = cuda.ballot_sync(0xFFFFFFFF, keep)
@@ -72,7 +72,9 @@ def votes(x, out):
 
 @cuda.jit
 def alike(x, out):
-    """Count the lanes of the warp that have this lane's value, and say whether all have."""
+    """Count the lanes of the warp that have this lane's value, and record whether all lanes have
+    it.
+    """
     t = cuda.threadIdx.x
     out[0, t] = cuda.popc(cuda.match_any_sync(0xFFFFFFFF, x[t]))
     _, same = cuda.match_all_sync(0xFFFFFFFF, x[t] & 1)
@@ -81,7 +83,7 @@ def alike(x, out):
 
 @cuda.jit
 def warp_tile(x, out):
-    """Reverse, in each warp, its own part of a tile."""
+    """Reverse, in each warp, the warp's part of a tile."""
     tile = cuda.shared.array((4, 32), float32)
     t = cuda.threadIdx.x
     warp, lane = t // 32, t % 32
@@ -92,7 +94,7 @@ def warp_tile(x, out):
 
 @cuda.jit
 def half_warps(x, out):
-    """Do the same for halves of warps, which wait only for themselves."""
+    """Do the same for halves of warps, each of which waits only for itself."""
     tile = cuda.shared.array(64, float32)
     t = cuda.threadIdx.x
     tile[t] = x[t]
@@ -166,7 +168,7 @@ def product(x, out):
 
 @cuda.jit
 def tickets(x, count, out):
-    """Count in a ring of numbers: inc and dec wrap around."""
+    """Count in a ring of numbers, in which inc and dec wrap around."""
     i = cuda.grid(1)
     turn = cuda.atomic.inc(count, 0, 127)
     out[turn] = x[i] - x[i] + turn

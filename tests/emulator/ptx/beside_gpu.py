@@ -1,12 +1,12 @@
-"""The emulator beside a GPU: both run each launch of an implementation's drawn cases, from the same
-memory.
+"""Runs the emulator beside a GPU: both run each launch of an implementation's drawn cases, from the
+same memory.
 
-    python -m tests.emulator.ptx.beside_gpu --impl triton_fa2 --cases 200
+python -m tests.emulator.ptx.beside_gpu --impl triton_fa2 --cases 200
 
-The GPU gets the very PTX that the emulator runs (made for sm_80; the driver compiles it for the
-present GPU). For each kernel a line says how many launches left the same bits in all memory that
-they can reach, and for each output of the implementation how far both are from the oracle. The exit
-status is 1 if a result of either is beyond the budget, or if a kernel without approximate
+The GPU gets the same PTX that the emulator runs (made for sm_80; the driver compiles it for the
+present GPU). For each kernel, a line says how many launches left the same bits in all memory that
+they can reach. For each output of the implementation, a line says how far both are from the oracle.
+The exit status is 1 if a result of either is beyond the budget, or if a kernel without approximate
 instructions and matrix products differs in a bit.
 """
 
@@ -24,8 +24,8 @@ from unittest import mock
 
 import torch
 
-# The PTX manual gives only bounds for these, or leaves them open: approximations, and the order of
-# a matrix product's sum.
+# For these the PTX manual gives only bounds, or none: approximations, and the order of a matrix
+# product's sum.
 INEXACT = re.compile(r"\b(?:mma|wmma)\.sync|\.approx\b|\bdiv\.full|\b(?:atom|red)\.\S*\.f(?:16|32|64)")
 
 
@@ -68,7 +68,7 @@ class Gpu:
         return function
 
     def launch(self, kernel, grid, block, shared: int, arguments: tuple, names) -> dict[int, torch.Tensor]:
-        """Run it on copies of the arguments' storages.
+        """Run the kernel on copies of the arguments' storages.
 
         Returns {address of a storage: its bytes afterwards}.
         """
@@ -96,8 +96,8 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def launches_beside(gpu: Gpu, compared: dict[str, Compared], keep_gpu: Callable[[], bool]) -> Iterator[None]:
-    """Repeat each launch in the emulator on the GPU. keep_gpu() says whose memory the caller
-    gets.
+    """Repeat each launch in the emulator on the GPU. keep_gpu() says whether the caller gets the
+    GPU's memory or the emulator's.
     """
     from flash_attest.emulator.ptx import module
 
@@ -128,7 +128,7 @@ def launches_beside(gpu: Gpu, compared: dict[str, Compared], keep_gpu: Callable[
 
 
 def elements(differ: torch.Tensor, width: int) -> int:
-    """Return how many elements of `width` bytes have a byte that differs."""
+    """Return how many elements of `width` bytes have a differing byte."""
     whole = differ[: differ.numel() // width * width].view(-1, width)
     return int(whole.any(1).sum())
 
@@ -145,7 +145,7 @@ def both_nan(a: torch.Tensor, b: torch.Tensor, like: torch.Tensor) -> torch.Tens
 
 
 def compare(name: str, cases: int, seed: int) -> bool:
-    """Print the results and return whether all is as it should be."""
+    """Print the results, and return whether all of them are as they should be."""
     from flash_attest.impls.contract import registry
     from flash_attest.oracle import score
     from flash_attest.properties.cases.drawing import Drawing

@@ -1,7 +1,7 @@
 """Draws random small programs (programs.py).
 
 Random steps nearly always race. So most programs get barriers and waits that prevent the mistakes,
-in several ways; then, often, one is allowed, or one step is removed.
+in several ways. Then one mistake is often allowed, or one step is removed.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ WHICH_CURES = [[None], CURES, CURES, CURES, CURES, [None, *CURES]]
 
 
 def prevent(steps: Sequence[Step | None], cures: Sequence[str | None], spared: int) -> list[Step]:
-    """Insert waits and barriers before accesses that would be a mistake; the one with the number
-    `spared` is not cured.
+    """Insert waits and barriers before accesses that would be a mistake. The mistake with the
+    number `spared` is not cured.
     """
     result: list[Step] = []
     known: dict[Thread, set[int]] = defaultdict(set)  # for each thread, the steps in `result` that happen before
@@ -198,6 +198,6 @@ def step_lists(blocks: int, memories: tuple[str, ...], mix: int, copies: bool) -
         st.builds(commit, block, thread),
         st.builds(wait, block, thread, st.integers(-1, 2)),
     ]
-    # one_of would draw each kind once.
+    # With one_of, Hypothesis would draw each kind only once.
     kinds = [st.none(), *[touches] * 16, *others, *(of_copies * 3 if copies else ())]
     return st.lists(st.sampled_from(kinds).flatmap(lambda kind: kind), min_size=SLOTS, max_size=SLOTS)

@@ -22,8 +22,10 @@ HEAD = ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry test(.par
 
 @dataclass(frozen=True)
 class Op:
-    """An instruction: `text` computes %d of `to` bits (a second result %e, if `also`) from %a, %b,
-    ... of `of` bits; 1 is a predicate.
+    """An instruction.
+
+    `text` computes %d of `to` bits, and a second result %e if `also`, from %a, %b, ... of `of`
+    bits. A predicate has 1 bit.
     """
 
     name: str
@@ -42,10 +44,10 @@ def names(*starts: str) -> list[str]:
 
 def run(ops: Sequence[Op], sources: Sequence[np.ndarray], widths: Sequence[int] | None = None) -> dict[str, list[int]]:
     """Return the results of each op as unsigned integers, for each value of the sources, which are
-    bits.
+    given as bits.
 
-    widths: in bits, of the registers of the sources; by default those of the arrays. With `also`, a
-    result is a pair.
+    widths: the widths of the sources' registers, in bits; by default those of the arrays. With
+    `also`, a result is a pair.
     """
     widths = widths or [8 * source.itemsize for source in sources]
     count = len(sources[0])
@@ -60,7 +62,7 @@ def run(ops: Sequence[Op], sources: Sequence[np.ndarray], widths: Sequence[int] 
 
 
 def kernel(ops: Sequence[Op], widths: Sequence[int], padded: int) -> str:
-    """Return the PTX: sources and results lie in memory as 64 bits each, in rows of `padded`."""
+    """Return the PTX. Sources and results lie in memory as 64 bits each, in rows of `padded`."""
     body = [
         ".reg .b32 %t<4>; .reg .b64 %address, %out, %w; .reg .pred %q<2>;",
         "mov.u32 %t0, %tid.x; mov.u32 %t1, %ctaid.x; mad.lo.s32 %t2, %t1, " + f"{BLOCK}, %t0;",
@@ -74,7 +76,7 @@ def kernel(ops: Sequence[Op], widths: Sequence[int], padded: int) -> str:
             body.append(f".reg .pred %{letter}; ld.global.b32 %t3, {at}; setp.ne.u32 %{letter}, %t3, 0;")
         else:
             body.append(f".reg .b{width} %{letter}; ld.global.b{width} %{letter}, {at};")
-    # Run each instruction in a scope of its own, and store its results as 64 bits.
+    # Run each instruction in a separate scope, and store its results as 64 bits.
     row = 0
     for op in ops:
         body.append("{")
@@ -109,7 +111,9 @@ def edges(bits: int, random: int = 40, seed: int = 0) -> np.ndarray:
 
 
 def crossed(*arrays: np.ndarray, most: int = 600) -> list[np.ndarray]:
-    """Return every combination of the first values of each array, and the rest side by side."""
+    """Return every combination of the first values of each array, and the remaining values side by
+    side.
+    """
     grids = np.meshgrid(*arrays, indexing="ij")
     flat = [grid.ravel() for grid in grids]
     if len(flat[0]) > most:

@@ -1,7 +1,7 @@
-"""Random small programs as PTX text, and as a launch for the race rule.
+"""Random small programs, as PTX text and as a launch for the race rule.
 
 A program is one sequence of steps, and each thread executes its part of the sequence, so no program
-deadlocks. Each step has lines of its own, so a finding names the steps.
+deadlocks. Each step has separate lines, so a finding identifies the steps.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MEMORIES = (*GLOBAL, *SHARED, DYNAMIC)
 BYTES = 16  # bytes of each
 THREADS = 72  # threads of a block: two whole warps, and one of 8 lanes
 SHAPES = [(72, 1, 1), (8, 9, 1), (6, 4, 3)]
-# Active threads, by warp. Of the others, which only take part in barriers of whole warps, the rule
-# sees one per warp.
+# The active threads of each warp. The others take part only in barriers of whole warps, so the rule
+# sees one of them for each warp.
 WARPS = ((0, 1, 2, 31), (32, 33, 63), (64, 65, 71))
 IDLE = (3, 34, 66)
 SEEN = tuple(sorted((*sum(WARPS, ()), *IDLE)))
@@ -61,7 +61,7 @@ class Step:
 
 
 def place(memory: str, start: int, generic: bool) -> str:
-    """Return an address in a memory, by its space or generic."""
+    """Return an address in a memory, either in its space or generic."""
     if memory in GLOBAL:
         return f"[%{memory}+{start}]"
     name = "more" if memory == DYNAMIC else memory
@@ -95,7 +95,8 @@ def touch(block: int, thread: int, kind: tuple[str, int], memory: str, start: in
 def copy(block: int, thread: int, size: int, memories: tuple[str, str], starts: tuple[int, int], form: int) -> Step:
     """Return a cp.async.
 
-    form: 0 all bytes; 1, 2 with the number of bytes to copy; 3, 4 with the predicate to copy none.
+    form: 0 copies all bytes. 1 and 2 have the number of bytes to copy. 3 and 4 have the predicate
+    to copy none.
     """
     (to, source), (at, since) = memories, (start // size * size for start in starts)
     copied = {0: size, 1: size // 2, 2: 0, 3: size, 4: 0}[form]
@@ -170,10 +171,10 @@ def bits(lanes: Sequence[int]) -> int:
 
 
 class Program:
-    """A sequence of steps; None is an absent step.
+    """A sequence of steps. None stands for an absent step.
 
-    sections: between barriers of whole warps each thread has its own stretch of code, at which it
-    arrives by a branch; otherwise all steps are in one sequence, each under its predicate.
+    sections: between barriers of whole warps, each thread has a separate stretch of code, which it
+    enters by a branch; otherwise all steps are in one sequence, each under its predicate.
     """
 
     def __init__(self, shape: tuple[int, int, int], steps: Sequence[Step | None], sections: bool = False):
@@ -221,7 +222,7 @@ class Program:
                 if step.kind == "leave":
                     finish(thread, float("inf"))
                     gone.add(thread)
-        # The end of a thread waits for its copies.
+        # When a thread ends, it waits for its copies.
         for thread in events:
             if thread not in gone:
                 finish(thread, float("inf"))
@@ -230,7 +231,7 @@ class Program:
     # ---- for the machine -------------------------------------------------------------------------
 
     def text(self) -> tuple[str, dict[int, int]]:
-        """Return PTX, and for each of its lines (from 1) the number of the step."""
+        """Return the PTX, and the number of the step for each of its lines (from 1)."""
         lines, steps = HEADER.splitlines(), {}
 
         def add(code: str, n: int | None = None) -> None:
@@ -292,9 +293,9 @@ class Program:
 def numbered(steps) -> list[Step]:
     """Return the steps, with a barrier number, 3 to 15, for barriers of some warps.
 
-    Barriers of the same warps that all wait share a number; others have one each, because a warp
-    may arrive at the next before this one is complete. A barrier is left out if no number is left,
-    or if one of its warps has returned.
+    Barriers of the same warps that all wait share a number. Each of the others has its own number,
+    because a warp may arrive at the next one before this one is complete. A barrier is left out if
+    no number is left, or if one of its warps has returned.
     """
     numbers: dict[tuple, int] = {}
     gone: dict[int, set[int]] = defaultdict(set)

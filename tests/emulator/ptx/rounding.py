@@ -135,7 +135,7 @@ def divide(x: Fraction | float, y: Fraction | float) -> Fraction | float:
 
 
 def root(x: Fraction | float) -> Fraction | float:
-    """Return the root to 200 bits, with a last bit that says whether it is exact."""
+    """Return the root to 200 bits. One more bit says whether it is exact."""
     if x == 0 or math.isnan(x) or x == math.inf:
         return x
     if x < 0:
@@ -147,7 +147,7 @@ def root(x: Fraction | float) -> Fraction | float:
 
 
 def extreme(x, y, most: bool, nan_wins: bool):
-    """Return min or max: -0 is less than +0, a NaN loses or wins."""
+    """Return min or max. -0 is less than +0. NaN either loses against a number or is the result."""
     if math.isnan(x) or math.isnan(y):
         return math.nan if nan_wins or (math.isnan(x) and math.isnan(y)) else y if math.isnan(x) else x
     if x == y:

@@ -1,8 +1,8 @@
-"""PTX kernels of one idea each, half of them correct but tempting, half racy or faulty, judged in
-20 orders of threads.
+"""PTX kernels of one idea each, judged in 20 orders of threads: half of them correct but
+suspicious, half racy or faulty.
 
-The subjects and their verdicts are in subjects/*.ptx, in the notation of tests/emulator/battery.py:
-hand-written or, in by_nvcc.ptx, made by nvcc.
+The subjects and their verdicts are in subjects/*.ptx, in the notation of tests/emulator/battery.py.
+They are hand-written or, in by_nvcc.ptx, made by nvcc.
 """
 
 import functools
@@ -40,7 +40,7 @@ def call(micro: Micro, values: dict) -> None:
 
 
 def traced(micro: Micro, seed: int = 0, switch: float = 0.0) -> list:
-    """Return the findings; also check the results of a correct kernel."""
+    """Return the findings. If the kernel is correct, also check its results."""
     values = micro.values()
     findings = trace(lambda: call(micro, values), seed=seed, switch=switch, limit=10.0)
     micro.check_findings(findings, f"seed={seed}, switch={switch}")
@@ -68,7 +68,7 @@ def test_findings_quote_the_line(micro: Micro):
 
 @every
 def test_without_tracing(micro: Micro):
-    """A correct kernel computes the same; an error that stops a GPU raises."""
+    """A correct kernel computes the same results; an error that stops a GPU raises."""
     if micro.plain == "unsafe":
         pytest.skip("would read or write memory of other objects")
     values = micro.values()
@@ -105,7 +105,7 @@ def test_every_tag_is_used():
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="ptxas is not installed")
 @pytest.mark.parametrize("file", sorted(HERE.glob("*.ptx")), ids=lambda file: file.stem)
 def test_ptxas_takes_it(file: Path, tmp_path: Path):
-    """ptxas accepts the battery and each edit, so they are PTX, not only text that the parser here
+    """ptxas accepts the battery and each edit, so they are real PTX, not only text that our parser
     accepts.
     """
     for text in {micro.text() for micro in BATTERY if micro.file == file}:

@@ -1,4 +1,4 @@
-"""The emulator and a GPU run the same PTX on the same memory: kernels without approximations leave
+"""The emulator and a GPU run the same PTX on the same memory. Kernels without approximations leave
 the same bits.
 """
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="compares 
 
 @pytest.mark.parametrize("name", ["triton_fa2", "triton_fa2_tf32"])
 def test_a_gpu_agrees(name):
-    """It runs in its own process, in which torch sees no GPU, so that the implementation chooses
-    the emulator.
+    """The comparison runs in a separate process, in which torch sees no GPU, so that the
+    implementation chooses the emulator.
     """
     command = [sys.executable, "-m", "tests.emulator.ptx.beside_gpu", "--impl", name, "--cases", "12"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)

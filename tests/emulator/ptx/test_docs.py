@@ -1,5 +1,5 @@
-"""docs/use/tracing-ptx.md is correct: its example prints the quoted text, and its table is the one
-of instructions.py.
+"""docs/use/tracing-ptx.md is correct: its example prints the quoted text, and its table is equal to
+the table of instructions.py.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Registers share slots only if they may, and the table names the machine's handlers."""
+"""Registers share slots only if that is safe, and the table names the machine's handlers."""
 
 import random
 import re
@@ -17,7 +17,7 @@ from flash_attest.emulator.ptx.parse import parse
 from tests.emulator.ptx.texts import NVCC, TRITON, kernel
 
 ROWS = [row for rows in TABLE.values() for row in rows]
-# Other spellings in the table that PTX does not have.
+# Other spellings in the table, which PTX does not have.
 ALIASES = (
     r"nop|mov\.[bsu]8|shl\.[su]\d+|slct(\.ftz)?\.f16\.\w+|.*\.ftz\..*bf16|ex2\.approx\.bf16(x2)?|tanh\.approx\.ftz\.\w+"
 )
@@ -153,15 +153,15 @@ def test_widths_never_share():
 
 
 def test_a_value_that_a_loop_carries_keeps_its_slot():
-    # 0 is written before the loop and read in it; 1 is written behind that read.
+    # Register 0 is written before the loop and read in it; register 1 is written after that read.
     flow = flow_of(step((), [0]), step([0]), step((), [1]), step([1], (), 1, True, True), step())
     offsets, _ = allocate(flow, [4, 4], 0)
     assert offsets[0] != offsets[1]
 
 
 def test_a_guarded_write_leaves_the_old_value():
-    # In a loop, 0 is written for some lanes and read; others read the value of an earlier
-    # iteration. 1 is needed only after that.
+    # In a loop, register 0 is written for some lanes and read; other lanes read the value of an
+    # earlier iteration. Register 1 is needed only after that.
     loop = (step((), [1]), step([1]), step([2], (), 0, True, True), step())
     guarded = flow_of(step((), [0], None, True, True), step([0]), *loop)
     offsets, _ = allocate(guarded, [4, 4, 0], 0)

@@ -7,8 +7,8 @@ from flash_attest.emulator.errors import CompileError, Refused
 from flash_attest.emulator.ptx import PtxError, load
 from tests.emulator.ptx.texts import HEAD, kernel
 
-# As nvcc writes it: returns in the middle, a call within a function, names that each call uses
-# again.
+# This is how nvcc writes it: returns in the middle, a call within a function, names that each call
+# uses again.
 FUNCTIONS = """
 .func (.param .b32 ret) limited(.param .b32 x, .param .align 4 .b8 by[8])
 {
@@ -110,7 +110,7 @@ FORMATTED = r"%d of %5.2f, %lld%% of %s: %*d|" + "\n"
 
 
 def test_printf_prints(capfd):
-    """C's format; each argument lies at a multiple of its size."""
+    """The format is C's, and each argument lies at a multiple of its size."""
     text = f".global .align 1 .b8 said[{len(FORMATTED) + 1}] = {{{', '.join(str(ord(c)) for c in FORMATTED)}, 0}};"
     text += ".global .align 1 .b8 word[4] = {116, 119, 111, 0};"
     stored = """
@@ -131,7 +131,7 @@ def test_printf_prints(capfd):
     "atomic", ["atom.add.relaxed.gpu.s32 %r2, ", "atom.global.add.acq_rel.sys.u32 %r2, ", "red.add.relaxed.cta.u32 "]
 )
 def test_order_and_scope_may_follow_the_operation(atomic):
-    """libcu++ writes them there."""
+    """libcu++ writes order and scope there."""
     assert ran(f"st.global.u32 [%rd3], 1; {atomic}[%rd3], 4; ret;", "") == [5] * 32
 
 

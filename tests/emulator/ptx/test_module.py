@@ -66,7 +66,7 @@ def test_compare_and_combine():
     want = [(i < 16 and not i > 7) + 2 * (not i < 16 and not i > 7) for i in range(32)]
     assert pair("setp.lt.and.s32 %p1|%p2, %r1, 16, !%p3;") == want
     assert pair("mov.pred %p2, 0; setp.lt.xor.s32 %p1, %r1, 16, %p3;") == [int((i < 16) != (i > 7)) for i in range(32)]
-    # The destination is also the guard, or the predicate to combine with.
+    # The destination is also the guard, or the predicate to combine the result with.
     assert pair("mov.pred %p1, %p3; setp.lt.or.s32 %p1|%p2, %r1, 16, %p1;") == [
         (i < 16 or i > 7) + 2 * (not i < 16 or i > 7) for i in range(32)
     ]
@@ -96,7 +96,7 @@ def test_special_registers():
 
 
 def test_the_size_of_dynamic_shared_memory():
-    """The kernel's own is not included.
+    """The kernel's own shared memory is not included.
 
     Numba reads the size in every kernel with a dynamic array.
     """

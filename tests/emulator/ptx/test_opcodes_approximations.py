@@ -1,6 +1,6 @@
-"""Approximations are within the error that the PTX manual allows: they are rounded once.
+"""Approximations are within the error that the PTX manual allows, because they are rounded once.
 
-Infinities, zeros, NaN and subnormals follow its tables. mpmath is the reference.
+Infinities, zeros, NaN and subnormals follow the manual's tables. mpmath is the reference.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FUNCTIONS = {
     "ex2": lambda x: mpmath.power(2, x), "lg2": lambda x: mpmath.log(x, 2), "sin": mpmath.sin, "cos": mpmath.cos,
     "tanh": mpmath.tanh, "rcp": lambda x: 1 / x, "sqrt": mpmath.sqrt, "rsqrt": lambda x: 1 / mpmath.sqrt(x),
 }  # fmt: skip
-# The manual's tables: f(-inf), f(-1), f(-0), f(+0), f(+inf); None: computed.
+# The manual's tables: f(-inf), f(-1), f(-0), f(+0), f(+inf). None means that the value is computed.
 TABLES = {
     "ex2": (0.0, None, 1.0, 1.0, INF), "lg2": (NAN, NAN, -INF, -INF, INF), "sin": (NAN, None, -0.0, 0.0, NAN),
     "cos": (NAN, None, 1.0, 1.0, NAN), "tanh": (-1.0, None, -0.0, 0.0, 1.0), "rcp": (-0.0, None, -INF, INF, 0.0),
@@ -30,7 +30,9 @@ TABLES = {
 
 
 def value_of(word: str, x):
-    """Return a value that is exact enough: a float for special values, else a number of mpmath."""
+    """Return a value that is exact enough: a float for special values, and otherwise a number of
+    mpmath.
+    """
     if isinstance(x, float):  # infinite, NaN, zero
         below, _, minus, plus, above = TABLES[word]
         if math.isnan(x):
@@ -71,7 +73,9 @@ def test_approximations(type):
 
 
 def test_known_answers():
-    """Values by hand: 2**x at its ends, with and without flushed subnormals."""
+    """These values were computed by hand: 2**x at the limits of its range, with and without flushed
+    subnormals.
+    """
     x = np.array(
         [0xC3150000, 0xC2FC0000, 0x7F800000, 0xFF800000, 0x00000001, 0x42FE0000, 0x43000000, 0x7FC00000], np.uint32
     )
@@ -94,7 +98,7 @@ def test_known_answers():
 
 
 def test_quotients():
-    """div.full covers the full range; div.approx gives 0 for a divisor above 2**126, and NaN if the
+    """div.full covers the full range. div.approx gives 0 for a divisor above 2**126, and NaN if the
     dividend is infinite.
     """
     a, b = crossed(bits_of(F32, 4), bits_of(F32, 4))
@@ -113,7 +117,7 @@ def test_quotients():
 
 
 def test_float64():
-    """rsqrt is right to the last digits; the .ftz forms are coarse: 20 bits, and the lower half of
+    """rsqrt is right to the last digits. The .ftz forms are coarse: 20 bits, and the lower half of
     the result is zero.
     """
     bits = bits_of(F64, 40)

@@ -139,9 +139,7 @@ def test_the_sources_are_all():
 
 
 def test_registers_may_be_wider_than_the_types():
-    """The upper bits of a source do not count; a result is extended with its sign, or with
-    zeros.
-    """
+    """The upper bits of a source are ignored; a result is extended with its sign, or with zeros."""
     given = edges(64, 30)
     ops = {
         "cvt.s32.s8": lambda x: signed(x & 255, 8), "cvt.u32.u8": lambda x: x & 255,
@@ -183,7 +181,9 @@ def test_pairs_of_halves(type, format):
 
 
 def test_tf32():
-    """Ten bits of the fraction stay, the others are zero; .rna rounds halfway away from zero."""
+    """Ten bits of the fraction are kept and the others are zero; .rna rounds halfway cases away
+    from zero.
+    """
     format = Format(19, 11, 127)
     given = np.concatenate(
         [bits_of(F32, 60), np.array([0x3F801000, 0x3F800FFF, 0xBF801000, 0x3F803000, 0x7F7FF000], np.uint32)]

@@ -1,5 +1,5 @@
 """Floating-point instructions round once, in every mode and format, with .ftz, .sat, .relu and .NaN
-as PTX defines.
+as PTX defines them.
 
 Every handler of the machine whose first word is in ARITHMETIC runs; rounding.py computes the exact
 values.
@@ -40,7 +40,9 @@ def with_sign(words, a, b, most):
 
 
 def bits_of(format: Format, few: int = 0) -> np.ndarray:
-    """Return zeros, subnormals, borders, infinities, NaN; halfway cases; then random values."""
+    """Return zeros, subnormals, borders, infinities, NaN and halfway cases, followed by random
+    values.
+    """
     one = format.bias << format.fraction
     special = [0, 1, 2, (1 << format.fraction) - 1, 1 << format.fraction, one, one + 1, one - 1, format.infinity - 1,
                format.infinity, format.infinity + 1 + (1 << format.fraction - 1),
@@ -121,15 +123,15 @@ def test_known_answers():
         "max.NaN.f32": [one, one, one, big, 0, 0x7FFFFFFF],
     }
     check(run([Op(name, 32) for name in wanted], [a, b]), wanted, [a, b])
-    # (1 + 2**-12)**2 - (1 + 2**-11) is 2**-24 if it is rounded once, 0 if the product is rounded
-    # first.
+    # (1 + 2**-12)**2 - (1 + 2**-11) is 2**-24 if it is rounded once, and 0 if the product is
+    # rounded first.
     x, c = np.array([0x3F800800], np.uint32), np.array([0xBF801000], np.uint32)
     check(run([Op("fma.rn.f32", 32)], [x, x, c]), {"fma.rn.f32": [0x33800000]}, [x, x, c])
 
 
 def test_a_product_and_sum_of_bfloat16_is_rounded_once():
-    """(1 + 2**-7) * 1.5 is halfway between two bfloat16; 2**-100 decides, although no float64 holds
-    both.
+    """(1 + 2**-7) * 1.5 is halfway between two bfloat16 numbers. Adding 2**-100 decides, although
+    no float64 holds both.
     """
     a, b, c = (np.array(v, np.uint16) for v in ([0x3F81] * 3, [0x3FC0] * 3, [0, 0x0D80, 0x8D80]))
     wanted = {"fma.rn.bf16": [0x3FC2, 0x3FC2, 0x3FC1]}
@@ -192,7 +194,7 @@ def compared(compare: str, a: float, b: float) -> bool:
 
 @pytest.mark.parametrize("type", ["f16", "f16x2", "bf16", "bf16x2", "f32", "f64"])
 def test_comparisons(type):
-    """setp and set are right in all 14 orders; with NaN the orders that end in u hold."""
+    """setp and set are right in all 14 orders. With NaN, the orders that end in u hold."""
     format = FORMATS[type.removesuffix("x2")]
     sources = crossed(bits_of(format, 1), bits_of(format, 1), most=300)
     values = list(zip(*(source.tolist() for source in sources), strict=True))

@@ -13,7 +13,7 @@ from tests.emulator.ptx.opcodes import Op, check, crossed, edges, names, run, si
 
 
 def quotient(a: int, b: int) -> int:
-    """Divide, rounding towards zero. By zero: all ones, as on GPUs."""
+    """Divide, rounding towards zero. A division by zero gives all ones, as on GPUs."""
     return -1 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
 
 
@@ -27,7 +27,8 @@ def low24(value: int, sign: bool) -> int:
     return signed(value, 24) if sign else value
 
 
-# name -> f(words of the name, bits, whether the type has a sign, *values); values have their sign
+# name -> f(words of the name, bits, whether the type is signed, *values). Values are signed
+# accordingly.
 REFERENCE = {
     "add": lambda w, n, s, a, b: clamped(a + b, n) if "sat" in w else a + b,
     "sub": lambda w, n, s, a, b: clamped(a - b, n) if "sat" in w else a - b,
@@ -112,7 +113,9 @@ def prmt(w, n, s, a, b, c):
 
 
 def dot(w, n, s, a, b, c):
-    """Return c + the dot product of bytes; dp2a: of 16 bits with the lower or upper bytes."""
+    """Return c + the dot product of bytes. For dp2a, it is the product of 16-bit numbers with the
+    lower or upper bytes.
+    """
     size, count = (8, 4) if w[0] == "dp4a" else (16, 2)
     first = 2 if "hi" in w else 0
     a_sign, b_sign = (word == "s32" for word in w[-2:])
@@ -127,7 +130,7 @@ REFERENCE |= {"dp4a": dot, "dp2a": dot}
 COUNTS = {"popc", "clz", "bfind"}  # a result of 32 bits
 # Sources that are .u32 for every type.
 AMOUNTS = {"shl": (1,), "shr": (1,), "bfe": (1, 2), "bfi": (2, 3)}
-# The words of these give the sign in their own way.
+# The words of these instructions give the sign in different ways.
 UNSIGNED_SOURCES = {"dp4a", "dp2a", "szext", "prmt"}
 
 
@@ -136,7 +139,9 @@ def sources_of(word: str) -> int:
 
 
 def integer_names() -> dict[tuple, list[str]]:
-    """Return names by (number of sources, widths of sources): names that one kernel can run."""
+    """Return names by (number of sources, widths of sources). One kernel can run all names of an
+    entry.
+    """
     groups = {}
     for name in names(*REFERENCE):
         words = name.split(".")
@@ -194,7 +199,7 @@ def test_integers(widths):
 
 
 def test_pairs_of_16_bits():
-    """Each half is computed by itself: no carry goes into the upper one."""
+    """Each half is computed separately, so no carry goes into the upper half."""
     ops = [name for name in names("add", "min", "max") if name.endswith("16x2") and "f" not in name]
     assert len(ops) == 8
     sources = crossed(edges(32, 20), edges(32, 20, 1))
@@ -211,7 +216,7 @@ def test_pairs_of_16_bits():
 
 
 def test_lop3_reads_its_table():
-    """It reads bit 4a + 2b + c of the table, bit by bit; 0xF0 is a, 0xCC b, 0xAA c."""
+    """lop3 reads bit 4a + 2b + c of the table for each bit; 0xF0 is a, 0xCC b, 0xAA c."""
     tables = [0xF0, 0xCC, 0xAA, 0x80, 0xFE, 0x96, 0xE8, 0x1A, 0, 255]
     ops = [Op(f"lop3 {t}", 32, f"lop3.b32 %d, %a, %b, %c, {t};") for t in tables]
     sources = crossed(edges(32, 0), edges(32, 0, 1), edges(32, 0, 2), most=200)
@@ -242,7 +247,7 @@ def test_fns_finds_the_nth_bit_that_is_set():
 
 @pytest.mark.parametrize("bits", [32, 64])
 def test_chains_of_carries(bits):
-    """Two words: 128 (or 64) bits are added, subtracted, multiplied and added."""
+    """Numbers of two words, 128 or 64 bits in all, are added, subtracted, multiplied and added."""
     top = 1 << bits
     texts = {
         "add": "add.cc.u{n} %d, %a, %b; addc.cc.u{n} %e, %c, %x;",

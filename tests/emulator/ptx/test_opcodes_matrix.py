@@ -21,7 +21,7 @@ FORMATS = {"f16": F16, "bf16": BF16, "tf32": TF32, "f32": F32, "f64": F64, "e4m3
 BITS = {"s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8, "f16": 16, "bf16": 16, "tf32": 32, "f32": 32, "s32": 32, "f64": 64}
 
 # (row, column) of element i of a lane with g = lane // 4 and t = lane % 4, by the bits of an
-# element: the manual's formulas.
+# element, from the manual's formulas.
 A_PLACE = {
     (16, 16, 16): lambda i, g, t: (g + (8 if i in (2, 3, 6, 7) else 0), 2 * t + i % 2 + (8 if i >= 4 else 0)),
     (16, 16, 8): lambda i, g, t: (g if i < 2 else g + 8, 2 * t + i % 2),
@@ -81,7 +81,7 @@ class Mma:
         return arrays
 
     def matrix(self, registers: list[list[int]]) -> np.ndarray:
-        """Return D, as bits, from its registers."""
+        """Return D, as bits, given its registers."""
         m, n, _ = self.shape
         bits = BITS[self.types[0]]
         per = max(32 // bits, 1)
@@ -94,7 +94,7 @@ class Mma:
         return result
 
     def __call__(self, *cases: tuple[np.ndarray, np.ndarray, np.ndarray]) -> list[np.ndarray]:
-        """Return D, as bits, from the bits of A, B and C: one warp for each case."""
+        """Return D, as bits, given the bits of A, B and C. Each case uses one warp."""
         held = [[self.registers(name, values) for name, values in zip("ABC", case, strict=True)] for case in cases]
         parts = [[np.concatenate(lanes) for lanes in zip(*matrix, strict=True)] for matrix in zip(*held, strict=True)]
         letters = iter(LETTERS)
@@ -136,7 +136,9 @@ def encoded(type: str, values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("mma", MMA, ids=lambda mma: mma.name)
 def test_products(mma):
-    """Small whole numbers have exact sums: an element in a wrong position changes the product."""
+    """Small whole numbers have exact sums, so an element in a wrong position changes the
+    product.
+    """
     m, n, k = mma.shape
     rng = np.random.default_rng(0)
     low = 0 if "u8" in mma.types else -3
@@ -150,8 +152,8 @@ ONE_HOT = [mma for mma in MMA if len({*mma.types[1:3]}) == 1 and "satfinite" not
 
 @pytest.mark.parametrize("mma", ONE_HOT, ids=lambda mma: mma.name)
 def test_each_element_of_a_product_lies_where_the_manual_says(mma):
-    """A has a single one in (row, k), B a single one in (k, column): so D has a single one in (row,
-    column), for every k.
+    """A has a single one in (row, k), and B has a single one in (k, column). So for every k, D has
+    a single one in (row, column).
     """
     m, n, size = mma.shape
     ones = [((5 * k + 3) % m, k, (3 * k + 1) % n) for k in range(size)]
@@ -167,8 +169,8 @@ def test_each_element_of_a_product_lies_where_the_manual_says(mma):
 
 @pytest.mark.parametrize("type", ["f16", "bf16", "tf32"])
 def test_sums_are_in_float32_in_order_of_k(type):
-    """Each product and its sum are rounded once, C first; so the product is near the float64
-    product.
+    """Sums begin with C. Each product and each sum is rounded once, so the result is near the
+    float64 product.
     """
     mma = Mma(f"mma.m16n8k{8 if type == 'tf32' else 16}.f32.{type}.{type}.f32")
     m, n, size = mma.shape
@@ -242,7 +244,7 @@ ret;
 @pytest.mark.parametrize("trans", ["", ".trans"])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_ldmatrix(count, trans):
-    """Lane 8i + r gives the address of row r of matrix i; a lane gets two elements of row lane / 4,
+    """Lane 8i + r gives the address of row r of matrix i. A lane gets two elements of row lane / 4,
     or of that column. The first result overwrites the register of the addresses.
     """
     text = LDMATRIX.format(count=count, trans=trans, to=", ".join(f"%d{i}" for i in range(count)))

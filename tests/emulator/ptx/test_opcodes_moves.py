@@ -44,7 +44,7 @@ TRUTH = {"u32": 0xFFFFFFFF, "s32": 0xFFFFFFFF, "f32": 0x3F800000}
 @pytest.mark.parametrize("bits", [16, 32, 64])
 def test_comparisons(bits):
     """setp, set and the combination with another predicate are right for signed, unsigned and
-    untyped.
+    untyped operands.
     """
     sources = crossed(edges(bits, 6), edges(bits, 6, 1))
     opcodes = [n for n in names("setp", "set") if n.split(".")[-1] in (f"s{bits}", f"u{bits}", f"b{bits}")]

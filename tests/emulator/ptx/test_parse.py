@@ -1,4 +1,4 @@
-"""PTX text is read in the forms of LLVM and nvcc; text that is not PTX is reported with its
+"""PTX text is read in the forms that LLVM and nvcc write; text that is not PTX is reported with its
 line.
 """
 
@@ -11,7 +11,7 @@ from tests.emulator.ptx.texts import HEAD, NVCC, TRITON, kernel
 
 
 def statements(text: str, before: str = "") -> list:
-    """Return the instructions after the ones that every kernel of texts.py has."""
+    """Return the instructions that follow those that every kernel of texts.py begins with."""
     return parse(kernel(text, before)).functions["k"].instructions[4:]
 
 
@@ -50,7 +50,7 @@ def test_a_scope_has_registers_of_its_own():
 
 
 def test_registers_may_follow_their_type_without_a_space():
-    """CUDA's headers write them like this in inline PTX of float16."""
+    """CUDA's headers write registers in this way in inline PTX of float16."""
     (added,) = statements("{.reg.b32 f, C;\nadd.u32 f, %r1, %r2;}")
     assert added.operands[0].name == "f" and added.operands[0].bytes == 4
 

@@ -50,9 +50,9 @@ def findings(store: str, mask: int, threads: int, replicated: bool, seed: int) -
     ],
 )
 def test_copies_of_a_value(store, mask, threads, right, seed):
-    """right: no finding if copies are declared.
+    """There is no finding if copies are declared, provided that `right` is true.
 
-    With a seed, lanes that execute one store together may be emulated apart.
+    With a seed, lanes that execute one store together may be emulated separately.
     """
     result = findings(store, mask, threads, replicated=True, seed=seed)
     assert (result == []) == right, result

@@ -1,4 +1,4 @@
-"""The PTX machine against the race rule, on random small programs (programs.py)."""
+"""Compares the PTX machine with the race rule, on random small programs (programs.py)."""
 
 from __future__ import annotations
 
@@ -192,8 +192,8 @@ def test_regressions(steps, sections):
 
 
 def test_drawn_programs_have_mistakes_and_orders():
-    """Of the memories with conflicting accesses, many have a race and many do not; copies are met,
-    and waited for.
+    """Many of the memories with conflicting accesses have a race and many do not; copies are
+    accessed, and waited for.
     """
     seen = Counter()
 

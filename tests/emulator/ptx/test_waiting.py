@@ -1,5 +1,5 @@
-"""Loops on a few addresses: one that works is no deadlock, and one that waits for another block
-lets it begin.
+"""Loops on a few addresses: a loop that does work is no deadlock, and a loop that waits for another
+block lets that block begin.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""The runtime without any kernel family: a kernel in plain C++ on kernel_api.h, launched, traced,
+"""The runtime without any kernel family: a kernel in plain C++ on kernel_api.h is launched, traced
 and refused.
 """
 
@@ -25,7 +25,7 @@ SOURCE = Path(__file__).parent / "sources" / "rotate.cpp"
 def rotate(tmp_path_factory):
     """Return rotate(threads, barrier) -> out and the LaunchStatus with its text.
 
-    It passes observations on, as a family does.
+    The function passes observations on, as a kernel family does.
     """
     path = tmp_path_factory.mktemp("runtime") / "rotate.so"
     subprocess.run([compiler()[0], "-g", "-O1", *COMMON, "-shared", "-I", ROOT, SOURCE, "-o", path], check=True)

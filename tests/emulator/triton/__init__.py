@@ -1,6 +1,6 @@
-"""Tests of kernels in Triton on the emulator.
+"""Tests of Triton kernels on the emulator.
 
-They are skipped if a GPU is Triton's device, as a process has only one.
+They are skipped if Triton's device is a GPU, because a process has only one device.
 """
 
 import pytest

@@ -1,5 +1,5 @@
-"""A module in the style of packages for GPUs: questions to torch.cuda at import and before each
-launch, autotuning, autograd.
+"""A module in the style of packages for GPUs. It asks torch.cuda at import and before each launch,
+and uses autotuning and autograd.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""Removes every bar.sync that Triton compiled into our kernels, one at a time: the tracer finds it,
-or it is not needed.
+"""Removes every bar.sync that Triton compiled into our kernels, one at a time. Either the tracer
+finds the removal, or the barrier is not needed.
 
-`reason` says why a barrier is not needed: from the PTX before it, or from its Python line.
+`reason` says why a barrier is not needed, judging by the PTX before it or by its Python line.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class Way:
     tile: tuple[int, int, int, int] | None = None  # BLOCK_M, BLOCK_N, warps, stages of all kernels
 
     def launches(self) -> list[Taken]:
-        """Return launches of forwards and backwards: loops with one round and with several, two
-        query heads of one key head.
+        """Return launches of forwards and backwards: loops of one round and of several, two query
+        heads for one key head.
 
         The addresses in shared memory do not depend on sizes in these kernels, so only the number
         of rounds of each loop matters.
         """
-        # Imported here, as it loads Triton.
+        # This is imported here because it loads Triton.
         from flash_attest.impls.triton.attention import FlashAttention2
         from flash_attest.impls.triton.tuning import CANDIDATES, Tile
 
@@ -160,8 +160,8 @@ def test_every_barrier_is_found_or_unneeded(way: Way):
 
 @pytest.mark.thorough
 def test_the_reasons_occur():
-    """Each reason applies to an unneeded barrier; so no reason is superfluous, and none covers a
-    barrier that is found anyway.
+    """Each reason applies to some unneeded barrier, so no reason is superfluous. None applies to a
+    barrier whose removal is found.
     """
     ways = [
         Way("float16", 128, bias=True),

@@ -1,8 +1,8 @@
-"""Small Triton kernels, half of them correct, half faulty, most by an edit of the compiled PTX,
-judged in 20 orders of threads.
+"""Small Triton kernels, judged in 20 orders of threads: half of them correct, half faulty, most of
+these by an edit of the compiled PTX.
 
-A correct one has no finding and the expected values in every order of threads, warps and blocks. A
-faulty one has the expected finding in every order, with the Python line from which the edited
+A correct kernel has no finding and the expected values in every order of threads, warps and blocks.
+A faulty kernel has the expected finding in every order, with the Python line from which the edited
 instruction was compiled.
 """
 
@@ -36,7 +36,7 @@ def ints(n: int, below: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Subject:
-    """A call kernel[grid](*inputs(), out, *more, **options); want(*inputs) is the expected
+    """A call kernel[grid](*inputs(), out, *more, **options). want(*inputs) is the expected
     output.
     """
 
@@ -155,7 +155,9 @@ def without_barrier(which: int) -> Callable[[Taken], tuple[str, int]]:
 
 
 def replaced(pattern: str, by: str, which: int = 0) -> Callable[[Taken], tuple[str, int]]:
-    """Return an edit that replaces the pattern in the line number `which` that has it."""
+    """Return an edit that replaces the pattern in one of the lines that have it. which: the number
+    of that line among them.
+    """
 
     def edit(taken: Taken) -> tuple[str, int]:
         n = [n for n, line in enumerate(taken.lines) if re.search(pattern, line)][which]
@@ -198,7 +200,7 @@ FAULTY = {
     **{
         f"matmul, {stages} stages, without barrier {which} of its loop": Fault(
             RIGHT[f"matmul, {stages} stages"], ("race", "async"), "", without_barrier(max(stages - 2, 0) + which)
-        )  # the ones before are in the prologue, where new slots are filled: test_barriers.py
+        )  # earlier barriers are in the prologue, which fills new slots: test_barriers.py
         for stages in (1, 2, 3, 4)
         for which in (0, 1)
     },

@@ -114,7 +114,7 @@ def fill(out, nothing, sizes, pair, wide, scale, half, flag, EACH: tl.constexpr,
 
 @pytest.mark.parametrize("flag", (True, False))
 def test_tuples_numbers_and_none(flag):
-    """Elements of a tuple that are 1, and tuples of constants, are compiled in; None is not
+    """Elements of a tuple that are 1 are compiled in, and so are tuples of constants; None is not
     passed.
     """
     out = torch.zeros(128)

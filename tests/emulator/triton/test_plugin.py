@@ -1,5 +1,5 @@
-"""A plug-in in Triton is judged and traced without a GPU and without its author's help; not with
-Triton's interpreter.
+"""A plug-in in Triton is judged and traced without a GPU and without its author's help, but not
+with Triton's interpreter.
 """
 
 from __future__ import annotations

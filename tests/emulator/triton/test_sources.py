@@ -36,8 +36,8 @@ def loaded(file):
 
 
 def test_lines_are_those_of_the_copy_that_runs(tmp_path):
-    """Triton's cache holds the PTX of a copy that was compiled first and is deleted; a helper in
-    another file is found too.
+    """Triton's cache holds the PTX of a copy that was compiled first and then deleted. The line of
+    a helper in another file is also right.
     """
     number = abs(hash(str(tmp_path))) % 10**6  # so that this source has not been compiled before
     findings = []
@@ -57,7 +57,9 @@ def test_lines_are_those_of_the_copy_that_runs(tmp_path):
 
 
 def test_our_kernels_name_the_files_of_this_checkout():
-    """One of them imports the other, and Triton's cache may be shared with another checkout."""
+    """One of the files imports the other, and Triton's cache may be shared with another
+    checkout.
+    """
     for kernel in (attention.compute_forward.kernel, attention.compute_dq.kernel):
         elsewhere = '.file\t1 "/elsewhere/impls/triton/tiles.py"\n.file\t2 "/elsewhere/other.py"'
         here = elsewhere.replace("/elsewhere/impls/triton/tiles.py", tiles.__file__)
@@ -65,7 +67,7 @@ def test_our_kernels_name_the_files_of_this_checkout():
 
 
 def test_the_emulator_is_active_as_soon_as_triton_is_imported():
-    """This holds also after a search for Triton without an import."""
+    """The emulator is also active after a search for Triton without an import."""
     program = """if True:
         import importlib.util, sys
         from flash_attest.emulator.triton import activate_when_imported, is_active

@@ -1,4 +1,4 @@
-"""Calls of flash_attention_1 and _2 as a model makes them: devices, inputs, gradients."""
+"""Calls of flash_attention_1 and _2, made as a model makes them: devices, inputs, gradients."""
 
 import pytest
 import torch
@@ -16,7 +16,9 @@ everywhere = pytest.mark.parametrize("device", DEVICES)
 
 
 def inputs(device, seqlen_q=20, seqlen_k=37, headdim=16, dtype=F32, bias=(1, 4, 20, 37)):
-    """Return q, k, v and a bias of this shape (or None), all leaves. There are 4 and 2 heads."""
+    """Return q, k, v and a bias of this shape (or None), all leaves. There are 4 query heads and 2
+    key heads.
+    """
     of_q, of_k = (2, seqlen_q, 4, headdim), (2, seqlen_k, 2, headdim)
     tensors = [randn(*shape, device=device, dtype=dtype, seed=n) for n, shape in enumerate((of_q, of_k, of_k))]
     tensors.append(None if bias is None else randn(*bias, device=device, seed=3))
@@ -29,6 +31,8 @@ def dout_of(out):
 
 
 def gradients(out, tensors, dout=None):
-    """Return d(out * dout) for the tensors that require a gradient; None means dout_of(out)."""
+    """Return d(out * dout) for the tensors that require a gradient. If dout is None, dout_of(out)
+    is used.
+    """
     wanted = [x for x in tensors if x is not None and x.requires_grad]
     return torch.autograd.grad(out, wanted, dout_of(out) if dout is None else dout)

@@ -1,4 +1,6 @@
-"""The host functions of fa1.cu and fa2.cu on the CPU. Outputs and scratch are NaN before a call."""
+"""Calls the host functions of fa1.cu and fa2.cu on the CPU. Outputs and scratch are NaN before a
+call.
+"""
 
 import torch
 
@@ -31,14 +33,16 @@ class Host:
         self.file = load(FOLDER / f"{name}.cu", *(f"{name}_{what}" for what in WHATS), **options)
 
     def call(self, what, *arguments):
-        """Call fa1_forward, ... with all arguments but the stream. Raises Refusal."""
+        """Call fa1_forward, ... with all arguments except the stream. Raises Refusal."""
         if status := self.file[f"{self.name}_{what}"](*arguments, None):
             text = torch.zeros(512, dtype=torch.int8)
             length = self.file[f"{self.name}_refusal"](text, len(text))
             raise Refusal(status, bytes(text[:length].tolist()).decode())
 
     def forward(self, q, k, v, *, bias=None, causal=None, softmax_scale=None, out=None):
-        """Return {"out", "lse"}, for FlashAttention-1 also "l", "m". out: a tensor to write to."""
+        """Return {"out", "lse"}, and for FlashAttention-1 also "l" and "m". out: a tensor to write
+        to.
+        """
         batch, seqlen_q, nheads, headdim = q.shape
         out = unwritten(*q.shape, dtype=q.dtype) if out is None else out
         lse, l, m = (unwritten(batch, nheads, seqlen_q) for _ in range(3))

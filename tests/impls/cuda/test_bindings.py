@@ -37,7 +37,7 @@ def declarations(name):
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_host_functions_are_declared_as_they_are_defined(name):
-    """A mismatch is an undefined symbol, which only a GPU machine shows."""
+    """A mismatch is an undefined symbol, which is noticed only on a machine with a GPU."""
     source = one_line((FOLDER / f"{name}.cu").read_text())
     declared = declarations(name)
     assert set(declared) == {f"{name}_{what}" for what in ("forward", "backward", "bias_gradient", "refusal")}
@@ -48,7 +48,7 @@ def test_host_functions_are_declared_as_they_are_defined(name):
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("what", ("forward", "backward", "bias_gradient"))
 def test_schema_says_what_the_host_function_writes(name, what):
-    """A schema has a tensor for each pointer, in order; pointers to non-const are written.
+    """A schema has one tensor for each pointer, in order; pointers to non-const are written.
 
     binding.h has the schemas that both algorithms share.
     """

@@ -1,4 +1,5 @@
-"""The build of the operators for CUDA tensors: once, again after a change, with a clear error.
+"""The operators for CUDA tensors are built once, and again after a change, with a clear error if
+that fails.
 
 nvcc is a fake here, so that the tests run everywhere; test_operators.py compiles on a GPU.
 test_bindings.py tests the bindings.
@@ -104,7 +105,7 @@ def test_library_is_built_for_the_gpus_that_are_present(monkeypatch):
 
 
 def load_with(build, queue=None):
-    """Call load("fa2") with another build step; return the path that it would load."""
+    """Call load("fa2") with another build step. Returns the path that it would load."""
     loaded = []
     extension.build, torch.ops.load_library = build, loaded.append
     extension.load("fa2")

@@ -91,9 +91,10 @@ def test_bias(fa1, shape, vector, dtype):
 
 @pytest.mark.parametrize("value", [torch.finfo(FLOAT32).min, -1e30, -1e4])
 def test_finite_masks_are_finite(fa1, value):
-    """A row in which all keys have the same finite bias equals a row without a bias.
+    """A row in which all keys have the same finite bias gives the same results as a row without a
+    bias.
 
-    Keys with less bias get no weight.
+    Keys with a smaller bias get no weight.
     """
     q, k, v, dout = tensors(20, 70, 8)
     bias = torch.zeros(1, 1, 20, 70)
@@ -107,7 +108,7 @@ def test_finite_masks_are_finite(fa1, value):
 
 @pytest.mark.parametrize("softmax_scale", [0.0, -0.3, 25.0])
 def test_scales(fa1, softmax_scale):
-    """With scale 25 scores are beyond 100 and below -100."""
+    """With scale 25, some scores are above 100 and some below -100."""
     *qkv, dout = tensors(40, 70, 16)
     fa1.check(*qkv, dout if softmax_scale < 1 else None, softmax_scale=softmax_scale)
 
@@ -117,7 +118,7 @@ def test_scales(fa1, softmax_scale):
 def test_strides(fa1, dtype, gap):
     """q, k, v are packed in one tensor, and so are their gradients; out and dout are transposed.
 
-    The gaps are not touched.
+    The gaps between elements are not touched.
     """
     batch, seqlen, nheads, headdim = 2, 66, 2, 12
     size = (batch, seqlen, 3, nheads, headdim + gap)
@@ -221,7 +222,7 @@ def test_missing_scratch_is_refused(fa1):
 
 
 def test_with_little_shared_memory(fa1):
-    """Smaller tiles are chosen. If none fits, the refusal has the numbers."""
+    """Smaller tiles are chosen. If no tile fits, the refusal has the numbers."""
     small = Host("fa1", defines={"SHARED_MEMORY_LIMIT": 24 * 1024})
     small.check(*tensors(40, 70, 32), bias=randn(1, 1, 1, 70), causal="bottom_right")
     needs = "needs {} bytes of shared memory with tiles of {} queries and 16 keys, the device has 24576"

@@ -1,7 +1,7 @@
 """impls/cuda/fa2.cu: agreement with the oracle, no races in any kernel, and refusals with numbers.
 
-The laws judge it on many more cases (pytest --impl cuda_fa2 --device cpu). Here are named corner
-cases, and the kernels with tiles of 16 x 16, which give many tiles in little time.
+The laws judge it on many more cases (pytest --impl cuda_fa2 --device cpu). These tests have named
+corner cases, and kernels with tiles of 16 x 16, which give many tiles in little time.
 """
 
 import math
@@ -144,7 +144,7 @@ def small_device():
 
 @pytest.fixture(scope="module")
 def tiny():
-    """Kernels with tiles of 16 x 16, for which head dims beyond 32 are wide."""
+    """Kernels with tiles of 16 x 16. For these, head dims above 32 count as wide."""
     return Host("fa2", defines={"ONE_INSTANCE": 1})
 
 
@@ -172,7 +172,7 @@ def test_rows_without_keys_are_zero(fa2):
 
 @pytest.mark.parametrize("seqlen_q", [1, 15, 16, 63, 64])
 def test_an_infinite_key_affects_only_its_queries(tiny, fa2, seqlen_q):
-    """A key of -inf makes only its gradients NaN, for any number of queries in the last tile."""
+    """A key of -inf makes only dq NaN, for any number of queries in the last tile."""
     for program in (tiny, fa2):
         case = Case(seqlen_q, 64, 1)
         q, k, v, dout, _ = case.inputs()

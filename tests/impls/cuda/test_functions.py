@@ -52,7 +52,7 @@ def test_out_lse_and_gradients_are_those_of_the_definition(function, device, dty
 @pytest.mark.parametrize("wrt", [w for w in product((False, True), repeat=4) if any(w)], ids=lambda w: "".join(
     name for name, is_so in zip(("q", "k", "v", "bias"), w, strict=True) if is_so))  # fmt: skip
 def test_a_subset_of_inputs_may_require_grad(function, device, wrt):
-    """Its gradients have the same bits as if all inputs required grad."""
+    """The gradients of the subset have the same bits as if all inputs required grad."""
     everything = inputs(device, 5, 9, bias=(2, 1, 5, 9))
     whole = gradients(function(*everything), everything)
     some = [x.detach().requires_grad_(wanted) for x, wanted in zip(everything, wrt, strict=True)]
@@ -75,7 +75,9 @@ def test_dbias_is_computed_only_if_it_is_wanted(function, monkeypatch):
 
 @everywhere
 def test_keys_shared_by_several_blocks(device):
-    """The shape of k decides how many blocks share a head's keys; results are right with 3."""
+    """The shape of k decides how many blocks share a head's keys. Results are right with 3
+    blocks.
+    """
     lengths = {(1, 130, 1): 3, (1, 64, 1): 1, (1, 5000, 1): 8, (200, 5000, 1): 4, (100, 5000, 8): 1, (0, 0, 0): 1}
     assert {shape: algorithm.splits_of(torch.zeros(*shape, 8)) for shape in lengths} == lengths
     x = inputs(device, 20, 130, bias=None)
@@ -108,7 +110,9 @@ def test_no_queries_and_no_keys(function, device):
 @each
 @everywhere
 def test_any_strides(function, device):
-    """Every other column, heads before rows, an expanded dout, a transposed bias."""
+    """The inputs are every other column, heads before rows, or transposed (the bias), and dout is
+    expanded.
+    """
     x = inputs(device)
     want = function(*x)
     dout = randn(1, 1, 1, 16, device=device)

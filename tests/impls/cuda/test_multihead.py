@@ -1,4 +1,6 @@
-"""multihead_attention: heads side by side in columns, within the limits of a course exercise."""
+"""multihead_attention: heads lie side by side in columns, within the limits of a course
+exercise.
+"""
 
 import numpy as np
 import pytest
@@ -41,9 +43,9 @@ def test_known_answer(device):
 
 @st.composite
 def calls(draw, device):
-    """Draw N up to 1000, d_model from 2 to 1024, and an h that divides it.
+    """Draw N up to 1000, d_model from 2 to 1024, and an h that divides d_model.
 
-    Large sizes are rare, and rarer on a CPU.
+    Large sizes are rare, and even rarer on a CPU.
     """
     few, most = (24, 1) if device == "cpu" else (LONGEST, 4)
     N = draw(st.one_of([st.integers(1, few)] * 6 + [st.integers(few, LONGEST)] * most))

@@ -1,7 +1,7 @@
-"""FlashAttention 1 and 2 in CUDA C++ as operators on CPU tensors, by a few laws.
+"""FlashAttention 1 and 2 in CUDA C++ as operators on CPU tensors, judged by a few laws.
 
 pytest --impl cuda_fa2 judges them by all laws, and tox's second command judges every implementation
-by every law, with few cases. So here one law judges the operators, and one judges them through
+by every law, with few cases. So here one law judges the operators, and one law judges them through
 autograd, which that command does not do. With --thorough there are more laws, and more cases.
 """
 

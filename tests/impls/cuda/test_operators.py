@@ -52,7 +52,9 @@ def test_operators_pass_opcheck(function, device, bias):
 @everywhere
 @pytest.mark.parametrize("dynamic", (False, True), ids=("static", "dynamic"))
 def test_compiled_equals_eager(function, device, dynamic):
-    """Forward and backward are equal bit for bit, as one graph without a break."""
+    """Forward and backward are compiled to one graph without a break, and their results are equal
+    bit for bit.
+    """
     x = inputs(device)
 
     def step(*tensors):
@@ -109,7 +111,7 @@ def test_graph_replayed_on_other_inputs_equals_eager(function):
 @on_a_gpu
 @on_two_gpus
 def test_tensors_on_a_second_device(function):
-    """The first device is the current one."""
+    """The first device stays the current one."""
     here, there = inputs("cuda:0"), inputs("cuda:1")
     want, got = function(*here, causal=True), function(*there, causal=True)
     assert torch.cuda.current_device() == 0 and got.device == torch.device("cuda:1")
@@ -119,7 +121,7 @@ def test_tensors_on_a_second_device(function):
 
 
 def test_importing_compiles_and_loads_nothing():
-    """The first call compiles, loads the emulator, imports build tools, makes a CUDA context."""
+    """The first call compiles, loads the emulator, imports build tools and makes a CUDA context."""
     program = (
         "import sys, torch, impls.cuda, emulator.cuda.build; print(emulator.cuda.build.runtime.cache_info().currsize,"
         " 'torch.utils.cpp_extension' in sys.modules, torch.cuda.is_initialized())"

@@ -1,6 +1,6 @@
 """flash_attention_1 and _2 refuse invalid arguments before any launch.
 
-Also the contracts of impls/cuda.
+The contracts of impls/cuda are tested too.
 """
 
 import math
@@ -38,7 +38,7 @@ def of_headdim(headdim, dtype=F32, **how):
 Q, K = (2, 5, 4, 8), (2, 7, 2, 8)
 FULL_BIAS = r"should be \(2 or 1, 4 or 1, 5 or 1, 7\)"
 LONG = dict(q=zeros(0, 5, 4, 8), k=zeros(0, 2**30 + 1, 2, 8), v=zeros(0, 2**30 + 1, 2, 8))
-# name: (the changed arguments, what the message must name)
+# name: (the changed arguments, the words that the message must contain)
 REFUSED = {
     "q_no_tensor": (dict(q=[1.0]), "q is a list: should be a tensor"),
     "sparse": (dict(q=zeros(*Q).to_sparse()), "q has layout torch.sparse_coo: should be torch.strided"),
@@ -109,7 +109,7 @@ def test_scale_may_be_a_number_of_numpy(function, dtype):
 
 
 def test_the_unchanged_call_is_accepted():
-    """This shows that the changed argument is the only invalid one."""
+    """The test shows that the changed argument is the only invalid one."""
     sizes = algorithm.check(zeros(*Q), zeros(*K), zeros(*K), zeros(2, 4, 5, 7), True, 0.5, LEFT)
     assert sizes == (2, 5, 7, 4, 2, 8) and sizes.scores == (2, 4, 5, 7)
 
@@ -139,9 +139,9 @@ def beyond(name, device):
 
 @pytest.mark.parametrize("name", ("fa1", "fa2"))
 def test_refusals_of_the_host_function_are_raised_with_its_text(name):
-    """The Python checks cannot know some refusals, such as too little shared memory.
+    """The Python checks cannot foresee some refusals, such as too little shared memory.
 
-    Here a head dim skips these checks.
+    The head dim in this test passes these checks.
     """
     x, s, numbers, scratch = beyond(name, "cpu")
     with pytest.raises(RuntimeError, match=r"headdim=2000: should be 1 to 1024"):

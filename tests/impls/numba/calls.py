@@ -23,7 +23,7 @@ def inputs(seqlen_q=20, seqlen_k=37, headdim=16, dtype=torch.float32, bias=(1, 4
 
 
 def dout_of(out):
-    """Return the gradient of out from which `gradients` starts."""
+    """Return the gradient of out that `gradients` uses."""
     return randn(*out.shape, device=out.device, dtype=out.dtype, seed=8)
 
 

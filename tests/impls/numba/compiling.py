@@ -1,4 +1,6 @@
-"""Compiles a kernel as Numba does for a Hopper GPU: its PTX and registers, without a GPU."""
+"""Compiles a kernel as Numba does for a Hopper GPU, and returns its PTX and registers. No GPU is
+needed.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,17 @@ class Compiled(NamedTuple):
 
 
 def compiled(monkeypatch, module, call) -> Compiled:
-    """Compile, but do not launch, the only kernel that call() launches by a module's `launch`."""
+    """Compile, without launching it, the only kernel that call() launches through a module's
+    `launch`.
+    """
     (kernel,) = all_compiled(monkeypatch, module, call).values()
     return kernel
 
 
 def all_compiled(monkeypatch, module, call, *names: str) -> dict[str, Compiled]:
-    """Return {name: kernel} of what call() launches by a module's `launch`. names: only these."""
+    """Return {name: kernel} of the kernels that call() launches through a module's `launch`. names:
+    only these.
+    """
     launched = {}
 
     def note(kernel, blocks, bytes_, *arguments):
@@ -49,7 +55,9 @@ def _compile(kernel, arguments) -> Compiled:
 
 
 def linked(ptx: str) -> tuple[int, int, int]:
-    """Return registers, bytes of stack, and bytes of spills of PTX, by the linker of Numba."""
+    """Return the registers, bytes of stack, and bytes of spills of PTX, according to Numba's
+    linker.
+    """
     link = nvjitlink.create(3, ["-arch=sm_90", "-verbose", "-Xptxas=-v"])
     nvjitlink.add_data(link, nvjitlink.InputType.PTX, ptx.encode(), len(ptx.encode()), "kernel")
     nvjitlink.complete(link)

@@ -1,4 +1,6 @@
-"""The backward beyond the laws: shared keys, a GPU's tiles on the CPU, wrong arguments."""
+"""Tests of the backward that the laws do not cover: shared keys, a GPU's tiles on the CPU, wrong
+arguments.
+"""
 
 import pytest
 import torch
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tensors(seqlen_q, seqlen_k, headdim, nheads=2, bias=None):
-    """Return q, k, v, bias of one batch and one key head, without gradients."""
+    """Return q, k, v, bias of one batch and one key head. They do not require gradients."""
     q, k, v = (
         randn(1, n, h, headdim, device=DEVICE, seed=n) for n, h in ((seqlen_q, nheads), (seqlen_k, 1), (seqlen_k, 1))
     )
@@ -42,16 +44,16 @@ def differentiated(name, q, k, v, bias, dout=None, **options):
 
 
 def test_how_many_blocks_share_the_keys_of_a_head():
-    """The shape of k decides, not the device, so the bits of dq are the same everywhere."""
+    """The shape of k decides this, not the device, so the bits of dq are the same everywhere."""
     lengths = {(1, 130, 1): 3, (1, 64, 1): 1, (1, 5000, 1): 8, (200, 5000, 1): 4, (100, 5000, 8): 1, (0, 0, 0): 1}
     assert {shape: splits_of(torch.zeros(*shape, 8)) for shape in lengths} == lengths
 
 
 @pytest.mark.parametrize("seqlen_q", (20, 150))
 def test_gradients_if_several_blocks_share_the_keys(seqlen_q):
-    """Under a causal mask the later blocks have no dq for early queries.
+    """Under a causal mask, the later blocks have no dq for early queries.
 
-    What is not written is not added.
+    The dq that they do not write is not added.
     """
     x = tensors(seqlen_q, 150, 16)
     assert splits_of(x[1]) == 3
@@ -63,7 +65,7 @@ def test_gradients_if_several_blocks_share_the_keys(seqlen_q):
 
 
 def test_sums_of_dq_that_no_block_writes_are_not_read(monkeypatch):
-    """A NaN in the scratch memory reaches no gradient."""
+    """A NaN in the scratch memory does not reach any gradient."""
     x = tensors(150, 150, 16)
     want = differentiated("fa2", *x, causal=True)
     compute = attention.backward
@@ -93,7 +95,7 @@ def test_a_query_head_that_shares_a_key_head_keeps_its_own_dq():
 def thorough_but(*quick):
     """Return every tile of both kernels.
 
-    All but the quick ones are thorough: each compiles for seconds.
+    All tiles except the quick ones are marked thorough, because each compiles for seconds.
     """
     return [
         pytest.param(
@@ -108,7 +110,9 @@ def thorough_but(*quick):
 
 @pytest.mark.parametrize("name, tile", thorough_but(("bias_gradient", Tile(64, 64, 64))))
 def test_each_tile_computes_gradients(name, tile, monkeypatch):
-    """Lengths exceed a tile by a remainder; head dims: the largest, and one without wide loads."""
+    """Lengths are not multiples of a tile. Head dims are the largest one, and one without wide
+    loads.
+    """
     monkeypatch.setitem(tuning.EMULATED_TILES if EMULATED else tuning.TILES, name, (tile,))
     for headdim in (tile.D, tile.D - 3):
         for bias in ((1, 2, tile.M + 7, tile.N + 9), (1, 1, 1, tile.N + 9))[: 2 if name == "bias_gradient" else 1]:

@@ -1,4 +1,4 @@
-"""The backward as Numba compiles it for a Hopper GPU: tiles, dtypes, registers."""
+"""Checks the backward as Numba compiles it for a Hopper GPU: tiles, dtypes, registers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ DEVICE = "cpu" if EMULATED else "cuda"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 MODULES = {"backward": backward, "bias_gradient": bias_gradient}
 REGISTERS = 64 * 1024  # in a multiprocessor
-# Bytes of spills and reloads per thread outside of the loops over products, about 1 % of its
-# instructions.
+# Limit of the bytes of spills and reloads per thread outside of the loops over products, about 1 %
+# of its instructions.
 OUTSIDE = 512
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -40,7 +40,7 @@ def compiled(monkeypatch, name: str, tile: Tile, dtype: torch.dtype, kernel: str
 def thorough_but(*quick):
     """Return every kernel, tile and dtype.
 
-    All but the quick ones are thorough: each compiles for seconds.
+    All except the quick ones are marked thorough, because each compiles for seconds.
     """
     return [
         pytest.param(
@@ -57,10 +57,10 @@ def thorough_but(*quick):
 @pytest.mark.parametrize("name, tile, dtype", thorough_but(
     ("bias_gradient", Tile(32, 32, 256), torch.bfloat16)))  # fmt: skip
 def test_register_tiles_are_registers_and_shared_memory_is_read_by_four(name, tile, dtype, monkeypatch):
-    """Loops over register tiles are unrolled. A step of each product reads four elements per row
-    and column.
+    """Loops over register tiles are unrolled. A step of each product reads four elements for each
+    row and column.
 
-    With small tiles some of the loops over steps are unrolled, too.
+    With small tiles some of the loops over steps are also unrolled.
     """
     TM, TN, TD = tile.M // GROUPS, tile.N // LANES, tile.D // LANES
     TK, TQ = tile.N // GROUPS, tile.M // LANES
@@ -80,7 +80,9 @@ def test_register_tiles_are_registers_and_shared_memory_is_read_by_four(name, ti
 
 @pytest.mark.parametrize("kernel", ("delta_kernel", "sum_dq_kernel"))
 def test_the_small_kernels_need_few_registers(kernel, monkeypatch):
-    """They wait for memory, so a multiprocessor should hold as many threads as possible: 2048."""
+    """These kernels wait for memory, so a multiprocessor should hold as many threads as possible:
+    2048.
+    """
     result = compiled(monkeypatch, "backward", Tile(16, 16, 64), torch.float32, kernel)
     assert result.count(r"\.local") == result.count(r"%fd") == result.spilled == 0
     assert result.registers <= 64

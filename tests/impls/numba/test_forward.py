@@ -1,4 +1,6 @@
-"""Forwards beyond the laws: a GPU's tiles on the CPU, the choice of a tile, launches."""
+"""Tests of the forwards that the laws do not cover: a GPU's tiles on the CPU, the choice of a tile,
+launches.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def thorough_but(quick):
     """Return each forward with each of its tiles.
 
-    All but the quick ones are thorough: they compile for seconds.
+    All except the quick ones are marked thorough, because they compile for seconds.
     """
     return [
         pytest.param(
@@ -49,7 +51,9 @@ def thorough_but(quick):
 
 @pytest.mark.parametrize("name, tile", thorough_but([("fa2_forward", Tile(64, 32, 128))]))
 def test_each_tile_computes_attention(name, tile, monkeypatch):
-    """Lengths exceed a tile by a remainder; head dims: the largest, and one without wide loads."""
+    """Lengths are not multiples of a tile. Head dims are the largest one, and one without wide
+    loads.
+    """
     monkeypatch.setitem(tuning.EMULATED_TILES if EMULATED else tuning.TILES, name, (tile,))
     generator = torch.Generator().manual_seed(0)
     for headdim in (tile.D, tile.D - 3):
@@ -69,7 +73,7 @@ def test_each_tile_computes_attention(name, tile, monkeypatch):
 
 @pytest.fixture
 def gpu_with(monkeypatch):
-    """gpu_with(bytes of shared memory) chooses tiles as on a GPU with this limit."""
+    """gpu_with(bytes of shared memory) makes tiles be chosen as on a GPU with this limit."""
 
     def set_limit(limit):
         monkeypatch.setattr(tuning, "EMULATED", False)
@@ -89,7 +93,7 @@ def test_a_large_gpu_gets_the_first_tile_of_the_least_head_dim(name, gpu_with):
 @pytest.mark.parametrize("name", FORWARDS)
 @pytest.mark.parametrize("headdim", (64, 128, 256))
 def test_every_gpu_has_a_tile_that_fits(name, headdim, gpu_with):
-    """64 KiB (sm_75) is the least shared memory of all GPUs that Numba compiles for."""
+    """No GPU that Numba compiles for has less shared memory than 64 KiB (sm_75)."""
     gpu_with(64 * 1024)
     tile = tuning.choose(name, FORWARDS[name].forward_bytes, headdim, DEVICE)
     assert FORWARDS[name].forward_bytes(*tile) <= 64 * 1024
@@ -104,7 +108,9 @@ def test_it_is_an_error_if_no_tile_fits(gpu_with):
 
 
 def test_tiles_are_what_the_threads_can_hold():
-    """8 groups share rows, 16 lanes share columns (of O four adjacent ones); loads take 8 rows."""
+    """8 groups share rows, and 16 lanes share columns, of O four adjacent ones; loads take 8
+    rows.
+    """
     for tiles in (*TILES.values(), *tuning.EMULATED_TILES.values()):
         assert list(tiles) == sorted(tiles, key=lambda tile: tile.D) and tiles[-1].D == 256
         for tile in tiles:
@@ -122,7 +128,9 @@ def test_more_blocks_than_a_grid_holds_are_an_error():
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float16, torch.bfloat16), ids=str)
 def test_a_flat_tensor_is_its_memory(dtype):
-    """It has only the elements that the strides reach: a kernel may not read beyond them."""
+    """The flat tensor has only the elements that the strides reach, because a kernel may not read
+    beyond them.
+    """
     memory = torch.arange(100.0).to(DEVICE, dtype)
     x = memory[7:].as_strided((2, 3, 1, 2), (30, 5, 1000, 1))
     flat = launch.flat(x)

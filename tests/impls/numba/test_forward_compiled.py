@@ -1,4 +1,6 @@
-"""The forwards as Numba compiles them for a Hopper GPU: no law sees what makes them fast."""
+"""Checks the forwards as Numba compiles them for a Hopper GPU, because no law notices whether they
+are fast.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def forward(monkeypatch, name: str, tile: Tile, dtype: torch.dtype = torch.float
 
 
 def first_tiles(quick):
-    """Yield the preferred tile of each head dim. All but the quick ones are thorough."""
+    """Yield the preferred tile of each head dim. All except the quick ones are marked thorough."""
     for name in FORWARDS:
         for tile in TILES[name]:
             if max(tile.M, tile.N) > 16:
@@ -39,8 +41,8 @@ def first_tiles(quick):
 
 @pytest.mark.parametrize("name, tile", list(first_tiles([("fa2_forward", Tile(64, 64, 64))])))
 def test_register_tiles_are_registers_and_shared_memory_is_read_by_four(name, tile, monkeypatch):
-    """Loops over register tiles are unrolled. A step of the products reads four elements per row
-    and column.
+    """Loops over register tiles are unrolled. A step of the products reads four elements for each
+    row and column.
 
     Two blocks share a multiprocessor: while one waits for memory, the other computes.
     """
@@ -70,7 +72,7 @@ def test_register_tiles_are_registers_and_shared_memory_is_read_by_four(name, ti
     ],
 )
 def test_sixteen_bits_are_converted_in_registers(dtype, tile, monkeypatch):
-    """Rounding to bfloat16 once made the loop that stores out too long to be unrolled.
+    """Rounding to bfloat16 once made the loop that stores `out` too long to be unrolled.
 
     O then stayed in memory.
     """

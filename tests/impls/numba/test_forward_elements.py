@@ -1,4 +1,4 @@
-"""Elements of 16 bits: reads are exact; writes round to nearest, ties to even, as in torch."""
+"""Elements of 16 bits: reads are exact, and writes round to nearest, ties to even, as in torch."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @cuda.jit
 def convert(x, widened, rounded, y):
-    """widened = x in float32; y = rounded, in the dtype of y."""
+    """Store x in float32 in `widened`, and y rounded to the dtype of x in `rounded`."""
     i = cuda.grid(1)
     if i < x.size:
         widened[i] = to_float(x[i])
@@ -44,7 +44,9 @@ def bits(x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_conversions_are_those_of_torch(dtype):
-    """All 65536 bit patterns; floats of all magnitudes on and beside the middle of neighbours."""
+    """All 65536 bit patterns are read. Floats of all magnitudes are written, at and near the middle
+    between neighbours.
+    """
     x = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(dtype).to(DEVICE)
     dropped = 16 if dtype == torch.bfloat16 else 13  # bits of float32
     generator = torch.Generator().manual_seed(0)

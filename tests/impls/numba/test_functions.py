@@ -48,7 +48,7 @@ def test_out_lse_and_gradients_are_those_of_the_definition(function, dtype, bias
 @each
 @pytest.mark.parametrize("headdim", (1, 3, 64, 65, 130, 256))
 def test_head_dims(function, headdim):
-    """Lengths exceed a tile by a remainder; head dims are with and without wide loads."""
+    """Lengths are not multiples of a tile, and there are head dims with wide loads and without."""
     x = inputs(seqlen_q=33, seqlen_k=50, headdim=headdim, bias=(2, 1, 33, 50))
     is_attention(run(function, x, causal=True), *x, causal=True)
 
@@ -75,7 +75,7 @@ def test_a_bias_of_16_bits_gets_a_gradient_of_16_bits(function):
 @pytest.mark.parametrize("wrt", [w for w in product((False, True), repeat=4) if any(w)], ids=lambda w: "".join(
     name for name, is_so in zip(("q", "k", "v", "bias"), w, strict=True) if is_so))  # fmt: skip
 def test_a_subset_of_inputs_may_require_grad(function, wrt):
-    """Its gradients have the same bits as if all inputs required grad."""
+    """The gradients of the subset have the same bits as if all inputs required grad."""
     everything = inputs(5, 9, bias=(2, 1, 5, 9))
     want = [g for g, wanted in zip(gradients(function(*everything), everything), wrt, strict=True) if wanted]
     some = [x.detach().requires_grad_(wanted) for x, wanted in zip(everything, wrt, strict=True)]

@@ -1,4 +1,4 @@
-"""The tiled matrix product: any sizes, dtypes and strides; what it refuses."""
+"""The tiled matrix product accepts any sizes, dtypes and strides, and refuses other arguments."""
 
 import pytest
 import torch
@@ -48,7 +48,9 @@ def test_sums_are_float32_for_every_dtype(dtype):
 
 
 def test_error_is_that_of_float32_sums():
-    """Each of k products is rounded once when it is added: at most k roundings of sum |a| |b|."""
+    """Each of k products is rounded once when it is added, which gives at most k roundings of sum
+    |a| |b|.
+    """
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(130, 130, generator=generator).to(DEVICE) for _ in "ab")
     error = (matmul(a, b).double() - a.double() @ b.double()).abs()
@@ -57,7 +59,7 @@ def test_error_is_that_of_float32_sums():
 
 @pytest.mark.parametrize("wide", (True, False), ids=("wide", "narrow"))
 def test_any_strides(wide):
-    """Rows may be spaced, transposed or repeated; with wide loads and without."""
+    """Rows may be spaced, transposed or repeated, with wide loads and without."""
     step = 4 if wide else 1
     memory = integers(40, 80)
     rows = memory[::2, 4 : 4 + 16 * step]  # (20, 16 or 64)

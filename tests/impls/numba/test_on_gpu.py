@@ -1,4 +1,4 @@
-"""Launches on a GPU bypass Numba's slow launch: they must pass the same parameters."""
+"""Launches on a GPU bypass Numba's slow launch, so they must pass the same parameters."""
 
 import ctypes
 import threading
@@ -64,7 +64,9 @@ def _again(type_, value, stream, returned, parameters):
 
 
 def test_kernels_are_kept_by_all_sources(tmp_path, monkeypatch):
-    """Numba's key has only the kernel's bytecode and constants; the folder's has all sources."""
+    """Numba's key covers only the kernel's bytecode and constants; the name of the folder covers
+    all sources.
+    """
     monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path))
     on_gpu._folder.cache_clear()
     folder = on_gpu._folder()
@@ -87,7 +89,9 @@ def test_kernels_are_kept_by_all_sources(tmp_path, monkeypatch):
 
 
 def test_each_kernel_has_a_folder_of_its_own():
-    """Numba writes its index of a function without a lock: a shared one could mix up kernels."""
+    """Numba writes its index of a function without a lock, so a shared index could mix up
+    kernels.
+    """
     half, single = (types.Array(dtype, 1, "C") for dtype in (types.float16, types.float32))
     kernels = [make(*tile) for make in (make_forward, fa1.make_forward) for tile in ((16, 32, 64), (32, 32, 64))]
     folders = [on_gpu._folder_of(kernel, (array,)) for kernel in kernels for array in (half, single)]
@@ -95,7 +99,7 @@ def test_each_kernel_has_a_folder_of_its_own():
 
 
 def test_a_thread_gets_a_context_before_its_first_launch(monkeypatch):
-    """Autograd's threads may have no context, as PyTorch needs none for cached memory."""
+    """Autograd's threads may have no context, because PyTorch needs none for cached memory."""
     done = []
     monkeypatch.setattr(on_gpu.cuda, "current_context", lambda: done.append("context"))
     monkeypatch.setattr(on_gpu, "_compile", lambda *_: None)

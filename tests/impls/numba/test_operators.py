@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def printed(program):
-    """Return what a program prints in a new process."""
+    """Run a program in a new process. Returns its output."""
     run = python("-c", program)
     assert run.returncode == 0, run.stderr
     return run.stdout.strip()
@@ -49,7 +49,9 @@ def test_operators_pass_opcheck(name, bias):
 @each
 @pytest.mark.parametrize("dynamic", (False, True), ids=("static", "dynamic"))
 def test_compiled_equals_eager(name, dynamic):
-    """Forward and backward are equal bit for bit, as one graph without a break."""
+    """Forward and backward are compiled to one graph without a break, and their results are equal
+    bit for bit.
+    """
     x = inputs()
 
     def step(*tensors):
@@ -72,7 +74,7 @@ def test_operators_are_in_torch_ops():
 
 
 def test_a_copy_of_the_package_has_its_own_operators(tmp_path):
-    """Mutants are such copies: they must not replace the operators of the original."""
+    """Mutants are such copies, which must not replace the operators of the original."""
     shutil.copytree(Path(functions.__file__).parent, tmp_path / "edited_numba")
     program = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from flash_attest.impls.numba import functions as ours;"
@@ -107,7 +109,7 @@ def test_graph_replayed_on_other_inputs_equals_eager(name):
 @on_a_gpu
 @on_two_gpus
 def test_tensors_on_a_second_device(name):
-    """The first device is the current one."""
+    """The first device stays the current one."""
     here, there = inputs(device="cuda:0"), inputs(device="cuda:1")
     want, got = FUNCTIONS[name](*here, causal=True), FUNCTIONS[name](*there, causal=True)
     assert torch.cuda.current_device() == 0 and got.device == torch.device("cuda:1")
@@ -117,7 +119,7 @@ def test_tensors_on_a_second_device(name):
 
 
 def test_importing_compiles_nothing():
-    """Importing does not make a CUDA context, either: the first call of a kernel does."""
+    """Importing does not make a CUDA context either. The first call of a kernel makes it."""
     program = (
         "import torch, flash_attest.impls.numba.functions; from flash_attest.impls.numba import backward, bias_gradient, fa2;"
         " makers = (fa2.make_forward, backward.make_backward, bias_gradient.make_bias_gradient);"

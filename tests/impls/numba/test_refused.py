@@ -45,7 +45,7 @@ Q, K = (2, 5, 4, 8), (2, 7, 2, 8)
 FULL_BIAS = r"should be \(2 or 1, 4 or 1, 5 or 1, 7\)"
 ELSEWHERE = rf"q is on meta: should be on a {DEVICE.upper()} device"
 LONG = {"q": zeros(0, 5, 4, 8), "k": zeros(0, 2**30 + 1, 2, 8), "v": zeros(0, 2**30 + 1, 2, 8)}
-# name: (the changed arguments, what the message must name)
+# name: (the changed arguments, the words that the message must contain)
 REFUSED = {
     "q_a_number": (dict(q=1.0), "q is a float: should be a tensor"),
     "v_sparse": (dict(v=zeros(*K).to_sparse()), "v has layout torch.sparse_coo: should be torch.strided"),
@@ -86,7 +86,7 @@ def test_refuses_before_any_launch_and_names_the_value(function, name, no_launch
 
 
 def test_the_unchanged_call_is_accepted():
-    """This shows that the changed argument is the only invalid one."""
+    """The test shows that the changed argument is the only invalid one."""
     problem.check(zeros(*Q), zeros(*K), zeros(*K), zeros(2, 4, 5, 7), True, 0.5, "top_left")
 
 

@@ -1,4 +1,4 @@
-"""Without Numba its implementations are refused, and nothing else changes."""
+"""The implementations that need Numba are refused without it, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def without(tmp_path_factory):
 
 
 def test_without_numba_its_implementations_are_refused(without):
-    """Each is refused once, by name and with the reason: there is nothing to judge by a law."""
+    """Each is refused once, by name and with the reason, because there is nothing that a law could
+    judge.
+    """
     run, entries = without
     of_numba = {key: entry for key, entry in entries.items() if "numba" in key[1]}
     assert set(of_numba) == {("test_contract_is_kept", name) for name in numba_fa2.NAMES}
@@ -52,5 +54,5 @@ def test_without_numba_all_others_load():
 
 @with_numba
 def test_names_are_those_of_the_implementations():
-    """The command line then knows the names whether Numba is installed or not."""
+    """The command line thus knows the names whether Numba is installed or not."""
     assert {impl.name for impl in numba_fa2.IMPLS} == set(numba_fa2.NAMES)

@@ -16,7 +16,9 @@ def randn(*shape, dtype=torch.float32, seed=0):
 
 
 def inputs(seqlen_q=20, seqlen_k=37, nheads=4, nheads_k=2, headdim=16, dtype=torch.float32, bias=True, device=DEVICE):
-    """Return q, k, v and a bias of one batch for two (or None), all leaves."""
+    """Return q, k, v and a bias of this shape (or None), all leaves. One bias serves two
+    batches.
+    """
     shapes = [(2, seqlen_q, nheads, headdim), (2, seqlen_k, nheads_k, headdim), (2, seqlen_k, nheads_k, headdim)]
     tensors = [randn(*shape, dtype=dtype, seed=n) for n, shape in enumerate(shapes)]
     tensors.append(randn(1, nheads, seqlen_q, seqlen_k, seed=3) if bias else None)

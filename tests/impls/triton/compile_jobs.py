@@ -2,10 +2,10 @@
 
 A kernel compiles for about a second, so not every choice is compiled for every GPU in every
 variant. The defaults for halves of head dims 64 and 256 are compiled for sm_90, with a bias at an
-even head dim, which needs the most shared memory. sm_86 has the least shared memory. For it the
+even head dim, which needs the most shared memory. sm_86 has the least shared memory. For sm_86 the
 smallest choice of each list is compiled, because it is the fallback there and must fit; the largest
 head dim needs the most. --thorough adds all choices in variants that differ from one to the next
-(dtype, bias, fit), float32, sm_86 at all head dims, and sm_80, whose passes are sm_86's.
+(dtype, bias, fit), float32, sm_86 at all head dims, and sm_80, which uses the same passes as sm_86.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def tiles_of(choice):
 def default_halves():
     """Return every default.
 
-    Kernels with one choice, which hardly depends on the head dim, have the extremes.
+    For kernels with a single choice, which hardly depends on the head dim, only the smallest and
+    largest head dim are included.
     """
     one_choice = ("delta", "dbias")
     return [job(kernel, d, tiles[0]) for kernel, d, tiles in lists(2) if kernel not in one_choice or d in (64, 256)]

@@ -92,7 +92,9 @@ def call(way, q, k, v, bias=None, causal=False, name=None):
 
 
 def assemble_only(when) -> None:
-    """Make ptxas run only if when() is true: it takes a third of the time and is rarely needed."""
+    """Make ptxas run only if when() is true, because it takes a third of the time and is rarely
+    needed.
+    """
     from triton.backends.nvidia.compiler import CUDABackend
 
     assemble = CUDABackend.make_cubin
@@ -133,9 +135,9 @@ def compile_all(capability: int, assembled: list[int], jobs: list[dict]) -> list
 
 
 def count_variants(problems: int, aligned: bool) -> list[list]:
-    """Call with random sizes, heads and strides; count the compiled variants.
+    """Call with random sizes, heads and strides, and count the compiled variants.
 
-    Returns [kernel, its constants and dtypes, the number of its variants].
+    Returns [kernel, its constants and dtypes, the number of its variants] for each kernel.
     """
     compiled = pretend(90)
     import random
@@ -154,9 +156,10 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
     draw = random.Random(0)
 
     def tensor(*sizes):
-        """Return a float16 tensor with dimensions in any order and gaps, or with one large stride.
+        """Return a float16 tensor with dimensions in any order and with gaps, or with one large
+        stride.
 
-        Unless aligned, rows start anywhere.
+        Unless aligned, rows start at any address.
         """
         step = 8 if aligned else 1
         gaps = [draw.randrange(3) for _ in range(3)] + [step * draw.randrange(3)]
@@ -200,7 +203,7 @@ CHECKED += [pytest.param(*part, BLOCKS, id=name, marks=pytest.mark.thorough) for
 
 
 def ask(request, cache):
-    """Run this file as a program with its own Triton cache, and return its answer."""
+    """Run this file as a program with a separate Triton cache, and return its answer."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(cache), "OMP_NUM_THREADS": "1"}
     run = subprocess.run(
         [sys.executable, "-m", "tests.impls.triton.test_compile", json.dumps(request)],
@@ -232,7 +235,7 @@ def test_every_choice_compiles_fits_and_multiplies_on_matrix_units(capability, j
 
 
 def test_thorough_compiles_every_choice():
-    """With the other jobs, this has every choice for each head dim and operand size."""
+    """Together with the other jobs, these have every choice for each head dim and operand size."""
     every = {(kernel, d, n, tuple(tile)) for n in (2, 4) for kernel, d, tiles in lists(n) for tile in tiles}
     jobs = [job for capability, jobs in (*PARTS.values(), *THOROUGH.values()) if capability == 90 for job in jobs()]
     size = {"float16": 2, "bfloat16": 2, "float32": 4}
@@ -241,7 +244,7 @@ def test_thorough_compiles_every_choice():
 
 @pytest.mark.parametrize("aligned", (True, False), ids=("aligned", "unaligned"))
 def test_one_variant_is_compiled_of_each_kernel(aligned, tmp_path):
-    """One serves all sizes, heads, strides and addresses.
+    """One variant serves all sizes, heads, strides and addresses.
 
     Each further variant costs seconds, and laws draw hundreds of sizes.
     """

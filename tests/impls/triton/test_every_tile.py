@@ -1,4 +1,6 @@
-"""Each tile that tuning may choose is judged alone: all on a GPU, some here (every_tile.py)."""
+"""Each tile that tuning may choose is judged alone: all of them on a GPU, some of them here
+(every_tile.py).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def forced(impl):
 
 
 def test_every_choice_of_every_kernel_has_an_implementation():
-    """This holds for every head dim and operand. Lists with one tile are the default."""
+    """Every choice has one for each head dim and operand. Lists with one tile are the default."""
     got = {
         (*forced(impl), headdim, dtype.itemsize)
         for impl in every_tile.IMPLS
@@ -65,7 +67,7 @@ def test_implementations_are_named_after_their_tile():
 
 
 def test_the_file_loads_as_a_plugin():
-    """It is loaded by its path, as --impl-from does; names are unique."""
+    """The file is loaded by its path, as --impl-from does; names are unique."""
     entries = from_file(str(FILE))
     assert [entry.name for entry in entries] == [impl.name for impl in every_tile.IMPLS]
     assert len(select(entries, None)) == len(entries) >= 10
@@ -97,7 +99,7 @@ JUDGED = [  # laws without gradients judge the forward only
 
 @pytest.mark.parametrize("tested, law", JUDGED)
 def test_laws_hold_with_each_tile(tested, law, monkeypatch):
-    """The test also checks that this tile ran."""
+    """The test also checks that the forced tile was the one that ran."""
     kernel, tile = forced(tested)
     launched, launch = set(), Kernel.launch
 

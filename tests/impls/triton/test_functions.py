@@ -127,7 +127,7 @@ def all_gradients():
 @pytest.mark.parametrize("wrt", [w for w in product((False, True), repeat=4) if any(w)], ids=lambda w: "".join(
     name for name, is_so in zip(("q", "k", "v", "bias"), w, strict=True) if is_so))  # fmt: skip
 def test_a_subset_of_inputs_may_require_grad(wrt, all_gradients):
-    """Its gradients have the same bits as if all inputs required grad."""
+    """The gradients of the subset have the same bits as if all inputs required grad."""
     everything = inputs(5, 9)
     some = [x.detach().requires_grad_(wanted) for x, wanted in zip(everything, wrt, strict=True)]
 
@@ -166,7 +166,7 @@ def test_no_queries_and_no_keys():
 
 @pytest.fixture
 def launches(monkeypatch):
-    """{kernel: its arguments} of the launches."""
+    """Records {kernel: its arguments} of the launches."""
     arguments_of, launch = {}, Kernel.launch
 
     def recording(self, *args, **arguments):
@@ -184,7 +184,7 @@ def memory(x):
 
 @pytest.mark.parametrize("way, dtype", covering(1, WAYS, DTYPES))
 def test_kvpacked_equals_unpacked(way, dtype):
-    """The same kernels on the same values give the same bits."""
+    """The same kernels run on the same values, so they give the same bits."""
     q, k, v, bias = inputs(dtype=dtype)
     kv = torch.stack([k, v], 2).detach().requires_grad_()
     want, want_lse = flash_attn_func(q, k, v, bias, **way, return_lse=True)
@@ -232,7 +232,9 @@ def test_packed_tensors_are_read_and_written_in_place(launches):
 
 
 def test_packed_input_of_any_strides():
-    """The input is sliced along seqlen, and (batch, 3, nheads, seqlen, headdim) in memory."""
+    """The input is a slice along seqlen, and its memory has the order (batch, 3, nheads, seqlen,
+    headdim).
+    """
     qkv = randn(2, 3, 4, 40, 16)[:, :, :, ::2].permute(0, 3, 1, 2, 4).requires_grad_()
     copy = qkv.detach().contiguous().requires_grad_()
     got, want = flash_attn_qkvpacked_func(qkv, causal=True), flash_attn_qkvpacked_func(copy, causal=True)
@@ -259,7 +261,7 @@ def through_qkvpacked(q, k, v, *, causal, bias, softmax_scale):
 def as_implementation(function):
     """Return one of the functions as an Implementation.
 
-    Packed forms support less; a small share makes small tensors.
+    Packed forms support fewer features. A small share makes small tensors.
     """
     declared = triton_fa2.IMPLS[0]
     packed = function is through_qkvpacked

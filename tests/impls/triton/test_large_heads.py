@@ -1,4 +1,4 @@
-"""Head dims above 128: on a CPU the laws leave them out, because they compile the longest."""
+"""Head dims above 128. On a CPU the laws leave them out, because they take longest to compile."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The Triton kernels at the limits of float32, and the checks of the arguments of backward."""
+"""The Triton kernels at the limits of float32, and the checks of backward's arguments."""
 
 import pytest
 import torch
@@ -26,9 +26,9 @@ def the_same_numbers():
 
 @pytest.mark.parametrize("value", [-1e4, -1e9, torch.finfo(torch.bfloat16).min, torch.finfo(torch.float32).min])
 def test_a_finite_mask_is_not_an_infinite_one(value):
-    """A row with this bias at every key is nearly a mean of v.
+    """A row with this finite bias at every key is nearly a mean of v.
 
-    Nothing is NaN, and no row counts as dead.
+    No result is NaN, and no row counts as dead.
     """
     q, k, v = (torch.randn(1, n, 1, 16, device=DEVICE, requires_grad=True) for n in (3, 70, 70))
     bias = torch.zeros(1, 1, 3, 70, device=DEVICE)
@@ -43,7 +43,9 @@ def test_a_finite_mask_is_not_an_infinite_one(value):
 
 
 def test_a_tile_of_infinite_scores_does_not_spoil_the_next():
-    """Keys whose product with q overflows to -inf, a whole tile of them first, have no weight."""
+    """Keys whose product with q overflows to -inf have no weight, even if they fill the first
+    tile.
+    """
     q, v = torch.ones(1, 4, 1, 16, device=DEVICE), torch.randn(1, 64, 1, 16, device=DEVICE)
     k = torch.ones_like(v)
     k[:, :32] = -INF

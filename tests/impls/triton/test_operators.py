@@ -58,7 +58,9 @@ OPTIONS = {"defaults": dict(), "all": dict(causal=True, softmax_scale=0.3, causa
 )
 @pytest.mark.parametrize("backend", ("aot_eager", pytest.param("inductor", marks=on_a_gpu)))
 def test_compiled_equals_eager(form, options, dynamic, backend):
-    """Forward and backward are equal bit for bit, as one graph without a break."""
+    """Forward and backward are compiled to one graph without a break, and their results are equal
+    bit for bit.
+    """
     function, x = packed_as(form)
 
     def step(*tensors):
@@ -103,7 +105,7 @@ def test_graph_replayed_on_other_inputs_equals_eager(form, dtype):
 @on_a_gpu
 @on_two_gpus
 def test_tensors_on_a_second_device():
-    """The first device is the current one."""
+    """The first device stays the current one."""
     here, there = inputs(device="cuda:0"), inputs(device="cuda:1")
     want, got = flash_attn_func(*here, causal=True), flash_attn_func(*there, causal=True)
     assert torch.cuda.current_device() == 0 and got.device == torch.device("cuda:1")

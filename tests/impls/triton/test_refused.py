@@ -35,7 +35,7 @@ def zeros(*shape, dtype=torch.float32, device=DEVICE):
 Q, K = (2, 5, 4, 8), (2, 7, 2, 8)
 HALF, DOUBLE = torch.float16, torch.float64
 FULL_BIAS = r"should be \(2 or 1, 4 or 1, 5 or 1, 7\)"
-# name: (the changed arguments, what the message must name)
+# name: (the changed arguments, the words that the message must contain)
 REFUSED = {
     "q_of_3_dimensions": (dict(q=zeros(5, 4, 8)), r"q has shape \(5, 4, 8\)"),
     "k_of_3_dimensions": (dict(k=zeros(7, 2, 8)), r"k has shape \(7, 2, 8\)"),
@@ -151,7 +151,7 @@ def test_cpu_tensors_are_refused_if_there_is_a_gpu(no_launch):
 
 
 def test_the_unchanged_call_is_accepted():
-    """This shows that the changed argument is the only invalid one."""
+    """The test shows that the changed argument is the only invalid one."""
     call = problem.problem_of(zeros(*Q), zeros(*K), zeros(*K), zeros(2, 4, 5, 7), True, 0.5, LEFT)
     assert (call.batch, call.seqlen_q, call.seqlen_k, call.nheads, call.nheads_k, call.headdim) == (2, 5, 7, 4, 2, 8)
     assert (call.scale, call.diagonal, call.causal) == (0.5, 0, True)

@@ -1,4 +1,4 @@
-"""The tile with which a kernel is launched: the lists of candidates, and the choice."""
+"""The tile with which a kernel is launched: the lists of candidates, and the choice among them."""
 
 import copy
 import json
@@ -69,7 +69,9 @@ def test_a_key_names_arguments_of_some_kernel(kernel):
 
 
 class Recorder:
-    """A stand-in for a kernel or the tuner. It records calls; some tiles are out of resources."""
+    """A stand-in for a kernel or the tuner. It records calls, and raises OutOfResources for some
+    tiles.
+    """
 
     def __init__(self, too_large=()):
         self.tiles, self.grids, self.too_large = [], [], too_large
@@ -90,7 +92,7 @@ CHOICES = CANDIDATES["forward"][2][128]
 
 @pytest.fixture
 def launch(monkeypatch):
-    """launch(operations, tile, too_large) launches the forward, of halves and head dim 128.
+    """launch(operations, tile, too_large) launches the forward for halves and head dim 128.
 
     It returns (kernel, tuner), both Recorders.
     """
@@ -137,7 +139,7 @@ def test_a_forced_tile_is_used_for_every_size(launch, operations):
 
 
 def test_a_forced_tile_that_does_not_fit_is_an_error(launch):
-    """A forced tile is the one to be judged, so no other tile replaces it."""
+    """A forced tile is the tile under test, so no other tile replaces it."""
     forced = Tile(16, 32, 2, 1)
     with pytest.raises(triton.OutOfResources):
         launch(0, forced, too_large=[forced])
@@ -194,7 +196,9 @@ def tuned(monkeypatch):
     "atomic", (pytest.param(False, id=""), pytest.param(True, id="atomic", marks=pytest.mark.thorough))
 )
 def test_gradients_are_right_after_tuning(atomic, tuned):
-    """A trial of a choice adds to dq, which must be zeroed before each trial and the final call."""
+    """A trial of a choice adds to dq, so dq must be zeroed before each trial and before the final
+    call.
+    """
     generator = torch.Generator().manual_seed(0)
     q, k, v, dout = (torch.randn(1, n, 1, 40, generator=generator).to(DEVICE, torch.float16) for n in (20, 70, 70, 20))
     leaves = [x.float().requires_grad_() for x in (q, k, v)]

@@ -1,4 +1,4 @@
-"""Implementations are refused with the reason without Triton, and with its interpreter."""
+"""Without Triton, and with its interpreter, our kernels are refused with the reason."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def without(tmp_path_factory):
 
 
 def test_without_triton_its_implementations_are_refused(without):
-    """Each is refused once, by name and with the reason: there is nothing to judge by a law."""
+    """Each is refused once, by name and with the reason, because there is nothing that a law could
+    judge.
+    """
     _, report = without
     of_triton = {key: entry for key, entry in results(report).items() if "triton" in key[1]}
     assert set(of_triton) == {("test_contract_is_kept", name) for name in triton_fa2.NAMES}
@@ -72,7 +74,7 @@ def test_without_triton_every_tile_is_refused_too_and_all_others_load():
 
 @with_triton
 def test_names_are_those_of_the_implementations():
-    """The command line then knows the names whether Triton is installed or not."""
+    """The command line thus knows the names whether Triton is installed or not."""
     assert {impl.name for impl in triton_fa2.IMPLS} <= set(triton_fa2.NAMES)
 
 
@@ -82,7 +84,7 @@ def test_names_are_those_of_the_implementations():
 @with_triton
 @pytest.mark.parametrize("value", ["1", pytest.param("true", marks=pytest.mark.thorough)])
 def test_with_the_interpreter_our_kernels_are_refused_with_the_reason(value):
-    """The interpreter's bfloat16 is wrong, and it does not show what the compiler makes."""
+    """The interpreter's bfloat16 is wrong, and it does not show what the compiler produces."""
     program = """if True:
         from flash_attest.impls import triton
         print(*{impl.reason for impl in triton.IMPLS}, len(triton.IMPLS))

@@ -57,7 +57,9 @@ ANY = Draws()
 def drawn(
     impl: Implementation, draws: Draws = ANY, n: int = 100, device: str = "cpu", small: bool = False
 ) -> tuple[list[Case], int]:
-    """Return n cases for a law with these `draws`, and how many further draws were rejected."""
+    """Draw cases for a law with these `draws`. Returns n cases, and how many further draws were
+    rejected.
+    """
     return _drawn(IMPLS.index(impl), draws, n, device, small)
 
 
@@ -79,7 +81,7 @@ def _drawn(number: int, draws: Draws, n: int, device: str, small: bool) -> tuple
 
 
 def smallest(impl: Implementation, condition, start: int = 0, **draws) -> Case:
-    """Return the case that a law shows if it fails under this condition."""
+    """Return the case to which a law shrinks its failures if it fails under this condition."""
     configured = settings(QUIET, max_examples=2000)
     with seed_alone():
         return find(

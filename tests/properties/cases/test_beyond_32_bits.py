@@ -1,4 +1,4 @@
-"""Contiguous inputs of more than 2^31 elements: the choice of the case, without a GPU."""
+"""The choice of a case whose contiguous inputs have more than 2^31 elements, without a GPU."""
 
 from dataclasses import replace
 

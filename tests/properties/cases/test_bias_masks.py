@@ -58,7 +58,7 @@ def test_left_padding_hides_the_first_keys():
 
 @pytest.mark.parametrize("mask", ["left", "right", "window", "first_and_window"])
 def test_padding_leaves_a_key_for_every_query(mask):
-    """Only the mask dead_row leaves a row without keys."""
+    """Only the mask dead_row may leave a row without keys."""
     assert (
         not hidden(case(bias="vector", bias_mask=mask, batch=30, bias_batch=30, seqlen_q=2, seqlen_k=2)).all(-1).any()
     )
@@ -77,7 +77,7 @@ def test_a_window_ends_with_the_query_itself(seqlen_k):
 
 
 def test_first_and_window_leaves_two_ranges():
-    """The hidden keys lie between the window and the first keys, or behind the window."""
+    """The hidden keys lie between the window and the first keys, or after the window."""
     for seed in range(9):
         c = biased("first_and_window", seed=seed)
         seen, window = ~hidden(c), ~hidden(c.but(bias_mask="window"))
@@ -90,7 +90,7 @@ def test_first_and_window_leaves_two_ranges():
 @pytest.mark.parametrize("mask", BIAS_MASKS)
 @pytest.mark.parametrize("kind", ["vector", "matrix"])
 def test_rows_are_empty_for_some_seed_exactly_where_they_may_be(mask, kind):
-    """This draws 72 ranges of keys for each case, over all short lengths."""
+    """The test draws 72 ranges of keys for each case, over all short lengths."""
     for causal, keeps, sq, sk in product((False, True), (False, True), (0, 1, 2, 4), (0, 1, 3, 4)):
         c = case(batch=9, seqlen_q=sq, seqlen_k=sk, nheads=8, nheads_k=8, headdim=1, causal=causal, bias=kind,
                  bias_mask=mask, bias_keeps_key=keeps, bias_batch=9, bias_nheads=8)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Cases are printed, parsed and changed; tensors depend on the case only."""
+"""Cases are printed, parsed and changed; tensors depend only on the case."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def test_a_printed_case_parses_to_the_same_case(case):
 
 
 def test_multi_query_attention_parses_to_the_same_case():
-    """nheads_k=1 is printed, although it is the default: an omitted nheads_k follows nheads."""
+    """nheads_k=1 is printed although it is a default value, because an omitted nheads_k would
+    follow nheads.
+    """
     case = Case(seqlen_q=3, seqlen_k=3, nheads=4, nheads_k=1)
     assert parse_case(str(case)) == case
 

@@ -1,4 +1,4 @@
-"""Laws that cut a case in two, on implementations that take only multiples of 32."""
+"""Laws that cut a case in two are tried on implementations that accept only multiples of 32."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The drawing of a law's cases, and what happens when one fails."""
+"""A law's cases are drawn, and a failing one is shrunk."""
 
 from collections import Counter
 from itertools import pairwise
@@ -20,7 +20,7 @@ def drawing(examples=60, number=0, draws=ANY):
 
 
 def held(drawing, hold=lambda case: None):
-    """Return the cases that hold_each hands over, in their order."""
+    """Return the cases that hold_each passes on, in their order."""
     cases = []
 
     def keep(case):
@@ -33,7 +33,7 @@ def held(drawing, hold=lambda case: None):
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Record how many cases each call of Hypothesis was asked for."""
+    """Records how many cases each call of Hypothesis was asked for."""
     numbers, first = [], Drawing._first
     monkeypatch.setattr(Drawing, "_first", lambda self, number: numbers.append(number) or first(self, number))
     return numbers
@@ -53,7 +53,7 @@ def test_the_first_case_is_the_simplest():
 
 @pytest.mark.parametrize("number", range(3))
 def test_a_case_is_not_made_from_the_one_before(number):
-    """Hypothesis' own backend gives two cases in three a length of the case before.
+    """Hypothesis' own backend would give two cases in three a length of the previous case.
 
     Most cases share one value of some field.
     """
@@ -123,7 +123,9 @@ def test_too_few_cases_that_say_something_are_enough():
 
 @pytest.mark.parametrize("error", (LawBroken, Undecided))
 def test_what_fails_is_shrunk(error):
-    """Earlier cases are not run again, and the last failure to be raised has the smallest case."""
+    """Earlier cases are not run again, and the failure that is raised last has the smallest
+    case.
+    """
     asked, calls = drawing(60, number=2), []
 
     def hold(case):
@@ -156,7 +158,7 @@ def test_what_is_no_exception_ends_it_at_once():
 
 
 def test_a_failure_is_not_lost_where_accepts_changes_its_mind():
-    """There are no cases when they are drawn again."""
+    """No cases are left when they are drawn again."""
     begun = []
 
     def accepts(case):

@@ -1,4 +1,4 @@
-"""Drawn cases are what the law wants, and a case given by --case is excluded if it is not."""
+"""Drawn cases are as the law wants them, and a case given by --case is excluded if it is not."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from tests.properties.cases.drawing import ALL, LEAST, drawn
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-# name -> what a law wants, and what is then true of its cases
+# name -> what a law wants, and a condition that its cases then fulfil
 WANTS = {
     "causal": (Draws.of(causal=True), lambda c: c.causal),
     "not_causal": (Draws.of(causal=False), lambda c: not c.causal),

@@ -1,4 +1,6 @@
-"""The features: neutral values, declarations, keywords, the oracle's variant, the docs' table."""
+"""The features: neutral values, declarations, keywords, the oracle's variant, the table in the
+docs.
+"""
 
 import re
 from dataclasses import fields, replace
@@ -28,7 +30,8 @@ DOCS = ROOT / "docs" / "use" / "implementation-reference.md"
 PLAIN = Case(batch=2, seqlen_q=8, seqlen_k=8, nheads=2, nheads_k=2, headdim=64, dtype=torch.float32)
 PLAIN_ONLY = Supports(dtypes={torch.float32}, headdims={64})
 HEADDIMS = (1, 96)  # the table lists no head dims, because each implementation declares its own
-# feature -> (value -> the fields of Supports that declare it, and those that declare all but it)
+# feature -> (value -> the fields of Supports that declare it, and the fields that declare
+# everything except it)
 DECLARATIONS = {
     "dtype": lambda dtype: (dict(dtypes={dtype}), dict(dtypes=set(DTYPES) - {dtype})),
     "causal": lambda _: (dict(causal="optional"), dict(causal="never")),
@@ -115,13 +118,15 @@ def test_strides_have_three_declarations(strides, refused):
 
 
 def test_all_other_layouts_have_a_contiguous_last_dimension():
-    """An implementation that declares strides="last_contiguous" may be called with any of them."""
+    """An implementation that declares strides="last_contiguous" may be called with any of these
+    layouts.
+    """
     for name, layout in product(("q", "k", "v", "dout", "bias"), set(LAYOUTS) - {"last_strided"}):
         assert lay_out(torch.zeros(2, 3, 4, 5), layout_of(name, layout)).stride(3) == 1, (name, layout)
 
 
 def test_the_docs_name_all_fields_of_a_case():
-    """`accepts` gets all of them."""
+    """`accepts` gets all of these fields."""
     table = re.search(r"<!-- case -->\n(.*)\n<!-- /case -->", DOCS.read_text(), re.S)[1]
     cells = "".join(line.split("|")[1] for line in table.splitlines())
     assert set(re.findall(r"`(\w+)`", cells)) == {f.name for f in fields(Case)}
@@ -180,7 +185,7 @@ def test_the_variant_has_the_mask_and_the_bias():
 
 
 def test_every_part_of_the_variant_is_a_feature():
-    """If one were not, the oracle would have a feature that no case has."""
+    """If a part were not a feature, the oracle would have a feature that no case has."""
     parts = {part: {f.name for f in FEATURES.values() if f.part is part} for part in Part}
     assert parts[Part.MASK] == {f.name for f in fields(Mask)} - {"alignment"}  # declared as causal_alignment
     assert parts[Part.VARIANT] == {f.name for f in fields(Variant)} - {"mask", "bias"}

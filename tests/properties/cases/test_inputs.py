@@ -1,4 +1,6 @@
-"""Inputs have the distribution of their regime. Each distribution exposes its own class of bugs."""
+"""Inputs have the distribution of their regime. Each distribution exposes a different class of
+bugs.
+"""
 
 import pytest
 import torch
@@ -74,7 +76,7 @@ def test_no_input_is_constant(regime):
 @each_headdim
 @each_scale
 def test_shifted_down_leaves_every_lse_below_minus_90(headdim, scale):
-    """exp(0 - lse) of an unmasked padding key then overflows float32: ln(3.4e38) = 88.7."""
+    """exp(0 - lse) of an unmasked padding key then overflows float32, because ln(3.4e38) = 88.7."""
     assert lse(case("shifted_down", headdim=headdim, softmax_scale=scale)).max() < -90
 
 
@@ -88,7 +90,7 @@ def test_shifted_up_overflows_without_the_row_maximum(headdim, scale):
 @pytest.mark.parametrize("regime", ["shifted_down", "shifted_up"])
 @each_dtype
 def test_shifted_scores_still_differ(regime, headdim, dtype):
-    """If they were equal, softmax would be flat, and a wrong P that sums to 1 could pass."""
+    """If they were equal, the softmax would be flat, and a wrong P that sums to 1 could pass."""
     spread = scores(case(regime, headdim=headdim, dtype=dtype)).std(-1)
     assert spread.min() > 0.1 and spread.max() < 25
 
@@ -100,7 +102,7 @@ def test_flat_scores_are_close_together():
 
 
 def test_flat_stays_flat_under_another_scale():
-    """scale=1 on head dim 256 is 16 times the default."""
+    """With head dim 256, scale=1 is 16 times the default."""
     s = scores(case("flat", headdim=256, softmax_scale=1.0))
     assert (s.amax(-1) - s.amin(-1)).max() < 0.15
 
@@ -138,7 +140,9 @@ def test_spread_is_standard_normal():
 
 
 def decided(c: Case) -> torch.Tensor:
-    """Return bool (b, i, h): rows where out is a row of v, and one visible score leads by GAP."""
+    """Return bool (b, i, h), true for rows in which out is a row of v and one visible score leads
+    by GAP.
+    """
     x = build(c, "cpu")
     seen = mask_of(c, "bottom_right").visible(c.seqlen_q, c.seqlen_k)
     top = scores(c, x).masked_fill(~seen, -1e9).topk(2, dim=-1)
@@ -164,7 +168,7 @@ def test_selected_key_is_visible_under_causal(sizes):
 
 
 def test_selecting_with_a_small_head_dim_has_a_winning_key_in_some_rows():
-    """Only 2^headdim keys are distinct. The others are 0, and no key wins for their queries."""
+    """Only 2^headdim keys are distinct. The other keys are 0, and no key wins for their queries."""
     share = decided(case("selecting", headdim=2, batch=8)).float().mean()
     assert 0.03 < share < 0.5
 

@@ -1,4 +1,4 @@
-"""Layouts have their strides, and writes around a placed tensor are detected."""
+"""Tensors have the strides of their layout, and writes around a placed tensor are detected."""
 
 import math
 
@@ -46,7 +46,7 @@ def test_placed_tensor_has_the_strides_of_its_layout(values, layout):
 
 
 def test_packed_rows_lie_between_other_rows(values):
-    """The tensor lies like k in a packed qkv tensor."""
+    """The tensor lies in memory like k in a packed qkv tensor."""
     placed = place(values, "packed", fill=math.nan)
     assert placed.tensor.storage_offset() == MARGIN + 24
 
@@ -54,7 +54,7 @@ def test_packed_rows_lie_between_other_rows(values):
 @each_layout
 @each_dtype
 def test_a_tensor_is_placed_at_another_remainder_by_128(values, layout, dtype):
-    """The allocator alternates between remainders 0 and 64 once it reuses memory."""
+    """The allocator alternates between addresses with remainders 0 and 64 once it reuses memory."""
     tensors = [place(values.to(dtype), layout, fill=math.nan)]
     for _ in range(20):
         other = place(values.to(dtype), layout, fill=math.nan, away_from=tensors[0].tensor)

@@ -53,7 +53,9 @@ def test_spread_keeps_the_values_and_enlarges_the_stride(values, dtype, dim):
 
 @pytest.mark.parametrize("dim", range(3))
 def test_an_offset_truncated_to_32_bits_reads_another_element_or_0(values, dim):
-    """Signed or not, in elements or bytes, it stays within the storage: mapped memory is read."""
+    """The offset may be signed or not, in elements or in bytes. It stays within the storage, so
+    mapped memory is read.
+    """
     far = spread(values, dim)
     whole = far.as_strided((far.untyped_storage().nbytes() // far.element_size(),), (1,), 0)
     last = far.stride(dim) * (SHAPE[dim] - 1)
@@ -65,9 +67,9 @@ def test_an_offset_truncated_to_32_bits_reads_another_element_or_0(values, dim):
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float16), ids=str)
 @pytest.mark.parametrize(("numel", "count"), [(1, 2), (1, 70), (24, 3), (70 * 256, 5), (64 * 1024, 70), (16384, 33)])
 def test_rows_in_a_ring_share_no_byte_and_truncated_offsets_miss(numel, count, dtype):
-    """Physical addresses are addresses modulo the ring's period.
+    """The physical address is the address modulo the ring's period.
 
-    Every offset of a row, cut to 32 bits, leads to another physical address.
+    Every offset of a row, truncated to 32 bits, leads to another physical address.
     """
     stride, before = sparse_memory._placement(numel, count, dtype, ring=True)
     size = dtype.itemsize
@@ -140,7 +142,7 @@ NOTE = r"errors that this law allows: \d+, such as: "
 
 
 def raising(limit, error):
-    """Return torch_math, but it raises for strides from `limit` on."""
+    """Return torch_math, except that it raises for strides from `limit` on."""
 
     def forward(q, k, v, **options):
         if max(q.stride()) >= limit:
@@ -152,7 +154,7 @@ def raising(limit, error):
 
 @pytest.mark.parametrize("limit, verdict", [(2**31, PASS), (2**20, REFUSED)])
 def test_an_error_that_refuses_large_strides_is_no_failure(limit, verdict):
-    """It is raised for all spread dimensions, or for all but the one with 70 keys."""
+    """The error is raised for all spread dimensions, or for all but the one with 70 keys."""
     result = judge(LAW, raising(limit, ValueError), Plan(case=SMALL))
     assert result.verdict == verdict
     assert re.match(rf"{NOTE}forward raises ValueError: strides up to \d+: ", result.reason)
@@ -164,10 +166,10 @@ def test_out_of_memory_for_the_whole_extent_is_no_failure():
 
 
 def test_an_error_in_every_drawn_case_is_no_failure():
-    """The reason then has the error.
+    """The reason then contains the error.
 
-    This does not use the law itself, as Hypothesis would then draw hundreds of cases of 24 GiB
-    each.
+    The test does not use the law itself, because Hypothesis would then draw hundreds of cases of 24
+    GiB each.
     """
 
     def rejected(trial):

@@ -47,7 +47,9 @@ def test_every_drawn_case_is_supported(declared):
 
 @each_impl
 def test_few_draws_are_rejected(declared):
-    """Draws are biased before Hypothesis stops, at 10 rejected draws for each accepted one."""
+    """Hypothesis stops at 10 rejected draws for each accepted one, and draws are biased before
+    that.
+    """
     cases, rejected = drawn(declared)
     assert len(cases) == 100 and rejected <= 15  # draws of Hypothesis that mix two earlier ones
 
@@ -87,7 +89,7 @@ def test_multiples_of_32_are_drawn_where_nothing_else_is_accepted():
 
 
 def test_kernels_for_decoding_get_cases():
-    """They take one query, and keys in whole pages: each length is fitted separately."""
+    """Such kernels take one query, and keys in whole pages, so each length is fitted separately."""
 
     def accepts(case):
         return None if case.seqlen_q == 1 and case.seqlen_k % 16 == 0 else "one query, pages of 16 keys"
@@ -117,7 +119,9 @@ def test_undefined_empty_rows_are_never_drawn():
 
 @pytest.mark.parametrize("declared", [NO_EMPTY_ROWS, TOP_LEFT], ids=lambda impl: impl.name)
 def test_every_mask_is_drawn_where_empty_rows_are_undefined(declared):
-    """A mask that could leave a row empty keeps a key in each row. Other masks are unchanged."""
+    """A mask that could leave a row empty then keeps a key in each row. Other masks are
+    unchanged.
+    """
     cases, _ = drawn(declared, Draws.of(bias=True), n=200)
     assert {case.bias_mask for case in cases} == set(BIAS_MASKS)
     assert any(case.bias_mask == "left" and not case.causal and not case.bias_keeps_key for case in cases)
@@ -132,7 +136,9 @@ def test_masks_keep_no_key_where_empty_rows_are_promised():
 
 @pytest.mark.parametrize(("tile", "longest"), [(None, 258), ((64, 256), 514), ((16, 16), 130), ((1, 10**6), 1040)])
 def test_lengths_reach_two_tiles_of_keys_and_more_where_a_law_wants_that(tile, longest):
-    """Only then can a bias hide a whole tile of 128 on a CPU, with visible keys behind it."""
+    """Without it, a bias could not hide a whole tile of 128 on a CPU, with visible keys after
+    it.
+    """
     limits = Limits.on("cpu")
     assert limits.longest(Draws.of(two_tiles=True), tile) == longest
     assert limits.longest(Draws.of(), tile) == limits.seqlen
@@ -151,7 +157,7 @@ def test_gqa_shares_each_key_head_among_query_heads():
     cases, _ = drawn(GQA)
     groups = {case.nheads // case.nheads_k for case in cases if case.batch * case.nheads_k > 1}
     assert groups == {1, *GROUPS}
-    # Long sequences leave one key head, and as many query heads as fit.
+    # Long sequences leave room for one key head, and for as many query heads as fit.
     assert max(case.nheads for case in cases if case.nheads_k == 1) <= max(GROUPS)
 
 
@@ -163,7 +169,7 @@ def test_vector_bias_has_no_dead_row():
 
 
 def test_most_cases_have_three_slices_or_more():
-    """With one slice no error can reach the memory of a neighbour."""
+    """With one slice, no error can reach the memory of another slice."""
     cases, _ = drawn(ALL)
     assert sum(case.batch * case.nheads >= 3 for case in cases) > 50
 
@@ -197,9 +203,10 @@ def test_a_gpu_gets_longer_sequences():
 
 
 def test_sequences_reach_as_far_as_a_law_wants_and_no_farther():
-    """They get eight times as long as usual on a CPU, or four times for kernels in the emulator.
+    """On a CPU the lengths are eight times as long as usual, or four times for kernels in the
+    emulator.
 
-    On a GPU the usual length reaches as far.
+    On a GPU the usual lengths are long enough.
     """
     want = Draws.of(reach=1040)
     assert [Limits.on("cpu", share).longest(want, None) for share in (1.0, 0.2)] == [1040, 520]
@@ -219,7 +226,7 @@ def test_edges_are_around_every_power_of_two():
 
 
 def test_edges_include_a_tile_and_a_tail_of_one_and_two():
-    """A mask that is one key short fails at 65, and one that is one key long at 66.
+    """A mask that is one key short fails at 65, and a mask that is one key long at 66.
 
     At 65 the last query sees every key.
     """
@@ -248,7 +255,9 @@ def test_a_law_that_always_fails_shrinks_to_the_smallest_case():
 
 
 def test_a_head_dim_shrinks_to_the_smallest_that_fails():
-    """Shrinking does not stop at a head dim that is rarely drawn (255), whatever is tried first."""
+    """Shrinking does not stop at a head dim that is rarely drawn (255), whichever head dim is tried
+    first.
+    """
     results = {smallest(ALL, lambda c: c.headdim > 64, start=n).headdim for n in range(4)}
     assert results == {65}
 
@@ -266,7 +275,7 @@ def test_masked_and_causal_shrink_together():
     case = smallest(
         ALL, lambda c: c.causal and c.bias_mask == "left" and c.dtype == torch.bfloat16 and c.seqlen_k > 1, cross=False
     )
-    # Batch and heads are shrunk by properties/judging/shrink.py, as the choices for the bias depend
+    # properties/judging/shrink.py shrinks batch and heads, because the choices for the bias depend
     # on their number.
     assert case.but(batch=1, nheads=1, nheads_k=1) == Case(
         seqlen_q=2, seqlen_k=2, headdim=1, dtype=torch.bfloat16, causal=True, bias="vector", bias_mask="left"
@@ -291,6 +300,6 @@ def test_small_cases_reach_a_second_tile_of_64():
 
 @pytest.mark.parametrize("law", laws().values(), ids=laws())
 def test_every_law_finds_small_cases(law):
-    """Two cases suffice for the profile smoke to leave out no law that applies."""
+    """Two cases are enough for the profile smoke to include every law that applies."""
     cases, _ = drawn(ALL, law.draws, n=2, small=True)
     assert len(cases) == 2

@@ -1,4 +1,6 @@
-"""Kernels whose inputs need a contiguous last dimension, as vector loads do, and no more."""
+"""Kernels that need a contiguous last dimension of their inputs, as vector loads do, but no other
+contiguous dimension.
+"""
 
 from dataclasses import replace
 

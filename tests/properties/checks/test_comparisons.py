@@ -164,7 +164,7 @@ def test_a_disagreement_of_two_results_is_located(value, times):
 
 
 def test_nan_in_both_results_is_no_difference():
-    """The laws of the definition find it. The other elements are compared."""
+    """The laws of the definition find the NaN. The other elements are compared."""
     a = with_one(torch.zeros(SHAPE), NAN)
     for check in (check_near, check_agree):
         words = ("should be",) if check is check_agree else ()
@@ -235,7 +235,7 @@ def test_a_constant_factor_is_recognized(factor, words):
 
 
 def test_a_single_wrong_row_is_no_constant_factor():
-    """If its row sum is wrong, all its columns are wrong by one factor."""
+    """All columns of a row are wrong by one factor if the row sum is wrong."""
     x = normal(1, 1, 1, 8)
     assert guess(x * 0.9, x) is None
 

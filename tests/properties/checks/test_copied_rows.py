@@ -1,4 +1,4 @@
-"""The tolerance for a copied row of v: none, or what the declared precision allows."""
+"""The tolerance for a copied row of v: zero, or the error that the declared precision allows."""
 
 import math
 

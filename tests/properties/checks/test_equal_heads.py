@@ -1,4 +1,4 @@
-"""The law about equal heads of one launch: test_copies_agree."""
+"""The law that equal heads of one launch give equal results: test_copies_agree."""
 
 from dataclasses import replace
 from itertools import count
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def forward(q, k, v):
-    """Compute each head by itself, so that its bits do not depend on a larger product."""
+    """Compute each head in a separate product, so that its bits do not depend on a larger one."""
     parts = [
         [torch_math.forward(*(t[b : b + 1, :, h : h + 1].contiguous() for t in (q, k, v))) for h in range(q.shape[2])]
         for b in range(q.shape[0])
@@ -33,7 +33,7 @@ def forward(q, k, v):
 
 
 def of(forward, exact=True, **declared):
-    """Return an implementation that declares equal heads and is traced, or neither."""
+    """Return an implementation that declares equal heads and is traced, or declares neither."""
     declared = {"lse": "natural", "equal_heads": OUTPUTS if exact else None} | declared
     return implementation(forward, "copied", traced=exact, **declared)
 
@@ -84,7 +84,7 @@ def test_within_the_budget_other_bits_are_right_where_they_are_not_declared():
 
 
 def test_without_a_promise_the_same_heads_may_differ_in_each_call():
-    """A library may sum rows in another order if they begin at an address of another alignment."""
+    """A library may sum rows in another order if their addresses have another alignment."""
     assert judge(COPIES_AGREE, of(one_bit, equal_heads=None), PLAN).verdict == PASS
     calls = count()
 
@@ -98,7 +98,9 @@ def test_without_a_promise_the_same_heads_may_differ_in_each_call():
 
 
 def test_repeatable_outputs_need_not_be_equal_in_each_head():
-    """If keys are split by the position of a block, repeats have equal bits and heads do not."""
+    """If keys are split by the position of a block, the bits of repeats are equal and the bits of
+    heads are not.
+    """
     split = of(one_bit, tile=(16, 16), equal_heads={"lse"})
     for law in (COPIES_AGREE, laws()["test_repeats_agree"]):
         assert judge(law, split, PLAN).verdict == PASS
@@ -149,7 +151,9 @@ def test_inputs_are_equal_in_every_head(bias_batch):
 
 
 def test_a_bias_of_one_batch_is_that_of_all():
-    """The oracle would hold the gradients of all batches at once."""
+    """The number of batches stays 1, because the oracle would hold the gradients of all batches at
+    once.
+    """
     case = Case(batch=1, seqlen_q=5, seqlen_k=5, nheads=2, nheads_k=2, headdim=8, dtype=torch.float32, bias="matrix")
     supports = dict(dtypes={torch.float32}, headdims={8}, bias={"matrix"})
     trial = Trial(implementation(supports=supports, lse="natural"), case, "cpu")

@@ -1,4 +1,4 @@
-"""Calls outside of the contract: which are tried, and what counts as an answer."""
+"""Calls outside of the contract: which calls are tried, and what counts as an answer."""
 
 from dataclasses import replace
 from functools import partial
@@ -36,7 +36,9 @@ def unchecked(q, k, v, *, causal=False, bias=None, softmax_scale=None):
 
 
 def declaring(forward, outside="error", **supports) -> Implementation:
-    """Return an implementation that declares this much: by default float32, head dims 8 and 16."""
+    """Return an implementation that declares these features, by default float32 and head dims 8 and
+    16.
+    """
     supports = Supports(**(dict(dtypes=FLOAT, headdims={8, 16}) | supports))
     return Implementation(name="tested", forward=forward, supports=supports, devices={"cpu"}, outside=outside)
 
@@ -46,23 +48,23 @@ def verdict(*args, **declared):
 
 
 def first_columns(q, k, v):
-    """Leave columns from 16 on out of the scores. It is right for head dims up to 16."""
+    """Leave columns from 16 on out of the scores, which is right for head dims up to 16."""
     return unchecked(torch.cat((q[..., :16], 0 * q[..., 16:]), -1), k, v)
 
 
 def one_length(q, k, v):
-    """Read as many keys as there are queries. It is right for seqlen_q = seqlen_k."""
+    """Read as many keys as there are queries, which is right for seqlen_q = seqlen_k."""
     return unchecked(q, k[:, : q.shape[1]], v[:, : q.shape[1]])
 
 
 def key_head_0(q, k, v):
-    """Read key heads by a wrong number. It is right for nheads_k = nheads."""
+    """Read key heads by a wrong number, which is right for nheads_k = nheads."""
     own = torch.arange(q.shape[2]).clamp(max=k.shape[2] - 1)
     return unchecked(q, k[:, :, own], v[:, :, own])
 
 
 def as_if_contiguous(q, k, v):
-    """Use the strides of contiguous tensors."""
+    """Read tensors as if their strides were those of contiguous tensors."""
     return unchecked(*(x.as_strided(x.shape, torch.empty(x.shape).stride()) for x in (q, k, v)))
 
 
@@ -75,7 +77,7 @@ def bits_of_float32(q, k, v):
 
 
 def no_tail(q, k, v):
-    """Leave out the last keys. It is right for multiples of 8."""
+    """Leave out the last keys, which is right for multiples of 8."""
     n = k.shape[1] // 8 * 8
     return unchecked(q, k[:, :n], v[:, :n]) if n else torch.zeros_like(q)
 
@@ -86,7 +88,7 @@ def bias_of_enough_keys(q, k, v, bias=None):
 
 
 def half_alone(q, k, v):
-    """Compute as exactly as in bfloat16, in every dtype."""
+    """Compute only as exactly as bfloat16 allows, in every dtype."""
     return unchecked(q.bfloat16(), k.bfloat16(), v.bfloat16()).to(q.dtype)
 
 
@@ -144,7 +146,7 @@ class BiasGradient(torch.autograd.Function):
 
 @pytest.mark.parametrize("factor", [1, 2])
 def test_the_gradient_of_a_bias_of_three_dimensions_has_its_shape(factor):
-    """autograd gives it in this shape, and it is judged like any other."""
+    """autograd returns the gradient in this shape, and it is judged like any other."""
 
     def forward(q, k, v, bias=None):
         return unchecked(q, k, v, bias=None if bias is None else BiasGradient.apply(bias, factor))
@@ -201,7 +203,9 @@ def test_nothing_is_asked_where_nothing_is_promised_outside():
 
 
 def test_no_probe_is_inside_the_promise_of_everything():
-    """Declared features are not tried: if all are declared, only these calls are outside."""
+    """Declared features are not tried. If all are declared, only these calls are outside of the
+    contract.
+    """
     case = Case(batch=2, seqlen_q=9, seqlen_k=9, nheads=3, nheads_k=3, headdim=8, bias="matrix")
     words = [probe.what for probe in probes(torch_math.IMPL, case)]
     assert words == [
@@ -229,9 +233,8 @@ def test_a_promise_that_is_broken_is_not_blamed_on_what_is_outside():
 
 
 def test_what_is_wrong_outside_is_found_beside_a_broken_promise():
-    """The kernel is wrong unless keys are a multiple of 8, and gives zeros in float16.
-
-    The last key is left out. float16 is not declared.
+    """The kernel leaves out the last keys unless their number is a multiple of 8, and gives zeros
+    in float16, which is not declared.
     """
 
     def forward(q, k, v):
@@ -244,6 +247,8 @@ def test_what_is_wrong_outside_is_found_beside_a_broken_promise():
 
 
 def test_calls_outside_leave_no_z():
-    """If no alignment is declared, a right call is far off under one of the two that are tried."""
+    """If no alignment is declared, two alignments are tried. With one of them a right call would
+    have a large z.
+    """
     result = verdict(unchecked, cross=False)
     assert result.verdict == PASS and result.worst_z == {}

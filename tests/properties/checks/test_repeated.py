@@ -1,4 +1,4 @@
-"""The setting of a repeated call: whether its case is large."""
+"""The conditions under which a call is repeated: whether its case is large."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Counts of visible keys, and what a failure says about the keys that a query attends to."""
+"""Counts of visible keys, and the part of a message that says which keys a query attends to."""
 
 import math
 from dataclasses import replace
@@ -22,9 +22,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def counting(last_sees: torch.Tensor | None = None, lse: float | None = None) -> Trial:
-    """Return a trial whose last query sees other keys or has another lse.
-
-    It is the last query of the last head and batch.
+    """Return a trial in which the last query of the last head and batch sees other keys or has
+    another lse.
     """
 
     def forward(q, k, v):
@@ -70,7 +69,7 @@ def test_a_wrong_count_is_reported(n, words):
 
 @pytest.mark.parametrize(("lse", "shown"), [(NAN, "nan"), (INF, "inf"), (1000.0, "inf")])
 def test_a_count_that_is_not_finite_is_reported(lse, shown):
-    """lse is NaN or far too large, and so is exp(lse)."""
+    """lse is NaN or far too large, so exp(lse) is not finite."""
     assert miscounted(lse=lse).headline == f"query 4 sees {shown} keys, should see 65"
 
 

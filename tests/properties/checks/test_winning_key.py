@@ -1,4 +1,4 @@
-"""test_winning_key_is_copied decides something wherever it passes.
+"""Whenever test_winning_key_is_copied passes, it has judged something.
 
 In half dtypes, rows with large scores are left out.
 """
@@ -29,7 +29,9 @@ def zeros(q, k, v, **options):
     ("dtype", "headdim"), [(torch.float16, 64), (torch.bfloat16, 64), (torch.bfloat16, 128), (torch.float32, 128)]
 )
 def test_a_wrong_result_is_seen_with_usual_head_dims(dtype, headdim):
-    """In float16 and head dim 64, all winners' scores are 2048, the largest that may be judged."""
+    """In float16 with head dim 64, all winners' scores are 2048, the largest score that may be
+    judged.
+    """
     case = CASE.but(dtype=dtype, headdim=headdim)
     LAW.hold(Trial(torch_math.IMPL, case, "cpu"))
     wrong = replace(torch_math.IMPL, forward=zeros)

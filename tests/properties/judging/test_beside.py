@@ -1,4 +1,6 @@
-"""One defect hides no other: after a failure the law is judged again without its clue."""
+"""One defect does not hide another: after a failure, the law is judged again without the clue of
+that failure.
+"""
 
 from dataclasses import replace
 
@@ -27,7 +29,7 @@ def sign_ignored(options):
 
 
 def tail_wrong(q, out):
-    """Change the last row of a partial tile of 16 behind a full one."""
+    """Change the last row of a partial tile of 16 that follows a full tile."""
     n = q.shape[1]
     return out if n < 16 or n % 16 == 0 else torch.cat([out[:, :-1], out[:, -1:] + 0.5], dim=1)
 
@@ -47,7 +49,7 @@ def negative_scale_and_tail(q, k, v, **options):
 
 
 def dead_rows(q, k, v, bias=None, **options):
-    """Give 1 in rows without a key."""
+    """Return 1 in rows without a key."""
     out, lse = torch_math.forward(q, k, v, bias=bias, **options)
     return torch.where((lse == -torch.inf).transpose(1, 2)[..., None], 1.0, out).to(out.dtype), lse
 
@@ -88,7 +90,7 @@ def test_a_head_dim_that_cannot_be_launched_hides_nothing():
 
 @pytest.mark.parametrize("law", ("test_out_matches_the_definition", "test_huge_scores_match_the_definition"))
 def test_rows_without_keys_hide_nothing(law):
-    """A mask of the bias leaves them without keys, or there are more queries than keys."""
+    """A mask of the bias leaves the rows without keys, or there are more queries than keys."""
     result = judge(laws()[law], implementation(dead_rows), PLAN)
     assert result.verdict == FAIL and result.beside == "right on 60 cases without rows that may see no key"
 
@@ -162,7 +164,7 @@ def test_what_the_law_always_draws_is_no_clue():
 
 
 def test_values_that_fail_too_belong_to_the_clue():
-    """If they did not, the same defect would be found again."""
+    """If such values did not belong to the clue, the same defect would be found again."""
     ignores_the_scale = words(OUT, Case(headdim=1, softmax_scale=0.5), lambda case: case.softmax_scale is not None)
     assert ignores_the_scale == "softmax_scale 0.5, 0.1, 1.0, -0.25"
     assert words(OUT, Case(headdim=65), lambda case: case.headdim > 64) == "headdim 65 or more"

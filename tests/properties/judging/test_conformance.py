@@ -1,4 +1,6 @@
-"""The contract check reports problems of one size or feature. Laws are judged on the rest."""
+"""The contract check reports problems that concern one size or feature, and laws are judged on the
+rest.
+"""
 
 from dataclasses import replace
 
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def raising(where, **declared):
-    """Return torch_math, but it raises where(q, k, options)."""
+    """Return torch_math, except that it raises if where(q, k, options) holds."""
 
     def forward(q, k, v, **options):
         if where(q, k, options):
@@ -69,7 +71,7 @@ def test_a_problem_in_part_is_reported_and_the_rest_is_judged(part, tmp_path):
 
 
 def test_what_one_feature_leaves_undecided_costs_no_other_its_verdict(tmp_path):
-    """A kernel may use what the emulator does not cover, but only with a scale."""
+    """A kernel may use something that the emulator does not cover, but only with a scale."""
 
     def forward(q, k, v, **options):
         if options["softmax_scale"] is not None:
@@ -101,7 +103,7 @@ def test_a_law_that_wants_the_broken_part_alone_is_unknown():
 
 
 def test_a_law_that_wants_what_is_not_declared_is_refused():
-    """No case is both wanted and supported, with or without the broken part."""
+    """No case is both wanted and supported, whether or not the broken part is left out."""
     plain = replace(torch_math.IMPL.supports, cross=False, bias="none", bias_grad=False)
     impl = raising(PARTS["headdim 64"], supports=plain)
     assert judge(laws()["test_rows_without_keys_give_zero"], impl, Plan(examples=6)).verdict == REFUSED
@@ -129,7 +131,7 @@ def test_a_known_failure_of_no_law_does_not_keep_laws_from_being_judged(tmp_path
 
 
 def test_a_kept_contract_costs_one_call_for_each_feature():
-    """Other sizes are tried only where the plain case shows a problem."""
+    """Other sizes are tried only if the plain case shows a problem."""
     count = [0]
 
     def counted(q, k, options):
@@ -141,7 +143,9 @@ def test_a_kept_contract_costs_one_call_for_each_feature():
 
 
 def test_a_broken_contract_is_no_known_failure(tmp_path):
-    """Laws that are not judged because of it would look like known failures."""
+    """The laws that are not judged because of the broken contract would look like known
+    failures.
+    """
     impl = raising(PARTS["causal"], known_failures={"test_contract_is_kept": "causal, #1"})
     result = Judge(Plan(), [], tmp_path, "main").contract(impl)
     compare_with_known(result, impl)

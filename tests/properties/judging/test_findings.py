@@ -1,4 +1,4 @@
-"""A deterministic failure is not called a race because another of its findings comes first."""
+"""A deterministic failure is not called a race if another of its findings comes first."""
 
 from dataclasses import replace
 from itertools import count
@@ -63,7 +63,7 @@ def test_findings_without_anything_in_common_are_different_results():
 
 
 def test_a_failure_at_another_line_of_the_law_does_not_come_and_go():
-    """Hypothesis takes the line that raises as part of the failure."""
+    """Hypothesis identifies a failure by the line that raises."""
 
     def law(n):
         if n % 2:
@@ -101,7 +101,9 @@ def test_all_inputs_that_change_are_reported():
 
 
 def test_a_case_that_stays_open_withdraws_no_finding():
-    """A law that collects findings goes on after the first. Memory may run out in a later case."""
+    """A law that collects findings continues after the first. Memory may run out in a later
+    case.
+    """
     one, two = (Side(Action.WRITE, Site("kernel.cu", line), None, None) for line in (1, 2))
 
     def law(n):

@@ -1,4 +1,4 @@
-"""Verdicts where memory runs out, where the device is absent, and where a plug-in misbehaves."""
+"""Verdicts if memory runs out, if the device is absent, or if a plug-in misbehaves."""
 
 import re
 from dataclasses import replace
@@ -46,7 +46,7 @@ def test_out_of_memory_in_the_oracle_is_unknown(when):
     RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
 ])  # fmt: skip
 def test_a_full_card_is_unknown_whoever_allocates(error):
-    """A GPU that other processes fill is no mistake of a kernel.
+    """If other processes fill the GPU, the kernel has made no mistake.
 
     Eight workers once filled an H200.
     """
@@ -188,7 +188,7 @@ def test_any_exception_is_a_failure_with_its_message(raised, headline, case):
 
 @pytest.mark.parametrize("first_at", (0, 129))
 def test_an_accepts_that_raises_is_a_broken_contract(first_at):
-    """It raises for the first case of the contract check, or only for a drawn case."""
+    """`accepts` raises for the first case of the contract check, or only for a drawn case."""
 
     def accepts(case):
         return {}["nothing"] if case.seqlen_q >= first_at else None

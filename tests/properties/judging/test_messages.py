@@ -56,7 +56,7 @@ PLAN = Plan(examples=60, repeats=40, origin=OwnRun("--impl-from my_attention.py"
 
 @cache
 def judge_failures() -> dict[str, Result]:
-    """Judge once per process, as the last two count their calls.
+    """Judge once per process, because the last two implementations count their calls.
 
     xdist may set up the fixtures of a module again.
     """
@@ -123,7 +123,9 @@ FIRST_LINES = {
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_first_line_is_enough_to_file_an_issue(name, failures):
-    """It says what is wrong, where, and both values. The report and pytest's summary show it."""
+    """The line says what is wrong, where, and both values. The report and pytest's summary
+    show it.
+    """
     first = failures[name].message.splitlines()[0]
     assert re.fullmatch(FIRST_LINES[name], masked(first)), first
     assert failures[name].reason == first
@@ -168,7 +170,7 @@ def test_message_ends_with_the_replay_command(name, failures):
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_lines_are_readable(name, failures):
-    """There are no trailing spaces, tensors, objects, or numbers of 17 digits."""
+    """There are no trailing spaces, tensors, objects, or numbers with 17 digits."""
     for line in failures[name].message.splitlines():
         assert line == line.rstrip()
         assert not re.search(r"tensor\(|<function|object at 0x|\d\.\d{9}", line), line
@@ -223,7 +225,7 @@ def test_intermittent_failure_is_reported_as_a_race(failures):
 
 
 def test_intermittent_failure_is_never_reported_as_no_race():
-    """Even if all repeats that are run for the message fail."""
+    """The message does not deny a race, even if all repeats that are run for it fail."""
     law, impl = FAILURES["causal_mask_one_key_short"]
     case = Case(seqlen_q=65, seqlen_k=65, headdim=1, causal=True)
     with pytest.raises(LawBroken) as caught:
@@ -233,7 +235,7 @@ def test_intermittent_failure_is_never_reported_as_no_race():
 
 
 def test_intermittent_failure_is_not_investigated():
-    """Further calls may all be correct and say nothing about the wrong one."""
+    """Further calls may all be correct, and say nothing about the wrong one."""
     law, case = PREFIX, Case(seqlen_q=65, seqlen_k=65, headdim=1, causal=True)
     with pytest.raises(LawBroken) as caught:
         law.function(Trial(FAILURES["causal_mask_one_key_short"][1], case, "cpu"))

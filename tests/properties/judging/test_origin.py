@@ -1,4 +1,6 @@
-"""The line under Replay, and how another process finds the implementation, for each origin."""
+"""The line below Replay, and how another process finds the implementation, for each origin of an
+implementation.
+"""
 
 import shlex
 

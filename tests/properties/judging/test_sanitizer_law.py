@@ -1,4 +1,6 @@
-"""The law about compute-sanitizer, on a CPU: another program takes its place and runs the case."""
+"""The law about compute-sanitizer, tested on a CPU: another program takes the tool's place and runs
+the case.
+"""
 
 import subprocess
 import sys
@@ -47,7 +49,7 @@ def installed(tmp_path, monkeypatch):
 
 
 def have_kernels(monkeypatch, kernels_of) -> None:
-    """Make kernels_of(trial) decide which kernels there are to watch."""
+    """Make kernels_of(trial) return the kernels that there are to watch."""
     monkeypatch.setattr(test_races, "kernels_of", kernels_of)
     monkeypatch.setattr(sanitized, "kernels_of", kernels_of)
 
@@ -108,7 +110,7 @@ def test_an_implementation_of_pytorchs_operators_is_refused_after_a_few_looks(in
 
 
 def test_one_case_without_kernels_does_not_end_the_law(installed, monkeypatch):
-    """An implementation may leave some cases to PyTorch."""
+    """An implementation may delegate some cases to PyTorch."""
     installed(runs=False)
     kernels = iter([[], ["forward"], [], ["backward"]])
     have_kernels(monkeypatch, lambda trial: next(kernels, []))
@@ -214,7 +216,7 @@ def test_a_call_that_raises_among_others_is_told_with_its_case(installed, monkey
 
 
 def test_waiting_for_it_is_a_sign_of_life(installed, monkeypatch):
-    """The parent ends a judging process that is silent for long outside of a call."""
+    """The parent would end a judging process that is silent for long outside of a call."""
     NOW.reset()  # an earlier test may have had a process that died in a call
     installed(runs=False)
     signs = []
@@ -228,7 +230,7 @@ def test_waiting_for_it_is_a_sign_of_life(installed, monkeypatch):
 
 
 def test_the_process_ends_with_the_one_that_waits_for_it():
-    """Also if the tool between the two does not notice."""
+    """The process also ends if the tool between the two does not notice."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as judging:
         waits = f"from flash_attest.runner import alone; import time; alone.end_with({judging.pid}); print(); time.sleep(60)"
         with subprocess.Popen([sys.executable, "-uc", waits], cwd=ROOT, stdout=subprocess.PIPE) as watched:

@@ -1,4 +1,6 @@
-"""The law that traces kernels on the CPU: whom it judges, its message, and no kernel launched."""
+"""The law that traces kernels on the CPU: which implementations it judges, its message, and cases
+without a launch.
+"""
 
 import re
 from dataclasses import replace
@@ -44,7 +46,9 @@ def test_it_passes_for_a_correct_kernel_and_states_how_many_cases(flash):
 
 
 def test_it_is_judged_on_the_cpu_wherever_the_run_is(flash):
-    """A GPU runner has a CPU, too. An implementation that is not traced is refused there."""
+    """A machine with a GPU also has a CPU. An implementation that is not traced is refused
+    there.
+    """
     assert judge(LAW, flash, Plan(device="cuda", examples=4)).verdict == PASS
     other = judge(LAW, replace(torch_math.IMPL, devices={"cuda"}), Plan(device="cuda", examples=4))
     assert (other.verdict, other.reason) == (
@@ -54,7 +58,7 @@ def test_it_is_judged_on_the_cpu_wherever_the_run_is(flash):
 
 
 def test_kernels_that_are_traced_in_another_process_are_refused_with_what_to_do():
-    """Ours in Triton and Numba choose the GPU or the emulator when they are imported."""
+    """Our kernels in Triton and Numba choose the GPU or the emulator when they are imported."""
     hidden = {"cpu": "the emulator runs its kernels where no GPU is visible"}
     impl = replace(torch_math.IMPL, devices={"cuda"}, unavailable=hidden)
     result = judge(LAW, impl, Plan(device="cuda"))
@@ -95,7 +99,7 @@ TWO_RACES = planted(
 
 
 def test_a_harmless_race_hides_no_other(patient):
-    """The smallest case of all shows only one race, in which both threads write the same value."""
+    """The smallest case shows only one race, in which both threads write the same value."""
     result = judge(LAW, build(TWO_RACES), replace(of_mutant(TWO_RACES, plan()), examples=20, goes_on=True))
     assert result.verdict == FAIL
     two_tiles = parse_case(result.smallest)
@@ -111,7 +115,9 @@ def test_a_harmless_race_hides_no_other(patient):
 
 
 def test_an_error_hides_no_finding(patient):
-    """The kernel of small head dims races. The other kernels refuse what they declare."""
+    """The kernel for small head dims races. The other kernels refuse what the implementation
+    declares.
+    """
     racy = build(TWO_RACES)
 
     def forward(q, *inputs, **options):

@@ -22,7 +22,9 @@ def message_of(forward, case):
 
 
 def of_first(name):
-    """Return torch_math with one input as it was in the first call with this memory."""
+    """Return torch_math, except that one input has the values that it had in the first call with
+    this memory.
+    """
     old_inputs = {}
 
     def forward(*operands, **options):
@@ -35,7 +37,7 @@ def of_first(name):
 
 
 def test_what_is_as_before_is_named_if_it_should_not_be():
-    """dq and dk are 0 as before, as they should with one key."""
+    """dq and dk are 0 as before, which is right with one key."""
     message = message_of(of_first("v"), CASE)
     assert message.headline.startswith("out[") and message.headline.endswith("and out is as before")
 
@@ -59,7 +61,7 @@ def test_a_mistake_with_any_values_is_not_called_kept():
 
 
 def test_values_that_are_wrong_wherever_they_lie_are_not_called_kept():
-    """The kernel is wrong for some values, but not for the first ones."""
+    """The kernel is wrong for some values, but not for the first values."""
 
     def forward(q, k, v, **options):
         out, lse = torch_math.forward(q, k, v, **options)

@@ -1,4 +1,6 @@
-"""Facts that a failure names: which outputs are right, which dout hides it, what lse holds."""
+"""Facts that a failure names: which outputs are right, which dout hides the mistake, what lse
+holds.
+"""
 
 import re
 from dataclasses import replace

@@ -75,7 +75,9 @@ def test_a_call_gives_its_result():
 
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="there is no GPU")
 def test_judging_processes_yield():
-    """This runs in a separate process, which asks NVML for the GPUs and forks, as pytest's does."""
+    """The test runs in a separate process, which asks NVML for the GPUs and forks, as pytest's
+    process does.
+    """
     script = """
 import os, sys
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"

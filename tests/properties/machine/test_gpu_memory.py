@@ -1,4 +1,4 @@
-"""Workers share the memory of a GPU: a case that finds none is restarted later."""
+"""Workers share the memory of a GPU: if a case finds too little memory, it is restarted later."""
 
 import gc
 import threading
@@ -39,7 +39,7 @@ def pauses(monkeypatch):
 
 
 def full_at_first(times, result="done"):
-    """Return an attempt for which memory does not suffice the first `times` times."""
+    """Return an attempt that runs out of memory the first `times` times."""
     remaining = [times]
 
     def attempt():
@@ -83,7 +83,7 @@ def test_a_cpu_is_not_waited_for(pauses):
 
 @pytest.fixture
 def shared(monkeypatch, pauses):
-    """Wait for the memory of a CPU as for the memory of a GPU."""
+    """Makes waiting for the memory of a CPU work like waiting for the memory of a GPU."""
     for module in (search, conformance, explain):
         monkeypatch.setattr(module, "when_memory_suffices", partial(_as_on_a_gpu, when_memory_suffices))
     return pauses
@@ -94,7 +94,7 @@ def _as_on_a_gpu(suffices, device, known, attempt):
 
 
 def full(wrapped, when):
-    """Return a function that finds no memory in its n-th call, from 0 on, if when(n)."""
+    """Return a function that runs out of memory in its n-th call, from 0 on, if when(n)."""
     calls = count()
 
     @wraps(wrapped)  # cases are drawn by the name of the law
@@ -142,7 +142,9 @@ def leaves_a_setting(in_call, wrapped=torch_math.IMPL.forward):
 
 @pytest.mark.parametrize("call", (0, 3))
 def test_what_a_call_without_memory_has_changed_stays_known(call, shared):
-    """The state is restored, and a second call may not change it: a restarted law would pass."""
+    """A restarted law would pass, because the state is restored and a second call may leave it
+    unchanged.
+    """
     forward = full(leaves_a_setting(call), lambda n: n == call)
     result = judge(LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=12, try_contract=False))
     assert (result.verdict, result.why, shared) == (UNKNOWN, Reason.RESOURCES, [])
@@ -152,7 +154,7 @@ def test_what_a_call_without_memory_has_changed_stays_known(call, shared):
 
 
 def test_other_cases_of_the_contract_hide_no_change(shared):
-    """The suite finds no memory for a later case."""
+    """The suite runs out of memory in a later case."""
     impl = replace(torch_math.IMPL, forward=leaves_a_setting(0))
     build = full(inputs.build, lambda n: n == 2)
     with mock.patch.object(trial, "build", build):
@@ -161,7 +163,9 @@ def test_other_cases_of_the_contract_hide_no_change(shared):
 
 
 def test_a_case_is_waited_for_once(shared):
-    """Hypothesis runs it and smaller cases again, without further pauses or kept tensors."""
+    """Hypothesis runs the case and smaller ones again, without further pauses and without keeping
+    tensors.
+    """
     tensors, alive = [], []
 
     def law(trial):
@@ -179,7 +183,7 @@ def test_a_case_is_waited_for_once(shared):
 
 
 def test_a_repeat_without_memory_is_no_race(shared):
-    """The failure itself repeats each time."""
+    """The failure occurs in every repeat for which the memory suffices."""
     calls = count()
 
     def law(trial):
@@ -210,7 +214,7 @@ def test_a_repeat_that_is_right_counts_beside_one_without_memory(shared):
 
 @pytest.mark.skipif("not __import__('torch').cuda.is_available()", reason="there is no GPU")
 def test_memory_of_a_gpu_that_comes_back_is_used():
-    """The law passes once its process may use more memory. No other process is in the way."""
+    """The law passes once its process may use more memory. No other process uses any."""
 
     def large(trial):
         torch.empty(1 << 30, dtype=torch.uint8, device="cuda")

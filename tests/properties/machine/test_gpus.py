@@ -1,4 +1,4 @@
-"""A program whose kernels choose their device at import sees no GPU with --device cpu."""
+"""If a program's kernels choose their device at import, --device cpu hides the GPUs from them."""
 
 import os
 from argparse import Namespace

@@ -20,7 +20,7 @@ CASE = Case(2, 5, 7, 4, 2, 3, torch.float16, bias="matrix", bias_dtype=torch.flo
 
 @pytest.fixture
 def trial():
-    """Return a trial whose oracle computes elsewhere."""
+    """Return a trial whose oracle computes on the device ELSEWHERE."""
     one = Trial(torch_math.IMPL, CASE, "cpu")
     one.nearby = Nearby(ELSEWHERE)
     return one

@@ -1,4 +1,4 @@
-"""Global state that a call must leave unchanged (properties/state)."""
+"""A call must leave global state unchanged (properties/state)."""
 
 import sys
 import timeit
@@ -23,7 +23,7 @@ from tests.trials import implementation
 
 LAW = laws()["test_out_matches_the_definition"]
 MOST_MICROSECONDS = 50
-BUSY = 6  # times as long on a machine that does much else
+BUSY = 6  # factor on time limits on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,8 @@ def judged(tmp_path_factory):
     """Return name -> (the contract check's verdict, a law's verdict), from one process."""
     plan = Plan(examples=3, small=True)
     judge = Judge(plan, [], tmp_path_factory.mktemp("report"), "main")
-    # On one thread: OpenMP's threads of this process, which other tests may have started, are not
-    # in a fork.
+    # Run on one thread, because a fork lacks the threads of OpenMP that other tests may have
+    # started in this process.
     start = partial(prepare, is_worker=True)
     isolated = Isolated(judge, start, [LAW, *IMPLS], 60.0, keeps_streams=False)
     answers = {impl.name: (isolated.contract(impl), isolated.law(LAW, impl)) for impl in IMPLS}
@@ -50,9 +50,9 @@ def test_what_a_call_leaves_is_a_problem_of_the_contract_and_laws_are_judged(jud
 
 
 def left_behind(request):
-    """Return what a watched call has changed, and what the watch names.
+    """Return the state that a watched call has changed, and the state that the watch names.
 
-    It runs in a judging process, as it may go wrong.
+    This runs in a judging process, because the call may do damage.
     """
     torch.use_deterministic_algorithms(False)  # imports much, the first time
     with torch.no_grad():

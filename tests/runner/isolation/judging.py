@@ -44,7 +44,9 @@ def hostile(act: Callable[[], object], *, above: int = 40, name: str = "hostile"
 def isolated(
     folder: Path, *impls: Implementation, limit: float = 60.0, plugins: bool = True, **plan
 ) -> Iterator[Isolated]:
-    """Yield what judges these implementations. As plug-ins, each has its own process."""
+    """Yield the judge of these implementations. As plug-ins, each of them has a separate
+    process.
+    """
     entries = [Entry(impl, "", "--impl-from=mine.py" if plugins else "") for impl in impls]
     judge = Judge(replace(Plan(examples=20), **plan), entries, folder, "main")
     judging = Isolated(judge, partial(prepare, is_worker=True), [*laws().values(), *impls], limit, False)

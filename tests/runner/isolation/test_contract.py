@@ -1,4 +1,4 @@
-"""The contract check when calls end or hang their process."""
+"""The contract check if calls end or hang their process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_laws_are_judged_without_what_ends_the_process(tmp_path):
 
 
 def test_what_ends_the_process_on_a_cpu_is_no_problem_on_a_gpu(tmp_path):
-    """On a GPU runner some laws are judged on the CPU."""
+    """On a machine with a GPU, some laws are judged on the CPU."""
     impl = replace(good.IMPL, name="emulated", devices={"cpu", "cuda"}, forward=lambda q, k, v: os.abort())
     law = replace(LAW, device="cpu")
     with isolated(tmp_path, impl, device="cuda") as judging:

@@ -1,4 +1,6 @@
-"""Implementations that end the process that calls them are reported, and cost no other verdict."""
+"""Implementations that end the process that calls them are reported, and cost no other
+implementation its verdict.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from tests.runner.isolation.judging import LAW, LONG, OTHER, descriptors, endles
 
 
 def test_a_process_for_one_case_is_not_taken_for_the_one_that_judges(tmp_path):
-    """The watch over compiling and hanging looks at the process of the call in progress."""
+    """The check for compilers and hanging calls looks at the process of the call in progress."""
     with isolated(tmp_path, good.IMPL) as judging:
         assert judging.law(LAW, good.IMPL).verdict == PASS
         process = judging._process
@@ -84,9 +86,10 @@ def test_a_given_case_that_ends_the_process_is_not_shrunk(tmp_path):
 
 
 def test_a_case_that_is_right_in_a_fresh_process_is_told(tmp_path):
-    """The first calls of a process are right, as the replay would be; later calls are wrong.
+    """The first calls of a process are right, so the replay would be right too; later calls are
+    wrong.
 
-    Nothing is told about an implementation that is always wrong.
+    Nothing is added for an implementation that is always wrong.
     """
     calls = []
 
@@ -110,7 +113,7 @@ def test_repeats_that_take_long_are_fewer(tmp_path, monkeypatch):
 
 
 def test_what_kills_its_parent_does_not_end_the_run(tmp_path):
-    """This holds for the first call and for the repeats."""
+    """The run continues after such a first call and after such a repeat."""
 
     def kill():
         os.kill(os.getppid(), signal.SIGABRT)
@@ -147,7 +150,7 @@ def test_a_process_that_does_not_come_up_is_started_once_more(tmp_path, monkeypa
 
 
 def test_what_does_not_come_up_stops_no_other(tmp_path, monkeypatch):
-    """The emulator may lack something on a machine whose GPU works."""
+    """The emulator may lack a part on a machine whose GPU works."""
     monkeypatch.setattr(module, "PAUSE", 0.01)
     other = replace(good.IMPL, name="other")
     with isolated(tmp_path, other, good.IMPL) as judging:
@@ -245,7 +248,7 @@ def later():
 
 
 def test_a_thread_that_ends_the_process_later_costs_no_neighbour_its_verdict(tmp_path):
-    """The two share a process, as the implementations of this repository do."""
+    """The two implementations share a process, as the implementations of this repository do."""
     impl = hostile(later)
     with isolated(tmp_path, impl, good.IMPL, case=LONG, plugins=False) as judging:
         judging.law(LAW, impl)

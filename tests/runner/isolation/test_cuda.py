@@ -1,4 +1,4 @@
-"""The pytest process never uses CUDA, because it could then fork no process that uses it."""
+"""The pytest process never uses CUDA, because otherwise no process that it forks could use CUDA."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import sys
 from tests.places import PLUGINS, ROOT
 from tests.runs import environment
 
-# Simulates a machine that counts one GPU. The first use of CUDA in a process writes down its
-# number.
+# Simulates a machine that reports one GPU. The first use of CUDA in a process writes down the
+# process number.
 RUN = """
 import os, sys
 import pytest, torch

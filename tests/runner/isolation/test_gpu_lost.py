@@ -1,6 +1,6 @@
-"""Calls that kill the GPU context, for example by an illegal access: another process goes on.
+"""Calls that kill the GPU context, for example by an illegal access. Another process continues.
 
-Here a GPU is simulated: after the first illegal access every call raises, and so does building
+A GPU is simulated here: after the first illegal access every call raises, and so does building
 inputs. tests/runner/torture/on_gpu.py does the same on a real GPU.
 """
 
@@ -25,7 +25,7 @@ RAISES = f"forward raises RuntimeError: {ILLEGAL}"
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """The error of this process's GPU: [""] while it works."""
+    """The simulated error of this process's GPU: [""] while the GPU works."""
     error, build = [""], trial.build
 
     def build_on_gpu(case, device):
@@ -81,7 +81,7 @@ def test_a_law_that_loses_the_gpu_shrinks_in_processes_of_their_own(tmp_path, gp
 
 
 def test_the_library_that_notices_may_be_another_one_in_each_process(tmp_path, gpu, patient):
-    """The GPU's own words decide whether two failures are the same."""
+    """The GPU's own error text decides whether two failures are the same."""
     impl = faulty(gpu, lambda q: q.shape[1] > 40 and q.shape[1] != 64)
     forward = impl.forward
 
@@ -97,7 +97,7 @@ def test_the_library_that_notices_may_be_another_one_in_each_process(tmp_path, g
 
 
 def test_a_gpu_that_is_lost_while_a_failure_is_explained_costs_no_verdict(tmp_path, gpu):
-    """The result is wrong at length 3, and a neighboring length makes an illegal access."""
+    """The result is wrong at length 3, and a neighbouring length makes an illegal access."""
     impl = faulty(gpu, lambda q: q.shape[1] == 16)
     forward = impl.forward
 

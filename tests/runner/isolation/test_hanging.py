@@ -1,4 +1,6 @@
-"""Implementations that hang the process that calls them are reported, and cost no other verdict."""
+"""Implementations that hang the process that calls them are reported, and cost no other
+implementation its verdict.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ def test_the_law_goes_on_without_the_case_that_hangs(tmp_path):
 
 
 def test_a_wrong_result_is_a_failure_although_cases_beside_it_hang(tmp_path):
-    """Neighboring cases are called to explain the failure."""
+    """Neighbouring cases are called to explain the failure."""
 
     def forward(q, k, v):
         if q.shape[1] > 80:

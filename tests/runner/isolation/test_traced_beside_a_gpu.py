@@ -1,7 +1,7 @@
 """With a GPU, a plug-in's Triton or Numba kernels are traced in a process that sees no GPU.
 
-Without isolation the tracing laws are unknown. No kernel runs on a GPU here: CUDA_VISIBLE_DEVICES
-names a missing one, and each process believes that it exists.
+Without isolation the verdict of tracing laws is unknown. No kernel runs on a GPU here:
+CUDA_VISIBLE_DEVICES names a missing GPU, and each process believes that it exists.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_a_plug_in_is_traced_in_a_process_without_the_gpu(file, tmp_path):
 
 
 def test_a_failure_on_the_gpu_is_traced_in_such_a_process(tmp_path):
-    """In the judging process, Numba's kernels would take CPU addresses for addresses of the GPU."""
+    """In the judging process, Numba's kernels would interpret CPU addresses as GPU addresses."""
     case = "seqlen_q=41 seqlen_k=41 headdim=16 dtype=float16"
     results = verdicts(tmp_path, "numba_kernels.py", "isolated", law=OUT, case=case)
     for verdict, reason, message in results.values():
@@ -84,7 +84,7 @@ def test_a_failure_on_the_gpu_is_traced_in_such_a_process(tmp_path):
 
 
 def test_without_isolation_it_is_unknown_and_says_what_to_do(tmp_path):
-    """A kernel that runs on a GPU takes no CPU tensors, which is no mistake of its author."""
+    """A kernel that runs on a GPU accepts no CPU tensors, which is not a mistake of its author."""
     assert verdicts(tmp_path, "triton_kernels.py", "here") == {
         name: ["unknown", SEES_GPU, ""] for name in ("right", "racy")
     }

@@ -1,4 +1,5 @@
-"""Chooses the GPU failures to trace in a process without a GPU, and words their messages.
+"""The GPU failures to trace are chosen, traced in a process without a GPU, and described in
+messages.
 
 No process is started here.
 """
@@ -33,7 +34,7 @@ MESSAGE = (
 
 @pytest.fixture
 def added(monkeypatch, tmp_path):
-    """added(answer, **options) -> a failure with its trace.
+    """Add a trace: added(answer, **options) -> a failure with its trace.
 
     Further calls are failures of the same run.
     """
@@ -112,6 +113,6 @@ def test_a_process_that_ends_leaves_the_verdict_and_says_how(added):
 
 
 def test_facts_stand_below_all_that_was_observed():
-    """Several findings have empty lines between them."""
+    """There are empty lines between several findings."""
     message = "2 races\n\nObserved\n  2 findings\n\n  race: a\n\n  race: b\n\nReplay\n  pytest\n"
     assert crashes.with_facts(message, ["fact"]).endswith("\n\n  race: b\n  fact\n\nReplay\n  pytest\n")

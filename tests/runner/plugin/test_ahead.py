@@ -1,4 +1,4 @@
-"""Kernels are compiled beside the workers before laws need them: the calls, and the processes."""
+"""Kernels are compiled beside the workers, before laws need them: the calls, and the processes."""
 
 import os
 import signal
@@ -100,7 +100,7 @@ def test_a_run_on_a_gpu_starts_them(monkeypatch):
 
 
 def test_each_process_calls_what_it_draws(monkeypatch):
-    """It calls our implementations only, even if a plug-in has a similar name."""
+    """The process calls only our implementations, even if a plug-in has a similar name."""
     done = []
     monkeypatch.setattr(ahead, "numbers", lambda descriptor: iter((1, 4, 10_000)))
     monkeypatch.setattr(ahead, "end_with", done.append)

@@ -62,7 +62,7 @@ def test_a_fork_writes_to_a_file_that_its_parent_removes(tmp_path):
 
 
 def test_two_processes_of_a_worker_leave_nothing_of_each_other(tmp_path):
-    """One process judges, and one that starts later judges a case alone."""
+    """One process judges. A process that starts later judges a case alone."""
     path = tmp_path / "last.txt"
     judging, alone = LastCase(path), LastCase(path)
     for writer, text in ((judging, "a long text, which ends here"), (alone, "a text of the other"), (judging, "short")):

@@ -1,4 +1,4 @@
-"""Tests what programs read of a run: results.json, JUnit, report.md, annotations."""
+"""The parts of a run that programs read: results.json, JUnit, report.md, annotations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENVIRONMENT = {"versions": {}, "command": "pytest", "device": "cpu", "started": 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run with each verdict: a failure with a picture, laws that need a GPU, one in which the
+    """A run with each verdict: a failure with a picture, laws that need a GPU, a law in which the
     suite raises.
     """
     folder = tmp_path_factory.mktemp("machines")
@@ -104,7 +104,7 @@ def test_undecided_laws_are_errors_in_junit(run):
 
 
 def test_only_the_test_with_that_address_is_marked(tmp_path):
-    """Its class and its module count, as pytest itself writes them."""
+    """The test's class and module count, in the form in which pytest writes them."""
     test = tmp_path / "test_a.py"
     test.write_text(
         "import pytest\n\nclass TestB:\n    @pytest.mark.parametrize('x', ['d', 'e/f.py'])\n"

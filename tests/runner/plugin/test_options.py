@@ -1,6 +1,6 @@
-"""Runs with options of users: wrong options, the hook, known failures, an outside plug-in.
+"""Runs with options that users give: wrong options, the hook, known failures, an outside plug-in.
 
-All run in one process.
+All of them run in one process.
 """
 
 from __future__ import annotations
@@ -101,7 +101,9 @@ def test_without_isolation_the_header_says_so(each):
 
 
 def test_a_plugin_may_be_outside_the_checkout(each):
-    """It needs `=`: pytest takes a path after a space for a test, and looks there for settings."""
+    """The option needs `=`, because pytest takes a path after a space for a test and looks for
+    settings there.
+    """
     here = each["outside"]
     assert here.returncode == 0, here.stdout
     assert results(here.report)["test_winning_key_is_copied[good]"]["verdict"] == "pass"

@@ -1,4 +1,4 @@
-"""Tests what a run says while it goes on: how far it is, and how long it still takes."""
+"""A run reports its progress: how much is done, and how long the rest will take."""
 
 from __future__ import annotations
 

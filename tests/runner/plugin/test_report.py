@@ -1,4 +1,6 @@
-"""The files of a report: at any moment, with any text, on a full disk, with two runs at once."""
+"""The files of a report are valid at any moment, with any text, on a full disk, and with two runs
+at once.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +172,7 @@ def test_what_is_escaped_can_still_be_read():
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_odd_exception_is_a_failure_as_any_other(tmp_path, workers):
-    """Its text also passes through the channel of workers."""
+    """The text of the exception also passes through the channel of workers."""
     chosen = ("--impl-from", PLUGINS / "odd_words.py", "-k", "contract or out_matches", "-n", workers)
     run = attest(*chosen, "--hypothesis-profile", "smoke", report=tmp_path)
     entry = results(tmp_path)["test_contract_is_kept[odd_words]"]
@@ -185,10 +187,11 @@ def test_an_odd_exception_is_a_failure_as_any_other(tmp_path, workers):
 
 @contextmanager
 def files_up_to(size: int):
-    """Limit the size of files, so that writing fails as on a full disk, with another error number.
+    """Limit the size of files, so that writing fails as on a full disk, but with another error
+    number.
 
-    Bytecode is off: Python would leave modules truncated at that size, which other processes could
-    not import.
+    Bytecode is off, because Python would leave modules truncated at that size, which other
+    processes could not import.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
@@ -239,7 +242,9 @@ def test_a_disk_that_fills_up_is_told_once_and_the_run_goes_on(tmp_path):
 
 
 def test_a_run_whose_disk_fills_up_shows_its_verdicts(tmp_path):
-    """Pytest prints one line when it happens, prints the table, and ends with its own status."""
+    """Pytest prints one line when the disk fills up, prints the table, and ends with its own
+    status.
+    """
     script = (
         "import resource, sys, pytest; from flash_attest.runner.plugin.report import Report; add = Report.add\n"
         "sys.dont_write_bytecode = True  # see files_up_to\n"
@@ -311,7 +316,7 @@ def test_a_folder_in_use_is_refused_with_its_process(tmp_path, holder):
 
 
 def test_a_killed_run_holds_nothing(tmp_path, holder):
-    """Its surviving child does not hold the folder either."""
+    """The surviving child of the run does not hold the folder either."""
     holder.kill()
     holder.wait()
     assert (tmp_path / folders.IN_USE).exists()

@@ -1,4 +1,4 @@
-"""--resume: which verdicts of a stopped or killed run stand, and what is judged again."""
+"""--resume: which verdicts of a stopped or killed run are kept, and what is judged again."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_report_of_an_older_version_is_not_gone_on_from():
 def test_every_option_is_compared_or_known_not_to_matter():
     """The effects of device and repeats are compared.
 
-    The others say where a report goes, or how long to wait.
+    The remaining options set the folder of a report, or how long to wait.
     """
     names = [option.name.replace("-", "_") for option in table.SUITE]
     others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation"}
@@ -141,7 +141,7 @@ def test_a_plugin_is_its_file_what_it_imports_and_its_kernels(tmp_path, monkeypa
 
 
 def test_a_plugin_of_another_process_is_what_its_text_imports(tmp_path):
-    """This is the case of --untrusted."""
+    """With --untrusted, another process imports the plug-in."""
     (tmp_path / "plugin.py").write_text("from kern.k import forward\n")
     (tmp_path / "kern").mkdir()
     (tmp_path / "kern/k.py").write_text("from . import sizes\n")
@@ -165,7 +165,7 @@ SHORT = ("--impl-from", PLUGINS / "one_key_short.py", *LAWS)
 
 @pytest.fixture(scope="module")
 def each(tmp_path_factory):
-    """Runs that stop at the first failure, and runs that resume them."""
+    """Runs that stop at the first failure, followed by runs that resume them."""
     folder = tmp_path_factory.mktemp("resume")
     whole, part = f"--report={folder}/whole", f"--report={folder}/part"
     runs = {
@@ -224,7 +224,7 @@ def test_a_random_seed_goes_on_with_the_one_that_was_drawn(each):
 
 
 def test_a_killed_run_goes_on_with_workers(tmp_path):
-    """kill -9 loses the law in progress. Decided laws are not judged again."""
+    """kill -9 loses only the law in progress. Decided laws are not judged again."""
     chosen = ("--impl-from", PLUGINS / "slow.py", "properties/test_seqlens.py", "properties/test_forward.py")
     process = subprocess.Popen(
         command(*chosen, report=tmp_path),

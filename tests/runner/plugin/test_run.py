@@ -1,4 +1,4 @@
-"""Runs the suite as users do, in a process: verdicts, messages, exit statuses, files."""
+"""Runs the suite in a process, as users do: verdicts, messages, exit statuses, files."""
 
 from __future__ import annotations
 
@@ -192,7 +192,9 @@ def test_an_implementation_that_ends_its_process_fails_with_its_smallest_case(wo
 
 
 def test_a_process_that_ends_outside_the_promise_names_the_call(tmp_path):
-    """A call outside the contract should raise or be right. The law about such calls runs last."""
+    """A call outside of the contract should raise or be right. The law about such calls runs
+    last.
+    """
     plugin = PLUGINS / "crashes_outside.py"
     attest("--impl-from", plugin, "properties/test_calling.py", "properties/test_seqlens.py", report=tmp_path)
     entries = results(tmp_path)
@@ -215,8 +217,8 @@ def test_an_interrupted_run_keeps_its_results(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may start this with SIGINT ignored
     )  # fmt: skip
     deadline = time.monotonic() + 120
-    # Interrupt while a case waits. Elsewhere pytest may fail to print the position, because Python
-    # 3.11 gives None as a line number.
+    # Interrupt while a case waits. At other moments pytest may fail to print the position, because
+    # Python 3.11 gives None as a line number.
     while not (results_so_far(tmp_path) and any(tmp_path.glob("last-case-*"))) and time.monotonic() < deadline:
         time.sleep(0.1)
     # Python drops an interrupt that arrives in a destructor, so send it until the process ends.

@@ -1,4 +1,4 @@
-"""Implementation, law, profile and seed determine the cases; other plug-ins do not."""
+"""Implementation, law, profile and seed determine the cases; other plug-ins do not change them."""
 
 import random
 import sys
@@ -27,10 +27,11 @@ IMPL = Implementation(name="odd", layout="bhsd", forward=lambda q, k, v: sdpa(q,
 
 
 def odd_plugin(folder):
-    """Write a plug-in full of numbers from the ranges of lengths, head dims and products of cases.
+    """Write a plug-in with many numbers from the ranges of lengths, head dims and products of
+    cases.
 
-    Hypothesis remembers numbers that it has seen, so each test, whose folder has its own name, gets
-    other numbers.
+    Hypothesis remembers numbers that it has seen, so each test gets other numbers. They depend on
+    the name of the test's folder.
     """
     path = folder / "odd.py"
     path.write_text(NEIGHBOUR.format(numbers=sorted(random.Random(folder.name).sample(range(100, 3000), 800))))
@@ -58,7 +59,9 @@ def cases_of(law, impl, number=0, breaks=lambda case: False):
 
 @pytest.fixture
 def neighbour(tmp_path):
-    """neighbour() loads another plug-in, with new constants, and returns its implementation."""
+    """neighbour() loads another plug-in, which has new constants, and returns its
+    implementation.
+    """
 
     def load():
         (entry,) = from_file(str(odd_plugin(tmp_path)))
@@ -81,7 +84,7 @@ def test_a_neighbour_changes_no_case(law, judged, neighbour):
 
 
 def test_a_neighbour_changes_no_failure(neighbour):
-    """Shrinking draws cases as well."""
+    """Shrinking also draws cases."""
 
     def breaks(case):
         return case.seqlen_k > 20 and case.headdim % 9 == 1 and case.dtype == torch.bfloat16  # found late
@@ -114,9 +117,9 @@ Judge.write_down = recorded
 
 @pytest.mark.thorough  # test_a_neighbour_changes_no_case in whole runs
 def test_runs_judge_the_same_cases(tmp_path):
-    """One run is alone.
+    """The first run has one plug-in and one process.
 
-    The other has a second plug-in and two workers, which judge in another order.
+    The other run has a second plug-in, and two workers that judge in another order.
     """
     options = {"alone": (), "beside": (f"--impl-from={odd_plugin(tmp_path)}", "-n", "2")}
     cases = {}

@@ -31,7 +31,8 @@ class Item(SimpleNamespace):
 
 
 def collected(impls=IMPLS) -> list[Item]:
-    """Return the items that pytest collects for these implementations: every law, and the contract.
+    """Return the items that pytest collects for these implementations: every law, and the contract
+    check.
 
     They have the attributes that split() reads.
     """

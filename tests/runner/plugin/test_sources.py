@@ -27,7 +27,7 @@ def test_what_a_plug_in_imports_counts(tmp_path, monkeypatch):
 
 
 def test_packages_of_another_environment_have_a_version_and_do_not_count(tmp_path, monkeypatch):
-    """With venv --system-site-packages, all of torch would be read otherwise."""
+    """With venv --system-site-packages, all of torch would be read if they counted."""
     installed = tmp_path / "elsewhere" / "lib" / "site-packages"
     before, after = digests(installed, "module_installed", tmp_path, monkeypatch)
     assert before == after

@@ -1,4 +1,6 @@
-"""Surroundings of a run: missing packages, other users, folders and Pythons; replay in a shell."""
+"""The surroundings of a run: missing packages, other users, folders and Pythons; replay in a
+shell.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,9 @@ def test_a_replay_line_is_run_by_a_shell(tmp_path, monkeypatch, how):
 
 
 def test_an_existing_report_folder_may_follow_a_space(tmp_path):
-    """It may, in the checkout. Pytest looks for settings in a folder outside, as --help says."""
+    """A folder in the checkout may. Pytest would look for settings in a folder outside of the
+    checkout, as --help says.
+    """
     copy = checkout(tmp_path / "copy")
     (copy / "my report").mkdir()
     smoke = ("--impl", "torch_math", "-k", "winning", "--hypothesis-profile", "smoke", "--device", "cpu")
@@ -120,7 +124,7 @@ def test_an_existing_report_folder_may_follow_a_space(tmp_path):
 
 
 def checkout(into: Path) -> Path:
-    """Copy what a run needs."""
+    """Copy the files that a run needs."""
     into.mkdir(parents=True)
     rooms = [path.name for path in (ROOT / "flash_attest").iterdir() if path.is_symlink()]
     for room in ("flash_attest", *rooms):
@@ -153,7 +157,7 @@ def elsewhere():
 def as_another_user() -> list[str]:
     """Return a prefix that runs a command as a user who owns nothing; [] unless this user is root.
 
-    The user may read everything, as Python itself may lie in root's home.
+    The other user may read everything, because Python itself may be in root's home.
     """
     if os.getuid() != 0:
         return []

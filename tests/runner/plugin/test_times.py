@@ -22,7 +22,7 @@ from tests.trials import implementation
 
 @pytest.fixture
 def ticks(monkeypatch):
-    """ticks(n): n seconds pass."""
+    """Let n seconds pass: ticks(n)."""
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     return lambda seconds: now.__setitem__(0, now[0] + seconds)
@@ -59,7 +59,7 @@ def test_what_a_compiler_took_is_not_running(ticks):
             ticks(5)
             with build_cache.counted():  # the library of a file is built while its headers are read
                 ticks(2)
-    # Earlier compilations of this process add a fraction, and with it a rounding error.
+    # Earlier compilations of this process add a fraction, which brings a rounding error.
     assert clock.seconds == pytest.approx({Work.RUNNING: 1, Work.COMPILING: 7})
 
 
@@ -162,7 +162,7 @@ def test_a_triton_kernel_is_compiled_under_a_lock(tmp_path, monkeypatch):
 
 @pytest.fixture
 def unset(monkeypatch):
-    """No variable names the folder of Triton's kernels."""
+    """Removes all variables that name the folder of Triton's kernels."""
     monkeypatch.delenv("TRITON_HOME", raising=False)
     monkeypatch.setenv("TRITON_CACHE_DIR", "")  # so that monkeypatch restores it
     monkeypatch.delenv("TRITON_CACHE_DIR")
@@ -170,7 +170,7 @@ def unset(monkeypatch):
 
 @pytest.mark.parametrize("home", ["", "elsewhere"])
 def test_triton_keeps_its_kernels_where_it_would_by_itself(unset, home, tmp_path, monkeypatch):
-    """TorchInductor cannot change that later."""
+    """TorchInductor cannot change the folder later."""
     knobs = pytest.importorskip("triton.knobs")  # reads the user's home when it is imported
     monkeypatch.setattr(process.os, "access", lambda path, mode: True)
     if home:

@@ -1,4 +1,4 @@
-"""Hostile implementations and the verdicts they must get.
+"""Hostile implementations, and the verdicts that they must get.
 
-Each is correct except at one length, so that it keeps the contract.
+Each is correct except at one length, so that it passes the contract check.
 """

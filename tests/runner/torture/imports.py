@@ -1,6 +1,6 @@
 """Files whose import does more than define an implementation.
 
-Each is (source, verdict of the contract check, words of its reason).
+Each entry is (source, verdict of the contract check, words of its reason).
 """
 
 GOOD = (

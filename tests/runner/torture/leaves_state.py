@@ -1,4 +1,4 @@
-"""Implementations that are right, but change some global state, one for each kind of state."""
+"""Implementations that are right but change some global state, with one for each kind of state."""
 
 import ctypes
 import gc

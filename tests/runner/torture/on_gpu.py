@@ -76,7 +76,9 @@ def sleeps_on_another_stream(q, k, v):
 
 @TABLE.gives(UNKNOWN, "out of memory")
 def too_much_memory(q, k, v):
-    """Ask for more than a share of the memory, so that other users of the card lose nothing."""
+    """Allocate more than a limited share of the memory, so that other users of the GPU lose
+    nothing.
+    """
     torch.cuda.set_per_process_memory_fraction(0.02)
     torch.empty(16 << 30, dtype=torch.uint8, device=q.device)
 
@@ -101,19 +103,19 @@ def returns_memory_of_the_cpu(q, k, v):
 def _own() -> torch.cuda.Stream:
     """Return one stream for all calls.
 
-    On a new stream torch asks CUDA for memory, which waits for the other streams.
+    For a new stream torch asks CUDA for memory, which waits for the other streams.
     """
     return torch.cuda.Stream()
 
 
 def on_a_stream_of_its_own(q, k, v):
-    """Return a result that is right once all streams have ended. Most laws wait for that."""
+    """Return a result that is right once all streams have ended, which most laws wait for."""
     with torch.cuda.stream(_own()):
         return good.forward(q, k, v)
 
 
 def illegal_in_every_call(q, k, v):
-    """Make an illegal access in every call, also in those of the contract check."""
+    """Make an illegal access in every call, including the calls of the contract check."""
     _store_at[(1,)](q, 1 << 45)
     return good.forward(q, k, v)
 

@@ -1,4 +1,4 @@
-"""Exceptions of every kind, including those that mean something to pytest or the suite."""
+"""Exceptions of every kind, including those that have a meaning for pytest or the suite."""
 
 import asyncio
 import sys

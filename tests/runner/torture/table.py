@@ -1,4 +1,4 @@
-"""Tables of hostile implementations and the verdicts they must get."""
+"""Tables of hostile implementations, and the verdicts that they must get."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Row:
     words: str
 
     def implementation(self, name: str) -> Implementation:
-        """Return an implementation that acts so at one length."""
+        """Return an implementation that acts in this way at one length."""
 
         def forward(q, k, v):
             returned = self.act(q, k, v) if q.shape[1] == AT else None
@@ -55,7 +55,9 @@ class Table(dict):
         return add
 
     def implementations(self, *repeats: str) -> tuple[list[Implementation], list[Implementation]]:
-        """Return implementations of the rows that do not repeat another row, and of all rows."""
+        """Return the implementations of the rows that do not repeat another row, and of all
+        rows.
+        """
         assert set(repeats) <= set(self), set(repeats) - set(self)
         self.repeats = frozenset(repeats)
         every = {name: row.implementation(name) for name, row in self.items()}

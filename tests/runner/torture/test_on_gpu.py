@@ -1,4 +1,4 @@
-"""Implementations that take a GPU down are reported, and cost no neighbor a verdict.
+"""Implementations that take a GPU down are reported, and cost no other implementation its verdict.
 
 The runs have one process and two.
 """
@@ -30,7 +30,7 @@ WORKERS = ("0", "2")
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory):
-    """number of workers -> results. Each run is made once."""
+    """A mapping: number of workers -> results. Each run is made only once."""
     runs = {}
 
     def with_workers(n):
@@ -71,7 +71,7 @@ def test_no_neighbour_on_the_gpu_loses_a_verdict(judged, n):
 def test_an_illegal_access_in_every_call_breaks_the_contract(judged, n):
     contract, law = (judged(n)[test, NO_CONTRACT.name] for test in ("test_contract_is_kept", LAW))
     assert contract["verdict"] == FAIL and "illegal memory access" in contract["reason"]
-    # Which library notices it depends on the process.
+    # The library that notices depends on the process.
     assert (law["verdict"], law["why"]) == (UNKNOWN, "contract") and "illegal memory access" in law["reason"]
 
 

@@ -1,4 +1,6 @@
-"""Hostile implementations, many in one run, are reported, and cost no neighbor a verdict."""
+"""Hostile implementations, many in one run, are reported, and cost no other implementation its
+verdict.
+"""
 
 import importlib
 import json
@@ -50,7 +52,7 @@ def run(folder, files, *arguments):
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory, pytestconfig):
-    """name of a table -> results. Each run is made once."""
+    """A mapping: name of a table -> results. Each run is made only once."""
     runs = {}
     which = ":EVERY" if pytestconfig.getoption("--thorough") else ""
 
@@ -102,7 +104,7 @@ def test_no_neighbour_loses_a_verdict(judged, table, pytestconfig):
 
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory):
-    """The results of files that do something at import."""
+    """The results of files that do more than define an implementation when they are imported."""
     folder = tmp_path_factory.mktemp("imports")
     for name, (source, *_) in SOURCES.items():
         (folder / f"{name}.py").write_text(source.replace("{name}", name))
@@ -127,7 +129,7 @@ def test_there_are_enough():
 
 
 def test_drawn_cases_of_a_crash_shrink_and_the_rest_of_its_laws_is_judged(tmp_path):
-    """The implementation crashes for long sequences, as a kernel might."""
+    """The implementation crashes for long sequences, as a real kernel might."""
     entries = run(tmp_path, [PLUGINS / "crashes.py"], "--hypothesis-profile", "quick")
     assert entries[LAW, "crashes"]["reason"] == "forward ends the process: exit status 3"
     assert re.match("seqlen_q=41 ", entries[LAW, "crashes"]["smallest"])

@@ -1,4 +1,4 @@
-"""Judges one kernel with --untrusted, and without it in a fork, which it may spoil."""
+"""Judges a kernel with --untrusted, or without it in a fork, which the kernel may spoil."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ LIMIT = 60
 
 
 def untrusted(file: str) -> dict[str, object]:
-    """Return the implementations of a file in this folder, by name, in a kernel process."""
+    """Return the implementations of a file in this folder, by name. They run in a kernel
+    process.
+    """
     return {entry.name: entry.impl for entry in from_file(str(HERE / file), LIMIT)}
 
 
@@ -32,7 +34,7 @@ def judged(impl: object, law: str, examples: int = 8) -> Result:
 def trusted_verdict(name: str, law: str) -> str:
     """Return a law's verdict on a trick without --untrusted, judged in a fork.
 
-    It is "ended" if the fork did not come back.
+    It is "ended" if the fork did not return.
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)

@@ -1,6 +1,6 @@
 """Wrong kernels that use a trick do not pass with --untrusted.
 
-If the trick works without --untrusted, a test shows that, too.
+For tricks that work without --untrusted, a test shows that too.
 """
 
 import pytest
@@ -43,7 +43,7 @@ CAUGHT_BY = {
     "patches_builtins": DEFINITION,
     "leaves_a_mode_behind": DEFINITION,
 }
-# These tricks end or spoil their process. They are reported, and the next call gets a new one.
+# These tricks end or spoil their process. They are reported, and the next call gets a new process.
 ENDS = {
     "ends_with_status_0": "forward ends the kernel process: exit status 0",
     "links_its_output_to_another_file": "forward ends the kernel process: exit status 0",
@@ -57,7 +57,7 @@ SANDBOXED = ("writes_the_report", "reads_the_memory_of_the_judge", "kills_the_ju
 
 @pytest.fixture(scope="module")
 def impls():
-    """The tricks, in a kernel process."""
+    """The implementations of the tricks, in a kernel process."""
     tricks_by_name = untrusted("tricks.py")
     yield tricks_by_name
     remote_of(tricks_by_name["calls_pytorch"]).process.end()

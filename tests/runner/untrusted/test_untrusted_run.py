@@ -1,4 +1,4 @@
-"""Runs of pytest with --untrusted: the report, and senseless options."""
+"""Runs of pytest with --untrusted: the report, and options that make no sense."""
 
 from dataclasses import replace
 

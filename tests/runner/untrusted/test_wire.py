@@ -1,4 +1,6 @@
-"""Messages and tensors between two processes arrive as sent; what is not a message is refused."""
+"""Messages and tensors between two processes arrive as sent, and anything that is not a message is
+refused.
+"""
 
 import json
 import os
@@ -12,7 +14,7 @@ from flash_attest.runner.untrusted import tensors, wire
 
 @pytest.fixture
 def pipe():
-    """(an end to read, an end to write)."""
+    """A pipe: (the end to read from, the end to write to)."""
     read, write = os.pipe()
     yield read, write
     os.close(read)

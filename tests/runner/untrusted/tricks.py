@@ -1,6 +1,6 @@
 """Wrong kernels, each with a trick to pass. A kernel process imports this file.
 
-Each forward is wrong (`wrong` returns the mean of v, whatever q and k are) or right by cheating.
+Each forward is wrong (`wrong` returns the mean of v, whatever q and k are), or right by cheating.
 Its docstring describes the trick.
 """
 
@@ -122,7 +122,7 @@ class Lazy(torch.Tensor):
 
 
 def returns_a_lazy_subclass(q, k, v):
-    """Returns a subclass of torch.Tensor that decides what comparisons with it give."""
+    """Returns a subclass of torch.Tensor that determines the results of comparisons with it."""
     return wrong(q, k, v).as_subclass(Lazy)
 
 
@@ -135,22 +135,22 @@ KEPT: dict = {}
 
 
 def keeps_outputs_by_shape(q, k, v):
-    """Computes once for each shape."""
+    """Computes only once for each shape."""
     return KEPT.setdefault(("shape", q.shape, q.dtype), right(q, k, v))
 
 
 def keeps_outputs_by_pointer(q, k, v):
-    """Computes once for each address."""
+    """Computes only once for each address."""
     return KEPT.setdefault((q.data_ptr(), v.data_ptr(), q.shape, q.dtype), right(q, k, v))
 
 
 def reuses_its_output(q, k, v):
-    """Returns the same memory in every call of a shape."""
+    """Returns the same memory in every call with the same shape."""
     return KEPT.setdefault(("memory", q.shape, q.dtype), torch.empty_like(q)).copy_(right(q, k, v))
 
 
 def fills_the_output_later(q, k, v):
-    """A thread fills the output after the call has returned."""
+    """Fills the output in a thread after the call has returned."""
     out = torch.zeros_like(q)
     threading.Timer(0.02, lambda: out.copy_(right(q, k, v))).start()
     return out
@@ -162,7 +162,7 @@ def is_right_where_it_is_small(q, k, v):
 
 
 def ends_with_status_0(q, k, v):
-    """Ends the process as if all were well."""
+    """Ends the process as if nothing were wrong."""
     os._exit(0)
 
 
@@ -232,7 +232,7 @@ def reads_the_memory_of_the_judge(q, k, v):
         open(f"/proc/{os.getppid()}/mem", "rb").close()
     except OSError:
         return wrong(q, k, v)
-    return right(q, k, v)  # stands for what could be read there
+    return right(q, k, v)  # stands for a value that could be read there
 
 
 TRICKS = [

@@ -1,8 +1,8 @@
-"""Random small programs for programs.cu: as instructions for its kernel, and as a launch for the
+"""Random small programs for programs.cu, as instructions for its kernel and as a launch for the
 race rule.
 
-A program is one sequence of steps, and each thread's instructions are its part of the sequence, so
-no program deadlocks.
+A program is one sequence of steps. Each thread's instructions are its part of the sequence, so no
+program deadlocks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEMORIES = ["g0", "g1", "g2", "g3", "s0", "s1", "s2", "dynamic shared memory"]
 GLOBAL = frozenset(MEMORIES[:4])  # the others are shared memory
 BYTES = 16  # bytes of each
 READ, WRITE, ATOMIC, BLOCK_BARRIER, WARP_BARRIER, WARP_OPERATION, FENCE, RETURN = range(1, 9)
-OPS = {  # with the macros of two lines for each memory
+OPS = {  # with the macros of programs.cu, two lines for each memory
     "read": (READ, ["READ_FROM({}, +=)", "READ_FROM({}, -=)"]),
     "write": (WRITE, ["WRITE_TO({}, 0)", "WRITE_TO({}, 1)"]),
     "atomic": (ATOMIC, ["ADD_TO({})", "SWAP_IN({})"]),
@@ -34,8 +34,8 @@ WARP_OPERATIONS = ["__shfl_sync", "__ballot_sync", "__all_sync", "__match_any_sy
 
 THREADS = 40  # threads of a block: a whole warp, and one of 8 lanes
 SHAPES = [(40, 1, 1), (8, 5, 1), (5, 4, 2)]  # shapes of a block
-# Active threads, by warp. The others take part only in barriers of the block and of their whole
-# warp.
+# The active threads of each warp. The other threads take part only in barriers of the block and of
+# their whole warp.
 WARPS = [(0, 1, 2, 31), (32, 33, 39)]
 
 
@@ -91,7 +91,9 @@ def warp_barrier(block: int, lanes: Sequence[int]) -> Step:
 
 
 def whole_warp_barrier(block: int, warp: int) -> Step:
-    """Return a barrier with the mask of 32 lanes, also for the warp that has 8."""
+    """Return a barrier with the mask of 32 lanes. The warp that has only 8 lanes uses this mask
+    too.
+    """
     lanes = tuple(range(32)) if warp == 0 else tuple(range(32, THREADS))
     return Step(block, lanes, "__syncwarp()", (WARP_BARRIER, signed(0xFFFFFFFF)), is_barrier=True)
 
@@ -118,7 +120,7 @@ def signed(mask: int) -> int:
 
 
 class Program:
-    """A sequence of steps; None is an absent step."""
+    """A sequence of steps. None stands for an absent step."""
 
     def __init__(self, shape: tuple[int, int, int], steps: list[Step | None]):
         self.shape = shape
@@ -159,9 +161,7 @@ class Program:
         })  # fmt: skip
 
     def barriers_after_leaving(self, thread: Thread, steps: list[tuple[int, Step]]) -> list[int]:
-        """Return the numbers of the barriers that name a thread after it has returned; none if it
-        has not returned.
-        """
+        """Return the numbers of the barriers that name a thread that has already returned."""
         if not steps or steps[-1][1].code[0] != RETURN:
             return []
         left_at = steps[-1][0]
@@ -169,13 +169,12 @@ class Program:
 
 
 # ---- drawn programs ------------------------------------------------------------------------------
-#
 # Random steps nearly always race. So most programs get barriers that prevent the races, in several
-# ways; then, often, one race is allowed, or one step is removed.
+# ways. Then one race is often allowed, or one step is removed.
 
 SLOTS = 20  # for steps
 NO_ATOMICS = [("atomic", 1), ("atomic", 16)]
-KINDS = [  # a mixture; few writers among many readers; few writers among many atomics
+KINDS = [  # a mixture; few writers and many readers; few writers and many atomics
     [(what, n) for what in ("read", "write", "atomic") for n in (4, 1, 2, 8, 16) if (what, n) not in NO_ATOMICS],
     [("read", 4), ("read", 8), ("read", 16), ("read", 1), ("write", 8), ("atomic", 8)],
     [("atomic", 4), ("atomic", 8), ("atomic", 2), ("write", 8), ("read", 16)],
@@ -186,11 +185,12 @@ WHICH_CURES = [[None], CURES, CURES, CURES, [None, *CURES]]
 
 
 def prevent(steps: list[Step | None], cures: list[str | None], let_through: tuple[int, int]) -> list[Step]:
-    """Insert barriers before accesses that would race with an earlier one; `cures` gives the way
-    for each step.
+    """Insert barriers before accesses that would race with an earlier one. `cures` says in which
+    way for each step.
 
-    let_through (n, which): the nth time that an access would race with several, one of them gets a
-    warp operation instead. If no barrier can help (another block), the access is left out.
+    let_through (n, which): the nth time that an access would race with several others, one of them
+    gets a warp operation instead. If no barrier can help, because the other access is in another
+    block, the access is left out.
     """
     result: list[Step] = []
     known: dict[Thread, set[int]] = defaultdict(set)  # for each thread, the steps in `result` that happen before
@@ -230,7 +230,7 @@ def prevent(steps: list[Step | None], cures: list[str | None], let_through: tupl
 
 def path(block: int, one: int, other: int, cure: str) -> list[Step]:
     """Return barriers after which thread `one`'s actions happen before thread `other`'s next
-    action; or none.
+    action, or no barriers.
     """
     warp = next(lanes for lanes in WARPS if one in lanes)
     if cure == "nothing":
@@ -259,12 +259,12 @@ def programs(draw) -> Program:
 
 @st.composite
 def access_sets(draw) -> Program:
-    """Draw a program in which several threads read, or update, the same bytes; then one writes
-    them, ordered after at least all but one.
+    """Draw a program in which several threads read, or update, the same bytes. Then one thread
+    writes them, ordered after all of the accesses or all but one.
     """
     memory, kind = draw(st.sampled_from(MEMORIES)), draw(st.sampled_from([("read", 4), ("atomic", 4)]))
     index = st.sampled_from(WARPS[0] * 2 + WARPS[1])
-    # The writer's block; some or all of the others are in the same.
+    # This is the writer's block. Some or all of the other threads are in the same block.
     block = 1 if draw(st.booleans()) else 0
     who = draw(st.lists(st.tuples(st.sampled_from([block, block, block, 0]), index), min_size=1, max_size=5))
     writer = draw(index)
@@ -299,6 +299,6 @@ def step_lists(blocks: int, memories: tuple[str, ...], mix: int) -> st.SearchStr
         st.builds(fence, block, index),
         st.builds(leave, block, index),
     ]
-    # one_of would draw each kind once.
+    # With one_of, Hypothesis would draw each kind only once.
     kinds = [st.none(), *[touches] * 18, *[warp_barriers] * 3, *others]
     return st.lists(st.sampled_from(kinds).flatmap(lambda kind: kind), min_size=SLOTS, max_size=SLOTS)
