@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from flash_attest.impls.contract.record import GRADIENTS
-from flash_attest.properties.judging.verdict import FAIL
+from flash_attest.properties.judging.verdict import FAIL, PLAIN
 
 # The chapter whose law describes a mistake best comes first: "which key is missing" says more than
 # "which number is off".
@@ -49,6 +49,8 @@ class Cause:
         laws = "1 law fails" if n == 1 else f"{n} laws fail"
         if any(LENGTH.sub("", other["clue"]) != LENGTH.sub("", clue) for other in self.others):
             clue = ""  # equal headlines, whose cases share nothing else
+        if clue == PLAIN:
+            return f"{laws}, even on {PLAIN}"
         if clue:
             return f"{laws}, with {clue}"
         return "" if n == 1 else laws

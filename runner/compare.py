@@ -14,7 +14,7 @@ from pathlib import Path
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
 from flash_attest.runner.page.records import complete, size
-from flash_attest.runner.page.words import ELSEWHERE, KNOWN
+from flash_attest.runner.page.words import ELSEWHERE, KNOWN, plural
 from flash_attest.runner.plugin.saved import RESULTS, NoReport, read
 
 ORDER = {PASS: 0, REFUSED: 1, ELSEWHERE: 1, UNKNOWN: 2, KNOWN: 3, FAIL: 4}
@@ -75,7 +75,13 @@ class Comparison:
     def verdict(self) -> str:
         """Say it in a line."""
         if self.worse:
-            return f"{len(self.worse)} of {self.common} laws got worse"
+            kinds = {
+                "fell": sum(ABSENT not in (c.before, c.after) for c in self.worse),
+                "held and have no verdict in B": sum(c.after == ABSENT for c in self.worse),
+                "are new and fail": sum(c.before == ABSENT for c in self.worse),
+            }
+            parts = [f"{n} {what}" for what, n in kinds.items() if n]
+            return f"{plural(len(self.worse), 'law')} got worse: {', '.join(parts)}"
         return f"nothing got worse: {self.common} laws compared"
 
 

@@ -45,9 +45,7 @@ class MatrixRow:
 def page(report: dict) -> str:
     """Return a summary as HTML."""
     cards = cards_of(report["findings"])
-    current = [card for card in cards if card["kind"] == FOUND]
-    headlines = {f"{card['impl']}, {card['layer']}: {card['headline']}" for card in current}
-    reasons = [line for line in report["not_green"] if line not in headlines]
+    current, reasons = _current(cards), _reasons(report, cards)
     columns = _columns(report)
     rows = rows_of(report, cards, columns)
     last = report["sessions"][-1]["environment"] if report["sessions"] else {}
@@ -60,7 +58,7 @@ def page(report: dict) -> str:
         TEMPLATE,
         tone=BAD if current else OPEN if reasons else GOOD,
         **report,
-        headline=headline(cards, reasons, totals["runs"], len(report["implementations"])),
+        headline=verdict_of(report),
         cards=cards,
         current=current,
         reasons=reasons,
@@ -81,6 +79,23 @@ def page(report: dict) -> str:
         bound=bound,
         called=called,
     )
+
+
+def verdict_of(report: dict) -> str:
+    """Return the verdict of a sweep in a line, for the page and the terminal."""
+    cards = cards_of(report["findings"])
+    runs = sum(row["runs"] for one in report["implementations"].values() for row in one["layers"])
+    return headline(cards, _reasons(report, cards), runs, len(report["implementations"]))
+
+
+def _current(cards: list[dict]) -> list[dict]:
+    return [card for card in cards if card["kind"] == FOUND]
+
+
+def _reasons(report: dict, cards: list[dict]) -> list[str]:
+    """Return why the sweep is not green, apart from its findings."""
+    headlines = {f"{card['impl']}, {card['layer']}: {card['headline']}" for card in _current(cards)}
+    return [line for line in report["not_green"] if line not in headlines]
 
 
 def headline(cards: list[dict], reasons: list[str], runs: int, impls: int) -> str:

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from flash_attest.runner.plugin.folder import Folder
-from flash_attest.sweep.page import bound, called, page
+from flash_attest.sweep.page import bound, called, page, verdict_of
 from flash_attest.sweep.store import Store
 from flash_attest.sweep.summary import summary
 
@@ -39,6 +39,7 @@ def write_report(store: Store, directory: Path, console: Console) -> int:
         console.print(f"report: {directory / PAGE} and {JSON}", highlight=False)
     for line in report["not_green"]:
         console.print(f"[yellow]not green:[/] {escape(line)}", highlight=False)
+    console.print(escape(verdict_of(report)), highlight=False, soft_wrap=True)
     return NOT_GREEN if report["not_green"] else GREEN if written else NO_DISK
 
 

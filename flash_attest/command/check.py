@@ -110,6 +110,8 @@ def run(arguments: list[str]) -> int:
     """Judge the targets. Returns the exit status."""
     parser = parser_of_options()
     options = parser.parse_args(arguments)
+    if options.json and not options.json.parent.is_dir():
+        parser.error(f"--json {options.json}: there is no folder {options.json.parent}")
     if not options.targets and not options.list:
         parser.error("name what to judge: FILE.py, MODULE:NAME, a package with an adapter, or one of ours (--list)")
     try:

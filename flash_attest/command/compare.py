@@ -20,7 +20,7 @@ Verdicts are ordered: pass, then refused and not here, undecided, known failure,
 down in this order; if it held and has no verdict in B; or if only B has it, and it fails. An implementation that only one
 report has does not count, nor does a z that moved.
 
-Exit status: 0 nothing got worse, 1 something did, 2 the command is wrong, or a report cannot be read.
+Exit status: 0 nothing got worse, 1 something did, 2 the command is wrong, a report cannot be read, or they share no law.
 """
 WORSE = 1
 LISTED = 40  # lines of a heading; the page has all
@@ -44,6 +44,10 @@ def run(arguments: list[str]) -> int:
     except NoReport as error:
         parser.error(str(error))
     found = compare(*records)
+    if not found.common:
+        parser.error(
+            f"nothing to compare: {options.before} and {options.after} have no law of an implementation in common"
+        )
     _print(found, options, records)
     if options.page:
         from flash_attest.runner.page.compare import compare_page
@@ -66,7 +70,7 @@ def _print(found: Comparison, options, records: list[dict]) -> None:
     lines = []
     for letter, path, record in zip("AB", (options.before, options.after), records, strict=True):
         started = when(record["environment"].get("started", ""))
-        lines.append(f"{letter}  {path}: {len(record['results'])} verdicts, started {started}")
+        lines.append(f"{letter}  {path}: {len(record['results'])} verdicts, started {started}{_unfinished(record)}")
     lines += [f"   {name} differs: {before} in A, {after} in B" for name, before, after in found.differs]
     for heading, changes in (("worse", found.worse), ("better", found.better), ("changed", found.changed),
                              ("no verdict in B", found.gone), ("no verdict in A", found.new)):  # fmt: skip
@@ -76,6 +80,14 @@ def _print(found: Comparison, options, records: list[dict]) -> None:
     moved = [f"{m.impl}  {m.law}: {m.tensor} {z(m.before)} -> {z(m.after)}" for m in found.moved]
     lines += [*_section(MOVED, moved), "", found.verdict]
     print(plain("\n".join(lines)))
+
+
+def _unfinished(record: dict) -> str:
+    """Say that a run did not judge all of its laws; "" if it did."""
+    environment = record["environment"]
+    if environment.get("complete", True):
+        return ""
+    return f", {environment['state']}: {environment['decided']} of {environment['planned']} decided"
 
 
 def _section(heading: str, lines: list[str]) -> list[str]:

@@ -50,7 +50,7 @@ class Tried:
 
         def without(case: Case) -> str | None:
             if any(group.holds(case) for group in self.left_out):
-                return f"the contract is broken with {self.without} (see test_contract)"
+                return f"the contract is broken with {self.without} (see contract_is_kept)"
             return accepts(case) if accepts else None
 
         return replace(impl, supports=replace(impl.supports, accepts=without))

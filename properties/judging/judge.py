@@ -127,7 +127,7 @@ def _failed(
 
 def _contract_is_broken(contract: conformance.Tried) -> Outcome:
     """Return the outcome for a broken contract that leaves nothing to judge."""
-    return Outcome(UNKNOWN, f"the contract is broken (see test_contract): {contract.problems[0]}", Reason.CONTRACT)
+    return Outcome(UNKNOWN, f"the contract is broken (see contract_is_kept): {contract.problems[0]}", Reason.CONTRACT)
 
 
 def _not_judged(judgement: Judgement) -> Outcome | None:

@@ -114,7 +114,7 @@ class Isolated:
                 result = failure or verdicts.hung(judgement, hung, answer.seen.cases, "", self._threads_of(impl))
                 break
         if hung and result.verdict not in (FAIL, UNKNOWN):
-            right = f"; right on {result.cases} other cases"
+            right = f"; right on {result.cases} other case{'s' * (result.cases != 1)}"
             result = verdicts.hung(judgement, hung, result.cases, right, self._threads_of(impl))
         tracing.add_trace(judgement, result, self._traced, partial(self.ask_another, limit=self.limit))
         result.seconds = time.perf_counter() - began

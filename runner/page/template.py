@@ -38,14 +38,15 @@ def render(template: Path, *, tone: str, data: object = None, scripts: Iterable[
     """
     script = "\n".join(_read(path) for path in (HERE / "script.js", *scripts))
     frame = {"tone": tone, "data": data, "style": Markup(_read(HERE / "style.css")), "script": Markup(script)}
-    return _environment().get_template(str(template)).render(frame, policy=_policy(script), **context)
+    return _environment().from_string(_read(template)).render(frame, policy=_policy(script), **context)
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    """A template is found by its path, or by its name in this folder."""
+    """Make the environment. A template finds others by their names in this folder."""
     made = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: _read(HERE / name)),  # an absolute path stays as it is
+        # Not by paths: Jinja writes them into code, which a quote in a path would break.
+        loader=jinja2.FunctionLoader(lambda name: _read(HERE / name)),
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined,
     )  # fmt: skip
     made.filters |= FILTERS

@@ -18,15 +18,24 @@ def wanted() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-def annotations(causes: Iterable[Cause]) -> Iterator[str]:
-    """Yield a workflow command for each cause: ::error file=mine.py,line=12,title=...::message"""
-    for cause in list(causes)[:MOST]:
-        file, _, line = (cause.first["found_at"] or cause.first["declared_at"]).rpartition(":")
-        where = {"file": _in_repository(file), "line": line} if file else {}
-        title = f"{cause.impl}: {cause.first['law']}"
-        properties = ",".join(f"{name}={_escaped(text, ',:')}" for name, text in (where | {"title": title}).items())
-        text = "\n".join(filter(None, [f"{cause.heading}", cause.shared, cause.first["replay"]]))
-        yield f"::error {properties}::{_escaped(text)}"
+def annotations(causes: Iterable[Cause], undecided: Iterable[dict] = ()) -> Iterator[str]:
+    """Yield a workflow command for each cause, and for each reason why laws are undecided.
+
+    ::error file=mine.py,line=12,title=...::message
+    """
+    lines = [_line(cause.first, cause.heading, cause.shared, cause.first["replay"]) for cause in causes]
+    reasons = {(result["impl"], result["reason"]): result for result in undecided}
+    lines += [_line(result, f"undecided: {result['reason']}", result["replay"]) for result in reasons.values()]
+    yield from lines[:MOST]
+
+
+def _line(result: dict, *texts: str) -> str:
+    """Return an error at the line of a kernel, or where the implementation is declared."""
+    file, _, line = (result["found_at"] or result["declared_at"]).rpartition(":")
+    where = {"file": _in_repository(file), "line": line} if file else {}
+    named = where | {"title": f"{result['impl']}: {result['law']}"}
+    properties = ",".join(f"{name}={_escaped(text, ',:')}" for name, text in named.items())
+    return f"::error {properties}::{_escaped(chr(10).join(filter(None, texts)))}"
 
 
 def _in_repository(file: str) -> str:

@@ -45,16 +45,18 @@ def print_verdicts(report: Report, out, *, asked_for: bool, verbose: bool) -> No
     terminal.print_rows(results, console, asked_for=asked_for)
     if line := terminal.elsewhere_in_words(environment.get("elsewhere", {})):
         terminal.say(console, escape(line))
+    terminal.print_absent(results, console)
     terminal.print_undecided(results, console, asked_for=asked_for)
     terminal.print_observed(results, console)
     terminal.print_causes(causes_of(results), console)
 
 
-def print_annotations(results: list[dict], out: pytest.TerminalReporter) -> None:
-    """Print failures as annotations, in a job of GitHub Actions."""
+def print_annotations(results: list[dict], out: pytest.TerminalReporter, *, asked_for: bool) -> None:
+    """Print failures, and what could not be decided, as annotations in a job of GitHub Actions."""
     if annotations.wanted():
         out.ensure_newline()
-        for line in annotations.annotations(causes_of(results)):
+        undecided = terminal.undecided_in(results, asked_for=asked_for)
+        for line in annotations.annotations(causes_of(results), undecided):
             out.write_line(line)
 
 
@@ -100,7 +102,7 @@ class LastLine:
         result = yield
         text, green = self.run.last_line()
         out = session.config.pluginmanager.get_plugin("terminalreporter")
-        if (file := session.config.getoption("xmlpath", None)) and self.run.undecided:
+        if file := session.config.getoption("xmlpath", None):
             try:
                 prefix = session.config.getoption("junitprefix", None)
                 junit.mark_undecided(Path(file), self.run.undecided, prefix or "")

@@ -254,12 +254,15 @@ class Own:
         for name in names if len(names) > 1 else ():
             laws = [result for result in self.results if result["impl"] == name]
             out.write_line(f"flash-attest: {name}: {counted(laws, asked_for=False, device=self.options.device)}")
-        terminal.print_undecided(self.results, conclusion.console_of(out), asked_for=False)
+        console = conclusion.console_of(out)
+        terminal.print_undecided(self.results, console, asked_for=False)
+        with conclusion.no_commands(out):
+            terminal.print_causes(causes_of(self.results), console)
         for remark in getattr(self._judge, "remarks", ()):
             out.write_line(f"flash-attest: {remark}", yellow=True)
         if self.in_process:
             out.write_line(IN_PROCESS, yellow=True)
-        conclusion.print_annotations(self.results, out)
+        conclusion.print_annotations(self.results, out, asked_for=False)
         if self.report is not None:
             out.write_line(f"flash-attest: report: {self.report.directory}/index.html (report.md, results.json)")
 

@@ -14,6 +14,7 @@ from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.green import Group, group_of, verdict_line
+from flash_attest.runner.page.words import plural
 from flash_attest.runner.plugin import ahead, conclusion, resume, saved, shard, sources
 from flash_attest.runner.plugin.chosen import Chosen
 from flash_attest.runner.plugin.environment import environment
@@ -134,8 +135,11 @@ class Reporter:
 
     def _announce(self, left: list[tuple[str, str]], worker_seconds: float) -> None:
         """Print what is judged, and how long it took the last time."""
-        names = len({impl for _, impl in left})
-        what = f"{len(left)} law{'s' * (len(left) != 1)}" + (f" of {names} implementations" if names > 1 else "")
+        what = plural(len({law for law, _ in left}), "law")
+        if (names := len({impl for _, impl in left})) > 1:
+            what += f" on {names} implementations"
+        if kept := self.report.planned - len(left):
+            what += f", and keeps {plural(kept, 'verdict')} of the earlier run"
         took = f", about {duration(worker_seconds / self.options.workers)} as before" if worker_seconds > 30 else ""
         if not self._has_header:
             for fact in self._facts():
@@ -189,11 +193,16 @@ class Reporter:
     def _facts(self) -> list[str]:
         part = f" shard {self.options.shard} of the laws" if self.options.shard else ""
         return [
-            f"flash-attest: judges{part} on {self.options.device}, profile {self.options.profile_name} "
-            f"({self.options.profile.cases} cases a law), seed {self.options.seed}, report in {self.report.directory}/",
+            f"flash-attest: judges{part} on {self.options.device}, {self._cases()}, report in {self.report.directory}/",
             *self._not_isolated(),
             *([header()] if self.chosen.untrusted else []),
         ]
+
+    def _cases(self) -> str:
+        options = self.options
+        if options.case is not None:
+            return "one given case"
+        return f"profile {options.profile_name} ({options.profile.cases} cases a law), seed {options.seed}"
 
     def _not_isolated(self) -> list[str]:
         if self.options.isolated:
@@ -279,11 +288,11 @@ class Reporter:
         with conclusion.no_commands(out):
             conclusion.print_failures(report, out)
             conclusion.print_verdicts(report, out, asked_for=self.options.asked_for, verbose=verbose)
-        conclusion.print_annotations(report.results, out)
+        conclusion.print_annotations(report.results, out, asked_for=self.options.asked_for)
         if trouble := report.folder.trouble:
             out.write_line(f"report: {trouble}: the verdicts above are all there is", yellow=True)
         else:
-            out.write_line(f"report: {report.directory}/index.html (report.md, results.json)")
+            out.write_line(f"report: {report.directory}/index.html (report.md, results.json); {self._cases()}")
         if progress := self._progress():
             out.write_line(progress, yellow=True)
         if self.options.shard:

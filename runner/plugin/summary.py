@@ -9,7 +9,7 @@ from collections import Counter
 from flash_attest.runner.causes import causes_of
 from flash_attest.runner.green import Group, group_of
 from flash_attest.runner.page.records import asked_for
-from flash_attest.runner.plugin.terminal import verdict_of, worst_z_of
+from flash_attest.runner.plugin.terminal import undecided_in, verdict_of, worst_z_of
 
 MOST_CAUSES = 20
 LONGEST_MESSAGE = 4000  # characters: job summaries are cut at 1 MiB, comments at 64 KiB
@@ -48,6 +48,11 @@ def summary(environment: dict, results: list[dict]) -> str:
             "</details>",
         ]
         lines += ["", *(f"- {_text(other['law'])}: {_text(other['reason'])}" for other in cause.others)]
+    reasons = {(r["impl"], r["reason"]): r for r in undecided_in(results, asked_for=named)}
+    lines += ["", "### Undecided", ""] if reasons else []
+    for result in reasons.values():
+        replay = f": {_code(result['replay'])}" if result["replay"] else ""
+        lines.append(f"- {_text(result['impl'])}: {_text(result['law'])}: {_text(result['reason'])}{replay}")
     if len(causes) > MOST_CAUSES:
         lines += ["", f"{len(causes) - MOST_CAUSES} more causes: index.html has all of them."]
     return "\n".join(lines).rstrip() + "\n"

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.beside import ALSO
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.runner.causes import Cause
@@ -116,9 +117,22 @@ def print_failures(causes: list[Cause], console: Console) -> None:
         console.print()
 
 
+def undecided_in(results: list[dict], *, asked_for: bool) -> list[dict]:
+    """Return what could not be decided, without laws that wait for a contract that fails."""
+    broken = {r["impl"] for r in results if r["chapter"] == "test_contract" and r["verdict"] == FAIL}
+    undecided = [r for r in results if group_of(r, asked_for=asked_for) is Group.UNDECIDED]
+    return [r for r in undecided if not (r["why"] == Reason.CONTRACT.value and r["impl"] in broken)]
+
+
+def print_absent(results: list[dict], console: Console) -> None:
+    """Print which implementations are not installed, and how to install them."""
+    for impl, _, text in _by_reason([r for r in results if r["why"] == Reason.NOT_INSTALLED.value]):
+        say(console, f"not installed: {escape(impl)}: {escape(text.partition(': ')[2])}")
+
+
 def print_undecided(results: list[dict], console: Console, *, asked_for: bool) -> None:
     """Print why laws could not be decided: a line for each reason, and how to try one again."""
-    undecided = [r for r in results if group_of(r, asked_for=asked_for) is Group.UNDECIDED]
+    undecided = undecided_in(results, asked_for=asked_for)
     replays = {(r["impl"], r["reason"]): r["replay"] for r in reversed(undecided)}
     for impl, _, text in _by_reason(undecided):
         say(console, f"[yellow]undecided[/]  {escape(impl)}  {escape(text)}")
@@ -149,7 +163,8 @@ def print_causes(causes: list[Cause], console: Console) -> None:
     """Print each cause in two lines: what is wrong, and the command that shows it again."""
     for cause in causes[:MOST_CAUSES]:
         shared = f" ({cause.shared})" if cause.shared else ""
-        say(console, f"[bold red]fail[/]  {escape(cause.impl)}: {escape(cause.heading)}{escape(shared)}")
+        law = "" if cause.first["replay"] else f"{cause.first['law']} "
+        say(console, f"[bold red]fail[/]  {escape(cause.impl)}: {escape(law + cause.heading + shared)}")
         if cause.first["replay"]:
             say(console, f"      {escape(cause.first['replay'])}")
     if len(causes) > MOST_CAUSES:

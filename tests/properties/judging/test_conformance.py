@@ -99,7 +99,7 @@ def test_a_law_that_wants_the_broken_part_alone_is_unknown():
     impl = raising(lambda q, k, options: options["bias"] is not None)
     result = judge(BIASED, impl, Plan(examples=6))
     assert (result.verdict, result.why) == (UNKNOWN, Reason.CONTRACT)
-    assert result.reason.startswith("the contract is broken (see test_contract): forward raises RuntimeError")
+    assert result.reason.startswith("the contract is broken (see contract_is_kept): forward raises RuntimeError")
 
 
 def test_a_law_that_wants_what_is_not_declared_is_refused():

@@ -261,7 +261,7 @@ def test_exception_is_shown_with_the_line_that_raised(failures):
 def test_laws_of_an_implementation_that_breaks_the_contract_are_unknown():
     result = judge(OUT, implementation(lse_in_base_2, "breaks_the_contract"), Plan())
     assert result.verdict == UNKNOWN
-    assert result.reason.startswith("the contract is broken (see test_contract): lse is in base 2")
+    assert result.reason.startswith("the contract is broken (see contract_is_kept): lse is in base 2")
 
 
 def test_failures_shrink_to_the_smallest_case(failures):

@@ -43,7 +43,7 @@ def test_calls_that_end_the_process_break_the_contract_and_are_named(tmp_path):
     assert (contract.verdict, contract.reason) == (FAIL, ends)
     assert f"  {ends}: seqlen_q=64 seqlen_k=64 " in contract.message and "Its laws are not judged" in contract.message
     assert (law.verdict, law.why, law.reason) == (
-        UNKNOWN, Reason.CONTRACT, f"the contract is broken (see test_contract): {ends}"
+        UNKNOWN, Reason.CONTRACT, f"the contract is broken (see contract_is_kept): {ends}"
     )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def test_a_contract_that_loses_the_gpu_in_every_call_is_broken(tmp_path, gpu):
     assert (contract.verdict, contract.reason) == (FAIL, RAISES)
     assert f"  {RAISES}: seqlen_q=64 seqlen_k=64 " in contract.message and "Its laws are not judged" in contract.message
     assert (law.verdict, law.why) == (UNKNOWN, Reason.CONTRACT)
-    assert law.reason == f"the contract is broken (see test_contract): {RAISES}"
+    assert law.reason == f"the contract is broken (see contract_is_kept): {RAISES}"
 
 
 def test_laws_are_judged_without_the_size_that_loses_the_gpu(tmp_path, gpu):
