@@ -28,6 +28,8 @@ class Report:
     def __init__(self, directory: Path, tell: Callable[[str], None] = lambda text: None):
         self.directory = directory
         self.folder = Folder(directory, tell)
+        self.tell = tell
+        self._unmade: set[str] = set()  # files whose text could not be made, which is told once
         self.environment: dict = {}
         self.results: list[dict] = []
         self._written: list[str] = []  # each result as JSON, so that it is converted only once
@@ -124,6 +126,8 @@ class Report:
         try:
             made = text()
         except Exception as error:
-            self.folder.failed(name, f"making it raises {type(error).__name__}: {error}")
+            if name not in self._unmade:
+                self._unmade.add(name)
+                self.tell(f"{self.directory / name} cannot be made: {type(error).__name__}: {error}")
         else:
             self.folder.write(name, made)

@@ -125,9 +125,13 @@ def undecided_in(results: list[dict], *, asked_for: bool) -> list[dict]:
 
 
 def print_absent(results: list[dict], console: Console) -> None:
-    """Print which implementations are not installed, and how to install them."""
-    for impl, _, text in _by_reason([r for r in results if r["why"] == Reason.NOT_INSTALLED.value]):
-        say(console, f"not installed: {escape(impl)}: {escape(text.partition(': ')[2])}")
+    """Print which implementations lack a library, and how to install it."""
+    by_reason: dict[str, list[str]] = {}
+    for result in results:
+        if result["why"] == Reason.NOT_INSTALLED.value:
+            by_reason.setdefault(result["reason"], []).append(result["impl"])
+    for reason, names in by_reason.items():
+        say(console, escape(f"not judged here: {', '.join(sorted(names))} ({reason})"))
 
 
 def print_undecided(results: list[dict], console: Console, *, asked_for: bool) -> None:

@@ -79,7 +79,7 @@ def test_its_message_shows_both_lines_and_replays():
     observed = result.message.split("Observed\n")[1]
     assert re.search(r"flash_forward.cu:\d+ +thread \d+ of block 0 writes +factor\[threadIdx.x\] = ", observed)
     assert re.search(r"flash_forward.cu:\d+ +thread \d+ of block 0 reads +float sum = factor\[row\]", observed)
-    assert "Two threads of a launch access the same byte only to read it" in result.message
+    assert "If two threads of a launch access the same byte, both read it" in result.message
     assert "--case 'seqlen_q=" in result.replay
 
 

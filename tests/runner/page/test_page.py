@@ -117,8 +117,10 @@ def test_the_strip_says_how_far_an_unfinished_run_came():
     results, facts = data.running()
     page = run_page(results, facts)
     assert "running: 40 of 69 decided" in page and 'class="strip busy"' in page
-    stopped = run_page(results, facts | {"state": "interrupted"})
+    stopped = run_page(results, facts | {"state": "interrupted", "options": {}})
     assert "interrupted: 40 of 69 decided" in stopped and 'class="strip open"' in stopped and "--resume" in stopped
+    of_decorated_tests = {name: value for name, value in facts.items() if name != "options"}
+    assert "--resume" not in run_page(results, of_decorated_tests | {"state": "interrupted"})
     assert 'class="strip bad"' in run_page([*results, data.failed("mine", 1, "wrong")], facts)
 
 

@@ -272,7 +272,7 @@ def test_a_mistake_in_the_page_costs_no_verdict(tmp_path, monkeypatch):
     report.start(ENVIRONMENT, 1)
     report.add(result(1))
     report.finish()
-    assert texts == [f"{tmp_path / 'index.html'} cannot be written: making it raises KeyError: 'a field'"]
+    assert texts == [f"{tmp_path / 'index.html'} cannot be made: KeyError: 'a field'"]
     assert len(read(tmp_path)["results"]) == 1 and not (tmp_path / folders.IN_USE).exists()
 
 
