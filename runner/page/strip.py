@@ -28,6 +28,7 @@ def context(results: list[dict], environment: dict, counts: dict[str, int]) -> d
         "progress": progress,
         "verdict": verdict,
         "environment": {name: environment.get(name) for name in SHOWN},
+        "can_resume": "options" in environment,  # decorated tests cannot
         "decided": len(results),
         "title": _title(environment, counts),
         "versions": {name: version for name, version in environment.get("versions", {}).items() if version},
