@@ -75,7 +75,9 @@ def no_commands(out: pytest.TerminalReporter) -> Iterator[None]:
 
 def console_of(out) -> Console:
     """Return a console that prints in the same way as pytest's terminal."""
-    return Console(file=sys.stdout, width=max(130, out._tw.fullwidth), force_terminal=out._tw.hasmarkup, soft_wrap=True)
+    width, markup = max(130, out._tw.fullwidth), out._tw.hasmarkup
+    # No emoji: ":x:" in a message is text.
+    return Console(file=sys.stdout, width=width, force_terminal=markup, soft_wrap=True, emoji=False)
 
 
 class Run(Protocol):
