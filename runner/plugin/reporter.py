@@ -14,8 +14,7 @@ from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.green import Group, group_of, verdict_line
-from flash_attest.runner.page.words import plural
-from flash_attest.runner.plugin import ahead, conclusion, resume, saved, shard, sources
+from flash_attest.runner.plugin import ahead, announcing, conclusion, resume, saved, shard, sources
 from flash_attest.runner.plugin.chosen import Chosen
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
@@ -31,11 +30,10 @@ from flash_attest.runner.plugin.outcomes import (
     raised_in,
     result_of,
 )
-from flash_attest.runner.plugin.progress import Progress, duration, seconds_of
+from flash_attest.runner.plugin.progress import Progress, seconds_of
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report
 from flash_attest.runner.plugin.resume import ResumeError
-from flash_attest.runner.plugin.terminal import elsewhere_in_numbers, elsewhere_in_words
-from flash_attest.runner.untrusted.entries import header
+from flash_attest.runner.plugin.terminal import elsewhere_in_numbers
 
 COMMAND = "FLASH_ATTEST_COMMAND"  # has the command that the user typed, unless it was pytest
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
@@ -121,7 +119,13 @@ class Reporter:
         decided = {(result["law"], result["impl"]) for result in kept}
         left = [judged[1:] for judged in planned.values() if judged[1:] not in decided]
         self.progress = Progress(left, earlier)
-        self._announce(left, sum(earlier.get(judged, 0.0) for judged in left))
+        before = sum(earlier.get(judged, 0.0) for judged in left)
+        has_header = self.config.option.verbose >= 0  # pytest's, with the lines of this plug-in
+        for line in [
+            *([] if has_header else self._facts()),
+            *announcing.announcement(left, len(kept), before, self.options, self.chosen),
+        ]:
+            self._tell(line, yellow=False)
         self._compile_ahead([impl for _, impl in left])
 
     def _earlier(self, facts: dict) -> dict[tuple[str, str], float]:
@@ -132,21 +136,6 @@ class Reporter:
             return seconds_of(saved.read(self.report.directory), facts)
         except (saved.NoReport, OSError):
             return {}
-
-    def _announce(self, left: list[tuple[str, str]], worker_seconds: float) -> None:
-        """Print what is judged, and how long it took the last time."""
-        what = plural(len({law for law, _ in left}), "law")
-        if (names := len({impl for _, impl in left})) > 1:
-            what += f" on {names} implementations"
-        if kept := self.report.planned - len(left):
-            what += f", and keeps {plural(kept, 'verdict')} of the earlier run"
-        took = f", about {duration(worker_seconds / self.options.workers)} as before" if worker_seconds > 30 else ""
-        if not self._has_header:
-            for fact in self._facts():
-                self._tell(fact, yellow=False)
-        self._tell(f"flash-attest: judges {what}{took}", yellow=False)
-        if line := elsewhere_in_words(self.chosen.elsewhere):
-            self._tell(f"flash-attest: {line}", yellow=False)
 
     def _compile_ahead(self, laws_of: list[str]) -> None:
         """Compile kernels for the GPU. laws_of: the implementation of each law to judge."""
@@ -185,30 +174,8 @@ class Reporter:
     def pytest_report_header(self) -> list[str]:
         return [] if self.worker is not None or self.config.getoption("collectonly") else self._facts()
 
-    @property
-    def _has_header(self) -> bool:
-        """Return whether pytest prints its header, with the lines of this plug-in."""
-        return self.config.option.verbose >= 0
-
     def _facts(self) -> list[str]:
-        part = f" shard {self.options.shard} of the laws" if self.options.shard else ""
-        return [
-            f"flash-attest: judges{part} on {self.options.device}, {self._cases()}, report in {self.report.directory}/",
-            *self._not_isolated(),
-            *([header()] if self.chosen.untrusted else []),
-        ]
-
-    def _cases(self) -> str:
-        options = self.options
-        if options.case is not None:
-            return "one given case"
-        return f"profile {options.profile_name} ({options.profile.cases} cases a law), seed {options.seed}"
-
-    def _not_isolated(self) -> list[str]:
-        if self.options.isolated:
-            return []
-        why = " (the plug-ins use CUDA when they are imported)" if self.options.may_isolate else ""
-        return [f"flash-attest: laws are judged in the pytest process, which a crash ends{why}"]
+        return announcing.facts(self.options, self.chosen, self.report.directory)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report):
@@ -292,7 +259,9 @@ class Reporter:
         if trouble := report.folder.trouble:
             out.write_line(f"report: {trouble}: the verdicts above are all there is", yellow=True)
         else:
-            out.write_line(f"report: {report.directory}/index.html (report.md, results.json); {self._cases()}")
+            out.write_line(
+                f"report: {report.directory}/index.html (report.md, results.json); {announcing.cases(self.options)}"
+            )
         if progress := self._progress():
             out.write_line(progress, yellow=True)
         if self.options.shard:
