@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from enum import Enum
 
 from flash_attest.properties.failures import Reason
@@ -11,6 +11,9 @@ from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 
 # Reasons that name something this machine lacks. A run stays green despite such unknown verdicts.
 EXCUSED = {why.value for why in (Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_MEMORY, Reason.NO_SANITIZER)}
+
+
+OTHER = {"cpu": "a GPU", "cuda": "a CPU"}  # the device of a run -> the one that it does not judge on
 
 
 class Group(Enum):
@@ -32,7 +35,7 @@ class Group(Enum):
         the device that is needed instead.
         """
         text = self.value[n != 1]
-        other = {"cpu": "a GPU", "cuda": "a CPU"}.get(device)
+        other = OTHER.get(device)
         return f"{n} {text.replace('another device', other) if other else text}"
 
 
@@ -88,15 +91,26 @@ def verdict_line(
     unjudged: int = 0,
     planned: int = 0,
     device: str = "",
+    elsewhere: Sized = (),
 ) -> str:
     """Return the last line of a run: "green: 61 laws hold; 8 do not apply" or "not green: ...".
 
-    The reason comes first. The arguments are those of `not_green`; device: where the run judges.
+    The reason comes first. The arguments are those of `not_green`; device: where the run judges;
+    elsewhere: the implementations that need another device, and are no part of the run.
     """
     incomplete = _incomplete(results, replayed, unjudged, planned)
     counts = counted(results, asked_for=asked_for, device=device)
     bad = any(group_of(r, asked_for=asked_for) in (Group.FAILS, Group.UNDECIDED) for r in results)
-    return f"{'not green' if bad or incomplete else 'green'}: {'; '.join(filter(None, [incomplete, counts]))}"
+    left_out = ""
+    if n := len(elsewhere):
+        left_out = f"{n} implementation{'s need' if n > 1 else ' needs'} {OTHER.get(device, 'another device')}"
+    word = "not green" if bad or incomplete else "green"
+    return f"{word}: {'; '.join(filter(None, [incomplete, counts, left_out]))}"
+
+
+def is_green(line: str) -> bool:
+    """Tell whether a verdict line says green."""
+    return line.startswith("green")
 
 
 def _incomplete(results: list[dict], replayed: bool, unjudged: int, planned: int) -> str:

@@ -10,6 +10,9 @@ from flash_attest.properties.machine.clock import Clock
 
 MOST_LOOKS = 5  # a law that says nothing about this many cases is given no more
 
+# seqlen_q, seqlen_k, headdim, worst z (None if not measured)
+Tried = tuple[int, int, int, float | None]
+
 
 @dataclass
 class Meter:
@@ -18,8 +21,7 @@ class Meter:
     cases: int = 0
     clock: Clock = field(default_factory=Clock)
     worst_z: dict[str, float] = field(default_factory=dict)
-    # For each judged case: seqlen_q, seqlen_k, headdim, and its worst z (None if not measured).
-    tried: list[tuple[int, int, int, float | None]] = field(default_factory=list)
+    tried: list[Tried] = field(default_factory=list)  # the judged cases
     z_of_case: float | None = None
     repeats: int = 0
     launches: int = 0  # traced launches, or launches whose equal heads were compared

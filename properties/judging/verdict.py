@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
+from flash_attest.properties.calling.meter import Tried
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.plain_text import plain
 
@@ -11,8 +12,6 @@ PASS, FAIL, REFUSED, UNKNOWN = "pass", "fail", "refused", "unknown"
 WORST_FIRST = (FAIL, UNKNOWN, PASS, REFUSED)  # what a chapter shows if its laws differ
 PLAIN = "the plainest cases"  # the clue of a failure that needs nothing special
 MOST_TRIED = 400  # cases of one law that results.json keeps one by one
-
-Tried = tuple[int, int, int, float | None]  # seqlen_q, seqlen_k, headdim, worst z (None if not measured)
 
 
 @dataclass

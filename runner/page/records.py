@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.runner.green import Group, group_of
 from flash_attest.runner.page.words import ELSEWHERE, KNOWN, VERDICTS, number
-from flash_attest.runner.plugin.saved import NEW
 
 # What pages read of a result and a test or an older file may lack.
-EMPTY = NEW | {
-    "reason": "", "why": "", "cases": 0, "seconds": 0.0, "seconds_of": {}, "worst_z": {}, "message": "", "replay": "",
-    "smallest": "", "known": "", "before": "",
-}  # fmt: skip
+EMPTY = Result("", "", "", "").as_dict()
 KINDS = dict.fromkeys(Group, ELSEWHERE) | {
     Group.FAILS: FAIL, Group.UNDECIDED: UNKNOWN, Group.HOLDS: PASS, Group.KNOWN: KNOWN, Group.NOT_APPLYING: REFUSED,
 }  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flash_attest.runner.green import verdict_line
+from flash_attest.runner.green import is_green, verdict_line
 from flash_attest.runner.page.records import asked_for
 from flash_attest.runner.page.template import BAD, BUSY, GOOD, OPEN
 
@@ -21,7 +21,7 @@ def context(results: list[dict], environment: dict, counts: dict[str, int]) -> d
         progress = f"{state}: {environment.get('decided', len(results))} of {environment.get('planned', 'all')} decided"
     verdict = environment.get("verdict") or verdict_line(
         results, asked_for=asked_for(environment), replayed=bool((environment.get("options") or {}).get("case")),
-        device=environment.get("device", ""),
+        device=environment.get("device", ""), elsewhere=environment.get("elsewhere") or (),
     )  # fmt: skip
     return {
         "tone": _tone(verdict, environment, counts),
@@ -40,7 +40,7 @@ def _tone(verdict: str, environment: dict, counts: dict[str, int]) -> str:
         return BAD
     if not environment.get("complete", True):
         return BUSY if environment.get("state") == RUNNING else OPEN
-    return GOOD if environment.get("green", verdict.startswith("green")) else OPEN
+    return GOOD if environment.get("green", is_green(verdict)) else OPEN
 
 
 def _title(environment: dict, counts: dict[str, int]) -> str:

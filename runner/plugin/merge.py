@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 
 from flash_attest.runner.causes import causes_of
-from flash_attest.runner.green import verdict_line
+from flash_attest.runner.green import is_green, verdict_line
 from flash_attest.runner.page.records import asked_for
 from flash_attest.runner.plugin import terminal
 from flash_attest.runner.plugin.report import Report
@@ -144,10 +144,14 @@ def join(folders: list[Path], into: Path) -> int:
     report.add(*results)
     options = environment.get("options", {})
     named = asked_for(environment)
-    verdict = verdict_line(results, asked_for=named, replayed=bool(options.get("case")), device=environment["device"])
-    if elsewhere := environment.get("elsewhere", {}):
-        verdict += f"; {terminal.elsewhere_in_numbers(elsewhere, environment['device'])}"
-    report.finish(verdict=verdict, green=verdict.startswith("green"))
+    verdict = verdict_line(
+        results,
+        asked_for=named,
+        replayed=bool(options.get("case")),
+        device=environment["device"],
+        elsewhere=environment.get("elsewhere", {}),
+    )
+    report.finish(verdict=verdict, green=is_green(verdict))
     console = Console(width=160, soft_wrap=True, emoji=False)
     terminal.print_rows(results, console, asked_for=named)
     terminal.print_undecided(results, console, asked_for=named)

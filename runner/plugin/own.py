@@ -25,7 +25,7 @@ from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.runner.bound import BoundLaw
 from flash_attest.runner.causes import causes_of
-from flash_attest.runner.green import Group, counted, group_of, verdict_line
+from flash_attest.runner.green import Group, counted, group_of, is_green, verdict_line
 from flash_attest.runner.isolation.host import Host
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.isolation.parent import forks_can_use_cuda
@@ -231,7 +231,7 @@ class Own:
     @property
     def green(self) -> bool:
         """Whether every law that applies here holds."""
-        return self.verdict.startswith("green")
+        return is_green(self.verdict)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter):
@@ -255,8 +255,8 @@ class Own:
             laws = [result for result in self.results if result["impl"] == name]
             out.write_line(f"flash-attest: {name}: {counted(laws, asked_for=False, device=self.options.device)}")
         console = conclusion.console_of(out)
-        terminal.print_undecided(self.results, console, asked_for=False)
         with conclusion.no_commands(out):
+            terminal.print_undecided(self.results, console, asked_for=False)
             terminal.print_causes(causes_of(self.results), console)
         for remark in getattr(self._judge, "remarks", ()):
             out.write_line(f"flash-attest: {remark}", yellow=True)

@@ -13,7 +13,7 @@ import pytest
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.races.sanitizer.watch import end
-from flash_attest.runner.green import Group, group_of, verdict_line
+from flash_attest.runner.green import Group, group_of, is_green, verdict_line
 from flash_attest.runner.plugin import ahead, announcing, conclusion, resume, saved, shard, sources
 from flash_attest.runner.plugin.chosen import Chosen
 from flash_attest.runner.plugin.environment import environment
@@ -33,7 +33,6 @@ from flash_attest.runner.plugin.outcomes import (
 from flash_attest.runner.plugin.progress import Progress, seconds_of
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report
 from flash_attest.runner.plugin.resume import ResumeError
-from flash_attest.runner.plugin.terminal import elsewhere_in_numbers
 
 COMMAND = "FLASH_ATTEST_COMMAND"  # has the command that the user typed, unless it was pytest
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
@@ -222,9 +221,8 @@ class Reporter:
             unjudged=self.report.planned - len(self.report.results),
             planned=self.report.planned,
             device=self.options.device,
+            elsewhere=self.chosen.elsewhere,
         )
-        if self.chosen.elsewhere:
-            self.verdict += f"; {elsewhere_in_numbers(self.chosen.elsewhere, self.options.device)}"
         self.report.finish(
             ended,
             verdict=self.verdict,
@@ -237,7 +235,7 @@ class Reporter:
 
     @property
     def green(self) -> bool:
-        return self.verdict.startswith("green")
+        return is_green(self.verdict)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter):

@@ -204,12 +204,6 @@ def elsewhere_in_words(elsewhere: Mapping[str, str]) -> str:
     return f"not judged here: {'; '.join(parts)}"
 
 
-def elsewhere_in_numbers(elsewhere: Mapping[str, str], device: str) -> str:
-    """Return "5 implementations need a GPU", for the verdict of a run on a CPU."""
-    n, other = len(elsewhere), {"cpu": "a GPU", "cuda": "a CPU"}[device]
-    return f"{n} implementation{'s need' if n > 1 else ' needs'} {other}"
-
-
 def say(console: Console, text: str) -> None:
     """Print a line with rich's markup, which is never wrapped."""
     console.print(text, highlight=False, soft_wrap=True)

@@ -14,6 +14,7 @@ import pytest
 from flash_attest.command import docs
 from flash_attest.runner.page import cards, matrix, records
 from flash_attest.runner.page.run import run_page
+from flash_attest.runner.plugin.saved import NEW
 from tests.runner.page import data
 
 EVIL = "</script></pre></title></textarea><img src=x onerror=alert(1)>\"'><b>{{ 7 * 7 }}&amp;<!--"
@@ -108,7 +109,7 @@ def test_the_address_of_a_cause_is_the_same_in_another_run():
 
 def test_a_file_of_format_1_opens():
     results, facts = data.failing()
-    old = [{name: value for name, value in result.items() if name not in records.NEW} for result in results]
+    old = [{name: value for name, value in result.items() if name not in NEW} for result in results]
     page = run_page(old, {name: facts[name] for name in ("versions", "device", "started", "command")})
     assert "query 64 sees 64 keys, should see 65: key 64 is missing" in page and "Where out is wrong" not in page
 
