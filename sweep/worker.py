@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -14,7 +13,7 @@ from contextlib import closing
 
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
-from flash_attest.runner.isolation.child import PR_SET_PDEATHSIG
+from flash_attest.runner.isolation.child import die_with
 from flash_attest.sweep import plan
 from flash_attest.sweep.drawing import NoCase, Pair, drawn
 from flash_attest.sweep.findings import Examiner, findings_of
@@ -59,8 +58,8 @@ def _settle(gpu: str | None, parent: int) -> None:
     # the verdict would be fail.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+        die_with(parent)
+    elif os.getppid() != parent:
         os._exit(1)
     # Otherwise multiprocessing would also use "spawn" here, because this process was started that
     # way. A lock made in a judging process (torch.compile makes one) would then have a name, and

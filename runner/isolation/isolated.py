@@ -18,7 +18,7 @@ from flash_attest.properties.judging.conformance import Tried
 from flash_attest.properties.judging.plan import Lost, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from flash_attest.properties.law import Law
-from flash_attest.runner.isolation import crashes, importing, tracing, verdicts
+from flash_attest.runner.isolation import crashes, importing, leftovers, tracing, verdicts
 from flash_attest.runner.isolation.child import as_result, record_of
 from flash_attest.runner.isolation.endings import Ending, Kind
 from flash_attest.runner.isolation.parent import JudgingProcess
@@ -48,6 +48,7 @@ class Isolated:
         self.judge, self.start, self.limit, self.keeps_streams = judge, start, limit, keeps_streams
         self.objects = {id(each): each for each in objects}
         self.remarks: list[str] = []  # for the report, beside the verdicts
+        self.left: dict[str, Counter[str]] = {}  # impl -> commands of processes that had to be ended
         self.device_name = ""
         self._process: JudgingProcess | None = None
         self._judges = ("", "")  # judged in the process: (a plug-in, or "" for all others; device)
@@ -257,7 +258,13 @@ class Isolated:
 
     def _new_process(self, judges: Target, limit: float) -> JudgingProcess:
         plug_in, device = judges
-        return JudgingProcess(partial(self.start, device), self.answer, limit, self.keeps_streams, kept=bool(plug_in))
+
+        def tell_left(commands: list[str]) -> None:
+            leftovers.counted(self.left, plug_in or self._last[0], commands)
+
+        keepers = 2 if plug_in else 1
+        start = partial(self.start, device)
+        return JudgingProcess(start, self.answer, limit, self.keeps_streams, keepers, tell_left)
 
     def _threads_of(self, impl: Implementation) -> list[str]:
         return importing.started(self.judge.threads.get(impl.name, ()))
