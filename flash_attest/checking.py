@@ -20,6 +20,7 @@ from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import Scripted
+from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, Result
 from flash_attest.properties.law import Law, laws
@@ -29,6 +30,7 @@ from flash_attest.runner.green import not_green, verdict_line
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.isolation.parent import forks_can_use_cuda, possible
 from flash_attest.runner.judge import Judge, compare_with_known
+from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.profiles import DEFAULT, PROFILES
 from flash_attest.runner.start import judge_of
 
@@ -47,6 +49,7 @@ class CheckResult:
     results: tuple[Result, ...]
     replayed: bool = False  # whether one given case was judged, instead of drawn cases
     device: str = "cpu"  # the device on which they were reached
+    remarks: tuple[str, ...] = ()  # what else there is to say: which processes had to be ended, for one
 
     @property
     def failures(self) -> list[Result]:
@@ -72,10 +75,11 @@ class CheckResult:
         return json.dumps([result.as_dict() for result in self.results], indent=1)
 
     def __str__(self) -> str:
-        """Return the verdict in one line, followed by a line for each failure."""
+        """Return the verdict in one line, followed by a line for each failure and each remark."""
         results = [result.as_dict() for result in self.results]
         verdict = verdict_line(results, asked_for=True, replayed=self.replayed, device=self.device)
-        return "\n".join([verdict, *(f"{result.impl}: {result.law}: {result.reason}" for result in self.failures)])
+        failures = (f"{result.impl}: {result.law}: {result.reason}" for result in self.failures)
+        return "\n".join([verdict, *failures, *self.remarks])
 
 
 def check(
@@ -151,7 +155,9 @@ def check(
             found = tuple(_verdicts(judge, impls, wanted, contract=laws is None, on_result=on_result))
         finally:
             judge.close()
-    return CheckResult(found, replayed=case is not None, device=on)
+    aside = Aside()
+    aside.add_of(judge)
+    return CheckResult(found, replayed=case is not None, device=on, remarks=tuple(all_plain(aside.lines)))
 
 
 def _implementations(given: object) -> list[Implementation]:

@@ -41,10 +41,15 @@ def _work(job: Job, name: str) -> None:
     try:
         with closing(Store(job.db)) as store:
             entries = plan.entries(job.names, job.files, job.device, job.limit, tried=True)
-            with closing(Judging(job, entries)) as judging:
+            judging = Judging(job, entries)
+            try:
                 if not judging.isolated:
                     store.note(job.session, "remarks", NOT_ISOLATED)
                 Worker(job, name, store, entries, judging).work()
+            finally:
+                judging.close()
+                for line in judging.left:
+                    store.note(job.session, "remarks", line)
     except StoreError as error:
         print(error, file=sys.stderr)
         sys.exit(NO_DISK)

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from flash_attest.properties.judging.plain_text import cut, plain
@@ -34,7 +34,7 @@ SHARED = {"sccache"}  # servers of compilers, which other processes of this mach
 # Processes that libraries start for themselves, and end once their parent is gone. They are ended,
 # but not reported.
 HELPERS = ("torch._inductor.compile_worker", "multiprocessing.resource_tracker", "multiprocessing.forkserver")
-FORK = "a fork of the judging process"
+FORK = "a fork of the process that called it"
 GRACE, PATIENCE = 0.3, 10.0  # seconds for processes to end by themselves, and to end after SIGKILL
 LONGEST = 100  # characters of a command
 MOST_NAMED = 5  # commands in a sentence
@@ -49,6 +49,20 @@ def adopt_orphans() -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+@contextlib.contextmanager
+def nothing_left(who: str) -> Iterator[None]:
+    """End every process that is left after this block, and say so. who: the command that runs.
+
+    For a command that calls implementations in its own process, whose children are all theirs.
+    """
+    adopt_orphans()
+    try:
+        yield
+    finally:
+        for line in sentences({"the call": Counter(end_descendants())}):
+            print(f"flash-attest {who}: {line}", file=sys.stderr)
 
 
 def end_descendants() -> list[str]:

@@ -31,6 +31,8 @@ from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.isolation.parent import forks_can_use_cuda
 from flash_attest.runner.judge import Judge, compare_with_known
 from flash_attest.runner.plugin import conclusion, terminal
+from flash_attest.runner.plugin.aside import KEY as ASIDE_KEY
+from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.conclude import conclude, shows_message
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
@@ -62,6 +64,7 @@ class Own:
         self.concluded: dict[tuple[pytest.Item, BoundLaw], Result] = {}
         self._judge: Judge | Isolated | Host | None = None
         self._folder: Path | None = None  # where the judge writes down the case in progress
+        self.aside = Aside()
         self.results: list[dict] = []
         self.undecided: dict[str, str] = {}  # test id of a law that could not be decided: why
         self.started = time.perf_counter()
@@ -199,17 +202,24 @@ class Own:
             self.report.environment["device_name"] = self.device_name
         self.report.add(result)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node) -> None:
+        self.aside.add_of_worker(node)
+
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         try:
             if self._judge is not None:
                 self._judge.close()
+                self.aside.add_of(self._judge)
+            if self.worker is not None:
+                self.config.workeroutput[ASIDE_KEY] = self.aside.for_controller()
         finally:
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
             if self.report is not None:
                 ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
                 seconds = round(time.perf_counter() - self.started, 1)
-                facts = {"verdict": self.verdict, "green": self.green, "seconds": seconds}
+                facts = {"verdict": self.verdict, "green": self.green, "seconds": seconds, **self.aside.facts()}
                 self.report.finish(ended, **facts, workers=self.options.workers)
         if self.worker is not None or not self.results:
             return
@@ -258,8 +268,8 @@ class Own:
         with conclusion.no_commands(out):
             terminal.print_undecided(self.results, console, asked_for=False)
             terminal.print_causes(causes_of(self.results), console)
-        for remark in getattr(self._judge, "remarks", ()):
-            out.write_line(f"flash-attest: {remark}", yellow=True)
+        for line in all_plain(self.aside.lines):
+            out.write_line(f"flash-attest: {line}", yellow=True)
         if self.in_process:
             out.write_line(IN_PROCESS, yellow=True)
         conclusion.print_annotations(self.results, out, asked_for=False)

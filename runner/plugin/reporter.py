@@ -15,6 +15,8 @@ from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.green import Group, group_of, is_green, verdict_line
 from flash_attest.runner.plugin import ahead, announcing, conclusion, resume, saved, shard, sources
+from flash_attest.runner.plugin.aside import KEY as ASIDE_KEY
+from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.chosen import Chosen
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
@@ -52,6 +54,7 @@ class Reporter:
         self.worker = self.options.worker
         self.report = Report(Path(self.options.given("report")), self._tell)
         self.judging = Judging(self.options, self.chosen, self.report.directory)
+        self.aside = Aside()
         self.progress: Progress | None = None
         self.verdict = ""  # the last line of the run
         self.undecided: dict[str, str] = {}  # test id of a law that could not be decided: why
@@ -207,10 +210,17 @@ class Reporter:
             if self.progress and (line := self.progress.add(result)):
                 self._tell(f"flash-attest: {line}", yellow=False)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node) -> None:
+        self.aside.add_of_worker(node)
+
     def pytest_sessionfinish(self, session, exitstatus) -> None:
         self.judging.close()
+        self.aside.add_of(self.judging.judge_if_made)
         for process in self._ahead:
             end(process)
+        if self.worker is not None:
+            self.config.workeroutput[ASIDE_KEY] = self.aside.for_controller()
         if self.worker is not None or not self.report.planned:
             return
         ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
@@ -229,6 +239,7 @@ class Reporter:
             green=self.green,
             seconds=round(time.perf_counter() - self.started, 1),
             workers=self.options.workers,
+            **self.aside.facts(),
         )
         if exitstatus == pytest.ExitCode.OK and not self.green:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -247,8 +258,8 @@ class Reporter:
     def _print_end(self, out: pytest.TerminalReporter) -> None:
         report = self.report
         out.ensure_newline()
-        for remark in self.judging.remarks:
-            out.write_line(remark, yellow=True)
+        for line in report.environment.get("remarks", ()):
+            out.write_line(line, yellow=True)
         verbose = self.config.option.verbose > 0
         with conclusion.no_commands(out):
             conclusion.print_failures(report, out)
