@@ -14,7 +14,7 @@ from flash_attest.impls.contract.registry import Entry, Unloadable
 from flash_attest.places import document
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.support import not_here
-from flash_attest.properties.failures import Reason, Undecided, words_of
+from flash_attest.properties.failures import Reason, Undecided
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.judgement import Judgement, replay_of
@@ -31,6 +31,7 @@ from flash_attest.runner.plugin.sources import in_checkout, shown
 from flash_attest.runner.untrusted.caller import caller_of
 from flash_attest.runner.untrusted.records import record_of
 from flash_attest.runner.untrusted.remote import remote_of
+from flash_attest.texts import type_name, words_of
 
 # Triton and Numba kernels run on the GPU if the process sees one, and then do not accept CPU
 # tensors.
@@ -159,7 +160,7 @@ def suite_raised(error: Exception, result: Result) -> Result:
     frame = ([frame for frame in frames if in_checkout(frame.filename)] or frames)[-1]
     text, where = words_of(error).strip(), f"{shown(frame.filename)}:{frame.lineno}"
     result.verdict, result.why = UNKNOWN, Reason.SUITE
-    result.reason = f"the suite raised {type(error).__name__}: {text.splitlines()[0] if text else ''} ({where})"
+    result.reason = f"the suite raised {type_name(error)}: {text.splitlines()[0] if text else ''} ({where})"
     result.message = f"{result.reason}\n\n{''.join(traceback.format_exception(error))}"
     return result
 

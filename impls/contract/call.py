@@ -18,6 +18,9 @@ from typing import Any
 import torch
 
 from flash_attest.impls.contract.record import KEYWORDS, ContractError, Implementation, Supports
+from flash_attest.texts import cut, type_name
+
+MOST_DESCRIBED, LONGEST_DESCRIPTION = 8, 500  # items of a result, and characters, in a message
 
 
 def tensors_of(record: object) -> Iterator[tuple[str, torch.Tensor]]:
@@ -170,6 +173,8 @@ class Call:
         # Gradients and lse in the public form.
         gradients = {name: _plain(name, grad) for name, grad in gradients.items()}
         _check_gradients(x, gradients)
+        # Detached as out and lse are: what is tied to a returned tensor object ends here.
+        gradients = {name: grad.detach() for name, grad in gradients.items()}
         public = {name: g if name == "dbias" else from_layout(impl, g) for name, g in gradients.items()}
         if lse is not None:
             lse = lse.detach().double() * math.log(2) if impl.lse == "log2" else lse.detach()
@@ -193,7 +198,7 @@ def _plain(name: str, tensor: torch.Tensor | None) -> torch.Tensor | None:
         return tensor
     if kind.__torch_dispatch__ != torch.Tensor.__torch_dispatch__:
         raise ContractError(
-            f"{name} is a {kind.__name__}, whose __torch_dispatch__ is in the way: return a torch.Tensor"
+            f"{name} is a {type_name(tensor)}, whose __torch_dispatch__ is in the way: return a torch.Tensor"
         )
     with torch._C.DisableTorchFunctionSubclass():
         return torch.Tensor.as_subclass(tensor, torch.Tensor)
@@ -285,7 +290,8 @@ def _tensor_problems(name: str, got: torch.Tensor, shape: tuple, dtype: torch.dt
 
 def _describe(value: object) -> str:
     if isinstance(value, (tuple, list)):
-        return f"{type(value).__name__} of {len(value)} ({', '.join(_describe(item) for item in value)})"
+        items = [_describe(item) for item in value[:MOST_DESCRIBED]] + ["..."] * (len(value) > MOST_DESCRIBED)
+        return cut(f"{type_name(value)} of {len(value)} ({', '.join(items)})", LONGEST_DESCRIPTION)
     if isinstance(value, torch.Tensor):
         return f"tensor {tuple(value.shape)}"
-    return type(value).__name__
+    return type_name(value)

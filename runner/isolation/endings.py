@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from flash_attest.impls.contract import call
-from flash_attest.properties.judging.plain_text import cut
 from flash_attest.properties.judging.plan import CALLED_WITH, CONTRACT_CHAPTER
 from flash_attest.properties.progress import Seen
+from flash_attest.texts import cut
 
 NAMES = {
     signal.SIGSEGV: "segmentation fault",

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from flash_attest.properties.judging.plain_text import cut, plain
+from flash_attest.properties.judging.plain_text import plain
+from flash_attest.texts import cut
 
 PR_SET_CHILD_SUBREAPER = 36
 COMPILERS = {

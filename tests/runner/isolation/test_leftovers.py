@@ -230,7 +230,9 @@ def test_what_is_printed_without_end_stays_small(tmp_path):
         watching.start()
         result = judging.law(LAW, impl)
         watching.join()
-    assert "it printed: the last line" in result.message and re.search(r"it printed: .*xxx \[\.\.\. 65,\d+ char", result.message)
+    assert "it printed: the last line" in result.message and re.search(
+        r"it printed: .*xxx \[\.\.\. 65,\d+ char", result.message
+    )
     assert max(sizes) <= 1 << 17
 
 
