@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from flash_attest.runner.green import not_green, verdict_line
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.isolation.parent import forks_can_use_cuda, possible
 from flash_attest.runner.judge import Judge, compare_with_known
+from flash_attest.runner.limits import TimeLimits
 from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.profiles import DEFAULT, PROFILES
 from flash_attest.runner.start import judge_of
@@ -93,6 +95,8 @@ def check(
     repeats: int | None = None,
     perturb: str = "",
     case_timeout: float = 120.0,
+    law_time_limit: float = 0.0,
+    time_limit: float = 0.0,
     isolated: bool = True,
     on_result: Callable[[Result], None] | None = None,
 ) -> CheckResult:
@@ -112,6 +116,8 @@ def check(
     repeats, perturb: how often the laws about races repeat a call, and under which perturbations.
         By default, the profile sets the number, and all perturbations are used.
     case_timeout: seconds for one call of the implementation; 0 for no limit.
+    law_time_limit, time_limit: seconds for a law on one implementation, and for everything; 0 for
+        no limit. A law that is not decided by then is unknown.
     isolated: call the implementation in a process of its own, so that a crash is a failure and
         does not end this process. That is possible on Linux, until this process uses CUDA.
     on_result: called with each result as soon as it is known.
@@ -120,7 +126,8 @@ def check(
     what it should be.
     """
     impls = _implementations(implementation)
-    wanted = _checked(impls, profile, laws, device, case_timeout, repeats, seed)
+    limits = {"case_timeout": case_timeout, "law_time_limit": law_time_limit, "time_limit": time_limit}
+    wanted = _checked(impls, profile, laws, device, limits, repeats, seed)
     on = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     if device == "cuda" and on == "cpu":
         raise ValueError('device="cuda": torch.cuda.is_available() is False here')
@@ -149,6 +156,7 @@ def check(
             Path(folder),
             isolated=apart,
             limit=case_timeout,
+            limits=TimeLimits(law_time_limit, time_limit, time.monotonic()),
             origin_of=lambda entry: Scripted(entry.name),
         )
         try:
@@ -203,7 +211,7 @@ def _checked(
     profile: str,
     names: Iterable[str] | None,
     device: str,
-    case_timeout: float,
+    limits: dict[str, float],
     repeats: int | None,
     seed: int,
 ) -> list[Law]:
@@ -219,8 +227,9 @@ def _checked(
         raise ValueError(f"device={device!r}: should be auto, cpu or cuda")
     if not isinstance(seed, int):
         raise ValueError(f"seed={seed!r}: should be a whole number")
-    if not isinstance(case_timeout, (int, float)) or not 0 <= case_timeout < float("inf"):
-        raise ValueError(f"case_timeout={case_timeout!r}: should be a number of seconds, or 0 for no limit")
+    for name, seconds in limits.items():
+        if not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
+            raise ValueError(f"{name}={seconds!r}: should be a number of seconds, or 0 for no limit")
     if repeats is not None and repeats < 1:
         raise ValueError(f"repeats={repeats!r}: should be at least 1")
     known = laws()

@@ -1,4 +1,4 @@
-"""Texts that implementations have written: of any length, from code that may raise."""
+"""Cuts texts that implementations have written, reads those of exceptions, writes durations."""
 
 from __future__ import annotations
 
@@ -31,3 +31,10 @@ def words_of(error: BaseException) -> str:
 def type_name(value: object) -> str:
     """Return the name of a value's class, whatever its metaclass makes of __name__."""
     return cut(type.__dict__["__name__"].__get__(type(value)), LONGEST_NAME)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in a convenient unit: "40 s", "3 min", "2 h"."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{round(seconds / 3600)} h"

@@ -46,6 +46,7 @@ class Reason(Enum):
     CONTEXT_LOST = "context lost"  # unknown: an earlier law left this process without a working GPU
     WORKER_DIED = "worker died"  # unknown: the process ended during the law
     TIMED_OUT = "timed out"  # unknown: a call did not return within --case-timeout
+    TIME_LIMIT = "time limit"  # unknown: not decided within the time limit of a law or of the run
     SUITE = "suite"  # unknown: the suite itself raised an exception
 
 

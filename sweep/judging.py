@@ -64,5 +64,5 @@ class Judging:
 
     @property
     def left(self) -> list[str]:
-        """Which processes had to be ended, in sentences."""
+        """The processes that had to be ended, in sentences."""
         return all_plain(sentences(getattr(self._judge, "left", {})))

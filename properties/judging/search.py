@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Undecided
+from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Reason, Undecided
 from flash_attest.properties.judging.collected import Collected, Enough, size
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import REPEATS
@@ -29,6 +30,10 @@ class Found:
     broken: LawBroken | None = None
     case: Case | None = None
     flaky: bool = False
+
+
+class _Over(BaseException):
+    """Raised if the time is over. It is not an Exception, so Hypothesis stops."""
 
 
 class Search:
@@ -54,6 +59,9 @@ class Search:
             drawing.hold_each(self.collect if self.law.collects else self.holds)
         except Enough:
             return self.conclude()
+        except _Over:
+            judged = f"{self.meter.cases} case{'s' * (self.meter.cases != 1)} judged by then"
+            raise Undecided(f"{self.plan.until[1]}: {judged}, all right", Reason.TIME_LIMIT) from None
         except LawBroken as broken:
             broken.observed += self.collected.lines
             return self.conclude(broken)
@@ -63,6 +71,8 @@ class Search:
 
     def holds(self, case: Case) -> None:
         """Run the law on a case. Raises LawBroken, AnotherCase, Undecided or ContextLost."""
+        if self.plan.until and not self.failures and time.monotonic() > self.plan.until[0]:
+            raise _Over
         if str(case) in self.plan.lost:  # counts as right, so that later draws stay the same
             return
         unclear: Undecided | None = None

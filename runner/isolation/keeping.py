@@ -98,7 +98,7 @@ def keep(requests: int, answers: int, printed: IO | None, left: IO, parent: int,
 
 
 class Pipes:
-    """What the innermost keeper passes on. answers_in: None in the other keepers."""
+    """The pipes between which a keeper passes on. answers_in: None for the outer keeper."""
 
     def __init__(self, answers_in: int | None, answers_out: int, prints: Printed | None):
         self.answers_in, self.answers_out, self.prints = answers_in, answers_out, prints
@@ -157,7 +157,7 @@ def _wait(end: int, stops: Sequence[int], pipes: Pipes, orphaned: bool) -> None:
     while not orphaned:
         seen = events.poll()
         ready = [descriptor for descriptor, event in seen if event & select.POLLIN]
-        if set(ready) & set(stops) or ready == [end] or not ready and len(seen) == 0:
+        if set(ready) & set(stops) or ready == [end] or (not ready and len(seen) == 0):
             return
         pipes.pass_on(ready)
         for descriptor, event in seen:  # every process has closed it

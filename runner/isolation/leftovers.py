@@ -44,7 +44,7 @@ Left = Mapping[str, Mapping[str, int]]  # implementation -> command -> how many 
 
 
 def adopt_orphans() -> None:
-    """Become the parent of each descendant whose own parent ends, instead of init.
+    """Make this process, instead of init, the parent of each descendant whose own parent ends.
 
     So a daemon does not escape by forking twice or by starting a session.
     """

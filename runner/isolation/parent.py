@@ -19,6 +19,7 @@ from flash_attest.properties.progress import NOW, Seen
 from flash_attest.runner.isolation import child
 from flash_attest.runner.isolation.endings import Ending, Kind, ending_of, frames_in, last_lines
 from flash_attest.runner.isolation.leftovers import COMPILERS, descendants
+from flash_attest.runner.limits import NO_DEADLINE, Deadline
 
 WHILE_COMPILING = 10  # factor on the limit while a compiler runs
 SILENT = 10  # the factor on the limit outside of a call: an oracle is slow on a CPU
@@ -26,7 +27,6 @@ POLL = 0.5  # seconds between checks of a silent process; an answer or an end is
 PATIENCE = 1.0  # seconds for a process to write its stack, and to end after its pipe is closed
 ENDING = 15.0  # seconds for a keeper or a host to end everything below it (leftovers.PATIENCE and more)
 MOST_PROCESSES = 1000  # that an implementation may have started at one time
-NEVER = float("inf")
 LOAD = Path("/proc/loadavg")
 MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
@@ -90,16 +90,16 @@ class JudgingProcess:
         self.hello, self._judging = hello, NOW.process
         return None
 
-    def ask(self, request: dict, until: float = NEVER) -> dict | Ending:
+    def ask(self, request: dict, deadline: Deadline = NO_DEADLINE) -> dict | Ending:
         """Return the answer, or how the process ended.
 
-        If it ended, everything that it started has been ended too. until: when to end it if it has
-        not answered, by time.monotonic.
+        If it ended, everything that it started has been ended too. deadline: when to end it if it
+        has not answered.
         """
         NOW.reset()
         with contextlib.suppress(BrokenPipeError):  # the process is dead, which _wait notices
             child.send(self._requests, request)
-        return self._wait(until)
+        return self._wait(deadline)
 
     def alive(self) -> bool:
         """Return whether the process can answer."""
@@ -136,20 +136,20 @@ class JudgingProcess:
         """Return the number of the process that judges."""
         return self._judging or NOW.process or self.pid
 
-    def _wait(self, until: float = NEVER) -> dict | Ending:
+    def _wait(self, deadline: Deadline = NO_DEADLINE) -> dict | Ending:
         try:
-            return self._watch(until)
+            return self._watch(deadline)
         except BaseException:  # Ctrl-C
             self.end()
             raise
 
-    def _watch(self, until: float) -> dict | Ending:
+    def _watch(self, deadline: Deadline) -> dict | Ending:
         events, data = select.poll(), b""
         events.register(self._answers, select.POLLIN)
         events.register(self._end, select.POLLIN)
         clock = _CallClock(self.limit)
         while True:
-            seconds = min(clock.interval, max(0.0, until - time.monotonic()))
+            seconds = min(clock.interval, max(0.0, deadline.at - time.monotonic()))
             ready = [descriptor for descriptor, _ in events.poll(1000 * seconds)]
             if self._answers in ready:
                 part = os.read(self._answers, 1 << 20)
@@ -164,8 +164,8 @@ class JudgingProcess:
                 continue
             if too_long := clock.too_long(NOW.seen(), self.number):
                 return self._ended_here(Kind.TIMED_OUT, too_long)
-            if time.monotonic() > until:
-                return self._ended_here(Kind.TIME_LIMIT, "")
+            if time.monotonic() > deadline.at:
+                return self._ended_here(Kind.TIME_LIMIT, deadline.words)
             if self.keepers and (n := _many_below(self.pid)):
                 return self._ended_here(Kind.TOO_MANY, f"it had started {n} processes, more than {MOST_PROCESSES}")
 

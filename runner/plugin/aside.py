@@ -1,4 +1,4 @@
-"""What a run has to say beside its verdicts: remarks, and the processes that had to be ended.
+"""Keeps what a run has to say beside its verdicts: remarks, and processes that had to be ended.
 
 Workers pass it to their controller when they end.
 """

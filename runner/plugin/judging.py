@@ -49,6 +49,7 @@ class Judging:
                 self.directory,
                 isolated=options.isolated,
                 limit=options.case_timeout,
+                limits=options.limits,
                 name=options.worker_name,
                 is_worker=options.worker is not None,
                 keeps_streams=options.keeps_streams,

@@ -115,6 +115,7 @@ class Own:
                 self._folder,
                 isolated=isolated,
                 limit=options.case_timeout,
+                limits=options.limits,
                 name=options.worker_name,
                 is_worker=self.worker is not None,
                 keeps_streams=options.keeps_streams,

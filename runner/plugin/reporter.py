@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.races.sanitizer.watch import end
@@ -120,7 +121,7 @@ class Reporter:
             last.unlink()
         decided = {(result["law"], result["impl"]) for result in kept}
         left = [judged[1:] for judged in planned.values() if judged[1:] not in decided]
-        self.progress = Progress(left, earlier)
+        self.progress = Progress(left, earlier, self.options.limits)
         before = sum(earlier.get(judged, 0.0) for judged in left)
         has_header = self.config.option.verbose >= 0  # pytest's, with the lines of this plug-in
         for line in [
@@ -281,7 +282,8 @@ class Reporter:
         """Return how far the run came, if it did not reach its end."""
         facts = self.report.environment
         if facts["complete"]:
-            return ""
+            late = sum(result["why"] == Reason.TIME_LIMIT.value for result in self.report.results)
+            return f"{late} not decided within the time limit; --resume goes on from there" if late else ""
         return f"{facts['state']}: {facts['decided']} of {facts['planned']} decided; --resume goes on from there"
 
     def last_line(self) -> tuple[str, bool]:
