@@ -36,20 +36,20 @@ class TimeLimits:
 
     @property
     def of_run(self) -> Deadline:
-        """When the run has to end."""
+        """The moment at which the run has to end."""
         if not self.run:
             return Deadline()
         return Deadline(self.began + self.run, f"the time limit of the run, {duration(self.run)}, is over")
 
     def of_law(self) -> Deadline:
-        """When a law that begins now has to be decided."""
+        """Return the moment by which a law that begins now has to be decided."""
         if self.law and (at := time.monotonic() + self.law) < self.of_run.at:
             return Deadline(at, f"the time limit of a law, {duration(self.law)}, is over")
         return self.of_run
 
     @property
     def over(self) -> str:
-        """Why nothing more is judged, or ""."""
+        """The reason why nothing more is judged, or ""."""
         return f"not judged: {self.of_run.words}" if time.monotonic() > self.of_run.at else ""
 
     def near(self, left: float | None) -> str:

@@ -1,4 +1,4 @@
-"""A law that is not decided within its time, or within that of the run, is unknown."""
+"""A law that is not decided within its time limit, or within the limit of the run, is unknown."""
 
 from __future__ import annotations
 
