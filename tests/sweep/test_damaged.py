@@ -115,4 +115,5 @@ def test_a_file_that_may_not_be_read_is_named(database, capfd):
 
 def test_a_folder_in_place_of_its_unfinished_file_is_named(tmp_path, capfd):
     (tmp_path / "new.db.part").mkdir()
-    assert "cannot be written to" in refusal(sweep, "--runs", 1, "--impl", "torch_math", "--device", "cpu", "--db", tmp_path / "new.db", capfd=capfd)  # fmt: skip
+    how = ("--runs", 1, "--impl", "torch_math", "--device", "cpu", "--db", tmp_path / "new.db")
+    assert "cannot be written to" in refusal(sweep, *how, capfd=capfd)
