@@ -322,7 +322,7 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            # A full disk and a file that may not be read are OperationalErrors; an absent table, too.
+            # A full disk and an unreadable file are OperationalErrors, as an absent table is.
             if type(error) is sqlite3.DatabaseError or "no such" in str(error) or "decode" in str(error):
                 raise self.damaged(f"it is not the file of a sweep, or damaged ({error})") from error
             raise StoreError(f"{self.path}: {error}") from error

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import signal
 import sys
 from types import ModuleType
 
@@ -43,6 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
                 return _run(given)
         return _run(given)
     except KeyboardInterrupt:
+        if arguments is None:  # the process ends, and another Ctrl-C need not say so
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         return INTERRUPTED
     except BrokenPipeError:
         # In `flash-attest laws | head`, nobody reads the rest, and flushing at exit would fail

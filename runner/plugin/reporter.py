@@ -21,6 +21,7 @@ from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.chosen import Chosen
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
+from flash_attest.runner.plugin.interrupts import Interrupts
 from flash_attest.runner.plugin.judging import Judging
 from flash_attest.runner.plugin.last_case import last_case_in
 from flash_attest.runner.plugin.options import Options
@@ -47,8 +48,9 @@ class Reporter:
     On a worker it only judges; on the controller it also reports.
     """
 
-    def __init__(self, config: pytest.Config):
+    def __init__(self, config: pytest.Config, interrupts: Interrupts):
         self.config = config
+        self.interrupts = interrupts
         self.options = Options(config)
         self.options.check()
         self.chosen = Chosen(config, self.options)
@@ -113,7 +115,8 @@ class Reporter:
             earlier = self._earlier(facts)
             if self.options.given("resume"):
                 kept = resume.kept(resume.earlier(self.report.directory), facts)
-            self.report.start(facts, len(planned), kept)
+            with self.interrupts.waiting():
+                self.report.start(facts, len(planned), kept)
         except (FolderError, ResumeError) as error:
             raise pytest.UsageError(str(error)) from None
         for last in self.report.directory.glob("last-case-*.txt"):
@@ -205,9 +208,10 @@ class Reporter:
                 self.report.environment["device_name"] = name
             if facts := result_of(report, SHARD_KEY):
                 self.report.environment["shard"] = self.judging.shard_facts = facts
-            self.report.add(result)
-            if group_of(result, asked_for=self.options.asked_for) is Group.UNDECIDED:
-                self.undecided[report.nodeid] = result["reason"]
+            with self.interrupts.waiting():
+                self.report.add(result)
+                if group_of(result, asked_for=self.options.asked_for) is Group.UNDECIDED:
+                    self.undecided[report.nodeid] = result["reason"]
             if self.progress and (line := self.progress.add(result)):
                 self._tell(f"flash-attest: {line}", yellow=False)
 
