@@ -108,7 +108,7 @@ class Interrupts:
             signal.signal(number, before)
 
     def _tell_workers(self, number: int) -> None:
-        """Send a signal to the workers of pytest-xdist, which would otherwise end their law first."""
+        """Send a signal to the workers of pytest-xdist, which would otherwise finish their law."""
         session = self.config.pluginmanager.get_plugin("dsession")
         manager = getattr(session, "nodemanager", None)
         for gateway in getattr(manager, "group", ()):
