@@ -90,8 +90,8 @@ def shared(monkeypatch, pauses):
     return pauses
 
 
-def _as_on_a_gpu(suffices, device, known, attempt):
-    return suffices("cuda", known, attempt)
+def _as_on_a_gpu(suffices, device, known, attempt, **options):
+    return suffices("cuda", known, attempt, **options)
 
 
 def full(wrapped, when):
