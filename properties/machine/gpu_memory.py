@@ -72,7 +72,7 @@ def first_that_fits(what: str, attempts: Sequence[Callable[[], Answer]]) -> tupl
                     try:
                         return number, attempt()
                     except OutOfMemory as error:
-                        text = str(error)
+                        _, _, text = str(error).partition(": ")  # after the sizes before they were enlarged
                     _free()
         finally:
             _free()
@@ -88,6 +88,8 @@ def _beside_others(device: str, attempt: Callable[[], Answer]) -> Answer:
     if not torch.cuda.is_initialized():  # the attempt is to initialise it
         return attempt()
     turns = turns_of(device)
+    if turns.wanted():
+        torch.cuda.empty_cache()
     try:
         with turns.shared():
             return attempt()

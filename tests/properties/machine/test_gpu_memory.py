@@ -261,7 +261,7 @@ def _with_backward(how, fits):
     def attempt(backward):
         how.append("backward" if backward else "forward")
         if how not in fits:
-            raise OutOfMemory("forward raises OutOfMemoryError")
+            raise OutOfMemory("out of memory on seqlen_q=1: forward raises OutOfMemoryError")
         return backward
 
     return [partial(attempt, True), partial(attempt, False)]
