@@ -93,7 +93,7 @@ class Caller:
         """
         before = places(handed)
         new_call = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
-        new_call.enters, new_call.around = NOW.enters, self.watch
+        new_call.enters, new_call.around = self._enters, self.watch
         # An error of the call in `between` has its own message, so it is raised instead of this
         # call's.
         of_another: list[Exception] = []
@@ -141,7 +141,7 @@ class Caller:
     def launch(self, handed: Inputs, *, backward: bool = False) -> Outputs:
         """Make one of many repeated calls, without waiting for a GPU or watching state."""
         new_call = Call(self.impl, handed, backward, None, **keywords_of(self.case))
-        new_call.enters = NOW.enters
+        new_call.enters = self._enters
         with self._judged(lambda: new_call.phase):
             return new_call.run()
 
@@ -159,6 +159,10 @@ class Caller:
         if self.device == "cuda":
             with self._judged(lambda: phase):
                 torch.cuda.synchronize()
+
+    def _enters(self, phase: str) -> None:
+        NOW.enters(phase)
+        self.known.calls(self.case, phase)
 
     def _judged(self, phase: Callable[[], Phase]) -> AbstractContextManager[None]:
         """Mark a block in which the implementation runs. `phase` returns its phase at that time."""

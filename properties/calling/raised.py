@@ -25,6 +25,7 @@ from flash_attest.properties.failures import (
 from flash_attest.properties.machine.clock import Clock, Work
 from flash_attest.properties.progress import NOW
 
+ADVICE = "the implementation declares that it supports this case: support it, or declare less"
 MESSAGE_WIDTH = 200  # characters of an exception that a note mentions
 MESSAGE_LINES = 8  # kept lines of an exception whose first line ends with ":", like a compiler's
 
@@ -63,7 +64,7 @@ def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) ->
             f"{phase().value} raises {type(error).__name__}{first and f': {first}'}",
             *announced,
             *frames_of(error),
-            "the implementation declares that it supports this case: support it, or declare less",
+            ADVICE,
         ) from error
 
 

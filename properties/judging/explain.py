@@ -15,7 +15,7 @@ from flash_attest.properties.cases.case import Case, CaseError
 from flash_attest.properties.cases.strategies import edges
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
 from flash_attest.properties.judging.beside import Beside
-from flash_attest.properties.judging.context import ContextLost
+from flash_attest.properties.judging.context import ContextLost, blaming_calls
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import REPEATS
 from flash_attest.properties.judging.search import Found
@@ -70,6 +70,12 @@ def explain(judgement: Judgement, failure: Found, *, again: bool = True, beside:
     return "\n".join(parts).rstrip() + "\n"
 
 
+def message_of(judgement: Judgement, broken: LawBroken, replay: str) -> str:
+    """Return the message of a failure whose case is not known."""
+    parts = [broken.headline, f"  {judgement.impl.name}", "", *section("Observed", broken.observed)]
+    return "\n".join([*parts, *section("Replay", [replay])]).rstrip() + "\n"
+
+
 def where_in_bugs(kind: str) -> str:
     """Return the line of a message that points to known bugs of this kind."""
     return f"bugs of this kind, and who had them: {document(f'why/bugs.md#{kind}')}"
@@ -100,7 +106,8 @@ def _investigated(judgement: Judgement, failure: Found) -> list[str]:
     if broken.investigate is None:
         return []
     try:
-        phrase, lines = broken.investigate()
+        with blaming_calls(judgement.trial(failure.case), judgement.test):
+            phrase, lines = broken.investigate()
     except LawBroken as another:
         judgement.check_context(judgement.trial(failure.case), another)
         return []

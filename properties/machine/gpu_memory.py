@@ -42,7 +42,8 @@ def give_back() -> None:
     torch keeps freed memory, in pieces of all sizes, which other workers may need.
     """
     if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > KEPT:
-        torch.cuda.empty_cache()
+        with suppress(RuntimeError):  # the law has lost the GPU, which its verdict says
+            torch.cuda.empty_cache()
 
 
 def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer]) -> Answer:

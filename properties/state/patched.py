@@ -6,6 +6,7 @@ A replaced torch.equal changes what the suite's own comparisons return, or makes
 from __future__ import annotations
 
 import builtins
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ EMULATOR = "flash_attest.emulator"  # replaces functions of torch on purpose (em
 JUDGING = (SUITE, "hypothesis")  # packages whose modules are all watched
 PACKAGES = frozenset({*JUDGING, "torch", "numpy", *sys.stdlib_module_names})
 OF_TORCH = (torch, torch.Tensor, torch.nn.functional)  # what the suite computes with
+FOLDER_OF_TORCH = os.path.dirname(torch.__file__)
+SET_BY_TORCH = {"Storage"}  # by torch.set_default_dtype
 MOST_NAMED = 3
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, the flag of classes that cannot be patched
 _NOTHING = object()
@@ -42,7 +45,7 @@ class Place:
         now = self.attributes.copy()
         for name, was in before.items():
             new = now.get(name, _NOTHING)
-            if new is not was and self._watches(name, was) and not _is_answer(new):
+            if new is not was and self._watches(name, was) and not _is_expected(new, was):
                 self._set(name, was)
                 yield self._full(name)
         for name in now:
@@ -56,6 +59,8 @@ class Place:
     def _watches(self, name: str, value: object) -> bool:
         if self.owner is sys.modules:
             return name.partition(".")[0] in PACKAGES
+        if self.owner is torch and name in SET_BY_TORCH:
+            return False
         limit = name.isupper() and self.name.startswith(SUITE)  # the suite's constants count
         return limit or _callable(value) or _is(value, _FUNCTIONS)
 
@@ -150,9 +155,15 @@ def _place(owner: Any) -> Place:
     return Place(name, owner, vars(owner))
 
 
-def _is_answer(value: object) -> bool:
-    module = _getattr(value, "__module__", None)
-    return _is(module, str) and module.startswith(EMULATOR)
+def _is_expected(new: object, was: object) -> bool:
+    """Return whether the emulator replaced a function, or torch wrapped its own.
+
+    Importing torch.compile's modules, for example, wraps torch.manual_seed.
+    """
+    module, code = _getattr(new, "__module__", None), _getattr(new, "__code__", None)
+    if _is(module, str) and module.startswith(EMULATOR):
+        return True
+    return _getattr(new, "__wrapped__", None) is was and _getattr(code, "co_filename", "").startswith(FOLDER_OF_TORCH)
 
 
 _NEAR = [*map(_place, (builtins, *OF_TORCH))]
