@@ -13,7 +13,7 @@ from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.checks.meanings_of_lse import meaning_of_lse
-from flash_attest.properties.failures import LawBroken, Raises, Reason, Undecided, undecided_without_memory
+from flash_attest.properties.failures import LawBroken, Raises, Reason, Replaces, Undecided, undecided_without_memory
 from flash_attest.properties.judging.clues import LeftOut
 from flash_attest.properties.judging.context import ContextLost, blaming_calls, check_afterwards, check_context
 from flash_attest.properties.judging.contract_cases import all_values, nearest, of_features, other_size, plain_case
@@ -163,7 +163,7 @@ def _problems_of(impl: Implementation, case: Case, plan: Plan, test: str) -> tup
         with blaming_calls(trial, test):
             problems = _tried_on(trial, test)
             check_afterwards(trial.known, trial.device)
-    except LawBroken as replaces:  # the functions are restored, so laws can still be judged
+    except Replaces as replaces:  # the functions are restored, so laws can still be judged
         return problems, [*trial.caller.watch.changes, Change(replaces.headline, replaces.headline)]
     return problems, trial.caller.watch.changes
 

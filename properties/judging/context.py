@@ -17,6 +17,7 @@ from flash_attest.properties.failures import (
     OutOfMemory,
     Raises,
     Reason,
+    Replaces,
     Undecided,
     words_of,
 )
@@ -73,9 +74,9 @@ def blame(known: Known, device: str, error: Exception) -> None:
         raise replaces(names, noticed) from error
 
 
-def replaces(names: list[str], *observed: str) -> LawBroken:
+def replaces(names: list[str], *observed: str) -> Replaces:
     """Return the failure of calls that replaced these functions."""
-    return LawBroken(words("a call", names), *observed, RESTORE)
+    return Replaces(words("a call", names), *observed, RESTORE)
 
 
 def check_afterwards(known: Known, device: str) -> None:

@@ -13,7 +13,7 @@ from flash_attest.impls.contract.record import ContractError
 from flash_attest.places import document
 from flash_attest.properties.cases.case import Case, CaseError
 from flash_attest.properties.cases.strategies import edges
-from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
+from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided, is_out_of_memory
 from flash_attest.properties.judging.beside import Beside
 from flash_attest.properties.judging.context import ContextLost, blaming_calls
 from flash_attest.properties.judging.judgement import Judgement
@@ -57,12 +57,12 @@ def explain(judgement: Judgement, failure: Found, *, again: bool = True, beside:
         broken.headline,
         f"  {impl.name}   {case}",
         "",
-        *section("Rule", [] if isinstance(broken, Raises) else law.rule.splitlines()),
+        *section("Rule", law.rule.splitlines() if broken.of_rule else []),
         *section("Observed", observed),
         *_beside(judgement, beside),
     ]
     guesses = broken.suggests.splitlines() if broken.suggests else []
-    if not isinstance(broken, Raises):
+    if broken.of_rule:
         guesses.append(where_in_bugs("races" if unsteady else law.bug))
     parts += section("Suggests (read off the pattern, not proven)", guesses)
     often = ["(it does not fail on every run: try it several times)"] if flaky else []

@@ -16,7 +16,7 @@ from hypothesis.errors import Unsatisfiable
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import not_here, unsupported
-from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Undecided
+from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Replaces, Undecided
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.beside import Beside, clues_in, look_beside
 from flash_attest.properties.judging.clues import LeftOut, leaving_out
@@ -84,7 +84,9 @@ def _watched(judgement: Judgement) -> Outcome:
             blame(known, device, error)
             raise
         check_afterwards(known, device)
-    except LawBroken as replaces:  # by which case, is not known
+    except Replaces as replaces:
+        if judgement.plan.case:
+            return _failed(judgement, Found(replaces, judgement.plan.case), again=False)
         replay = replay_of(judgement.plan.origin, judgement.test)
         return Outcome(FAIL, replaces.headline, message=message_of(judgement, replaces, replay), replay=replay)
     except ContextLost as lost:

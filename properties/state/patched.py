@@ -111,6 +111,11 @@ def near() -> Functions:
     return Functions(_NEAR)
 
 
+def loaded() -> Functions:
+    """Return the modules that Python knows. A call must not remove one of them."""
+    return Functions([_MODULES])
+
+
 def everything() -> Functions:
     """Return the functions that are compared after each law.
 
@@ -138,9 +143,12 @@ def _owners(modules: Mapping[str, ModuleType]) -> list[object]:
     suite = [module for module in judging if _package(module) == SUITE]
     imported = [v for m in suite for v in vars(m).values() if isinstance(v, ModuleType) and _package(v) in PACKAGES]
     python = [module for module in imported if _package(module) in sys.stdlib_module_names]
+    # "from dataclasses import replace" names the module, too.
+    named = {getattr(value, "__module__", None) for module in suite for value in vars(module).values()}
+    python += [modules[name] for name in named & modules.keys() if name.partition(".")[0] in sys.stdlib_module_names]
     classes = [value for module in (*suite, *python) for value in vars(module).values() if isinstance(value, type)]
     changeable = [cls for cls in classes if not cls.__flags__ & _IMMUTABLE]
-    owners = (builtins, *OF_TORCH, sys.modules, *imported, *judging, *changeable)
+    owners = (builtins, *OF_TORCH, sys.modules, *imported, *python, *judging, *changeable)
     return [*{id(owner): owner for owner in owners}.values()]
 
 
@@ -150,7 +158,7 @@ def _package(module: ModuleType) -> str:
 
 def _place(owner: Any) -> Place:
     if owner is sys.modules:
-        return Place("sys.modules", owner, owner)
+        return _MODULES
     name = owner.__name__ if isinstance(owner, ModuleType) else f"{owner.__module__}.{owner.__qualname__}"
     return Place(name, owner, vars(owner))
 
@@ -166,5 +174,6 @@ def _is_expected(new: object, was: object) -> bool:
     return _getattr(new, "__wrapped__", None) is was and _getattr(code, "co_filename", "").startswith(FOLDER_OF_TORCH)
 
 
+_MODULES = Place("sys.modules", sys.modules, sys.modules)
 _NEAR = [*map(_place, (builtins, *OF_TORCH))]
 _cached: tuple[int, list[Place]] = 0, []  # (number of modules, places)

@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 
 from flash_attest.properties.state import number_things, process_things, torch_things
-from flash_attest.properties.state.patched import near, words
+from flash_attest.properties.state.patched import loaded, near, words
 from flash_attest.properties.state.thing import Change, Thing
 
 THINGS = (*torch_things.THINGS, *number_things.THINGS, *process_things.THINGS)
@@ -22,7 +22,8 @@ class Watch:
 
     def __init__(self):
         self.changes: list[Change] = []
-        self.functions = near()
+        self.replaced: list[str] = []  # names of functions that calls replaced
+        self.functions, self.loaded = near(), loaded()
         self.steady = [read() for read in _read_steady]
 
     def __call__(self, phase: str) -> _Watched:
@@ -43,9 +44,12 @@ class _Watched:
 
     def __exit__(self, *error: object) -> None:
         # First what the code below calls.
-        if names := self.watch.functions.put_back():
-            change = Change(", ".join(names), words(self.phase, names))
-            self.watch.changes.append(change)
+        names = self.watch.functions.put_back()
+        if len(sys.modules) < self.modules:
+            names += self.watch.loaded.put_back()
+        if names:
+            self.watch.replaced += names
+            self.watch.changes.append(Change(", ".join(names), words(self.phase, names)))
         now, imported = [read() for read in _read_others], len(sys.modules) != self.modules
         if self.before != now:
             self._put_back(OTHERS, self.before, now, imported)
