@@ -58,7 +58,10 @@ class LawBroken(AssertionError):
     agree if they have the same findings.
     found: the findings of a race detector.
     wrong: which queries and keys are wrong, for the page.
+    of_rule: whether the law's rule explains it.
     """
+
+    of_rule = True
 
     def __init__(
         self,
@@ -92,6 +95,14 @@ def findings_of(found: Iterable[Finding]) -> LawBroken:
 
 class Raises(LawBroken):
     """The implementation raised an exception for a case that it declares to support."""
+
+    of_rule = False
+
+
+class Replaces(LawBroken):
+    """Calls replaced functions that the suite uses, too."""
+
+    of_rule = False
 
 
 class AnotherCase(Exception):

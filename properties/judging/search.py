@@ -10,6 +10,7 @@ from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Reason, Undecided
 from flash_attest.properties.judging.collected import Collected, Enough, size
+from flash_attest.properties.judging.context import blame
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import REPEATS
 from flash_attest.properties.judging.shrink import smallest
@@ -128,7 +129,7 @@ class Search:
         self.meter.begins()
         try:
             with trial.caller.may_begin_again():
-                self.law.hold(trial)
+                self.judgement.hold(trial)
             self.meter.judged(case)
             NOW.did(self.meter.cases)
             self.held.add(case)
@@ -171,6 +172,7 @@ class Search:
                 if str(case) not in self.plan.lost:
                     self.judgement.write_down(case)
                     begun.append(self.judgement.trial(case))
+                    self.plan.known.test = self.judgement.test
                     yield begun[-1]
 
         with self.meter.clock.counts(Work.LAW):
@@ -184,6 +186,9 @@ class Search:
                 return broken, begun[-1].case
             except Undecided:  # each case is then judged by itself
                 pass
+            except Exception as error:
+                blame(self.plan.known, self.plan.device, error)
+                raise
         return None
 
 

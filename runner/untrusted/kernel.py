@@ -160,12 +160,12 @@ class Kernel:
     ) -> tuple[dict, list]:
         import torch
 
-        from flash_attest.impls.contract.call import _plain
+        from flash_attest.impls.contract.returned import plain
 
         several = isinstance(result, (tuple, list))
         items = list(result) if several else [result]
         items = [
-            _plain(names[n] if n < len(names) else "output", item) if isinstance(item, torch.Tensor) else item
+            plain(names[n] if n < len(names) else "output", item) if isinstance(item, torch.Tensor) else item
             for n, item in enumerate(items[:8])
         ]
         if request.get("keep"):

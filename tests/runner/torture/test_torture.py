@@ -22,6 +22,7 @@ TABLES = {
     name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("raises", "outputs", "endings")
 }
 TABLES |= {name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("surroundings", "hangs")}
+TABLES |= {name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("patches", "tensors")}
 LIMITS = {"hangs": 1.0}  # --case-timeout of tables whose calls hang
 LONGEST = 240.0  # seconds for a run, on a busy machine
 LONGEST_PAGE = 8 << 20
