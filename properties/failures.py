@@ -40,6 +40,7 @@ class Reason(Enum):
     NOT_COVERED = "not covered"  # unknown: a kernel uses a feature that the emulator lacks
     CONTRACT = "contract"  # unknown: the implementation breaks the contract
     RESOURCES = "resources"  # unknown: out of memory, or another limit of this machine
+    WRONG_ALREADY = "wrong already"  # unknown: results that a law compares are wrong by the definition, and alike
     CONTEXT_LOST = "context lost"  # unknown: an earlier law left this process without a working GPU
     WORKER_DIED = "worker died"  # unknown: the process ended during the law
     TIMED_OUT = "timed out"  # unknown: a call did not return within --case-timeout
@@ -115,6 +116,16 @@ class Undecided(Exception):
     def __init__(self, text: str, why: Reason = Reason.RESOURCES):
         super().__init__(text)
         self.why = why
+
+
+class WrongAlready(Undecided):
+    """The law compares results that are wrong by the definition, and differ by far less than that.
+
+    The law goes on with other cases. If it finds nothing, the verdict is unknown.
+    """
+
+    def __init__(self, text: str):
+        super().__init__(text, Reason.WRONG_ALREADY)
 
 
 class OutOfMemory(Undecided):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Reason, Undecided
+from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Reason, Undecided, WrongAlready
 from flash_attest.properties.judging.collected import Collected, Enough, size
 from flash_attest.properties.judging.context import blame
 from flash_attest.properties.judging.judgement import Judgement
@@ -40,12 +40,19 @@ class Search:
         self.law, self.plan, self.meter = judgement.law, judgement.plan, judgement.meter
         self.failures: list[tuple[LawBroken, Case]] = []
         self.undecided: list[Undecided] = []
+        self.wrong_already: list[WrongAlready] = []  # one for each case that the law does not judge
         self.held: set[Case] = set()
         self.collected = Collected()
         self.beside_others: tuple[LawBroken, Case] | None = None  # the failure of law.together, and the last case
 
     def run(self) -> Found:
         """Return the smallest failure. Raises Undecided, Unsatisfiable or ContextLost."""
+        found = self._run()
+        if found.broken is None and self.wrong_already:
+            raise self.wrong_already[0]
+        return found
+
+    def _run(self) -> Found:
         if self.plan.case is not None:
             return self._given(self.plan.case)
         drawing = self.judgement.drawing
@@ -133,6 +140,8 @@ class Search:
             self.meter.judged(case)
             NOW.did(self.meter.cases)
             self.held.add(case)
+        except WrongAlready as wrong:
+            self.wrong_already.append(WrongAlready(str(wrong)))  # without the frames, which hold tensors
         except LawBroken as broken:
             self.meter.judged(case)
             self.failures.append((broken, case))
