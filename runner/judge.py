@@ -118,7 +118,7 @@ class Judge:
         result = contract_result(impl.name, PASS)
         started, problems, judged = time.perf_counter(), [], NOT_JUDGED
         if isinstance(impl, Unloadable):
-            problems, result.verdict = [impl.problem], FAIL
+            problems, judged, result.verdict, result.why = [impl.problem], NOT_LOADED, FAIL, Reason.NOT_LOADED
         elif isinstance(impl, Absent):
             problems, result.verdict, result.reason, result.why = [], REFUSED, impl.reason, Reason.NOT_INSTALLED
         elif reason := not_here(impl, self.plan.device):
@@ -141,7 +141,8 @@ class Judge:
             if all(problem.startswith(tuple(unclear)) for problem in problems):
                 result.verdict, result.why = UNKNOWN, Reason.TIMED_OUT
             result.replay = replay_of(self.origins.get(impl.name, OURS), contract_test(impl.name))
-            result.message = _contract_message(impl.name, problems, judged, result.replay)
+            broken = f"{impl.name} {BROKEN.get(result.why, DOES_NOT_KEEP)}"
+            result.message = _contract_message(broken, problems, judged, result.replay)
         if remote := remote_of(impl):
             result.observed = remote.take_observed() | {"declared": record_of(impl)}
         result.seconds = time.perf_counter() - started
@@ -179,6 +180,12 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
 
 
 NOT_JUDGED = "Its laws are not judged until it keeps the contract."
+NOT_LOADED = "It is not judged until it can be loaded."
+DOES_NOT_KEEP = "does not keep the contract"
+BROKEN = {
+    Reason.NOT_LOADED: "cannot be loaded",
+    Reason.TIMED_OUT: "did not return in time when its contract was tried",
+}
 
 
 def _judged(tried: conformance.Tried) -> str:
@@ -188,9 +195,9 @@ def _judged(tried: conformance.Tried) -> str:
     return f"Its laws are judged without {tried.without}." if tried.left_out else "Its laws are judged."
 
 
-def _contract_message(name: str, problems: list[str], judged: str, replay: str) -> str:
+def _contract_message(broken: str, problems: list[str], judged: str, replay: str) -> str:
     first, *rest = problems[0].splitlines()
-    lines = [f"{name} does not keep the contract: {first}", *(f"  {line}" for line in rest)]
+    lines = [f"{broken}: {first}", *(f"  {line}" for line in rest)]
     lines += [f"  {line}" for problem in problems[1:] for line in problem.splitlines()]
     lines += ["", f"The contract: {document('use/implementation-reference.md')}. {judged}", ""]
     return "\n".join([*lines, "Replay", f"  {replay}", ""])
