@@ -104,11 +104,10 @@ class Judge:
         if self.sees_gpu(impl) and judgement.device != self.plan.device:
             return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)
         try:
-            result = judge(law, impl, judgement.plan)
+            with gpu_memory.shared(judgement.device):
+                result = judge(law, impl, judgement.plan)
         except Exception as error:
             result = suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
-        finally:
-            gpu_memory.give_back()
         if remote := remote_of(impl):
             result.observed = remote.take_observed()
         return result
@@ -125,7 +124,8 @@ class Judge:
             problems, result.verdict, result.reason, result.why = [], UNKNOWN, reason, Reason.OTHER_DEVICE
         else:
             try:
-                tried = conformance.tried(impl, self.plan)
+                with gpu_memory.shared(self.plan.device):
+                    tried = conformance.tried(impl, self.plan)
                 problems, judged = tried.problems, _judged(tried)
                 if tried.undecided is not None:
                     raise tried.undecided

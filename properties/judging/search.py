@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Undecided
+from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Reason, Undecided
 from flash_attest.properties.judging.collected import Collected, Enough, size
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import REPEATS
@@ -65,6 +65,8 @@ class Search:
         """Run the law on a case. Raises LawBroken, AnotherCase, Undecided or ContextLost."""
         if str(case) in self.plan.lost:  # counts as right, so that later draws stay the same
             return
+        if self.undecided and self.undecided[-1].why is Reason.GPU_MEMORY:  # other cases would not fit, either
+            raise self.undecided[-1]
         unclear: Undecided | None = None
         try:
             with self.meter.clock.counts(Work.LAW):

@@ -35,7 +35,7 @@ SIMULATED = (
     "run compiled, in the emulator if there is no GPU"
 )
 WORKERS_PER_GPU = 12
-GIB_PER_WORKER = 10  # for torch itself, the largest case, and the oracle's chunks
+GIB_PER_WORKER = 5  # most laws take 1 to 4, a few up to 12 for a moment, for which they can wait (gpu_memory.py)
 
 for _name, _profile in PROFILES.items():
     settings.register_profile(_name, max_examples=_profile.cases, deadline=None)
