@@ -180,7 +180,7 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
 
 
 NOT_JUDGED = "Its laws are not judged until it keeps the contract."
-NOT_LOADED = "It is not judged until it can be loaded."
+NOT_LOADED = "Nothing in the file is judged until it can be loaded."
 DOES_NOT_KEEP = "does not keep the contract"
 BROKEN = {
     Reason.NOT_LOADED: "cannot be loaded",
@@ -196,6 +196,7 @@ def _judged(tried: conformance.Tried) -> str:
 
 
 def _contract_message(broken: str, problems: list[str], judged: str, replay: str) -> str:
+    """Return the message of a contract that is not kept. broken: how its headline begins."""
     first, *rest = problems[0].splitlines()
     lines = [f"{broken}: {first}", *(f"  {line}" for line in rest)]
     lines += [f"  {line}" for problem in problems[1:] for line in problem.splitlines()]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import runpy
 import sys
 import traceback
 from pathlib import Path
 
+from flash_attest import python_file
 from flash_attest.arguments import WRONG, Parser, add_seed, seconds
 from flash_attest.did_you_mean import did_you_mean
 
@@ -41,9 +43,8 @@ def run(arguments: list[str]) -> int:
     if not options.limit:
         parser.error("--limit 0: should be more than 0")
     path, name = _split(options.file)
-    if not path.is_file():
-        beside = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        parser.error(f"{options.file}: there is no file {path}{did_you_mean(path.name, beside)}")
+    if problem := python_file.problem_of(path):
+        parser.error(f"{options.file}: {problem}")
     import flash_attest.required  # noqa: F401
 
     return _traced(path, name, arguments[cut + 1 :], options)
@@ -51,7 +52,7 @@ def run(arguments: list[str]) -> int:
 
 def _split(text: str) -> tuple[Path, str]:
     """Split FILE.py:NAME into the file and the name, which may be ""."""
-    if not Path(text).exists() and ":" in text:
+    if not os.path.lexists(text) and ":" in text:
         file, _, name = text.rpartition(":")
         return Path(file), name
     return Path(text), ""
