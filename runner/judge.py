@@ -115,7 +115,7 @@ class Judge:
     def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
         """Return the verdict of the contract check, in the same form as a law's verdict."""
         result = contract_result(impl.name, PASS)
-        started, problems, judged = time.perf_counter(), [], NOT_JUDGED
+        started, problems, judged, timed_out = time.perf_counter(), [], NOT_JUDGED, False
         if isinstance(impl, Unloadable):
             problems, judged, result.verdict, result.why = [impl.problem], NOT_LOADED, FAIL, Reason.NOT_LOADED
         elif isinstance(impl, Absent):
@@ -126,7 +126,7 @@ class Judge:
             try:
                 with gpu_memory.shared(self.plan.device):
                     tried = conformance.tried(impl, self.plan)
-                problems, judged = tried.problems, _judged(tried)
+                problems, judged, timed_out = tried.problems, _judged(tried), tried.timed_out
                 if tried.undecided is not None:
                     raise tried.undecided
             except Undecided as undecided:
@@ -135,12 +135,10 @@ class Judge:
                 return suite_raised(error, result)
         if problems:
             result.verdict, result.reason = FAIL, problems[0].splitlines()[0]
-            # If all problems are calls that hung, the contract check is undecided rather than
-            # failed.
-            unclear = [lost.words for lost in self.plan.lost.values() if not lost.breaks]
-            if all(problem.startswith(tuple(unclear)) for problem in problems):
+            if timed_out:
                 result.verdict, result.why = UNKNOWN, Reason.TIMED_OUT
-            result.replay = replay_of(self.origins.get(impl.name, OURS), contract_test(impl.name))
+            limit = self.plan.case_timeout if timed_out else 0.0
+            result.replay = replay_of(self.origins.get(impl.name, OURS), contract_test(impl.name), limit=limit)
             broken = f"{impl.name} {BROKEN.get(result.why, DOES_NOT_KEEP)}"
             result.message = _contract_message(broken, problems, judged, result.replay)
         if remote := remote_of(impl):
@@ -180,6 +178,7 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
 
 
 NOT_JUDGED = "Its laws are not judged until it keeps the contract."
+NO_RETURN = "Its laws are not judged until this call returns, or has more time (--case-timeout)."
 NOT_LOADED = "Nothing in the file is judged until it can be loaded."
 DOES_NOT_KEEP = "does not keep the contract"
 BROKEN = {
@@ -191,7 +190,7 @@ BROKEN = {
 def _judged(tried: conformance.Tried) -> str:
     """Return what a message says about the laws of an implementation that breaks the contract."""
     if not tried.judged:
-        return NOT_JUDGED
+        return NO_RETURN if tried.timed_out else NOT_JUDGED
     return f"Its laws are judged without {tried.without}." if tried.left_out else "Its laws are judged."
 
 

@@ -56,6 +56,7 @@ class Reporter:
         self.verdict = ""  # the last line of the run
         self.undecided: dict[str, str] = {}  # test id of a law that could not be decided: why
         self.started = time.perf_counter()
+        self.interrupted = False
         self._ahead: list = []  # processes that compile kernels before laws need them
 
     # --- hooks -----------------------------------------------------------------------------------
@@ -71,6 +72,11 @@ class Reporter:
             self.config.args = unjudged.with_contract(self.config.args, self.chosen.plugins)
         if given("case"):
             _ = self.judging.judge
+        if given("resume") and self.worker is None and not self.config.getoption("collectonly"):
+            try:
+                resume.earlier(self.report.directory)
+            except ResumeError as error:
+                raise pytest.UsageError(str(error)) from None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]):
@@ -214,6 +220,14 @@ class Reporter:
             if self.progress and (line := self.progress.add(result)):
                 self._tell(f"flash-attest: {line}", yellow=False)
 
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo) -> None:
+        """Leave pytest's lines about a traceback out: the last lines say how far the run came."""
+        if isinstance(excinfo.value, KeyboardInterrupt):
+            self.interrupted = True
+            out = self.config.pluginmanager.get_plugin("terminalreporter")
+            if hasattr(out, "_report_keyboardinterrupt") and not self.config.option.fulltrace:
+                out._report_keyboardinterrupt = lambda: None
+
     def pytest_sessionfinish(self, session, exitstatus) -> None:
         self.judging.close()
         for process in self._ahead:
@@ -287,4 +301,6 @@ class Reporter:
         nothing = self.config.getoption("collectonly") or self.worker is not None
         if self.options.shard and not self.report.planned and not nothing:
             return f"not green: no law is left for shard {self.options.shard}", False
+        if self.interrupted and not self.report.planned and not nothing:
+            return "not green: interrupted before anything was judged", False
         return self.verdict, self.green
