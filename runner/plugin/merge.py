@@ -81,7 +81,7 @@ def _without_repeats(results: Iterable[dict]) -> list[dict]:
     """
     once: dict[tuple, dict] = {}
     for n, result in enumerate(results):
-        in_each = result["why"] in (Reason.NOT_LOADED.value, Reason.NOT_INSTALLED.value)
+        in_each = result.get("why") in (Reason.NOT_LOADED.value, Reason.NOT_INSTALLED.value)
         once.setdefault((result["law"], result["impl"]) if in_each else (n,), result)
     return list(once.values())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.runner.plugin.environment import cpu_name
-from flash_attest.runner.plugin.saved import RESULTS, NoReport, read
+from flash_attest.runner.plugin.saved import NoReport, read
 
 # Conditions that have to be the same, by their key in the environment of results.json.
 SAME = {
@@ -36,8 +36,6 @@ class ResumeError(ValueError):
 
 def earlier(folder: Path) -> dict:
     """Return the results.json to resume from, with its journal. Raises ResumeError."""
-    if not (folder / RESULTS).exists():
-        raise ResumeError(f"--resume: nothing to resume: {folder} has no {RESULTS}: leave --resume out")
     try:
         return read(folder)
     except NoReport as error:
