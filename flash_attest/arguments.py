@@ -17,6 +17,7 @@ from flash_attest.did_you_mean import did_you_mean
 from flash_attest.runner.parts import Shard, parse
 
 DEVICES = ("auto", "cpu", "cuda")
+FAILED = 1  # the exit status if a file cannot be loaded, or if something is wrong with what it has
 WRONG = 2  # the exit status if a command line is wrong
 INTERRUPTED = 130  # after Ctrl-C
 
@@ -43,6 +44,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with status 2."""
         self.exit(WRONG, f"{self.prog}: error: {message}\n")
+
+    def fail(self, message: str) -> NoReturn:
+        """Print what is wrong with a file that the command names, and exit with status 1."""
+        self.exit(FAILED, f"{self.prog}: {message}\n")
 
 
 # --- the options that several commands have -------------------------------------------------------

@@ -130,6 +130,7 @@ def check(
         repeats=repeats or settings.repeats_on(on),
         perturbations=perturb,
         case=_case(case) if case else None,
+        case_timeout=case_timeout,
         small=settings.small,
     )
     apart = isolated and possible() and (on == "cpu" or forks_can_use_cuda())

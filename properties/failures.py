@@ -25,8 +25,12 @@ OUT_OF_MEMORY = re.compile(
 
 
 class Reason(Enum):
-    """The reason why a law neither passes nor fails. The value is `why` in results.json."""
+    """The reason why a law neither passes nor fails, or why nothing could be judged at all.
 
+    The value is `why` in results.json.
+    """
+
+    NOT_LOADED = "not loaded"  # fail: the file of the implementation cannot be loaded, so no law is judged
     NOT_DECLARED = "not declared"  # refused: the law, or the given case, needs something that is not declared
     # refused: no case is both wanted by the law and supported, or the given case is not. unknown:
     # no case is supported at all

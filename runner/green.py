@@ -23,6 +23,7 @@ class Group(Enum):
     several.
     """
 
+    NOT_LOADED = "cannot be loaded", "cannot be loaded"
     FAILS = "fails", "fail"
     UNDECIDED = "undecided", "undecided"
     HOLDS = "holds", "hold"
@@ -42,6 +43,7 @@ class Group(Enum):
         return f"{n} {text.replace('another device', other) if other else text}"
 
 
+RED = (Group.NOT_LOADED, Group.FAILS, Group.UNDECIDED)  # a result in one of these is never green
 _GROUPS = {
     Reason.OTHER_DEVICE.value: Group.OTHER_DEVICE,
     Reason.LAW_OF_OTHER_DEVICE.value: Group.OTHER_DEVICE,
@@ -61,18 +63,29 @@ def group_of(result: dict, *, asked_for: bool) -> Group:
         excused = EXCUSED if asked_for else EXCUSED | {Reason.OTHER_DEVICE.value}
         return _GROUPS[result["why"]] if result["why"] in excused else Group.UNDECIDED
     if result["verdict"] == FAIL:
+        if result["why"] == Reason.NOT_LOADED.value:
+            return Group.NOT_LOADED
         return Group.KNOWN if result["known"] else Group.FAILS
     return {PASS: Group.HOLDS, REFUSED: Group.NOT_APPLYING}[result["verdict"]]
 
 
 def counted(results: Iterable[dict], *, asked_for: bool, device: str = "") -> str:
-    """Return the counts of results, for example "61 laws hold; 8 do not apply; 3 need a GPU"."""
+    """Return the counts of results, for example "61 laws hold; 8 do not apply; 3 need a GPU".
+
+    A file that cannot be loaded is counted as a file, not as a law.
+    """
     counts = Counter(group_of(result, asked_for=asked_for) for result in results)
+    files = not_loaded(counts.pop(Group.NOT_LOADED, 0))
     parts = [group.words(n, device) for group in Group if (n := counts[group])]
     if parts:
         number, _, words = parts[0].partition(" ")
         parts[0] = f"{number} {'law' if number == '1' else 'laws'} {words}"
-    return "; ".join(parts)
+    return "; ".join(filter(None, [files, *parts]))
+
+
+def not_loaded(files: int) -> str:
+    """Return, for example, "1 file cannot be loaded"; "" for none."""
+    return f"{files} file{'s' * (files != 1)} {Group.NOT_LOADED.value[0]}" if files else ""
 
 
 def not_green(results: list[dict], *, asked_for: bool, replayed: bool, unjudged: int = 0, planned: int = 0) -> str:
@@ -104,7 +117,7 @@ def verdict_line(
     """
     incomplete = _incomplete(results, replayed, unjudged, planned)
     counts = counted(results, asked_for=asked_for, device=device)
-    bad = any(group_of(r, asked_for=asked_for) in (Group.FAILS, Group.UNDECIDED) for r in results)
+    bad = any(group_of(r, asked_for=asked_for) in RED for r in results)
     left_out = ""
     if n := len(elsewhere):
         left_out = f"{n} implementation{'s need' if n > 1 else ' needs'} {OTHER.get(device, 'another device')}"

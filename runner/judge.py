@@ -114,9 +114,9 @@ class Judge:
     def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
         """Return the verdict of the contract check, in the same form as a law's verdict."""
         result = contract_result(impl.name, PASS)
-        started, problems, judged = time.perf_counter(), [], NOT_JUDGED
+        started, problems, judged, timed_out = time.perf_counter(), [], NOT_JUDGED, False
         if isinstance(impl, Unloadable):
-            problems, result.verdict = [impl.problem], FAIL
+            problems, judged, result.verdict, result.why = [impl.problem], NOT_LOADED, FAIL, Reason.NOT_LOADED
         elif isinstance(impl, Absent):
             problems, result.verdict, result.reason, result.why = [], REFUSED, impl.reason, Reason.NOT_INSTALLED
         elif reason := not_here(impl, self.plan.device):
@@ -125,7 +125,7 @@ class Judge:
             try:
                 self.plan.known.functions = everything()
                 tried = conformance.tried(impl, self.plan)
-                problems, judged = tried.problems, _judged(tried)
+                problems, judged, timed_out = tried.problems, _judged(tried), tried.timed_out
                 if tried.undecided is not None:
                     raise tried.undecided
             except Undecided as undecided:
@@ -134,13 +134,12 @@ class Judge:
                 return suite_raised(error, result)
         if problems:
             result.verdict, result.reason = FAIL, problems[0].splitlines()[0]
-            # If all problems are calls that hung, the contract check is undecided rather than
-            # failed.
-            unclear = [lost.words for lost in self.plan.lost.values() if not lost.breaks]
-            if all(problem.startswith(tuple(unclear)) for problem in problems):
+            if timed_out:
                 result.verdict, result.why = UNKNOWN, Reason.TIMED_OUT
-            result.replay = replay_of(self.origins.get(impl.name, OURS), contract_test(impl.name))
-            result.message = _contract_message(impl.name, problems, judged, result.replay)
+            limit = self.plan.case_timeout if timed_out else 0.0
+            result.replay = replay_of(self.origins.get(impl.name, OURS), contract_test(impl.name), limit=limit)
+            broken = f"{impl.name} {BROKEN.get(result.why, DOES_NOT_KEEP)}"
+            result.message = _contract_message(broken, problems, judged, result.replay)
         if remote := remote_of(impl):
             result.observed = remote.take_observed() | {"declared": record_of(impl)}
         result.seconds = time.perf_counter() - started
@@ -178,18 +177,26 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
 
 
 NOT_JUDGED = "Its laws are not judged until it keeps the contract."
+NO_RETURN = "Its laws are not judged until this call returns, or has more time (--case-timeout)."
+NOT_LOADED = "Nothing in the file is judged until it can be loaded."
+DOES_NOT_KEEP = "does not keep the contract"
+BROKEN = {
+    Reason.NOT_LOADED: "cannot be loaded",
+    Reason.TIMED_OUT: "did not return in time when its contract was tried",
+}
 
 
 def _judged(tried: conformance.Tried) -> str:
     """Return what a message says about the laws of an implementation that breaks the contract."""
     if not tried.judged:
-        return NOT_JUDGED
+        return NO_RETURN if tried.timed_out else NOT_JUDGED
     return f"Its laws are judged without {tried.without}." if tried.left_out else "Its laws are judged."
 
 
-def _contract_message(name: str, problems: list[str], judged: str, replay: str) -> str:
+def _contract_message(broken: str, problems: list[str], judged: str, replay: str) -> str:
+    """Return the message of a contract that is not kept. broken: how its headline begins."""
     first, *rest = problems[0].splitlines()
-    lines = [f"{name} does not keep the contract: {first}", *(f"  {line}" for line in rest)]
+    lines = [f"{broken}: {first}", *(f"  {line}" for line in rest)]
     lines += [f"  {line}" for problem in problems[1:] for line in problem.splitlines()]
     lines += ["", f"The contract: {document('use/implementation-reference.md')}. {judged}", ""]
     return "\n".join([*lines, "Replay", f"  {replay}", ""])

@@ -39,11 +39,17 @@ class Tried:
     judged: bool = True
     lost: str = ""  # the case in which this process lost its GPU context, so that it could try nothing
     undecided: Undecided | None = None  # why some feature was not tried: the emulator may lack it
+    timed_out: bool = False  # all problems are calls that did not return in time, so nothing is known
 
     @property
     def without(self) -> str:
         """The left-out cases, in words."""
         return " or ".join(map(str, self.left_out))
+
+    @property
+    def verdict(self) -> str:
+        """What the laws that depend on the contract say about it."""
+        return "the contract check timed out" if self.timed_out else "the contract is broken"
 
     def narrowed(self, impl: Implementation) -> Implementation:
         """Return an implementation that does not support the left-out cases."""
@@ -51,7 +57,7 @@ class Tried:
 
         def without(case: Case) -> str | None:
             if any(group.holds(case) for group in self.left_out):
-                return f"the contract is broken with {self.without} (see contract_is_kept)"
+                return f"{self.verdict} with {self.without} (see contract_is_kept)"
             return accepts(case) if accepts else None
 
         return replace(impl, supports=replace(impl.supports, accepts=without))
@@ -117,7 +123,11 @@ class _Trying:
         lines = [f"{each}   [with {', '.join(words)}]" if words else each for each, words in self.problems.items()]
         lines += self.changes.values()
         judged = size is not None or not at_first
-        return Tried(lines, tuple(self.left_out), judged, undecided=next(iter(self.undecided), None))
+        unclear = tuple(lost.words for lost in self.plan.lost.values() if not lost.breaks)
+        timed_out = bool(lines) and all(line.startswith(unclear) for line in lines)
+        return Tried(
+            lines, tuple(self.left_out), judged, undecided=next(iter(self.undecided), None), timed_out=timed_out
+        )
 
     def try_features(self, plain: Case) -> None:
         """Try each value of each feature in the plain case; leave out those with new problems."""

@@ -129,7 +129,7 @@ def _outcome(judgement: Judgement) -> Outcome:
     except ContextLost as lost:
         return _failed(judgement, Found(lost.broken, lost.case), again=False)
     if failure.broken is None:
-        left_out = f"judged without {contract.without}, where the contract is broken" if contract.left_out else ""
+        left_out = f"judged without {contract.without}, where {contract.verdict}" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
         # A law that collects findings has already judged further cases after its first failure.
@@ -156,7 +156,7 @@ def _failed(
 
 def _contract_is_broken(contract: conformance.Tried) -> Outcome:
     """Return the outcome for a broken contract that leaves nothing to judge."""
-    return Outcome(UNKNOWN, f"the contract is broken (see contract_is_kept): {contract.problems[0]}", Reason.CONTRACT)
+    return Outcome(UNKNOWN, f"{contract.verdict} (see contract_is_kept): {contract.problems[0]}", Reason.CONTRACT)
 
 
 def _not_judged(judgement: Judgement) -> Outcome | None:

@@ -14,7 +14,7 @@ from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.registry import Entry, Unloadable
 from flash_attest.properties.progress import NOW
 from flash_attest.runner.isolation.endings import Ending, Kind
-from flash_attest.runner.isolation.parent import answer_of
+from flash_attest.runner.isolation.parent import answer_of, possible
 
 START_LATER = (
     "importing its file starts threads, which the forked judging process does not have (start them in the first call)"
@@ -42,7 +42,19 @@ def problem_of(argument: str, limit: float) -> str:
     if not isinstance(ending, Ending):
         return ending["problem"] and _sentence(argument, ending["problem"])
     does = "does not end" if ending.kind is Kind.TIMED_OUT else "ends the process:"
-    return "\n".join([_sentence(argument, f"{does} {ending.words}"), *(f"  {line}" for line in ending.observed)])
+    sentence = _sentence(argument, f"{does} {ending.words}", _line_in(argument, ending.frames))
+    return "\n".join([sentence, *(f"  {line}" for line in ending.observed)])
+
+
+def entries_of(argument: str, limit: float) -> list[Entry]:
+    """Return the entries of a file, which another process imports first.
+
+    A file that would end this process becomes an `Unloadable`. limit: seconds; 0 for none.
+    """
+    tried = possible() and registry.can_be_tried(argument)
+    if tried and (problem := problem_of(argument, limit)):
+        return [unloadable(argument, problem)]
+    return imported(argument)
 
 
 def imported(argument: str) -> list[Entry]:
@@ -88,5 +100,11 @@ def unloadable(argument: str, problem: str) -> Entry:
     )
 
 
-def _sentence(argument: str, problem: str) -> str:
-    return f"{registry.file_of(argument)[0]}: importing it {problem}"
+def _sentence(argument: str, problem: str, line: str = "") -> str:
+    return f"{registry.file_of(argument)[0]}{line}: importing it {problem}"
+
+
+def _line_in(argument: str, frames: Sequence[str]) -> str:
+    """Return ":LINE" of a file if one of the frames, as Ending has them, lies in it; else ""."""
+    begin = f"at {registry.file_of(argument)[0].absolute()}:"
+    return next((f":{frame.removeprefix(begin).partition(',')[0]}" for frame in frames if frame.startswith(begin)), "")

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
 
+from flash_attest.properties.failures import Reason
 from flash_attest.runner.causes import causes_of
 from flash_attest.runner.green import is_green, verdict_line
 from flash_attest.runner.page.records import asked_for
@@ -51,7 +53,7 @@ def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
     parts = sorted(records, key=lambda name: records[name]["environment"]["shard"]["part"])
     environments = [records[name]["environment"] for name in parts]
     _check_all(dict(zip(parts, environments, strict=True)))
-    results = [result for name in parts for result in records[name]["results"]]
+    results = _without_repeats(result for name in parts for result in records[name]["results"])
     twice = [key for key, n in Counter((r["law"], r["impl"]) for r in results).items() if n > 1]
     if twice:
         raise MergeError(f"{twice[0][0]}[{twice[0][1]}] is in two parts")
@@ -71,6 +73,17 @@ def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
         "parts": [{key: e.get(key) for key in OWN} for e in environments],
     }
     return joined, results
+
+
+def _without_repeats(results: Iterable[dict]) -> list[dict]:
+    """Return the results, each contract check of what could not be judged once: every part has
+    it.
+    """
+    once: dict[tuple, dict] = {}
+    for n, result in enumerate(results):
+        in_each = result.get("why") in (Reason.NOT_LOADED.value, Reason.NOT_INSTALLED.value)
+        once.setdefault((result["law"], result["impl"]) if in_each else (n,), result)
+    return list(once.values())
 
 
 def _check_one(name: str, record: dict) -> None:

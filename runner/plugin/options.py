@@ -173,6 +173,7 @@ class Options:
             repeats=self.repeats,
             perturbations=self.perturbations,
             case=self.case,
+            case_timeout=self.case_timeout,
             small=self.profile.small,
         )
 

@@ -14,7 +14,7 @@ from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.green import Group, group_of, is_green, verdict_line
-from flash_attest.runner.plugin import ahead, announcing, conclusion, resume, saved, shard, sources
+from flash_attest.runner.plugin import ahead, announcing, conclusion, resume, saved, shard, sources, unjudged
 from flash_attest.runner.plugin.chosen import Chosen
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
@@ -56,6 +56,7 @@ class Reporter:
         self.verdict = ""  # the last line of the run
         self.undecided: dict[str, str] = {}  # test id of a law that could not be decided: why
         self.started = time.perf_counter()
+        self.interrupted = False
         self._ahead: list = []  # processes that compile kernels before laws need them
 
     # --- hooks -----------------------------------------------------------------------------------
@@ -66,23 +67,35 @@ class Reporter:
         if given("device") == "cuda":
             _ = self.options.device
         if given("impl") is not None or given("impl-from") or self.chosen.untrusted:
-            _ = self.chosen.entries
+            self.config.args = unjudged.with_contract(self.config.args, self.chosen.entries)
+        elif self.config.hook.pytest_attention_impls.get_hookimpls():
+            self.config.args = unjudged.with_contract(self.config.args, self.chosen.plugins)
         if given("case"):
             _ = self.judging.judge
+        if given("resume") and self.worker is None and not self.config.getoption("collectonly"):
+            try:
+                resume.earlier(self.report.directory)
+            except ResumeError as error:
+                raise pytest.UsageError(str(error)) from None
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]):
         """Select the tests of this part of the run, among those that -k and -m leave. This runs
-        last, so that no part is empty because of them.
+        after them, so that no part is empty because of them. What cannot be loaded stays, in each
+        part.
         """
+        aside = unjudged.set_aside(items)
+        yield
         impls = {id(entry.impl) for entry in self.chosen.entries}
         # If nothing could be loaded, pytest makes one test for each law without an implementation,
         # and skips it.
         items[:] = [item for item in items if not judges(item) or id(item.callspec.params["impl"]) in impls]
         if self.options.shard:
-            items[:], elsewhere, self.judging.shard_facts = shard.split(items, self.options.shard, self.options.device)
+            items[:], elsewhere, facts = shard.split(items, self.options.shard, self.options.device)
+            self.judging.shard_facts = facts | {name: facts[name] + len(aside) for name in ("tests", "tests_of_all")}
             if elsewhere:
                 config.hook.pytest_deselected(items=elsewhere)
+        items += aside
         if any(judges(item) for item in items):
             items[:] = by_implementation(items, [entry.name for entry in self.chosen.entries])
 
@@ -207,6 +220,14 @@ class Reporter:
             if self.progress and (line := self.progress.add(result)):
                 self._tell(f"flash-attest: {line}", yellow=False)
 
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo) -> None:
+        """Leave pytest's lines about a traceback out: the last lines say how far the run came."""
+        if isinstance(excinfo.value, KeyboardInterrupt):
+            self.interrupted = True
+            out = self.config.pluginmanager.get_plugin("terminalreporter")
+            if hasattr(out, "_report_keyboardinterrupt") and not self.config.option.fulltrace:
+                out._report_keyboardinterrupt = lambda: None
+
     def pytest_sessionfinish(self, session, exitstatus) -> None:
         self.judging.close()
         for process in self._ahead:
@@ -280,4 +301,6 @@ class Reporter:
         nothing = self.config.getoption("collectonly") or self.worker is not None
         if self.options.shard and not self.report.planned and not nothing:
             return f"not green: no law is left for shard {self.options.shard}", False
+        if self.interrupted and not self.report.planned and not nothing:
+            return "not green: interrupted before anything was judged", False
         return self.verdict, self.green

@@ -22,6 +22,8 @@ def read(report: str | Path) -> dict:
     """Read a report, given by its folder or its results.json. Raises NoReport."""
     given = Path(report)
     file = given if given.is_file() else given / RESULTS
+    if not file.exists():
+        raise NoReport(f"{given} has no {RESULTS}")
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
         _ = record["environment"]["versions"]

@@ -13,18 +13,19 @@ from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.beside import ALSO
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.runner.causes import Cause
-from flash_attest.runner.green import Group, group_of
+from flash_attest.runner.green import RED, Group, group_of
 from flash_attest.runner.page.records import KINDS, worst
-from flash_attest.runner.page.words import ELSEWHERE, KNOWN, VERDICTS, Verdict
+from flash_attest.runner.page.words import ELSEWHERE, KNOWN, UNLOADED, VERDICTS, Verdict
 from flash_attest.runner.untrusted.observed import sentences
 
 COLOURS = {
-    PASS: "green", FAIL: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow", KNOWN: "yellow",
+    PASS: "green", FAIL: "bold red", UNLOADED: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow", KNOWN: "yellow",
     ELSEWHERE: "bright_black",
 }  # fmt: skip
 COLUMNS = {  # heading of the table: the groups that it counts
     "hold": (Group.HOLDS,),
     "fail": (Group.FAILS,),
+    "not loaded": (Group.NOT_LOADED,),
     "known": (Group.KNOWN,),
     "undecided": (Group.UNDECIDED,),
     "do not apply": (Group.NOT_APPLYING,),
@@ -149,8 +150,7 @@ def print_remarks(results: list[dict], console: Console, *, asked_for: bool) -> 
     """Print remarks that the table does not have: why laws do not apply, what a pass means, known
     failures.
     """
-    silent = (Group.FAILS, Group.UNDECIDED)
-    for impl, verdict, text in _by_reason([r for r in results if group_of(r, asked_for=asked_for) not in silent]):
+    for impl, verdict, text in _by_reason([r for r in results if group_of(r, asked_for=asked_for) not in RED]):
         say(console, f"[{COLOURS[verdict]}]{VERDICTS[verdict].word:7}[/]  {escape(impl)}  {escape(text)}")
     for result in results:
         if result["verdict"] == FAIL and result["beside"].startswith(ALSO):
