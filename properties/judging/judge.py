@@ -128,6 +128,8 @@ def _outcome(judgement: Judgement) -> Outcome:
         return Outcome(REFUSED, meter.note or why, Reason.NO_CASE)
     except ContextLost as lost:
         return _failed(judgement, Found(lost.broken, lost.case), again=False)
+    if failure.broken is None and not meter.cases:  # all cases hung or ended the contract check
+        return Outcome(REFUSED, "no case is left: the calls of all of them were given up before", Reason.NO_CASE)
     if failure.broken is None:
         left_out = f"judged without {contract.without}, where {contract.verdict}" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))

@@ -18,6 +18,7 @@ from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.races.perturb import chosen
 from flash_attest.runner import parts
+from flash_attest.runner.green import Asked
 from flash_attest.runner.isolation.parent import possible
 from flash_attest.runner.plugin import saved, table
 from flash_attest.runner.profiles import DEFAULT, PROFILES, Profile
@@ -145,9 +146,31 @@ class Options:
         return self.may_isolate
 
     @property
-    def asked_for(self) -> bool:
-        """Whether the user named the implementations, so that none of them is excused."""
-        return bool(self.given("impl") or self.given("impl-from"))
+    def asked(self) -> Asked:
+        """The scope of the run."""
+        named = bool(self.given("impl") or self.given("impl-from"))
+        return Asked(
+            named=named,
+            each=named or not self.narrowed,
+            replayed=bool(self.given("case")),
+            contract=self._names_the_contract,
+            part=bool(self.shard),
+        )
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether the command selects some of the laws: by -k, -m, a file or the id of a test."""
+        args = [arg.rpartition("/")[2] for arg in self.config.args]
+        return self._selects or any(arg.startswith("test_") or "::" in arg for arg in args)
+
+    @property
+    def _selects(self) -> bool:
+        return any(self.config.getoption(name, None) for name in ("keyword", "markexpr", "deselect"))
+
+    @property
+    def _names_the_contract(self) -> bool:
+        typed = [self.config.getoption("keyword", ""), *(arg.rpartition("/")[2] for arg in self.config.args)]
+        return any("contract" in text for text in typed)
 
     @property
     def keeps_streams(self) -> bool:
@@ -213,9 +236,14 @@ class OwnOptions(Options):
             raise self.wrong("report", f"{report}: write {name}={report} for a folder that exists outside of this one")
 
     @property
-    def asked_for(self) -> bool:
-        """Always false: the command line of another repository does not name implementations."""
-        return False
+    def asked(self) -> Asked:
+        """The scope of the run. The command line of another repository names no implementations."""
+        return Asked(each=not self.narrowed, replayed=bool(self.given("case")), contract=self._names_the_contract)
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether the command selects some of the tests: by -k, -m or the id of a test."""
+        return self._selects or any("::" in arg for arg in self.config.args)
 
     @property
     def profile_name(self) -> str:

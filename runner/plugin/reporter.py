@@ -13,7 +13,7 @@ import pytest
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.races.sanitizer.watch import end
-from flash_attest.runner.green import Group, group_of, is_green, verdict_line
+from flash_attest.runner.green import Group, concluded, group_of, is_green
 from flash_attest.runner.plugin import ahead, announcing, conclusion, resume, saved, shard, sources, unjudged
 from flash_attest.runner.plugin.chosen import Chosen
 from flash_attest.runner.plugin.environment import environment
@@ -54,7 +54,8 @@ class Reporter:
         self.judging = Judging(self.options, self.chosen, self.report.directory)
         self.progress: Progress | None = None
         self.verdict = ""  # the last line of the run
-        self.undecided: dict[str, str] = {}  # test id of a law that could not be decided: why
+        self.undecided: dict[str, str] = {}  # test id of a law without a verdict that counts: why
+        self._first: dict[str, str] = {}  # an implementation -> the id of its first test
         self.started = time.perf_counter()
         self.interrupted = False
         self._ahead: list = []  # processes that compile kernels before laws need them
@@ -165,6 +166,7 @@ class Reporter:
             repeats=self.options.repeats,
             command=os.environ.get(COMMAND) or shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
             options={name: given(name.replace("_", "-")) for name in resume.OPTIONS},
+            asked=self.options.asked.as_dict(),
             machine=resume.machine(self.options.device),
             tests=resume.digest_of(planned),
             elsewhere=self.chosen.elsewhere,
@@ -215,8 +217,9 @@ class Reporter:
             if facts := result_of(report, SHARD_KEY):
                 self.report.environment["shard"] = self.judging.shard_facts = facts
             self.report.add(result)
-            if group_of(result, asked_for=self.options.asked_for) is Group.UNDECIDED:
-                self.undecided[report.nodeid] = result["reason"]
+            self._first.setdefault(result["impl"], report.nodeid)
+            if group_of(result, asked_for=self.options.asked.named) is Group.UNDECIDED:
+                self.undecided[report.nodeid] = f"undecided: {result['reason']}"
             if self.progress and (line := self.progress.add(result)):
                 self._tell(f"flash-attest: {line}", yellow=False)
 
@@ -235,24 +238,25 @@ class Reporter:
         if self.worker is not None or not self.report.planned:
             return
         ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
-        self.verdict = verdict_line(
+        found, seconds = self._concluded(), round(time.perf_counter() - self.started, 1)
+        for impl, why in found["unjudged"].items():
+            self.undecided[self._first[impl]] = f"nothing was judged of {impl}: {why}"
+        if trouble := self.report.finish(ended, **found, seconds=seconds, workers=self.options.workers):
+            found = self._concluded(trouble)
+        self.verdict = found["verdict"]
+        if exitstatus == pytest.ExitCode.OK and not self.green:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _concluded(self, trouble: str = "") -> dict:
+        return concluded(
             self.report.results,
-            asked_for=self.options.asked_for,
-            replayed=bool(self.options.given("case")),
-            unjudged=self.report.planned - len(self.report.results),
+            self.options.asked,
+            left=self.report.planned - len(self.report.results),
             planned=self.report.planned,
             device=self.options.device,
             elsewhere=self.chosen.elsewhere,
+            trouble=trouble,
         )
-        self.report.finish(
-            ended,
-            verdict=self.verdict,
-            green=self.green,
-            seconds=round(time.perf_counter() - self.started, 1),
-            workers=self.options.workers,
-        )
-        if exitstatus == pytest.ExitCode.OK and not self.green:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @property
     def green(self) -> bool:
@@ -273,8 +277,8 @@ class Reporter:
         verbose = self.config.option.verbose > 0
         with conclusion.no_commands(out):
             conclusion.print_failures(report, out)
-            conclusion.print_verdicts(report, out, asked_for=self.options.asked_for, verbose=verbose)
-        conclusion.print_annotations(report.results, out, asked_for=self.options.asked_for)
+            conclusion.print_verdicts(report, out, asked=self.options.asked, verbose=verbose)
+        conclusion.print_annotations(report.results, out, self.options.asked)
         if trouble := report.folder.trouble:
             out.write_line(f"report: {trouble}: the verdicts above are all there is", yellow=True)
         else:

@@ -13,7 +13,7 @@ from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.beside import ALSO
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.runner.causes import Cause
-from flash_attest.runner.green import RED, Group, group_of
+from flash_attest.runner.green import RED, Asked, Group, group_of, unjudged
 from flash_attest.runner.page.records import KINDS, worst
 from flash_attest.runner.page.words import ELSEWHERE, KNOWN, UNLOADED, VERDICTS, Verdict
 from flash_attest.runner.untrusted.observed import sentences
@@ -133,6 +133,16 @@ def print_absent(results: list[dict], console: Console) -> None:
             by_reason.setdefault(result["reason"], []).append(result["impl"])
     for reason, names in by_reason.items():
         say(console, escape(f"not judged here: {', '.join(sorted(names))} ({reason})"))
+
+
+def print_unjudged(results: list[dict], console: Console, asked: Asked) -> None:
+    """Print the implementations without a judged law, and why. `print_absent` has those that are
+    not installed.
+    """
+    absent = {result["impl"] for result in results if result.get("why") == Reason.NOT_INSTALLED.value}
+    for impl, why in sorted(unjudged(results, asked).items()):
+        if impl not in absent:
+            say(console, f"[yellow]not judged[/]  {escape(impl)}  {escape(why)}")
 
 
 def print_undecided(results: list[dict], console: Console, *, asked_for: bool) -> None:

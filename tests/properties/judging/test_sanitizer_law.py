@@ -23,7 +23,7 @@ from flash_attest.properties.law import laws
 from flash_attest.properties.progress import NOW
 from flash_attest.races.sanitizer import Tool
 from flash_attest.runner import alone
-from flash_attest.runner.green import not_green
+from flash_attest.runner.green import Asked, not_green
 from tests.places import ROOT
 from tests.races.fake_sanitizer import fake
 from tests.trials import lines
@@ -94,7 +94,8 @@ def test_without_the_tool_it_is_unknown_and_the_run_is_green(monkeypatch):
     result = judged()
     assert (result.verdict, result.why) == (UNKNOWN, Reason.NO_SANITIZER)
     assert result.reason.startswith("no compute-sanitizer found in CUDA_HOME, CUDA_PATH, PATH and /usr/local/cuda*")
-    assert not_green([result.as_dict()], asked_for=True, replayed=False) == ""
+    held = replace(result, verdict=PASS, why=None)
+    assert not_green([result.as_dict(), held.as_dict()], Asked(named=True)) == ""
 
 
 def test_an_implementation_of_pytorchs_operators_is_refused_after_a_few_looks(installed, monkeypatch):
