@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from flash_attest.races.finding import Finding
+from flash_attest.texts import cut, words_of
 
 if TYPE_CHECKING:
     from flash_attest.properties.checks.wrong import Wrong
@@ -22,6 +23,9 @@ OUT_OF_MEMORY = re.compile(
     r"|CU\w+_STATUS_(\w+_)?ALLOC(ATION)?_FAILED",  # cuBLAS, cuDNN, cuSOLVER
     re.IGNORECASE,
 )
+
+
+LONGEST_HEADLINE = 2000  # characters
 
 
 class Reason(Enum):
@@ -48,6 +52,7 @@ class Reason(Enum):
     CONTEXT_LOST = "context lost"  # unknown: an earlier law left this process without a working GPU
     WORKER_DIED = "worker died"  # unknown: the process ended during the law
     TIMED_OUT = "timed out"  # unknown: a call did not return within --case-timeout
+    TIME_LIMIT = "time limit"  # unknown: not decided within the time limit of a law or of the run
     SUITE = "suite"  # unknown: the suite itself raised an exception
 
 
@@ -78,9 +83,9 @@ class LawBroken(AssertionError):
         found: Iterable[Finding] = (),
         wrong: Wrong | None = None,
     ):
+        self.headline = headline = cut(headline, LONGEST_HEADLINE)
         super().__init__(headline)
-        self.headline = headline
-        self.observed = [line for text in observed for line in text.splitlines()]
+        self.observed = [line for text in observed for line in cut(text).splitlines()]
         self.suggests = suggests
         self.investigate = investigate
         self.findings = frozenset(findings) or frozenset({headline})
@@ -152,11 +157,3 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(words_of(error)) is not None
-
-
-def words_of(error: BaseException) -> str:
-    """Return the text of an exception, even if its __str__ raises."""
-    try:
-        return str(error)
-    except BaseException:  # __str__ may be the implementation's own code, and raise anything
-        return "(no message: its __str__ raises)"

@@ -14,7 +14,7 @@ from flash_attest.impls.contract.registry import Entry, Unloadable
 from flash_attest.places import document
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.support import not_here
-from flash_attest.properties.failures import Reason, Undecided, words_of
+from flash_attest.properties.failures import Reason, Undecided
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.judgement import Judgement, replay_of
@@ -26,11 +26,13 @@ from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.patched import everything
 from flash_attest.runner import alone
+from flash_attest.runner.limits import NO_LIMITS, TimeLimits
 from flash_attest.runner.plugin.last_case import LastCase
 from flash_attest.runner.plugin.sources import in_checkout, shown
 from flash_attest.runner.untrusted.caller import caller_of
 from flash_attest.runner.untrusted.records import record_of
 from flash_attest.runner.untrusted.remote import remote_of
+from flash_attest.texts import type_name, words_of
 
 # Triton and Numba kernels run on the GPU if the process sees one, and then do not accept CPU
 # tensors.
@@ -45,7 +47,7 @@ class Judge:
 
     plan: how to judge. entries: what may be judged. report_dir: where this worker keeps the case in
     progress. origin_of: says where an entry comes from, for replay commands and for other processes
-    that call it.
+    that call it. limits: of a law and of the run.
     """
 
     def __init__(
@@ -55,8 +57,9 @@ class Judge:
         report_dir: Path,
         worker: str,
         origin_of: Callable[[Entry], Origin] = lambda entry: OwnRun(entry.option),
+        limits: TimeLimits = NO_LIMITS,
     ):
-        self.plan = plan
+        self.plan, self.limits = plan, limits
         self.device_name = ""  # the GPU's name
         self.origins = {entry.name: origin_of(entry) for entry in entries}
         self.threads = {entry.name: entry.threads for entry in entries}
@@ -103,8 +106,14 @@ class Judge:
         impl = impl.on(judgement.device)
         if self.sees_gpu(impl) and judgement.device != self.plan.device:
             return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)
+        if over := self.limits.over:
+            return Result(impl.name, law.chapter, law.name, UNKNOWN, over, Reason.TIME_LIMIT)
+        plan = judgement.plan
+        if plan.until is None:  # otherwise the process that asks has set it
+            deadline = self.limits.of_law()
+            plan = replace(plan, until=(deadline.at, deadline.words))
         try:
-            result = judge(law, impl, judgement.plan)
+            result = judge(law, impl, plan)
         except Exception as error:
             result = suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
         if remote := remote_of(impl):
@@ -113,6 +122,8 @@ class Judge:
 
     def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
         """Return the verdict of the contract check, in the same form as a law's verdict."""
+        if over := self.limits.over:
+            return contract_result(impl.name, UNKNOWN, over, Reason.TIME_LIMIT)
         result = contract_result(impl.name, PASS)
         started, problems, judged, timed_out = time.perf_counter(), [], NOT_JUDGED, False
         if isinstance(impl, Unloadable):
@@ -157,7 +168,7 @@ def suite_raised(error: Exception, result: Result) -> Result:
     frame = ([frame for frame in frames if in_checkout(frame.filename)] or frames)[-1]
     text, where = words_of(error).strip(), f"{shown(frame.filename)}:{frame.lineno}"
     result.verdict, result.why = UNKNOWN, Reason.SUITE
-    result.reason = f"the suite raised {type(error).__name__}: {text.splitlines()[0] if text else ''} ({where})"
+    result.reason = f"the suite raised {type_name(error)}: {text.splitlines()[0] if text else ''} ({where})"
     result.message = f"{result.reason}\n\n{''.join(traceback.format_exception(error))}"
     return result
 

@@ -24,6 +24,7 @@ from flash_attest.did_you_mean import did_you_mean
 from flash_attest.impls.contract.record import Absent, ContractError, Implementation, Precision, Supports
 from flash_attest.places import ROOMS
 from flash_attest.python_file import problem_of
+from flash_attest.texts import cut, type_name, words_of
 
 HERE = ROOMS / "impls"
 FIELDS = {c.__name__: ", ".join(f.name for f in fields(c) if f.init) for c in (Implementation, Supports, Precision)}
@@ -308,16 +309,17 @@ def _what_is_there(value: object) -> str:
 
 def _import_problem(path: Path, error: BaseException) -> str:
     if isinstance(error, ContractError):
-        return "\n".join([f"{path}: the Implementation is invalid", *(f"  {problem}" for problem in error.problems)])
+        return "\n".join(
+            [f"{path}: the Implementation is invalid", *(f"  {cut(problem)}" for problem in error.problems)]
+        )
     where = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
     line = f"{path}:{where[-1].lineno}" if where else str(path)
     if isinstance(error, SyntaxError):
         line = str(path) if error.lineno is None else f"{error.filename or path}:{error.lineno}"
-        return f"{line}: importing it raises {type(error).__name__}: {error.msg}"
-    hint = next(
-        (_hint(str(error), fields) for name, fields in FIELDS.items() if f"{name}.__init__()" in str(error)), ""
-    )
-    return f"{line}: importing it raises {type(error).__name__}: {error}{hint}"
+        return f"{line}: importing it raises {type_name(error)}: {error.msg}"
+    text = words_of(error)
+    hint = next((_hint(text, fields) for name, fields in FIELDS.items() if f"{name}.__init__()" in text), "")
+    return f"{line}: importing it raises {type_name(error)}: {text}{hint}"
 
 
 def _hint(text: str, fields: str) -> str:

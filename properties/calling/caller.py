@@ -22,6 +22,7 @@ from flash_attest.properties.judging.known import Known
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.patched import words
 from flash_attest.properties.state.watch import Watch
+from flash_attest.texts import cut
 
 MOST_REFUSALS = 20  # errors that a law allows; if all calls so far were errors, no further case is tried
 
@@ -192,7 +193,7 @@ class Caller:
                 raise
             self.meter.refusals += 1
             self.meter.note = (
-                f"errors that this law allows: {self.meter.refusals}, such as: {str(error)[:MESSAGE_WIDTH]}"
+                f"errors that this law allows: {self.meter.refusals}, such as: {cut(str(error), MESSAGE_WIDTH)}"
             )
             return None
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 
+from flash_attest.texts import cut
+
+MOST_CHARACTERS = 200_000  # of a whole message
 _ESCAPED = {c: f"\\x{c:02x}" for c in (*range(0x20), *range(0x7F, 0xA0)) if chr(c) not in "\n\t"}
 
 
 def plain(text: str) -> str:
-    r"""Escape control characters and lone surrogates, but not \n and \t: "\x1b" -> r"\x1b"."""
-    text = text.replace("\r\n", "\n").translate(_ESCAPED)
+    r"""Escape control characters and lone surrogates, but not \n and \t: "\x1b" -> r"\x1b".
+
+    A text that is too long is cut.
+    """
+    text = cut(text, MOST_CHARACTERS).replace("\r\n", "\n").translate(_ESCAPED)
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -30,6 +31,10 @@ class Found:
     broken: LawBroken | None = None
     case: Case | None = None
     flaky: bool = False
+
+
+class _Over(BaseException):
+    """Raised if the time is over. It is not an Exception, so Hypothesis stops."""
 
 
 class Search:
@@ -62,6 +67,9 @@ class Search:
             drawing.hold_each(self.collect if self.law.collects else self.holds)
         except Enough:
             return self.conclude()
+        except _Over:
+            judged = f"{self.meter.cases} case{'s' * (self.meter.cases != 1)} judged by then"
+            raise Undecided(f"{self.plan.until[1]}: {judged}, all right", Reason.TIME_LIMIT) from None
         except LawBroken as broken:
             broken.observed += self.collected.lines
             return self.conclude(broken)
@@ -71,6 +79,8 @@ class Search:
 
     def holds(self, case: Case) -> None:
         """Run the law on a case. Raises LawBroken, AnotherCase, Undecided or ContextLost."""
+        if self.plan.until and not self.failures and time.monotonic() > self.plan.until[0]:
+            raise _Over
         if str(case) in self.plan.lost:  # counts as right, so that later draws stay the same
             return
         if self.undecided and self.undecided[-1].why is Reason.GPU_MEMORY:  # other cases would not fit, either

@@ -10,7 +10,7 @@ from flash_attest.runner.page.words import UNLOADED
 RUNNING = "running"
 # What the page shows of the environment; an older or shorter run may lack some of it.
 SHOWN = ("command", "device", "device_name", "seconds", "workers", "profile", "cases_per_law", "seed", "started", "state",
-         "shard", "parts", "platform")  # fmt: skip
+         "shard", "parts", "platform", "remarks")  # fmt: skip
 
 
 def context(results: list[dict], environment: dict, counts: dict[str, int]) -> dict[str, object]:

@@ -20,7 +20,9 @@ from rich.console import Console
 from flash_attest.properties.failures import Reason
 from flash_attest.runner.causes import causes_of
 from flash_attest.runner.green import Asked, concluded
+from flash_attest.runner.isolation.leftovers import sentences
 from flash_attest.runner.plugin import terminal
+from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.report import Report
 from flash_attest.runner.plugin.saved import read
 
@@ -63,7 +65,7 @@ def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
             f"the parts have {len(results)} of {whole} results: their machines split the run at other places, as those that "
             "can run other implementations do"
         )
-    joined = {key: value for key, value in first.items() if key != "shard"}
+    joined = {key: value for key, value in first.items() if key not in ("shard", "remarks", "ended_processes")}
     joined |= {
         "command": _without_shard(first["command"]),
         "started": min(e["started"] for e in environments),
@@ -73,7 +75,17 @@ def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
         "asked": replace(Asked.of(first), part=False).as_dict(),
         "parts": [{key: e.get(key) for key in OWN} for e in environments],
     }
-    return joined, results
+    return joined | _aside(environments), results
+
+
+def _aside(environments: list[dict]) -> dict:
+    """Return what all parts say beside their verdicts."""
+    aside = Aside()
+    for each in environments:
+        aside.add([], each.get("ended_processes", {}))
+        said = sentences(each.get("ended_processes", {}))
+        aside.add([remark for remark in each.get("remarks", []) if remark not in said], {})
+    return aside.facts()
 
 
 def _without_repeats(results: Iterable[dict]) -> list[dict]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import secrets
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from flash_attest.races.perturb import chosen
 from flash_attest.runner import parts
 from flash_attest.runner.green import Asked
 from flash_attest.runner.isolation.parent import possible
+from flash_attest.runner.limits import TimeLimits
 from flash_attest.runner.plugin import saved, table
 from flash_attest.runner.profiles import DEFAULT, PROFILES, Profile
 
@@ -32,6 +34,8 @@ class Options:
     def __init__(self, config: pytest.Config):
         self.config = config
         self.worker: dict | None = getattr(config, "workerinput", None)
+        # By time.monotonic, which all processes of a machine share.
+        self.began: float = (self.worker or {}).get("attest_began", time.monotonic())
 
     def given(self, name: str) -> Any:
         """Return the value of an option, by its name in the table."""
@@ -45,8 +49,14 @@ class Options:
         """Raise a usage error for a value that makes no sense, before anything runs."""
         if self.given("repeats") is not None and self.given("repeats") < 1:
             raise self.wrong("repeats", f"{self.given('repeats')}: should be at least 1")
-        if not 0 <= self.case_timeout < float("inf"):
-            raise self.wrong("case-timeout", f"{self.case_timeout:g}: should be a number of seconds, or 0 for no limit")
+        limits = {
+            "case-timeout": self.case_timeout,
+            "law-time-limit": self.law_time_limit,
+            "time-limit": self.time_limit,
+        }
+        for name, seconds in limits.items():
+            if not 0 <= seconds < float("inf"):
+                raise self.wrong(name, f"{seconds:g}: should be a number of seconds, or 0 for no limit")
         _ = self.seed, self.perturbations
 
     @property
@@ -129,6 +139,21 @@ class Options:
     def case_timeout(self) -> float:
         """Return the seconds that a call may take, from --case-timeout; 0 for no limit."""
         return self.given("case-timeout")
+
+    @property
+    def law_time_limit(self) -> float:
+        """Return the seconds that a law may take, from --law-time-limit; 0 for no limit."""
+        return self.given("law-time-limit") or 0.0
+
+    @property
+    def time_limit(self) -> float:
+        """Return the seconds that the run may take, from --time-limit; 0 for no limit."""
+        return self.given("time-limit") or 0.0
+
+    @property
+    def limits(self) -> TimeLimits:
+        """Return both time limits."""
+        return TimeLimits(self.law_time_limit, self.time_limit, self.began)
 
     @property
     def may_isolate(self) -> bool:

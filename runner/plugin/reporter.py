@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.green import Group, concluded, group_of, is_green
 from flash_attest.runner.plugin import ahead, announcing, conclusion, resume, saved, shard, sources, unjudged
+from flash_attest.runner.plugin.aside import KEY as ASIDE_KEY
+from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.chosen import Chosen
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
@@ -52,6 +55,7 @@ class Reporter:
         self.worker = self.options.worker
         self.report = Report(Path(self.options.given("report")), self._tell)
         self.judging = Judging(self.options, self.chosen, self.report.directory)
+        self.aside = Aside()
         self.progress: Progress | None = None
         self.verdict = ""  # the last line of the run
         self.undecided: dict[str, str] = {}  # test id of a law without a verdict that counts: why
@@ -131,7 +135,7 @@ class Reporter:
             last.unlink()
         decided = {(result["law"], result["impl"]) for result in kept}
         left = [judged[1:] for judged in planned.values() if judged[1:] not in decided]
-        self.progress = Progress(left, earlier)
+        self.progress = Progress(left, earlier, self.options.limits)
         before = sum(earlier.get(judged, 0.0) for judged in left)
         has_header = self.config.option.verbose >= 0  # pytest's, with the lines of this plug-in
         for line in [
@@ -231,17 +235,25 @@ class Reporter:
             if hasattr(out, "_report_keyboardinterrupt") and not self.config.option.fulltrace:
                 out._report_keyboardinterrupt = lambda: None
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node) -> None:
+        self.aside.add_of_worker(node)
+
     def pytest_sessionfinish(self, session, exitstatus) -> None:
         self.judging.close()
+        self.aside.add_of(self.judging.judge_if_made)
         for process in self._ahead:
             end(process)
+        if self.worker is not None:
+            self.config.workeroutput[ASIDE_KEY] = self.aside.for_controller()
         if self.worker is not None or not self.report.planned:
             return
         ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
         found, seconds = self._concluded(), round(time.perf_counter() - self.started, 1)
         for impl, why in found["unjudged"].items():
             self.undecided[self._first[impl]] = f"nothing was judged of {impl}: {why}"
-        if trouble := self.report.finish(ended, **found, seconds=seconds, workers=self.options.workers):
+        found |= {"seconds": seconds, "workers": self.options.workers} | self.aside.facts()
+        if trouble := self.report.finish(ended, **found):
             found = self._concluded(trouble)
         self.verdict = found["verdict"]
         if exitstatus == pytest.ExitCode.OK and not self.green:
@@ -272,8 +284,8 @@ class Reporter:
     def _print_end(self, out: pytest.TerminalReporter) -> None:
         report = self.report
         out.ensure_newline()
-        for remark in self.judging.remarks:
-            out.write_line(remark, yellow=True)
+        for line in report.environment.get("remarks", ()):
+            out.write_line(line, yellow=True)
         verbose = self.config.option.verbose > 0
         with conclusion.no_commands(out):
             conclusion.print_failures(report, out)
@@ -295,7 +307,8 @@ class Reporter:
         """Return how far the run came, if it did not reach its end."""
         facts = self.report.environment
         if facts["complete"]:
-            return ""
+            late = sum(result["why"] == Reason.TIME_LIMIT.value for result in self.report.results)
+            return f"{late} not decided within the time limit; --resume goes on from there" if late else ""
         return f"{facts['state']}: {facts['decided']} of {facts['planned']} decided; --resume goes on from there"
 
     def last_line(self) -> tuple[str, bool]:

@@ -158,5 +158,6 @@ def pytest_configure_node(node) -> None:
     gpus = visible_gpus()
     number = int(node.gateway.id.removeprefix("gw"))
     node.workerinput["attest_gpu"] = gpus[number % len(gpus)] if gpus else None
+    node.workerinput["attest_began"] = node.config.attest.options.began
     node.workerinput["attest_seed"] = node.config.attest.options.seed
     node.workerinput["attest_unloadable"] = node.config.attest.chosen.unloadable
