@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from flash_attest.properties.law import Law
 from flash_attest.properties.machine import gpu_memory
 from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.properties.progress import NOW
+from flash_attest.properties.state.neutral import neutral
 from flash_attest.runner import alone
 from flash_attest.runner.plugin.last_case import LastCase
 from flash_attest.runner.plugin.sources import in_checkout, shown
@@ -59,6 +60,7 @@ class Judge:
         self.plan = plan
         self.device_name = ""  # the GPU's name
         self.origins = {entry.name: origin_of(entry) for entry in entries}
+        self.entries = {entry.name: entry for entry in entries}
         self.threads = {entry.name: entry.threads for entry in entries}
         self.plug_ins = {entry.name for entry in entries if entry.plug_in}
         self.last_case = LastCase(report_dir / f"last-case-{worker}.txt")
@@ -92,6 +94,24 @@ class Judge:
         """Return whether this plug-in's kernels run on a GPU in this process."""
         return impl.name in self.plug_ins and bool(visible_gpus())
 
+    @contextmanager
+    def at_home(self, impl: Implementation) -> Iterator[None]:
+        """Judge in this block with the settings that this implementation's file chose when it was
+        imported, and with none of the program around.
+        """
+        entry = self.entries.get(impl.name)
+        with neutral(), ExitStack() as stack:
+            for setting in entry.settings if entry else ():
+                stack.enter_context(setting())
+            yield
+
+    def of_import(self, impl: Implementation | Absent | Unloadable) -> tuple[Sequence[str], Sequence[str]]:
+        """Return what importing the implementation's file changed: what breaks the contract, and
+        what is only worth a remark.
+        """
+        entry = self.entries.get(impl.name)
+        return (entry.broken, entry.remarks) if entry else ((), ())
+
     def judgement(self, law: Law, impl: Implementation) -> Judgement:
         """Return the object that judges a law on an implementation with this run's settings."""
         origin = self.origins.get(impl.name, OURS)
@@ -104,7 +124,8 @@ class Judge:
         if self.sees_gpu(impl) and judgement.device != self.plan.device:
             return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)
         try:
-            result = judge(law, impl, judgement.plan)
+            with self.at_home(impl):
+                result = judge(law, impl, judgement.plan)
         except Exception as error:
             result = suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
         finally:
@@ -117,6 +138,7 @@ class Judge:
         """Return the verdict of the contract check, in the same form as a law's verdict."""
         result = contract_result(impl.name, PASS)
         started, problems, judged = time.perf_counter(), [], NOT_JUDGED
+        broken, remarks = self.of_import(impl)
         if isinstance(impl, Unloadable):
             problems, result.verdict = [impl.problem], FAIL
         elif isinstance(impl, Absent):
@@ -125,7 +147,8 @@ class Judge:
             problems, result.verdict, result.reason, result.why = [], UNKNOWN, reason, Reason.OTHER_DEVICE
         else:
             try:
-                tried = conformance.tried(impl, self.plan)
+                with self.at_home(impl):
+                    tried = conformance.tried(impl, self.plan)
                 problems, judged = tried.problems, _judged(tried)
                 if tried.undecided is not None:
                     raise tried.undecided
@@ -133,6 +156,7 @@ class Judge:
                 result.verdict, result.reason, result.why = UNKNOWN, str(undecided), undecided.why
             except Exception as error:
                 return suite_raised(error, result)
+            problems, result.reason = [*problems, *broken], result.reason or "; ".join(remarks)
         if problems:
             result.verdict, result.reason = FAIL, problems[0].splitlines()[0]
             # If all problems are calls that hung, the contract check is undecided rather than

@@ -14,7 +14,6 @@ from flash_attest.properties.law import Law, laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.races import sanitizer
 from flash_attest.runner.isolation import importing
-from flash_attest.runner.isolation.parent import possible
 
 
 @dataclass(frozen=True)
@@ -110,11 +109,8 @@ def entries(
 
 
 def _from_file(argument: str, limit: float, tried: bool) -> list[Entry]:
-    alone = not tried and possible() and registry.can_be_tried(argument)
-    if alone and (problem := importing.problem_of(argument, limit)):
-        raise RegistryError(problem)
-    with importing.no_exit_handlers():
-        return registry.from_file(argument)
+    entries, _ = importing.imported(argument) if tried else importing.loaded(argument, limit)
+    return entries
 
 
 def left_out(entries: list[Entry], device: str) -> list[tuple[str, str, str]]:

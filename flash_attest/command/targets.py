@@ -94,9 +94,7 @@ def problem_of(chosen: Targets, limit: float | None) -> str:
     from flash_attest.runner.isolation import importing
 
     for argument in chosen.imported:
-        problem = importing.problem_of(argument, limit or 0.0)
-        entries = [importing.unloadable(argument, problem)] if problem else registry.from_file(argument)
-        for entry in entries:
+        for entry in importing.loaded(argument, limit or 0.0)[0]:
             if isinstance(entry.impl, registry.Unloadable):
                 return entry.impl.problem.splitlines()[0]
     return ""

@@ -190,9 +190,12 @@ class JudgingProcess:
         return bool(gone.poll(1000 * seconds))
 
 
-def answer_of(ask: Callable[[], dict], limit: float) -> dict | Ending:
-    """Run a function in a separate process. Returns its result, or how the process ended."""
-    process = JudgingProcess(ask, lambda request: {}, limit)
+def answer_of(ask: Callable[[], dict], limit: float, *, kept: bool = False) -> dict | Ending:
+    """Run a function in a separate process. Returns its result, or how the process ended.
+
+    kept: as for JudgingProcess.
+    """
+    process = JudgingProcess(ask, lambda request: {}, limit, kept=kept)
     try:
         return process.begin() or process.hello
     finally:
