@@ -109,8 +109,7 @@ def entries(
 
 
 def _from_file(argument: str, limit: float, tried: bool) -> list[Entry]:
-    entries, _ = importing.imported(argument) if tried else importing.loaded(argument, limit)
-    return entries
+    return importing.imported(argument) if tried else importing.entries_of(argument, limit)
 
 
 def left_out(entries: list[Entry], device: str) -> list[tuple[str, str, str]]:

@@ -94,7 +94,7 @@ def problem_of(chosen: Targets, limit: float | None) -> str:
     from flash_attest.runner.isolation import importing
 
     for argument in chosen.imported:
-        for entry in importing.loaded(argument, limit or 0.0)[0]:
+        for entry in importing.entries_of(argument, limit or 0.0):
             if isinstance(entry.impl, registry.Unloadable):
                 return entry.impl.problem.splitlines()[0]
     return ""

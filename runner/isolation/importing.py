@@ -25,6 +25,7 @@ from flash_attest.properties.progress import NOW
 from flash_attest.properties.state import patched
 from flash_attest.properties.state.imports import WHAT, ImportWatch
 from flash_attest.properties.state.patched import Functions
+from flash_attest.runner.isolation import still_right
 from flash_attest.runner.isolation.endings import Ending, Kind
 from flash_attest.runner.isolation.parent import answer_of, possible
 
@@ -62,6 +63,11 @@ def loaded(argument: str, limit: float, already: Tried | None = None) -> tuple[l
         return _imported(argument, already, functions)
 
 
+def entries_of(argument: str, limit: float) -> list[Entry]:
+    """Return the entries of a file, as `loaded` does."""
+    return loaded(argument, limit)[0]
+
+
 def tried(argument: str, limit: float) -> Tried:
     """Import a file in a process that may die.
 
@@ -71,13 +77,10 @@ def tried(argument: str, limit: float) -> Tried:
         return _tried(argument, limit, patched.loaded(), threads)
 
 
-def imported(argument: str, already: Tried | None = None) -> tuple[list[Entry], Tried]:
-    """Import a file in this process, as registry.from_file does, and undo what else it does.
-
-    Returns the entries, and what it did. already: what it did where it was tried.
-    """
+def imported(argument: str) -> list[Entry]:
+    """Import a file in this process, as registry.from_file does, and undo what else it does."""
     with _contained():
-        return _imported(argument, already, patched.loaded())
+        return _imported(argument, None, patched.loaded())[0]
 
 
 def _tried(argument: str, limit: float, functions: Functions, threads: list[threading.Thread]) -> Tried:
@@ -99,6 +102,8 @@ def _tried(argument: str, limit: float, functions: Functions, threads: list[thre
         except KeyboardInterrupt:
             return {"problem": f"{WHAT} raises KeyboardInterrupt"}
         lasting = [f"{each}, and that cannot be undone here" for each in watch.lasting]
+        if not lasting and (words := still_right.problem()):
+            lasting = [words]
         broken, remarks = [*watch.broken, *_running_on(threads)], [*watch.remarks, *_children()]
         return {"problem": "; ".join(lasting), "broken": broken, "remarks": remarks}
 

@@ -69,7 +69,7 @@ class Chosen:
         if self.untrusted:
             return untrusted_entries(argument, self.options.case_timeout)
         if not self.options.may_isolate:
-            return importing.imported(argument)[0]
+            return importing.imported(argument)
         limit, already = self.options.case_timeout, self.tried.get(argument)
         entries, self.tried[argument] = importing.loaded(argument, limit, already)
         return entries

@@ -46,7 +46,7 @@ def test_threads_that_an_import_starts_are_named_where_a_call_does_not_return(tm
         "import threading\nthreading.Thread(target=threading.stop_of_this_test.wait, name='pool_0').start()\n"
         "from tests.plugins.good import IMPL\n"
     )
-    (entry,), _ = importing.imported(str(plugin))
+    (entry,) = importing.imported(str(plugin))
     stop.set()
     hangs = replace(hostile(endless), name="hangs")
     with isolated(tmp_path, hangs, limit=0.5, case=LONG) as judging:

@@ -229,6 +229,12 @@ BEFORE = {
         "torch.equal",
     ),
     "no_torch": ("import torch\ntorch.empty = torch.zeros = torch.Tensor.double = None", FAIL, "torch.empty"),
+    "overrides_an_operator": (
+        "import torch\nlibrary = torch.library.Library('aten', 'IMPL')\n"
+        "library.impl('bmm', lambda a, b: a.new_zeros(a.shape[0], a.shape[1], b.shape[2]), 'CPU')",
+        FAIL,
+        "makes a right implementation fail: out[",
+    ),
     "sdpa": (
         "import torch.nn.functional as F\nF.scaled_dot_product_attention = lambda q, *a, **b: q",
         FAIL,
