@@ -28,7 +28,6 @@ _by_name = {thing.name: thing for thing in (*torch_things.THINGS, *number_things
 
 # Each piece of state, and its neutral value, given the value that it has.
 NEUTRAL: tuple[tuple[Thing, Callable[[Any], Any]], ...] = (
-    (_by_name["torch's default device"], lambda now: torch.device("cpu")),
     (_by_name["torch's default dtype"], lambda now: torch.float32),
     (_by_name["torch's grad mode, inference mode"], lambda now: (True, False)),
     (_by_name["torch's autocast"], lambda now: tuple((False, dtype) for _, dtype in now)),
@@ -46,11 +45,11 @@ MODES = (
 def neutral() -> Iterator[None]:
     """Judge in this block as in a program that has set nothing."""
     with ExitStack() as stack:
+        for length, pop, push in MODES:  # torch's default device is a function mode, too
+            while length():
+                stack.callback(push, pop())
         for thing, value in NEUTRAL:
             if (wanted := value(now := thing.read())) != now:
                 stack.callback(thing.put_back, now)
                 thing.put_back(wanted)
-        for length, pop, push in MODES:
-            while length():
-                stack.callback(push, pop())
         yield
