@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.properties.law import Law
 from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.properties.progress import NOW
+from flash_attest.properties.state.neutral import neutral
 from flash_attest.properties.state.patched import everything
 from flash_attest.runner import alone
 from flash_attest.runner.limits import NO_LIMITS, TimeLimits
@@ -62,6 +63,7 @@ class Judge:
         self.plan, self.limits = plan, limits
         self.device_name = ""  # the GPU's name
         self.origins = {entry.name: origin_of(entry) for entry in entries}
+        self.entries = {entry.name: entry for entry in entries}
         self.threads = {entry.name: entry.threads for entry in entries}
         self.plug_ins = {entry.name for entry in entries if entry.plug_in}
         self.last_case = LastCase(report_dir / f"last-case-{worker}.txt")
@@ -95,6 +97,24 @@ class Judge:
         """Return whether this plug-in's kernels run on a GPU in this process."""
         return impl.name in self.plug_ins and bool(visible_gpus())
 
+    @contextmanager
+    def at_home(self, impl: Implementation) -> Iterator[None]:
+        """Judge in this block with the settings that this implementation's file chose when it was
+        imported, and with none of the program around.
+        """
+        entry = self.entries.get(impl.name)
+        with neutral(), ExitStack() as stack:
+            for setting in entry.settings if entry else ():
+                stack.enter_context(setting())
+            yield
+
+    def of_import(self, impl: Implementation | Absent | Unloadable) -> tuple[Sequence[str], Sequence[str]]:
+        """Return what importing the implementation's file changed: what breaks the contract, and
+        what is only worth a remark.
+        """
+        entry = self.entries.get(impl.name)
+        return (entry.broken, entry.remarks) if entry else ((), ())
+
     def judgement(self, law: Law, impl: Implementation) -> Judgement:
         """Return the object that judges a law on an implementation with this run's settings."""
         origin = self.origins.get(impl.name, OURS)
@@ -113,7 +133,8 @@ class Judge:
             deadline = self.limits.of_law()
             plan = replace(plan, until=(deadline.at, deadline.words))
         try:
-            result = judge(law, impl, plan)
+            with self.at_home(impl):
+                result = judge(law, impl, plan)
         except Exception as error:
             result = suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
         if remote := remote_of(impl):
@@ -126,6 +147,7 @@ class Judge:
             return contract_result(impl.name, UNKNOWN, over, Reason.TIME_LIMIT)
         result = contract_result(impl.name, PASS)
         started, problems, judged, timed_out = time.perf_counter(), [], NOT_JUDGED, False
+        broken, remarks = self.of_import(impl)
         if isinstance(impl, Unloadable):
             problems, judged, result.verdict, result.why = [impl.problem], NOT_LOADED, FAIL, Reason.NOT_LOADED
         elif isinstance(impl, Absent):
@@ -135,7 +157,8 @@ class Judge:
         else:
             try:
                 self.plan.known.functions = everything()
-                tried = conformance.tried(impl, self.plan)
+                with self.at_home(impl):
+                    tried = conformance.tried(impl, self.plan)
                 problems, judged, timed_out = tried.problems, _judged(tried), tried.timed_out
                 if tried.undecided is not None:
                     raise tried.undecided
@@ -143,14 +166,16 @@ class Judge:
                 result.verdict, result.reason, result.why = UNKNOWN, str(undecided), undecided.why
             except Exception as error:
                 return suite_raised(error, result)
+            problems, result.reason = [*problems, *broken], result.reason or "; ".join(remarks)
         if problems:
             result.verdict, result.reason = FAIL, problems[0].splitlines()[0]
+            timed_out = timed_out and not broken
             if timed_out:
                 result.verdict, result.why = UNKNOWN, Reason.TIMED_OUT
             limit = self.plan.case_timeout if timed_out else 0.0
             result.replay = replay_of(self.origins.get(impl.name, OURS), contract_test(impl.name), limit=limit)
-            broken = f"{impl.name} {BROKEN.get(result.why, DOES_NOT_KEEP)}"
-            result.message = _contract_message(broken, problems, judged, result.replay)
+            headline = f"{impl.name} {BROKEN.get(result.why, DOES_NOT_KEEP)}"
+            result.message = _contract_message(headline, problems, judged, result.replay)
         if remote := remote_of(impl):
             result.observed = remote.take_observed() | {"declared": record_of(impl)}
         result.seconds = time.perf_counter() - started

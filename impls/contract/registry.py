@@ -15,8 +15,8 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -57,7 +57,11 @@ class Entry:
     impl: Implementation | Absent | Unloadable
     file: str
     option: str = ""  # "--impl-from=my_file.py" for the replay command, quoted for the shell; "" for our own
-    threads: tuple[str, ...] = ()  # names of the threads that importing the file started
+    # What else importing the file did (runner/isolation/importing.py).
+    threads: tuple[str, ...] = ()  # the names of the threads that it started
+    broken: tuple[str, ...] = ()  # changes of global state that break the contract, in words
+    remarks: tuple[str, ...] = ()  # others that are worth a word
+    settings: tuple[Callable[[], AbstractContextManager], ...] = ()  # what it chose for its own implementations
 
     @property
     def name(self) -> str:
@@ -97,13 +101,15 @@ def _of_module(path: Path) -> list[Entry]:
     return [Entry(impl, str(path)) for impl in impls]
 
 
-def from_file(argument: str) -> list[Entry]:
+def from_file(argument: str, around: AbstractContextManager | None = None) -> list[Entry]:
     """Return the entries of "my_file.py", "my_file.py:NAME" or "package.module:NAME".
 
-    NAME may be an Implementation or a list; in a file the default is IMPL or IMPLS.
+    NAME may be an Implementation or a list; in a file the default is IMPL or IMPLS. around: a
+    context for the import alone, which watches it.
     """
+    around = around or nullcontext()
     if named_module := module_of(argument):
-        return _from_module(argument, *named_module)
+        return _from_module(argument, *named_module, around)
     path, name = file_of(argument)
     option = option_of(argument)
     if problem := problem_of(path):
@@ -113,7 +119,7 @@ def from_file(argument: str) -> list[Entry]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[unique] = module
     try:
-        with beside(path.resolve().parent):
+        with beside(path.resolve().parent), around:
             spec.loader.exec_module(module)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
@@ -141,7 +147,8 @@ def beside(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.path.remove(text)
+        with suppress(ValueError):  # the plug-in has removed it
+            sys.path.remove(text)
         if text not in sys.path:
             sys.path.append(text)
         _folders.add(text)
@@ -156,11 +163,12 @@ def _lies_in(module: object, folders: Collection[str]) -> bool:
     return isinstance(file, str) and any(Path(file).is_relative_to(folder) for folder in folders)
 
 
-def _from_module(argument: str, module_name: str, name: str) -> list[Entry]:
+def _from_module(argument: str, module_name: str, name: str, around: AbstractContextManager) -> list[Entry]:
     """Import a module by its name, so that other importers get the same module object."""
     option = option_of(argument)
     try:
-        module = importlib.import_module(module_name)
+        with around:
+            module = importlib.import_module(module_name)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise

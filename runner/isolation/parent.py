@@ -65,7 +65,11 @@ class JudgingProcess:
         requests, self._requests = os.pipe()
         self._answers, answers = os.pipe()
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+            with contextlib.suppress(ValueError, AttributeError):  # the program has closed it, or has none
+                stream.flush()
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # the system would forget how the process ends
+            with contextlib.suppress(ValueError):  # this is not the main thread
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         NOW.reset()
         NOW.forget_process()
         self._out_of_memory_before = _killed_for_memory()
