@@ -1,4 +1,4 @@
-"""What a call does to the tensors that it gets, apart from writing to them."""
+"""Changes that a call makes to the tensors it gets, apart from writing to them."""
 
 from __future__ import annotations
 

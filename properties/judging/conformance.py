@@ -48,7 +48,7 @@ class Tried:
 
     @property
     def verdict(self) -> str:
-        """What the laws that depend on the contract say about it."""
+        """The reason that the laws give which depend on the contract."""
         return "the contract check timed out" if self.timed_out else "the contract is broken"
 
     def narrowed(self, impl: Implementation) -> Implementation:

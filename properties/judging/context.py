@@ -1,4 +1,4 @@
-"""What a call leaves for later: a lost GPU, or a replaced function, may show only in our own code.
+"""Effects of a call that show later: a lost GPU or a replaced function may show only in our code.
 
 After an illegal access, a process can launch no more kernels.
 """
