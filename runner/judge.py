@@ -22,7 +22,6 @@ from flash_attest.properties.judging.origin import OURS, Origin, OwnRun
 from flash_attest.properties.judging.plan import Plan, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import Law
-from flash_attest.properties.machine import gpu_memory
 from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.properties.progress import NOW
 from flash_attest.runner import alone
@@ -104,8 +103,7 @@ class Judge:
         if self.sees_gpu(impl) and judgement.device != self.plan.device:
             return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)
         try:
-            with gpu_memory.shared(judgement.device):
-                result = judge(law, impl, judgement.plan)
+            result = judge(law, impl, judgement.plan)
         except Exception as error:
             result = suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
         if remote := remote_of(impl):
@@ -124,8 +122,7 @@ class Judge:
             problems, result.verdict, result.reason, result.why = [], UNKNOWN, reason, Reason.OTHER_DEVICE
         else:
             try:
-                with gpu_memory.shared(self.plan.device):
-                    tried = conformance.tried(impl, self.plan)
+                tried = conformance.tried(impl, self.plan)
                 problems, judged, timed_out = tried.problems, _judged(tried), tried.timed_out
                 if tried.undecided is not None:
                     raise tried.undecided

@@ -70,10 +70,10 @@ class Search:
         unclear: Undecided | None = None
         try:
             with self.meter.clock.counts(Work.LAW):
-                if self.undecided or self.failures:  # this is a repeat, or a step of shrinking
-                    self._holds_now(case)
-                else:
-                    when_memory_suffices(self.plan.device, self.plan.known, lambda: self._holds_now(case))
+                repeats = bool(self.undecided or self.failures)  # or this is a step of shrinking
+                when_memory_suffices(
+                    self.plan.device, self.plan.known, lambda: self._holds_now(case), waits=not repeats
+                )
         except Undecided as reason:
             unclear = Undecided(str(reason), reason.why)
         if unclear:  # raise a new exception: Hypothesis stores it, and the frames of the first one hold tensors

@@ -23,43 +23,26 @@ MOST_IN_VAIN = 3  # after this many useless waits in a row, a process stops wait
 Answer = TypeVar("Answer")
 
 
-@contextmanager
-def shared(device: str) -> Iterator[None]:
-    """Judge a law beside other processes in this block, after waiting for one that is alone.
-
-    torch keeps freed memory, in pieces of all sizes. At the end it is given back if it is much, or
-    if a process waits to be alone.
-    """
-    if device != "cuda":
-        yield
-        return
-    turns = turns_of(device)
-    try:
-        with turns.shared():
-            yield
-    finally:
-        if torch.cuda.is_initialized() and (torch.cuda.memory_reserved() > KEPT or turns.wanted()):
-            torch.cuda.empty_cache()
-
-
-def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer]) -> Answer:
+def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer], *, waits: bool = True) -> Answer:
     """Return attempt(). If GPU memory runs out, wait and call it again, at last alone on the GPU.
 
     Other workers may hold much memory for a while and then free it. known: counts the waits that
-    did not help.
+    did not help. waits: whether to make more than one attempt.
 
     Raises OutOfMemory if memory still does not suffice, and at once on a CPU, where each process
     has its own limit.
     """
-    if device != "cuda" or known.waits_in_vain == MOST_IN_VAIN:
+    if device != "cuda":
         return attempt()
+    if not waits or known.waits_in_vain == MOST_IN_VAIN:
+        return _beside_others(device, attempt)
     for pause in PAUSES:
         with suppress(OutOfMemory):
-            return attempt()
+            return _beside_others(device, attempt)
         _free()
         _wait(pause)
     with suppress(OutOfMemory):
-        return attempt()
+        return _beside_others(device, attempt)
     with _alone(device) as free:
         try:
             answer = attempt()
@@ -89,11 +72,30 @@ def first_that_fits(what: str, attempts: Sequence[Callable[[], Answer]]) -> tupl
                     try:
                         return number, attempt()
                     except OutOfMemory as error:
-                        text = str(error)
+                        _, _, text = str(error).partition(": ")  # after the sizes before they were enlarged
                     _free()
         finally:
             _free()
     raise Undecided(f"{what} needs more than the {free} of GPU memory that are free: {text}", Reason.GPU_MEMORY)
+
+
+def _beside_others(device: str, attempt: Callable[[], Answer]) -> Answer:
+    """Return attempt(), made while other processes use the GPU, too.
+
+    torch keeps freed memory, in pieces of all sizes. It is given back if it is much, or if a
+    process waits to be alone.
+    """
+    if not torch.cuda.is_initialized():  # the attempt is to initialise it
+        return attempt()
+    turns = turns_of(device)
+    if turns.wanted():
+        torch.cuda.empty_cache()
+    try:
+        with turns.shared():
+            return attempt()
+    finally:
+        if torch.cuda.memory_reserved() > KEPT or turns.wanted():
+            torch.cuda.empty_cache()
 
 
 @contextmanager

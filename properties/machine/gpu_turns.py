@@ -1,4 +1,4 @@
-"""Processes that judge on one GPU share it, and one of them can have it alone for a while."""
+"""Processes that judge cases on one GPU share it, and one can have it alone for a while."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ except ImportError:  # Windows has none, so nobody waits for the others there
     fcntl = None
 
 POLL = 0.1  # seconds between two attempts to take a lock
-# Seconds after which a process goes on without a lock. Laws take seconds, so a holder that takes
-# longer is probably a process that a kernel left behind.
+# Seconds after which a process goes on without a lock. Cases take seconds, or a minute with a
+# compiler, so a holder that takes longer is probably a process that a kernel left behind.
 LONGEST = 300.0
 
 
 class Turns:
-    """The locks of one GPU. Laws share it; one that runs out of memory can be alone on it.
+    """The locks of one GPU. Cases share it; one that runs out of memory can be alone on it.
 
-    The file `judging` is locked by all laws together, or by one alone. The file `entrance` is
+    The file `judging` is locked by all cases together, or by one alone. The file `entrance` is
     locked while a process takes `judging`: a process that waits to be alone holds it, so that no
-    new law begins meanwhile. `large` is held by one law at a time whose tensors fill the GPU.
+    new case begins meanwhile. `large` is held by one case at a time whose tensors fill the GPU.
     """
 
     def __init__(self, name: str):
@@ -39,8 +39,8 @@ class Turns:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Judge a law beside others in this block."""
-        if self._shares:  # a law within a law
+        """Judge a case beside others in this block."""
+        if self._shares:  # one case within another
             yield
             return
         self._share()
@@ -51,21 +51,24 @@ class Turns:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Be alone in this block of a law, after the others have ended theirs."""
+        """Be alone in this block, after the others have ended their cases."""
+        shares = self._shares
         self._leave()
         with _held(self._entrance):
             self._take("LOCK_EX")
             try:
                 yield
             finally:
-                self._take("LOCK_SH")  # while holding the entrance, so that nobody is alone in between
-                self._shares = True
+                self._leave()
+                if shares:  # while holding the entrance, so that nobody is alone in between
+                    self._take("LOCK_SH")
+                    self._shares = True
 
     @contextmanager
     def large(self) -> Iterator[None]:
-        """Be the only law with large tensors in this block of a law.
+        """Be the only case with large tensors in this block of a shared one.
 
-        A law that waits here lets go of the GPU, as the other one may want to be alone.
+        While it waits it does not share the GPU, as the other one may want to be alone.
         """
         self._leave()
         with _held(self._large):
@@ -121,7 +124,7 @@ def _attempts() -> Iterator[None]:
         yield
         if time.monotonic() > end:
             return
-        NOW.lives()  # a process that waits for other laws does not hang
+        NOW.lives()  # a process that waits for others does not hang
         time.sleep(POLL)
 
 

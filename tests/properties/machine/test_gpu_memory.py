@@ -90,8 +90,8 @@ def shared(monkeypatch, pauses):
     return pauses
 
 
-def _as_on_a_gpu(suffices, device, known, attempt):
-    return suffices("cuda", known, attempt)
+def _as_on_a_gpu(suffices, device, known, attempt, **options):
+    return suffices("cuda", known, attempt, **options)
 
 
 def full(wrapped, when):
@@ -261,7 +261,7 @@ def _with_backward(how, fits):
     def attempt(backward):
         how.append("backward" if backward else "forward")
         if how not in fits:
-            raise OutOfMemory("forward raises OutOfMemoryError")
+            raise OutOfMemory("out of memory on seqlen_q=1: forward raises OutOfMemoryError")
         return backward
 
     return [partial(attempt, True), partial(attempt, False)]

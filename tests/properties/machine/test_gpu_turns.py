@@ -45,7 +45,7 @@ def _until(condition):
         time.sleep(0.005)
 
 
-def test_laws_share_a_gpu():
+def test_cases_share_a_gpu():
     one, other = Turns("gpu"), Turns("gpu")
     with one.shared(), other.shared():
         assert not one.wanted()
