@@ -38,7 +38,7 @@ def _without_a_file(path: Path, error: OSError) -> str:
     """Say why there is nothing at a path."""
     if error.errno == errno.ELOOP:
         return "is a symbolic link that leads back to itself"
-    if path.is_symlink():
+    if os.path.islink(path):
         return f"is a symbolic link to {os.readlink(path)}, which does not exist"
     if error.errno not in (errno.ENOENT, errno.ENOTDIR):  # for example a folder that may not be searched
         return f"cannot be read ({(error.strerror or type(error).__name__).lower()})"

@@ -66,7 +66,7 @@ def resolved(texts: list[str], untrusted: bool = False) -> Targets:
 def is_file(text: str) -> bool:
     """Return whether a target names a file, which need not exist."""
     path = text.rpartition(":")[0] if ".py:" in text else text
-    return path.endswith(".py") or os.sep in path or Path(path).is_file()
+    return path.endswith(".py") or os.sep in path or os.path.isfile(path)
 
 
 def adapters() -> dict[str, str]:
@@ -92,7 +92,7 @@ def check_module(place: str) -> None:
 def unknown(name: str, ours: list[str]) -> str:
     """Return a line about a name that is neither our implementation nor an installed adapter."""
     known = sorted([*ours, *adapters()])
-    if Path(name).is_dir():
+    if os.path.isdir(name):
         return f"{name} is a folder: name a Python file in it"
     return (
         f"{name} is no file, no module (MODULE:NAME) and no known implementation{did_you_mean(name, known)} "

@@ -184,7 +184,7 @@ def _from_module(argument: str, module_name: str, name: str, around: AbstractCon
 def module_of(argument: str) -> tuple[str, str] | None:
     """Split "package.module:NAME" into the module and the name. Returns None for a file."""
     match = re.fullmatch(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", argument)
-    if match is None or match[1].endswith(".py") or any(Path(text).is_file() for text in (argument, match[1])):
+    if match is None or match[1].endswith(".py") or any(map(os.path.isfile, (argument, match[1]))):
         return None
     return match[1], match[2]
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from flash_attest.arguments import no_text
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.races.perturb import chosen
@@ -47,6 +48,10 @@ class Options:
 
     def check(self) -> None:
         """Raise a usage error for a value that makes no sense, before anything runs."""
+        paths = [] if self.prefix else self.given("impl-from")
+        for text in (*paths, self.given("report") or "", str(self.config.invocation_params.dir)):
+            if problem := no_text(text):
+                raise pytest.UsageError(problem)
         if self.given("repeats") is not None and self.given("repeats") < 1:
             raise self.wrong("repeats", f"{self.given('repeats')}: should be at least 1")
         limits = {
