@@ -9,8 +9,10 @@ from enum import Enum
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 
-# Reasons that name something this machine lacks. A run stays green despite such unknown verdicts.
-EXCUSED = {why.value for why in (Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_MEMORY, Reason.NO_SANITIZER)}
+# Reasons that name something this machine, or a tool, lacks. A run stays green despite such unknown
+# verdicts.
+LACKS = (Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_MEMORY, Reason.NO_SANITIZER, Reason.ASYNCHRONOUS)
+EXCUSED = {why.value for why in LACKS}
 
 
 OTHER = {"cpu": "a GPU", "cuda": "a CPU"}  # the device of a run -> the one that it does not judge on
@@ -29,6 +31,7 @@ class Group(Enum):
     OTHER_DEVICE = "needs another device", "need another device"
     SPARSE_MEMORY = "needs sparse memory", "need sparse memory"
     SANITIZER = "needs compute-sanitizer", "need compute-sanitizer"
+    ASYNCHRONOUS = "is beyond racecheck", "are beyond racecheck"
 
     def words(self, n: int, device: str = "") -> str:
         """Return, for example, "3 hold". device: the device of the run; if given, the text names
@@ -44,6 +47,7 @@ _GROUPS = {
     Reason.LAW_OF_OTHER_DEVICE.value: Group.OTHER_DEVICE,
     Reason.NO_SPARSE_MEMORY.value: Group.SPARSE_MEMORY,
     Reason.NO_SANITIZER.value: Group.SANITIZER,
+    Reason.ASYNCHRONOUS.value: Group.ASYNCHRONOUS,
 }
 
 
