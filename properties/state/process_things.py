@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 
 from flash_attest.properties.state.thing import Thing, same_object
@@ -146,6 +147,10 @@ def _stream(name: str, number: int) -> Thing:
     return Thing(f"sys.{name}", read, put_back, words)
 
 
+def _installed(by: str) -> Callable[[object, object], str]:
+    return lambda before, after: f"installs another function with {by} and does not restore it"
+
+
 THINGS = (
     Thing("the working directory", _directory, _set_directory, steady=True),
     Thing("the environment", _environment.copy, _set_environment, _environment_words, lazily=True),
@@ -177,6 +182,8 @@ THINGS = (
     Thing("the alarm clock", _alarm, _stop_alarm, lambda b, a: "leaves an alarm on (signal.alarm)", steady=True),
     Thing("Python's recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
     Thing("Python's garbage collection (enabled)", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
+    Thing("Python's trace function", sys.gettrace, sys.settrace, _installed("sys.settrace")),
+    Thing("Python's profile function", sys.getprofile, sys.setprofile, _installed("sys.setprofile")),
     same_object("sys.excepthook", sys, "excepthook"),
     same_object("sys.unraisablehook", sys, "unraisablehook"),
     same_object("threading.excepthook", threading, "excepthook"),
