@@ -45,6 +45,9 @@ class Reason(Enum):
     NO_SPARSE_MEMORY = "no sparse memory"  # unknown: this machine has too few addresses, or cannot keep them unmapped
     GPU_MEMORY = "gpu memory"  # unknown: the law's tensors do not fit this GPU, even if nothing else is on it
     NO_SANITIZER = "no sanitizer"  # unknown: compute-sanitizer is missing, or cannot watch the calls here
+    # unknown: racecheck reports races in kernels that use TMA, mbarriers or wgmma, which it does
+    # not know
+    ASYNCHRONOUS = "asynchronous"
     NOT_COVERED = "not covered"  # unknown: a kernel uses a feature that the emulator lacks
     CONTRACT = "contract"  # unknown: the implementation breaks the contract
     RESOURCES = "resources"  # unknown: out of memory, or another limit of this machine

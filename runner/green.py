@@ -14,10 +14,12 @@ from enum import Enum
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 
-# Reasons that name something this machine lacks. A run stays green despite such unknown verdicts.
-EXCUSED = {
-    why.value for why in (Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_MEMORY, Reason.GPU_MEMORY, Reason.NO_SANITIZER)
-}
+# Reasons that name something this machine, or a tool, lacks. A run stays green despite such unknown
+# verdicts.
+LACKS = (
+    Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_MEMORY, Reason.GPU_MEMORY, Reason.NO_SANITIZER, Reason.ASYNCHRONOUS,
+)  # fmt: skip
+EXCUSED = {why.value for why in LACKS}
 
 # Reasons for which an implementation that nobody named need not be judged.
 NOT_HERE = {Reason.OTHER_DEVICE.value, Reason.NOT_INSTALLED.value}
@@ -44,6 +46,7 @@ class Group(Enum):
     SPARSE_MEMORY = "needs sparse memory", "need sparse memory"
     GPU_MEMORY = "needs a larger GPU", "need a larger GPU"
     SANITIZER = "needs compute-sanitizer", "need compute-sanitizer"
+    ASYNCHRONOUS = "is beyond racecheck", "are beyond racecheck"
 
     def words(self, n: int, device: str = "") -> str:
         """Return, for example, "3 hold". device: the device of the run; if given, the text names
@@ -61,6 +64,7 @@ _GROUPS = {
     Reason.NO_SPARSE_MEMORY.value: Group.SPARSE_MEMORY,
     Reason.GPU_MEMORY.value: Group.GPU_MEMORY,
     Reason.NO_SANITIZER.value: Group.SANITIZER,
+    Reason.ASYNCHRONOUS.value: Group.ASYNCHRONOUS,
 }
 
 

@@ -28,7 +28,6 @@ from flash_attest.properties.judging.search import Found, Search, has_cases
 from flash_attest.properties.judging.verdict import FAIL, PASS, PLAIN, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import Law
 from flash_attest.properties.machine.clock import Work
-from flash_attest.properties.state.patched import everything
 
 
 @dataclass
@@ -76,7 +75,7 @@ def _watched(judgement: Judgement) -> Outcome:
     if outcome := _not_judged(judgement):
         return outcome
     known, device = judgement.plan.known, judgement.plan.device
-    known.test, known.functions = judgement.test, everything()
+    known.begins(judgement.test)
     try:
         try:
             outcome = _outcome(judgement)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.state.patched import Functions
+from flash_attest.properties.progress import NOW
+from flash_attest.properties.state.patched import Functions, everything
 from flash_attest.properties.state.thing import Change
 
 if TYPE_CHECKING:
@@ -52,6 +53,16 @@ class Known:
     def calls(self, case: Case, phase: str) -> None:
         """Record the call in progress, as its error may show only later."""
         self.called = self.test, case, phase
+
+    def begins(self, test: str) -> None:
+        """Begin to judge: a law, or the contract check.
+
+        A process of its own keeps what it knew before, so it also sees what a thread replaced since
+        then. Elsewhere, others may replace functions in between: for example fixtures of tests.
+        """
+        self.test = test
+        if self.functions is None or not self.functions.complete or not NOW.isolated:
+            self.functions = everything()
 
     def replaced(self) -> list[str]:
         """Return the functions that calls have replaced since the law began. They are restored."""

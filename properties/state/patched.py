@@ -26,6 +26,8 @@ OF_A_RUN = frozenset(
 INNER_OF_TORCH = {"nn", "utils", "backends", "autograd", "cuda"}  # of torch.compile and others, no run uses much
 OF_TORCH = (torch, torch.Tensor, torch.nn.functional)  # what the suite computes with
 FOLDER_OF_TORCH = os.path.dirname(torch.__file__)
+# Modules of Python whose classes the suite uses without naming them.
+WITH_CLASSES = ("contextlib", "json", "os", "pathlib", "subprocess", "tempfile", "threading")
 MOST_NAMED = 3
 SET_BY_TORCH = {"Storage"}  # by torch.set_default_dtype
 HOOKS = {  # made to be replaced; process_things.py and import_things.py watch them
@@ -115,7 +117,13 @@ class Functions:
     """The functions of some places, as they are when this is made."""
 
     def __init__(self, places: Iterable[Place]):
+        self._modules = len(sys.modules)
         self._kept = [(place, place.attributes, place.attributes.copy()) for place in places]
+
+    @property
+    def complete(self) -> bool:
+        """Whether no module has been imported since."""
+        return self._modules == len(sys.modules)
 
     def put_back(self) -> list[str]:
         """Restore every function that was replaced, and return their names.
@@ -191,7 +199,8 @@ def _owners(modules: Mapping[str, ModuleType]) -> list[object]:
     # "from dataclasses import replace" names the module, too.
     named = {getattr(value, "__module__", None) for module in suite for value in vars(module).values()}
     python += [modules[name] for name in named & modules.keys() if name.partition(".")[0] in sys.stdlib_module_names]
-    classes = [value for module in (*suite, *python) for value in vars(module).values() if isinstance(value, type)]
+    with_classes = [*suite, *(module for module in python if module.__name__ in WITH_CLASSES)]
+    classes = [value for module in with_classes for value in vars(module).values() if isinstance(value, type)]
     changeable = [cls for cls in classes if not cls.__flags__ & _IMMUTABLE]
     owners = (builtins, *OF_TORCH, sys.modules, *imported, *python, *judging, *changeable)
     return [*{id(owner): owner for owner in owners}.values()]

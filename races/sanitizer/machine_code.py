@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,23 +22,19 @@ from pathlib import Path
 
 import torch
 
-from flash_attest.races.sanitizer.kernels import identifier
 from flash_attest.races.sanitizer.tools import TOOLKITS
 
 CUOBJDUMP = "cuobjdump"
 CUBINS = "FLASH_ATTEST_CUBINS"  # an environment variable: a folder with .cubin files of kernels compiled in memory
 NONE = f"no {CUOBJDUMP} found, which shows machine code: it comes with the CUDA toolkit and with Triton"
 LIMIT = 60.0  # seconds for all kernels; a library of 1 GB takes most of it
-MOST_VARIANTS = 16  # functions of one name whose code is read
+LONGEST = 100_000  # characters of the names that one command gets; of more variants, some are left out
 HEAD = b"\x7fELF"
 # TMA, bulk copies, mbarriers and copies that arrive at them; matrix products of sm_90 and sm_100
 ASYNCHRONOUS = re.compile(r"UTMA(?:LDG|STG|REDG)|UBLK(?:CP|RED)|SYNCS|ARRIVES|[A-Z]GMMA|UTC[A-Z]*MMA|UTCCP|UTCBAR")
 FUNCTION = re.compile(r"Function : (\S+)")
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)")
 ENTRY = re.compile(r"STT_FUNC\s.*\sSTO_ENTRY\s+(\S+)")
-TYPES = {"void", "bool", "char", "short", "int", "long", "float", "double", "unsigned", "signed", "const", "volatile"}
-NOT_IN_SYMBOLS = TYPES | {"std", "true", "false"}  # these are abbreviated
-UNNAMED = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\[[^]]*\]")
 # Python objects that keep machine code: the name of the class, and the attributes that may have it
 KEEPERS = {
     "CompiledKernel": ("kernel",),  # Triton
@@ -93,30 +90,30 @@ class MachineCode:
         self._entries: dict[Path, dict[str, list[str]]] | None = None  # file -> architecture -> functions
         self._folder = tempfile.TemporaryDirectory()
 
-    def asynchronous(self, function: str) -> list[str]:
+    def asynchronous(self, kernel: str) -> list[str]:
         """Return the instructions of the asynchronous proxy that a kernel uses, such as SYNCS.
 
-        function: its name as racecheck prints it, or the part that own_kernels returns. Raises
-        LookupError, with the reason, if the code of no such kernel was read.
+        kernel: the part of its name that own_kernels returns. Raises LookupError, with the reason,
+        if the code of no such kernel was read.
         """
         if self.program is None:
             raise LookupError(NONE)
+        was_found = False
         try:
-            used, was_found = set(), False
             for path, entries in self._read().items():
                 for architecture, names in entries.items():
-                    if variants := [name for name in names if is_variant(name, function)][:MOST_VARIANTS]:
+                    if variants := [name for name in names if is_variant(name, kernel)]:
                         was_found = True
-                        for opcodes in self._opcodes(path, architecture, variants):
-                            used |= {opcode for opcode in opcodes if ASYNCHRONOUS.fullmatch(opcode)}
-        except subprocess.TimeoutExpired:
+                        if used := self._used(path, architecture, variants):
+                            return used
+        except TimeoutError:
             raise LookupError(f"{CUOBJDUMP} did not read its machine code within {self.limit:.0f} s") from None
         if not was_found:
             raise LookupError(
                 "its machine code was not found: the kernels of Triton, Numba and loaded libraries were looked at, "
                 f"and .cubin files in the folder {CUBINS}"
             )
-        return sorted(used)
+        return []
 
     def _read(self) -> dict[Path, dict[str, list[str]]]:
         """Return the functions for this GPU in each file."""
@@ -126,56 +123,55 @@ class MachineCode:
 
     def _entries_of(self, path: Path) -> dict[str, list[str]]:
         listed = (
-            [""] if path.suffix == ".cubin" else sorted(set(re.findall(r"\.(sm_\w+)\.cubin", self._run("-lelf", path))))
+            [""]
+            if path.suffix == ".cubin"
+            else sorted(set(re.findall(r"\.(sm_\w+)\.cubin", self._text("-lelf", path))))
         )
         mine = [each for each in listed if not each or re.sub(r"\D", "", each) == "{}{}".format(*self.capability)]
-        return {each: ENTRY.findall(self._run("-symbols", *_architecture(each), path)) for each in mine}
+        return {each: ENTRY.findall(self._text("-symbols", *_architecture(each), path)) for each in mine}
 
-    def _opcodes(self, path: Path, architecture: str, names: list[str]) -> Iterable[set[str]]:
-        return opcodes_of(self._run("-sass", *_architecture(architecture), "-fun", ",".join(names), path)).values()
+    def _text(self, *arguments: object) -> str:
+        return "".join(self._lines(*arguments))
 
-    def _run(self, *arguments: object) -> str:
-        """Return the output of cuobjdump; "" if it cannot read the file."""
-        seconds = max(0.1, self._stop - time.monotonic())
+    def _used(self, path: Path, architecture: str, names: list[str]) -> list[str]:
+        """Return the instructions of the first function that uses the asynchronous proxy, or []."""
+        names = names[:: 1 + sum(map(len, names)) // LONGEST]
+        opcodes: set[str] = set()
+        for line in self._lines("-sass", *_architecture(architecture), "-fun", ",".join(names), path):
+            if match := INSTRUCTION.search(line):
+                opcodes.add(match[1])
+            elif FUNCTION.search(line):
+                if used := asynchronous_of(opcodes):
+                    return used
+                opcodes.clear()
+        return asynchronous_of(opcodes)
+
+    def _lines(self, *arguments: object) -> Iterator[str]:
+        """Yield the lines that cuobjdump prints: none if it cannot read the file.
+
+        Raises TimeoutError. The program is ended when the caller needs no more lines.
+        """
         command = [self.program, *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds).stdout
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, errors="replace") as process:
+            overdue = threading.Timer(max(0.0, self._stop - time.monotonic()), process.kill)
+            overdue.start()
+            try:
+                yield from process.stdout
+                if time.monotonic() > self._stop:
+                    raise TimeoutError
+            finally:
+                overdue.cancel()
+                process.kill()
 
 
-def opcodes_of(sass: str) -> dict[str, set[str]]:
-    """Return the opcodes of each function in the output of cuobjdump, without modifiers."""
-    functions: dict[str, set[str]] = {}
-    opcodes: set[str] = set()
-    for line in sass.splitlines():
-        if match := FUNCTION.search(line):
-            opcodes = functions.setdefault(match[1], set())
-        elif match := INSTRUCTION.search(line):
-            opcodes.add(match[1])
-    return functions
+def asynchronous_of(opcodes: Iterable[str]) -> list[str]:
+    """Return the opcodes of the asynchronous proxy among these."""
+    return sorted(filter(ASYNCHRONOUS.fullmatch, opcodes))
 
 
-def is_variant(symbol: str, function: str) -> bool:
-    """Return whether a function's symbol has every word of a demangled name, and its numbers.
-
-    Parameters and Numba's ABI tags are left out. There is no other way back from a name to the
-    symbol, and both NVIDIA's and Itanium's demangled forms occur.
-    """
-    name = UNNAMED.sub("", function)
-    name = name if name.startswith("_Z") else name[: _parameters_at(name)]
-    if not symbol.startswith("_Z") or name.startswith("_Z"):
-        return symbol in (name, identifier(name))
-    words = set(re.findall(r"[A-Za-z_$][\w$]*", name)) - NOT_IN_SYMBOLS
-    numbers = set(re.findall(r"\)(\d+)\b", name))
-    return all(word in symbol for word in words) and all(f"{number}E" in symbol for number in numbers)
-
-
-def _parameters_at(name: str) -> int:
-    """Return where the parameters of a demangled function begin: the "(" outside of "<...>"."""
-    depth = 0
-    for n, letter in enumerate(name):
-        depth += (letter == "<") - (letter == ">")
-        if letter == "(" and depth == 0:
-            return n
-    return len(name)
+def is_variant(symbol: str, kernel: str) -> bool:
+    """Return whether a symbol is of a kernel, which own_kernels names, or of a variant of it."""
+    return kernel == symbol or (symbol.startswith("_Z") and f"{len(kernel)}{kernel}" in symbol)
 
 
 def _architecture(name: str) -> list[str]:

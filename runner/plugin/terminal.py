@@ -29,7 +29,7 @@ COLUMNS = {  # heading of the table: the groups that it counts
     "known": (Group.KNOWN,),
     "undecided": (Group.UNDECIDED,),
     "do not apply": (Group.NOT_APPLYING,),
-    "not here": (Group.OTHER_DEVICE, Group.SPARSE_MEMORY, Group.GPU_MEMORY, Group.SANITIZER),
+    "not here": (Group.OTHER_DEVICE, Group.SPARSE_MEMORY, Group.GPU_MEMORY, Group.SANITIZER, Group.ASYNCHRONOUS),
 }
 ALWAYS = ("hold", "fail", "do not apply")  # columns that are shown even if all of them are 0
 MOST_CAUSES = 8  # causes in the last lines; the page has all of them
@@ -154,6 +154,8 @@ def print_undecided(results: list[dict], console: Console, *, asked_for: bool) -
     for (_, reason), replay in sorted(replays.items()):
         if replay and reason:
             say(console, f"      {escape(replay)}")
+    for impl, _, text in _by_reason([r for r in results if r["why"] == Reason.ASYNCHRONOUS.value]):
+        say(console, f"[bright_black]not judged[/]  {escape(impl)}  {escape(text)}")
 
 
 def print_remarks(results: list[dict], console: Console, *, asked_for: bool) -> None:
