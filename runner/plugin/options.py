@@ -5,7 +5,6 @@ A value that makes no sense ends the run with a usage error that names it.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import secrets
 import time
@@ -23,7 +22,7 @@ from flash_attest.runner import parts
 from flash_attest.runner.green import Asked
 from flash_attest.runner.isolation.parent import possible
 from flash_attest.runner.limits import TimeLimits
-from flash_attest.runner.plugin import saved, table
+from flash_attest.runner.plugin import resume, table
 from flash_attest.runner.profiles import DEFAULT, PROFILES, Profile
 
 
@@ -86,13 +85,20 @@ class Options:
         if text in (None, ""):
             return 0
         if text == "random":
-            if self.given("resume"):
-                with contextlib.suppress(saved.NoReport):
-                    return saved.read(self.given("report"))["environment"]["seed"]
+            if self.given("resume") and self.earlier is not None:
+                return self.earlier.record["environment"].get("seed")
             return secrets.randbelow(2**32)
         if not text.isdecimal():
             raise pytest.UsageError(f"--hypothesis-seed {text}: should be a whole number, or random")
         return int(text)
+
+    @functools.cached_property
+    def earlier(self) -> resume.Earlier | None:
+        """The report that is in the folder now, read once; None if there is none."""
+        try:
+            return resume.earlier(Path(self.given("report")))
+        except resume.ResumeError:
+            return None
 
     @functools.cached_property
     def shard(self) -> parts.Shard | None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from flash_attest.properties.failures import Reason
-from flash_attest.properties.judging.plain_text import all_plain
+from flash_attest.properties.judging.plain_text import all_plain, plain
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.green import Group, concluded, group_of, is_green
-from flash_attest.runner.plugin import ahead, announcing, conclusion, resume, saved, shard, sources, unjudged
+from flash_attest.runner.plugin import ahead, announcing, conclusion, inputs, resume, shard, sources, unjudged
 from flash_attest.runner.plugin.aside import KEY as ASIDE_KEY
 from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.chosen import Chosen
@@ -62,6 +62,7 @@ class Reporter:
         self._first: dict[str, str] = {}  # an implementation -> the id of its first test
         self.started = time.perf_counter()
         self.interrupted = False
+        self._environ = dict(os.environ)  # before plug-ins are imported
         self._ahead: list = []  # processes that compile kernels before laws need them
 
     # --- hooks -----------------------------------------------------------------------------------
@@ -123,24 +124,28 @@ class Reporter:
             return
         try:
             _ = self.chosen.entries  # sets `elsewhere`; with workers nothing else does
-            facts, kept = all_plain(self._environment(planned.keys())), []
+            facts, kept = all_plain(self._environment(planned.keys())), resume.Kept([], [])
             earlier = self._earlier(facts)
             if self.options.given("resume"):
-                kept = resume.kept(resume.earlier(self.report.directory), facts)
-            self.report.start(facts, len(planned), kept)
+                there = self.options.earlier or resume.earlier(self.report.directory)  # which says why there is none
+                kept = resume.kept(there, facts, self._folders())
+            self.report.start(facts, len(planned), kept.results)
+            self.judging.keep(kept.results)
         except (FolderError, ResumeError) as error:
             raise pytest.UsageError(str(error)) from None
         for last in self.report.directory.glob("last-case-*.txt"):
             self._tell(f"an earlier run died in {last_case_in(last)}")
             last.unlink()
-        decided = {(result["law"], result["impl"]) for result in kept}
+        for line in kept.again:
+            self._tell(plain(line))
+        decided = {(result["law"], result["impl"]) for result in kept.results}
         left = [judged[1:] for judged in planned.values() if judged[1:] not in decided]
         self.progress = Progress(left, earlier, self.options.limits)
         before = sum(earlier.get(judged, 0.0) for judged in left)
         has_header = self.config.option.verbose >= 0  # pytest's, with the lines of this plug-in
         for line in [
             *([] if has_header else self._facts()),
-            *announcing.announcement(left, len(kept), before, self.options, self.chosen),
+            *announcing.announcement(left, len(kept.results), before, self.options, self.chosen),
         ]:
             self._tell(line, yellow=False)
         self._compile_ahead([impl for _, impl in left])
@@ -149,10 +154,21 @@ class Reporter:
         """Return the seconds of each law in the report that this run replaces, if it judged in the
         same way.
         """
-        try:
-            return seconds_of(saved.read(self.report.directory), facts)
-        except (saved.NoReport, OSError):
-            return {}
+        return seconds_of(self.options.earlier.record, facts) if self.options.earlier else {}
+
+    def _folders(self) -> dict[str, str]:
+        """Return plug-in -> the folder of its file."""
+        with_file = [entry for entry in self.chosen.plugins if os.path.isfile(entry.file)]
+        return {entry.name: str(Path(entry.file).resolve().parent) for entry in with_file}
+
+    def _written(self) -> list[Path]:
+        """Return the files and folders that the command names, except plug-ins: a run may write
+        them.
+        """
+        typed = [*shlex.split(os.environ.get(COMMAND, "")), *map(str, self.config.invocation_params.args)]
+        words = {os.path.realpath(word.partition("=")[2] if word.startswith("-") else word) for word in typed}
+        words -= {os.path.realpath(entry.file) for entry in self.chosen.plugins}
+        return [self.report.directory, *(Path(word) for word in words if os.path.isfile(word))]
 
     def _compile_ahead(self, laws_of: list[str]) -> None:
         """Compile kernels for the GPU. laws_of: the implementation of each law to judge."""
@@ -161,7 +177,8 @@ class Reporter:
 
     def _environment(self, planned: Iterable[str]) -> dict:
         given = self.options.given
-        digests = {file: sources.of_plugin(file) for file in {entry.file for entry in self.chosen.plugins}}
+        files = {file: sources.files_of_plugin(file) for file in {entry.file for entry in self.chosen.plugins}}
+        digests = {file: sources.of_plugin(file, imported) for file, imported in files.items()}
         return environment(
             self.options.device,
             seed=self.options.seed,
@@ -173,6 +190,8 @@ class Reporter:
             asked=self.options.asked.as_dict(),
             machine=resume.machine(self.options.device),
             tests=resume.digest_of(planned),
+            variables=inputs.variables(self._environ),
+            read=inputs.by_folder(files, self._environ, self._written()),
             elsewhere=self.chosen.elsewhere,
             sources={
                 "the suite": sources.of_suite(),
