@@ -35,6 +35,7 @@ class Reason(Enum):
     OTHER_DEVICE = "other device"  # unknown: the implementation does not run on the device of this run
     LAW_OF_OTHER_DEVICE = "law of other device"  # unknown: the law cannot fail on the device of this run
     NO_SPARSE_MEMORY = "no sparse memory"  # unknown: this machine has too few addresses, or cannot keep them unmapped
+    GPU_MEMORY = "gpu memory"  # unknown: the law's tensors do not fit this GPU, even if nothing else is on it
     NO_SANITIZER = "no sanitizer"  # unknown: compute-sanitizer is missing, or cannot watch the calls here
     NOT_COVERED = "not covered"  # unknown: a kernel uses a feature that the emulator lacks
     CONTRACT = "contract"  # unknown: the implementation breaks the contract

@@ -10,7 +10,9 @@ from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 
 # Reasons that name something this machine lacks. A run stays green despite such unknown verdicts.
-EXCUSED = {why.value for why in (Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_MEMORY, Reason.NO_SANITIZER)}
+EXCUSED = {
+    why.value for why in (Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_MEMORY, Reason.GPU_MEMORY, Reason.NO_SANITIZER)
+}
 
 
 OTHER = {"cpu": "a GPU", "cuda": "a CPU"}  # the device of a run -> the one that it does not judge on
@@ -28,6 +30,7 @@ class Group(Enum):
     NOT_APPLYING = "does not apply", "do not apply"
     OTHER_DEVICE = "needs another device", "need another device"
     SPARSE_MEMORY = "needs sparse memory", "need sparse memory"
+    GPU_MEMORY = "needs a larger GPU", "need a larger GPU"
     SANITIZER = "needs compute-sanitizer", "need compute-sanitizer"
 
     def words(self, n: int, device: str = "") -> str:
@@ -43,6 +46,7 @@ _GROUPS = {
     Reason.OTHER_DEVICE.value: Group.OTHER_DEVICE,
     Reason.LAW_OF_OTHER_DEVICE.value: Group.OTHER_DEVICE,
     Reason.NO_SPARSE_MEMORY.value: Group.SPARSE_MEMORY,
+    Reason.GPU_MEMORY.value: Group.GPU_MEMORY,
     Reason.NO_SANITIZER.value: Group.SANITIZER,
 }
 

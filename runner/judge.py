@@ -22,7 +22,6 @@ from flash_attest.properties.judging.origin import OURS, Origin, OwnRun
 from flash_attest.properties.judging.plan import Plan, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import Law
-from flash_attest.properties.machine import gpu_memory
 from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.neutral import neutral
@@ -128,8 +127,6 @@ class Judge:
                 result = judge(law, impl, judgement.plan)
         except Exception as error:
             result = suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
-        finally:
-            gpu_memory.give_back()
         if remote := remote_of(impl):
             result.observed = remote.take_observed()
         return result

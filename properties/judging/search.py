@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Undecided
+from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Reason, Undecided
 from flash_attest.properties.judging.collected import Collected, Enough, size
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import REPEATS
@@ -65,13 +65,15 @@ class Search:
         """Run the law on a case. Raises LawBroken, AnotherCase, Undecided or ContextLost."""
         if str(case) in self.plan.lost:  # counts as right, so that later draws stay the same
             return
+        if self.undecided and self.undecided[-1].why is Reason.GPU_MEMORY:  # other cases would not fit, either
+            raise self.undecided[-1]
         unclear: Undecided | None = None
         try:
             with self.meter.clock.counts(Work.LAW):
-                if self.undecided or self.failures:  # this is a repeat, or a step of shrinking
-                    self._holds_now(case)
-                else:
-                    when_memory_suffices(self.plan.device, self.plan.known, lambda: self._holds_now(case))
+                repeats = bool(self.undecided or self.failures)  # or this is a step of shrinking
+                when_memory_suffices(
+                    self.plan.device, self.plan.known, lambda: self._holds_now(case), waits=not repeats
+                )
         except Undecided as reason:
             unclear = Undecided(str(reason), reason.why)
         if unclear:  # raise a new exception: Hypothesis stores it, and the frames of the first one hold tensors

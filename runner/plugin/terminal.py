@@ -28,7 +28,7 @@ COLUMNS = {  # heading of the table: the groups that it counts
     "known": (Group.KNOWN,),
     "undecided": (Group.UNDECIDED,),
     "do not apply": (Group.NOT_APPLYING,),
-    "not here": (Group.OTHER_DEVICE, Group.SPARSE_MEMORY, Group.SANITIZER),
+    "not here": (Group.OTHER_DEVICE, Group.SPARSE_MEMORY, Group.GPU_MEMORY, Group.SANITIZER),
 }
 ALWAYS = ("hold", "fail", "do not apply")  # columns that are shown even if all of them are 0
 MOST_CAUSES = 8  # causes in the last lines; the page has all of them

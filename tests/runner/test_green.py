@@ -27,6 +27,7 @@ GPU_LAW, GPU_IMPL = result(UNKNOWN, Reason.LAW_OF_OTHER_DEVICE), result(UNKNOWN,
         ([HOLDS, FAILS, FAILS], "not green: 2 laws fail; 1 holds"),
         ([HOLDS, UNDECIDED], "not green: 1 law undecided; 1 holds"),
         ([HOLDS, result(UNKNOWN, Reason.NO_SANITIZER)], "green: 1 law holds; 1 needs compute-sanitizer"),
+        ([HOLDS, result(UNKNOWN, Reason.GPU_MEMORY)], "green: 1 law holds; 1 needs a larger GPU"),
         ([], "not green: nothing was judged"),
     ],
 )
