@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy
 import torch
-from hypothesis import settings
 
 from flash_attest.properties.state.process_things import SIGNALS
 from flash_attest.properties.state.thing import Import, Thing, attribute, same_object
@@ -171,6 +170,15 @@ def _set_collector(before: tuple) -> None:
     gc.callbacks[:] = before[2]
 
 
+def _profile() -> str | None:
+    hypothesis = sys.modules.get("hypothesis")  # the kernel process of --untrusted has not loaded it
+    return hypothesis.settings.get_current_profile_name() if hypothesis else None
+
+
+def _set_profile(before: str) -> None:
+    sys.modules["hypothesis"].settings.load_profile(before)
+
+
 def _print_options() -> dict[str, Any]:
     return vars(torch._tensor_str.PRINT_OPTS).copy()
 
@@ -230,7 +238,7 @@ OTHERS = (
         _set_start_method,
         imported=Import.REMARK,
     ),
-    Thing("Hypothesis's profile", *attribute(settings, "_current_profile")),
+    Thing("Hypothesis's profile", _profile, _set_profile, optional=True),
     Thing(
         "numpy's error state",
         numpy.geterr,

@@ -64,8 +64,8 @@ class ImportWatch:
         )
         if self.disposable:
             sys.addaudithook(self._audit)
-        self._first = [(thing, thing.read()) for thing in FIRST]
-        self._last = [(thing, thing.read()) for thing in last]
+        self._first = [(thing, _read(thing)) for thing in FIRST]
+        self._last = [(thing, _read(thing)) for thing in last]
         self._logging = _as_in_a_new_program()
         self._logging.__enter__()
         return self
@@ -102,7 +102,7 @@ class ImportWatch:
 
     def _compare(self, thing: Thing, before: Any) -> None:
         now = _read(thing)
-        if now == before or (thing.optional and None in (before, now)):
+        if before is UNREADABLE or now == before or (thing.optional and None in (before, now)):
             return
         with suppress(Exception):  # it is looked at again below
             thing.put_back(before)

@@ -44,6 +44,6 @@ THINGS = (
         "Python's random numbers",
         *_python_random,
         drawn("Python's random numbers", "random.Random"),
-        imported=Import.REMARK,
+        imported=Import.ALLOWED,
     ),
 )
