@@ -97,7 +97,7 @@ class Store:
         try:
             new.unlink(missing_ok=True)
             with contextlib.closing(sqlite3.connect(new)) as db:
-                db.executescript(f"BEGIN;\n{SCHEMA.read_text()}COMMIT;")
+                db.executescript(f"BEGIN;\n{SCHEMA.read_text(encoding='utf-8')}COMMIT;")
                 db.executemany("INSERT INTO facts VALUES (?, ?)", [(name, str(value)) for name, value in facts.items()])
                 db.commit()
             new.replace(path)
@@ -322,7 +322,7 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            # A full disk, an unreadable file and an absent table are all OperationalErrors.
+            # A full disk and an unreadable file are OperationalErrors, as an absent table is.
             if type(error) is sqlite3.DatabaseError or "no such" in str(error) or "decode" in str(error):
                 raise self.damaged(f"it is not the file of a sweep, or damaged ({error})") from error
             raise StoreError(f"{self.path}: {error}") from error
@@ -331,7 +331,7 @@ class Store:
 def _columns(table: str) -> set[tuple]:
     """Return the columns of a table of a new file: name, type, and what it must hold."""
     with contextlib.closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(SCHEMA.read_text())
+        db.executescript(SCHEMA.read_text(encoding="utf-8"))
         return {row[1:] for row in db.execute(f"PRAGMA table_info({table})")}
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
+import signal
 import sys
 from types import ModuleType
 
@@ -35,6 +37,10 @@ def main(arguments: list[str] | None = None) -> int:
     arguments: the words after the program's name; by default the arguments of this process.
     """
     given = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        for stream in (sys.stdout, sys.stderr):  # their encoding may lack a character
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
     try:
         if arguments is None and given and given[0] in CALL_HERE and sys.platform == "linux":
             from flash_attest.runner.isolation.leftovers import nothing_left
@@ -43,6 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
                 return _run(given)
         return _run(given)
     except KeyboardInterrupt:
+        if arguments is None:  # the process ends, and another Ctrl-C need not say so
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         return INTERRUPTED
     except BrokenPipeError:
         # In `flash-attest laws | head`, nobody reads the rest, and flushing at exit would fail

@@ -18,6 +18,7 @@ from pathlib import Path
 from flash_attest.properties.progress import NOW, Seen
 from flash_attest.runner.isolation import child
 from flash_attest.runner.isolation.endings import Ending, Kind, ending_of, frames_in, last_lines
+from flash_attest.runner.isolation.keeping import INTERRUPTS
 from flash_attest.runner.isolation.leftovers import COMPILERS, descendants
 from flash_attest.runner.limits import NO_DEADLINE, Deadline
 
@@ -74,12 +75,14 @@ class JudgingProcess:
         NOW.forget_process()
         self._out_of_memory_before = _killed_for_memory()
         parent = os.getpid()
+        # An interrupt waits until this process knows what it has to end.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # about threads: those of pytest-xdist hold nothing we use
+            # About threads: those of pytest-xdist hold nothing we use.
+            warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
         if self.pid == 0:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(self._requests)
             os.close(self._answers)
             files = self._printed, self._stack, self._left_file
@@ -88,7 +91,12 @@ class JudgingProcess:
         os.close(requests)
         os.close(answers)
         self._end = os.pidfd_open(self.pid)
-        hello = self._wait()
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            hello = self._watch(NO_DEADLINE)
+        except BaseException:  # Ctrl-C
+            self.end()
+            raise
         if isinstance(hello, Ending):
             return hello
         self.hello, self._judging = hello, NOW.process
@@ -140,7 +148,7 @@ class JudgingProcess:
         """Return the number of the process that judges."""
         return self._judging or NOW.process or self.pid
 
-    def _wait(self, deadline: Deadline = NO_DEADLINE) -> dict | Ending:
+    def _wait(self, deadline: Deadline) -> dict | Ending:
         try:
             return self._watch(deadline)
         except BaseException:  # Ctrl-C

@@ -21,6 +21,7 @@ from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.chosen import Chosen
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
+from flash_attest.runner.plugin.interrupts import Interrupts
 from flash_attest.runner.plugin.judging import Judging
 from flash_attest.runner.plugin.last_case import last_case_in
 from flash_attest.runner.plugin.options import Options
@@ -47,8 +48,9 @@ class Reporter:
     On a worker it only judges; on the controller it also reports.
     """
 
-    def __init__(self, config: pytest.Config):
+    def __init__(self, config: pytest.Config, interrupts: Interrupts):
         self.config = config
+        self.interrupts = interrupts
         self.options = Options(config)
         self.options.check()
         self.chosen = Chosen(config, self.options)
@@ -129,7 +131,8 @@ class Reporter:
             if self.options.given("resume"):
                 there = self.options.earlier or resume.earlier(self.report.directory)  # which says why there is none
                 kept = resume.kept(there, facts, self._folders())
-            self.report.start(facts, len(planned), kept.results)
+            with self.interrupts.waiting():
+                self.report.start(facts, len(planned), kept.results)
             self.judging.keep(kept.results)
         except (FolderError, ResumeError) as error:
             raise pytest.UsageError(str(error)) from None
@@ -239,10 +242,11 @@ class Reporter:
                 self.report.environment["device_name"] = name
             if facts := result_of(report, SHARD_KEY):
                 self.report.environment["shard"] = self.judging.shard_facts = facts
-            self.report.add(result)
-            self._first.setdefault(result["impl"], report.nodeid)
-            if group_of(result, asked_for=self.options.asked.named) is Group.UNDECIDED:
-                self.undecided[report.nodeid] = f"undecided: {result['reason']}"
+            with self.interrupts.waiting():
+                self.report.add(result)
+                self._first.setdefault(result["impl"], report.nodeid)
+                if group_of(result, asked_for=self.options.asked.named) is Group.UNDECIDED:
+                    self.undecided[report.nodeid] = f"undecided: {result['reason']}"
             if self.progress and (line := self.progress.add(result)):
                 self._tell(f"flash-attest: {line}", yellow=False)
 

@@ -137,7 +137,7 @@ def test_every_option_is_compared_or_known_not_to_matter():
     The remaining options set the folder of a report, or how long to wait.
     """
     names = [option.name.replace("-", "_") for option in table.SUITE]
-    others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation"}
+    others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation", "time_limit", "law_time_limit"}
     assert set(names) - set(resume.OPTIONS) <= others
 
 
