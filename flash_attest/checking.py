@@ -27,7 +27,7 @@ from flash_attest.properties.judging.verdict import FAIL, Result
 from flash_attest.properties.law import Law, laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.races.perturb import chosen
-from flash_attest.runner.green import not_green, verdict_line
+from flash_attest.runner.green import Asked, not_green, verdict_line
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.isolation.parent import forks_can_use_cuda, possible
 from flash_attest.runner.judge import Judge, compare_with_known
@@ -60,15 +60,21 @@ class CheckResult:
 
     @property
     def undecided(self) -> str:
-        """A line on why a result without failures is not green: what could not be decided. "" if
-        everything was decided.
+        """A line on why a result without failures is not green: what could not be decided, or of
+        which implementation no law was judged. "" if everything was.
         """
-        return not_green([result.as_dict() for result in self.results], asked_for=True, replayed=self.replayed)
+        return not_green([result.as_dict() for result in self.results], self._asked)
 
     @property
     def ok(self) -> bool:
-        """Whether every law that applies holds, and all of them could be decided."""
+        """Whether every law that applies holds, all of them could be decided, and each
+        implementation passed at least one.
+        """
         return bool(self.results) and not self.failures and not self.undecided
+
+    @property
+    def _asked(self) -> Asked:
+        return Asked(named=True, replayed=self.replayed)
 
     def to_json(self) -> str:
         """Return the results as JSON: a list of objects, with the fields of results.json
@@ -79,7 +85,7 @@ class CheckResult:
     def __str__(self) -> str:
         """Return the verdict in one line, followed by a line for each failure and each remark."""
         results = [result.as_dict() for result in self.results]
-        verdict = verdict_line(results, asked_for=True, replayed=self.replayed, device=self.device)
+        verdict = verdict_line(results, self._asked, device=self.device)
         failures = (f"{result.impl}: {result.law}: {result.reason}" for result in self.failures)
         return "\n".join([verdict, *failures, *self.remarks])
 
@@ -141,6 +147,7 @@ def check(
         repeats=repeats or settings.repeats_on(on),
         perturbations=perturb,
         case=_case(case) if case else None,
+        case_timeout=case_timeout,
         small=settings.small,
     )
     apart = isolated and possible() and (on == "cpu" or forks_can_use_cuda())

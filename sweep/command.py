@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from flash_attest.arguments import INTERRUPTED, Parser
-from flash_attest.impls.contract.registry import Entry, RegistryError
+from flash_attest.impls.contract.registry import Entry, NotLoaded, RegistryError
 from flash_attest.races import sanitizer
 from flash_attest.runner.compiled_modules import keep_modules_compiled
 from flash_attest.runner.parts import Shard
@@ -66,6 +66,8 @@ def _with_lock(parser, options, console: Console, command: str) -> int:
             store = Store.made(options.db, seed, options.shard or Shard(1, 1))
     except StoreError as error:
         parser.error(f"--db {error}")
+    except NotLoaded as error:
+        parser.fail(str(error))
     except (RegistryError, MachineError) as error:
         parser.error(str(error))
     with closing(store):

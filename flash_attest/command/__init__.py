@@ -16,7 +16,7 @@ import sys
 from types import ModuleType
 
 from flash_attest import __version__
-from flash_attest.arguments import INTERRUPTED, WRONG
+from flash_attest.arguments import INTERRUPTED, WRONG, no_text
 from flash_attest.did_you_mean import did_you_mean
 from flash_attest.interrupted import interrupt
 
@@ -76,7 +76,19 @@ def _run(arguments: list[str]) -> int:
         print(f"flash-attest: error: unknown {kind} {name!r}{did_you_mean(name, COMMANDS)} "
               f"(commands: {', '.join(COMMANDS)})", file=sys.stderr)  # fmt: skip
         return WRONG
+    if problem := _no_text(rest):
+        print(f"flash-attest {name}: error: {problem}", file=sys.stderr)
+        return WRONG
     return command(name).run(rest)
+
+
+def _no_text(arguments: list[str]) -> str:
+    """Return what is wrong with an argument or with the current folder; "" if nothing is."""
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:
+        return "the current folder is no longer there: change to another one"
+    return next(filter(None, map(no_text, [*arguments, folder])), "")
 
 
 def command(name: str) -> ModuleType:

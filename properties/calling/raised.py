@@ -11,7 +11,7 @@ import torch
 from flash_attest.emulator.errors import NotCovered
 from flash_attest.impls import ContractError
 from flash_attest.impls.contract import call
-from flash_attest.impls.contract.call import Inputs, Phase
+from flash_attest.impls.contract.call import Phase
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.failures import (
     LawBroken,
@@ -25,6 +25,7 @@ from flash_attest.properties.machine.clock import Clock, Work
 from flash_attest.properties.progress import NOW
 from flash_attest.texts import cut, type_name, words_of
 
+ADVICE = "the implementation declares that it supports this case: support it, or declare less"
 MESSAGE_WIDTH = 200  # characters of an exception that a note mentions
 LONGEST_LINE = 1000  # characters of a line of an exception
 MESSAGE_LINES = 8  # kept lines of an exception whose first line ends with ":", like a compiler's
@@ -76,7 +77,7 @@ def _translated(error: BaseException, text: str, phase: str, case: Case, device:
         f"{phase} raises {type_name(error)}{first and f': {first}'}",
         *announced,
         *frames_of(error),
-        "the implementation declares that it supports this case: support it, or declare less",
+        ADVICE,
     )
 
 
@@ -102,11 +103,6 @@ def _asserted(error: BaseException) -> str:
     """Return the source line of an assertion without a message; "" for other errors."""
     frames = traceback.extract_tb(error.__traceback__)
     return frames[-1].line or "" if isinstance(error, AssertionError) and frames[-1].line.startswith("assert") else ""
-
-
-def places(x: Inputs) -> dict[str, tuple]:
-    """Return the shape, strides and storage size of each tensor."""
-    return {name: (t.shape, t.stride(), t.untyped_storage().nbytes()) for name, t in x.items()}
 
 
 def device_error(device: str) -> str:

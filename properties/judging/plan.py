@@ -44,6 +44,7 @@ class Plan:
     repeats: int = 100
     perturbations: str = ""  # perturbations of repeated calls, by name, as in --perturb
     case: Case | None = None
+    case_timeout: float = 0.0  # seconds that a call may take, in a process of its own; 0: no limit
     small: bool = False  # drawn cases are small on a CPU
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
     try_contract: bool = True  # try the contract before the law; False if it is known to be kept

@@ -314,7 +314,8 @@ class Isolated:
         timed_out = sum(not each.breaks for each in lost.values())
         if len(lost) >= MOST_LOST or timed_out >= MOST_TIMED_OUT:
             problems = list(dict.fromkeys(each.words for each in lost.values()))
-            self.judge.plan.known.keep_contract(impl, target[1], Tried(problems, judged=False))
+            tried = Tried(problems, judged=False, timed_out=timed_out == len(lost))
+            self.judge.plan.known.keep_contract(impl, target[1], tried)
         return True
 
 

@@ -66,7 +66,11 @@ class JudgingProcess:
         requests, self._requests = os.pipe()
         self._answers, answers = os.pipe()
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+            with contextlib.suppress(ValueError, AttributeError):  # the program has closed it, or has none
+                stream.flush()
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # the system would forget how the process ends
+            with contextlib.suppress(ValueError):  # this is not the main thread
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         NOW.reset()
         NOW.forget_process()
         self._out_of_memory_before = _killed_for_memory()
@@ -80,8 +84,8 @@ class JudgingProcess:
         if self.pid == 0:
             os.close(self._requests)
             os.close(self._answers)
-            # Signals stay blocked until child.run has replaced this process' handlers, which would let
-            # a second pytest run.
+            # Signals stay blocked until child.run has replaced the handlers of this process, which
+            # would let a second pytest run.
             files = self._printed, self._stack, self._left_file
             child.run(requests, answers, self.start, self.answer, *files, parent, self.keepers)
         # The parent: wait until the process is up.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from flash_attest.impls.contract.registry import Unloadable
+from flash_attest.runner.green import not_loaded
 from flash_attest.runner.page.words import plural
 from flash_attest.runner.plugin.chosen import Chosen
 from flash_attest.runner.plugin.options import Options
@@ -47,9 +49,13 @@ def announcement(left: Sequence[Judged], kept: int, before: float, options: Opti
     left: what is to be judged; kept: how many verdicts an earlier run has given; before: the
     seconds that workers of an earlier run took for what is left, 0 if not known.
     """
+    files = {entry.name for entry in chosen.entries if isinstance(entry.impl, Unloadable)}
+    left = [(law, impl) for law, impl in left if impl not in files]
     what = plural(len({law for law, _ in left}), "law")
     if (names := len({impl for _, impl in left})) > 1:
         what += f" on {names} implementations"
+    if files:
+        what += f"; {not_loaded(len(files))}: {', '.join(sorted(files))}"
     if kept:
         what += f", and keeps {plural(kept, 'verdict')} of the earlier run"
     if before > WORTH_SAYING:

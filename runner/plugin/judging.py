@@ -103,6 +103,10 @@ class Judging:
     def _where(self) -> dict[str, str]:
         return {entry.name: declared_at(entry) for entry in self.chosen.entries}
 
+    def keep(self, results: list[dict]) -> None:
+        """Set what an earlier run decided, in the process that has read its report."""
+        self.kept = {(record["law"], record["impl"]): Result.of_dict(record) for record in results}
+
     @functools.cached_property
     def kept(self) -> dict[tuple[str, str], Result]:
         """(law, impl) -> what an earlier run decided. The controller has put it into the new

@@ -164,4 +164,5 @@ def pytest_configure_node(node) -> None:
     node.workerinput["attest_gpu"] = gpus[number % len(gpus)] if gpus else None
     node.workerinput["attest_began"] = node.config.attest.options.began
     node.workerinput["attest_seed"] = node.config.attest.options.seed
-    node.workerinput["attest_unloadable"] = node.config.attest.chosen.unloadable
+    tried = node.config.attest.chosen.tried
+    node.workerinput["attest_tried"] = {argument: vars(result) for argument, result in tried.items()}

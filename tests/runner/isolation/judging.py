@@ -54,7 +54,7 @@ def isolated(
     process.
     """
     entries = [Entry(impl, "", "--impl-from=mine.py" if plugins else "") for impl in impls]
-    judge = Judge(replace(Plan(examples=20), **plan), entries, folder, "main", limits=limits)
+    judge = Judge(replace(Plan(examples=20, case_timeout=limit), **plan), entries, folder, "main", limits=limits)
     judging = Isolated(judge, partial(prepare, is_worker=True), [*laws().values(), *impls], limit, False)
     try:
         yield judging

@@ -256,6 +256,7 @@ def test_an_interrupt_right_after_the_fork_lets_no_second_pytest_run(monkeypatch
         pid = fork()
         if os.getpid() == mine:
             os.kill(pid, signal.SIGINT)
+            time.sleep(1.0)  # until it has had its effect there
             os.kill(mine, signal.SIGINT)
         return pid
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from flash_attest.impls.contract.registry import Entry, Unloadable
 from flash_attest.runner.plugin.announcing import announcement, facts
 from flash_attest.runner.profiles import PROFILES
 
@@ -19,7 +20,7 @@ def options(**changed) -> SimpleNamespace:
     return SimpleNamespace(**given | changed)
 
 
-CHOSEN = SimpleNamespace(untrusted=False, elsewhere={})
+CHOSEN = SimpleNamespace(untrusted=False, elsewhere={}, entries=[])
 
 
 @pytest.mark.parametrize(
@@ -38,8 +39,14 @@ def test_it_says_what_is_left_and_how_long_it_took(left, kept, before, line):
 
 def test_implementations_of_another_device_have_a_line():
     elsewhere = {"torch_flex": "runs on cuda only; this run judges on cpu", "other": "runs on cuda only"}
-    _, line = announcement(LEFT, 0, 0.0, options(), SimpleNamespace(untrusted=False, elsewhere=elsewhere))
+    _, line = announcement(LEFT, 0, 0.0, options(), SimpleNamespace(**vars(CHOSEN) | {"elsewhere": elsewhere}))
     assert line == "flash-attest: not judged here: torch_flex, other (runs on cuda only)"
+
+
+def test_a_file_that_cannot_be_loaded_is_no_law():
+    chosen = SimpleNamespace(**vars(CHOSEN) | {"entries": [Entry(Unloadable("hers", "no IMPL"), "hers.py")]})
+    (line,) = announcement(LEFT, 0, 0.0, options(), chosen)
+    assert line == "flash-attest: judges 2 laws; 1 file cannot be loaded: hers"
 
 
 def test_the_header_says_on_which_cases():
