@@ -3,5 +3,5 @@
 child.py is the loop of that process. endings.py describes how it ended. parent.py watches and
 restarts it. crashes.py finds the smallest case that ends it. verdicts.py has the other verdicts for
 laws whose process ended. tracing.py traces a failure in a process that sees no GPU. importing.py
-tries the first import of a plug-in.
+imports a plug-in, and still_right.py sees whether that harms others.
 """
