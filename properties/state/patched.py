@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import gc
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ OF_A_RUN = frozenset(
 )
 INNER_OF_TORCH = {"nn", "utils", "backends", "autograd", "cuda"}  # of torch.compile and others, no run uses much
 OF_TORCH = (torch, torch.Tensor, torch.nn.functional)  # what the suite computes with
+FOLDER_OF_TORCH = os.path.dirname(torch.__file__)
+# Modules of Python whose classes the suite uses without naming them.
+WITH_CLASSES = ("contextlib", "json", "os", "pathlib", "subprocess", "tempfile", "threading")
 MOST_NAMED = 3
 SET_BY_TORCH = {"Storage"}  # by torch.set_default_dtype
 HOOKS = {  # made to be replaced; process_things.py and import_things.py watch them
@@ -56,7 +60,7 @@ class Place:
             if (
                 new is not was
                 and self._watches(name, was)
-                and not (_is_answer(new) or self._is_of_its_library(name, new))
+                and not (_is_expected(new, was) or self._is_of_its_library(name, new))
             ):
                 self._set(name, was)
                 yield self._full(name)
@@ -113,7 +117,13 @@ class Functions:
     """The functions of some places, as they are when this is made."""
 
     def __init__(self, places: Iterable[Place]):
+        self._modules = len(sys.modules)
         self._kept = [(place, place.attributes, place.attributes.copy()) for place in places]
+
+    @property
+    def complete(self) -> bool:
+        """Whether no module has been imported since."""
+        return self._modules == len(sys.modules)
 
     def put_back(self) -> list[str]:
         """Restore every function that was replaced, and return their names.
@@ -135,6 +145,11 @@ class Functions:
 def near() -> Functions:
     """Return the functions that are compared after each call: Python's builtins, and torch's."""
     return Functions(_NEAR)
+
+
+def modules() -> Functions:
+    """Return the modules that Python knows. A call must not remove one of them."""
+    return Functions([_MODULES])
 
 
 def everything() -> Functions:
@@ -181,9 +196,13 @@ def _owners(modules: Mapping[str, ModuleType]) -> list[object]:
     suite = [module for module in judging if _package(module) == SUITE]
     imported = [v for m in suite for v in vars(m).values() if isinstance(v, ModuleType) and _package(v) in PACKAGES]
     python = [module for module in imported if _package(module) in sys.stdlib_module_names]
-    classes = [value for module in (*suite, *python) for value in vars(module).values() if isinstance(value, type)]
+    # "from dataclasses import replace" names the module, too.
+    named = {getattr(value, "__module__", None) for module in suite for value in vars(module).values()}
+    python += [modules[name] for name in named & modules.keys() if name.partition(".")[0] in sys.stdlib_module_names]
+    with_classes = [*suite, *(module for module in python if module.__name__ in WITH_CLASSES)]
+    classes = [value for module in with_classes for value in vars(module).values() if isinstance(value, type)]
     changeable = [cls for cls in classes if not cls.__flags__ & _IMMUTABLE]
-    owners = (builtins, *OF_TORCH, sys.modules, *imported, *judging, *changeable)
+    owners = (builtins, *OF_TORCH, sys.modules, *imported, *python, *judging, *changeable)
     return [*{id(owner): owner for owner in owners}.values()]
 
 
@@ -209,16 +228,23 @@ def _package(module: ModuleType) -> str:
 
 def _place(owner: Any) -> Place:
     if owner is sys.modules:
-        return Place("sys.modules", owner, owner)
+        return _MODULES
     name = owner.__name__ if isinstance(owner, ModuleType) else f"{owner.__module__}.{owner.__qualname__}"
     return Place(name, owner, vars(owner))
 
 
-def _is_answer(value: object) -> bool:
-    module = _getattr(value, "__module__", None)
-    return _is(module, str) and module.startswith(EMULATOR)
+def _is_expected(new: object, was: object) -> bool:
+    """Return whether the emulator replaced a function, or torch wrapped its own.
+
+    Importing torch.compile's modules, for example, wraps torch.manual_seed.
+    """
+    module, code = _getattr(new, "__module__", None), _getattr(new, "__code__", None)
+    if _is(module, str) and module.startswith(EMULATOR):
+        return True
+    return _getattr(new, "__wrapped__", None) is was and _getattr(code, "co_filename", "").startswith(FOLDER_OF_TORCH)
 
 
+_MODULES = Place("sys.modules", sys.modules, sys.modules)
 _NEAR = [*map(_place, (builtins, *OF_TORCH))]
 _cached: tuple[int, list[Place]] = 0, []  # (number of modules, places)
 _cached_all: tuple[int, list[Place]] = 0, []

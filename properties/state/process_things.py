@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 
 from flash_attest.properties.state.thing import Import, Thing, same_object
@@ -157,6 +158,10 @@ def _stream(name: str, number: int) -> Thing:
     return Thing(f"sys.{name}", read, put_back, words)
 
 
+def _installed(by: str) -> Callable[[object, object], str]:
+    return lambda before, after: f"installs another function with {by} and does not restore it"
+
+
 THINGS = (
     Thing("the working directory", _directory, _set_directory, steady=True),
     Thing(
@@ -206,4 +211,6 @@ THINGS = (
     same_object("sys.excepthook", sys, "excepthook", imported=Import.REMARK),
     same_object("sys.unraisablehook", sys, "unraisablehook", imported=Import.REMARK),
     same_object("threading.excepthook", threading, "excepthook", imported=Import.REMARK),
+    Thing("Python's trace function", sys.gettrace, sys.settrace, _installed("sys.settrace")),
+    Thing("Python's profile function", sys.getprofile, sys.setprofile, _installed("sys.setprofile")),
 )

@@ -107,10 +107,11 @@ def _tried(argument: str, limit: float, functions: Functions, threads: list[thre
         broken, remarks = [*watch.broken, *_running_on(threads)], [*watch.remarks, *_children()]
         return {"problem": "; ".join(lasting), "broken": broken, "remarks": remarks}
 
-    answer = answer_of(start, limit, kept=True)
+    answer = answer_of(start, limit)
     if isinstance(answer, Ending):
         does = "does not end" if answer.kind is Kind.TIMED_OUT else "ends the process:"
-        lines = [_sentence(argument, f"{WHAT} {does} {answer.words}"), *(f"  {line}" for line in answer.observed)]
+        sentence = _sentence(argument, f"{WHAT} {does} {answer.words}", _line_in(argument, answer.frames))
+        lines = [sentence, *(f"  {line}" for line in answer.observed)]
         return Tried("\n".join(lines))
     if answer["problem"]:
         return Tried(_sentence(argument, answer["problem"]))
@@ -143,6 +144,16 @@ def unloadable(argument: str, problem: str) -> Entry:
         str(path),
         registry.option_of(argument),
     )
+
+
+def _sentence(argument: str, problem: str, line: str = "") -> str:
+    return f"{registry.file_of(argument)[0]}{line}: {problem}"
+
+
+def _line_in(argument: str, frames: Sequence[str]) -> str:
+    """Return ":LINE" of a file if one of the frames, as Ending has them, lies in it; else ""."""
+    begin = f"at {registry.file_of(argument)[0].absolute()}:"
+    return next((f":{frame.removeprefix(begin).partition(',')[0]}" for frame in frames if frame.startswith(begin)), "")
 
 
 @contextlib.contextmanager
@@ -198,7 +209,3 @@ def _children() -> list[str]:
     names = [head.partition("(")[2] for head, _, state in states if state.split()[0] != "Z"]
     which = f"a process ({names[0]})" if len(names) == 1 else f"processes ({', '.join(names[:3])})"
     return [f"{WHAT} starts {which} and leaves it running"] if names else []
-
-
-def _sentence(argument: str, problem: str) -> str:
-    return f"{registry.file_of(argument)[0]}: {problem}"

@@ -50,7 +50,7 @@ class Chosen:
                 entries = registry.on_device(chosen, self.options.device)
             except RegistryError as error:
                 raise self._wrong(error) from None
-            if not self.options.asked_for:
+            if not self.options.asked.named:
                 self.elsewhere = self._needing_another_device(entries)
             self._entries = [entry for entry in entries if entry.name not in self.elsewhere]
         return self._entries

@@ -166,12 +166,12 @@ class Kernel:
     ) -> tuple[dict, list]:
         import torch
 
-        from flash_attest.impls.contract.call import _plain
+        from flash_attest.impls.contract.returned import plain
 
         several = isinstance(result, (tuple, list))
         items = list(result) if several else [result]
         items = [
-            _plain(names[n] if n < len(names) else "output", item) if isinstance(item, torch.Tensor) else item
+            plain(names[n] if n < len(names) else "output", item) if isinstance(item, torch.Tensor) else item
             for n, item in enumerate(items[:8])
         ]
         if request.get("keep"):
@@ -204,17 +204,20 @@ class Kernel:
 def raised(error: BaseException) -> dict:
     """Return an exception as plain data."""
     from flash_attest.impls.contract.record import ContractError
+    from flash_attest.texts import words_of
 
-    try:
-        text = str(error)
-    except Exception:
-        text = "(no message: its __str__ raises)"
     own = os.path.dirname(os.path.abspath(__file__))
     frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(f.filename) != own]
     where = [f"at {f.filename}:{f.lineno}, in {f.name}: {f.line}" for f in frames]
     kinds = [each.__name__ for each in type(error).__mro__]
     problems = error.problems if isinstance(error, ContractError) else None
-    return {"type": type(error).__name__, "kinds": kinds, "text": text, "frames": where, "problems": problems}
+    return {
+        "type": type(error).__name__,
+        "kinds": kinds,
+        "text": words_of(error),
+        "frames": where,
+        "problems": problems,
+    }
 
 
 def device_works() -> bool:

@@ -233,6 +233,8 @@ def test_an_interrupted_run_keeps_its_results(tmp_path):
     assert 0 < len(entries) < 40 and (facts["complete"], facts["state"]) == (False, "interrupted")
     says = f"interrupted: {len(entries)} of {facts['planned']} decided"
     assert says in (tmp_path / "index.html").read_text() and f"{says}; --resume goes on from there" in output
+    assert "not green: " in output.splitlines()[-1]
+    assert not [word for word in ("--full-trace", "KeyboardInterrupt", "Traceback") if word in output], output
 
 
 def test_workers_get_a_gpu_before_any_part_of_cuda_is_loaded(tmp_path):

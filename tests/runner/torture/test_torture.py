@@ -22,17 +22,23 @@ TABLES = {
     name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("raises", "outputs", "endings")
 }
 TABLES |= {name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("surroundings", "hangs")}
+TABLES |= {name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("patches", "tensors")}
 LIMITS = {"hangs": 1.0}  # --case-timeout of tables whose calls hang
 LAW_IS_JUDGED = ("good", "after", "default_dtype", "default_device", "autocast", "json", "seeds", "environment")
 LONGEST = 240.0  # seconds for a run, on a busy machine
-LONGEST_PAGE = 8 << 20
+LONGEST_PAGE, LONGEST_OUTPUT = 8 << 20, 4 << 20  # bytes of index.html, characters on the terminal
+
+
+class Judged(dict):
+    """(law, implementation) -> entry of results.json. environment: of the run."""
+
+    def __init__(self, report: dict):
+        super().__init__({(entry["law"], entry["impl"]): entry for entry in report["results"]})
+        self.environment = report["environment"]
 
 
 def run(folder, files, *arguments):
-    """Judge a correct implementation before and after the others.
-
-    Returns {(law, implementation): entry}.
-    """
+    """Judge a correct implementation before and after the others."""
     (folder / "after.py").write_text(
         "import dataclasses\nfrom tests.plugins import good\nIMPL = dataclasses.replace(good.IMPL, name='after')\n"
     )
@@ -46,9 +52,10 @@ def run(folder, files, *arguments):
     report = json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
     (folder / "report" / "index.html").read_text(encoding="utf-8")
     assert (folder / "report" / "index.html").stat().st_size < LONGEST_PAGE
+    assert len(process.stdout) < LONGEST_OUTPUT
     assert process.returncode == 1, process.stdout[-3000:]
     assert "INTERNALERROR" not in process.stdout
-    return {(entry["law"], entry["impl"]): entry for entry in report["results"]}
+    return Judged(report)
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +108,13 @@ def test_no_neighbour_loses_a_verdict(judged, table, pytestconfig):
     assert neighbours == dict.fromkeys(
         [(law, impl) for law in (LAW, "test_contract_is_kept") for impl in ("good", "after")], PASS
     )
+
+
+def test_what_they_leave_is_ended_and_named(judged):
+    """Each keeps a process that sleeps for longer than the run takes."""
+    left = judged("endings").environment["ended_processes"]
+    assert {"fork_stays", "daemon_stays"} <= set(left) and "good" not in left and "after" not in left
+    assert judged("hangs").environment["ended_processes"]["waits_for_a_fork_that_stays"]
 
 
 @pytest.fixture(scope="module", params=["2", pytest.param("0", marks=pytest.mark.thorough)])
