@@ -199,7 +199,8 @@ class Own:
     def _write(self, result: dict, planned: int) -> None:
         """Add a result to the report, which the first result creates."""
         if self.report is None:
-            self.report = Report(Path(self.options.given("report")))
+            here = self.config.invocation_params.dir  # a test module may have changed the working directory
+            self.report = Report(here / self.options.given("report"))
             options = self.options
             facts = environment(
                 options.device, seed=options.seed, profile=options.profile_name, cases_per_law=options.profile.cases,
@@ -300,7 +301,7 @@ class Own:
             out.write_line(IN_PROCESS, yellow=True)
         conclusion.print_annotations(self.results, out, self.asked)
         if self.report is not None:
-            out.write_line(f"flash-attest: report: {self.report.directory}/index.html (report.md, results.json)")
+            out.write_line(f"flash-attest: report: {self.options.given('report')}/index.html (report.md, results.json)")
 
     def last_line(self) -> tuple[str, bool]:
         """Return the verdict in a line, and whether it is green; ("", True) without laws."""
