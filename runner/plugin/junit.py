@@ -30,8 +30,8 @@ def mark_undecided(file: Path, undecided: Mapping[str, str], prefix: str = "") -
             skipped = case.find("skipped")
             if reason is None or skipped is None:
                 continue
-            skipped.tag, skipped.attrib = "error", {"message": f"undecided: {reason}"}
-            skipped.text = f"undecided: {reason}"
+            skipped.tag, skipped.attrib = "error", {"message": f"unknown: {reason}"}
+            skipped.text = f"unknown: {reason}"
             for count, step in (("skipped", -1), ("errors", 1)):
                 suite.set(count, str(int(suite.get(count, "0")) + step))
     tree.write(file, encoding="utf-8", xml_declaration=True)

@@ -20,7 +20,7 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.judging.origin import DecoratedTest
 from flash_attest.properties.judging.plain_text import all_plain
-from flash_attest.properties.judging.verdict import FAIL, Result
+from flash_attest.properties.judging.verdict import FAIL, Result, law_name
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.runner.bound import BoundLaw
@@ -243,7 +243,7 @@ class Own:
         for report in terminalreporter.stats.get("failed", []):
             result = result_of(report)
             if (cause := beside.get(id(result))) is not None:
-                as_well = f"probably for the same reason as {cause.first['law']}"
+                as_well = f"probably for the same reason as {law_name(cause.first['law'])}"
                 report.longrepr = f"{result['reason']}\n  ({as_well})\n  {result['replay']}"
         yield
         if self.worker is None and self.results:
