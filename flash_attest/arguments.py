@@ -117,6 +117,14 @@ def add_case_timeout(parser: argparse.ArgumentParser) -> None:
                         help="the limit for a call of an implementation (120; 0: no limit)")  # fmt: skip
 
 
+def add_time_limits(parser: argparse.ArgumentParser) -> None:
+    """Add --law-time-limit and --time-limit."""
+    parser.add_argument("--law-time-limit", type=seconds, metavar="SECONDS",
+                        help="the limit for a law on one implementation (no limit)")  # fmt: skip
+    parser.add_argument("--time-limit", type=seconds, metavar="SECONDS",
+                        help="the limit for the whole run; --resume goes on from there (no limit)")  # fmt: skip
+
+
 # --- the forms of their values --------------------------------------------------------------------
 
 

@@ -76,7 +76,11 @@ def _with_lock(parser, options, console: Console, command: str) -> int:
         except StoreError as error:  # the disk is still full
             console.print(f"[bold red]stopped:[/] {escape(str(error))}", highlight=False)
             status = report.NO_DISK
-        reported = report.write_report(store, options.report, console)
+        try:
+            reported = report.write_report(store, options.report, console)
+        except StoreError as error:
+            console.print(f"[bold red]no report:[/] {escape(str(error))}", highlight=False)
+            reported = report.NO_DISK
         return status or reported
 
 
@@ -87,6 +91,7 @@ def _opened(options) -> Store | None:
     if not options.db.exists():
         return None
     store = Store(options.db)
+    store.check(plan.LAYERS)
     for name, option, stored in ("seed", options.seed, store.seed), ("shard", options.shard, store.shard):
         if option is not None and option != stored:
             raise StoreError(

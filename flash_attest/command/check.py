@@ -24,6 +24,7 @@ from flash_attest.arguments import (
     add_repeats,
     add_report,
     add_shard,
+    add_time_limits,
     whole,
 )
 from flash_attest.command import chapters, targets
@@ -95,6 +96,7 @@ def parser_of_options() -> Parser:
         help="the perturbations of the laws about races, or none (all; an unknown name lists them)",
     )
     add_case_timeout(parser)
+    add_time_limits(parser)
     add_shard(parser, "the I-th of N parts of the laws (flash-attest merge joins them)")
     add("--resume", action="store_true", help="continue the run whose report is in the folder of --report")
     add("--untrusted", action="store_true", help="import and call the file in a process that holds no expected value")
@@ -151,6 +153,8 @@ def pytest_arguments(options: argparse.Namespace, chosen: targets.Targets, tests
         "--repeats": options.repeats,
         "--perturb": options.perturb,
         "--case-timeout": options.case_timeout,
+        "--law-time-limit": options.law_time_limit,
+        "--time-limit": options.time_limit,
         "--shard": options.shard,
         "--numprocesses": workers,
     }

@@ -15,8 +15,8 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from flash_attest.did_you_mean import did_you_mean
 from flash_attest.impls.contract.record import Absent, ContractError, Implementation, Precision, Supports
 from flash_attest.places import ROOMS
 from flash_attest.python_file import problem_of
+from flash_attest.texts import cut, type_name, words_of
 
 HERE = ROOMS / "impls"
 FIELDS = {c.__name__: ", ".join(f.name for f in fields(c) if f.init) for c in (Implementation, Supports, Precision)}
@@ -56,7 +57,11 @@ class Entry:
     impl: Implementation | Absent | Unloadable
     file: str
     option: str = ""  # "--impl-from=my_file.py" for the replay command, quoted for the shell; "" for our own
-    threads: tuple[str, ...] = ()  # names of the threads that importing the file started
+    # What else importing the file did (runner/isolation/importing.py).
+    threads: tuple[str, ...] = ()  # the names of the threads that it started
+    broken: tuple[str, ...] = ()  # changes of global state that break the contract, in words
+    remarks: tuple[str, ...] = ()  # others that are worth a word
+    settings: tuple[Callable[[], AbstractContextManager], ...] = ()  # what it chose for its own implementations
 
     @property
     def name(self) -> str:
@@ -96,13 +101,15 @@ def _of_module(path: Path) -> list[Entry]:
     return [Entry(impl, str(path)) for impl in impls]
 
 
-def from_file(argument: str) -> list[Entry]:
+def from_file(argument: str, around: AbstractContextManager | None = None) -> list[Entry]:
     """Return the entries of "my_file.py", "my_file.py:NAME" or "package.module:NAME".
 
-    NAME may be an Implementation or a list; in a file the default is IMPL or IMPLS.
+    NAME may be an Implementation or a list; in a file the default is IMPL or IMPLS. around: a
+    context for the import alone, which watches it.
     """
+    around = around or nullcontext()
     if named_module := module_of(argument):
-        return _from_module(argument, *named_module)
+        return _from_module(argument, *named_module, around)
     path, name = file_of(argument)
     option = option_of(argument)
     if problem := problem_of(path):
@@ -112,7 +119,7 @@ def from_file(argument: str) -> list[Entry]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[unique] = module
     try:
-        with beside(path.resolve().parent):
+        with beside(path.resolve().parent), around:
             spec.loader.exec_module(module)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
@@ -140,7 +147,8 @@ def beside(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.path.remove(text)
+        with suppress(ValueError):  # the plug-in has removed it
+            sys.path.remove(text)
         if text not in sys.path:
             sys.path.append(text)
         _folders.add(text)
@@ -155,11 +163,12 @@ def _lies_in(module: object, folders: Collection[str]) -> bool:
     return isinstance(file, str) and any(Path(file).is_relative_to(folder) for folder in folders)
 
 
-def _from_module(argument: str, module_name: str, name: str) -> list[Entry]:
+def _from_module(argument: str, module_name: str, name: str, around: AbstractContextManager) -> list[Entry]:
     """Import a module by its name, so that other importers get the same module object."""
     option = option_of(argument)
     try:
-        module = importlib.import_module(module_name)
+        with around:
+            module = importlib.import_module(module_name)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -315,16 +324,17 @@ def _what_is_there(value: object) -> str:
 
 def _import_problem(path: Path, error: BaseException) -> str:
     if isinstance(error, ContractError):
-        return "\n".join([f"{path}: the Implementation is invalid", *(f"  {problem}" for problem in error.problems)])
+        return "\n".join(
+            [f"{path}: the Implementation is invalid", *(f"  {cut(problem)}" for problem in error.problems)]
+        )
     where = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
     line = f"{path}:{where[-1].lineno}" if where else str(path)
     if isinstance(error, SyntaxError):
         line = str(path) if error.lineno is None else f"{error.filename or path}:{error.lineno}"
-        return f"{line}: importing it raises {type(error).__name__}: {error.msg}"
-    hint = next(
-        (_hint(str(error), fields) for name, fields in FIELDS.items() if f"{name}.__init__()" in str(error)), ""
-    )
-    return f"{line}: importing it raises {type(error).__name__}: {error}{hint}"
+        return f"{line}: importing it raises {type_name(error)}: {error.msg}"
+    text = words_of(error)
+    hint = next((_hint(text, fields) for name, fields in FIELDS.items() if f"{name}.__init__()" in text), "")
+    return f"{line}: importing it raises {type_name(error)}: {text}{hint}"
 
 
 def _hint(text: str, fields: str) -> str:

@@ -13,15 +13,16 @@ from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.checks.meanings_of_lse import meaning_of_lse
-from flash_attest.properties.failures import LawBroken, Raises, Reason, Undecided, undecided_without_memory
+from flash_attest.properties.failures import LawBroken, Raises, Reason, Replaces, Undecided, undecided_without_memory
 from flash_attest.properties.judging.clues import LeftOut
-from flash_attest.properties.judging.context import ContextLost, check_context
+from flash_attest.properties.judging.context import ContextLost, blaming_calls, check_afterwards, check_context
 from flash_attest.properties.judging.contract_cases import all_values, nearest, of_features, other_size, plain_case
 from flash_attest.properties.judging.plan import Plan, contract_test
 from flash_attest.properties.judging.verdict import law_name
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 from flash_attest.properties.state.thing import Change
+from flash_attest.properties.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -168,19 +169,31 @@ class _Trying:
 def _problems_of(impl: Implementation, case: Case, plan: Plan, test: str) -> tuple[list[str], list[Change]]:
     """Return (problems, changes of global state). Raises ContextLost."""
     trial = replace(plan.trial(impl, case), judges_state=False)
+    problems: list[str] = []
+    try:
+        with blaming_calls(trial, test):
+            problems = _tried_on(trial, test)
+            check_afterwards(trial.known, trial.device)
+    except Replaces as replaces:  # the functions are restored, so laws can still be judged
+        return problems, [*trial.caller.watch.changes, Change(replaces.headline, replaces.headline)]
+    return problems, trial.caller.watch.changes
+
+
+def _tried_on(trial: Trial, test: str) -> list[str]:
+    """Return the problems that a call shows. Raises ContextLost."""
     handed, placed = trial.caller.place(trial.x, fill=0.0)
     try:
         with trial.caller.may_begin_again():
-            got = trial.caller.call(handed, backward=impl.backward is not None)
+            got = trial.caller.call(handed, backward=trial.backward)
     except LawBroken as broken:
         check_context(trial, broken, test)
-        return _problems_in(broken), trial.caller.watch.changes
+        return _problems_in(broken)
     modified = [name for name, p in placed.items() if p.written()]
     problems = [f"{name} is modified: inputs should come back as they were" for name in modified]
     if got.lse is not None and not modified:
         meaning = meaning_of_lse(trial, got.lse)
         problems += [meaning.full] if meaning and meaning.another else []
-    return problems, trial.caller.watch.changes
+    return problems
 
 
 def _problems_in(broken: LawBroken) -> list[str]:

@@ -13,7 +13,7 @@ from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.cases.support import missing, unsupported
 from flash_attest.properties.failures import LawBroken
-from flash_attest.properties.judging.context import check_context
+from flash_attest.properties.judging.context import blaming_calls, check_context
 from flash_attest.properties.judging.origin import Origin
 from flash_attest.properties.judging.plan import CALLED_WITH, Plan
 from flash_attest.properties.law import Law
@@ -71,12 +71,17 @@ class Judgement:
         """Record the case that is about to run, in case the process dies."""
         self.plan.write_down(f"{self.test} {text}")
 
+    def hold(self, trial: Trial) -> None:
+        """Run the law on a trial. Raises as Law.hold does, or what `blaming_calls` raises."""
+        with blaming_calls(trial, self.test):
+            self.law.hold(trial)
+
     def hold_aside(self, case: Case) -> None:
         """Run the law on a case that is not counted. Raises as Law.hold does, or ContextLost."""
         self.write_down(case)
         trial = self.plan.trial(self.impl, case)
         try:
-            self.law.hold(trial)
+            self.hold(trial)
         except LawBroken as broken:
             self.check_context(trial, broken)
             raise

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
-from flash_attest.runner.green import Group, group_of
+from flash_attest.runner.green import Asked, Group, group_of
 from flash_attest.runner.page.words import ELSEWHERE, KNOWN, UNLOADED, VERDICTS, number
 
 # What pages read of a result and a test or an older file may lack.
@@ -17,18 +17,12 @@ KINDS = dict.fromkeys(Group, ELSEWHERE) | {
 }  # fmt: skip
 
 
-def asked_for(environment: dict) -> bool:
-    """Say whether a run was told which implementations to judge, so that each must be judged."""
-    options = environment.get("options") or {}
-    return bool(options.get("impl") or options.get("impl_from"))
-
-
 def complete(results: Iterable[dict], environment: dict) -> list[dict]:
     """Return the results with all fields, and with `kind`: which of VERDICTS it has.
 
     results, environment: as in results.json, of any format.
     """
-    named = asked_for(environment)
+    named = Asked.of(environment).named
     made = [EMPTY | result for result in results]
     return [result | {"kind": KINDS[group_of(result, asked_for=named)]} for result in made]
 

@@ -33,7 +33,7 @@ VERDICTS = {
         Verdict(UNKNOWN, "?", "unknown", "could not be decided"),
         Verdict(KNOWN, "!", "known failure", "failed, as known_failures says it would"),
         Verdict(PASS, "✓", "pass", "held on every case"),
-        Verdict(ELSEWHERE, "○", "not here", "needs another device, or something that this machine lacks"),
+        Verdict(ELSEWHERE, "○", "not here", "needs another device, or something that this machine or its tools lack"),
         Verdict(REFUSED, "–", "refused", "does not apply: the implementation does not declare what the law needs"),
     )
 }

@@ -21,6 +21,7 @@ KEY = "attest"  # a result
 GPU_KEY = "attest_gpu_name"  # the name of the GPU, which only a judging process may ask for
 SHARD_KEY = "attest_shard"  # what is known about the part of the run
 TESTS_KEY = "attest_tests"  # how many tests judge laws, in somebody's repository
+LACKS_KEY = "attest_lacks_laws"  # whether some laws of these implementations were deselected
 PLANNED_KEY = "attest_planned"  # how many laws there are to judge, in somebody's repository
 
 

@@ -13,7 +13,7 @@ from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.beside import ALSO
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, law_name
 from flash_attest.runner.causes import Cause
-from flash_attest.runner.green import RED, Group, group_of
+from flash_attest.runner.green import RED, Asked, Group, group_of, unjudged
 from flash_attest.runner.page.records import KINDS, worst
 from flash_attest.runner.page.words import ELSEWHERE, KNOWN, UNLOADED, VERDICTS, Verdict
 from flash_attest.runner.untrusted.observed import sentences
@@ -29,7 +29,7 @@ COLUMNS = {  # heading of the table: the groups that it counts
     "known failure": (Group.KNOWN,),
     "unknown": (Group.UNDECIDED,),
     "refused": (Group.NOT_APPLYING,),
-    "not here": (Group.OTHER_DEVICE, Group.SPARSE_MEMORY, Group.GPU_MEMORY, Group.SANITIZER),
+    "not here": (Group.OTHER_DEVICE, Group.SPARSE_MEMORY, Group.GPU_MEMORY, Group.SANITIZER, Group.ASYNCHRONOUS),
 }
 ALWAYS = ("pass", "fail", "refused")  # columns that are shown even if all of them are 0
 MOST_CAUSES = 8  # causes in the last lines; the page has all of them
@@ -135,6 +135,16 @@ def print_absent(results: list[dict], console: Console) -> None:
         say(console, escape(f"not judged here: {', '.join(sorted(names))} ({reason})"))
 
 
+def print_unjudged(results: list[dict], console: Console, asked: Asked) -> None:
+    """Print the implementations without a judged law, and why. `print_absent` has those that are
+    not installed.
+    """
+    absent = {result["impl"] for result in results if result.get("why") == Reason.NOT_INSTALLED.value}
+    for impl, why in sorted(unjudged(results, asked).items()):
+        if impl not in absent:
+            say(console, f"[yellow]not judged[/]  {escape(impl)}  {escape(why)}")
+
+
 def print_undecided(results: list[dict], console: Console, *, asked_for: bool) -> None:
     """Print why laws could not be decided: a line for each reason, and how to try one again."""
     undecided = undecided_in(results, asked_for=asked_for)
@@ -144,6 +154,8 @@ def print_undecided(results: list[dict], console: Console, *, asked_for: bool) -
     for (_, reason), replay in sorted(replays.items()):
         if replay and reason:
             say(console, f"      {escape(replay)}")
+    for impl, _, text in _by_reason([r for r in results if r["why"] == Reason.ASYNCHRONOUS.value]):
+        say(console, f"[bright_black]not judged[/]  {escape(impl)}  {escape(text)}")
 
 
 def print_remarks(results: list[dict], console: Console, *, asked_for: bool) -> None:

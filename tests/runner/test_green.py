@@ -6,7 +6,7 @@ import pytest
 
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
-from flash_attest.runner.green import Group, group_of, verdict_line
+from flash_attest.runner.green import Asked, Group, group_of, verdict_line
 
 
 def result(verdict: str, why: Reason | None = None, reason: str = "", known: str = "") -> dict:
@@ -35,23 +35,23 @@ GPU_LAW, GPU_IMPL = result(UNKNOWN, Reason.LAW_OF_OTHER_DEVICE), result(UNKNOWN,
     ],
 )
 def test_the_line_counts_verdicts_with_the_worst_first(results, line):
-    assert verdict_line(results, asked_for=False, device="cpu") == line
+    assert verdict_line(results, Asked(), device="cpu") == line
 
 
 def test_a_run_that_has_not_ended_is_not_green():
-    line = verdict_line([HOLDS], asked_for=False, unjudged=2, planned=3)
+    line = verdict_line([HOLDS], Asked(), left=2, planned=3)
     assert line == "not green: 2 of 3 were not judged; 1 law holds"
 
 
 def test_a_replay_that_no_law_took_is_not_green():
     refused = result(REFUSED, Reason.NO_CASE, "headdim 64 is not declared")
-    line = verdict_line([refused], asked_for=False, replayed=True)
+    line = verdict_line([refused], Asked(replayed=True))
     assert line == "not green: no law took the case: headdim 64 is not declared; 1 law does not apply"
 
 
 def test_no_reason_of_an_implementation_makes_a_run_green():
     refused = result(REFUSED, Reason.NO_CASE, "whether this works could not be decided yet")
-    line = verdict_line([refused], asked_for=False, replayed=True)
+    line = verdict_line([refused], Asked(replayed=True))
     assert line.startswith("not green: no law took the case: whether this works")
 
 

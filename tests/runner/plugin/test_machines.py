@@ -113,7 +113,7 @@ def test_only_the_test_with_that_address_is_marked(tmp_path):
     file = tmp_path / "junit.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={file}", "test_a.py"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    mark_undecided(file, {"test_a.py::TestB::test_c[e/f.py]": "no memory"})
+    mark_undecided(file, {"test_a.py::TestB::test_c[e/f.py]": "unknown: no memory"})
     tree = ElementTree.parse(file)
     marked = [c for c in tree.iter("testcase") if c.find("error") is not None]
     assert [(c.get("classname"), c.get("name")) for c in marked] == [("test_a.TestB", "test_c[e/f.py]")]
@@ -124,7 +124,7 @@ def test_a_reason_with_any_character_leaves_the_file_valid(tmp_path):
     file = tmp_path / "junit.xml"
     case = '<testcase classname="ci.test_a" name="test_c"><skipped/></testcase>'
     file.write_text(f'<testsuites><testsuite skipped="1" errors="0">{case}</testsuite></testsuites>')
-    mark_undecided(file, {"test_a.py::test_c": "odd \ufffe \x00 <&>"}, prefix="ci")
+    mark_undecided(file, {"test_a.py::test_c": "unknown: odd \ufffe \x00 <&>"}, prefix="ci")
     (error,) = ElementTree.parse(file).iter("error")
     assert error.get("message") == "unknown: odd ? ? <&>"
 

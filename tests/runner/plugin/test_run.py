@@ -253,7 +253,7 @@ def test_workers_get_a_gpu_before_any_part_of_cuda_is_loaded(tmp_path):
 def test_workers_get_the_gpus_in_turn(request, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     suite = request.config.pluginmanager.get_plugin("flash_attest.runner.plugin.suite")
-    attest = SimpleNamespace(options=SimpleNamespace(seed=0), chosen=SimpleNamespace(unloadable={}))
+    attest = SimpleNamespace(options=SimpleNamespace(seed=0), chosen=SimpleNamespace(tried={}))
     config = SimpleNamespace(getoption={"--device": "auto"}.get, attest=attest)
     nodes = [SimpleNamespace(gateway=SimpleNamespace(id=f"gw{n}"), config=config, workerinput={}) for n in range(3)]
     for node in nodes:
