@@ -187,7 +187,7 @@ class Implementation:
     share: the part of a profile's cases and repeats, and of the size of a case, that is judged:
         less than 1, and at least 0.01, for kernels that are emulated, which are a thousand times
         slower. {"cpu": 0.2} is for that device alone.
-    known_failures: laws that are known to fail, as in {"test_name": "why, #123"}
+    known_failures: laws that are known to fail, as in {"repeats_agree": "why, #123"}
         (docs/use/reading-a-failure.md#known-failures).
     """
 
@@ -215,6 +215,8 @@ class Implementation:
         problems = declaration_problems(self)
         if problems:
             raise ContractError(problems)
+        known = {f"test_{law.removeprefix('test_')}": why for law, why in self.known_failures.items()}
+        object.__setattr__(self, "known_failures", known)  # as laws are named in results.json
         if isinstance(self.supports, Mapping):
             for device, supports in self.supports.items():
                 self._on[device] = replace(self, supports=supports)
@@ -326,7 +328,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
         f"share={impl.share!r}: should be a number from {LEAST_SHARE} to 1, or such numbers by device, as in {{'cpu': 0.2}}",
     )
     listed = isinstance(impl.known_failures, Mapping)
-    must(listed, f"known_failures={impl.known_failures!r}: should be {{'test_name': 'why, #123'}}")
+    must(listed, f"known_failures={impl.known_failures!r}: should be {{'law': 'why, #123'}}")
     for law, why in impl.known_failures.items() if listed else ():
         must("#" in str(why), f"known_failures[{law!r}]={why!r}: should name its issue, as in 'why, #123'")
     return problems

@@ -18,6 +18,7 @@ from flash_attest.properties.judging.clues import LeftOut
 from flash_attest.properties.judging.context import ContextLost, blaming_calls, check_afterwards, check_context
 from flash_attest.properties.judging.contract_cases import all_values, nearest, of_features, other_size, plain_case
 from flash_attest.properties.judging.plan import Plan, contract_test
+from flash_attest.properties.judging.verdict import law_name
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 from flash_attest.properties.state.thing import Change
@@ -48,7 +49,7 @@ class Tried:
 
     @property
     def verdict(self) -> str:
-        """The reason that the laws give which depend on the contract."""
+        """How laws that depend on the contract begin to say what is wrong with it."""
         return "the contract check timed out" if self.timed_out else "the contract is broken"
 
     def narrowed(self, impl: Implementation) -> Implementation:
@@ -119,7 +120,7 @@ class _Trying:
             self.problems |= {problem: [] for problem in at_first}
         self.try_features(plain)
         if stale := sorted(set(self.impl.known_failures) - set(laws())):
-            self.problems[f"known_failures names {', '.join(stale)}: there is no such law"] = []
+            self.problems[f"known_failures names {', '.join(map(law_name, stale))}: there is no such law"] = []
         lines = [f"{each}   [with {', '.join(words)}]" if words else each for each, words in self.problems.items()]
         lines += self.changes.values()
         judged = size is not None or not at_first

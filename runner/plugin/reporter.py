@@ -246,7 +246,7 @@ class Reporter:
                 self.report.add(result)
                 self._first.setdefault(result["impl"], report.nodeid)
                 if group_of(result, asked_for=self.options.asked.named) is Group.UNDECIDED:
-                    self.undecided[report.nodeid] = f"undecided: {result['reason']}"
+                    self.undecided[report.nodeid] = f"unknown: {result['reason']}"
             if self.progress and (line := self.progress.add(result)):
                 self._tell(f"flash-attest: {line}", yellow=False)
 
