@@ -5,7 +5,6 @@ from functools import partial
 
 import torch
 
-from flash_attest import oracle
 from flash_attest.impls.contract.call import Inputs, Outputs, from_layout
 from flash_attest.properties.cases.beyond_32_bits import batches_to_look_at, enlarged, inputs_of
 from flash_attest.properties.cases.case import LAYOUTS, Case
@@ -18,7 +17,7 @@ from flash_attest.properties.checks.pictures import element_at, number, plural, 
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.law import law
 from flash_attest.properties.machine.gpu_memory import first_that_fits
-from flash_attest.properties.trial import Trial
+from flash_attest.properties.trial import Expected, Trial
 from flash_attest.races.bits import bits
 from flash_attest.races.poison import PATTERNS, poisoned
 
@@ -72,8 +71,7 @@ def test_any_layout_equals_the_contiguous_one(trial):
     """
     backward = trial.backward
     got, plain = trial.run(backward=backward), trial.run(backward=backward, layout="contiguous")
-    budget = trial.budget(trial.want(backward=backward), backward=backward)
-    _check_all_agree(trial, got, plain, budget, "with contiguous inputs it is")
+    _check_all_agree(trial, got, plain, trial.expected(backward=backward), "with contiguous inputs it is")
 
 
 def _of_several(case: Case) -> Case:
@@ -112,12 +110,14 @@ def test_offsets_need_64_bits(trial):
     """
     backward, stored, answered = trial.backward, trial.caller.stored(trial.x), 0
     plain = trial.run(backward=backward)
-    budget = trial.budget(trial.want(backward=backward), backward=backward)
+    expected = trial.expected(backward=backward)
     for dim in range(3):
         if any(tensor.shape[dim] > 1 for _, tensor in stored.items()):
             far = Inputs(**{name: spread(tensor, dim) for name, tensor in stored.items()})
             if (got := trial.caller.answer(far, backward=backward)) is not None:
-                _check_all_agree(trial, got, plain, budget, f"where dimension {dim} of the inputs is not spread it is")
+                _check_all_agree(
+                    trial, got, plain, expected, f"where dimension {dim} of the inputs is not spread it is"
+                )
                 answered += 1
     trial.needs(answered > 0)
 
@@ -261,7 +261,7 @@ def _check_kept(trial: Trial, before: Outputs, now: Outputs, when: str, why: str
             )
 
 
-def _check_all_agree(trial: Trial, got: Outputs, plain: Outputs, budget: oracle.Budget, should: str) -> None:
+def _check_all_agree(trial: Trial, got: Outputs, plain: Outputs, expected: Expected, should: str) -> None:
     """Check that results agree, except in elements that are NaN in `plain`.
 
     Other laws find these. The layout has not caused them.
@@ -270,7 +270,7 @@ def _check_all_agree(trial: Trial, got: Outputs, plain: Outputs, budget: oracle.
         Outputs(**{name: x.masked_fill(getattr(plain, name).isnan(), 0.0) for name, x in outputs.items()})
         for outputs in (got, plain)
     )
-    check_all_agree(trial, got, plain, budget, should)
+    check_all_agree(trial, got, plain, expected, should)
 
 
 def _run_amid(trial: Trial, fill: float, backward: bool):

@@ -14,10 +14,13 @@ from enum import Enum
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 
-# Reasons that name something this machine lacks. A run stays green despite such unknown verdicts.
-EXCUSED = {
-    why.value for why in (Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_MEMORY, Reason.GPU_MEMORY, Reason.NO_SANITIZER)
-}
+# Reasons that name something this machine, or a tool, lacks. A run stays green despite such unknown
+# verdicts.
+LACKS = (
+    Reason.LAW_OF_OTHER_DEVICE, Reason.NO_SPARSE_MEMORY, Reason.GPU_MEMORY, Reason.NO_SANITIZER, Reason.ASYNCHRONOUS,
+)  # fmt: skip
+EXCUSED = {why.value for why in LACKS}
+
 # Reasons for which an implementation that nobody named need not be judged.
 NOT_HERE = {Reason.OTHER_DEVICE.value, Reason.NOT_INSTALLED.value}
 CONTRACT = "test_contract"  # the chapter of the contract check
@@ -33,6 +36,7 @@ class Group(Enum):
     several.
     """
 
+    NOT_LOADED = "cannot be loaded", "cannot be loaded"
     FAILS = "fails", "fail"
     UNDECIDED = "undecided", "undecided"
     HOLDS = "holds", "hold"
@@ -42,6 +46,7 @@ class Group(Enum):
     SPARSE_MEMORY = "needs sparse memory", "need sparse memory"
     GPU_MEMORY = "needs a larger GPU", "need a larger GPU"
     SANITIZER = "needs compute-sanitizer", "need compute-sanitizer"
+    ASYNCHRONOUS = "is beyond racecheck", "are beyond racecheck"
 
     def words(self, n: int, device: str = "") -> str:
         """Return, for example, "3 hold". device: the device of the run; if given, the text names
@@ -52,12 +57,14 @@ class Group(Enum):
         return f"{n} {text.replace('another device', other) if other else text}"
 
 
+RED = (Group.NOT_LOADED, Group.FAILS, Group.UNDECIDED)  # a result in one of these is never green
 _GROUPS = {
     Reason.OTHER_DEVICE.value: Group.OTHER_DEVICE,
     Reason.LAW_OF_OTHER_DEVICE.value: Group.OTHER_DEVICE,
     Reason.NO_SPARSE_MEMORY.value: Group.SPARSE_MEMORY,
     Reason.GPU_MEMORY.value: Group.GPU_MEMORY,
     Reason.NO_SANITIZER.value: Group.SANITIZER,
+    Reason.ASYNCHRONOUS.value: Group.ASYNCHRONOUS,
 }
 
 
@@ -71,18 +78,29 @@ def group_of(result: dict, *, asked_for: bool) -> Group:
         excused = EXCUSED if asked_for else EXCUSED | {Reason.OTHER_DEVICE.value}
         return _GROUPS[result["why"]] if result["why"] in excused else Group.UNDECIDED
     if result["verdict"] == FAIL:
+        if result["why"] == Reason.NOT_LOADED.value:
+            return Group.NOT_LOADED
         return Group.KNOWN if result["known"] else Group.FAILS
     return {PASS: Group.HOLDS, REFUSED: Group.NOT_APPLYING}[result["verdict"]]
 
 
 def counted(results: Iterable[dict], *, asked_for: bool, device: str = "") -> str:
-    """Return the counts of results, for example "61 laws hold; 8 do not apply; 3 need a GPU"."""
+    """Return the counts of results, for example "61 laws hold; 8 do not apply; 3 need a GPU".
+
+    A file that cannot be loaded is counted as a file, not as a law.
+    """
     counts = Counter(group_of(result, asked_for=asked_for) for result in results)
+    files = not_loaded(counts.pop(Group.NOT_LOADED, 0))
     parts = [group.words(n, device) for group in Group if (n := counts[group])]
     if parts:
         number, _, words = parts[0].partition(" ")
         parts[0] = f"{number} {'law' if number == '1' else 'laws'} {words}"
-    return "; ".join(parts)
+    return "; ".join(filter(None, [files, *parts]))
+
+
+def not_loaded(files: int) -> str:
+    """Return, for example, "1 file cannot be loaded"; "" for none."""
+    return f"{files} file{'s' * (files != 1)} {Group.NOT_LOADED.value[0]}" if files else ""
 
 
 @dataclass(frozen=True)
@@ -140,7 +158,7 @@ def _is_judged(own: list[dict], asked: Asked) -> bool:
     not green anyway, and says why.
     """
     groups = {group_of(result, asked_for=asked.named) for result in own}
-    if groups & {Group.FAILS, Group.UNDECIDED}:
+    if groups & set(RED):
         return True
     laws = _laws(own)
     if not laws and asked.contract:
@@ -207,7 +225,7 @@ def verdict_line(
     """
     incomplete = _incomplete(results, asked, left, planned)
     counts = counted(results, asked_for=asked.named, device=device)
-    bad = any(group_of(r, asked_for=asked.named) in (Group.FAILS, Group.UNDECIDED) for r in results)
+    bad = any(group_of(r, asked_for=asked.named) in RED for r in results)
     left_out = ""
     if n := len(elsewhere):
         left_out = f"{n} implementation{'s need' if n > 1 else ' needs'} {OTHER.get(device, 'another device')}"

@@ -53,12 +53,16 @@ class Precision:
         flash-decoding kernels do; their partial outs are float32.
     scaled: what softmax_scale multiplies: the float32 "scores"; or "q" or "k", which are then
         rounded to their dtype before the product; or "both", each by the root of the scale.
+    scaled_in_backward: the same for the backward, if it differs: "k" if the forward multiplies the
+        scores and the backward multiplies k by the scale and rounds it. None if it is `scaled`.
     tile_sum: a number of keys, such as 64, if P v is summed in the dtype of the inputs over tiles
         of that many keys, and the tiles are added in float32. None if all of it is summed in
         float32.
     statistics: "float32" if m, l and lse are kept in float32. "operand" if they are kept in the
-        dtype of the inputs from tile to tile, of 16 keys or more; lse is returned as float32 in
-        both cases.
+        dtype of the inputs from tile to tile, of 16 keys or more, and m may be rounded before or
+        after P is computed from it; lse is returned as float32 in both cases.
+    row_sum: "float32" if l is the sum of P before its cast. "operand" if l is the sum of P after
+        its cast to the dtype of the inputs, so that lse has the roundings of P.
     quantize: "int8" or "fp8" (e4m3) if q and k are cast to it for the scores; gradients multiply q
         and k as they are.
     quantize_by: what has a scale of its own: each "tensor", each "head" of a batch, or each "block"
@@ -72,8 +76,10 @@ class Precision:
     probabilities: Literal["operand", "float32"] = "operand"
     merge: Literal["accumulator", "lse"] = "accumulator"
     scaled: Literal["scores", "q", "k", "both"] = "scores"
+    scaled_in_backward: Literal["scores", "q", "k", "both"] | None = None
     tile_sum: int | None = None
     statistics: Literal["float32", "operand"] = "float32"
+    row_sum: Literal["float32", "operand"] = "float32"
     quantize: Literal["none", "int8", "fp8"] = "none"
     quantize_by: Literal["tensor", "head", "block"] = "tensor"
     exp: float = 0.0

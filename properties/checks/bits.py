@@ -21,10 +21,25 @@ def keeps_when_others_change(trial: Trial) -> bool:
 def keeps_when_scaled(trial: Trial) -> bool:
     """Return whether sums scale with their terms.
 
-    Sums of a tile in float16 may not scale, as they may be subnormal numbers, which round in other
-    steps.
+    Sums in float16 may not scale, of a tile or from tile to tile: a partial sum may be a subnormal
+    number, which rounds in other steps, where the sum is none. (Next to a sum of 2^-64 or more, the
+    subnormal numbers of float32 and bfloat16 are too small to matter.)
     """
-    return trial.impl.precision.tile_sum is None or trial.case.dtype != torch.float16
+    return not _sums_in_float16(trial)
+
+
+def sums_stay_finite(trial: Trial, v: torch.Tensor) -> bool:
+    """Return whether no sum over v (b, sk, hk, d) overflows in the dtype of the kernel's sums.
+
+    Before l divides them, sums in float16 may be as large as the sum of |v| over all keys.
+    """
+    return not _sums_in_float16(trial) or bool(v.double().abs().sum(1).max() <= torch.finfo(torch.float16).max)
+
+
+def _sums_in_float16(trial: Trial) -> bool:
+    precision = trial.impl.precision
+    narrow = precision.tile_sum is not None or precision.accumulate == "operand"
+    return narrow and trial.case.dtype == torch.float16
 
 
 def keeps_when_moved(trial: Trial) -> bool:
@@ -74,11 +89,11 @@ def copied_whatever_rounds(trial: Trial, score: torch.Tensor) -> torch.Tensor:
 def counted_within(trial: Trial, keys: torch.Tensor) -> torch.Tensor:
     """Return by how many keys exp(lse) may be wrong when it counts keys.
 
-    It is 0 unless exp is declared inexact, or l and lse are rounded to a half dtype: l after each
-    tile of 16 keys or more, and lse = ln l when it is stored.
+    It is 0 unless exp is declared inexact, or l and lse are rounded to a half dtype: l up to three
+    times in each tile of 16 keys or more, and lse = ln l when it is stored.
     """
     if trial.impl.precision.statistics != "operand" or trial.case.dtype == torch.float32:
         return (keys * trial.impl.precision.exp + 0.5).floor()
     u, tiles = oracle.roundoff(trial.case.dtype), math.ceil(trial.case.seqlen_k / 16)
-    off = keys * torch.expm1(u * (tiles + keys.clamp(min=1.0).log()))
+    off = keys * torch.expm1(u * (3 * tiles + keys.clamp(min=1.0).log()))
     return (off + 0.5).floor()  # the count is rounded to a whole number

@@ -23,7 +23,7 @@ class Result:
     law: str
     verdict: str
     reason: str = ""  # why, in words
-    why: Reason | None = None  # set for the verdicts refused and unknown
+    why: Reason | None = None  # set for the verdicts refused and unknown, and for a file that cannot be loaded
     cases: int = 0
     seconds: float = 0.0
     seconds_of: dict[str, float] = field(default_factory=dict)  # kind of work (properties/machine/clock.py) -> seconds

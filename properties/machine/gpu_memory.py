@@ -89,13 +89,13 @@ def _beside_others(device: str, attempt: Callable[[], Answer]) -> Answer:
         return attempt()
     turns = turns_of(device)
     if turns.wanted():
-        torch.cuda.empty_cache()
+        _empty_cache()
     try:
         with turns.shared():
             return attempt()
     finally:
         if torch.cuda.memory_reserved() > KEPT or turns.wanted():
-            torch.cuda.empty_cache()
+            _empty_cache()
 
 
 @contextmanager
@@ -116,6 +116,11 @@ def _free() -> None:
     """Free unused memory, and the tensors in the frames of exceptions that were caught."""
     gc.collect()
     if torch.cuda.is_initialized():
+        _empty_cache()
+
+
+def _empty_cache() -> None:
+    with suppress(RuntimeError):  # the case has lost the GPU, which its verdict says
         torch.cuda.empty_cache()
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.runner.green import Asked, Group, group_of
-from flash_attest.runner.page.words import ELSEWHERE, KNOWN, VERDICTS, number
+from flash_attest.runner.page.words import ELSEWHERE, KNOWN, UNLOADED, VERDICTS, number
 
 # What pages read of a result and a test or an older file may lack.
 EMPTY = Result("", "", "", "").as_dict()
 KINDS = dict.fromkeys(Group, ELSEWHERE) | {
-    Group.FAILS: FAIL, Group.UNDECIDED: UNKNOWN, Group.HOLDS: PASS, Group.KNOWN: KNOWN, Group.NOT_APPLYING: REFUSED,
+    Group.NOT_LOADED: UNLOADED, Group.FAILS: FAIL, Group.UNDECIDED: UNKNOWN, Group.HOLDS: PASS, Group.KNOWN: KNOWN,
+    Group.NOT_APPLYING: REFUSED,
 }  # fmt: skip
 
 

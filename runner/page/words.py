@@ -23,16 +23,17 @@ class Verdict(NamedTuple):
     means: str
 
 
-KNOWN, ELSEWHERE = "known", "elsewhere"
+UNLOADED, KNOWN, ELSEWHERE = "unloaded", "known", "elsewhere"
 # The worst first: the order in which a cell of several laws is coloured.
 VERDICTS = {
     verdict.name: verdict
     for verdict in (
+        Verdict(UNLOADED, "✗", "not loaded", "its file cannot be loaded, so no law is judged"),
         Verdict(FAIL, "✗", "fail", "did not hold"),
         Verdict(UNKNOWN, "?", "undecided", "could not be decided"),
         Verdict(KNOWN, "!", "known failure", "failed, as known_failures says it would"),
         Verdict(PASS, "✓", "pass", "held on every case"),
-        Verdict(ELSEWHERE, "○", "not here", "needs another device, or something that this machine lacks"),
+        Verdict(ELSEWHERE, "○", "not here", "needs another device, or something that this machine or its tools lack"),
         Verdict(REFUSED, "–", "refused", "does not apply: the implementation does not declare what the law needs"),
     )
 }

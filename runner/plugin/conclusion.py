@@ -4,6 +4,7 @@ the verdict in the last line.
 
 from __future__ import annotations
 
+import io
 import secrets
 import sys
 from collections.abc import Iterator
@@ -80,6 +81,8 @@ def no_commands(out: pytest.TerminalReporter) -> Iterator[None]:
 
 def console_of(out) -> Console:
     """Return a console that prints in the same way as pytest's terminal."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # its encoding may lack a character of a message
+        sys.stdout.reconfigure(errors="backslashreplace")
     width, markup = max(130, out._tw.fullwidth), out._tw.hasmarkup
     # No emoji: ":x:" in a message is text.
     return Console(file=sys.stdout, width=width, force_terminal=markup, soft_wrap=True, emoji=False)

@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from flash_attest.properties.failures import Reason
 from flash_attest.runner.causes import causes_of
 from flash_attest.runner.green import Asked, concluded
+from flash_attest.runner.isolation.leftovers import sentences
 from flash_attest.runner.plugin import terminal
+from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.report import Report
 from flash_attest.runner.plugin.saved import read
 
@@ -51,7 +55,7 @@ def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
     parts = sorted(records, key=lambda name: records[name]["environment"]["shard"]["part"])
     environments = [records[name]["environment"] for name in parts]
     _check_all(dict(zip(parts, environments, strict=True)))
-    results = [result for name in parts for result in records[name]["results"]]
+    results = _without_repeats(result for name in parts for result in records[name]["results"])
     twice = [key for key, n in Counter((r["law"], r["impl"]) for r in results).items() if n > 1]
     if twice:
         raise MergeError(f"{twice[0][0]}[{twice[0][1]}] is in two parts")
@@ -61,7 +65,7 @@ def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
             f"the parts have {len(results)} of {whole} results: their machines split the run at other places, as those that "
             "can run other implementations do"
         )
-    joined = {key: value for key, value in first.items() if key != "shard"}
+    joined = {key: value for key, value in first.items() if key not in ("shard", "remarks", "ended_processes")}
     joined |= {
         "command": _without_shard(first["command"]),
         "started": min(e["started"] for e in environments),
@@ -71,7 +75,28 @@ def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
         "asked": replace(Asked.of(first), part=False).as_dict(),
         "parts": [{key: e.get(key) for key in OWN} for e in environments],
     }
-    return joined, results
+    return joined | _aside(environments), results
+
+
+def _aside(environments: list[dict]) -> dict:
+    """Return what all parts say beside their verdicts."""
+    aside = Aside()
+    for each in environments:
+        aside.add([], each.get("ended_processes", {}))
+        said = sentences(each.get("ended_processes", {}))
+        aside.add([remark for remark in each.get("remarks", []) if remark not in said], {})
+    return aside.facts()
+
+
+def _without_repeats(results: Iterable[dict]) -> list[dict]:
+    """Return the results, each contract check of what could not be judged once: every part has
+    it.
+    """
+    once: dict[tuple, dict] = {}
+    for n, result in enumerate(results):
+        in_each = result.get("why") in (Reason.NOT_LOADED.value, Reason.NOT_INSTALLED.value)
+        once.setdefault((result["law"], result["impl"]) if in_each else (n,), result)
+    return list(once.values())
 
 
 def _check_one(name: str, record: dict) -> None:

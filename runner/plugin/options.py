@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import functools
 import secrets
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from flash_attest.arguments import no_text
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.races.perturb import chosen
 from flash_attest.runner import parts
 from flash_attest.runner.green import Asked
 from flash_attest.runner.isolation.parent import possible
+from flash_attest.runner.limits import TimeLimits
 from flash_attest.runner.plugin import resume, table
 from flash_attest.runner.profiles import DEFAULT, PROFILES, Profile
 
@@ -31,6 +34,8 @@ class Options:
     def __init__(self, config: pytest.Config):
         self.config = config
         self.worker: dict | None = getattr(config, "workerinput", None)
+        # By time.monotonic, which all processes of a machine share.
+        self.began: float = (self.worker or {}).get("attest_began", time.monotonic())
 
     def given(self, name: str) -> Any:
         """Return the value of an option, by its name in the table."""
@@ -42,10 +47,20 @@ class Options:
 
     def check(self) -> None:
         """Raise a usage error for a value that makes no sense, before anything runs."""
+        paths = [] if self.prefix else self.given("impl-from")
+        for text in (*paths, self.given("report") or "", str(self.config.invocation_params.dir)):
+            if problem := no_text(text):
+                raise pytest.UsageError(problem)
         if self.given("repeats") is not None and self.given("repeats") < 1:
             raise self.wrong("repeats", f"{self.given('repeats')}: should be at least 1")
-        if not 0 <= self.case_timeout < float("inf"):
-            raise self.wrong("case-timeout", f"{self.case_timeout:g}: should be a number of seconds, or 0 for no limit")
+        limits = {
+            "case-timeout": self.case_timeout,
+            "law-time-limit": self.law_time_limit,
+            "time-limit": self.time_limit,
+        }
+        for name, seconds in limits.items():
+            if not 0 <= seconds < float("inf"):
+                raise self.wrong(name, f"{seconds:g}: should be a number of seconds, or 0 for no limit")
         _ = self.seed, self.perturbations
 
     @property
@@ -137,6 +152,21 @@ class Options:
         return self.given("case-timeout")
 
     @property
+    def law_time_limit(self) -> float:
+        """Return the seconds that a law may take, from --law-time-limit; 0 for no limit."""
+        return self.given("law-time-limit") or 0.0
+
+    @property
+    def time_limit(self) -> float:
+        """Return the seconds that the run may take, from --time-limit; 0 for no limit."""
+        return self.given("time-limit") or 0.0
+
+    @property
+    def limits(self) -> TimeLimits:
+        """Return both time limits."""
+        return TimeLimits(self.law_time_limit, self.time_limit, self.began)
+
+    @property
     def may_isolate(self) -> bool:
         """Return whether implementations should be called in separate processes where possible."""
         return possible() and not self.given("no-isolation")
@@ -202,6 +232,7 @@ class Options:
             repeats=self.repeats,
             perturbations=self.perturbations,
             case=self.case,
+            case_timeout=self.case_timeout,
             small=self.profile.small,
         )
 

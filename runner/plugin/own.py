@@ -32,6 +32,8 @@ from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.isolation.parent import forks_can_use_cuda
 from flash_attest.runner.judge import Judge, compare_with_known
 from flash_attest.runner.plugin import conclusion, terminal
+from flash_attest.runner.plugin.aside import KEY as ASIDE_KEY
+from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.conclude import conclude, shows_message
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
@@ -63,6 +65,7 @@ class Own:
         self.concluded: dict[tuple[pytest.Item, BoundLaw], Result] = {}
         self._judge: Judge | Isolated | Host | None = None
         self._folder: Path | None = None  # where the judge writes down the case in progress
+        self.aside = Aside()
         self.results: list[dict] = []
         self.undecided: dict[str, str] = {}  # test id of a law without a verdict that counts: why
         self._first: dict[str, str] = {}  # an implementation -> the id of its first test
@@ -121,6 +124,7 @@ class Own:
                 self._folder,
                 isolated=isolated,
                 limit=options.case_timeout,
+                limits=options.limits,
                 name=options.worker_name,
                 is_worker=self.worker is not None,
                 keeps_streams=options.keeps_streams,
@@ -209,17 +213,24 @@ class Own:
             self.report.environment["device_name"] = self.device_name
         self.report.add(result)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node) -> None:
+        self.aside.add_of_worker(node)
+
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         try:
             if self._judge is not None:
                 self._judge.close()
+                self.aside.add_of(self._judge)
+            if self.worker is not None:
+                self.config.workeroutput[ASIDE_KEY] = self.aside.for_controller()
         finally:
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
             if self.report is not None:
                 ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
                 seconds = round(time.perf_counter() - self.started, 1)
-                facts = self._concluded() | {"asked": self.asked.as_dict(), "seconds": seconds}
+                facts = self._concluded() | {"asked": self.asked.as_dict(), "seconds": seconds} | self.aside.facts()
                 self.trouble = self.report.finish(ended, **facts, workers=self.options.workers)
         if self.worker is not None or not self.results:
             return
@@ -283,8 +294,8 @@ class Own:
             terminal.print_unjudged(self.results, console, self.asked)
             terminal.print_undecided(self.results, console, asked_for=False)
             terminal.print_causes(causes_of(self.results), console)
-        for remark in getattr(self._judge, "remarks", ()):
-            out.write_line(f"flash-attest: {remark}", yellow=True)
+        for line in all_plain(self.aside.lines):
+            out.write_line(f"flash-attest: {line}", yellow=True)
         if self.in_process:
             out.write_line(IN_PROCESS, yellow=True)
         conclusion.print_annotations(self.results, out, self.asked)

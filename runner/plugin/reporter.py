@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.plain_text import all_plain, plain
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.green import Group, concluded, group_of, is_green
-from flash_attest.runner.plugin import ahead, announcing, conclusion, inputs, resume, shard, sources
+from flash_attest.runner.plugin import ahead, announcing, conclusion, inputs, resume, shard, sources, unjudged
+from flash_attest.runner.plugin.aside import KEY as ASIDE_KEY
+from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.chosen import Chosen
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
+from flash_attest.runner.plugin.interrupts import Interrupts
 from flash_attest.runner.plugin.judging import Judging
 from flash_attest.runner.plugin.last_case import last_case_in
 from flash_attest.runner.plugin.options import Options
@@ -44,19 +48,22 @@ class Reporter:
     On a worker it only judges; on the controller it also reports.
     """
 
-    def __init__(self, config: pytest.Config):
+    def __init__(self, config: pytest.Config, interrupts: Interrupts):
         self.config = config
+        self.interrupts = interrupts
         self.options = Options(config)
         self.options.check()
         self.chosen = Chosen(config, self.options)
         self.worker = self.options.worker
         self.report = Report(Path(self.options.given("report")), self._tell)
         self.judging = Judging(self.options, self.chosen, self.report.directory)
+        self.aside = Aside()
         self.progress: Progress | None = None
         self.verdict = ""  # the last line of the run
         self.undecided: dict[str, str] = {}  # test id of a law without a verdict that counts: why
         self._first: dict[str, str] = {}  # an implementation -> the id of its first test
         self.started = time.perf_counter()
+        self.interrupted = False
         self._environ = dict(os.environ)  # before plug-ins are imported
         self._ahead: list = []  # processes that compile kernels before laws need them
 
@@ -68,23 +75,35 @@ class Reporter:
         if given("device") == "cuda":
             _ = self.options.device
         if given("impl") is not None or given("impl-from") or self.chosen.untrusted:
-            _ = self.chosen.entries
+            self.config.args = unjudged.with_contract(self.config.args, self.chosen.entries)
+        elif self.config.hook.pytest_attention_impls.get_hookimpls():
+            self.config.args = unjudged.with_contract(self.config.args, self.chosen.plugins)
         if given("case"):
             _ = self.judging.judge
+        if given("resume") and self.worker is None and not self.config.getoption("collectonly"):
+            try:
+                resume.earlier(self.report.directory)
+            except ResumeError as error:
+                raise pytest.UsageError(str(error)) from None
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]):
         """Select the tests of this part of the run, among those that -k and -m leave. This runs
-        last, so that no part is empty because of them.
+        after them, so that no part is empty because of them. What cannot be loaded stays, in each
+        part.
         """
+        aside = unjudged.set_aside(items)
+        yield
         impls = {id(entry.impl) for entry in self.chosen.entries}
         # If nothing could be loaded, pytest makes one test for each law without an implementation,
         # and skips it.
         items[:] = [item for item in items if not judges(item) or id(item.callspec.params["impl"]) in impls]
         if self.options.shard:
-            items[:], elsewhere, self.judging.shard_facts = shard.split(items, self.options.shard, self.options.device)
+            items[:], elsewhere, facts = shard.split(items, self.options.shard, self.options.device)
+            self.judging.shard_facts = facts | {name: facts[name] + len(aside) for name in ("tests", "tests_of_all")}
             if elsewhere:
                 config.hook.pytest_deselected(items=elsewhere)
+        items += aside
         if any(judges(item) for item in items):
             items[:] = by_implementation(items, [entry.name for entry in self.chosen.entries])
 
@@ -112,7 +131,8 @@ class Reporter:
             if self.options.given("resume"):
                 there = self.options.earlier or resume.earlier(self.report.directory)  # which says why there is none
                 kept = resume.kept(there, facts, self._folders())
-            self.report.start(facts, len(planned), kept.results)
+            with self.interrupts.waiting():
+                self.report.start(facts, len(planned), kept.results)
             self.judging.keep(kept.results)
         except (FolderError, ResumeError) as error:
             raise pytest.UsageError(str(error)) from None
@@ -123,7 +143,7 @@ class Reporter:
             self._tell(plain(line))
         decided = {(result["law"], result["impl"]) for result in kept.results}
         left = [judged[1:] for judged in planned.values() if judged[1:] not in decided]
-        self.progress = Progress(left, earlier)
+        self.progress = Progress(left, earlier, self.options.limits)
         before = sum(earlier.get(judged, 0.0) for judged in left)
         has_header = self.config.option.verbose >= 0  # pytest's, with the lines of this plug-in
         for line in [
@@ -222,24 +242,41 @@ class Reporter:
                 self.report.environment["device_name"] = name
             if facts := result_of(report, SHARD_KEY):
                 self.report.environment["shard"] = self.judging.shard_facts = facts
-            self.report.add(result)
-            self._first.setdefault(result["impl"], report.nodeid)
-            if group_of(result, asked_for=self.options.asked.named) is Group.UNDECIDED:
-                self.undecided[report.nodeid] = f"undecided: {result['reason']}"
+            with self.interrupts.waiting():
+                self.report.add(result)
+                self._first.setdefault(result["impl"], report.nodeid)
+                if group_of(result, asked_for=self.options.asked.named) is Group.UNDECIDED:
+                    self.undecided[report.nodeid] = f"undecided: {result['reason']}"
             if self.progress and (line := self.progress.add(result)):
                 self._tell(f"flash-attest: {line}", yellow=False)
 
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo) -> None:
+        """Leave pytest's lines about a traceback out: the last lines say how far the run came."""
+        if isinstance(excinfo.value, KeyboardInterrupt):
+            self.interrupted = True
+            out = self.config.pluginmanager.get_plugin("terminalreporter")
+            if hasattr(out, "_report_keyboardinterrupt") and not self.config.option.fulltrace:
+                out._report_keyboardinterrupt = lambda: None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node) -> None:
+        self.aside.add_of_worker(node)
+
     def pytest_sessionfinish(self, session, exitstatus) -> None:
         self.judging.close()
+        self.aside.add_of(self.judging.judge_if_made)
         for process in self._ahead:
             end(process)
+        if self.worker is not None:
+            self.config.workeroutput[ASIDE_KEY] = self.aside.for_controller()
         if self.worker is not None or not self.report.planned:
             return
         ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
         found, seconds = self._concluded(), round(time.perf_counter() - self.started, 1)
         for impl, why in found["unjudged"].items():
             self.undecided[self._first[impl]] = f"nothing was judged of {impl}: {why}"
-        if trouble := self.report.finish(ended, **found, seconds=seconds, workers=self.options.workers):
+        found |= {"seconds": seconds, "workers": self.options.workers} | self.aside.facts()
+        if trouble := self.report.finish(ended, **found):
             found = self._concluded(trouble)
         self.verdict = found["verdict"]
         if exitstatus == pytest.ExitCode.OK and not self.green:
@@ -270,8 +307,8 @@ class Reporter:
     def _print_end(self, out: pytest.TerminalReporter) -> None:
         report = self.report
         out.ensure_newline()
-        for remark in self.judging.remarks:
-            out.write_line(remark, yellow=True)
+        for line in report.environment.get("remarks", ()):
+            out.write_line(line, yellow=True)
         verbose = self.config.option.verbose > 0
         with conclusion.no_commands(out):
             conclusion.print_failures(report, out)
@@ -293,7 +330,8 @@ class Reporter:
         """Return how far the run came, if it did not reach its end."""
         facts = self.report.environment
         if facts["complete"]:
-            return ""
+            late = sum(result["why"] == Reason.TIME_LIMIT.value for result in self.report.results)
+            return f"{late} not decided within the time limit; --resume goes on from there" if late else ""
         return f"{facts['state']}: {facts['decided']} of {facts['planned']} decided; --resume goes on from there"
 
     def last_line(self) -> tuple[str, bool]:
@@ -303,4 +341,6 @@ class Reporter:
         nothing = self.config.getoption("collectonly") or self.worker is not None
         if self.options.shard and not self.report.planned and not nothing:
             return f"not green: no law is left for shard {self.options.shard}", False
+        if self.interrupted and not self.report.planned and not nothing:
+            return "not green: interrupted before anything was judged", False
         return self.verdict, self.green

@@ -46,6 +46,8 @@ def sound(report: str | Path) -> tuple[dict, list[tuple[str, bool]]]:
     """
     given = Path(report)
     file = given if given.is_file() else given / RESULTS
+    if not file.exists():
+        raise NoReport(f"{given} has no {RESULTS}")
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
         _ = record["environment"]["versions"].keys()

@@ -22,6 +22,7 @@ from flash_attest.places import ROOMS
 from flash_attest.properties.machine.gpus import cores, emulate_if_no_gpu, free_memory, visible_gpus
 from flash_attest.runner.compiled_modules import keep_modules_compiled
 from flash_attest.runner.plugin import hookspecs, table
+from flash_attest.runner.plugin.interrupts import Interrupts
 from flash_attest.runner.profiles import DEFAULT, PROFILES
 
 keep_modules_compiled()
@@ -58,6 +59,8 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    interrupts = Interrupts(config)  # from here on, pytest itself handles KeyboardInterrupt
+    interrupts.install()
     profile = config.getoption("hypothesis_profile")
     if profile and profile not in PROFILES:
         raise pytest.UsageError(f"--hypothesis-profile {profile}: should be one of {', '.join(PROFILES)}")
@@ -73,9 +76,10 @@ def pytest_configure(config: pytest.Config) -> None:
     from flash_attest.runner.plugin.conclusion import LastLine
     from flash_attest.runner.plugin.reporter import Reporter
 
-    config.attest = Reporter(config)
+    config.attest = Reporter(config, interrupts)
     config.pluginmanager.register(config.attest, "attest-reporter")
     config.pluginmanager.register(LastLine(config.attest), "attest-last-line")
+    config.pluginmanager.register(interrupts, "attest-interrupts")  # last, so that it is around the others
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -158,5 +162,7 @@ def pytest_configure_node(node) -> None:
     gpus = visible_gpus()
     number = int(node.gateway.id.removeprefix("gw"))
     node.workerinput["attest_gpu"] = gpus[number % len(gpus)] if gpus else None
+    node.workerinput["attest_began"] = node.config.attest.options.began
     node.workerinput["attest_seed"] = node.config.attest.options.seed
-    node.workerinput["attest_unloadable"] = node.config.attest.chosen.unloadable
+    tried = node.config.attest.chosen.tried
+    node.workerinput["attest_tried"] = {argument: vars(result) for argument, result in tried.items()}

@@ -34,6 +34,7 @@ def summary(environment: dict, results: list[dict]) -> str:
         verdict = verdict_of(laws, asked_for=named)
         cells = [_text(impl), verdict.word, *numbers, f"{cases:,}", worst_z_of(laws)]
         lines.append(f"| {' | '.join(map(str, cells))} |")
+    lines += ["", *(f"- {_text(remark)}" for remark in environment.get("remarks", ()))]
     causes = causes_of(results)
     for cause in causes[:MOST_CAUSES]:
         shared = f" ({_text(cause.shared)})" if cause.shared else ""

@@ -13,22 +13,23 @@ from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.beside import ALSO
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.runner.causes import Cause
-from flash_attest.runner.green import Asked, Group, group_of, unjudged
+from flash_attest.runner.green import RED, Asked, Group, group_of, unjudged
 from flash_attest.runner.page.records import KINDS, worst
-from flash_attest.runner.page.words import ELSEWHERE, KNOWN, VERDICTS, Verdict
+from flash_attest.runner.page.words import ELSEWHERE, KNOWN, UNLOADED, VERDICTS, Verdict
 from flash_attest.runner.untrusted.observed import sentences
 
 COLOURS = {
-    PASS: "green", FAIL: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow", KNOWN: "yellow",
+    PASS: "green", FAIL: "bold red", UNLOADED: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow", KNOWN: "yellow",
     ELSEWHERE: "bright_black",
 }  # fmt: skip
 COLUMNS = {  # heading of the table: the groups that it counts
     "hold": (Group.HOLDS,),
     "fail": (Group.FAILS,),
+    "not loaded": (Group.NOT_LOADED,),
     "known": (Group.KNOWN,),
     "undecided": (Group.UNDECIDED,),
     "do not apply": (Group.NOT_APPLYING,),
-    "not here": (Group.OTHER_DEVICE, Group.SPARSE_MEMORY, Group.GPU_MEMORY, Group.SANITIZER),
+    "not here": (Group.OTHER_DEVICE, Group.SPARSE_MEMORY, Group.GPU_MEMORY, Group.SANITIZER, Group.ASYNCHRONOUS),
 }
 ALWAYS = ("hold", "fail", "do not apply")  # columns that are shown even if all of them are 0
 MOST_CAUSES = 8  # causes in the last lines; the page has all of them
@@ -153,14 +154,15 @@ def print_undecided(results: list[dict], console: Console, *, asked_for: bool) -
     for (_, reason), replay in sorted(replays.items()):
         if replay and reason:
             say(console, f"      {escape(replay)}")
+    for impl, _, text in _by_reason([r for r in results if r["why"] == Reason.ASYNCHRONOUS.value]):
+        say(console, f"[bright_black]not judged[/]  {escape(impl)}  {escape(text)}")
 
 
 def print_remarks(results: list[dict], console: Console, *, asked_for: bool) -> None:
     """Print remarks that the table does not have: why laws do not apply, what a pass means, known
     failures.
     """
-    silent = (Group.FAILS, Group.UNDECIDED)
-    for impl, verdict, text in _by_reason([r for r in results if group_of(r, asked_for=asked_for) not in silent]):
+    for impl, verdict, text in _by_reason([r for r in results if group_of(r, asked_for=asked_for) not in RED]):
         say(console, f"[{COLOURS[verdict]}]{VERDICTS[verdict].word:7}[/]  {escape(impl)}  {escape(text)}")
     for result in results:
         if result["verdict"] == FAIL and result["beside"].startswith(ALSO):

@@ -24,6 +24,8 @@ from flash_attest.runner.isolation.endings import ending_of, last_lines
 from flash_attest.runner.untrusted import sandbox, wire
 
 PATIENCE = 1.0  # seconds for a process that has closed its pipe to end
+LOOK = 0.2  # seconds between looks at the process while it is asked
+MOST_PRINTED = 1 << 24  # bytes of output, after which the file is emptied
 PIPE = 1 << 20  # bytes that a pipe holds
 HIDDEN = ("PYTEST_", "HYPOTHESIS", "FLASH_ATTEST", "ATTEST_")  # environment variables that reveal what is judged
 
@@ -142,7 +144,7 @@ class KernelProcess:
             "caches": caches,
         }
         # The file has no name, so the kernel cannot replace it by a link to another file.
-        self._printed_to = printed = tempfile.TemporaryFile()  # noqa: SIM115
+        self._printed_to = printed = tempfile.TemporaryFile("a+b")  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__.replace("process", "kernel"), json.dumps(facts)],
             cwd=IMPORTED_FROM, env=variables, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
@@ -161,7 +163,8 @@ class KernelProcess:
         events = select.poll()
         events.register(self._answers, select.POLLIN)
         while True:
-            seconds = 1.0 if until is None else min(1.0, until - time.monotonic())
+            self._bound_printed()
+            seconds = LOOK if until is None else min(LOOK, until - time.monotonic())
             if seconds <= 0:
                 self.end()
                 raise KernelEnded("it does not answer in time", printed=self._printed())
@@ -181,6 +184,11 @@ class KernelProcess:
             return KernelEnded("it closed its pipe", printed=self._printed())
         status = self.end()
         return KernelEnded(ending_of(status)[1], status, self._printed())
+
+    def _bound_printed(self) -> None:
+        """Empty the file for what is printed if it is large. The process appends to it."""
+        if os.fstat(self._printed_to.fileno()).st_size > MOST_PRINTED:
+            os.ftruncate(self._printed_to.fileno(), 0)
 
     def _printed(self) -> tuple[str, ...]:
         printed, most = self._printed_to.fileno(), 1 << 14

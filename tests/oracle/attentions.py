@@ -21,8 +21,10 @@ class Precision:
     probabilities: str = "operand"
     merge: str = "accumulator"
     scaled: str = "scores"
+    scaled_in_backward: str | None = None
     tile_sum: int | None = None
     statistics: str = "float32"
+    row_sum: str = "float32"
     quantize: str = "none"
     quantize_by: str = "tensor"
     exp: float = 0.0

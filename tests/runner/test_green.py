@@ -15,6 +15,7 @@ def result(verdict: str, why: Reason | None = None, reason: str = "", known: str
 
 HOLDS, FAILS, REFUSES = result(PASS), result(FAIL, reason="out is wrong"), result(REFUSED, Reason.NOT_DECLARED)
 KNOWN, UNDECIDED = result(FAIL, known="#12"), result(UNKNOWN, Reason.RESOURCES)
+NOT_LOADED = result(FAIL, Reason.NOT_LOADED, "mine.py:3: importing it raises NameError")
 GPU_LAW, GPU_IMPL = result(UNKNOWN, Reason.LAW_OF_OTHER_DEVICE), result(UNKNOWN, Reason.OTHER_DEVICE)
 
 
@@ -29,6 +30,8 @@ GPU_LAW, GPU_IMPL = result(UNKNOWN, Reason.LAW_OF_OTHER_DEVICE), result(UNKNOWN,
         ([HOLDS, result(UNKNOWN, Reason.NO_SANITIZER)], "green: 1 law holds; 1 needs compute-sanitizer"),
         ([HOLDS, result(UNKNOWN, Reason.GPU_MEMORY)], "green: 1 law holds; 1 needs a larger GPU"),
         ([], "not green: nothing was judged"),
+        ([NOT_LOADED], "not green: 1 file cannot be loaded"),
+        ([HOLDS, FAILS, NOT_LOADED, NOT_LOADED], "not green: 2 files cannot be loaded; 1 law fails; 1 holds"),
     ],
 )
 def test_the_line_counts_verdicts_with_the_worst_first(results, line):

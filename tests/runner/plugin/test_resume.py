@@ -137,7 +137,7 @@ def test_every_option_is_compared_or_known_not_to_matter():
     The remaining options set the folder of a report, or how long to wait.
     """
     names = [option.name.replace("-", "_") for option in table.SUITE]
-    others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation"}
+    others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation", "time_limit", "law_time_limit"}
     assert set(names) - set(resume.OPTIONS) <= others
 
 
@@ -248,13 +248,16 @@ def test_a_stopped_run_says_how_far_it_came(each):
     [
         ("other seed", "--resume: the seed differs: 0 then, 3 now"),
         ("other laws", "--resume: which laws are judged (-k, -m, paths, --shard) differs: 9, "),
-        ("nowhere", "--resume: nothing to resume: "),
+        ("nowhere", " has no results.json\n"),
         ("other part", "--resume: the option shard differs: 1/2 then, 2/2 now"),
     ],
 )
 def test_another_run_is_not_gone_on_with(each, name, words):
     run = each[0][name]
     assert run.returncode == pytest.ExitCode.USAGE_ERROR and words in run.stdout, run.stdout
+    assert "Error:" not in run.stdout and "Traceback" not in run.stdout
+    if name == "nowhere":  # said before the tests are collected, and before workers start
+        assert "--resume: nothing to resume: " in run.stdout and "collected" not in run.stdout
 
 
 @pytest.mark.parametrize(("name", "report"), [("resumed", "whole"), ("part resumed", "part")])

@@ -73,6 +73,7 @@ def test_what_is_not_installed_is_one_line(console):
     ("results", "word"),
     [
         ([result(PASS), result(FAIL)], "fail"),
+        ([result(FAIL, why=Reason.NOT_LOADED)], "not loaded"),
         ([result(PASS), result(UNKNOWN, why=Reason.RESOURCES)], "undecided"),
         ([result(PASS), result(FAIL, known="#12")], "known failure"),
         ([result(PASS), result(REFUSED), result(UNKNOWN, why=Reason.NO_SANITIZER)], "pass"),
