@@ -43,6 +43,7 @@ import torch
 from flash_attest.properties.law import laws
 from tests import warm
 laws()
+print("ready", flush=True)
 for line in sys.stdin:
     if (fork := os.fork()) == 0:
         os.setsid()
@@ -82,6 +83,7 @@ def forks():
         [sys.executable, "-c", FORKS], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         start_new_session=True, bufsize=1,
     )  # fmt: skip
+    assert process.stdout.readline() == "ready\n"
     yield process
     process.communicate()
 
