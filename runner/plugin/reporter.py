@@ -82,7 +82,7 @@ class Reporter:
             _ = self.judging.judge
         if given("resume") and self.worker is None and not self.config.getoption("collectonly"):
             try:
-                resume.earlier(self.report.directory)
+                _ = self.options.earlier or resume.earlier(self.report.directory)  # which says why there is none
             except ResumeError as error:
                 raise pytest.UsageError(str(error)) from None
 
@@ -129,8 +129,7 @@ class Reporter:
             facts, kept = all_plain(self._environment(planned.keys())), resume.Kept([], [])
             earlier = self._earlier(facts)
             if self.options.given("resume"):
-                there = self.options.earlier or resume.earlier(self.report.directory)  # which says why there is none
-                kept = resume.kept(there, facts, self._folders())
+                kept = resume.kept(self.options.earlier, facts, self._folders())
             with self.interrupts.waiting():
                 self.report.start(facts, len(planned), kept.results)
             self.judging.keep(kept.results)
