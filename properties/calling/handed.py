@@ -1,4 +1,4 @@
-"""What a call does to the tensors that it gets, apart from writing to them."""
+"""Finds out whether a call resized its inputs, replaced their memory, or changed their attributes."""
 
 from __future__ import annotations
 

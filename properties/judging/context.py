@@ -1,4 +1,4 @@
-"""What a call leaves for later: a lost GPU, or a replaced function, may show only in our own code.
+"""Blames calls for what shows only later, in our own code: a lost GPU, a replaced function.
 
 After an illegal access, a process can launch no more kernels.
 """
