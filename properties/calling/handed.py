@@ -1,4 +1,4 @@
-"""Finds out whether a call resized its inputs, replaced their memory, or changed their attributes."""
+"""Finds out whether a call resized its inputs, gave them other memory, or changed their methods."""
 
 from __future__ import annotations
 
