@@ -68,7 +68,7 @@ class Chosen:
         The controller has tried the files that workers import.
         """
         if self.untrusted:
-            return untrusted_entries(argument, self.options.case_timeout)
+            return untrusted_entries(argument, self.options.case_timeout, [self.options.given("report")])
         if argument not in self.unloadable:
             importable = self.worker is not None or not self.options.may_isolate or not registry.can_be_tried(argument)
             self.unloadable[argument] = "" if importable else importing.problem_of(argument, self.options.case_timeout)
