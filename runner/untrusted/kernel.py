@@ -136,9 +136,7 @@ class Kernel:
         return result, operators.names
 
     def _described(self, request: dict, result: object, names, operators: list[str]) -> tuple[dict, list]:
-        """Convert a result: tensors to their place or their bytes, other values to the name of their
-        type.
-        """
+        """Convert a result: tensors to their place or their bytes, others to the name of their type."""
         import torch
 
         from flash_attest.impls.contract.call import _plain
