@@ -39,9 +39,9 @@ class TimedOutputs:
             self.mistake = wrong and f"in timed call {n + 1} of {repeats}, {wrong}"
 
     def compare_with_other_values(self) -> None:
-        """Negate v, or for a backward dout, where it lies. The outputs should then be negated.
+        """Call once more with v, or for a backward dout, negated where it lies.
 
-        This does not change the inputs of another cell, which has its own.
+        The outputs should then be negated. Each cell has inputs of its own.
         """
         if self.mistake is not None:
             return

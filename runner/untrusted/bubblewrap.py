@@ -81,6 +81,8 @@ def command(view: View, process: list[str], filter_file: int | None) -> list[str
     for path, readable in view.ordered():
         if readable:
             arguments += ["--ro-bind", path, path]
+        elif not os.path.isdir(path):
+            arguments += ["--ro-bind", "/dev/null", path]
         else:
             arguments += ["--tmpfs", path]
             hidden.append(path)

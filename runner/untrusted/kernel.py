@@ -33,7 +33,8 @@ def settle(connection: int, facts: dict) -> None:
             os._exit(1)
     for descriptor in (connection, facts["inputs"]):
         os.set_inheritable(descriptor, False)
-    limits.take_on(gpu=os.path.exists("/dev/nvidia0") and os.environ.get("CUDA_VISIBLE_DEVICES") != "")
+    has_gpu = any(os.path.exists(f"/dev/{name}") for name in ("nvidia0", "nvidiactl", "kfd"))
+    limits.take_on(gpu=has_gpu and os.environ.get("CUDA_VISIBLE_DEVICES") != "")
     # Enter before anything else is loaded. The sandbox holds only for this thread and threads
     # started later.
     seen = View(**{name: tuple(value) if isinstance(value, list) else value for name, value in facts["view"].items()})
@@ -136,7 +137,7 @@ class Kernel:
         return result, operators.names
 
     def _described(self, request: dict, result: object, names, operators: list[str]) -> tuple[dict, list]:
-        """Convert a result: tensors to their place or their bytes, others to the name of their type."""
+        """Convert a result: tensors to their place or their bytes, the rest to names of types."""
         import torch
 
         from flash_attest.impls.contract.call import _plain

@@ -21,6 +21,7 @@ from flash_attest.runner.untrusted.observed import Observed
 from flash_attest.runner.untrusted.process import KernelEnded, KernelProcess
 
 MOST_FRAMES, LONGEST_TEXT, LONGEST_NAME = 50, 4000, 60
+NOT_READ = "with --untrusted the kernel's process must be readable, and this system does not permit it"
 ACCEPTS_LIMIT = 60.0  # seconds for the kernel process to start and to answer
 
 
@@ -88,6 +89,8 @@ class Remote:
 
     def look_again(self) -> None:
         """Update every tensor returned in `watched` to its present values in the kernel process."""
+        if not self.process.reads:
+            raise Undecided(NOT_READ)
         for pid, answer, returned in self._watched or ():
             if pid != self.process.pid:  # it has ended since, which is reported elsewhere
                 continue
@@ -119,7 +122,7 @@ class Remote:
             "keep": self._watched is not None,
         }
         answer, packed = self._asked(phase, header, blocks)
-        self._write_back(inputs)
+        self._write_back(header["memories"], blocks)
         _raise_if_raised(answer)
         self.observed.used(answer.get("operators"))
         items = self._unpacked(phase, answer, packed)
@@ -138,16 +141,15 @@ class Remote:
             raise ContractError([f"{phase} ends the kernel process: {ended.words}", *ended.printed]) from None
         return answer, packed
 
-    def _write_back(self, inputs: dict[str, torch.Tensor]) -> None:
+    def _write_back(self, memories: list[dict], blocks: list[torch.Tensor]) -> None:
         """Write what a call has changed in the shared memory to the inputs, where laws look for it.
 
-        On a GPU the kernel process has a copy, and nothing is seen.
+        blocks: the memory of each input, which on a CPU is not a copy. On a GPU the kernel process
+        has a copy, and nothing is seen.
         """
-        storages = {t.detach().untyped_storage().data_ptr(): t for t in inputs.values()}
         for n, block in self.process.changed().items():
-            storage = [*storages.values()][n].detach().untyped_storage()
-            if storage.device.type == "cpu":
-                torch.empty(0, dtype=torch.uint8).set_(storage).copy_(block)
+            if memories[n]["device"] == "cpu":
+                blocks[n].copy_(block)
 
     def _unpacked(self, phase: str, answer: dict, blocks: list[torch.Tensor]) -> list:
         items, rest = answer.get("items"), list(blocks)
