@@ -43,7 +43,12 @@ class Caller:
     judges_state: bool = True  # whether a change of global state breaks the law; False if other code checks this
     watch: Watch = field(default_factory=Watch)  # records the global state that calls change (properties/state)
 
-    same_process: ClassVar[bool] = True  # whether the implementation shares memory with the law
+    same_process: ClassVar[bool] = True  # whether the implementation runs in the process of the law
+
+    @classmethod
+    def sees_memory(cls, device: str) -> bool:
+        """Return whether the law itself reads inputs and outputs where a call leaves them."""
+        return True
 
     def laid_out(self, x: Inputs, layout: str | None = None) -> Inputs:
         """Return the inputs for `call`: in the implementation's order of dimensions, in `layout`.

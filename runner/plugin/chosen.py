@@ -67,7 +67,7 @@ class Chosen:
     def _from_file(self, argument: str) -> list[Entry]:
         """Return the entries of a file, which is imported in another process first."""
         if self.untrusted:
-            return untrusted_entries(argument, self.options.case_timeout)
+            return untrusted_entries(argument, self.options.case_timeout, [self.options.given("report")])
         if not self.options.may_isolate:
             return importing.imported(argument)
         limit, already = self.options.case_timeout, self.tried.get(argument)
