@@ -126,7 +126,7 @@ class Judge:
         else:
             try:
                 tried = conformance.tried(impl, self.plan)
-                problems, judged = tried.problems, _judged(tried)
+                problems, judged, result.reason = tried.problems, _judged(tried), "; ".join(tried.remarks)
                 if tried.undecided is not None:
                     raise tried.undecided
             except Undecided as undecided:

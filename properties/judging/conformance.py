@@ -20,6 +20,7 @@ from flash_attest.properties.judging.contract_cases import all_values, nearest, 
 from flash_attest.properties.judging.plan import Plan, contract_test
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
+from flash_attest.properties.state.randomness import Randomness
 from flash_attest.properties.state.thing import Change
 
 
@@ -38,6 +39,7 @@ class Tried:
     judged: bool = True
     lost: str = ""  # the case in which this process lost its GPU context, so that it could try nothing
     undecided: Undecided | None = None  # why some feature was not tried: the emulator may lack it
+    remarks: tuple[str, ...] = ()  # what is no problem, but worth knowing
 
     @property
     def without(self) -> str:
@@ -94,6 +96,7 @@ class _Trying:
         self.problems: dict[str, list[str]] = {}  # problem -> what showed it, in words; [] if the plain case did
         self.left_out: list[LeftOut] = []
         self.changes: dict[str, str] = {}  # global state -> how a call changed it, in words
+        self.remarks: dict[str, None] = {}
         self.undecided: list[Undecided] = []
 
     def answer(self) -> Tried:
@@ -116,7 +119,8 @@ class _Trying:
         lines = [f"{each}   [with {', '.join(words)}]" if words else each for each, words in self.problems.items()]
         lines += self.changes.values()
         judged = size is not None or not at_first
-        return Tried(lines, tuple(self.left_out), judged, undecided=next(iter(self.undecided), None))
+        undecided = next(iter(self.undecided), None)
+        return Tried(lines, tuple(self.left_out), judged, undecided=undecided, remarks=tuple(self.remarks))
 
     def try_features(self, plain: Case) -> None:
         """Try each value of each feature in the plain case; leave out those with new problems."""
@@ -138,12 +142,15 @@ class _Trying:
             return [self.plan.lost[str(case)].words]
         test = contract_test(self.impl.name)
         self.plan.write_down(f"{test} {case}")
-        problems, changes = when_memory_suffices(
+        problems, changes, drawn = when_memory_suffices(
             self.plan.device, self.plan.known, lambda: _problems_of(self.impl, case, self.plan, test)
         )
         self.plan.known.name(self.impl.name, changes)
         for change in changes:  # laws can still be judged, as the state has been restored
-            self.changes.setdefault(change.thing, change.text)
+            if not change.thing.draw:
+                self.changes.setdefault(change.thing.name, change.text)
+        self.changes |= {problem: problem for problem in drawn.problems}
+        self.remarks |= dict.fromkeys(drawn.remarks)
         return problems
 
     def shown(self, problems: list[str], words: str) -> None:
@@ -154,8 +161,11 @@ class _Trying:
 
 
 @undecided_without_memory("while the contract was tried")
-def _problems_of(impl: Implementation, case: Case, plan: Plan, test: str) -> tuple[list[str], list[Change]]:
-    """Return (problems, changes of global state). Raises ContextLost."""
+def _problems_of(impl: Implementation, case: Case, plan: Plan, test: str) -> tuple[list[str], list[Change], Randomness]:
+    """Return (problems, changes of global state, what the call does with random numbers).
+
+    Raises ContextLost.
+    """
     trial = replace(plan.trial(impl, case), judges_state=False)
     handed, placed = trial.caller.place(trial.x, fill=0.0)
     try:
@@ -163,13 +173,16 @@ def _problems_of(impl: Implementation, case: Case, plan: Plan, test: str) -> tup
             got = trial.caller.call(handed, backward=impl.backward is not None)
     except LawBroken as broken:
         check_context(trial, broken, test)
-        return _problems_in(broken), trial.caller.watch.changes
+        return _problems_in(broken), trial.caller.watch.changes, Randomness()
     modified = [name for name, p in placed.items() if p.written()]
     problems = [f"{name} is modified: inputs should come back as they were" for name in modified]
     if got.lse is not None and not modified:
         meaning = meaning_of_lse(trial, got.lse)
         problems += [meaning.full] if meaning and meaning.another else []
-    return problems, trial.caller.watch.changes
+    changes, drawn = list(trial.caller.watch.changes), Randomness()
+    if any(change.thing.draw for change in plan.known.unnamed(impl.name, changes)):
+        drawn = trial.caller.randomness(handed, got, backward=impl.backward is not None)
+    return problems, changes, drawn
 
 
 def _problems_in(broken: LawBroken) -> list[str]:

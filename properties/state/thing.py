@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -11,11 +11,14 @@ from typing import Any
 class Change:
     """A change of global state by a call.
 
-    thing: the name of the state. text: the problem for the contract, in words.
+    thing: the state. phase: what changed it, "forward" or "backward". text: the problem for the
+    contract, in words. after: the state that the call left behind.
     """
 
-    thing: str
+    thing: Thing
+    phase: str
     text: str
+    after: Any = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Thing:
     steady: whether the suite itself never changes it during a case. It is then read only once,
     before the first call of the case.
     optional: whether None means that there is no value to compare.
+    draw(): for a random number generator, draws a number from it. own: what a kernel should use
+    instead of it.
     """
 
     name: str
@@ -39,11 +44,15 @@ class Thing:
     lazily: bool = False
     steady: bool = False
     optional: bool = False
+    draw: Callable[[], object] | None = None
+    own: str = ""
 
     def change(self, before: Any, after: Any) -> str:
         """Return the change in words."""
         if self.words:
             return self.words(before, after)
+        if self.draw:
+            return f"changes {self.name}"
         return f"sets {self.name} to {after} and does not restore it (it was {before})"
 
 
@@ -55,8 +64,3 @@ def attribute(owner: object, name: str) -> tuple[Callable[[], Any], Callable[[An
 def same_object(name: str, owner: object, its_name: str) -> Thing:
     """Return a Thing for an attribute that must keep its object."""
     return Thing(name, *attribute(owner, its_name), lambda before, after: f"replaces {name} and does not restore it")
-
-
-def drawn(name: str, own: str) -> Callable[[Any, Any], str]:
-    """Return the words for a changed random number generator. own: what to use instead of it."""
-    return lambda before, after: f"seeds {name}, or draws from them: use a separate generator ({own})"

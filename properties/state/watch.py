@@ -46,4 +46,4 @@ class Watch:
                 continue
             with suppress(Exception):  # a state that cannot be restored is still reported
                 thing.put_back(was)
-            self.changes.append(Change(thing.name, f"{phase} {thing.change(was, now)}"))
+            self.changes.append(Change(thing, phase, f"{phase} {thing.change(was, now)}", now))
