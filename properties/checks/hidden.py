@@ -73,7 +73,7 @@ def check_hidden(
 
 
 def _louder_scores(trial: Trial, changed: Inputs) -> float:
-    """Return a power of two, by which the largest score may be multiplied."""
+    """Return a power of two by which k may be multiplied. k, up to 10, stays finite in float16."""
     k = changed.k.double().repeat_interleave(trial.case.nheads // trial.case.nheads_k, dim=2)
     largest = abs(trial.case.scale) * torch.einsum("bihd,bjhd->bhij", changed.q.double(), k).abs().max().item()
-    return 2.0 ** max(0, math.floor(math.log2(LOUD_SCORE / largest))) if largest else 1.0
+    return 2.0 ** min(12, max(0, math.floor(math.log2(LOUD_SCORE / largest)))) if largest else 1.0

@@ -36,8 +36,11 @@ class Made:
     last_first: bool = False
 
 
+USUAL = Made()
+
+
 def kernel(
-    precision: Precision, made: Made = Made(), *, name: str = "rounding", backward: bool = True, **declared
+    precision: Precision, made: Made = USUAL, *, name: str = "rounding", backward: bool = True, **declared
 ) -> Implementation:
     """Return an implementation that rounds as `precision` says, and declares support for
     everything.
