@@ -48,6 +48,9 @@ class Precision:
         dtype of the inputs.
     probabilities: "operand" if P and dS are cast to the dtype of the inputs before the second
         product, "float32" if not.
+    scores: "float32" if S and dP are kept in float32. "operand" if they are rounded to the dtype of
+        the inputs, as a matrix product of PyTorch does: q k, its product with the scale, the sum
+        with the bias, and dout v.
     merge: "accumulator" if parts of the keys are merged by their running maximum and sum. "lse" if
         they are merged by weights exp(lse_part - lse) computed from float32 lse, as split-KV and
         flash-decoding kernels do; their partial outs are float32.
@@ -74,6 +77,7 @@ class Precision:
     multiply: Literal["operand", "tf32", "tf32_cut", "tf32x3"] = "operand"
     accumulate: Literal["float32", "operand"] = "float32"
     probabilities: Literal["operand", "float32"] = "operand"
+    scores: Literal["float32", "operand"] = "float32"
     merge: Literal["accumulator", "lse"] = "accumulator"
     scaled: Literal["scores", "q", "k", "both"] = "scores"
     scaled_in_backward: Literal["scores", "q", "k", "both"] | None = None
