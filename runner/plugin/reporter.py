@@ -342,6 +342,6 @@ class Reporter:
         nothing = self.config.getoption("collectonly") or self.worker is not None
         if self.options.shard and not self.report.planned and not nothing:
             return f"not green: no law is left for shard {self.options.shard}", False
-        if self.interrupted and not self.report.planned and not nothing:
+        if self.interrupted and not self.report.planned and not nothing and unjudged.names_laws(self.config.args):
             return "not green: interrupted before anything was judged", False
         return self.verdict, self.green

@@ -7,6 +7,7 @@ A run of other laws, or of a law by its id, would otherwise say nothing about it
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,12 @@ def with_contract(arguments: Sequence[str], entries: Sequence[Entry]) -> list[st
     names = {entry.name for entry in entries if isinstance(entry.impl, Implementation)}
     found = [argument for argument in arguments if (impl := impl_in(argument)) is None or impl in names]
     return found if CONTRACT in found else [*found, CONTRACT]
+
+
+def names_laws(arguments: Iterable[str]) -> bool:
+    """Return whether some of pytest's arguments are laws, rather than other tests of a checkout."""
+    laws = Path(CONTRACT).resolve().parent
+    return any(Path(argument.partition("::")[0]).resolve().is_relative_to(laws) for argument in arguments)
 
 
 def impl_in(argument: str) -> str | None:

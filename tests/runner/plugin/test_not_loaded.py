@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from flash_attest.runner.plugin.unjudged import CONTRACT, impl_in, with_contract
+from flash_attest.runner.plugin.unjudged import CONTRACT, impl_in, names_laws, with_contract
 from tests.places import PLUGINS
 from tests.runs import attest, attest_each, check
 
@@ -133,6 +133,11 @@ def test_the_command_names_the_file_whatever_law_is_asked_for(files):
 )
 def test_the_implementation_of_a_test_is_read_off_its_id(argument, name):
     assert impl_in(argument) == name
+
+
+def test_laws_are_told_from_other_tests():
+    assert names_laws(["properties"]) and names_laws([f"{CONTRACT}::test_contract_is_kept[mine]"])
+    assert not names_laws(["tests/oracle", "tests/test_rooms.py::test_a"])
 
 
 def test_arguments_are_left_alone_if_all_can_be_judged():
