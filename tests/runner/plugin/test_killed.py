@@ -25,12 +25,7 @@ pytestmark = pytest.mark.thorough  # each moment takes two runs or more
 
 CHOSEN = (
     *("--impl-from", PLUGINS / "slow.py", "--impl-from", PLUGINS / "one_key_short.py"),
-    *(
-        "properties/test_contract.py",
-        "properties/test_forward.py",
-        "properties/test_seqlens.py",
-        "properties/test_causal.py",
-    ),
+    *("properties/test_contract.py", "properties/test_forward.py", "--hypothesis-profile", "smoke"),
 )
 MOMENTS = 20  # for each signal
 SAME = ("verdict", "reason", "why", "cases", "worst_z", "smallest", "tried", "findings")
