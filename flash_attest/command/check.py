@@ -74,14 +74,14 @@ def parser_of_options() -> Parser:
         action="append",
         default=[],
         metavar="NAME",
-        help="judge only this law; may be given again (flash-attest laws lists them)",
+        help="judge only this law, or these laws and chapters; may be given again (flash-attest laws lists them)",
     )
     add(
         "--chapter",
         action="append",
         default=[],
         metavar="NAME",
-        help="judge only this chapter, such as causal; may be given again",
+        help="judge only this chapter, such as causal, or these chapters and laws; may be given again",
     )
     add("--profile", choices=tuple(PROFILES), default=DEFAULT,
         help=f"how many cases a law gets ({', '.join(f'{name} {p.cases}' for name, p in PROFILES.items())})")  # fmt: skip

@@ -37,6 +37,7 @@ from flash_attest.runner.plugin.outcomes import (
 from flash_attest.runner.plugin.progress import Progress, seconds_of
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report
 from flash_attest.runner.plugin.resume import ResumeError
+from flash_attest.runner.untrusted.entries import held
 
 COMMAND = "FLASH_ATTEST_COMMAND"  # has the command that the user typed, unless it was pytest
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
@@ -200,6 +201,7 @@ class Reporter:
                 **{entry.name: digests[entry.file] for entry in self.chosen.plugins},
             },
             **({"shard": self.judging.shard_facts} if self.options.shard else {}),
+            **({"sandbox": held()} if self.chosen.untrusted else {}),
         )
 
     def _tell(self, text: str, yellow: bool = True) -> None:
@@ -245,7 +247,7 @@ class Reporter:
                 self.report.add(result)
                 self._first.setdefault(result["impl"], report.nodeid)
                 if group_of(result, asked_for=self.options.asked.named) is Group.UNDECIDED:
-                    self.undecided[report.nodeid] = f"undecided: {result['reason']}"
+                    self.undecided[report.nodeid] = f"unknown: {result['reason']}"
             if self.progress and (line := self.progress.add(result)):
                 self._tell(f"flash-attest: {line}", yellow=False)
 
