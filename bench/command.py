@@ -95,7 +95,7 @@ def measure(options: argparse.Namespace, parts: list[Part], measurements: Measur
         seconds += f" ({bench.first_calls:.0f} s of it first calls, which compile and are not timed)"
     console.print(f"{measurements.state}: {timed} of {len(measurements.cells)} cells timed in {seconds}; see {files}",
                   highlight=False, soft_wrap=True)  # fmt: skip
-    bad = broken or any(cell["verdict"] in UNTRUSTED for cell in measurements.cells)
+    bad = broken or not timed or any(cell["verdict"] in UNTRUSTED for cell in measurements.cells)
     return status or int(bool(bad))
 
 

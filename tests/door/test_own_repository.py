@@ -108,6 +108,31 @@ def test_a_failure_that_its_test_expects_is_not_counted_as_one(repository):
     assert run.returncode == 0 and "flash-attest: green: 1 law fails as known" in run.stdout, run.stdout
 
 
+ON_GPU = """
+@attention_laws(forward=attention, name="only_on_gpu", devices={"cuda"}, **FIELDS)
+def test_only_on_gpu(law):
+    law()
+
+@attention_laws(forward=attention, name="here", **FIELDS)
+def test_here(law):
+    law()
+"""
+
+
+def test_a_run_in_which_no_implementation_could_be_judged_is_not_green(repository):
+    """One of another device is excused beside one that is judged."""
+    laws = f"({OUT} or contract)"
+    with beside(repository, ON_GPU) as file:
+        alone = pytest_in(repository, "-q", file, "-k", f"{laws} and only_on_gpu")
+        both = pytest_in(repository, "-q", file, "-k", laws)
+    why = "runs on cuda only; this run judges on cpu"
+    line = f"flash-attest: not green: nothing was judged of only_on_gpu: {why}; 2 laws need a GPU\n"
+    assert alone.returncode == pytest.ExitCode.TESTS_FAILED and alone.stdout.endswith(line), alone.stdout
+    assert both.returncode == 0 and both.stdout.endswith("flash-attest: green: 2 laws hold; 2 need a GPU\n"), (
+        both.stdout
+    )
+
+
 UNJUDGED = """
 @pytest.fixture
 def fails(request):
