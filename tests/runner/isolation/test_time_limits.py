@@ -56,7 +56,7 @@ def test_a_failure_that_was_found_before_stands(tmp_path):
 
     failed: list = []
     impl = replace(good.IMPL, name="wrong", forward=forward)
-    with isolated(tmp_path, impl, limits=TimeLimits(law=2.0), goes_on=False) as judging:
+    with isolated(tmp_path, impl, limits=TimeLimits(law=4.0), goes_on=False, try_contract=False) as judging:
         result = judging.law(LAW, impl)
     assert result.verdict == FAIL and "out" in result.reason
     assert "a smaller case was looked for, but then:\n    the process was ended" in result.message
