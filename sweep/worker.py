@@ -14,6 +14,7 @@ from contextlib import closing
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.runner.isolation.child import die_with
+from flash_attest.runner.isolation.leftovers import end_those_of_imports, sentences
 from flash_attest.sweep import plan
 from flash_attest.sweep.drawing import NoCase, Pair, drawn
 from flash_attest.sweep.findings import Examiner, findings_of
@@ -48,7 +49,7 @@ def _work(job: Job, name: str) -> None:
                 Worker(job, name, store, entries, judging).work()
             finally:
                 judging.close()
-                for line in judging.left:
+                for line in [*judging.left, *sentences(end_those_of_imports())]:
                     store.note(job.session, "remarks", line)
     except StoreError as error:
         print(error, file=sys.stderr)

@@ -25,7 +25,7 @@ from flash_attest.properties.progress import NOW
 from flash_attest.properties.state import patched
 from flash_attest.properties.state.imports import WHAT, ImportWatch
 from flash_attest.properties.state.patched import Functions
-from flash_attest.runner.isolation import still_right
+from flash_attest.runner.isolation import leftovers, still_right
 from flash_attest.runner.isolation.endings import Ending, Kind
 from flash_attest.runner.isolation.parent import answer_of, possible
 
@@ -120,7 +120,8 @@ def _tried(argument: str, limit: float, functions: Functions, threads: list[thre
 
 def _imported(argument: str, already: Tried | None, functions: Functions) -> tuple[list[Entry], Tried]:
     before, watch = set(threading.enumerate()), ImportWatch(functions)
-    entries = registry.from_file(argument, watch)
+    with leftovers.imports(registry.file_of(argument)[0].name):
+        entries = registry.from_file(argument, watch)
     threads = [thread for thread in threading.enumerate() if thread not in before]
     for thread in threads:
         pools._threads_queues.pop(thread, None)  # Python waits for the threads of a pool, daemons or not

@@ -9,13 +9,13 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from flash_attest.properties.judging.plain_text import plain
 from flash_attest.texts import cut
 
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 COMPILERS = {
     "g++",
     "gcc",
@@ -40,6 +40,7 @@ GRACE, PATIENCE = 0.3, 10.0  # seconds for processes to end by themselves, and t
 LONGEST = 100  # characters of a command
 MOST_NAMED = 5  # commands in a sentence
 
+Process = tuple[int, str]  # process id, start time: the two together are never reused
 Left = Mapping[str, Mapping[str, int]]  # implementation -> command -> how many processes
 
 
@@ -76,18 +77,64 @@ def end_descendants() -> list[str]:
     while reap() and time.monotonic() < stop:
         time.sleep(0.01)
     stop, mine, commands = time.monotonic() + PATIENCE, _command(os.getpid()), {}
-    while reap() and time.monotonic() < stop:
-        there = [process for process in descendants(os.getpid()) if _name(process[0]) not in SHARED]
-        if not there:
-            break
-        # Stop them first, until no new one is seen: a stopped process starts no others.
-        if new := [process for process in there if process not in commands]:
-            commands |= {process: _described(process[0], mine) for process in new}
-            _signal_each(new, signal.SIGSTOP)
-            continue
-        _signal_each(there, signal.SIGKILL)
+
+    def there() -> list[Process]:
+        return [process for process in descendants(os.getpid()) if _name(process[0]) not in SHARED]
+
+    while reap() and time.monotonic() < stop and (stopped := _stopped(there)):
+        commands |= {process: _described(process[0], mine) for process in stopped if process not in commands}
+        _signal_each(stopped, signal.SIGKILL)
         time.sleep(0.002)
     return [command for command in commands.values() if command]
+
+
+_OF_IMPORTS: dict[str, list[Process]] = {}  # name of a file or module -> processes that its import started
+
+
+@contextlib.contextmanager
+def imports(name: str) -> Iterator[None]:
+    """Record which processes this process starts in this block, for `end_those_of_imports`."""
+    if sys.platform != "linux":
+        yield
+        return
+    before, was = set(descendants(os.getpid())), ctypes.c_int()
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(was), 0, 0, 0)
+    adopt_orphans()
+    try:
+        yield
+    finally:
+        if started := [process for process in descendants(os.getpid()) if process not in before]:
+            _OF_IMPORTS.setdefault(name, []).extend(started)
+        libc.prctl(PR_SET_CHILD_SUBREAPER, was.value, 0, 0, 0)
+
+
+def end_those_of_imports() -> dict[str, dict[str, int]]:
+    """End what imports in this process have started and left, and all that it has started.
+
+    Other children of this process, such as those of a user's tests, are left alone.
+    """
+    left: dict[str, Counter[str]] = {}
+    mine = _command(os.getpid())
+    for name, started in _OF_IMPORTS.items():
+        seen: dict[Process, str] = {}  # -> its description; helpers of libraries, which end with us, have none
+
+        def theirs(started: list[Process] = started, seen: dict[Process, str] = seen) -> list[Process]:
+            alive = [process for process in started if process in descendants(os.getpid())]
+            below = [process for top, _ in alive for process in descendants(top)]
+            seen |= {p: _described(p[0], mine) for p in (*alive, *below) if p not in seen}
+            return [p for p, words in seen.items() if words and _name(p[0]) not in SHARED]
+
+        stopped = _stopped(theirs)
+        counted(left, name, [seen[process] for process in stopped])
+        _signal_each(stopped, signal.SIGKILL)
+        stop = time.monotonic() + PATIENCE
+        for pid, _ in stopped:
+            with contextlib.suppress(ChildProcessError):
+                while not os.waitpid(pid, os.WNOHANG)[0] and time.monotonic() < stop:
+                    time.sleep(0.002)
+    _OF_IMPORTS.clear()
+    return left
 
 
 def reap() -> bool:
@@ -99,11 +146,8 @@ def reap() -> bool:
     return False
 
 
-def descendants(of: int) -> list[tuple[int, str]]:
-    """Return the descendants of a process that have not ended: (process id, start time).
-
-    The two together are never reused.
-    """
+def descendants(of: int) -> list[Process]:
+    """Return the descendants of a process that have not ended."""
     children: dict[int, list[tuple[int, str, str]]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdecimal() and (fields := _stat(int(entry))):
@@ -135,7 +179,16 @@ def sentences(left: Left) -> list[str]:
     return lines
 
 
-def _signal_each(processes: list[tuple[int, str]], number: int) -> None:
+def _stopped(listed: Callable[[], list[Process]]) -> list[Process]:
+    """Stop processes until no new one is seen: a stopped process starts no others."""
+    seen: list[Process] = []
+    while new := [process for process in listed() if process not in seen]:
+        seen += new
+        _signal_each(new, signal.SIGSTOP)
+    return seen
+
+
+def _signal_each(processes: list[Process], number: int) -> None:
     for pid, _ in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

@@ -15,6 +15,7 @@ from flash_attest.properties.judging.plain_text import all_plain, plain
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.green import Group, concluded, group_of, is_green
+from flash_attest.runner.isolation.leftovers import end_those_of_imports
 from flash_attest.runner.plugin import ahead, announcing, conclusion, inputs, resume, shard, sources, unjudged
 from flash_attest.runner.plugin.aside import KEY as ASIDE_KEY
 from flash_attest.runner.plugin.aside import Aside
@@ -266,6 +267,7 @@ class Reporter:
     def pytest_sessionfinish(self, session, exitstatus) -> None:
         self.judging.close()
         self.aside.add_of(self.judging.judge_if_made)
+        self.aside.add([], end_those_of_imports())
         for process in self._ahead:
             end(process)
         if self.worker is not None:

@@ -68,7 +68,7 @@ def test_its_end_is_not_taken_for_one_of_the_implementation(tmp_path, monkeypatc
 
 
 def test_it_says_where_kernels_are_not_isolated(tmp_path, monkeypatch):
-    judging = SimpleNamespace(isolated=False, close=lambda: None)
+    judging = SimpleNamespace(isolated=False, close=lambda: None, left=[])
     monkeypatch.setattr(worker, "Judging", lambda *_: judging)
     monkeypatch.setattr(worker.plan, "entries", lambda *_, **__: [])
     with closing(store(tmp_path / "sweep.db")) as reader:

@@ -214,6 +214,20 @@ def test_an_import_that_is_tried_leaves_nothing(seconds):
     assert not sleeping(seconds) and told == [f"sleep {seconds}"]
 
 
+def test_what_an_import_starts_is_ended_with_the_run(seconds):
+    """It is imported in the pytest process, whose other children are left alone."""
+    with leftovers.imports("mine.py"):
+        daemon(seconds)
+        shell(seconds)
+    other = subprocess.Popen(["sleep", "1000.7"])
+    left = leftovers.end_those_of_imports()
+    assert not sleeping(seconds) and other.poll() is None
+    assert sum(left["mine.py"].values()) == 4 and left["mine.py"][f"sleep {seconds}"] == 3
+    assert leftovers.end_those_of_imports() == {}
+    other.kill()
+    other.wait()
+
+
 def test_what_is_printed_without_end_stays_small(tmp_path):
     """The last lines are kept, and those of an earlier law are forgotten."""
     sizes = []

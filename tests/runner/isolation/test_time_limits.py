@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from flash_attest import check
-from flash_attest.properties.failures import Reason
+from flash_attest.properties.failures import LawBroken, Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
 from flash_attest.runner.limits import Deadline, TimeLimits
 from flash_attest.runner.plugin.progress import Progress
@@ -23,16 +23,15 @@ def slow(seconds: float, above: int = 0):
 
 def test_a_law_stops_between_two_cases(tmp_path):
     """The judging process lives on, and other laws are judged in it."""
-    impl = slow(0.1)
-    with isolated(tmp_path, impl, limits=TimeLimits(law=1.0), try_contract=False) as judging:
-        began = time.monotonic()
+    impl = slow(0.3)
+    with isolated(tmp_path, impl, limits=TimeLimits(law=2.0), try_contract=False) as judging:
         result = judging.law(LAW, impl)
-        took, process = time.monotonic() - began, judging._process
+        process = judging._process
         judging.law(OTHER, impl, case=str(LONG))
         assert judging._process is process
     assert (result.verdict, result.why) == (UNKNOWN, Reason.TIME_LIMIT)
-    assert re.fullmatch(r"the time limit of a law, 1 s, is over: \d+ cases? judged by then, all right", result.reason)
-    assert 0 < result.cases < 20 and took < 3.0
+    assert re.fullmatch(r"the time limit of a law, 2 s, is over: \d+ cases? judged by then, all right", result.reason)
+    assert result.cases < 20
 
 
 def test_a_law_that_does_not_stop_itself_is_ended(tmp_path):
@@ -45,20 +44,18 @@ def test_a_law_that_does_not_stop_itself_is_ended(tmp_path):
 
 
 def test_a_failure_that_was_found_before_stands(tmp_path):
-    def forward(q, k, v):
-        out = good.forward(q, k, v)
-        if q.shape[1] > 40 and q.shape[1] != 64:
-            out = out + 1
-        elif failed and q.shape[1] < 41:
-            time.sleep(100)  # a step of shrinking
-        failed.append(q.shape[1]) if q.shape[1] > 40 and q.shape[1] != 64 else None
-        return out
+    def law(trial):
+        if trial.case.seqlen_q > 20:
+            failed.append(trial.case)
+            raise LawBroken("out is wrong")
+        if failed:  # a step of shrinking
+            time.sleep(100)
 
     failed: list = []
-    impl = replace(good.IMPL, name="wrong", forward=forward)
-    with isolated(tmp_path, impl, limits=TimeLimits(law=2.0), goes_on=False) as judging:
-        result = judging.law(LAW, impl)
-    assert result.verdict == FAIL and "out" in result.reason
+    limits = TimeLimits(law=3.0)
+    with isolated(tmp_path, good.IMPL, limits=limits, goes_on=False, try_contract=False) as judging:
+        result = judging.law(replace(LAW, function=law), good.IMPL)
+    assert (result.verdict, result.reason) == (FAIL, "out is wrong")
     assert "a smaller case was looked for, but then:\n    the process was ended" in result.message
 
 
