@@ -111,7 +111,8 @@ class Bench:
         x = workload.handed_to(impl)
         began = time.perf_counter()
         try:
-            got = run(impl, x, causal=case.causal, backward=backward)
+            with entry.at_home():
+                got = run(impl, x, causal=case.causal, backward=backward)
         finally:
             self.first_calls += time.perf_counter() - began
         if changed := workload.changed(impl, x):
@@ -121,11 +122,14 @@ class Bench:
             return {"verdict": WRONG, "reason": f"{reason}; for a closer look:  {closer}"}
         del got
         call = (timing.backward_call if backward else timing.forward_call)(impl, x, case.causal)
-        took, product = timing.measure(call, self.device, self.seconds), product_of(impl, case.dtype, self.device)
+        product = product_of(impl, case.dtype, self.device)
+        with entry.at_home():
+            took = timing.measure(call, self.device, self.seconds)
         if self._is_beyond(impl, case, which, took):
             # Something else may have disturbed the measurement of the peak or of the cell.
             self.measurements.raise_peak(product, timing.peak(product, self.device))
-            took = timing.measure(call, self.device, self.seconds)
+            with entry.at_home():
+                took = timing.measure(call, self.device, self.seconds)
         tflops = flops(case, which) / took.ms / 1e9
         figures = {"ms": took.ms, "ms_p20": took.low, "ms_p80": took.high, "repeats": took.repeats, "tflops": tflops}
         if product != text_of(case.dtype):
