@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 
 from flash_attest.did_you_mean import did_you_mean
-from flash_attest.impls.contract.record import DEVICES, Implementation
+from flash_attest.impls.contract.record import DEVICES, Absent, Implementation
 from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.known import Known
@@ -177,14 +177,23 @@ def check(
 
 def _implementations(given: object) -> list[Implementation]:
     """Read the first argument of `check`. Raises ValueError, which says what to pass."""
-    impls = [given] if isinstance(given, Implementation) or not isinstance(given, Iterable) else list(given)
+    one = isinstance(given, (Implementation, str)) or not isinstance(given, Iterable)
+    impls = [given] if one else list(given)
     for impl in impls:
         if not isinstance(impl, Implementation):
-            hint = ": Implementation(name=..., forward=that function)" if callable(impl) else ""
-            raise ValueError(f"check: {impl!r} should be a flash_attest.Implementation{hint}")
+            raise ValueError(f"check: {impl!r} should be a flash_attest.Implementation{_instead_of(impl)}")
     if not impls:
         raise ValueError("check: no implementation is given")
     return impls
+
+
+def _instead_of(given: object) -> str:
+    """Return what to do with something that should be an Implementation, for a message."""
+    if isinstance(given, str):
+        return f"; `flash-attest check {given}` judges a file"
+    if isinstance(given, Absent):
+        return f"; it cannot be loaded on this machine: {given.reason}"
+    return ": Implementation(name=..., forward=that function)" if callable(given) else ""
 
 
 def _case(text: str) -> Case:

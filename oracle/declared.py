@@ -3,6 +3,10 @@
     scaled       E_s   += unit(u) size(scale q k), for each of q and k that is scaled and rounded to
                           its dtype
                           + unit(tiny) sum_d size(k) for q, and size(q) for k: they may be subnormal
+    scores       E_s   += (2 size(scale q k) + size(S)) unit(u) + (1 + size(scale)) unit(tiny)
+                 E_dP  += size(dP) unit(u) + unit(tiny)          E_delta += sum_j size(P) of this
+                          q k is rounded, its product with the scale, and the sum with the bias;
+                          delta may be sum_j P dP.
     quantize     E_s   += |scale| sum_d (|k| e_q + |q| e_k + e_q e_k)          in the linear form
                           int8: e_q = max |q| / 254, half a step
                           fp8 (e4m3): e_q = max(2^-4 |q|, 2^-10 max |q| / 448)

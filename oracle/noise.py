@@ -148,6 +148,10 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
         form.add(e_s, r, form.steps(1))
     form.add(e_s, s, form.steps(1))
     form.add(e_s, gap, form.steps(1))
+    if un.narrow_scores:
+        form.add(e_s, r, 2 * unit(un.u))
+        form.add(e_s, s, unit(un.u))
+        e_s += (1 + size(p.scale)) * unit(un.tiny)
     e_s.add_(form.steps(4))
     del s, gap
     if un.exp:
@@ -244,6 +248,11 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     if un.matrix:
         form.add(e_dp, dp, form.truncation(headdim))
     size_t, size_dp = size(t), size(dp)
+    e_dp_in_delta = None
+    if un.narrow_scores:
+        e_rounded = size_dp * unit(un.u) + unit(un.tiny)
+        e_dp += e_rounded
+        e_dp_in_delta = (size_p * e_rounded).sum(-1, keepdim=True)
     e_parts = None
     if un.merged or un.narrow or un.cast_sum:
         e_parts = rows.e_row * form.larger(delta, (size_p * size_dp).sum(-1, keepdim=True))
@@ -252,6 +261,8 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     e_stored = e_stored + size(out) * unit(un.u_out) + unit(un.tiny_out)
     e_delta = from_probs.sum(-1, keepdim=True) + (size(dout) * e_stored).sum(-1, keepdim=True)
     e_delta += form.total(headdim, HEADDIM_SUM, delta, (size(dout) * size(out)).sum(-1, keepdim=True))
+    if e_dp_in_delta is not None:
+        e_delta += e_dp_in_delta
     if e_parts is not None:
         e_delta += e_parts
     if un.tile_sum is not None:

@@ -75,6 +75,7 @@ class Units:
     u_out: float
     tiny_out: float
     matrix: bool  # whether products run on matrix units, which truncate
+    narrow_scores: bool  # whether S and dP are rounded to the operands' dtype
     merged: bool  # whether parts are merged by float32 lse
     scaled: str  # the factor that softmax_scale multiplies: "scores", "q", "k" or "both"
     scaled_in_backward: str  # the same, in the backward
@@ -110,6 +111,7 @@ def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
         u_out=roundoff(dtype),
         tiny_out=max(smallest_subnormal(dtype), FLUSH),
         matrix=bool(tf32) or half,
+        narrow_scores=precision.scores == "operand" and half,
         merged=precision.merge == "lse",
         scaled=precision.scaled,
         scaled_in_backward=in_backward(precision),
@@ -130,7 +132,7 @@ def in_backward(precision: object) -> str:
 
 
 def is_coarse(dtype: torch.dtype, precision: object) -> bool:
-    """Return whether q, k or row statistics, which many scores share, are rounded below float32."""
+    """Return whether scores, or q, k or statistics that many share, are rounded below float32."""
     scaled = {precision.scaled, in_backward(precision)}
-    rounded = scaled != {"scores"} or precision.statistics == "operand"
+    rounded = scaled != {"scores"} or "operand" in (precision.statistics, precision.scores)
     return precision.quantize != "none" or (rounded and dtype != torch.float32)

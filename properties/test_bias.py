@@ -128,8 +128,8 @@ def test_keys_hidden_by_bias_change_no_bit(trial):
 
     If their k and v change, outputs keep their bits, or stay within the budget if they are not
     declared repeatable. dk and dv of these keys are 0. A kernel may order keys by their values, and
-    so add up the others in another order. So where bits change, v of the hidden keys is multiplied
-    by 2^40 (float16: 2^10), and outputs stay within the budget.
+    so add up the others in another order. So where bits change, k and v of the hidden keys are made
+    larger, v by 2^40 (float16: 2^10), and outputs stay within the budget.
     """
     x, case = trial.x, trial.case
     hidden = x.bias.isinf().all(dim=2).all(dim=1).expand(case.batch, case.seqlen_k)[:, :, None, None]  # (b, sk, 1, 1)

@@ -39,7 +39,7 @@ def test_hidden_keys_change_no_bit(trial):
     All k and v from some key on are replaced. For queries that see none of these keys, out, lse and
     dq keep their bits, or stay within the budget if they are not declared repeatable. A kernel may
     order keys by their values, and so add up the others in another order. So where bits change, the
-    replaced v are multiplied by 2^40 (float16: 2^10), and results stay within the budget.
+    replaced k and v are made larger, v by 2^40 (float16: 2^10), and results stay within the budget.
     """
     first = trial.random("hidden").number(0, trial.case.seqlen_k - 1)
     blind = ~trial.visible()[:, first:].any(dim=1)  # (sq,) queries that see none of the changed keys

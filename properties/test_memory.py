@@ -35,7 +35,7 @@ def test_memory_around_inputs_is_not_read(trial):
                   "with NaN around the inputs; with 7 there it is")  # fmt: skip
 
 
-@law(layout=LAYOUTS, bug="memory")
+@law(needs=("shared memory",), layout=LAYOUTS, bug="memory")
 def test_inputs_come_back_unchanged(trial):
     """A call changes no bit of its inputs, nor of the 256 elements before and after each."""
     handed, placed = trial.caller.place(trial.x, torch.nan)
@@ -185,7 +185,7 @@ def test_what_memory_held_before_does_not_matter(trial):
     _same_however(trial, results, "where fresh memory held other bits; before that it was")
 
 
-@law(share=0.1, softmax_scale=False, toward=short, bug="memory")
+@law(needs=("shared memory",), share=0.1, softmax_scale=False, toward=short, bug="memory")
 def test_outputs_stay_as_they_were_returned(trial):
     """Once a call has returned, neither later work nor the next call changes its outputs.
 

@@ -1,6 +1,6 @@
 """Compares two reports: verdicts that changed, laws that came or went, and z that moved.
 
-Verdicts are ordered: pass, then refused and not here, undecided, known failure, fail. A law whose
+Verdicts are ordered: pass, then refused and not here, unknown, known failure, fail. A law whose
 verdict went down in this order got worse. Of an implementation that both reports have, a law that
 held and has no verdict any more got worse, too, and so did a law that is new and fails. An
 implementation that only one report has is listed and does not count.

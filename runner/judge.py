@@ -157,6 +157,7 @@ class Judge:
                 with self.at_home(impl):
                     tried = conformance.tried(impl, self.plan)
                 problems, judged, timed_out = tried.problems, _judged(tried), tried.timed_out
+                remarks = [*remarks, *tried.remarks]
                 if tried.undecided is not None:
                     raise tried.undecided
             except Undecided as undecided:

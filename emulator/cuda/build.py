@@ -49,7 +49,12 @@ def host() -> ctypes.CDLL:
     both.
     """
     runtime()
-    return load_cpp(HOST, [*HEADERS, *sorted(HOST.glob("*.h")), *sorted((INCLUDE / "shim").glob("*"))])
+    return load_cpp(*host_sources())
+
+
+def host_sources() -> tuple[Path, list[Path]]:
+    """Return the folder of the library of host/, and all that its files include."""
+    return HOST, [*HEADERS, *sorted(HOST.glob("*.h")), *sorted((INCLUDE / "shim").glob("*"))]
 
 
 def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: bool, level: str = LEVEL) -> Path:

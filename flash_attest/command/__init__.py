@@ -18,6 +18,7 @@ from types import ModuleType
 from flash_attest import __version__
 from flash_attest.arguments import INTERRUPTED, WRONG, no_text
 from flash_attest.did_you_mean import did_you_mean
+from flash_attest.interrupted import interrupt
 
 COMMANDS = (
     "check", "laws", "examples", "docs", "emulate", "trace", "doctor", "sweep", "bench", "calibrate", "power", "merge",
@@ -38,6 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, interrupt)
         for stream in (sys.stdout, sys.stderr):  # their encoding may lack a character
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")

@@ -41,8 +41,9 @@ EPILOG = f"""\
   flash-attest check triton_fa2 --profile smoke           one of ours; flash-attest check --list names them
   flash-attest check my_attention.py --law NAME --case 'seqlen_q=65 headdim=64'     judge one case again
 
-Exit status: 0 green; 1 not green: a law failed, the file cannot be loaded, or something could not be decided; 2 the command
-is wrong, or nothing is left to judge; 3 flash-attest itself failed; 130 interrupted (--resume goes on).
+Exit status: 0 green; 1 not green: a law failed, the file cannot be loaded, something could not be decided, no law of a target
+was judged, or the report cannot be written; 2 the command is wrong, or nothing is left to judge; 3 flash-attest itself
+failed; 130 interrupted (--resume goes on).
 """
 REPORT = Path("attest-report")
 SUITE = "flash_attest.runner.plugin.suite"
@@ -73,14 +74,14 @@ def parser_of_options() -> Parser:
         action="append",
         default=[],
         metavar="NAME",
-        help="judge only this law; may be given again (flash-attest laws lists them)",
+        help="judge only this law, or these laws and chapters; may be given again (flash-attest laws lists them)",
     )
     add(
         "--chapter",
         action="append",
         default=[],
         metavar="NAME",
-        help="judge only this chapter, such as causal; may be given again",
+        help="judge only this chapter, such as causal, or these chapters and laws; may be given again",
     )
     add("--profile", choices=tuple(PROFILES), default=DEFAULT,
         help=f"how many cases a law gets ({', '.join(f'{name} {p.cases}' for name, p in PROFILES.items())})")  # fmt: skip

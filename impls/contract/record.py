@@ -48,6 +48,9 @@ class Precision:
         dtype of the inputs.
     probabilities: "operand" if P and dS are cast to the dtype of the inputs before the second
         product, "float32" if not.
+    scores: "float32" if S and dP are kept in float32. "operand" if they are rounded to the dtype of
+        the inputs, as a matrix product of PyTorch does: q k, its product with the scale, the sum
+        with the bias, and dout v.
     merge: "accumulator" if parts of the keys are merged by their running maximum and sum. "lse" if
         they are merged by weights exp(lse_part - lse) computed from float32 lse, as split-KV and
         flash-decoding kernels do; their partial outs are float32.
@@ -74,6 +77,7 @@ class Precision:
     multiply: Literal["operand", "tf32", "tf32_cut", "tf32x3"] = "operand"
     accumulate: Literal["float32", "operand"] = "float32"
     probabilities: Literal["operand", "float32"] = "operand"
+    scores: Literal["float32", "operand"] = "float32"
     merge: Literal["accumulator", "lse"] = "accumulator"
     scaled: Literal["scores", "q", "k", "both"] = "scores"
     scaled_in_backward: Literal["scores", "q", "k", "both"] | None = None
@@ -187,7 +191,7 @@ class Implementation:
     share: the part of a profile's cases and repeats, and of the size of a case, that is judged:
         less than 1, and at least 0.01, for kernels that are emulated, which are a thousand times
         slower. {"cpu": 0.2} is for that device alone.
-    known_failures: laws that are known to fail, as in {"test_name": "why, #123"}
+    known_failures: laws that are known to fail, as in {"repeats_agree": "why, #123"}
         (docs/use/reading-a-failure.md#known-failures).
     """
 
@@ -215,6 +219,8 @@ class Implementation:
         problems = declaration_problems(self)
         if problems:
             raise ContractError(problems)
+        known = {f"test_{law.removeprefix('test_')}": why for law, why in self.known_failures.items()}
+        object.__setattr__(self, "known_failures", known)  # as laws are named in results.json
         if isinstance(self.supports, Mapping):
             for device, supports in self.supports.items():
                 self._on[device] = replace(self, supports=supports)
@@ -326,7 +332,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
         f"share={impl.share!r}: should be a number from {LEAST_SHARE} to 1, or such numbers by device, as in {{'cpu': 0.2}}",
     )
     listed = isinstance(impl.known_failures, Mapping)
-    must(listed, f"known_failures={impl.known_failures!r}: should be {{'test_name': 'why, #123'}}")
+    must(listed, f"known_failures={impl.known_failures!r}: should be {{'law': 'why, #123'}}")
     for law, why in impl.known_failures.items() if listed else ():
         must("#" in str(why), f"known_failures[{law!r}]={why!r}: should name its issue, as in 'why, #123'")
     return problems

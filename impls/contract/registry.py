@@ -223,12 +223,19 @@ def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
     entries = []
     for result in results:
         for impl in result if isinstance(result, (list, tuple)) else [result]:
-            if isinstance(impl, (Implementation, Absent)):
+            if isinstance(impl, (Implementation, Absent, Unloadable)):
                 entries.append(Entry(impl, file_of_function(getattr(impl, "forward", None)), option))
             else:
                 problem = f"pytest_attention_impls returned {impl!r}: should be a list of Implementation"
                 entries.append(Entry(Unloadable("plugin", problem), "a plug-in", option))
     return entries
+
+
+def unloadable_hook(error: Exception) -> Unloadable:
+    """Return the entry for a hook pytest_attention_impls that raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    problem = f"{frame.filename}:{frame.lineno}: pytest_attention_impls raises {type(error).__name__}: {error}"
+    return Unloadable(as_name(Path(frame.filename).stem), problem)
 
 
 def on_device(entries: Iterable[Entry], device: str) -> list[Entry]:

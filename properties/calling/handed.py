@@ -1,4 +1,4 @@
-"""Changes that a call makes to the tensors it gets, apart from writing to them."""
+"""Finds out whether a call resized its inputs, gave them other memory, or changed their methods."""
 
 from __future__ import annotations
 

@@ -30,8 +30,11 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     ),
 }
 SAME_PROCESS = "same process"  # a need that depends on the caller, not on the implementation
-NOT_SAME_PROCESS = (
-    "with --untrusted the kernel runs in another process: inputs and outputs travel as bytes, through host memory"
+NOT_SAME_PROCESS = "with --untrusted the kernel runs in another process, and its inputs and outputs are copied"
+SHARED_MEMORY = "shared memory"  # a need: the judging process itself reads inputs and outputs where a call leaves them
+NOT_SHARED_MEMORY = (
+    "with --untrusted only the kernel's process sees what is written to this memory (of a GPU, or of a process that must "
+    "not be read here), and what it says is not believed"
 )
 FEATURE_NEEDS = {name: (f, need) for f in FEATURES.values() for name, need in f.needs.items()}
 
@@ -47,14 +50,19 @@ def not_here(impl: Implementation, device: str) -> str | None:
     return f"runs on {', '.join(sorted(impl.devices))} only; this run judges on {device}{f': {lacks}' if lacks else ''}"
 
 
-def missing(impl: Implementation, needs: tuple[str, ...], *, same_process: bool = True) -> str | None:
+def missing(
+    impl: Implementation, needs: tuple[str, ...], *, same_process: bool = True, sees_memory: bool = True
+) -> str | None:
     """Return the reason of the first need that the implementation does not meet, or None.
 
-    same_process: whether the judging process itself calls it (Caller.same_process).
+    same_process: whether the judging process itself calls it (Caller.same_process). sees_memory:
+    whether it reads inputs and outputs where a call leaves them (Caller.sees_memory).
     """
     for name in needs:
         if name == SAME_PROCESS:
             met, reason = same_process, NOT_SAME_PROCESS
+        elif name == SHARED_MEMORY:
+            met, reason = sees_memory, NOT_SHARED_MEMORY
         elif name in FEATURE_NEEDS:
             feature, need = FEATURE_NEEDS[name]
             met, reason = any(feature.takes(impl.supports, value) for value in need.values), need.reason

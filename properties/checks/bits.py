@@ -7,6 +7,7 @@ import math
 import torch
 
 from flash_attest import oracle
+from flash_attest.oracle.rounding import units
 from flash_attest.properties.trial import Trial
 
 
@@ -97,3 +98,26 @@ def counted_within(trial: Trial, keys: torch.Tensor) -> torch.Tensor:
     u, tiles = oracle.roundoff(trial.case.dtype), math.ceil(trial.case.seqlen_k / 16)
     off = keys * torch.expm1(u * (3 * tiles + keys.clamp(min=1.0).log()))
     return (off + 0.5).floor()  # the count is rounded to a whole number
+
+
+def averaged_within(trial: Trial, count: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Return by how much out times the number of keys may be wrong when it counts keys.
+
+    count, keys: how many keys a column counts, and how many the query sees. All P are 1, or 1/keys,
+    and v is 0 or 1, so each error is relative to the count: the casts of P and of out, and at most
+    one rounding for each key that is added, or three for each tile in a half dtype. All roundings
+    may be alike, so their bounds are added, with the reserve of the linear form.
+    """
+    case, precision = trial.case, trial.impl.precision
+    un, n = units(case.dtype, precision), case.seqlen_k
+    tiles = math.ceil(n / 16)
+    relative = un.u_out + un.u_p + un.u_mul + (2 * n + 16) * 2.0**-24 + 2 * precision.exp
+    if precision.accumulate == "operand":
+        relative += 3 * tiles * un.acc.u
+    if un.tile_sum is not None:
+        relative += min(n, un.tile_sum) * un.u
+    if un.narrow:
+        relative += (3 * tiles + 1) * un.u
+    if un.merged:
+        relative += 2 * (math.log(max(n, 1)) + 1) * (un.u if un.narrow else 2.0**-24)
+    return oracle.Z_LIMIT / oracle.Z_WORST * (count * relative + keys * un.tiny_out)

@@ -20,7 +20,7 @@ ORDER = "racecheck does not know the order that TMA, mbarriers and wgmma give to
 
 @dataclass(frozen=True)
 class Asynchronous:
-    """What is known about some kernels.
+    """Says which of some kernels use the asynchronous proxy.
 
     uses: kernels that use the asynchronous proxy -> the instructions. unread: kernels whose machine
     code cannot be read -> why.

@@ -1,4 +1,4 @@
-"""Effects of a call that show later: a lost GPU or a replaced function may show only in our code.
+"""Blames calls for what shows only later, in our own code: a lost GPU, a replaced function.
 
 After an illegal access, a process can launch no more kernels.
 """

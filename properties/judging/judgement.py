@@ -38,7 +38,10 @@ class Judgement:
     @property
     def missing(self) -> str | None:
         """The first need of the law that the implementation or its caller lacks, or None."""
-        return missing(self.impl, self.law.needs, same_process=self.plan.caller_of(self.impl).same_process)
+        caller, device = self.plan.caller_of(self.impl), self.law.device or self.plan.device
+        return missing(
+            self.impl, self.law.needs, same_process=caller.same_process, sees_memory=caller.sees_memory(device)
+        )
 
     @property
     def device(self) -> str:

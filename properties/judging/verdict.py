@@ -14,6 +14,11 @@ PLAIN = "the plainest cases"  # the clue of a failure that needs nothing special
 MOST_TRIED = 400  # cases of one law that results.json keeps one by one
 
 
+def law_name(law: str) -> str:
+    """Return a law's name as people read and write it: without the prefix of its test."""
+    return law.removeprefix("test_")
+
+
 @dataclass
 class Result:
     """One entry of results.json: one implementation, one law."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy
 import torch
 
-from flash_attest.properties.state.thing import Import, Thing, drawn
+from flash_attest.properties.state.thing import Import, Thing
 
 TINY = 5e-324  # becomes 0 if the processor flushes denormal numbers
 
@@ -37,13 +37,9 @@ THINGS = (
     Thing(
         "numpy's random numbers",
         *_numpy_random,
-        drawn("numpy's random numbers", "numpy.random.default_rng"),
         imported=Import.REMARK,
+        draw=numpy.random.random,
+        own="numpy.random.default_rng",
     ),
-    Thing(
-        "Python's random numbers",
-        *_python_random,
-        drawn("Python's random numbers", "random.Random"),
-        imported=Import.ALLOWED,
-    ),
+    Thing("Python's random numbers", *_python_random, imported=Import.REMARK, draw=random.random, own="random.Random"),
 )

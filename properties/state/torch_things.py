@@ -8,7 +8,7 @@ import torch
 from torch.overrides import _pop_mode as pop_function_mode  # private: torch has no public way to end others' modes
 from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
 
-from flash_attest.properties.state.thing import Import, Thing, attribute, drawn, setting
+from flash_attest.properties.state.thing import Import, Thing, attribute, setting
 
 cublas, cudnn, nvidia = torch.backends.cuda.matmul, torch.backends.cudnn, torch.backends.cuda
 function_modes = torch._C._len_torch_function_stack  # the number of modes; it has no public name
@@ -70,31 +70,41 @@ def _set_cpu_random(state: bytes) -> None:
     torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
 
-def _gpu() -> tuple | None:
-    """Return (device, stream, bytes of the generator) of the GPU in use, or None.
+def _of_gpu(read: Callable[[], object]) -> object | None:
+    """Return what read() says of the GPU in use, or None.
 
     None means that no GPU is in use, or that it does not answer.
     """
     if not torch.cuda.is_initialized():
         return None
     try:
-        stream = torch.cuda.current_stream()
-        return torch.cuda.current_device(), stream, torch.cuda.get_rng_state().numpy().tobytes()
+        return read()
     except RuntimeError:  # the call made an illegal access, which is reported separately
         return None
 
 
+def _gpu() -> tuple | None:
+    return _of_gpu(lambda: (torch.cuda.current_device(), torch.cuda.current_stream()))
+
+
 def _set_gpu(before: tuple) -> None:
-    device, stream, state = before
+    device, stream = before
     torch.cuda.set_device(device)
     torch.cuda.set_stream(stream)
-    torch.cuda.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
 
 def _gpu_words(before: tuple | None, after: tuple | None) -> str:
-    names = ("current device", "current stream", "random number state")
+    names = ("current device", "current stream")
     changed = [name for name, a, b in zip(names, before or (), after or (), strict=False) if a != b]
     return f"changes the GPU's {' and '.join(changed)}"
+
+
+def _gpu_random() -> bytes | None:
+    return _of_gpu(lambda: torch.cuda.get_rng_state().numpy().tobytes())
+
+
+def _set_gpu_random(before: bytes) -> None:
+    torch.cuda.set_rng_state(torch.frombuffer(bytearray(before), dtype=torch.uint8))
 
 
 THINGS = (
@@ -129,11 +139,19 @@ THINGS = (
         "torch's random numbers",
         lambda: _cpu_random().numpy().tobytes(),
         _set_cpu_random,
-        drawn("torch's random numbers", "torch.Generator"),
         imported=Import.REMARK,
+        draw=lambda: torch.rand((), device="cpu"),
+        own="torch.Generator",
     ),
+    Thing("the GPU's device and stream", _gpu, _set_gpu, _gpu_words, optional=True, imported=Import.REMARK),
     Thing(
-        "the GPU's device, stream and random numbers", _gpu, _set_gpu, _gpu_words, optional=True, imported=Import.REMARK
+        "the GPU's random numbers",
+        _gpu_random,
+        _set_gpu_random,
+        optional=True,
+        imported=Import.REMARK,
+        draw=lambda: torch.rand((), device="cuda"),
+        own="torch.Generator",
     ),
     Thing(
         "torch's function modes",

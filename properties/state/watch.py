@@ -65,4 +65,5 @@ class _Watched:
                 continue
             with suppress(Exception):  # a state that cannot be restored is still reported
                 thing.put_back(was)
-            self.watch.changes.append(Change(thing.name, f"{self.phase} {thing.change(was, now)}"))
+            text = f"{self.phase} {thing.change(was, now)}"
+            self.watch.changes.append(Change(thing.name, text, self.phase, thing, now))

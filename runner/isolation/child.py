@@ -16,7 +16,7 @@ from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import Result
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.process_things import keep_streams
-from flash_attest.runner.isolation.keeping import Printed, keep
+from flash_attest.runner.isolation.keeping import INTERRUPTS, Printed, keep
 
 PR_SET_PDEATHSIG = 1
 DUMP = signal.SIGUSR1  # makes the process write its stack
@@ -80,6 +80,9 @@ def run(
     try:
         prints, to = None, None if printed is None else printed.fileno()
         os.setsid()  # Ctrl-C does not reach a separate session
+        for number in INTERRUPTS:  # blocked until here
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
         if keepers:
             answers, prints, parent = keep(requests, answers, printed, left, parent, keepers)
             to = prints and prints.write
@@ -117,8 +120,6 @@ def die_with(parent: int) -> None:
 def _settle(prints_to: int | None, stack: IO) -> None:
     """Set the process up: redirect the standard streams and register stack dumps."""
     NOW.is_mine()
-    for number in (signal.SIGINT, signal.SIGTERM):  # the pytest process may handle them
-        signal.signal(number, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     if prints_to is not None:

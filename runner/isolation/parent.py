@@ -82,9 +82,10 @@ class JudgingProcess:
             warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
         if self.pid == 0:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(self._requests)
             os.close(self._answers)
+            # Signals stay blocked until child.run has replaced the handlers of this process, which
+            # would let a second pytest run.
             files = self._printed, self._stack, self._left_file
             child.run(requests, answers, self.start, self.answer, *files, parent, self.keepers)
         # The parent: wait until the process is up.

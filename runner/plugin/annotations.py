@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from flash_attest.properties.judging.verdict import law_name
 from flash_attest.runner.causes import Cause
 
 MOST = 10  # GitHub shows no more errors of one step
@@ -32,7 +33,7 @@ def annotations(
     """
     lines = [_line(cause.first, cause.heading, cause.shared, cause.first["replay"]) for cause in causes]
     reasons = {(result["impl"], result["reason"]): result for result in undecided}
-    lines += [_line(result, f"undecided: {result['reason']}", result["replay"]) for result in reasons.values()]
+    lines += [_line(result, f"unknown: {result['reason']}", result["replay"]) for result in reasons.values()]
     firsts = {result["impl"]: result for result in reversed([*results])}
     lines += [_line(firsts[impl], f"nothing was judged of {impl}: {why}") for impl, why in unjudged.items()]
     yield from lines[:MOST]
@@ -42,7 +43,7 @@ def _line(result: dict, *texts: str) -> str:
     """Return an error at the line of a kernel, or where the implementation is declared."""
     file, _, line = (result["found_at"] or result["declared_at"]).rpartition(":")
     where = {"file": _in_repository(file), "line": line} if file else {}
-    named = where | {"title": f"{result['impl']}: {result['law']}"}
+    named = where | {"title": f"{result['impl']}: {law_name(result['law'])}"}
     properties = ",".join(f"{name}={_escaped(text, ',:')}" for name, text in named.items())
     return f"::error {properties}::{_escaped(chr(10).join(filter(None, texts)))}"
 

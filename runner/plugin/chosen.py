@@ -67,7 +67,7 @@ class Chosen:
     def _from_file(self, argument: str) -> list[Entry]:
         """Return the entries of a file, which is imported in another process first."""
         if self.untrusted:
-            return untrusted_entries(argument, self.options.case_timeout)
+            return untrusted_entries(argument, self.options.case_timeout, [self.options.given("report")])
         if not self.options.may_isolate:
             return importing.imported(argument)
         limit, already = self.options.case_timeout, self.tried.get(argument)
@@ -85,9 +85,16 @@ class Chosen:
                 raise self._wrong(error) from None
             modules = [name for name in self.config.getoption("plugins") if not name.startswith("no:")]
             via = " ".join(f"-p {shlex.quote(name)}" for name in modules)
-            entries += registry.from_hook(self.config.hook.pytest_attention_impls(config=self.config), via)
+            entries += registry.from_hook(self._of_hooks(), via)
             self._plugins = entries
         return self._plugins
+
+    def _of_hooks(self) -> list[object]:
+        """Return what the hook of each plug-in returns, and an Unloadable for one that raises."""
+        try:
+            return self.config.hook.pytest_attention_impls(config=self.config)
+        except Exception as error:
+            return [registry.unloadable_hook(error)]
 
     def _wrong(self, error: RegistryError) -> pytest.UsageError:
         """Return the usage error, in terms of the command that the user typed."""

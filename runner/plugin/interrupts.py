@@ -16,6 +16,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from flash_attest.interrupted import Interrupted, interrupt
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EARLY = 2  # exit status before there is a session: pytest's for an interrupted run
 
@@ -28,6 +30,9 @@ def exit_early() -> None:
 
 def _exit(number: int, frame: object) -> None:
     sys.exit(EARLY)
+
+
+USUAL = (signal.default_int_handler, signal.SIG_DFL, interrupt, _exit)  # handlers that are replaced
 
 
 class Interrupts:
@@ -49,8 +54,8 @@ class Interrupts:
             if signal.getsignal(signal.SIGINT) is _exit:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             return
-        for number, usual in zip(SIGNALS, ((signal.default_int_handler, _exit), (signal.SIG_DFL,)), strict=True):
-            if signal.getsignal(number) in usual:
+        for number in SIGNALS:
+            if signal.getsignal(number) in USUAL:
                 before = signal.signal(number, self._handle)
                 self._before[number] = signal.default_int_handler if before is _exit else before
 
@@ -61,7 +66,7 @@ class Interrupts:
         elif self._waits:
             self._due = True
         else:
-            raise KeyboardInterrupt
+            raise Interrupted
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
@@ -74,7 +79,7 @@ class Interrupts:
             if self._due and not self._waits:
                 self._due = False
                 if not self.ending:
-                    raise KeyboardInterrupt
+                    raise Interrupted
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:
@@ -87,7 +92,7 @@ class Interrupts:
     def _again(self) -> None:
         """Raise KeyboardInterrupt for a signal whose exception somebody has caught."""
         if self.seen and not self.ending:
-            raise KeyboardInterrupt
+            raise Interrupted
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.verdict import law_name
 from flash_attest.runner.causes import causes_of
 from flash_attest.runner.green import Asked, concluded
 from flash_attest.runner.isolation.leftovers import sentences
@@ -58,7 +59,7 @@ def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
     results = _without_repeats(result for name in parts for result in records[name]["results"])
     twice = [key for key, n in Counter((r["law"], r["impl"]) for r in results).items() if n > 1]
     if twice:
-        raise MergeError(f"{twice[0][0]}[{twice[0][1]}] is in two parts")
+        raise MergeError(f"{law_name(twice[0][0])} of {twice[0][1]} is in two parts")
     first = environments[0]
     if len(results) != (whole := first["shard"]["tests_of_all"]):
         raise MergeError(

@@ -33,6 +33,7 @@ class Options:
 
     def __init__(self, config: pytest.Config):
         self.config = config
+        self.args = [*getattr(config, "args", ())]  # files and ids of tests, before others are added
         self.worker: dict | None = getattr(config, "workerinput", None)
         # By time.monotonic, which all processes of a machine share.
         self.began: float = (self.worker or {}).get("attest_began", time.monotonic())
@@ -196,7 +197,7 @@ class Options:
     @property
     def narrowed(self) -> bool:
         """Whether the command selects some of the laws: by -k, -m, a file or the id of a test."""
-        args = [arg.rpartition("/")[2] for arg in self.config.args]
+        args = [arg.rpartition("/")[2] for arg in self.args]
         return self._selects or any(arg.startswith("test_") or "::" in arg for arg in args)
 
     @property
@@ -205,7 +206,7 @@ class Options:
 
     @property
     def _names_the_contract(self) -> bool:
-        typed = [self.config.getoption("keyword", ""), *(arg.rpartition("/")[2] for arg in self.config.args)]
+        typed = [self.config.getoption("keyword", ""), *(arg.rpartition("/")[2] for arg in self.args)]
         return any("contract" in text for text in typed)
 
     @property
@@ -279,7 +280,7 @@ class OwnOptions(Options):
     @property
     def narrowed(self) -> bool:
         """Whether the command selects some of the tests: by -k, -m or the id of a test."""
-        return self._selects or any("::" in arg for arg in self.config.args)
+        return self._selects or any("::" in arg for arg in self.args)
 
     @property
     def profile_name(self) -> str:

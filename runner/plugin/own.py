@@ -21,7 +21,7 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.judging.origin import DecoratedTest
 from flash_attest.properties.judging.plain_text import all_plain
-from flash_attest.properties.judging.verdict import FAIL, Result
+from flash_attest.properties.judging.verdict import FAIL, Result, law_name
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.runner.bound import BoundLaw, laws_of
@@ -192,7 +192,7 @@ class Own:
         self.results.append(result)
         self._first.setdefault(result["impl"], report.nodeid)
         if group_of(result, asked_for=False) is Group.UNDECIDED:
-            self.undecided[report.nodeid] = f"undecided: {result['reason']}"
+            self.undecided[report.nodeid] = f"unknown: {result['reason']}"
         if self.options.given("report"):
             self._write(result, planned=result_of(report, PLANNED_KEY))
 
@@ -279,7 +279,7 @@ class Own:
         for report in terminalreporter.stats.get("failed", []):
             result = result_of(report)
             if (cause := beside.get(id(result))) is not None:
-                as_well = f"probably for the same reason as {cause.first['law']}"
+                as_well = f"probably for the same reason as {law_name(cause.first['law'])}"
                 report.longrepr = f"{result['reason']}\n  ({as_well})\n  {result['replay']}"
         yield
         if self.worker is None and self.results:

@@ -37,6 +37,7 @@ from flash_attest.runner.plugin.outcomes import (
 from flash_attest.runner.plugin.progress import Progress, seconds_of
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report
 from flash_attest.runner.plugin.resume import ResumeError
+from flash_attest.runner.untrusted.entries import held
 
 COMMAND = "FLASH_ATTEST_COMMAND"  # has the command that the user typed, unless it was pytest
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
@@ -82,7 +83,7 @@ class Reporter:
             _ = self.judging.judge
         if given("resume") and self.worker is None and not self.config.getoption("collectonly"):
             try:
-                resume.earlier(self.report.directory)
+                _ = self.options.earlier or resume.earlier(self.report.directory)  # which says why there is none
             except ResumeError as error:
                 raise pytest.UsageError(str(error)) from None
 
@@ -129,8 +130,7 @@ class Reporter:
             facts, kept = all_plain(self._environment(planned.keys())), resume.Kept([], [])
             earlier = self._earlier(facts)
             if self.options.given("resume"):
-                there = self.options.earlier or resume.earlier(self.report.directory)  # which says why there is none
-                kept = resume.kept(there, facts, self._folders())
+                kept = resume.kept(self.options.earlier, facts, self._folders())
             with self.interrupts.waiting():
                 self.report.start(facts, len(planned), kept.results)
             self.judging.keep(kept.results)
@@ -201,6 +201,7 @@ class Reporter:
                 **{entry.name: digests[entry.file] for entry in self.chosen.plugins},
             },
             **({"shard": self.judging.shard_facts} if self.options.shard else {}),
+            **({"sandbox": held()} if self.chosen.untrusted else {}),
         )
 
     def _tell(self, text: str, yellow: bool = True) -> None:
@@ -246,7 +247,7 @@ class Reporter:
                 self.report.add(result)
                 self._first.setdefault(result["impl"], report.nodeid)
                 if group_of(result, asked_for=self.options.asked.named) is Group.UNDECIDED:
-                    self.undecided[report.nodeid] = f"undecided: {result['reason']}"
+                    self.undecided[report.nodeid] = f"unknown: {result['reason']}"
             if self.progress and (line := self.progress.add(result)):
                 self._tell(f"flash-attest: {line}", yellow=False)
 

@@ -37,13 +37,18 @@ def check_options(files: Sequence[str], names: str | None) -> None:
         raise RegistryError(
             f"--untrusted --impl {names}: {', '.join(mixed)} is one of ours, which are judged without --untrusted"
         )
+    try:
+        sandbox.chosen()
+    except sandbox.NotHeld as error:
+        raise RegistryError(f"{OPTION}: {error}") from None
 
 
-def from_file(argument: str, limit: float) -> list[Entry]:
-    """Import a file in a kernel process, with the same result as impls.registry.from_file. limit:
-    seconds.
+def from_file(argument: str, limit: float, reports: Sequence[str] = ()) -> list[Entry]:
+    """Import a file in a kernel process, with the same result as impls.registry.from_file.
+
+    limit: seconds. reports: folders that the kernel process must not read.
     """
-    process = KernelProcess(argument)
+    process = KernelProcess(argument, reports)
     file, option = file_of(argument)[0], f"{OPTION} {option_of(argument)}"
     try:
         answer = process.declare(max(limit, IMPORT_LIMIT))
@@ -64,12 +69,15 @@ def from_file(argument: str, limit: float) -> list[Entry]:
     ]
 
 
+def held() -> str:
+    """Return what holds the kernel process, for results.json: "bubblewrap and seccomp"."""
+    return sandbox.in_words(sandbox.chosen())
+
+
 def header() -> str:
-    """Return the lines that a run prints at its start."""
-    restriction = (
-        "it writes to its own folder only" if sandbox.version() else "no Landlock here: it writes where you can"
-    )
-    return f"flash-attest: untrusted: files are imported, and called, in a kernel process ({restriction})"
+    """Return the line that a run prints at its start."""
+    line = f"flash-attest: untrusted: files are imported, and called, in a kernel process, held by {held()}"
+    return line if sandbox.chosen() != sandbox.NONE else f"{line}: it can do whatever you can do"
 
 
 def _lines(sent: object) -> tuple[str, ...]:

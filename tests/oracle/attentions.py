@@ -19,6 +19,7 @@ class Precision:
     multiply: str = "operand"
     accumulate: str = "float32"
     probabilities: str = "operand"
+    scores: str = "float32"
     merge: str = "accumulator"
     scaled: str = "scores"
     scaled_in_backward: str | None = None

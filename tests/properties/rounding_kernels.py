@@ -36,8 +36,11 @@ class Made:
     last_first: bool = False
 
 
+USUAL = Made()
+
+
 def kernel(
-    precision: Precision, made: Made = Made(), *, name: str = "rounding", backward: bool = True, **declared
+    precision: Precision, made: Made = USUAL, *, name: str = "rounding", backward: bool = True, **declared
 ) -> Implementation:
     """Return an implementation that rounds as `precision` says, and declares support for
     everything.
@@ -100,11 +103,13 @@ def _scores(precision, scaled, q, k, causal, bias, softmax_scale):
     if precision.quantize != "none":
         x, y = _quantized(precision, x), _quantized(precision, y)
     x, y = x.transpose(1, 2), _heads(y, q.shape[2])
+    rounded = (lambda t: t.to(dtype).float()) if precision.scores == "operand" else lambda t: t
     s = _times(precision, x, y.mT)
     if scaled == "scores":
         s = s * scale
+    s = rounded(s)  # after the scale, as q k may overflow in float16
     if bias is not None:
-        s = s + bias.float()
+        s = rounded(s + bias.float())
     if causal:
         i, j = torch.arange(seqlen_q)[:, None], torch.arange(seqlen_k)
         s = s.masked_fill(j > i + seqlen_k - seqlen_q, -INF)
@@ -232,7 +237,11 @@ def _backward(precision, dout, q, k, v, out, lse, causal, bias, softmax_scale):
     do, vh = dout.transpose(1, 2).float(), _heads(v, nheads)
     delta = (do * out.transpose(1, 2).float()).sum(-1, keepdim=True)
     times = partial(_times, precision)
-    ds = p * (times(do, vh.mT) - delta)
+    dp = times(do, vh.mT)
+    if precision.scores == "operand":  # autograd keeps P itself, not lse
+        p, dp = torch.softmax(s, -1).nan_to_num(0.0), dp.to(dtype).float()
+        delta = (p * dp).sum(-1, keepdim=True)
+    ds = p * (dp - delta)
     cast = (lambda t: t) if precision.probabilities == "float32" else (lambda t: t.to(dtype).float())
     # If x and y already contain softmax_scale, the result is not multiplied by it again.
     root = math.sqrt(abs(scale))

@@ -245,3 +245,30 @@ def _largest_open_files(judging, seconds):
             yield os.fstat(process._printed.fileno()).st_size
         time.sleep(0.01)
     yield 0
+
+
+def test_an_interrupt_right_after_the_fork_lets_no_second_pytest_run(monkeypatch, tmp_path):
+    """Ctrl-C reaches the fork, too, before it has a session of its own."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    mine, fork, survivors = os.getpid(), os.fork, tmp_path / "survivors"
+
+    def interrupted_fork() -> int:
+        pid = fork()
+        if os.getpid() == mine:
+            os.kill(pid, signal.SIGINT)
+            time.sleep(1.0)  # until it has had its effect there
+            os.kill(mine, signal.SIGINT)
+        return pid
+
+    monkeypatch.setattr(os, "fork", interrupted_fork)
+    process = parent.JudgingProcess(dict, dict, 60.0)
+    try:
+        process.begin()
+    except KeyboardInterrupt:
+        with open(survivors, "a") as file:
+            file.write(f"{os.getpid()}\n")
+    finally:
+        if os.getpid() != mine:
+            os._exit(0)
+        signal.signal(signal.SIGINT, handler)
+    assert survivors.read_text().split() == [str(mine)] and process.pid == 0

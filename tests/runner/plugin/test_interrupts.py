@@ -76,6 +76,28 @@ def test_the_status_is_2_and_the_files_are_whole(moment, tmp_path):
         assert len(results["results"]) == 1
 
 
+EXEC = """\
+import os, signal, sys
+from flash_attest.runner.plugin.interrupts import Interrupts
+signal.signal(signal.SIGINT, signal.default_int_handler)
+{install}
+try:
+    exec("os.kill(os.getpid(), signal.SIGINT)")
+except KeyboardInterrupt as error:
+    print(type(error).__name__)
+    sys.exit(2)
+"""
+
+
+@pytest.mark.parametrize(("install", "status"), [("Interrupts(None).install()", 2), ("", -signal.SIGINT)])
+def test_an_interrupt_in_exec_does_not_end_python_by_the_signal(install, status, tmp_path):
+    """Python does so for KeyboardInterrupt itself, even if it is caught: a dataclass uses exec."""
+    (tmp_path / "interrupted_in_exec.py").write_text(EXEC.format(install=install))
+    command, path = [sys.executable, "-m", "interrupted_in_exec"], f"{ROOT}:{tmp_path}"
+    run = subprocess.run(command, env=environment() | {"PYTHONPATH": path}, capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (status, "KeyboardInterrupt\n", "")
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda n: n.name)

@@ -115,6 +115,12 @@ def test_beside_a_right_one_it_is_not_green_either(files, tmp_path):
     assert run.stdout.rstrip().endswith("\nnot green: 1 file cannot be loaded; 1 law holds"), run.stdout
 
 
+def test_a_hook_that_raises_is_named(tmp_path):
+    chosen = ("-p", "tests.plugins.hook_raises", "--impl", "mine", "properties/test_causal.py")
+    run = attest("-n", "0", *chosen, report=tmp_path / "report")
+    is_told(run, PLUGINS / "hook_raises.py", ":5: pytest_attention_impls raises RuntimeError: what went wrong")
+
+
 def test_the_command_names_the_file_whatever_law_is_asked_for(files):
     folder = files["raises"].parent
     run = check("check", "raises.py", "--law", LAW, "-n", "0", "--device", "cpu", folder=folder)

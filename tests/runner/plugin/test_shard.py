@@ -213,7 +213,7 @@ def shard_of(record: dict, **facts) -> dict:
         (lambda one, two: [one, shard_of(two, tests_of_all=5, digest_of_all="e")], "differ (3 tests in 0, 5 in 1)"),
         (lambda one, two: [one, shard_of(two, tests=7)], "1 (shard 2/2) has 1 results, should have 7: it did not"),
         (lambda one, two: [one, change(two, shard=None)], "1 is the report of a whole run: should be"),
-        (lambda one, two: [shard_of(one, tests=1) | {"results": two["results"]}, two], "test_c[a] is in two parts"),
+        (lambda one, two: [shard_of(one, tests=1) | {"results": two["results"]}, two], "c of a is in two parts"),
     ],
 )  # fmt: skip
 def test_what_are_not_the_parts_of_one_run_is_refused(parts, wrong, words):
