@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,9 +102,7 @@ class Judge:
         imported, and with none of the program around.
         """
         entry = self.entries.get(impl.name)
-        with neutral(), ExitStack() as stack:
-            for setting in entry.settings if entry else ():
-                stack.enter_context(setting())
+        with neutral(), entry.at_home() if entry else nullcontext():
             yield
 
     def of_import(self, impl: Implementation | Absent | Unloadable) -> tuple[Sequence[str], Sequence[str]]:

@@ -16,7 +16,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -66,6 +66,14 @@ class Entry:
     @property
     def name(self) -> str:
         return self.impl.name
+
+    @contextmanager
+    def at_home(self) -> Iterator[None]:
+        """Use in this block the settings that the file chose when it was imported."""
+        with ExitStack() as stack:
+            for setting in self.settings:
+                stack.enter_context(setting())
+            yield
 
     @property
     def plug_in(self) -> bool:

@@ -134,6 +134,8 @@ def _words(thing: Thing, before: Any, now: Any) -> str:
     """Return a change in words, or "" if it means nothing."""
     if now is UNREADABLE:
         return f"{WHAT} changes {thing.name}"
+    if thing.draw:  # an import is not repeated, so nobody knows which
+        return f"{WHAT} seeds {thing.name}, or draws from them: use a separate generator ({thing.own})"
     try:
         text = thing.change(before, now)
     except Exception:  # its words may meet values that they do not expect

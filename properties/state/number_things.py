@@ -41,5 +41,5 @@ THINGS = (
         draw=numpy.random.random,
         own="numpy.random.default_rng",
     ),
-    Thing("Python's random numbers", *_python_random, imported=Import.REMARK, draw=random.random, own="random.Random"),
+    Thing("Python's random numbers", *_python_random, imported=Import.ALLOWED, draw=random.random, own="random.Random"),
 )

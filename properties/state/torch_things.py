@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import torch
@@ -43,6 +44,14 @@ def _grad_words(before: tuple[bool, bool], after: tuple[bool, bool]) -> str:
 
 def _deterministic() -> tuple[bool, bool]:
     return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+
+
+def _set_deterministic(before: tuple[bool, bool]) -> None:
+    enabled, warn_only = before
+    if "torch._inductor.config" in sys.modules:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+    else:  # the public function would import it, which takes seconds
+        torch._C._set_deterministic_algorithms(enabled, warn_only=warn_only)
 
 
 def _autocast() -> tuple:
@@ -115,7 +124,7 @@ THINGS = (
     Thing(
         "torch's deterministic algorithms (enabled, warn_only)",
         _deterministic,
-        lambda before: torch.use_deterministic_algorithms(before[0], warn_only=before[1]),
+        _set_deterministic,
         imported=Import.REMARK,
     ),
     setting("torch's float32 matmul precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),

@@ -197,7 +197,8 @@ class Isolated:
         """Judge what a request asks for, in the judging process."""
         impl, device = self.objects[request["impl"]], request["device"]
         if request["kind"] == "trace":
-            return tracing.answer(self.objects[request["law"]], impl, request["case"])
+            with self.judge.at_home(impl):
+                return tracing.answer(self.objects[request["law"]], impl, request["case"])
         lost = {case: Lost(*words) for case, words in request["lost"].items()}
         with self.judge.changed(lost=lost, **request.get("plan", {})):
             if request["kind"] == "contract":

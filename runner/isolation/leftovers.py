@@ -63,7 +63,9 @@ def nothing_left(who: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for line in sentences({"the call": Counter(end_descendants())}):
+        left: dict[str, Counter[str]] = {}
+        counted(left, "the call", end_descendants())
+        for line in sentences(left):
             print(f"flash-attest {who}: {line}", file=sys.stderr)
 
 

@@ -31,7 +31,7 @@ SYSTEM = (
 HIDDEN_ROOMS = ("oracle", "properties", "runner", "mutants", "sweep", "bench", "tests", "docs", ".git")
 # What a kernel process imports of these.
 NEEDED = ("properties/__init__.py", "properties/machine/__init__.py", "properties/machine/gpus.py",
-          "runner/__init__.py", "runner/untrusted")  # fmt: skip
+          "properties/state", "runner/__init__.py", "runner/untrusted")  # fmt: skip
 ROOMS_NEEDED = ("impls", "emulator", "races")
 REPORT = "results.json"  # a folder with this file is a report, with expected values
 FINDERS = "__editable__"  # modules in which setuptools lists where editable installations lie

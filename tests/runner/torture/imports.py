@@ -65,7 +65,7 @@ BEFORE = {
         FAIL,
         "replaces torch.default_generator",
     ),
-    "deterministic": ("import torch\ntorch.use_deterministic_algorithms(True)", PASS, "deterministic algorithms"),
+    "deterministic": ("import torch\ntorch._C._set_deterministic_algorithms(True)", PASS, "deterministic algorithms"),
     "matmul_precision": ("import torch\ntorch.set_float32_matmul_precision('high')", PASS, "precision to high"),
     "number_of_threads": ("import torch\ntorch.set_num_threads(3)", PASS, "torch's number of threads to 3"),
     "sdpa_switch": ("import torch\ntorch.backends.cuda.enable_flash_sdp(False)", PASS, "flash SDPA switch"),

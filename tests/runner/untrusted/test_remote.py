@@ -138,3 +138,21 @@ def test_a_list_of_known_failures_is_refused():
 def test_a_file_that_gives_nothing_says_why(file, words):
     (entry,) = from_file(str(PLUGINS / file), 60)
     assert words in entry.impl.problem
+
+
+def test_what_an_import_changes_is_named_and_settings_hold(tmp_path):
+    file = tmp_path / "careless.py"
+    file.write_text(
+        "import os, torch\ntorch.set_default_dtype(torch.float64)\ntorch.manual_seed(0)\nos.environ['OF_THE_FILE'] = '1'\n"
+        "from flash_attest import Implementation, Supports\n"
+        "def forward(q, k, v):\n"
+        "    assert os.environ['OF_THE_FILE'] == '1' and torch.get_default_dtype() is torch.float32\n"
+        "    return q\n"
+        "IMPL = Implementation(name='careless', forward=forward, supports=Supports({torch.float32}, {8}))\n"
+    )
+    (entry,) = from_file(str(file), 60)
+    (broken,), (remark,) = entry.broken, entry.remarks
+    assert "sets torch's default dtype to torch.float64" in broken and "seeds torch's random numbers" in remark
+    q = torch.ones(1, 1, 1, 8)
+    assert torch.equal(entry.impl.forward(q, q, q), q)
+    remote_of(entry.impl).process.end()
