@@ -17,7 +17,7 @@ from flash_attest.properties.calling.raised import MESSAGE_WIDTH, device_works, 
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import keywords_of
 from flash_attest.properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
-from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Raises, Undecided
+from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Raises, Replaces, Undecided
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.patched import words
@@ -123,7 +123,7 @@ class Caller:
         if problem := problem_with(handed, before):
             raise LawBroken(f"{new_call.phase.value} {problem}: inputs should come back as they were")
         if self.judges_state and (changed := self.known.unnamed(self.impl.name, self.watch.changes)):
-            raise LawBroken(*changed)
+            raise (Replaces if self.watch.replaced else LawBroken)(*changed)
         return got
 
     @contextmanager
