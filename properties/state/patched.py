@@ -21,7 +21,6 @@ import torch
 from flash_attest.places import ROOMS
 
 SUITE = "flash_attest"
-EMULATOR = "flash_attest.emulator"  # replaces functions of torch on purpose (emulator/guards.py)
 JUDGING = (SUITE, "hypothesis")  # packages whose modules are all watched
 PACKAGES = frozenset({*JUDGING, "torch", "numpy", *sys.stdlib_module_names})
 OF_TORCH = (torch, torch.Tensor, torch.nn.functional)  # what the suite computes with
@@ -230,12 +229,13 @@ def _place(owner: Any) -> Place:
 
 
 def _is_expected(new: object, was: object) -> bool:
-    """Return whether the emulator replaced a function, or torch wrapped its own.
+    """Return whether the suite itself replaced a function, or torch wrapped its own.
 
-    Importing torch.compile's modules, for example, wraps torch.manual_seed.
+    The emulator answers for torch (emulator/guards.py), drawing cases changes Hypothesis, and
+    importing torch.compile's modules wraps torch.manual_seed.
     """
     module, code = _getattr(new, "__module__", None), _getattr(new, "__code__", None)
-    if _is(module, str) and module.startswith(EMULATOR):
+    if _is(module, str) and module.startswith(f"{SUITE}."):
         return True
     return _getattr(new, "__wrapped__", None) is was and _getattr(code, "co_filename", "").startswith(FOLDER_OF_TORCH)
 
