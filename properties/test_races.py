@@ -77,7 +77,7 @@ def test_copies_agree(trial):
     """Within one call, heads with equal inputs have equal outputs, bit for bit.
 
     So one launch allows as many comparisons as it has heads: hundreds on a GPU. It is repeated
-    under the perturbations of test_repeats_agree. Outputs that are not declared in equal_heads
+    under the perturbations of repeats_agree. Outputs that are not declared in equal_heads
     agree within the budget. If equal_heads is not declared, heads of a repeatable output may
     differ, but then the same heads differ in each call. On a CPU, this applies only to kernels that
     are traced. Other kernels need only agree within the budget, as a library's matrix product may

@@ -19,6 +19,9 @@ import torch
 
 from flash_attest.impls.contract.record import KEYWORDS, ContractError, Implementation, Supports
 from flash_attest.impls.contract.returned import plain, problems_of
+from flash_attest.texts import cut, type_name
+
+MOST_DESCRIBED, LONGEST_DESCRIPTION = 8, 500  # items of a result, and characters, in a message
 
 
 def tensors_of(record: object) -> Iterator[tuple[str, torch.Tensor]]:
@@ -173,6 +176,8 @@ class Call:
         # Gradients and lse in the public form.
         gradients = {name: plain(name, grad, trains=True).detach() for name, grad in gradients.items()}
         _check_gradients(x, gradients)
+        # Detached as out and lse are: what is tied to a returned tensor object ends here.
+        gradients = {name: grad.detach() for name, grad in gradients.items()}
         public = {name: g if name == "dbias" else from_layout(impl, g) for name, g in gradients.items()}
         if lse is not None:
             lse = lse.detach().double() * math.log(2) if impl.lse == "log2" else lse.detach()
@@ -259,7 +264,8 @@ def _check_gradients(x: Inputs, results: dict[str, torch.Tensor]) -> None:
 
 def _describe(value: object) -> str:
     if isinstance(value, (tuple, list)):
-        return f"{type(value).__name__} of {len(value)} ({', '.join(_describe(item) for item in value)})"
+        items = [_describe(item) for item in value[:MOST_DESCRIBED]] + ["..."] * (len(value) > MOST_DESCRIBED)
+        return cut(f"{type_name(value)} of {len(value)} ({', '.join(items)})", LONGEST_DESCRIPTION)
     if isinstance(value, torch.Tensor):
         return f"tensor {tuple(value.shape)}"
-    return type(value).__name__
+    return type_name(value)

@@ -21,7 +21,16 @@ from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.patched import words
+from flash_attest.properties.state.randomness import Randomness, randomness
+from flash_attest.properties.state.thing import Change
 from flash_attest.properties.state.watch import Watch
+from flash_attest.texts import cut
+
+
+def as_they_are(outputs: Outputs) -> Outputs:
+    """Return the outputs: the default of `then`."""
+    return outputs
+
 
 MOST_REFUSALS = 20  # errors that a law allows; if all calls so far were errors, no further case is tried
 
@@ -42,7 +51,12 @@ class Caller:
     judges_state: bool = True  # whether a change of global state breaks the law; False if other code checks this
     watch: Watch = field(default_factory=Watch)  # records the global state that calls change (properties/state)
 
-    same_process: ClassVar[bool] = True  # whether the implementation shares memory with the law
+    same_process: ClassVar[bool] = True  # whether the implementation runs in the process of the law
+
+    @classmethod
+    def sees_memory(cls, device: str) -> bool:
+        """Return whether the law itself reads inputs and outputs where a call leaves them."""
+        return True
 
     def laid_out(self, x: Inputs, layout: str | None = None) -> Inputs:
         """Return the inputs for `call`: in the implementation's order of dimensions, in `layout`.
@@ -80,7 +94,7 @@ class Caller:
         *,
         backward: bool = False,
         wrt: tuple[str, ...] | None = None,
-        then: Callable[[Outputs], Outputs] = lambda outputs: outputs,
+        then: Callable[[Outputs], Outputs] = as_they_are,
         between: Callable[[], object] = lambda: None,
         twice: bool = False,
         **changed,
@@ -122,9 +136,33 @@ class Caller:
         # The call succeeded: check that it left its inputs and global state unchanged.
         if problem := problem_with(handed, before):
             raise LawBroken(f"{new_call.phase.value} {problem}: inputs should come back as they were")
-        if self.judges_state and (changed := self.known.unnamed(self.impl.name, self.watch.changes)):
-            raise (Replaces if self.watch.replaced else LawBroken)(*changed)
+        if self.judges_state and (new := self.known.unnamed(self.impl.name, self.watch.changes)):
+            drawn = [change for change in new if change.draws]
+            problems = [change.text for change in new if change not in drawn]
+            if drawn and then is as_they_are:  # otherwise the law looks at each call
+                problems += self.randomness(handed, got, backward=backward, wrt=wrt, **changed).problems
+            if problems:
+                raise (Replaces if self.watch.replaced else LawBroken)(*problems)
+            self.known.name(self.impl.name, drawn)
         return got
+
+    def randomness(
+        self, handed: Inputs, got: Outputs, *, backward: bool, wrt: tuple[str, ...] | None = None, **changed
+    ) -> Randomness:
+        """Return what the call that returned `got` did with random numbers.
+
+        This makes two more calls.
+        """
+
+        def again() -> tuple[Outputs, list[Change]]:
+            new_call = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
+            new_call.enters, new_call.around, seen = self._enters, self.watch, len(self.watch.changes)
+            with self._judged(lambda: new_call.phase):
+                outputs = new_call.run().copy()
+            return outputs, self.watch.changes[seen:]
+
+        drawn = [change for change in self.watch.changes if change.draws]
+        return randomness(drawn, got.copy(), again, [n for n, _ in got.items() if n in self.impl.repeatable])
 
     @contextmanager
     def may_begin_again(self) -> Iterator[None]:
@@ -192,7 +230,7 @@ class Caller:
                 raise
             self.meter.refusals += 1
             self.meter.note = (
-                f"errors that this law allows: {self.meter.refusals}, such as: {str(error)[:MESSAGE_WIDTH]}"
+                f"errors that this law allows: {self.meter.refusals}, such as: {cut(str(error), MESSAGE_WIDTH)}"
             )
             return None
 

@@ -130,8 +130,10 @@ def _outcome(judgement: Judgement) -> Outcome:
         return Outcome(REFUSED, meter.note or why, Reason.NO_CASE)
     except ContextLost as lost:
         return _failed(judgement, Found(lost.broken, lost.case), again=False)
+    if failure.broken is None and not meter.cases:  # all cases hung or ended the contract check
+        return Outcome(REFUSED, "no case is left: the calls of all of them were given up before", Reason.NO_CASE)
     if failure.broken is None:
-        left_out = f"judged without {contract.without}, where the contract is broken" if contract.left_out else ""
+        left_out = f"judged without {contract.without}, where {contract.verdict}" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
         # A law that collects findings has already judged further cases after its first failure.
@@ -158,7 +160,7 @@ def _failed(
 
 def _contract_is_broken(contract: conformance.Tried) -> Outcome:
     """Return the outcome for a broken contract that leaves nothing to judge."""
-    return Outcome(UNKNOWN, f"the contract is broken (see contract_is_kept): {contract.problems[0]}", Reason.CONTRACT)
+    return Outcome(UNKNOWN, f"{contract.verdict} (see contract_is_kept): {contract.problems[0]}", Reason.CONTRACT)
 
 
 def _not_judged(judgement: Judgement) -> Outcome | None:

@@ -70,11 +70,11 @@ class Known:
 
     def name(self, impl: str, changes: Iterable[Change]) -> None:
         """Record changes that the contract check reported, so that no law reports them again."""
-        self._named.setdefault(impl, set()).update(change.thing for change in changes)
+        self._named.setdefault(impl, set()).update(change.name for change in changes)
 
-    def unnamed(self, impl: str, changes: Iterable[Change]) -> list[str]:
-        """Return, in words, the changes that the contract check has not reported.
+    def unnamed(self, impl: str, changes: Iterable[Change]) -> list[Change]:
+        """Return the changes that the contract check has not reported.
 
         Few calls make such a change, so the check may not have seen it.
         """
-        return [change.text for change in changes if change.thing not in self._named.get(impl, ())]
+        return [change for change in changes if change.name not in self._named.get(impl, ())]

@@ -6,6 +6,7 @@ A replaced torch.equal changes what the suite's own comparisons return, or makes
 from __future__ import annotations
 
 import builtins
+import gc
 import os
 import re
 import sys
@@ -23,6 +24,10 @@ from flash_attest.places import ROOMS
 SUITE = "flash_attest"
 JUDGING = (SUITE, "hypothesis")  # packages whose modules are all watched
 PACKAGES = frozenset({*JUDGING, "torch", "numpy", *sys.stdlib_module_names})
+OF_A_RUN = frozenset(
+    {*PACKAGES, "_pytest", "pytest", "pluggy", "xdist", "execnet", "rich", "triton", "numba", "llvmlite"}
+)
+INNER_OF_TORCH = {"nn", "utils", "backends", "autograd", "cuda"}  # of torch.compile and others, no run uses much
 OF_TORCH = (torch, torch.Tensor, torch.nn.functional)  # what the suite computes with
 FOLDER_OF_TORCH = os.path.dirname(torch.__file__)
 VERDICTS = tuple(f"{SUITE}.{room}" for room in ("oracle", "properties", "impls.contract", "races"))
@@ -38,8 +43,13 @@ OTHERS = (
     "math",
     "time",
 )
-SET_BY_TORCH = {"Storage"}  # by torch.set_default_dtype
 MOST_NAMED = 3
+SET_BY_TORCH = {"Storage"}  # by torch.set_default_dtype
+HOOKS = {  # made to be replaced; process_things.py and import_things.py watch them
+    "sys": {"excepthook", "unraisablehook", "displayhook", "breakpointhook"},
+    "threading": {"excepthook"},
+    "warnings": {"showwarning", "formatwarning"},
+}
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, the flag of classes that cannot be patched
 _NOTHING = object()
 
@@ -62,11 +72,15 @@ class Place:
         now = self.attributes.copy()
         for name, was in before.items():
             new = now.get(name, _NOTHING)
-            if new is not was and self._watches(name, was) and not _is_expected(new, was):
+            if (
+                new is not was
+                and self._watches(name, was)
+                and not (_is_expected(new, was) or self._is_of_its_library(name, new))
+            ):
                 self._set(name, was)
                 yield self._full(name)
-        for name in now:
-            if name not in before and self._shadows(name):
+        for name, new in now.items():
+            if name not in before and self._shadows(name) and not self._is_of_its_library(name, new):
                 self._delete(name)
                 yield self._full(name)
 
@@ -76,7 +90,7 @@ class Place:
     def _watches(self, name: str, value: object) -> bool:
         if self.owner is sys.modules:
             return name.partition(".")[0] in PACKAGES
-        if self.owner is torch and name in SET_BY_TORCH:
+        if (self.owner is torch and name in SET_BY_TORCH) or name in HOOKS.get(self.name, ()):
             return False
         limit = name.isupper() and self.name.startswith(SUITE)  # the suite's constants count
         return limit or _callable(value) or _is(value, _FUNCTIONS)
@@ -86,6 +100,20 @@ class Place:
         if _is(self.owner, type):
             return _callable(_getattr(self.owner.__base__, name, None))
         return self.name.startswith(JUDGING) and name in builtins.__dict__
+
+    def _is_of_its_library(self, name: str, value: object) -> bool:
+        """Return whether a library replaces its own function, as torch._dynamo wraps
+        torch.manual_seed.
+
+        A decorator may copy names, so the module is that in which the function was written.
+        """
+        if value is _NOTHING or self.owner is sys.modules:
+            return False
+        function = _getattr(value, "fget", None) or _getattr(value, "__func__", value)
+        written_in = _getattr(function, "__globals__", {}).get("__name__") or _getattr(function, "__module__", None)
+        # Libraries also give their classes new properties, made by functions of any name.
+        same = _is(value, property) or _getattr(function, "__name__", None) == name
+        return same and _is(written_in, str) and written_in.partition(".")[0] == self.name.partition(".")[0]
 
     def _set(self, name: str, value: object) -> None:
         if _is(self.owner, type):
@@ -155,12 +183,12 @@ class Near:
         return [*names, *_TORCH.put_back(before)]
 
 
-def loaded() -> Functions:
-    """Return the modules that Python has loaded, as of the last import."""
-    global _loaded
-    if not _loaded.complete:
-        _loaded = Functions([_MODULES])
-    return _loaded
+def modules() -> Functions:
+    """Return the modules that Python knows, as of the last import. A call must not remove any."""
+    global _loaded_modules
+    if not _loaded_modules.complete:
+        _loaded_modules = Functions([_MODULES])
+    return _loaded_modules
 
 
 @cache
@@ -192,6 +220,23 @@ def everything() -> Functions:
     return Functions(*_cached[1:])
 
 
+def loaded() -> Functions:
+    """Return the functions and classes of all loaded modules, which are compared after an import.
+
+    This takes 10 to 20 ms, as the comparison does.
+    """
+    global _cached_all
+    enabled = gc.isenabled()
+    gc.disable()  # the new dicts would start a collection, which takes 0.1 s
+    try:
+        if _cached_all[0] != len(sys.modules):
+            _cached_all = len(sys.modules), [*map(_place, _loaded())]
+        return Functions(_cached_all[1])
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def words(what: str, names: list[str]) -> str:
     """Return the problem in words: "forward replaces torch.equal and does not restore it"."""
     shown = ", ".join(names[:MOST_NAMED])
@@ -215,6 +260,22 @@ def _owners(modules: Mapping[str, ModuleType]) -> list[object]:
     changeable = [cls for cls in classes if not cls.__flags__ & _IMMUTABLE]
     owners = (builtins, *OF_TORCH, sys.modules, *imported, *python, *judging, *changeable)
     return [*{id(owner): owner for owner in owners}.values()]
+
+
+def _loaded() -> Iterator[object]:
+    """Yield the builtins, other modules that a run may use, and the classes that these define."""
+    yield builtins
+    for name, module in [*sys.modules.items()]:
+        top, _, inner = name.partition(".")
+        # type() is asked, as isinstance() makes some lazy modules import more.
+        if type(module) is not ModuleType or top not in OF_A_RUN or name in ("__main__", "builtins"):
+            continue
+        if top == "torch" and "." in inner and inner.partition(".")[0] not in INNER_OF_TORCH:
+            continue
+        yield module
+        for value in [*vars(module).values()]:
+            if issubclass(type(value), type) and vars(value).get("__module__") == name:
+                yield value
 
 
 def _package(module: ModuleType) -> str:
@@ -243,5 +304,6 @@ def _is_expected(new: object, was: object) -> bool:
 _MODULES = Place("sys.modules", sys.modules, sys.modules)
 _TORCH = _place(torch)
 _NEAR = [*map(_place, (builtins, torch.Tensor))]
-_loaded = Functions([_MODULES])
+_loaded_modules = Functions([_MODULES])
 _cached: tuple[int, list[Place], int] = 0, [], 0  # (number of modules, places, how many are compared often)
+_cached_all: tuple[int, list[Place]] = 0, []

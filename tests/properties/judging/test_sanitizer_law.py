@@ -24,7 +24,7 @@ from flash_attest.properties.law import laws
 from flash_attest.properties.progress import NOW
 from flash_attest.races.sanitizer import Tool
 from flash_attest.runner import alone
-from flash_attest.runner.green import not_green, verdict_line
+from flash_attest.runner.green import Asked, not_green, verdict_line
 from tests.places import ROOT
 from tests.races.fake_sanitizer import CLEAN, fake
 from tests.trials import lines
@@ -95,7 +95,8 @@ def test_without_the_tool_it_is_unknown_and_the_run_is_green(monkeypatch):
     result = judged()
     assert (result.verdict, result.why) == (UNKNOWN, Reason.NO_SANITIZER)
     assert result.reason.startswith("no compute-sanitizer found in CUDA_HOME, CUDA_PATH, PATH and /usr/local/cuda*")
-    assert not_green([result.as_dict()], asked_for=True, replayed=False) == ""
+    held = replace(result, verdict=PASS, why=None)
+    assert not_green([result.as_dict(), held.as_dict()], Asked(named=True)) == ""
 
 
 def test_an_implementation_of_pytorchs_operators_is_refused_after_a_few_looks(installed, monkeypatch):
@@ -285,8 +286,9 @@ def test_a_race_in_a_kernel_of_tma_is_not_judged_and_the_run_is_green(hopper):
     assert result.reason == (
         f"{HEADLINE}: not judged, as {UNKNOWN_ORDER}, and device_kernel uses HGMMA, SYNCS, UTMALDG; nothing else is reported"
     )
-    assert not_green([result.as_dict()], asked_for=True, replayed=False) == ""
-    assert verdict_line([result.as_dict()], asked_for=True) == "green: 1 law is beyond racecheck"
+    both = [result.as_dict(), replace(result, verdict=PASS, why=None).as_dict()]
+    assert not_green(both, Asked(named=True)) == ""
+    assert verdict_line(both, Asked(named=True)) == "green: 1 law holds; 1 is beyond racecheck"
 
 
 def test_what_traces_the_kernels_is_named(hopper):
@@ -326,7 +328,7 @@ def test_a_kernel_whose_code_cannot_be_read_is_undecided_with_the_reason(hopper)
     result = judged(case=CASE)
     assert (result.verdict, result.why) == (UNKNOWN, Reason.RESOURCES)
     assert "device_kernel may use them: no cuobjdump found; nothing else is reported" in result.reason
-    assert not_green([result.as_dict()], asked_for=True, replayed=False) == "1 could not be decided"
+    assert not_green([result.as_dict()], Asked(named=True)) == "1 could not be decided"
 
 
 def test_a_tool_without_an_answer_is_told_beside_it(hopper):
