@@ -32,17 +32,9 @@ OF_TORCH = (torch, torch.Tensor, torch.nn.functional)  # what the suite computes
 FOLDER_OF_TORCH = os.path.dirname(torch.__file__)
 VERDICTS = tuple(f"{SUITE}.{room}" for room in ("oracle", "properties", "impls.contract", "races"))
 OTHERS = (
-    "torch",
-    "torch.nn.functional",
-    "contextlib",
-    "dataclasses",
-    "functools",
-    "itertools",
-    "json",
-    "json.encoder.JSONEncoder",
-    "math",
-    "time",
-)
+    "torch", "torch.nn.functional", "contextlib", "dataclasses", "functools", "itertools", "json",
+    "json.encoder.JSONEncoder", "math", "time",
+)  # fmt: skip
 MOST_NAMED = 3
 SET_BY_TORCH = {"Storage"}  # by torch.set_default_dtype
 HOOKS = {  # made to be replaced; process_things.py and import_things.py watch them
