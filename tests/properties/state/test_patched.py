@@ -1,4 +1,4 @@
-"""Functions that a call replaces: which count, and that they are put back."""
+"""Functions that a call replaces: which of them count, and that they are restored."""
 
 import contextlib
 import functools
