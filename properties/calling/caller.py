@@ -17,7 +17,7 @@ from flash_attest.properties.calling.raised import MESSAGE_WIDTH, device_works, 
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import keywords_of
 from flash_attest.properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
-from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Raises, Undecided
+from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Raises, Replaces, Undecided
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.patched import words
@@ -142,7 +142,7 @@ class Caller:
             if drawn and then is as_they_are:  # otherwise the law looks at each call
                 problems += self.randomness(handed, got, backward=backward, wrt=wrt, **changed).problems
             if problems:
-                raise LawBroken(*problems)
+                raise (Replaces if self.watch.replaced else LawBroken)(*problems)
             self.known.name(self.impl.name, drawn)
         return got
 
@@ -156,7 +156,7 @@ class Caller:
 
         def again() -> tuple[Outputs, list[Change]]:
             new_call = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
-            new_call.enters, new_call.around, seen = NOW.enters, self.watch, len(self.watch.changes)
+            new_call.enters, new_call.around, seen = self._enters, self.watch, len(self.watch.changes)
             with self._judged(lambda: new_call.phase):
                 outputs = new_call.run().copy()
             return outputs, self.watch.changes[seen:]

@@ -15,7 +15,13 @@ from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.checks.meanings_of_lse import meaning_of_lse
 from flash_attest.properties.failures import LawBroken, Raises, Reason, Replaces, Undecided, undecided_without_memory
 from flash_attest.properties.judging.clues import LeftOut
-from flash_attest.properties.judging.context import ContextLost, blaming_calls, check_afterwards, check_context
+from flash_attest.properties.judging.context import (
+    ContextLost,
+    blaming_calls,
+    check_context,
+    check_functions,
+    check_gpu,
+)
 from flash_attest.properties.judging.contract_cases import all_values, nearest, of_features, other_size, plain_case
 from flash_attest.properties.judging.plan import Plan, contract_test
 from flash_attest.properties.judging.verdict import law_name
@@ -124,6 +130,10 @@ class _Trying:
         self.try_features(plain)
         if stale := sorted(set(self.impl.known_failures) - set(laws())):
             self.problems[f"known_failures names {', '.join(map(law_name, stale))}: there is no such law"] = []
+        try:
+            check_functions(self.plan.known)
+        except Replaces as replaces:  # they are restored, so laws can still be judged
+            self.changes.setdefault(replaces.headline, replaces.headline)
         lines = [f"{each}   [with {', '.join(words)}]" if words else each for each, words in self.problems.items()]
         lines += self.changes.values()
         judged = size is not None or not at_first
@@ -181,7 +191,7 @@ def _problems_of(impl: Implementation, case: Case, plan: Plan, test: str) -> tup
     try:
         with blaming_calls(trial, test):
             problems, drawn = _tried_on(trial, test)
-            check_afterwards(trial.known, trial.device)
+            check_gpu(trial.known, trial.device)
     except Replaces as replaces:  # the functions are restored, so laws can still be judged
         return problems, [*trial.caller.watch.changes, Change(replaces.headline, replaces.headline)], drawn
     return problems, trial.caller.watch.changes, drawn

@@ -79,11 +79,15 @@ def replaces(names: list[str], *observed: str) -> Replaces:
     return Replaces(words("a call", names), *observed, RESTORE)
 
 
-def check_afterwards(known: Known, device: str) -> None:
-    """Raise as `blame` does if a GPU was lost, or functions were replaced, and nothing raised."""
+def check_gpu(known: Known, device: str) -> None:
+    """Raise as `blame` does if the GPU was lost, and nothing raised."""
     if not known.lost_in and (cause := raised.device_error(device)):
         raise _lost(known, cause, "noticed after the last call: no call raised")
-    if names := known.replaced():
+
+
+def check_functions(known: Known) -> None:
+    """Raise as `blame` does if functions were replaced that a verdict depends on."""
+    if names := known.replaced(all_places=False):
         raise replaces(names, "noticed after the last call, so results that it compared mean nothing")
 
 

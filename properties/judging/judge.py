@@ -20,7 +20,7 @@ from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Rep
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.beside import Beside, clues_in, look_beside
 from flash_attest.properties.judging.clues import LeftOut, leaving_out
-from flash_attest.properties.judging.context import ContextLost, blame, check_afterwards
+from flash_attest.properties.judging.context import ContextLost, blame, check_functions, check_gpu
 from flash_attest.properties.judging.explain import explain, message_of
 from flash_attest.properties.judging.judgement import Judgement, replay_of
 from flash_attest.properties.judging.plan import Plan
@@ -82,8 +82,11 @@ def _watched(judgement: Judgement) -> Outcome:
         except Exception as error:
             blame(known, device, error)
             raise
-        check_afterwards(known, device)
+        check_gpu(known, device)
+        check_functions(known)
     except Replaces as replaces:
+        if outcome is not None and isinstance(outcome.broken, Replaces):  # with its case
+            return outcome
         if judgement.plan.case:
             return _failed(judgement, Found(replaces, judgement.plan.case), again=False)
         replay = replay_of(judgement.plan.origin, judgement.test)

@@ -64,9 +64,9 @@ class Known:
         if self.functions is None or not self.functions.complete or not NOW.isolated:
             self.functions = everything()
 
-    def replaced(self) -> list[str]:
+    def replaced(self, *, all_places: bool = True) -> list[str]:
         """Return the functions that calls have replaced since the law began. They are restored."""
-        return self.functions.put_back() if self.functions else []
+        return self.functions.put_back(all_places=all_places) if self.functions else []
 
     def name(self, impl: str, changes: Iterable[Change]) -> None:
         """Record changes that the contract check reported, so that no law reports them again."""

@@ -8,16 +8,20 @@ from __future__ import annotations
 import builtins
 import gc
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from operator import itemgetter
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from flash_attest.places import ROOMS
+
 SUITE = "flash_attest"
-EMULATOR = "flash_attest.emulator"  # replaces functions of torch on purpose (emulator/guards.py)
 JUDGING = (SUITE, "hypothesis")  # packages whose modules are all watched
 PACKAGES = frozenset({*JUDGING, "torch", "numpy", *sys.stdlib_module_names})
 OF_A_RUN = frozenset(
@@ -26,8 +30,11 @@ OF_A_RUN = frozenset(
 INNER_OF_TORCH = {"nn", "utils", "backends", "autograd", "cuda"}  # of torch.compile and others, no run uses much
 OF_TORCH = (torch, torch.Tensor, torch.nn.functional)  # what the suite computes with
 FOLDER_OF_TORCH = os.path.dirname(torch.__file__)
-# Modules of Python whose classes the suite uses without naming them.
-WITH_CLASSES = ("contextlib", "json", "os", "pathlib", "subprocess", "tempfile", "threading")
+VERDICTS = tuple(f"{SUITE}.{room}" for room in ("oracle", "properties", "impls.contract", "races"))
+OTHERS = (
+    "torch", "torch.nn.functional", "contextlib", "dataclasses", "functools", "itertools", "json",
+    "json.encoder.JSONEncoder", "math", "time",
+)  # fmt: skip
 MOST_NAMED = 3
 SET_BY_TORCH = {"Storage"}  # by torch.set_default_dtype
 HOOKS = {  # made to be replaced; process_things.py and import_things.py watch them
@@ -114,10 +121,13 @@ class Place:
 
 
 class Functions:
-    """The functions of some places, as they are when this is made."""
+    """The functions of some places, as they are when this is made.
 
-    def __init__(self, places: Iterable[Place]):
-        self._modules = len(sys.modules)
+    often: how many of them, from the first on, `put_back` looks at unless it is asked for all.
+    """
+
+    def __init__(self, places: Iterable[Place], often: int | None = None):
+        self._modules, self._often = len(sys.modules), often
         self._kept = [(place, place.attributes, place.attributes.copy()) for place in places]
 
     @property
@@ -125,14 +135,14 @@ class Functions:
         """Whether no module has been imported since."""
         return self._modules == len(sys.modules)
 
-    def put_back(self) -> list[str]:
+    def put_back(self, *, all_places: bool = True) -> list[str]:
         """Restore every function that was replaced, and return their names.
 
-        What a module adds to itself is left alone. If nothing was replaced, this takes 10 to 20 ns
-        for each name.
+        What a module adds to itself is left alone. If nothing was replaced, this takes 10 ns for
+        each name, or 100 ns if the processor's caches hold other data.
         """
         names = []
-        for place, attributes, before in self._kept:
+        for place, attributes, before in self._kept if all_places else self._kept[: self._often]:
             try:
                 if attributes == before:
                     continue
@@ -142,26 +152,64 @@ class Functions:
         return names
 
 
-def near() -> Functions:
-    """Return the functions that are compared after each call: Python's builtins, and torch's."""
-    return Functions(_NEAR)
+class Near:
+    """The functions that are compared after each call, as they are when this is made.
+
+    They are those that the suite calls by name in torch, those of torch.Tensor, and the builtins.
+    """
+
+    def __init__(self):
+        self._used = _used_of_torch()
+        self._torch = self._used(vars(torch))
+        self._others = Functions(_NEAR)
+
+    def put_back(self) -> list[str]:
+        """Restore every function that was replaced, and return their names."""
+        names = self._others.put_back()
+        try:
+            if self._used(vars(torch)) == self._torch:
+                return names
+        except Exception:  # a name is gone, or values cannot be compared
+            pass
+        before = dict(zip(_names_of_torch(), self._torch, strict=True))
+        return [*names, *_TORCH.put_back(before)]
 
 
 def modules() -> Functions:
-    """Return the modules that Python knows. A call must not remove one of them."""
-    return Functions([_MODULES])
+    """Return the modules that Python knows, as of the last import. A call must not remove any."""
+    global _loaded_modules
+    if not _loaded_modules.complete:
+        _loaded_modules = Functions([_MODULES])
+    return _loaded_modules
+
+
+@cache
+def _names_of_torch() -> list[str]:
+    """Return the names in torch that the judging part of the suite uses, as its sources say."""
+    files = [path for room in VERDICTS for path in (ROOMS / room.partition(".")[2].replace(".", "/")).rglob("*.py")]
+    used = {name for path in files for name in re.findall(r"\btorch\.(\w+)", path.read_text(encoding="utf-8"))}
+    return sorted(name for name in used & vars(torch).keys() if callable(getattr(torch, name)))
+
+
+@cache
+def _used_of_torch() -> itemgetter:
+    return itemgetter(*_names_of_torch())
 
 
 def everything() -> Functions:
-    """Return the functions that are compared after each law.
+    """Return the functions that are compared after each law, or if the suite raises.
 
-    They are those of the suite, of Hypothesis, and of the modules that the suite imports.
+    After each law these are what a verdict depends on: the judging part of the suite, and a few
+    modules of Python. If the suite raises, they are also the rest of the suite, Hypothesis, and the
+    modules that the suite imports.
     """
     global _cached
     modules = sys.modules.copy()
     if _cached[0] != len(modules):  # there were further imports
-        _cached = len(modules), [*map(_place, _owners(modules))]
-    return Functions(_cached[1])
+        places = [*map(_place, _owners(modules))]
+        often = [place for place in places if place.name.startswith(VERDICTS) or place.name in OTHERS]
+        _cached = len(modules), [*often, *(place for place in places if place not in often)], len(often)
+    return Functions(*_cached[1:])
 
 
 def loaded() -> Functions:
@@ -199,7 +247,7 @@ def _owners(modules: Mapping[str, ModuleType]) -> list[object]:
     # "from dataclasses import replace" names the module, too.
     named = {getattr(value, "__module__", None) for module in suite for value in vars(module).values()}
     python += [modules[name] for name in named & modules.keys() if name.partition(".")[0] in sys.stdlib_module_names]
-    with_classes = [*suite, *(module for module in python if module.__name__ in WITH_CLASSES)]
+    with_classes = [*suite, *(module for module in python if module.__name__ in OTHERS)]
     classes = [value for module in with_classes for value in vars(module).values() if isinstance(value, type)]
     changeable = [cls for cls in classes if not cls.__flags__ & _IMMUTABLE]
     owners = (builtins, *OF_TORCH, sys.modules, *imported, *python, *judging, *changeable)
@@ -234,17 +282,20 @@ def _place(owner: Any) -> Place:
 
 
 def _is_expected(new: object, was: object) -> bool:
-    """Return whether the emulator replaced a function, or torch wrapped its own.
+    """Return whether the suite itself replaced a function, or torch wrapped its own.
 
-    Importing torch.compile's modules, for example, wraps torch.manual_seed.
+    The emulator answers for torch (emulator/guards.py), drawing cases changes Hypothesis, and
+    importing torch.compile's modules wraps torch.manual_seed.
     """
     module, code = _getattr(new, "__module__", None), _getattr(new, "__code__", None)
-    if _is(module, str) and module.startswith(EMULATOR):
+    if _is(module, str) and module.startswith(f"{SUITE}."):
         return True
     return _getattr(new, "__wrapped__", None) is was and _getattr(code, "co_filename", "").startswith(FOLDER_OF_TORCH)
 
 
 _MODULES = Place("sys.modules", sys.modules, sys.modules)
-_NEAR = [*map(_place, (builtins, *OF_TORCH))]
-_cached: tuple[int, list[Place]] = 0, []  # (number of modules, places)
+_TORCH = _place(torch)
+_NEAR = [*map(_place, (builtins, torch.Tensor))]
+_loaded_modules = Functions([_MODULES])
+_cached: tuple[int, list[Place], int] = 0, [], 0  # (number of modules, places, how many are compared often)
 _cached_all: tuple[int, list[Place]] = 0, []

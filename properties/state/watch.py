@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 
 from flash_attest.properties.state import number_things, process_things, torch_things
-from flash_attest.properties.state.patched import modules, near, words
+from flash_attest.properties.state.patched import Near, modules, words
 from flash_attest.properties.state.thing import Change, Thing
 
 THINGS = (*torch_things.THINGS, *number_things.THINGS, *process_things.THINGS)
@@ -23,7 +23,7 @@ class Watch:
     def __init__(self):
         self.changes: list[Change] = []
         self.replaced: list[str] = []  # names of functions that calls replaced
-        self.functions, self.loaded = near(), modules()
+        self.functions, self.loaded = Near(), modules()
         self.steady = [read() for read in _read_steady]
 
     def __call__(self, phase: str) -> _Watched:
