@@ -19,7 +19,7 @@ from flash_attest.races.bits import bits
 
 @dataclass
 class Randomness:
-    """What calls do with random numbers, in words: `problems` for the contract, and `remarks`."""
+    """The findings about random numbers, in words: `problems` of the contract, and `remarks`."""
 
     problems: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
