@@ -19,7 +19,7 @@ from flash_attest.races.bits import bits
 
 @dataclass
 class Randomness:
-    """The use that calls make of random numbers, as `problems` of the contract and as `remarks`."""
+    """The findings about random numbers, in words: `problems` of the contract, and `remarks`."""
 
     problems: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
