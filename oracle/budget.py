@@ -148,7 +148,7 @@ def budget(
     cut_dk, cut_dbias = (None if e is None else torch.zeros_like(e) for e in (e_dk, e_dbias))
     size_k = size(p.k) if backward else None
     subnormal = p.k.new_zeros(*p.k.shape[:3], 1)  # the sizes of T, summed where the scaled q may be subnormal
-    scaled_tiny = algebra.unit(un.tiny) * (size(math.sqrt(abs(p.scale))) if un.scaled == "both" else 1.0)
+    scaled_tiny = algebra.unit(un.tiny) * (size(math.sqrt(abs(p.scale))) if un.scaled_in_backward == "both" else 1.0)
     size_scale = size(p.scale)
 
     def cut(n: int) -> float:
@@ -167,13 +167,13 @@ def budget(
             + algebra.total(seqlen_k, un.acc, dq_rows, dq_terms)
             + size(dq_rows) * (algebra.steps(4) + cut(seqlen_k))
         )
-        if un.scaled in ("k", "both"):  # dq = T k uses the rounded k
+        if un.scaled_in_backward in ("k", "both"):  # dq = T k uses the rounded k
             e_dq[:, :, chunk] += dq_terms * algebra.unit(un.u) + n.size_t.sum(-1, keepdim=True) * scaled_tiny
         size_q, size_dout = size(p.q[:, :, chunk]), size(p.dout[:, :, chunk])
         e_t = torch.addcmul(n.e_t, n.size_p, n.e_delta).addcmul_(n.size_t, n.e_norm)
         e_dk += e_t.mT @ size_q
         terms_dk += n.size_t.mT @ size_q
-        if un.scaled in ("q", "both"):  # dk = T^T q uses the rounded q
+        if un.scaled_in_backward in ("q", "both"):  # dk = T^T q uses the rounded q
             e_dk += (n.size_t.mT @ size_q) * algebra.unit(un.u)
             subnormal += n.size_t.sum(-2).unsqueeze(-1)
         e_dv += _of_dv(n, un, algebra).mT @ size_dout

@@ -21,8 +21,9 @@ A = sum_d size(scale q k), D = sum_d size(dout v) of the terms of R and dP:
     q_dq       2 sum_i [sum_j E_T size(R) + E_delta size(sum_j P R) + E_lse size(sum_j T R)]
                + (n_k + n_q) sum_ij size(T) A + sum size(q) rounding(dq) + sum size(k) rounding(dk)
                (the factor 2, as dq and dk may use different T)
-    v_dv       sum_ij [(size(P dP) + size(T)) E_s + 2 size(P dP) (unit(u_p) + 2 unit(u_mul))
-               + 2 size(dP) unit(tiny_p)] + sum_i E_lse size(delta) + (n_k + n_q) sum_ij size(P) D
+    v_dv       sum_ij [size(P dP) E_s + size(T) E_s of the forward + 2 size(dP) unit(tiny_p)
+               + 2 size(P dP) (unit(u_p) + 2 unit(u_mul))] + sum_i E_lse size(delta)
+               + (n_k + n_q) sum_ij size(P) D
                + sum size(v) rounding(dv) + sum size(dout) rounding(out)
 
 Sums lose terms, always with the same sign, and out is rounded alike in many rows (noise.py). Both
@@ -177,7 +178,8 @@ def _row_sums(p, algebra: type, un, wanted: set[str]) -> dict[str, torch.Tensor]
         if "dp" in wanted:
             size_dp = size(n.dp)
             of_p = size_dp * n.size_p
-            of_dp = (of_p + n.size_t).mul_(n.e_s).add_(of_p, alpha=2 * unit(un.u_p) + 4 * unit(un.u_mul))
+            of_dp = (of_p * n.e_s).addcmul_(n.size_t, n.e_forward)
+            of_dp.add_(of_p, alpha=2 * unit(un.u_p) + 4 * unit(un.u_mul))
             of_dp.add_(size_dp if n.seen is None else size_dp.mul_(n.seen), alpha=2 * unit(un.tiny_p))
             sums["dp"][:, :, chunk] = of_dp.sum(-1) + e_norm * size(n.delta.squeeze(-1))
             if n.e_parts is not None:

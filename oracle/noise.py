@@ -23,7 +23,8 @@ class Noise:
     out, e_out (..., i, headdim). e_lse, e_delta, delta (..., i, 1).
     e_s, e_norm: the relative noise of P = exp(S - lse) in the backward, from S and from lse. A row
     shares e_norm.
-    e_scaled: the part of E_s from scaled or quantised q and k; None if they are neither.
+    e_forward: the relative noise of P in the forward, from S.
+    e_scaled: the part of e_s from scaled or quantised q and k; None if they are neither.
     e_parts (..., i, 1): the noise of sum_d dout out from merged parts and narrow sums
     (declared.py); None if there are none.
     qk = sum_d size(scale q k), dov = sum_d size(dout v): the sizes of the terms of S and dP.
@@ -43,6 +44,7 @@ class Noise:
     seen: torch.Tensor | None  # None: every key is seen
     qk: torch.Tensor
     e_s: torch.Tensor
+    e_forward: torch.Tensor
     e_scaled: torch.Tensor | None
     e_out: torch.Tensor | None
     e_lse: torch.Tensor
@@ -125,6 +127,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     s = p.mask(r, chunk)
     probs, m, lse = softmax(s)
     size_p = size(probs)
+    of_maximum = declared.of_maximum(s, un) if un.narrow else None
 
     # Scores.
     qk = size(p.scale * p.q[:, :, chunk]) @ size(p.k).mT
@@ -145,18 +148,33 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
         form.add(e_s, r, form.steps(1))
     form.add(e_s, s, form.steps(1))
     form.add(e_s, gap, form.steps(1))
+    if un.narrow_scores:
+        form.add(e_s, r, 2 * unit(un.u))
+        form.add(e_s, s, unit(un.u))
+        e_s += (1 + size(p.scale)) * unit(un.tiny)
     e_s.add_(form.steps(4))
     del s, gap
-    e_scaled = declared.of_scores(p, chunk, form, un, qk)
-    if e_scaled is not None:
-        e_s += e_scaled
     if un.exp:
         e_s += unit(un.exp)
     dead = lse == float("-inf")
-    rows = declared.of_rows(lse.masked_fill(dead, 0.0), seqlen_k, form, un)
+    rows = declared.of_rows(lse.masked_fill(dead, 0.0), m, seqlen_k, form, un)
+    # The backward computes P again: without a running maximum, and perhaps from other q and k.
+    of_forward = e_scaled = declared.of_scores(p, chunk, form, un, qk, un.scaled)
+    if un.scaled != un.scaled_in_backward:
+        e_scaled = declared.of_scores(p, chunk, form, un, qk, un.scaled_in_backward)
+    e_s_again = _sum(e_s, e_scaled)
+    e_s = e_s_again if of_forward is e_scaled else _sum(e_s, of_forward)
+    of_cast = unit(un.u_p)
+    if un.cast_sum:  # l has this error, too, so it is one of P
+        e_s, of_cast = e_s + of_cast, 0.0
+    if of_maximum is not None:
+        e_s = e_s + of_maximum
+    if un.narrow and un.merged:
+        e_s = e_s + rows.e_s
     growth = None
     if un.coarse:
         growth = declared.of_exponent(e_s, probs)
+        grown = growth.grown if e_s is e_s_again else declared.grown(e_s_again)
         e_s = growth.e_s
 
     # out.
@@ -179,7 +197,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
             e_out = moved @ size_v + size(out) * row_moved  # |v - out| <= |v| + |out| makes this a matrix product
         else:
             e_out = (moved @ size_v - 2 * out * (moved @ p.v) + size(out) * row_moved).clamp_(min=0.0)
-        e_out += e_stored + terms * (unit(un.u_p) + unit(un.u_mul))
+        e_out += e_stored + terms * (of_cast + unit(un.u_mul))
         e_out += rows.e_row * form.larger(out, terms)
         if lost_out is not None:
             e_out += size(lost_out)
@@ -194,10 +212,10 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     if un.matrix:  # all scores of a row are truncated to the same side, which cancels in P but not in lse
         form.add(e_lse, r.abs().mul_(probs).sum(-1, keepdim=True), form.truncation(headdim))
     e_lse = e_lse.masked_fill(dead, 0.0)
-    e_norm, e_s_again = e_lse, e_s
+    e_norm = e_lse
     if growth is not None:
-        e_norm = torch.expm1(e_lse.clamp(max=declared.LARGEST_EXPONENT))
-        e_s_again = growth.grown * (1.0 + e_norm)
+        e_norm = declared.grown(e_lse)
+        e_s_again = grown * (1.0 + e_norm)
     common = {
         "products": r,
         "probs": probs,
@@ -205,6 +223,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
         "seen": seen,
         "qk": qk,
         "e_s": e_s_again,
+        "e_forward": e_s,
         "e_scaled": e_scaled,
         "e_out": e_out,
         "e_lse": e_lse,
@@ -229,14 +248,21 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     if un.matrix:
         form.add(e_dp, dp, form.truncation(headdim))
     size_t, size_dp = size(t), size(dp)
+    e_dp_in_delta = None
+    if un.narrow_scores:
+        e_rounded = size_dp * unit(un.u) + unit(un.tiny)
+        e_dp += e_rounded
+        e_dp_in_delta = (size_p * e_rounded).sum(-1, keepdim=True)
     e_parts = None
-    if un.merged or un.narrow:
+    if un.merged or un.narrow or un.cast_sum:
         e_parts = rows.e_row * form.larger(delta, (size_p * size_dp).sum(-1, keepdim=True))
-    from_probs = (size_t * e_s).addcmul_(size_dp, size_p, value=unit(un.u_p) + unit(un.u_mul))
+    from_probs = (size_t * e_s).addcmul_(size_dp, size_p, value=of_cast + unit(un.u_mul))
     _add_seen(from_probs, size_dp.mul_(unit(un.tiny_p)), seen)
     e_stored = e_stored + size(out) * unit(un.u_out) + unit(un.tiny_out)
     e_delta = from_probs.sum(-1, keepdim=True) + (size(dout) * e_stored).sum(-1, keepdim=True)
     e_delta += form.total(headdim, HEADDIM_SUM, delta, (size(dout) * size(out)).sum(-1, keepdim=True))
+    if e_dp_in_delta is not None:
+        e_delta += e_dp_in_delta
     if e_parts is not None:
         e_delta += e_parts
     if un.tile_sum is not None:

@@ -75,10 +75,13 @@ class Units:
     u_out: float
     tiny_out: float
     matrix: bool  # whether products run on matrix units, which truncate
+    narrow_scores: bool  # whether S and dP are rounded to the operands' dtype
     merged: bool  # whether parts are merged by float32 lse
     scaled: str  # the factor that softmax_scale multiplies: "scores", "q", "k" or "both"
+    scaled_in_backward: str  # the same, in the backward
     tile_sum: int | None  # the number of keys that are summed in the operands' dtype
     narrow: bool  # whether m, l and lse are kept in the operands' dtype
+    cast_sum: bool  # whether l is the sum of the cast P
     quantize: str  # "none", "int8" or "fp8"
     quantize_by: str
     exp: float  # the relative error of exp beyond float32's
@@ -108,10 +111,13 @@ def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
         u_out=roundoff(dtype),
         tiny_out=max(smallest_subnormal(dtype), FLUSH),
         matrix=bool(tf32) or half,
+        narrow_scores=precision.scores == "operand" and half,
         merged=precision.merge == "lse",
         scaled=precision.scaled,
+        scaled_in_backward=in_backward(precision),
         tile_sum=precision.tile_sum if half else None,
         narrow=precision.statistics == "operand" and half,
+        cast_sum=precision.row_sum == "operand" and half and cast == dtype,
         quantize=precision.quantize,
         quantize_by=precision.quantize_by,
         exp=precision.exp,
@@ -120,7 +126,13 @@ def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
     )
 
 
+def in_backward(precision: object) -> str:
+    """Return what softmax_scale multiplies in the backward."""
+    return precision.scaled_in_backward or precision.scaled
+
+
 def is_coarse(dtype: torch.dtype, precision: object) -> bool:
-    """Return whether q, k or row statistics, which many scores share, are rounded below float32."""
-    rounded = precision.scaled != "scores" or precision.statistics == "operand"
+    """Return whether scores, or q, k or statistics that many share, are rounded below float32."""
+    scaled = {precision.scaled, in_backward(precision)}
+    rounded = scaled != {"scores"} or "operand" in (precision.statistics, precision.scores)
     return precision.quantize != "none" or (rounded and dtype != torch.float32)

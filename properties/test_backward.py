@@ -62,8 +62,7 @@ def test_gradients_scale_with_dout(trial):
     x = trial.x
     factor = (2.0**20, 2.0**-40, 2.0**40)[trial.case.seed % 3]
     plain, scaled = trial.run(backward=True), trial.run(x.with_(dout=factor * x.dout), backward=True)
-    want = trial.want(backward=True)
-    budget = trial.budget(want, backward=True)
+    right, sigma = trial.expected(backward=True)
     for name, grad in plain.items():
         if name not in GRADIENTS:
             continue
@@ -74,7 +73,8 @@ def test_gradients_scale_with_dout(trial):
             check_same(trial, name, got, should, f"with dout times {factor:g} it should be")
         else:
             what = f"with dout times {factor:g}, divided by that, it should be"
-            check_agree(trial, name, got / factor, grad.double(), getattr(budget, name), what)
+            bound = getattr(sigma, name)
+            check_agree(trial, name, got / factor, grad.double(), bound, what, right=getattr(right, name))
 
 
 @law(needs=("backward", "autograd"), bug="backward", share=0.5)
@@ -84,11 +84,11 @@ def test_any_subset_of_inputs_may_require_grad(trial):
     subset = trial.random("subset").number(1, 2 ** len(names) - 1)
     wrt = tuple(name for n, name in enumerate(names) if subset >> n & 1)
     got, whole = trial.run(backward=True, wrt=wrt), trial.run(backward=True)
-    budget = trial.budget(trial.want(backward=True), backward=True)
-    for name in wrt:
+    right, sigma = trial.expected(backward=True)
+    for name in [f"d{each}" for each in wrt]:
         should = f"when only {', '.join(wrt)} require grad it should still be"
-        check_agree(trial, "d" + name, getattr(got, "d" + name), getattr(whole, "d" + name),
-                    getattr(budget, "d" + name), should)  # fmt: skip
+        a, b, bound, value = (getattr(each, name) for each in (got, whole, sigma, right))
+        check_agree(trial, name, a, b, bound, should, right=value)
 
 
 @law(needs=("backward", "autograd", "same process"), share=0.2, softmax_scale=False, toward=short, bug="backward")

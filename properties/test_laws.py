@@ -29,22 +29,24 @@ from flash_attest.properties.trial import Trial
 def test_out_scales_with_v(trial):
     """v times 2^-40, 2^20 or 2^60 (float16: 2^4) gives out times the same factor, bit for bit.
 
-    out is linear in v, and powers of two are exact. If out is not declared repeatable, it is
-    compared within the budget. Elements that may be subnormal numbers, or sums of them, are left
-    out, because subnormal numbers round in other steps. v is around 1 in every regime, so only this
-    law notices a v that is clamped or goes through float16.
+    out is linear in v, and powers of two are exact. Elements that may be subnormal numbers, or sums
+    of them, are left out, because subnormal numbers round in other steps. out is compared within
+    the budget if it is not declared repeatable, or if sums are declared to be kept in float16,
+    where partial sums may be subnormal. v is around 1 in every regime, so only this law notices a v
+    that is clamped or goes through float16.
     """
     x, dtype = trial.x, trial.case.dtype
     factor = 2.0**4 if dtype == torch.float16 else (2.0**20, 2.0**-40, 2.0**60)[trial.case.seed % 3]
+    trial.needs(bits.sums_stay_finite(trial, factor * x.v))
     plain, scaled = trial.run().out.double(), trial.run(x.with_(v=factor * x.v)).out.double()
     rounded = plain.abs() < max(2 * torch.finfo(dtype).tiny, NEGLIGIBLE) / min(1.0, factor)
     scaled = torch.where(rounded, factor * plain, scaled)
     if "out" in trial.impl.repeatable and bits.keeps_when_scaled(trial):
         check_same(trial, "out", scaled, factor * plain, f"with v times {factor:g} it should be")
     else:
-        sigma = trial.budget(trial.want()).out
+        right, sigma = trial.expected()
         what = f"with v times {factor:g}, divided by that, it should be"
-        check_agree(trial, "out", scaled / factor, plain, sigma, what)
+        check_agree(trial, "out", scaled / factor, plain, sigma.out, what, right=right.out)
 
 
 @law(bug="softmax-and-lse", regime=("exact",))
@@ -59,9 +61,11 @@ def test_out_is_additive_in_v(trial):
     for v in (x.v, w, x.v + w):
         x_v = x.with_(v=v)
         parts.append(trial.run(x_v).out.double())
-        sigmas.append(trial.budget(trial.want(x_v), x_v).out)
+        right, sigma = trial.expected(x_v)
+        sigmas.append(sigma.out)
     stored = [storing(trial, part) for part in parts[:2]]  # check_near itself allows for storing the third
-    check_near(trial, "out", parts[2].to(trial.case.dtype), parts[0] + parts[1], combined(trial, *sigmas, *stored))
+    whole, sigma = parts[2].to(trial.case.dtype), combined(trial, *sigmas, *stored)
+    check_near(trial, "out", whole, parts[0] + parts[1], sigma, right.out)
 
 
 @law(causal=False, needs=("not causal",), bug="softmax-and-lse")
@@ -115,14 +119,14 @@ def test_shifting_all_scores_changes_only_lse(trial):
     c = trial.random("c").integers((trial.case.headdim,), -4, 4)
     moved = x.with_(k=x.k + c.to(x.k.dtype))
     before, after = trial.run(x), trial.run(moved)
-    budget = trial.budget(trial.want(moved), moved)
+    right, of_moved = trial.expected(moved)
     plain = trial.budget(trial.want())
-    sigma = torch.maximum(budget.out, plain.out)
-    check_agree(trial, "out", after.out, before.out, sigma, "before all scores were shifted it was")
+    sigma = torch.maximum(of_moved.out, plain.out)
+    check_agree(trial, "out", after.out, before.out, sigma, "before all scores were shifted it was", right=right.out)
     if after.lse is not None:
         shift = trial.case.scale * (x.q.double() @ c.double()).transpose(1, 2)
-        sigma = torch.maximum(budget.lse, plain.lse)
-        check_agree(trial, "lse", after.lse, before.lse.double() + shift, sigma, "with all scores shifted it should be")
+        sigma, what = torch.maximum(of_moved.lse, plain.lse), "with all scores shifted it should be"
+        check_agree(trial, "lse", after.lse, before.lse.double() + shift, sigma, what, right=right.lse)
 
 
 @law(causal=False, needs=("not causal", "lse", "cross"), seqlen_k=(2, None), bug="softmax-and-lse",
@@ -150,7 +154,7 @@ def test_split_keys_merge_by_lse(trial):
     weights = [_finite((part_lse - lse).exp()) for _, part_lse, _, _ in parts]  # (b, h, sq)
     (out_1, _, sigma_1, sigma_lse_1), (out_2, _, sigma_2, sigma_lse_2) = parts
     w_1, w_2 = (_per_row(w) for w in weights)
-    whole, budget = trial.run(), trial.budget(trial.want())
+    whole, (right, budget) = trial.run(), trial.expected()
     # An error in lse makes the weight exp(lse) wrong by exp(error) - 1, relatively. If lse is kept
     # in a half dtype, that is more than the error.
     off = (
@@ -158,9 +162,9 @@ def test_split_keys_merge_by_lse(trial):
     )
     of_lse = ((out_1 - out_2) * w_1 * w_2).abs() * _per_row(off)
     sigma = combined(trial, budget.out, w_1 * sigma_1, w_2 * sigma_2, of_lse)
-    check_near(trial, "out", whole.out, w_1 * out_1 + w_2 * out_2, sigma)
+    check_near(trial, "out", whole.out, w_1 * out_1 + w_2 * out_2, sigma, right.out)
     sigma = combined(trial, budget.lse, weights[0] * sigma_lse_1, weights[1] * sigma_lse_2)
-    check_near(trial, "lse", whole.lse, lse, sigma)
+    check_near(trial, "lse", whole.lse, lse, sigma, right.lse)
 
 
 def _finite(tensor: torch.Tensor) -> torch.Tensor:
@@ -230,9 +234,10 @@ def _agrees_after(trial: Trial, shuffled, back: dict, what: str) -> None:
     """
     backward = trial.backward
     got, plain = trial.run(shuffled, backward=backward), trial.run(backward=backward)
-    budget = trial.budget(trial.want(backward=backward), backward=backward)
+    expected = trial.expected(backward=backward)
     for name, tensor in plain.items():
-        sigma, moves = getattr(budget, name), back.get(name, ())
+        moved, moves = [tensor, *(getattr(each, name) for each in expected)], back.get(name, ())
         for dim, order in zip(moves[::2], moves[1::2], strict=True):
-            tensor, sigma = tensor.index_select(dim, order), sigma.index_select(dim, order)
-        check_agree(trial, name, getattr(got, name), tensor, sigma, what)
+            moved = [each.index_select(dim, order) for each in moved]
+        tensor, right, sigma = moved
+        check_agree(trial, name, getattr(got, name), tensor, sigma, what, right=right)

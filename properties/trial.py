@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 
@@ -25,6 +26,13 @@ from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.machine.clock import Work
 from flash_attest.properties.machine.nearby import Nearby
+
+
+class Expected(NamedTuple):
+    """The oracle's answer, and the budget of each of its outputs."""
+
+    want: oracle.Attention
+    sigma: oracle.Budget
 
 
 @dataclass
@@ -154,6 +162,11 @@ class Trial:
                 form=self.form,
             )
             return self.nearby.send(sigma)
+
+    def expected(self, x: Inputs | None = None, *, backward: bool = False, **changed) -> Expected:
+        """Return the oracle's answer with its budget."""
+        want = self.want(x, backward=backward, **changed)
+        return Expected(want, self.budget(want, x, backward=backward, **changed))
 
     def variant(self, x: Inputs | None = None, **changed) -> oracle.Variant:
         """Return what the oracle needs besides q, k and v. `changed` has new values for fields."""

@@ -167,7 +167,7 @@ extern "C" const ::emulator::Entry* emulator_cuda_entries() {{
 
 def _compile(text: str, how: tuple[str, ...], names: list[str], source: Path, traced: bool, to: Path) -> None:
     file, obj = to.with_suffix(".ii"), to.with_suffix(".o")
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     process = run(compiler()[0], "-fpreprocessed", "-x", "c++", *how, "-c", file, "-o", obj)
     if process.returncode:
         raise _explained(process.stderr, source, names)

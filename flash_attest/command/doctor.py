@@ -136,7 +136,9 @@ def _gpus() -> list[str]:
     if (program := shutil.which("nvidia-smi")) is None:
         return []
     fields = "--query-gpu=name,memory.total,driver_version"
-    listing = subprocess.run([program, fields, "--format=csv,noheader"], capture_output=True, text=True, timeout=60)
+    listing = subprocess.run(
+        [program, fields, "--format=csv,noheader"], capture_output=True, encoding="utf-8", errors="replace", timeout=60
+    )
     rows = [line.split(", ") for line in listing.stdout.splitlines()] if listing.returncode == 0 else []
     return [f"{name}, {memory}, driver {driver}" for name, memory, driver in rows]
 

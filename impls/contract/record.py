@@ -24,6 +24,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
 LARGEST_HEADDIM = 1024
 TRACED = "traced"  # this flag has a message of its own, which also covers the device
+LEAST_SHARE = 0.01  # a smaller one leaves two cases of each law in every profile but nightly
 MOST_OF_EXP = 0.01  # with a larger error, the budget's first-order terms no longer describe the result
 
 
@@ -47,17 +48,24 @@ class Precision:
         dtype of the inputs.
     probabilities: "operand" if P and dS are cast to the dtype of the inputs before the second
         product, "float32" if not.
+    scores: "float32" if S and dP are kept in float32. "operand" if they are rounded to the dtype of
+        the inputs, as a matrix product of PyTorch does: q k, its product with the scale, the sum
+        with the bias, and dout v.
     merge: "accumulator" if parts of the keys are merged by their running maximum and sum. "lse" if
         they are merged by weights exp(lse_part - lse) computed from float32 lse, as split-KV and
         flash-decoding kernels do; their partial outs are float32.
     scaled: what softmax_scale multiplies: the float32 "scores"; or "q" or "k", which are then
         rounded to their dtype before the product; or "both", each by the root of the scale.
+    scaled_in_backward: the same for the backward, if it differs: "k" if the forward multiplies the
+        scores and the backward multiplies k by the scale and rounds it. None if it is `scaled`.
     tile_sum: a number of keys, such as 64, if P v is summed in the dtype of the inputs over tiles
         of that many keys, and the tiles are added in float32. None if all of it is summed in
         float32.
     statistics: "float32" if m, l and lse are kept in float32. "operand" if they are kept in the
-        dtype of the inputs from tile to tile, of 16 keys or more; lse is returned as float32 in
-        both cases.
+        dtype of the inputs from tile to tile, of 16 keys or more, and m may be rounded before or
+        after P is computed from it; lse is returned as float32 in both cases.
+    row_sum: "float32" if l is the sum of P before its cast. "operand" if l is the sum of P after
+        its cast to the dtype of the inputs, so that lse has the roundings of P.
     quantize: "int8" or "fp8" (e4m3) if q and k are cast to it for the scores; gradients multiply q
         and k as they are.
     quantize_by: what has a scale of its own: each "tensor", each "head" of a batch, or each "block"
@@ -69,10 +77,13 @@ class Precision:
     multiply: Literal["operand", "tf32", "tf32_cut", "tf32x3"] = "operand"
     accumulate: Literal["float32", "operand"] = "float32"
     probabilities: Literal["operand", "float32"] = "operand"
+    scores: Literal["float32", "operand"] = "float32"
     merge: Literal["accumulator", "lse"] = "accumulator"
     scaled: Literal["scores", "q", "k", "both"] = "scores"
+    scaled_in_backward: Literal["scores", "q", "k", "both"] | None = None
     tile_sum: int | None = None
     statistics: Literal["float32", "operand"] = "float32"
+    row_sum: Literal["float32", "operand"] = "float32"
     quantize: Literal["none", "int8", "fp8"] = "none"
     quantize_by: Literal["tensor", "head", "block"] = "tensor"
     exp: float = 0.0
@@ -178,9 +189,9 @@ class Implementation:
         Nothing else depends on it.
     traced: whether its kernels run in the emulator on a CPU, where test_races checks every access.
     share: the part of a profile's cases and repeats, and of the size of a case, that is judged:
-        less than 1 for kernels that are emulated, which are a thousand times slower. {"cpu": 0.2}
-        is for that device alone.
-    known_failures: laws that are known to fail, as in {"test_name": "why, #123"}
+        less than 1, and at least 0.01, for kernels that are emulated, which are a thousand times
+        slower. {"cpu": 0.2} is for that device alone.
+    known_failures: laws that are known to fail, as in {"repeats_agree": "why, #123"}
         (docs/use/reading-a-failure.md#known-failures).
     """
 
@@ -208,6 +219,8 @@ class Implementation:
         problems = declaration_problems(self)
         if problems:
             raise ContractError(problems)
+        known = {f"test_{law.removeprefix('test_')}": why for law, why in self.known_failures.items()}
+        object.__setattr__(self, "known_failures", known)  # as laws are named in results.json
         if isinstance(self.supports, Mapping):
             for device, supports in self.supports.items():
                 self._on[device] = replace(self, supports=supports)
@@ -316,10 +329,10 @@ def declaration_problems(impl: Implementation) -> list[str]:
     )
     must(
         _is_share(impl.share),
-        f"share={impl.share!r}: should be a number above 0, at most 1, or such numbers by device, as in {{'cpu': 0.2}}",
+        f"share={impl.share!r}: should be a number from {LEAST_SHARE} to 1, or such numbers by device, as in {{'cpu': 0.2}}",
     )
     listed = isinstance(impl.known_failures, Mapping)
-    must(listed, f"known_failures={impl.known_failures!r}: should be {{'test_name': 'why, #123'}}")
+    must(listed, f"known_failures={impl.known_failures!r}: should be {{'law': 'why, #123'}}")
     for law, why in impl.known_failures.items() if listed else ():
         must("#" in str(why), f"known_failures[{law!r}]={why!r}: should name its issue, as in 'why, #123'")
     return problems
@@ -385,7 +398,7 @@ def _is_tile(tile: Any) -> bool:
 def _is_share(share: Any) -> bool:
     if isinstance(share, Mapping):
         return _subset(share, DEVICES) and not any(isinstance(n, Mapping) or not _is_share(n) for n in share.values())
-    return isinstance(share, (int, float)) and 0 < share <= 1
+    return isinstance(share, (int, float)) and LEAST_SHARE <= share <= 1
 
 
 def _has_headdims(s: Supports) -> bool:

@@ -11,15 +11,26 @@ import torch
 
 from flash_attest.impls.contract.call import Call, Inputs, Outputs, Phase, to_layout
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.calling.handed import handed_of, problem_with
 from flash_attest.properties.calling.meter import Meter
-from flash_attest.properties.calling.raised import MESSAGE_WIDTH, device_works, judged, places
+from flash_attest.properties.calling.raised import MESSAGE_WIDTH, device_works, judged
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import keywords_of
 from flash_attest.properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
 from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Raises, Undecided
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.progress import NOW
+from flash_attest.properties.state.patched import words
+from flash_attest.properties.state.randomness import Randomness, randomness
+from flash_attest.properties.state.thing import Change
 from flash_attest.properties.state.watch import Watch
+from flash_attest.texts import cut
+
+
+def as_they_are(outputs: Outputs) -> Outputs:
+    """Return the outputs: the default of `then`."""
+    return outputs
+
 
 MOST_REFUSALS = 20  # errors that a law allows; if all calls so far were errors, no further case is tried
 
@@ -83,7 +94,7 @@ class Caller:
         *,
         backward: bool = False,
         wrt: tuple[str, ...] | None = None,
-        then: Callable[[Outputs], Outputs] = lambda outputs: outputs,
+        then: Callable[[Outputs], Outputs] = as_they_are,
         between: Callable[[], object] = lambda: None,
         twice: bool = False,
         **changed,
@@ -96,9 +107,9 @@ class Caller:
 
         Raises Undecided if memory runs out, or if a kernel uses a feature that the emulator lacks.
         """
-        before = places(handed)
+        before = handed_of(handed)
         new_call = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
-        new_call.enters, new_call.around = NOW.enters, self.watch
+        new_call.enters, new_call.around = self._enters, self.watch
         # An error of the call in `between` has its own message, so it is raised instead of this
         # call's.
         of_another: list[Exception] = []
@@ -116,18 +127,42 @@ class Caller:
                 got = then(new_call.run())
                 if self.device == "cuda":
                     torch.cuda.synchronize()
-        except (LawBroken, Undecided):
+        except (LawBroken, Undecided) as error:
             if of_another:
                 raise of_another[0] from None
+            if isinstance(error, Raises) and (names := self.watch.replaced + self.known.replaced()):
+                error.observed.insert(0, words("before that, it", names))
             raise
         # The call succeeded: check that it left its inputs and global state unchanged.
-        if resized := [name for name, place in places(handed).items() if place != before[name]]:
-            raise LawBroken(
-                f"{new_call.phase.value} resizes {', '.join(resized)}: inputs should come back as they were"
-            )
-        if self.judges_state and (changed := self.known.unnamed(self.impl.name, self.watch.changes)):
-            raise LawBroken(*changed)
+        if problem := problem_with(handed, before):
+            raise LawBroken(f"{new_call.phase.value} {problem}: inputs should come back as they were")
+        if self.judges_state and (new := self.known.unnamed(self.impl.name, self.watch.changes)):
+            drawn = [change for change in new if change.draws]
+            problems = [change.text for change in new if change not in drawn]
+            if drawn and then is as_they_are:  # otherwise the law looks at each call
+                problems += self.randomness(handed, got, backward=backward, wrt=wrt, **changed).problems
+            if problems:
+                raise LawBroken(*problems)
+            self.known.name(self.impl.name, drawn)
         return got
+
+    def randomness(
+        self, handed: Inputs, got: Outputs, *, backward: bool, wrt: tuple[str, ...] | None = None, **changed
+    ) -> Randomness:
+        """Return what the call that returned `got` did with random numbers.
+
+        This makes two more calls.
+        """
+
+        def again() -> tuple[Outputs, list[Change]]:
+            new_call = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
+            new_call.enters, new_call.around, seen = NOW.enters, self.watch, len(self.watch.changes)
+            with self._judged(lambda: new_call.phase):
+                outputs = new_call.run().copy()
+            return outputs, self.watch.changes[seen:]
+
+        drawn = [change for change in self.watch.changes if change.draws]
+        return randomness(drawn, got.copy(), again, [n for n, _ in got.items() if n in self.impl.repeatable])
 
     @contextmanager
     def may_begin_again(self) -> Iterator[None]:
@@ -146,7 +181,7 @@ class Caller:
     def launch(self, handed: Inputs, *, backward: bool = False) -> Outputs:
         """Make one of many repeated calls, without waiting for a GPU or watching state."""
         new_call = Call(self.impl, handed, backward, None, **keywords_of(self.case))
-        new_call.enters = NOW.enters
+        new_call.enters = self._enters
         with self._judged(lambda: new_call.phase):
             return new_call.run()
 
@@ -164,6 +199,10 @@ class Caller:
         if self.device == "cuda":
             with self._judged(lambda: phase):
                 torch.cuda.synchronize()
+
+    def _enters(self, phase: str) -> None:
+        NOW.enters(phase)
+        self.known.calls(self.case, phase)
 
     def _judged(self, phase: Callable[[], Phase]) -> AbstractContextManager[None]:
         """Mark a block in which the implementation runs. `phase` returns its phase at that time."""
@@ -191,7 +230,7 @@ class Caller:
                 raise
             self.meter.refusals += 1
             self.meter.note = (
-                f"errors that this law allows: {self.meter.refusals}, such as: {str(error)[:MESSAGE_WIDTH]}"
+                f"errors that this law allows: {self.meter.refusals}, such as: {cut(str(error), MESSAGE_WIDTH)}"
             )
             return None
 

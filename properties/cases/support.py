@@ -8,6 +8,10 @@ from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import FEATURES
+from flash_attest.properties.progress import NOW
+from flash_attest.texts import cut, type_name, words_of
+
+LONGEST_REPR, LONGEST_REASON = 200, 1000  # characters
 
 # The needs of laws besides features, each with the reason shown if an implementation lacks it.
 OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
@@ -87,11 +91,24 @@ def unsupported(impl: Implementation, case: Case) -> str | None:
         what = "a row with no visible key"
     if what is not None:
         return f"{what} is not supported by {impl.name}"
-    accepts = impl.supports.accepts
-    try:
-        reason = accepts(case) if accepts else None
-    except Exception as error:
-        raise ContractError(f"supports.accepts raises {type(error).__name__}: {error} [for {case}]") from error
-    if reason is not None and not (isinstance(reason, str) and reason):
-        raise ContractError(f"supports.accepts returns {reason!r}: should be None, or why not [for {case}]")
+    return _refused(impl.supports.accepts, case) if impl.supports.accepts else None
+
+
+def _refused(accepts: Callable[[Case], str | None], case: Case) -> str | None:
+    """Return what the implementation's `accepts` says about a case.
+
+    In a judging process its time is limited as a call's is: `accepts` may hang.
+    """
+    problem, reason = "", None
+    with NOW.asking("supports.accepts"):
+        try:
+            reason = accepts(case)
+            if reason is not None and not (isinstance(reason, str) and reason):
+                problem = f"supports.accepts returns {cut(repr(reason), LONGEST_REPR)}: should be None, or why not"
+            elif reason is not None:
+                reason = cut(str(reason), LONGEST_REASON)
+        except Exception as error:
+            problem = f"supports.accepts raises {type_name(error)}: {cut(words_of(error), LONGEST_REASON)}"
+    if problem:
+        raise ContractError(f"{problem} [for {case}]")
     return reason

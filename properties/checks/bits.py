@@ -7,6 +7,7 @@ import math
 import torch
 
 from flash_attest import oracle
+from flash_attest.oracle.rounding import units
 from flash_attest.properties.trial import Trial
 
 
@@ -21,10 +22,25 @@ def keeps_when_others_change(trial: Trial) -> bool:
 def keeps_when_scaled(trial: Trial) -> bool:
     """Return whether sums scale with their terms.
 
-    Sums of a tile in float16 may not scale, as they may be subnormal numbers, which round in other
-    steps.
+    Sums in float16 may not scale, of a tile or from tile to tile: a partial sum may be a subnormal
+    number, which rounds in other steps, where the sum is none. (Next to a sum of 2^-64 or more, the
+    subnormal numbers of float32 and bfloat16 are too small to matter.)
     """
-    return trial.impl.precision.tile_sum is None or trial.case.dtype != torch.float16
+    return not _sums_in_float16(trial)
+
+
+def sums_stay_finite(trial: Trial, v: torch.Tensor) -> bool:
+    """Return whether no sum over v (b, sk, hk, d) overflows in the dtype of the kernel's sums.
+
+    Before l divides them, sums in float16 may be as large as the sum of |v| over all keys.
+    """
+    return not _sums_in_float16(trial) or bool(v.double().abs().sum(1).max() <= torch.finfo(torch.float16).max)
+
+
+def _sums_in_float16(trial: Trial) -> bool:
+    precision = trial.impl.precision
+    narrow = precision.tile_sum is not None or precision.accumulate == "operand"
+    return narrow and trial.case.dtype == torch.float16
 
 
 def keeps_when_moved(trial: Trial) -> bool:
@@ -74,11 +90,34 @@ def copied_whatever_rounds(trial: Trial, score: torch.Tensor) -> torch.Tensor:
 def counted_within(trial: Trial, keys: torch.Tensor) -> torch.Tensor:
     """Return by how many keys exp(lse) may be wrong when it counts keys.
 
-    It is 0 unless exp is declared inexact, or l and lse are rounded to a half dtype: l after each
-    tile of 16 keys or more, and lse = ln l when it is stored.
+    It is 0 unless exp is declared inexact, or l and lse are rounded to a half dtype: l up to three
+    times in each tile of 16 keys or more, and lse = ln l when it is stored.
     """
     if trial.impl.precision.statistics != "operand" or trial.case.dtype == torch.float32:
         return (keys * trial.impl.precision.exp + 0.5).floor()
     u, tiles = oracle.roundoff(trial.case.dtype), math.ceil(trial.case.seqlen_k / 16)
-    off = keys * torch.expm1(u * (tiles + keys.clamp(min=1.0).log()))
+    off = keys * torch.expm1(u * (3 * tiles + keys.clamp(min=1.0).log()))
     return (off + 0.5).floor()  # the count is rounded to a whole number
+
+
+def averaged_within(trial: Trial, count: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Return by how much out times the number of keys may be wrong when it counts keys.
+
+    count, keys: how many keys a column counts, and how many the query sees. All P are 1, or 1/keys,
+    and v is 0 or 1, so each error is relative to the count: the casts of P and of out, and at most
+    one rounding for each key that is added, or three for each tile in a half dtype. All roundings
+    may be alike, so their bounds are added, with the reserve of the linear form.
+    """
+    case, precision = trial.case, trial.impl.precision
+    un, n = units(case.dtype, precision), case.seqlen_k
+    tiles = math.ceil(n / 16)
+    relative = un.u_out + un.u_p + un.u_mul + (2 * n + 16) * 2.0**-24 + 2 * precision.exp
+    if precision.accumulate == "operand":
+        relative += 3 * tiles * un.acc.u
+    if un.tile_sum is not None:
+        relative += min(n, un.tile_sum) * un.u
+    if un.narrow:
+        relative += (3 * tiles + 1) * un.u
+    if un.merged:
+        relative += 2 * (math.log(max(n, 1)) + 1) * (un.u if un.narrow else 2.0**-24)
+    return oracle.Z_LIMIT / oracle.Z_WORST * (count * relative + keys * un.tiny_out)

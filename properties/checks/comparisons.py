@@ -19,10 +19,12 @@ from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.douts import where_it_shows
 from flash_attest.properties.checks.meanings_of_lse import what_lse_is
 from flash_attest.properties.checks.pictures import element_at, number, share, where
+from flash_attest.properties.checks.read_off import read_off
 from flash_attest.properties.checks.wrong import wrong_in
+from flash_attest.properties.checks.wrong_already import stop_if_wrong_alike
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.machine.clock import Work
-from flash_attest.properties.trial import Trial
+from flash_attest.properties.trial import Expected, Trial
 
 Investigate = Callable[[str], tuple[str, list[str]]]  # takes the name of a wrong output; see LawBroken.investigate
 
@@ -50,9 +52,20 @@ def check_budget(trial: Trial, got: Outputs, x=None, *names: str, **changed) -> 
     _check_near(trial, tensors, investigate)
 
 
-def check_near(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor) -> None:
-    """Check that one tensor is within its budget: the worst z, and the rms of many elements."""
-    _check_near(trial, [(name, got, want, sigma)], nan_found_elsewhere=True)
+def check_near(
+    trial: Trial,
+    name: str,
+    got: torch.Tensor,
+    want: torch.Tensor,
+    sigma: torch.Tensor,
+    right: torch.Tensor | None = None,
+) -> None:
+    """Check that one tensor is within its budget: the worst z, and the rms of many elements.
+
+    right: the oracle's value, if `want` was computed from results of the implementation. Results
+    that are wrong alike raise WrongAlready.
+    """
+    _check_near(trial, [(name, got, want, sigma)], nan_found_elsewhere=True, right=right)
 
 
 def _check_near(
@@ -60,12 +73,16 @@ def _check_near(
     tensors: list[tuple],
     investigate: Investigate | None = None,
     nan_found_elsewhere: bool = False,
+    right: torch.Tensor | None = None,
 ) -> None:
     def scored(name, got, want, sigma):
         return oracle.score(got, want, sigma, stored_dtype(trial, name, got), trial.form)
 
     tensors, scores = _scored(trial, tensors, scored, nan_found_elsewhere)
     for (name, got, want, sigma), result in zip(tensors, scores, strict=True):
+        if right is not None and not result.within:
+            differ = ~(result.z <= Z_LIMIT) if result.worst_z > Z_LIMIT else torch.ones_like(got, dtype=torch.bool)
+            stop_if_wrong_alike(name, got, want, right, sigma, differ, stored_dtype(trial, name, got), trial.form)
         trial.meter.saw(name, result.worst_z)
         if result.worst_z > Z_LIMIT:
             broken = _beyond_budget(trial, name, got, want, sigma, result.z, "should be")
@@ -82,25 +99,39 @@ def _check_near(
             )
 
 
-def check_agree(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, sigma: torch.Tensor, what: str) -> None:
+def check_agree(
+    trial: Trial,
+    name: str,
+    got: torch.Tensor,
+    want: torch.Tensor,
+    sigma: torch.Tensor,
+    what: str,
+    *,
+    right: torch.Tensor,
+) -> None:
     """Check that two results of one implementation, which are mathematically equal, agree.
 
-    sigma: the standard deviation of each of the two, by element.
+    sigma: the standard deviation of each of the two, by element. right: the oracle's value. Results
+    that are wrong alike raise WrongAlready.
     """
-    _check_agree(trial, [(name, got, want, sigma)], what)
+    _check_agree(trial, [(name, got, want, sigma)], [right], what)
 
 
-def check_all_agree(trial: Trial, got: Outputs, want: Outputs, budget: oracle.Budget, what: str) -> None:
-    """Run `check_agree` for every output of `got`. The sigmas are those in `budget`."""
-    _check_agree(trial, [(name, t, getattr(want, name), getattr(budget, name)) for name, t in got.items()], what)
+def check_all_agree(trial: Trial, got: Outputs, want: Outputs, expected: Expected, what: str) -> None:
+    """Run `check_agree` for every output of `got`."""
+    pairs = [(name, t, getattr(want, name), getattr(expected.sigma, name)) for name, t in got.items()]
+    _check_agree(trial, pairs, [getattr(expected.want, name) for name, *_ in pairs], what)
 
 
-def _check_agree(trial: Trial, pairs: list[tuple], what: str) -> None:
+def _check_agree(trial: Trial, pairs: list[tuple], right: list[torch.Tensor], what: str) -> None:
     def scored(name, got, want, sigma):
         return oracle.pair_score(got, want, sigma, sigma, stored_dtype(trial, name, got), trial.form)
 
     pairs, scores = _scored(trial, pairs, scored, nan_found_elsewhere=True)
-    for (name, got, want, sigma), result in zip(pairs, scores, strict=True):
+    for (name, got, want, sigma), result, value in zip(pairs, scores, right, strict=True):
+        if result.worst_z > Z_LIMIT:
+            differ = ~(result.z <= Z_LIMIT)
+            stop_if_wrong_alike(name, got, want, value, sigma, differ, stored_dtype(trial, name, got), trial.form)
         trial.meter.saw(name, result.worst_z)
         if result.worst_z > Z_LIMIT:
             broken = _beyond_budget(trial, name, got, want, sigma, result.z, what)
@@ -173,14 +204,14 @@ def _beyond_budget(trial: Trial, name, got, want, sigma, z, should: str) -> LawB
         return LawBroken(
             f"{headline} ({share(bad)} wrong)",
             where(trial, name, bad),
-            suggests=_read_off(got, want, bad),
+            suggests=read_off(got, want, bad),
             wrong=wrong_in(trial, name, bad),
         )
     return LawBroken(
         f"{headline}: {worst:.3g} times what rounding explains, {Z_LIMIT:g} allowed ({share(bad)} wrong)",
         where(trial, name, bad),
         f"off by {abs(g - w):.3g} there, where rounding explains {_explained(trial, s)}",
-        suggests=_read_off(got, want, bad),
+        suggests=read_off(got, want, bad),
         wrong=wrong_in(trial, name, bad),
     )
 
@@ -205,7 +236,7 @@ def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
             f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)} ({share(bad)} wrong)",
             where(trial, name, bad),
             f"largest difference {largest:.3g}" if math.isfinite(largest) and bad.numel() > 1 else "",
-            suggests=_read_off(got, want, bad),
+            suggests=read_off(got, want, bad),
             wrong=wrong_in(trial, name, bad),
         )
 
@@ -244,18 +275,19 @@ def check_unchanged(
     """
     names = [name for name, _ in after.items()]
     exact = [name for name in names if keeps_bits and name in trial.impl.repeatable]
-    sigma = None
+    expected = None
     if len(exact) < len(names):
         backward = any(name in GRADIENTS for name in names)
-        budgets = [
-            trial.budget(trial.want(inputs, backward=backward, **changed), inputs, backward=backward, **changed)
+        of_each = [
+            trial.expected(inputs, backward=backward, **changed)
             for inputs in (x, *(() if keeps_bits or other is None else (other,)))
         ]
-        sigma = Outputs(**{name: torch.stack([getattr(b, name) for b in budgets]).amax(0) for name in names})
+        largest = {name: torch.stack([getattr(each.sigma, name) for each in of_each]).amax(0) for name in names}
+        expected = Expected(of_each[0].want, Outputs(**largest))
     if all_same([(getattr(after, name), getattr(before, name)) for name in exact]):
         names = [name for name in names if name not in exact]
     for name in names:
-        check_same_or_agree(trial, name, after, before, sigma, should, keeps_bits)
+        check_same_or_agree(trial, name, after, before, expected, should, keeps_bits)
 
 
 def all_same(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
@@ -264,32 +296,18 @@ def all_same(pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> bool:
 
 
 def check_same_or_agree(
-    trial: Trial, name: str, got: Outputs, want: Outputs, sigma, should: str, keeps_bits: bool = True
+    trial: Trial,
+    name: str,
+    got: Outputs,
+    want: Outputs,
+    expected: Expected | None,
+    should: str,
+    keeps_bits: bool = True,
 ) -> None:
     """Check that one output is unchanged, in the same way as check_unchanged."""
     a, b = getattr(got, name), getattr(want, name)
     if keeps_bits and name in trial.impl.repeatable:
         check_same(trial, name, a, b, should)
     else:
-        check_agree(trial, name, a, b, getattr(sigma, name), should)
-
-
-def _read_off(got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str | None:
-    """Guess the cause from the values."""
-    g, w = got[bad].double(), want.broadcast_to(got.shape)[bad].double()
-    if bool(g.isnan().any()):
-        return "NaN: inf - inf in the softmax, 0 * inf, or uninitialised memory"
-    if bool((g == 0).all()):
-        return "zeros: rows or columns that were never written, or a failed launch whose error was not checked"
-    known = w.isfinite() & g.isfinite() & (w.abs() > 1e-6 * w.abs().amax().clamp(min=1e-30))
-    if int(known.sum()) < 8 or int(bad.sum()) < 0.5 * bad.numel():
-        return None
-    if got.dim() > 3 and int(bad.any(-1).sum()) < 2:  # a wrong row sum also scales all columns of one row
-        return None
-    ratio = (g[known] / w[known]).median().item()
-    off = ((g[known] - ratio * w[known]).abs().median() / (w[known].abs().median() + 1e-30)).item()
-    if off < 0.02 and abs(ratio - 1) > 0.002:
-        known_as = {1.4427: "base 2 instead of e", 0.6931: "an extra factor of ln 2"}
-        named = next((f" ({text})" for value, text in known_as.items() if abs(ratio - value) < 2e-3), "")
-        return f"a constant factor: got is {ratio:.4g} times what it should be{named}"
-    return None
+        sigma, right = (getattr(each, name) for each in (expected.sigma, expected.want))
+        check_agree(trial, name, a, b, sigma, should, right=right)

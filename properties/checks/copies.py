@@ -150,9 +150,9 @@ def check_spread(trial: Trial, results: Repeats, x: Inputs) -> None:
         return
     if x.bias is None or x.bias.shape[0] == x.q.shape[0]:  # all batches are equal, so the oracle needs only the first
         x = Inputs(**{name: tensor[:1] for name, tensor in x.items()})
-    budget = trial.budget(trial.want(x, backward=trial.backward), x, backward=trial.backward)
+    expected = trial.expected(x, backward=trial.backward)
     for name, (least, most) in several.items():
-        axes, bound = axes_of(name, least), getattr(budget, name)
-        shape = bound.shape
+        axes, bound = axes_of(name, least), getattr(expected.sigma, name)
+        shape, right = bound.shape, getattr(expected.want, name)
         least, most = least.amin(axes, keepdim=True).expand(shape), most.amax(axes, keepdim=True).expand(shape)
-        check_agree(trial, name, most, least, bound, "another call or head with equal inputs gives")
+        check_agree(trial, name, most, least, bound, "another call or head with equal inputs gives", right=right)

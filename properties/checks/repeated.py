@@ -77,9 +77,10 @@ def check_spread(trial: Trial, repeats: Repeats, x: Inputs) -> str:
     if not repeats.between:
         return ""
     backward, apart = trial.backward, []
-    budget = trial.budget(trial.want(x, backward=backward), x, backward=backward)
+    expected = trial.expected(x, backward=backward)
     for name, (least, most) in repeats.between.items():
-        check_agree(trial, name, most, least, getattr(budget, name), "another repeat gave")
+        sigma, right = (getattr(each, name) for each in (expected.sigma, expected.want))
+        check_agree(trial, name, most, least, sigma, "another repeat gave", right=right)
         apart.append(f"{name} by up to {float((most - least).abs().max()) if most.numel() else 0.0:.3g}")
     return f"not declared repeatable, and within the budget of each other: {', '.join(apart)} apart"
 

@@ -22,6 +22,7 @@ from flash_attest.runner.untrusted.remote import Remote
 
 IMPORT_LIMIT = 60.0  # seconds to start a kernel process and import the file, if --case-timeout is not longer
 OPTION = "--untrusted"
+MOST_LINES, WIDEST = 10, 300  # of what an import changed, lines and characters of each
 
 
 def check_options(files: Sequence[str], names: str | None) -> None:
@@ -61,8 +62,10 @@ def from_file(argument: str, limit: float, reports: Sequence[str] = ()) -> list[
     records_sent = answer.get("declared")
     if not isinstance(records_sent, list) or not records_sent:
         return [Entry(Unloadable(as_name(file.stem), f"{file}: it declares no implementation"), str(file), option)]
+    did = {name: _lines(answer.get(name)) for name in ("broken", "remarks")}
     return [
-        Entry(_entry(process, number, record, file), str(file), option) for number, record in enumerate(records_sent)
+        Entry(_entry(process, number, record, file), str(file), option, **did)
+        for number, record in enumerate(records_sent)
     ]
 
 
@@ -75,6 +78,12 @@ def header() -> str:
     """Return the line that a run prints at its start."""
     line = f"flash-attest: untrusted: files are imported, and called, in a kernel process, held by {held()}"
     return line if sandbox.chosen() != sandbox.NONE else f"{line}: it can do whatever you can do"
+
+
+def _lines(sent: object) -> tuple[str, ...]:
+    """Return what the kernel process says that the import changed. It may say anything."""
+    lines = [line[:WIDEST] for line in sent[:MOST_LINES] if isinstance(line, str)] if isinstance(sent, list) else []
+    return tuple(lines)
 
 
 def _entry(process: KernelProcess, number: int, record: object, file: Path) -> Implementation | Absent | Unloadable:

@@ -13,7 +13,7 @@ import pathlib
 import signal
 import sys
 import traceback
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 
 PR_SET_PDEATHSIG = 1
 READY = b"\x01"  # sent from within the sandbox, before anything else is loaded
@@ -47,6 +47,7 @@ class Kernel:
     def __init__(self, argument: str, mapped):
         self.argument, self.mapped = argument, mapped
         self.impls: list = []
+        self.settings = ExitStack()  # what the file chose when it was imported
         self.rooms = None  # made on first use, as torch is imported later than this module
         self.returned: list = []  # outputs, which the judging process reads until it asks again
         self.graph: tuple = (0, None, {})  # the last differentiable forward: number, out, inputs
@@ -60,14 +61,19 @@ class Kernel:
         import torch
 
         from flash_attest.impls.contract import registry
+        from flash_attest.properties.state.imports import ImportWatch
         from flash_attest.runner.untrusted.records import record_of
 
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device, watch = "cuda" if torch.cuda.is_available() else "cpu", ImportWatch()
         try:
-            self.impls = [entry.impl for entry in registry.on_device(registry.from_file(self.argument), device)]
+            entries = registry.from_file(self.argument, watch)
         except registry.RegistryError as error:
             return {"refused": str(error)}, []
-        return {"declared": [record_of(impl) for impl in self.impls]}, []
+        for setting in watch.settings:  # only this file's implementations are in this process
+            self.settings.enter_context(setting())
+        self.impls = [entry.impl for entry in registry.on_device(entries, device)]
+        did = {"broken": watch.broken, "remarks": watch.remarks}
+        return {"declared": [record_of(impl) for impl in self.impls], **did}, []
 
     def on_accepts(self, request: dict, blocks: list) -> tuple[dict, list]:
         """Call supports.accepts on a case."""
@@ -140,13 +146,13 @@ class Kernel:
         """Convert a result: tensors to their place or their bytes, the rest to names of types."""
         import torch
 
-        from flash_attest.impls.contract.call import _plain
+        from flash_attest.impls.contract.returned import plain
         from flash_attest.runner.untrusted.tensors import described, pack_values
 
         several = isinstance(result, (tuple, list))
         items = list(result) if several else [result]
         items = [
-            _plain(names[n] if n < len(names) else "output", item) if isinstance(item, torch.Tensor) else item
+            plain(names[n] if n < len(names) else "output", item) if isinstance(item, torch.Tensor) else item
             for n, item in enumerate(items[:8])
         ]
         if not request.get("keep"):
@@ -168,17 +174,20 @@ class Kernel:
 def raised(error: BaseException) -> dict:
     """Return an exception as plain data."""
     from flash_attest.impls.contract.record import ContractError
+    from flash_attest.texts import words_of
 
-    try:
-        text = str(error)
-    except Exception:
-        text = "(no message: its __str__ raises)"
     own = os.path.dirname(os.path.abspath(__file__))
     frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(f.filename) != own]
     where = [f"at {f.filename}:{f.lineno}, in {f.name}: {f.line}" for f in frames]
     kinds = [each.__name__ for each in type(error).__mro__]
     problems = error.problems if isinstance(error, ContractError) else None
-    return {"type": type(error).__name__, "kinds": kinds, "text": text, "frames": where, "problems": problems}
+    return {
+        "type": type(error).__name__,
+        "kinds": kinds,
+        "text": words_of(error),
+        "frames": where,
+        "problems": problems,
+    }
 
 
 def device_works() -> bool:
@@ -225,6 +234,7 @@ def main(connection: int) -> None:
     import torch
 
     import flash_attest.impls.contract.call
+    import flash_attest.properties.state.imports
     import flash_attest.races.poison
     from flash_attest import properties
     from flash_attest.emulator import build_cache

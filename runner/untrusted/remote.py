@@ -19,6 +19,7 @@ from flash_attest.races import poison
 from flash_attest.runner.untrusted import records, tensors, wire
 from flash_attest.runner.untrusted.observed import Observed
 from flash_attest.runner.untrusted.process import KernelEnded, KernelProcess
+from flash_attest.texts import cut
 
 MOST_FRAMES, LONGEST_TEXT, LONGEST_NAME = 50, 4000, 60
 NOT_READ = "with --untrusted the kernel's process must be readable, and this system does not permit it"
@@ -73,7 +74,7 @@ class Remote:
         _raise_if_raised(answer)
         reason = answer.get("reason")
         if reason is not None and not (isinstance(reason, str) and answer.get("text")):
-            raise TypeError(f"it returns {str(reason)[:LONGEST_TEXT]}, should be None, or why not")
+            raise TypeError(f"it returns {cut(str(reason), LONGEST_TEXT)}, should be None, or why not")
         return reason
 
     @contextmanager
@@ -214,15 +215,19 @@ def _raise_if_raised(answer: dict) -> None:
         return
     raised = raised if isinstance(raised, dict) else {}
     kinds = raised.get("kinds") if isinstance(raised.get("kinds"), list) else []
-    text, frames, problems = str(raised.get("text", ""))[:LONGEST_TEXT], raised.get("frames"), raised.get("problems")
+    text, frames, problems = (
+        cut(str(raised.get("text", "")), LONGEST_TEXT),
+        raised.get("frames"),
+        raised.get("problems"),
+    )
     if "ContractError" in kinds and isinstance(problems, list) and problems:
-        raise ContractError([str(problem)[:LONGEST_TEXT] for problem in problems])
+        raise ContractError([cut(str(problem), LONGEST_TEXT) for problem in problems])
     base = (
         torch.OutOfMemoryError if "OutOfMemoryError" in kinds else NotCovered if "NotCovered" in kinds else RuntimeError
     )
     error = type(_name(raised.get("type")), (base,), {})(text)
     error.frames_in_kernel_process = (
-        [str(frame)[:LONGEST_TEXT] for frame in frames[:MOST_FRAMES]] if isinstance(frames, list) else []
+        [cut(str(frame), LONGEST_TEXT) for frame in frames[:MOST_FRAMES]] if isinstance(frames, list) else []
     )
     raise error
 

@@ -19,10 +19,13 @@ class Precision:
     multiply: str = "operand"
     accumulate: str = "float32"
     probabilities: str = "operand"
+    scores: str = "float32"
     merge: str = "accumulator"
     scaled: str = "scores"
+    scaled_in_backward: str | None = None
     tile_sum: int | None = None
     statistics: str = "float32"
+    row_sum: str = "float32"
     quantize: str = "none"
     quantize_by: str = "tensor"
     exp: float = 0.0

@@ -8,6 +8,7 @@ exp(lse_part - lse) of FlashAttention's split-KV kernel.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -20,7 +21,27 @@ TILE = 32  # keys
 PARTS = 3  # of the keys, where they are merged by lse
 
 
-def kernel(precision: Precision, *, name: str = "rounding", backward: bool = True, **declared) -> Implementation:
+@dataclass(frozen=True)
+class Made:
+    """The way in which a kernel makes its roundings, where one `Precision` allows several.
+
+    late: m is rounded after P was computed from it, not before.
+    stepwise: l = alpha l + sum P rounds alpha, the sum, the product and the result.
+    tile: the number of keys of a tile. last_first: whether the last tile comes first.
+    """
+
+    late: bool = False
+    stepwise: bool = False
+    tile: int = TILE
+    last_first: bool = False
+
+
+USUAL = Made()
+
+
+def kernel(
+    precision: Precision, made: Made = USUAL, *, name: str = "rounding", backward: bool = True, **declared
+) -> Implementation:
     """Return an implementation that rounds as `precision` says, and declares support for
     everything.
 
@@ -30,8 +51,8 @@ def kernel(precision: Precision, *, name: str = "rounding", backward: bool = Tru
     def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
         check_bias(bias, q, sizes_of(q, k, v).scores)
         check_dtypes(q, k, v, everything.dtypes)
-        s, _, _ = _scores(precision, q, k, causal, bias, softmax_scale)
-        out, lse = _forward(precision, s, _heads(v, q.shape[2]), q.dtype)
+        s, _, _ = _scores(precision, precision.scaled, q, k, causal, bias, softmax_scale)
+        out, lse = _forward(precision, made, s, _heads(v, q.shape[2]), q.dtype)
         return out.transpose(1, 2).to(q.dtype), lse.squeeze(-1)
 
     def gradients(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None):
@@ -64,7 +85,7 @@ def _heads(x: torch.Tensor, nheads: int) -> torch.Tensor:
     return x.transpose(1, 2).float().repeat_interleave(nheads // x.shape[2], 1)
 
 
-def _scores(precision, q, k, causal, bias, softmax_scale):
+def _scores(precision, scaled, q, k, causal, bias, softmax_scale):
     """Return S (b, h, i, j) float32, -inf where hidden, and q, k (b, h, n, d) for the gradients.
 
     If q and k do not contain softmax_scale, S still has to be multiplied by it: S = factor q k.
@@ -76,17 +97,19 @@ def _scores(precision, q, k, causal, bias, softmax_scale):
         "q": (scale, 1.0),
         "k": (1.0, scale),
         "both": (math.copysign(root, scale), root),
-    }[precision.scaled]
+    }[scaled]
     seqlen_q, seqlen_k = q.shape[1], k.shape[1]
     x, y = (q.float() * of_q).to(dtype).float(), (k.float() * of_k).to(dtype).float()
     if precision.quantize != "none":
         x, y = _quantized(precision, x), _quantized(precision, y)
     x, y = x.transpose(1, 2), _heads(y, q.shape[2])
+    rounded = (lambda t: t.to(dtype).float()) if precision.scores == "operand" else lambda t: t
     s = _times(precision, x, y.mT)
-    if precision.scaled == "scores":
+    if scaled == "scores":
         s = s * scale
+    s = rounded(s)  # after the scale, as q k may overflow in float16
     if bias is not None:
-        s = s + bias.float()
+        s = rounded(s + bias.float())
     if causal:
         i, j = torch.arange(seqlen_q)[:, None], torch.arange(seqlen_k)
         s = s.masked_fill(j > i + seqlen_k - seqlen_q, -INF)
@@ -132,7 +155,7 @@ def _times(precision, a, b):
     return high_a @ high_b + (high_a @ _cut(b - high_b) + _cut(a - high_a) @ high_b)
 
 
-def _narrow(precision, x, dtype):
+def _narrow(precision, x, *, dtype):
     return x.to(dtype).float() if precision.statistics == "operand" else x
 
 
@@ -151,38 +174,44 @@ def _exp(precision, x):
     return torch.where(x <= -127.0, 0.0, torch.ldexp(p, n))
 
 
-def _forward(precision, s, v, dtype):
+def _forward(precision, made, s, v, dtype):
     """Return out (b, h, i, d), lse (b, h, i, 1), float32, for S (b, h, i, j) and v (b, h, j, d)."""
     seqlen_k = s.shape[3]
     size = -(-seqlen_k // PARTS) if precision.merge == "lse" else seqlen_k
     parts = [slice(n, n + size) for n in range(0, seqlen_k, max(size, 1))]
     if not parts:
         return s.new_zeros(*s.shape[:3], v.shape[3]), s.new_full((*s.shape[:3], 1), -INF)
-    results = [_part(precision, s[..., keys], v[:, :, keys], dtype) for keys in parts]
+    results = [_part(precision, made, s[..., keys], v[:, :, keys], dtype) for keys in parts]
     if precision.merge != "lse":
         return results[0]
     lses = torch.cat([lse for _, lse in results], -1)
     m = lses.amax(-1, keepdim=True)
     safe = m.masked_fill(m == -INF, 0.0)
-    lse = _narrow(precision, torch.log(torch.exp(lses - safe).sum(-1, keepdim=True)) + safe, dtype)
+    lse = _narrow(precision, torch.log(torch.exp(lses - safe).sum(-1, keepdim=True)) + safe, dtype=dtype)
     weights = torch.exp(lses - lse.masked_fill(lse == -INF, 0.0))
     return sum(weights[..., n : n + 1] * out for n, (out, _) in enumerate(results)), lse
 
 
-def _part(precision, s, v, dtype):
+def _part(precision, made, s, v, dtype):
     """Compute one part of the keys, tile by tile, with a running maximum and sum."""
-    tile = precision.tile_sum or TILE
+    tile = precision.tile_sum or made.tile
     m = s.new_full((*s.shape[:3], 1), -INF)
     l, acc = torch.zeros_like(m), s.new_zeros(*s.shape[:3], v.shape[3])
-    for n in range(0, s.shape[3], tile):
+    starts = range(0, s.shape[3], tile)
+    narrow = partial(_narrow, precision, dtype=dtype)
+    step = narrow if made.stepwise else lambda x: x
+    acc_step = (lambda x: x.to(dtype).float()) if precision.accumulate == "operand" else lambda x: x
+    for n in reversed(starts) if made.last_first else starts:
         s_tile, v_tile = s[..., n : n + tile], v[:, :, n : n + tile]
-        m_new = _narrow(precision, torch.maximum(m, s_tile.amax(-1, keepdim=True)), dtype)
+        m_new = torch.maximum(m, s_tile.amax(-1, keepdim=True))
+        m_new = m_new if made.late else narrow(m_new)
         safe = m_new.masked_fill(m_new == -INF, 0.0)
-        p, alpha = _exp(precision, s_tile - safe), torch.exp(m - safe)
-        l = _narrow(precision, alpha * l + p.sum(-1, keepdim=True), dtype)
-        acc = alpha * acc + _product(precision, p, v_tile, dtype)
-        m = m_new
-    lse = _narrow(precision, m + torch.log(l), dtype)
+        p, alpha = _exp(precision, s_tile - safe), step(torch.exp(m - safe))
+        summed = p.to(dtype).float() if precision.row_sum == "operand" else p
+        l = narrow(step(alpha * l) + step(summed.sum(-1, keepdim=True)))
+        acc = acc_step(acc_step(alpha * acc) + acc_step(_product(precision, p, v_tile, dtype)))
+        m = narrow(m_new)
+    lse = narrow(m + torch.log(l))
     return torch.where(l == 0, 0.0, acc / l), lse
 
 
@@ -198,7 +227,8 @@ def _product(precision, p, v, dtype):
 
 def _backward(precision, dout, q, k, v, out, lse, causal, bias, softmax_scale):
     dtype, nheads, nheads_k = q.dtype, q.shape[2], k.shape[2]
-    s, x, y = _scores(precision, q, k, causal, bias, softmax_scale)
+    scaled = precision.scaled_in_backward or precision.scaled
+    s, x, y = _scores(precision, scaled, q, k, causal, bias, softmax_scale)
     scale = q.shape[3] ** -0.5 if softmax_scale is None else softmax_scale
     if precision.quantize != "none":
         x, y = q.transpose(1, 2).float(), _heads(k, nheads)
@@ -207,7 +237,11 @@ def _backward(precision, dout, q, k, v, out, lse, causal, bias, softmax_scale):
     do, vh = dout.transpose(1, 2).float(), _heads(v, nheads)
     delta = (do * out.transpose(1, 2).float()).sum(-1, keepdim=True)
     times = partial(_times, precision)
-    ds = p * (times(do, vh.mT) - delta)
+    dp = times(do, vh.mT)
+    if precision.scores == "operand":  # autograd keeps P itself, not lse
+        p, dp = torch.softmax(s, -1).nan_to_num(0.0), dp.to(dtype).float()
+        delta = (p * dp).sum(-1, keepdim=True)
+    ds = p * (dp - delta)
     cast = (lambda t: t) if precision.probabilities == "float32" else (lambda t: t.to(dtype).float())
     # If x and y already contain softmax_scale, the result is not multiplied by it again.
     root = math.sqrt(abs(scale))
@@ -217,7 +251,7 @@ def _backward(precision, dout, q, k, v, out, lse, causal, bias, softmax_scale):
         "k": (1.0, scale),
         "both": (math.copysign(root, scale), root),
     }
-    of_dq, of_dk = factors["scores"] if precision.quantize != "none" else factors[precision.scaled]
+    of_dq, of_dk = factors["scores"] if precision.quantize != "none" else factors[scaled]
     dq = of_dq * times(cast(ds), y)
     dk = of_dk * times(cast(ds).mT, x)
     dv = times(cast(p).mT, do)

@@ -14,7 +14,7 @@ from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 from flash_attest.properties.law import laws
-from tests.properties.rounding_kernels import kernel
+from tests.properties.rounding_kernels import USUAL, Made, kernel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -26,6 +26,14 @@ DECLARED = {
     "narrow tiles": Precision(tile_sum=32),
     "narrow statistics": Precision(statistics="operand"),
     "narrow statistics, wide P": Precision(statistics="operand", probabilities="float32"),
+    "m rounded late": Precision(statistics="operand"),
+    "narrow sums": Precision(accumulate="operand"),
+    "narrow scores": Precision(scores="operand"),
+    "l of the cast P": Precision(row_sum="operand"),
+    "narrow throughout": Precision(accumulate="operand", statistics="operand", row_sum="operand"),
+    "narrow throughout, split": Precision(accumulate="operand", statistics="operand", row_sum="operand", merge="lse"),
+    "k scaled in the backward": Precision(scaled_in_backward="k"),
+    "q scaled, k in the backward": Precision(scaled="q", scaled_in_backward="k"),
     "int8 by tensor": Precision(quantize="int8"),
     "int8 by head, narrow tiles": Precision(quantize="int8", quantize_by="head", tile_sum=32),
     "fp8 by block": Precision(quantize="fp8", quantize_by="block"),
@@ -36,6 +44,12 @@ DECLARED = {
     "cut to tf32, wide P": Precision(multiply="tf32_cut", probabilities="float32"),
     "three products in tf32": Precision(multiply="tf32x3"),
 }
+# How these make their roundings. The last tile of a kernel may come first, as in FlashAttention-3.
+MADE = {
+    "m rounded late": Made(late=True, tile=48, last_first=True),
+    "narrow throughout": Made(late=True, stepwise=True, tile=16),
+    "narrow throughout, split": Made(late=True, stepwise=True, tile=16),
+}
 # The other fields combine the roundings of these.
 ALONE = (
     "merged by lse",
@@ -43,29 +57,37 @@ ALONE = (
     "scaled q and k",
     "narrow tiles",
     "narrow statistics",
+    "m rounded late",
+    "narrow sums",
+    "l of the cast P",
+    "narrow throughout",
+    "k scaled in the backward",
     "int8 by tensor",
     "polynomial exp",
 )
 by_declaration = pytest.mark.parametrize(
-    "precision",
-    [pytest.param(p, marks=() if name in ALONE else pytest.mark.thorough, id=name) for name, p in DECLARED.items()],
+    "name", [pytest.param(name, marks=() if name in ALONE else pytest.mark.thorough, id=name) for name in DECLARED]
 )
 
 
-def of(precision, declares=None):
+def of(precision, declares=None, made=USUAL):
     """Return a kernel that rounds as `precision` says.
 
     Quantised kernels are for inference, because gradients of the rounded q would differ.
     """
-    impl = kernel(precision, backward=precision.quantize == "none")
+    impl = kernel(precision, made, backward=precision.quantize == "none")
     return replace(impl, precision=declares or precision)
+
+
+def named(name, declares=None):
+    return of(DECLARED[name], declares, MADE.get(name, USUAL))
 
 
 @pytest.mark.parametrize("cases", [2, pytest.param(600, marks=pytest.mark.thorough)])
 @by_declaration
-def test_a_right_kernel_is_within_its_budget_in_every_regime(precision, cases):
+def test_a_right_kernel_is_within_its_budget_in_every_regime(name, cases):
     for regime in REGIMES:
-        calibration = calibrate(of(precision), regime, cases, "cpu", 0)
+        calibration = calibrate(named(name), regime, cases, "cpu", 0)
         assert calibration["beyond"] == []
 
 
@@ -78,6 +100,7 @@ EXPOSED = (
     "test_powers_of_four_move_between_q_and_scale",
     "test_single_key_is_copied",
     "test_winning_key_is_copied",
+    "test_out_averages_exactly_its_prefix",
     "test_padding_keys_count_nothing",
     "test_split_keys_merge_by_lse",
     "test_shifting_all_scores_changes_only_lse",
@@ -94,8 +117,8 @@ LAWS = [
 
 @pytest.mark.parametrize("law", LAWS)
 @by_declaration
-def test_a_right_kernel_keeps_the_laws(precision, law):
-    result = judge(law, of(precision), Plan(examples=6 if law.name in EXPOSED else 100, try_contract=False))
+def test_a_right_kernel_keeps_the_laws(name, law):
+    result = judge(law, named(name), Plan(examples=6 if law.name in EXPOSED else 100, try_contract=False))
     assert result.verdict in (PASS, REFUSED), result.message
 
 
@@ -108,6 +131,17 @@ UNDECLARED = {
     "narrow tiles": ("test_out_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16 regime=mean"),
     "narrow statistics": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
     "narrow statistics, wide P": ("test_single_key_is_copied", "seqlen_k=1 headdim=48 dtype=float16"),
+    "m rounded late": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
+    "narrow sums": ("test_out_matches_the_definition", "seqlen_k=130 headdim=48 dtype=bfloat16 regime=mean"),
+    "narrow scores": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
+    "l of the cast P": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
+    "narrow throughout": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
+    "narrow throughout, split": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
+    "k scaled in the backward": (
+        "test_gradients_match_the_definition",
+        "seqlen_k=100 headdim=48 dtype=float16 regime=peaked",
+    ),
+    "q scaled, k in the backward": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
     "int8 by tensor": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
     "int8 by head, narrow tiles": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
     "fp8 by block": ("test_out_matches_the_definition", "seqlen_k=100 headdim=48 dtype=float16"),
@@ -124,9 +158,9 @@ UNDECLARED = {
 def test_the_same_kernel_fails_where_it_does_not_declare_it(name):
     law, case = UNDECLARED[name]
     how = Plan(case=parse_case(f"seqlen_q=33 {case}"), try_contract=False)
-    undeclared = of(DECLARED[name], replace(Precision(), probabilities=DECLARED[name].probabilities))
+    undeclared = named(name, replace(Precision(), probabilities=DECLARED[name].probabilities))
     assert judge(laws()[law], undeclared, how).verdict == FAIL
-    assert judge(laws()[law], of(DECLARED[name]), how).verdict == PASS
+    assert judge(laws()[law], named(name), how).verdict == PASS
 
 
 def test_an_inexact_exp_is_guessed():
@@ -165,6 +199,13 @@ def test_narrow_statistics_hide_no_key(law):
     ("field", "value", "should"),
     [
         ("merge", "max", "precision.merge='max': should be one of 'accumulator', 'lse'"),
+        (
+            "scaled_in_backward",
+            "v",
+            "precision.scaled_in_backward='v': should be one of 'scores', 'q', 'k', 'both', None",
+        ),
+        ("scores", "half", "precision.scores='half': should be one of 'float32', 'operand'"),
+        ("row_sum", "half", "precision.row_sum='half': should be one of 'float32', 'operand'"),
         ("scaled", True, "precision.scaled=True: should be one of 'scores', 'q', 'k', 'both'"),
         ("statistics", "half", "precision.statistics='half': should be one of 'float32', 'operand'"),
         ("quantize", "int4", "precision.quantize='int4': should be one of 'none', 'int8', 'fp8'"),

@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import partial
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from flash_attest.properties.checks.comparisons import (
 )
 from flash_attest.properties.checks.pictures import number
 from flash_attest.properties.failures import LawBroken
-from flash_attest.properties.trial import Trial
+from flash_attest.properties.trial import Expected, Trial
 from tests.trials import AT, SHAPE, broken, normal, trial, with_one
 
 INF, NAN = math.inf, math.nan
@@ -99,6 +100,9 @@ def sigma(size: float = 1e-6) -> torch.Tensor:
     return torch.full(SHAPE, size, dtype=torch.float64)
 
 
+ZERO = torch.zeros(SHAPE)
+
+
 def test_errors_within_the_budget_pass():
     want = normal(*SHAPE).double()
     check_near(trial(), "out", with_one((want + 1e-6).float(), want[AT] + 7e-6), want, sigma())
@@ -150,24 +154,24 @@ def test_small_errors_in_all_elements_fail():
 
 def test_two_results_may_both_have_rounding_errors():
     a = torch.zeros(SHAPE)
-    check_agree(trial(), "out", with_one(a, 1.0e-5), a, sigma(), "should be")
+    check_agree(trial(), "out", with_one(a, 1.0e-5), a, sigma(), "should be", right=ZERO)
     with pytest.raises(LawBroken):
-        check_agree(trial(), "out", with_one(a, 1.2e-5), a, sigma(), "should be")
+        check_agree(trial(), "out", with_one(a, 1.2e-5), a, sigma(), "should be", right=ZERO)
 
 
 @pytest.mark.parametrize(("value", "times"), [(1e-3, TIMES.format(707)), (NAN, ""), (INF, "")])
 def test_a_disagreement_of_two_results_is_located(value, times):
     """Both have errors, so the sigma of their difference is sqrt(2) times the sigma of each."""
     a = torch.zeros(SHAPE)
-    headline = broken(check_agree, trial(), "out", with_one(a, value), a, sigma(), "alone it is").headline
+    check = partial(check_agree, right=ZERO)
+    headline = broken(check, trial(), "out", with_one(a, value), a, sigma(), "alone it is").headline
     assert headline == (f"out[b=1 i=4 h=2 d=7] is {number(value)}, alone it is 0{times} (1 of 240 elements wrong)")
 
 
 def test_nan_in_both_results_is_no_difference():
     """The laws of the definition find the NaN. The other elements are compared."""
     a = with_one(torch.zeros(SHAPE), NAN)
-    for check in (check_near, check_agree):
-        words = ("should be",) if check is check_agree else ()
+    for check, words in ((check_near, ()), (partial(check_agree, right=ZERO), ("should be",))):
         check(trial(), "out", a, a.clone(), sigma(), *words)
         other = with_one(a, 1.0, at=(0, 0, 0, 0))
         assert broken(check, trial(), "out", other, a, sigma(), *words).headline.startswith(
@@ -180,10 +184,10 @@ def test_nan_in_both_results_is_no_difference():
 
 def test_repeatable_outputs_must_have_the_same_bits():
     a, b = Outputs(out=torch.zeros(SHAPE)), Outputs(out=torch.full(SHAPE, 1e-9))
-    sigmas = Outputs(out=sigma())
-    check_same_or_agree(trial(repeatable={"lse"}), "out", a, b, sigmas, "should be")
+    expected = Expected(Outputs(out=ZERO), Outputs(out=sigma()))
+    check_same_or_agree(trial(repeatable={"lse"}), "out", a, b, expected, "should be")
     with pytest.raises(LawBroken):
-        check_same_or_agree(trial(repeatable={"out"}), "out", a, b, sigmas, "should be")
+        check_same_or_agree(trial(repeatable={"out"}), "out", a, b, expected, "should be")
 
 
 # --- check_budget ---------------------------------------------------------------------------------

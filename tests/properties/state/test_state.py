@@ -18,7 +18,7 @@ from flash_attest.runner.isolation.parent import JudgingProcess
 from flash_attest.runner.judge import Judge
 from flash_attest.runner.plugin.process import prepare
 from tests.plugins import good
-from tests.runner.torture.leaves_state import IMPLS, LEAVES
+from tests.runner.torture.leaves_state import DRAWING, DRAWS, IMPLS, LEAVES
 from tests.trials import implementation
 
 LAW = laws()["test_out_matches_the_definition"]
@@ -34,8 +34,9 @@ def judged(tmp_path_factory):
     # Run on one thread, because a fork lacks the threads of OpenMP that other tests may have
     # started in this process.
     start = partial(prepare, is_worker=True)
-    isolated = Isolated(judge, start, [LAW, *IMPLS], 60.0, keeps_streams=False)
-    answers = {impl.name: (isolated.contract(impl), isolated.law(LAW, impl)) for impl in IMPLS}
+    impls = [*IMPLS, *DRAWING]
+    isolated = Isolated(judge, start, [LAW, *impls], 60.0, keeps_streams=False)
+    answers = {impl.name: (isolated.contract(impl), isolated.law(LAW, impl)) for impl in impls}
     isolated.close()
     return answers
 
@@ -49,6 +50,27 @@ def test_what_a_call_leaves_is_a_problem_of_the_contract_and_laws_are_judged(jud
     assert (law.verdict, law.reason) == (PASS, "")
 
 
+@pytest.mark.parametrize("thing", DRAWS)
+def test_random_numbers_that_change_no_output_are_a_remark(judged, thing):
+    """A kernel may draw a seed for a dropout of 0."""
+    contract, law = judged[f"leaves_{thing}"]
+    remark = f"forward draws from {DRAWS[thing][1]} random numbers, but its outputs do not depend on them"
+    assert (contract.verdict, contract.reason) == (PASS, remark)
+    assert (law.verdict, law.reason) == (PASS, "")
+
+
+def test_random_numbers_that_change_an_output_are_a_problem(tmp_path):
+    def forward(q, k, v):
+        return good.forward(q, k, v) + torch.rand(())
+
+    impl = implementation(forward, name="adds_noise")
+    contract = Judge(Plan(examples=2), [], tmp_path, "main").contract(impl)
+    assert contract.verdict == FAIL
+    assert contract.reason == (
+        "forward draws from torch's random numbers, and out depends on them: should depend on the inputs alone"
+    )
+
+
 def left_behind(request):
     """Return the state that a watched call has changed, and the state that the watch names.
 
@@ -58,10 +80,10 @@ def left_behind(request):
     with torch.no_grad():
         before, watch = [each.read() for each in THINGS], Watch()
         with watch("forward"):
-            LEAVES[request["thing"]][0]()
+            (LEAVES | DRAWS)[request["thing"]][0]()
         after = [each.read() for each in THINGS]
     changed = [each.name for each, a, b in zip(THINGS, before, after, strict=True) if a != b]
-    return {"changed": changed, "named": [change.thing for change in watch.changes]}
+    return {"changed": changed, "named": [change.name for change in watch.changes]}
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +94,14 @@ def process():
     process.end()
 
 
-@pytest.mark.parametrize("thing", LEAVES)
+@pytest.mark.parametrize("thing", [*LEAVES, *DRAWS])
 def test_it_is_put_back(process, thing):
     answers = process.ask({"thing": thing})
     assert len(answers["named"]) == 1
     assert answers["changed"] == (["sys.stdout"] if thing == "stdout_closed" else [])  # an open one took its place
 
 
-NOT_HERE = {"the GPU's device, stream and random numbers"}  # needs one
+NOT_HERE = {"the GPU's device and stream", "the GPU's random numbers"}  # need one
 
 
 def test_every_thing_has_an_implementation_that_leaves_it_otherwise(process):

@@ -80,10 +80,12 @@ LEAVES = {
     "rounding": (lambda: ctypes.CDLL("libm.so.6").fesetround(UPWARD), "rounding mode to 2048"),
     "flash_sdp": (lambda: torch.backends.cuda.enable_flash_sdp(False), "flash SDPA switch to False"),
     "autocast": (autocast, "enters autocast and stays in it"),
-    "seed": (lambda: torch.manual_seed(7), "seeds torch's random numbers, or draws from them"),
-    "draw": (lambda: torch.rand(3), "seeds torch's random numbers, or draws from them"),
-    "numpy_seed": (lambda: numpy.random.seed(7), "seeds numpy's random numbers, or draws from them"),
-    "python_seed": (lambda: random.seed(7), "seeds Python's random numbers, or draws from them"),
+    "seed": (
+        lambda: torch.manual_seed(7),
+        "seeds torch's random numbers, so those that the program draws later repeat",
+    ),
+    "numpy_seed": (lambda: numpy.random.seed(7), "seeds numpy's random numbers, so those that the program draws later"),
+    "python_seed": (lambda: random.seed(7), "seeds Python's random numbers, so those that the program draws later"),
     "function_mode": (lambda: FunctionMode().__enter__(), "enters a torch function mode and stays in it"),
     "dispatch_mode": (lambda: DispatchMode().__enter__(), "enters a torch dispatch mode and stays in it"),
     "denormals": (lambda: torch.set_flush_denormal(True), "denormal numbers (True: flushed to 0) to True"),
@@ -104,9 +106,19 @@ LEAVES = {
     "recursion": (lambda: sys.setrecursionlimit(150), "sets Python's recursion limit to 150"),
     "recursion_huge": (lambda: sys.setrecursionlimit(10**8), "sets Python's recursion limit to 100000000"),
     "collection": (gc.disable, "sets Python's garbage collection (enabled) to False"),
+    "trace": (lambda: sys.settrace(lambda *event: None), "installs another function with sys.settrace"),
+    "profile": (lambda: sys.setprofile(lambda *event: None), "installs another function with sys.setprofile"),
     "excepthook": (lambda: setattr(sys, "excepthook", print), "replaces sys.excepthook"),
     "unraisablehook": (lambda: setattr(sys, "unraisablehook", print), "replaces sys.unraisablehook"),
     "threads_hook": (lambda: setattr(threading, "excepthook", print), "replaces threading.excepthook"),
+}
+
+
+# name -> (how a call draws random numbers, which its result does not depend on; whose numbers)
+DRAWS = {
+    "draw": (lambda: torch.rand(3), "torch's"),
+    "numpy_draw": (lambda: numpy.random.random(2000), "numpy's"),
+    "python_draw": (lambda: random.random(), "Python's"),
 }
 
 
@@ -121,4 +133,7 @@ def leaving(how):
 
 IMPLS = [
     Implementation(name=f"leaves_{n}", forward=leaving(h), supports=good.IMPL.supports) for n, (h, _) in LEAVES.items()
+]
+DRAWING = [
+    Implementation(name=f"leaves_{n}", forward=leaving(h), supports=good.IMPL.supports) for n, (h, _) in DRAWS.items()
 ]
