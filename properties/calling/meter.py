@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.machine.clock import Clock
+
+if TYPE_CHECKING:
+    from flash_attest.properties.failures import Undecided
 
 MOST_LOOKS = 5  # a law that says nothing about this many cases is given no more
 
@@ -30,6 +34,7 @@ class Meter:
     kernels: set[str] = field(default_factory=set)  # the kernels that a sanitizer watched
     unordered: str = ""  # which of these use what racecheck does not know
     clean: dict[Case, list[str]] = field(default_factory=dict)  # cases watched together with others -> their kernels
+    beyond: Undecided | None = None  # why no sanitizer can judge the kernels
     looks: int = 0  # cases that were called, but about which the law says nothing (MOST_LOOKS)
     refusals: int = 0  # calls that raised, in a law that allows it
     note: str = ""  # printed beside the verdict: "none in 300 repeats, p < 1 %"

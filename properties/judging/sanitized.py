@@ -42,12 +42,19 @@ def watched_together(trials: Iterable[Trial]) -> None:
     """Run several cases in the same watched processes, as a process takes seconds to start.
 
     Cases without a finding are recorded in meter.clean. Raises LawBroken for any finding. As it is
-    not known which case shows the finding, each case is watched alone later.
+    not known which case shows the finding, each case is watched alone later. If the only findings
+    are races that racecheck cannot judge, meter.beyond has the reason, and no case is watched again.
     """
     program, trials = sanitizer_program(), iter(trials)
     while some := [(trial, kernels_of(trial)) for trial in islice(trials, TOGETHER)]:
         watched = [trial for trial, kernels in some if kernels]
-        if watched and (found := sanitized(watched, program, {name for _, kernels in some for name in kernels})):
+        try:
+            found = watched and sanitized(watched, program, {name for _, kernels in some for name in kernels})
+        except Undecided as undecided:
+            if undecided.why is not Reason.ASYNCHRONOUS:
+                raise
+            watched[0].meter.beyond, found = undecided, []
+        if found:
             broken = findings_of(found)
             cases = [f"  {trial.case}" for trial in watched]
             broken.observed += ["with these cases called one after another in one process", *cases]

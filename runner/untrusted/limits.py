@@ -11,6 +11,7 @@ from collections.abc import Iterable
 OPEN_FILES = 4096
 FILE = 2 << 30  # bytes of one file
 WRITTEN = 4 << 30  # bytes in the folders that it may write to
+SMALL_FILE = 1 << 15  # bytes that a file counts for at least: many small ones fill a disk, too
 PRINTED = 1 << 20  # bytes, after which the file of its output is emptied
 PROCESSES = 512  # with threads of other processes, and the compilers
 THREADS = 4096  # of this user, in all
@@ -76,7 +77,7 @@ def _size(folders: Iterable[str]) -> int:
         for path, _, files in os.walk(folder):
             for name in files:
                 with contextlib.suppress(OSError):
-                    size += os.lstat(os.path.join(path, name)).st_blocks * 512
+                    size += max(SMALL_FILE, os.lstat(os.path.join(path, name)).st_blocks * 512)
     return size
 
 

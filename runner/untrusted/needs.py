@@ -29,9 +29,12 @@ SYSTEM = (
 )  # fmt: skip
 # Files of flash_attest that hold what is expected, or say how it is judged.
 HIDDEN_ROOMS = ("oracle", "properties", "runner", "mutants", "sweep", "bench", "tests", "docs", ".git")
-# What a kernel process imports of these.
-NEEDED = ("properties/__init__.py", "properties/machine/__init__.py", "properties/machine/gpus.py",
-          "properties/state", "runner/__init__.py", "runner/untrusted")  # fmt: skip
+# What a kernel process imports of these. If it imports more, no file loads under --untrusted until
+# that stands here.
+NEEDED = (
+    "properties/__init__.py", "properties/machine/__init__.py", "properties/machine/gpus.py", "properties/state",
+    "runner/__init__.py", "runner/untrusted",
+)  # fmt: skip
 ROOMS_NEEDED = ("impls", "emulator", "races")
 REPORT = "results.json"  # a folder with this file is a report, with expected values
 FINDERS = "__editable__"  # modules in which setuptools lists where editable installations lie

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -54,16 +56,13 @@ class KernelProcess:
         """Make a handle. reports: folders that the process must not read."""
         self.argument, self.reports = argument, tuple(reports)
         self.number = 0  # number of the last request
-        self._folder = tempfile.TemporaryDirectory(prefix="attest-kernel-")
+        self.folder = Path(tempfile.mkdtemp(prefix="attest-kernel-"))  # which the kernel process may write to
+        # Not a TemporaryDirectory: before Python 3.12.3, its cleaning sets modes through links.
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self._process: subprocess.Popen | None = None
         self._owner = 0
         self._inputs: tuple[list[int], Sequence[torch.Tensor]] = ([], ())  # offsets and bytes of the last inputs
         self.reads = False  # whether outputs on a CPU are read where they lie
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder that the kernel process may write to."""
-        return Path(self._folder.name)
 
     def ask(
         self, header: dict, blocks: Sequence[torch.Tensor] = (), limit: float | None = None

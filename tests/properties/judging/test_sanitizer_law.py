@@ -291,6 +291,15 @@ def test_a_race_in_a_kernel_of_tma_is_not_judged_and_the_run_is_green(hopper):
     assert verdict_line(both, Asked(named=True)) == "green: 1 law holds; 1 is beyond racecheck"
 
 
+def test_cases_that_racecheck_cannot_judge_are_watched_once(hopper, monkeypatch):
+    """They need minutes: each start of a tool takes seconds, and the machine code half a minute."""
+    watch, starts = sanitized.sanitizer.watch, []
+    monkeypatch.setattr(sanitized.sanitizer, "watch", lambda *how, **more: starts.append(how) or watch(*how, **more))
+    hopper({"device_kernel": ["SYNCS"]}, racecheck=RACE)
+    assert judged(examples=8).why is Reason.ASYNCHRONOUS
+    assert len(starts) == 2  # of four cases each
+
+
 def test_what_traces_the_kernels_is_named(hopper):
     hopper({"device_kernel": ["SYNCS"]}, racecheck=RACE)
     result = judged(replace(torch_math.IMPL, traced=True), case=CASE)
