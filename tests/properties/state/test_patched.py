@@ -4,6 +4,7 @@ import contextlib
 import functools
 import json
 import sys
+import types
 
 import torch
 from hypothesis.internal.conjecture.providers import HypothesisProvider
@@ -40,6 +41,14 @@ def test_modules_that_are_gone_come_back(monkeypatch):
     monkeypatch.delitem(sys.modules, "flash_attest.oracle.limits")
     assert functions.put_back() == ["sys.modules['flash_attest.oracle.limits']"]
     assert sys.modules["flash_attest.oracle.limits"] is limits
+
+
+def test_modules_that_torch_compile_makes_and_removes_are_not_named(monkeypatch):
+    made = "torch._inductor.runtime.compile_tasks.cxnkkmc36vt5"
+    monkeypatch.setitem(sys.modules, made, types.ModuleType(made))
+    functions = everything()
+    del sys.modules[made]
+    assert functions.put_back() == []
 
 
 def test_what_the_suite_and_torch_replace_themselves_is_expected(monkeypatch):
