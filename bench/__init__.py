@@ -3,10 +3,11 @@
 The benchmark times forward and backward of every implementation that is made for speed, beside
 manual attention and PyTorch's kernels: in half dtypes at the sizes of the FlashAttention papers,
 and in float32 at the sizes of two teaching systems. It judges nothing, but it does not time wrong
-results: the outputs of each cell are first compared with float32 attention.
+results: the outputs of each cell are compared with float32 attention, before and while it is timed.
 
     cells.py     the cells, and the FLOPs that each counts
     sanity.py    inputs, float32 attention, and the check of a result before it is timed
+    timed_outputs.py   the check of results while they are timed
     timing.py    device events, wall clock, and the measured matrix peak
     options.py   the command line; sizes.py: how a size is written
     command.py   a run, from the options to the table

@@ -16,6 +16,7 @@ import torch
 
 from flash_attest.arguments import Parser
 from flash_attest.bench.options import device_of
+from flash_attest.bench.plan import from_files
 from flash_attest.did_you_mean import did_you_mean
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.record import Absent, Implementation
@@ -63,16 +64,18 @@ def judge(parser: Parser, options: argparse.Namespace) -> int:
     options.device = device_of(parser, options)
     torch.set_num_threads(1)
     try:
-        loaded = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
-        entries = registry.select(loaded, options.impl) if loaded else registry.choose([], options.impl, alone=False)
+        loaded = from_files(options.impl_from)
+        entries = registry.choose(loaded, options.impl, alone=bool(loaded))
     except registry.RegistryError as error:
         parser.error(str(error))
-    broken = False
+    broken, calibrated = False, False
     for impl in (entry.impl for entry in registry.on_device(entries, options.device)):
         reason = not_here(impl, options.device) if isinstance(impl, Implementation) else reason_of(impl)
         if reason:
             print(f"{impl.name}: {reason}")
+            broken = broken or isinstance(impl, registry.Unloadable)
             continue
+        calibrated = True
         for regime in options.regimes or REGIMES:
             figures = calibrate(impl, regime, options.cases, options.device, options.seed)
             largest = "  ".join(f"{name} {z:.2f}/{rms:.2f}" for name, (z, rms) in figures["worst"].items())
@@ -81,7 +84,7 @@ def judge(parser: Parser, options: argparse.Namespace) -> int:
             for line in figures["beyond"][:5]:
                 print(f"    {line}")
             broken = broken or bool(figures["beyond"])
-    return int(broken)
+    return int(broken or not calibrated)
 
 
 def reason_of(entry: Absent | registry.Unloadable) -> str:

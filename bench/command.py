@@ -31,6 +31,8 @@ def bench(parser: Parser, options: argparse.Namespace, command: list[str], conso
     options.device = device_of(parser, options)
     try:
         parts = plan(options)
+    except registry.NotLoaded as error:
+        parser.fail(str(error))
     except registry.RegistryError as error:
         parser.error(str(error))
     measurements = Measurements(options.report, environment(options.device, command=command))

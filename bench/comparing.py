@@ -17,7 +17,7 @@ import torch
 from flash_attest.arguments import Parser, add_device, add_impl, add_impl_from
 from flash_attest.bench.cells import cases, refusal
 from flash_attest.bench.options import device_of, dtypes, sizes
-from flash_attest.bench.plan import check_runs
+from flash_attest.bench.plan import check_runs, from_files
 from flash_attest.bench.sanity import make_inputs
 from flash_attest.bench.sizes import Size
 from flash_attest.impls.contract import registry
@@ -107,6 +107,8 @@ def main(arguments: list[str]) -> int:
     device = device_of(parser, options)
     try:
         entries = _entries(options, device)
+    except registry.NotLoaded as error:
+        parser.fail(str(error))
     except registry.RegistryError as error:
         parser.error(str(error))
     measured = 0
@@ -121,9 +123,9 @@ def main(arguments: list[str]) -> int:
 
 
 def _entries(options: argparse.Namespace, device: str) -> list[registry.Entry]:
-    mine = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
+    mine = from_files(options.impl_from)
     names = options.impl if options.impl is not None or mine else ",".join(BY_DEFAULT[device])
-    entries = mine if names is None else registry.select(registry.ours() + mine, names)
+    entries = mine if names is None else registry.choose(mine, names, alone=True)
     for entry in entries:
         check_runs(entry, device)
     return entries

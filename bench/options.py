@@ -27,7 +27,8 @@ On a CPU: everything that runs there except simulated GPU code, at small sizes, 
   flash-attest bench --size 4x16x2048x64 --impl cuda_fa2       cuda_fa2 in float32 at this size
 
 Exit status: 0 every cell was timed or refused; 1 a cell is wrong, raised an error, or is faster than the measured peak of
-matrix products; 2 the command is wrong; 130 interrupted, with table and plot of what was measured.
+matrix products, or a file cannot be loaded; 2 the command is wrong; 130 interrupted, with table and plot of what was
+measured.
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flash_attest.bench.cells import Grid, cases, column, grids
@@ -10,6 +11,9 @@ from flash_attest.impls import Absent
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.registry import Entry, Unloadable
 from flash_attest.properties.cases.case import DTYPES, Case
+from flash_attest.runner.isolation import importing
+
+IMPORT_LIMIT = 120.0  # seconds for the import of a file, as for a call of it in flash-attest check
 
 
 @dataclass
@@ -28,9 +32,13 @@ def plan(options: argparse.Namespace) -> list[Part]:
 
     Raises RegistryError for a name or device that is not available.
     """
-    mine = [entry for argument in options.impl_from for entry in registry.from_file(argument)]
+    mine = from_files(options.impl_from)
     known = registry.on_device(registry.select(registry.ours() + mine, None), options.device)
-    named = None if options.impl is None else registry.select(known, options.impl)
+    named = (
+        None
+        if options.impl is None
+        else registry.on_device(registry.choose(mine, options.impl, alone=True), options.device)
+    )
     for entry in mine if named is None else named:
         check_runs(entry, options.device)
     masks = (False, True) if options.causal == options.full else (options.causal,)
@@ -54,10 +62,17 @@ def _by_default(grid: Grid, known: list[Entry], mine: list[Entry], device: str) 
     return grid.entries(ours, device) + mine, grid.left_out(ours, device)
 
 
+def from_files(arguments: Sequence[str]) -> list[Entry]:
+    """Return the entries of --impl-from. A file that would end this process becomes Unloadable."""
+    return [entry for argument in arguments for entry in importing.entries_of(argument, IMPORT_LIMIT)]
+
+
 def check_runs(entry: Entry, device: str) -> None:
-    """Raise RegistryError, with the reason, if the entry cannot run on the device."""
+    """Raise RegistryError, with the reason, if the entry cannot run on the device, and NotLoaded if
+    its file cannot be loaded.
+    """
     if isinstance(entry.impl, Unloadable):
-        raise registry.RegistryError(f"{entry.name}: {entry.impl.problem}")
+        raise registry.NotLoaded(entry.impl.problem)
     if isinstance(entry.impl, Absent):
         raise registry.RegistryError(f"{entry.name}: {entry.impl.reason}")
     if device not in entry.impl.devices:

@@ -1,7 +1,8 @@
 """Fills the cells one by one.
 
 For each cell it checks whether the case is supported, whether it fits into memory and whether the
-result is right. Then it times the cell, and checks that the time is possible.
+result is right. Then it times the cell, compares outputs of the timed calls, and checks that the
+time is possible.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from flash_attest.bench.cells import (
 )
 from flash_attest.bench.report import Measurements
 from flash_attest.bench.sanity import NAMES, make_inputs, mistake, reference
+from flash_attest.bench.timed_outputs import TimedOutputs
 from flash_attest.impls.contract.call import Inputs, Outputs, run, to_layout
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.registry import Entry
@@ -121,11 +123,16 @@ class Bench:
             return {"verdict": WRONG, "reason": f"{reason}; for a closer look:  {closer}"}
         del got
         call = (timing.backward_call if backward else timing.forward_call)(impl, x, case.causal)
-        took, product = timing.measure(call, self.device, self.seconds), product_of(impl, case.dtype, self.device)
+        outputs = TimedOutputs(impl, x, want, case.causal, backward)
+        took = timing.measure(call, self.device, self.seconds, outputs.see)
+        product = product_of(impl, case.dtype, self.device)
         if self._is_beyond(impl, case, which, took):
             # Something else may have disturbed the measurement of the peak or of the cell.
             self.measurements.raise_peak(product, timing.peak(product, self.device))
-            took = timing.measure(call, self.device, self.seconds)
+            took = timing.measure(call, self.device, self.seconds, outputs.see)
+        outputs.compare_with_other_values()
+        if outputs.mistake:
+            return {"verdict": WRONG, "reason": outputs.mistake}
         tflops = flops(case, which) / took.ms / 1e9
         figures = {"ms": took.ms, "ms_p20": took.low, "ms_p80": took.high, "repeats": took.repeats, "tflops": tflops}
         if product != text_of(case.dtype):

@@ -79,12 +79,20 @@ def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[],
     return call
 
 
-def measure(call: Callable[[], object], device: str, seconds: float) -> Timing:
-    """Repeat the call for about this many seconds, but at least a few times. Returns its Timing."""
-    return _by_events(call, seconds) if device == "cuda" else _by_wall_clock(call, seconds)
+See = Callable[[int, int, object], None]  # the number of a timed call, how many there are, the result
 
 
-def _by_events(call: Callable[[], object], seconds: float) -> Timing:
+def measure(
+    call: Callable[[], object], device: str, seconds: float, see: See = lambda n, repeats, result: None
+) -> Timing:
+    """Repeat the call for about this many seconds, but at least a few times. Returns its Timing.
+
+    see: gets each result between two timed calls.
+    """
+    return _by_events(call, seconds, see) if device == "cuda" else _by_wall_clock(call, seconds, see)
+
+
+def _by_events(call: Callable[[], object], seconds: float, see: See) -> Timing:
     flush = torch.empty(FLUSH, dtype=torch.int8, device="cuda")
     call()  # compiles and tunes
     torch.cuda.synchronize()
@@ -100,27 +108,31 @@ def _by_events(call: Callable[[], object], seconds: float) -> Timing:
     repeats = _count(seconds, estimate, *REPEATS["cuda"])
     starts, ends = ([torch.cuda.Event(enable_timing=True) for _ in range(repeats)] for _ in range(2))
     issues = []
-    for start, end in zip(starts, ends, strict=True):
+    for n, (start, end) in enumerate(zip(starts, ends, strict=True)):
         flush.zero_()
         start.record()
         began = time.perf_counter()
-        call()
+        result = call()
         issues.append(time.perf_counter() - began)
         end.record()
+        see(n, repeats, result)
+        del result  # its memory is free for the next call
     torch.cuda.synchronize()
     return _summary([start.elapsed_time(end) for start, end in zip(starts, ends, strict=True)], min(issues))
 
 
-def _by_wall_clock(call: Callable[[], object], seconds: float) -> Timing:
+def _by_wall_clock(call: Callable[[], object], seconds: float, see: See) -> Timing:
     call()
     began = time.perf_counter()
     call()
     repeats = _count(seconds, time.perf_counter() - began, *REPEATS["cpu"])
     times = []
-    for _ in range(repeats):
+    for n in range(repeats):
         began = time.perf_counter()
-        call()
+        result = call()
         times.append(1e3 * (time.perf_counter() - began))
+        see(n, repeats, result)
+        del result
     return _summary(times, 0.0)
 
 

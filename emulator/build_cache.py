@@ -11,7 +11,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -76,6 +76,14 @@ def key_of(*parts: str | bytes) -> str:
     return digest.hexdigest()[:32]
 
 
+_known: dict[str, Path] = {}  # files of another cache, by name
+
+
+def use(files: Iterable[Path]) -> None:
+    """Make `built` use these files of another cache, which this process may not write to."""
+    _known.update((file.name, file) for file in files)
+
+
 _seconds = 0.0
 while_compiling: Callable[[], AbstractContextManager] = contextlib.nullcontext  # a context for each block of `counted`
 
@@ -107,6 +115,8 @@ def built(key: str, make: Callable[[Path], None], suffix: str = ".so") -> Path:
     renamed when it is complete. A process that fails or is killed leaves only a temporary folder,
     which is never read.
     """
+    if known := _known.get(f"{key}{suffix}"):
+        return known
     for folder in _folders():  # including read-only ones
         made = folder / f"{key}{suffix}"
         if made.exists() and _mine(folder):

@@ -46,7 +46,9 @@ def run(*command: str | Path) -> subprocess.CompletedProcess:
     parsed.
     """
     environment = os.environ | {"LC_ALL": "C"}
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, env=environment)
+    return subprocess.run(
+        [str(part) for part in command], capture_output=True, encoding="utf-8", errors="replace", env=environment
+    )
 
 
 def compiler_key(*parts: str | bytes) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
@@ -17,8 +19,22 @@ from flash_attest.did_you_mean import did_you_mean
 from flash_attest.runner.parts import Shard, parse
 
 DEVICES = ("auto", "cpu", "cuda")
+FAILED = 1  # the exit status if a file cannot be loaded, or if something is wrong with what it has
 WRONG = 2  # the exit status if a command line is wrong
 INTERRUPTED = 130  # after Ctrl-C
+
+
+def no_text(text: str) -> str:
+    """Return why an argument or a path cannot be used, in one line; "" if it is text.
+
+    Reports and workers take UTF-8 only. A name that the locale cannot decode has surrogates.
+    """
+    if not any("\ud800" <= character <= "\udfff" for character in text):
+        return ""
+    shown, encoding = os.fsencode(text).decode("utf-8", "backslashreplace"), sys.getfilesystemencoding()
+    if encoding == "utf-8":
+        return f"{shown}: is not UTF-8: rename it"
+    return f"{shown}: cannot be decoded in this locale ({encoding}): set PYTHONUTF8=1, or LC_ALL=C.UTF-8"
 
 
 class Parser(argparse.ArgumentParser):
@@ -43,6 +59,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with status 2."""
         self.exit(WRONG, f"{self.prog}: error: {message}\n")
+
+    def fail(self, message: str) -> NoReturn:
+        """Print what is wrong with a file that the command names, and exit with status 1."""
+        self.exit(FAILED, f"{self.prog}: {message}\n")
 
 
 # --- the options that several commands have -------------------------------------------------------
@@ -95,6 +115,14 @@ def add_case_timeout(parser: argparse.ArgumentParser) -> None:
     """Add --case-timeout."""
     parser.add_argument("--case-timeout", type=seconds, default=120.0, metavar="SECONDS",
                         help="the limit for a call of an implementation (120; 0: no limit)")  # fmt: skip
+
+
+def add_time_limits(parser: argparse.ArgumentParser) -> None:
+    """Add --law-time-limit and --time-limit."""
+    parser.add_argument("--law-time-limit", type=seconds, metavar="SECONDS",
+                        help="the limit for a law on one implementation (no limit)")  # fmt: skip
+    parser.add_argument("--time-limit", type=seconds, metavar="SECONDS",
+                        help="the limit for the whole run; --resume goes on from there (no limit)")  # fmt: skip
 
 
 # --- the forms of their values --------------------------------------------------------------------

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,20 +16,23 @@ from typing import Literal
 import torch
 
 from flash_attest.did_you_mean import did_you_mean
-from flash_attest.impls.contract.record import DEVICES, Implementation
+from flash_attest.impls.contract.record import DEVICES, Absent, Implementation
 from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import Scripted
+from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, Result
 from flash_attest.properties.law import Law, laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.races.perturb import chosen
-from flash_attest.runner.green import not_green, verdict_line
+from flash_attest.runner.green import Asked, not_green, verdict_line
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.isolation.parent import forks_can_use_cuda, possible
 from flash_attest.runner.judge import Judge, compare_with_known
+from flash_attest.runner.limits import TimeLimits
+from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.profiles import DEFAULT, PROFILES
 from flash_attest.runner.start import judge_of
 
@@ -47,6 +51,7 @@ class CheckResult:
     results: tuple[Result, ...]
     replayed: bool = False  # whether one given case was judged, instead of drawn cases
     device: str = "cpu"  # the device on which they were reached
+    remarks: tuple[str, ...] = ()  # what else there is to say: which processes had to be ended, for one
 
     @property
     def failures(self) -> list[Result]:
@@ -55,15 +60,21 @@ class CheckResult:
 
     @property
     def undecided(self) -> str:
-        """A line on why a result without failures is not green: what could not be decided. "" if
-        everything was decided.
+        """A line on why a result without failures is not green: what could not be decided, or of
+        which implementation no law was judged. "" if everything was.
         """
-        return not_green([result.as_dict() for result in self.results], asked_for=True, replayed=self.replayed)
+        return not_green([result.as_dict() for result in self.results], self._asked)
 
     @property
     def ok(self) -> bool:
-        """Whether every law that applies holds, and all of them could be decided."""
+        """Whether every law that applies holds, all of them could be decided, and each
+        implementation passed at least one.
+        """
         return bool(self.results) and not self.failures and not self.undecided
+
+    @property
+    def _asked(self) -> Asked:
+        return Asked(named=True, replayed=self.replayed)
 
     def to_json(self) -> str:
         """Return the results as JSON: a list of objects, with the fields of results.json
@@ -72,10 +83,11 @@ class CheckResult:
         return json.dumps([result.as_dict() for result in self.results], indent=1)
 
     def __str__(self) -> str:
-        """Return the verdict in one line, followed by a line for each failure."""
+        """Return the verdict in one line, followed by a line for each failure and each remark."""
         results = [result.as_dict() for result in self.results]
-        verdict = verdict_line(results, asked_for=True, replayed=self.replayed, device=self.device)
-        return "\n".join([verdict, *(f"{result.impl}: {result.law}: {result.reason}" for result in self.failures)])
+        verdict = verdict_line(results, self._asked, device=self.device)
+        failures = (f"{result.impl}: {result.law}: {result.reason}" for result in self.failures)
+        return "\n".join([verdict, *failures, *self.remarks])
 
 
 def check(
@@ -89,6 +101,8 @@ def check(
     repeats: int | None = None,
     perturb: str = "",
     case_timeout: float = 120.0,
+    law_time_limit: float = 0.0,
+    time_limit: float = 0.0,
     isolated: bool = True,
     on_result: Callable[[Result], None] | None = None,
 ) -> CheckResult:
@@ -108,6 +122,8 @@ def check(
     repeats, perturb: how often the laws about races repeat a call, and under which perturbations.
         By default, the profile sets the number, and all perturbations are used.
     case_timeout: seconds for one call of the implementation; 0 for no limit.
+    law_time_limit, time_limit: seconds for a law on one implementation, and for everything; 0 for
+        no limit. A law that is not decided by then is unknown.
     isolated: call the implementation in a process of its own, so that a crash is a failure and
         does not end this process. That is possible on Linux, until this process uses CUDA.
     on_result: called with each result as soon as it is known.
@@ -116,7 +132,8 @@ def check(
     what it should be.
     """
     impls = _implementations(implementation)
-    wanted = _checked(impls, profile, laws, device, case_timeout, repeats, seed)
+    limits = {"case_timeout": case_timeout, "law_time_limit": law_time_limit, "time_limit": time_limit}
+    wanted = _checked(impls, profile, laws, device, limits, repeats, seed)
     on = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     if device == "cuda" and on == "cpu":
         raise ValueError('device="cuda": torch.cuda.is_available() is False here')
@@ -130,6 +147,7 @@ def check(
         repeats=repeats or settings.repeats_on(on),
         perturbations=perturb,
         case=_case(case) if case else None,
+        case_timeout=case_timeout,
         small=settings.small,
     )
     apart = isolated and possible() and (on == "cpu" or forks_can_use_cuda())
@@ -145,25 +163,37 @@ def check(
             Path(folder),
             isolated=apart,
             limit=case_timeout,
+            limits=TimeLimits(law_time_limit, time_limit, time.monotonic()),
             origin_of=lambda entry: Scripted(entry.name),
         )
         try:
             found = tuple(_verdicts(judge, impls, wanted, contract=laws is None, on_result=on_result))
         finally:
             judge.close()
-    return CheckResult(found, replayed=case is not None, device=on)
+    aside = Aside()
+    aside.add_of(judge)
+    return CheckResult(found, replayed=case is not None, device=on, remarks=tuple(all_plain(aside.lines)))
 
 
 def _implementations(given: object) -> list[Implementation]:
     """Read the first argument of `check`. Raises ValueError, which says what to pass."""
-    impls = [given] if isinstance(given, Implementation) or not isinstance(given, Iterable) else list(given)
+    one = isinstance(given, (Implementation, str)) or not isinstance(given, Iterable)
+    impls = [given] if one else list(given)
     for impl in impls:
         if not isinstance(impl, Implementation):
-            hint = ": Implementation(name=..., forward=that function)" if callable(impl) else ""
-            raise ValueError(f"check: {impl!r} should be a flash_attest.Implementation{hint}")
+            raise ValueError(f"check: {impl!r} should be a flash_attest.Implementation{_instead_of(impl)}")
     if not impls:
         raise ValueError("check: no implementation is given")
     return impls
+
+
+def _instead_of(given: object) -> str:
+    """Return what to do with something that should be an Implementation, for a message."""
+    if isinstance(given, str):
+        return f"; `flash-attest check {given}` judges a file"
+    if isinstance(given, Absent):
+        return f"; it cannot be loaded on this machine: {given.reason}"
+    return ": Implementation(name=..., forward=that function)" if callable(given) else ""
 
 
 def _case(text: str) -> Case:
@@ -197,7 +227,7 @@ def _checked(
     profile: str,
     names: Iterable[str] | None,
     device: str,
-    case_timeout: float,
+    limits: dict[str, float],
     repeats: int | None,
     seed: int,
 ) -> list[Law]:
@@ -213,8 +243,9 @@ def _checked(
         raise ValueError(f"device={device!r}: should be auto, cpu or cuda")
     if not isinstance(seed, int):
         raise ValueError(f"seed={seed!r}: should be a whole number")
-    if not isinstance(case_timeout, (int, float)) or not 0 <= case_timeout < float("inf"):
-        raise ValueError(f"case_timeout={case_timeout!r}: should be a number of seconds, or 0 for no limit")
+    for name, seconds in limits.items():
+        if not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
+            raise ValueError(f"{name}={seconds!r}: should be a number of seconds, or 0 for no limit")
     if repeats is not None and repeats < 1:
         raise ValueError(f"repeats={repeats!r}: should be at least 1")
     known = laws()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flash_attest.did_you_mean import did_you_mean
-from flash_attest.impls.contract.record import Implementation, Supports
+from flash_attest.impls.contract.record import Absent, Implementation, Supports
 from flash_attest.runner.bound import laws_of
 
 OF_SUPPORTS = {f.name for f in fields(Supports)}
@@ -42,6 +42,8 @@ def attention_laws(*implementations: Implementation, **declared: Any) -> pytest.
     for impl in impls:
         if not isinstance(impl, Implementation):
             hint = ": pass forward=that function, as in @attention_laws(forward=...)" if callable(impl) else ""
+            if isinstance(impl, Absent):
+                hint = f"; it cannot be loaded on this machine: {impl.reason}"
             raise TypeError(f"attention_laws: {impl!r} should be a flash_attest.Implementation{hint}")
     if declared and impls and "forward" not in declared:
         raise TypeError(f"attention_laws: {', '.join(declared)} beside an Implementation: put it into its declaration")

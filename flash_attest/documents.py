@@ -31,7 +31,7 @@ def documents() -> dict[str, Path]:
 
 def title_of(path: Path) -> str:
     """Return the title of a document."""
-    return sections(path.read_text())[0].title
+    return sections(path.read_text(encoding="utf-8"))[0].title
 
 
 def sections(text: str) -> list[Section]:

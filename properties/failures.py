@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from flash_attest.races.finding import Finding
+from flash_attest.texts import cut, words_of
 
 if TYPE_CHECKING:
     from flash_attest.properties.checks.wrong import Wrong
@@ -24,9 +25,16 @@ OUT_OF_MEMORY = re.compile(
 )
 
 
-class Reason(Enum):
-    """The reason why a law neither passes nor fails. The value is `why` in results.json."""
+LONGEST_HEADLINE = 2000  # characters
 
+
+class Reason(Enum):
+    """The reason why a law neither passes nor fails, or why nothing could be judged at all.
+
+    The value is `why` in results.json.
+    """
+
+    NOT_LOADED = "not loaded"  # fail: the file of the implementation cannot be loaded, so no law is judged
     NOT_DECLARED = "not declared"  # refused: the law, or the given case, needs something that is not declared
     # refused: no case is both wanted by the law and supported, or the given case is not. unknown:
     # no case is supported at all
@@ -35,7 +43,11 @@ class Reason(Enum):
     OTHER_DEVICE = "other device"  # unknown: the implementation does not run on the device of this run
     LAW_OF_OTHER_DEVICE = "law of other device"  # unknown: the law cannot fail on the device of this run
     NO_SPARSE_MEMORY = "no sparse memory"  # unknown: this machine has too few addresses, or cannot keep them unmapped
+    GPU_MEMORY = "gpu memory"  # unknown: the law's tensors do not fit this GPU, even if nothing else is on it
     NO_SANITIZER = "no sanitizer"  # unknown: compute-sanitizer is missing, or cannot watch the calls here
+    # unknown: racecheck reports races in kernels that use TMA, mbarriers or wgmma, which it does
+    # not know
+    ASYNCHRONOUS = "asynchronous"
     NOT_COVERED = "not covered"  # unknown: a kernel uses a feature that the emulator lacks
     CONTRACT = "contract"  # unknown: the implementation breaks the contract
     RESOURCES = "resources"  # unknown: out of memory, or another limit of this machine
@@ -43,6 +55,7 @@ class Reason(Enum):
     CONTEXT_LOST = "context lost"  # unknown: an earlier law left this process without a working GPU
     WORKER_DIED = "worker died"  # unknown: the process ended during the law
     TIMED_OUT = "timed out"  # unknown: a call did not return within --case-timeout
+    TIME_LIMIT = "time limit"  # unknown: not decided within the time limit of a law or of the run
     SUITE = "suite"  # unknown: the suite itself raised an exception
 
 
@@ -58,7 +71,10 @@ class LawBroken(AssertionError):
     agree if they have the same findings.
     found: the findings of a race detector.
     wrong: which queries and keys are wrong, for the page.
+    of_rule: whether the law's rule explains it.
     """
+
+    of_rule = True
 
     def __init__(
         self,
@@ -70,9 +86,9 @@ class LawBroken(AssertionError):
         found: Iterable[Finding] = (),
         wrong: Wrong | None = None,
     ):
+        self.headline = headline = cut(headline, LONGEST_HEADLINE)
         super().__init__(headline)
-        self.headline = headline
-        self.observed = [line for text in observed for line in text.splitlines()]
+        self.observed = [line for text in observed for line in cut(text).splitlines()]
         self.suggests = suggests
         self.investigate = investigate
         self.findings = frozenset(findings) or frozenset({headline})
@@ -92,6 +108,14 @@ def findings_of(found: Iterable[Finding]) -> LawBroken:
 
 class Raises(LawBroken):
     """The implementation raised an exception for a case that it declares to support."""
+
+    of_rule = False
+
+
+class Replaces(LawBroken):
+    """Calls replaced functions that the suite uses, too."""
+
+    of_rule = False
 
 
 class AnotherCase(Exception):
@@ -136,11 +160,3 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(words_of(error)) is not None
-
-
-def words_of(error: BaseException) -> str:
-    """Return the text of an exception, even if its __str__ raises."""
-    try:
-        return str(error)
-    except BaseException:  # __str__ may be the implementation's own code, and raise anything
-        return "(no message: its __str__ raises)"

@@ -16,7 +16,7 @@ _FOUND = SIZE // 2  # the offset of the last failure
 # number of cases done; the number of running compilers; the process id; the seconds of the call in
 # progress that were spent compiling, if that is known only afterwards; the phase; the text.
 _BEGAN, _ALIVE, _CASES, _COMPILING = range(0, 32, 8)
-_PROCESS, _COMPILED, _PHASE, _TEXT = 32, 40, 48, 80
+_PROCESS, _COMPILED, _PHASE, _TEXT = 32, 40, 48, 256
 _LONGEST_PHASE = _TEXT - _PHASE - 1
 
 
@@ -111,6 +111,23 @@ class Status:
                 os._exit(0)
             self._set(_BEGAN, time.monotonic() if within else 0)
             self._set(_ALIVE, time.monotonic())
+
+    @contextmanager
+    def asking(self, what: str) -> Iterator[None]:
+        """Mark a block in which a question to the implementation is in progress, outside of a call.
+
+        what: takes the place of the phase in what is said if it does not return.
+        """
+        if not self.isolated or self._get(_BEGAN):
+            yield
+            return
+        phase = self._read(_PHASE)
+        self.enters(what)
+        try:
+            with self.call():
+                yield
+        finally:
+            self.enters(phase)
 
     @contextmanager
     def compiling(self) -> Iterator[None]:

@@ -9,6 +9,7 @@ from flash_attest.properties.checks.pictures import plural, share, where
 from flash_attest.properties.checks.repeated import beyond, check_spread, none_found, repeats_of, under
 from flash_attest.properties.checks.wrong import wrong_in
 from flash_attest.properties.failures import LawBroken, findings_of
+from flash_attest.properties.judging.asynchronous import ORDER, asynchronous_in
 from flash_attest.properties.judging.sanitized import kernels_of, sanitized, sanitizer_program, watched_together
 from flash_attest.properties.law import law
 from flash_attest.races.tracing import MOST_PRODUCTS, tracing
@@ -76,7 +77,7 @@ def test_copies_agree(trial):
     """Within one call, heads with equal inputs have equal outputs, bit for bit.
 
     So one launch allows as many comparisons as it has heads: hundreds on a GPU. It is repeated
-    under the perturbations of test_repeats_agree. Outputs that are not declared in equal_heads
+    under the perturbations of repeats_agree. Outputs that are not declared in equal_heads
     agree within the budget. If equal_heads is not declared, heads of a repeatable output may
     differ, but then the same heads differ in each call. On a CPU, this applies only to kernels that
     are traced. Other kernels need only agree within the budget, as a library's matrix product may
@@ -154,5 +155,9 @@ def test_sanitizers_report_nothing(trial):
         trial.needs(False)
     if not clean and (findings := sanitized([trial], program, kernels)):
         raise findings_of(findings)
-    meter.kernels.update(kernels)
+    if not meter.kernels >= set(kernels):
+        meter.kernels.update(kernels)
+        uses = asynchronous_in(meter.kernels, trial.device).uses
+        meter.unordered = f"; {ORDER} in {', '.join(uses)}" if uses else ""
     meter.note = f"nothing reported for {plural(meter.cases + 1, 'case')} of {', '.join(sorted(meter.kernels))}"
+    meter.note += meter.unordered

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from flash_attest.did_you_mean import did_you_mean
 from flash_attest.impls.contract.record import DEVICES, ContractError, Implementation
 from flash_attest.properties.cases.support import missing
+from flash_attest.properties.judging.verdict import law_name
 from flash_attest.properties.law import Law, laws
 
 CONTRACT = "contract_is_kept"  # id of the first test, which tries the declaration on a few cases
@@ -60,8 +61,9 @@ def laws_of(impl: Implementation) -> Sequence[BoundLaw]:
     applying = [law for law in laws().values() if not all(missing(each, law.needs) for each in variants)]
     known = {law.name for law in laws().values()}
     if unknown := sorted(set(impl.known_failures) - known):
-        names, similar = ", ".join(unknown), did_you_mean((f"test_{name}" for name in unknown), known)
+        names = [law_name(name) for name in unknown]
+        similar = did_you_mean(names, map(law_name, known))
         raise ContractError(
-            f"known_failures names {names}: there is no such law{similar}; `flash-attest laws` lists them"
+            f"known_failures names {', '.join(names)}: there is no such law{similar}; `flash-attest laws` lists them"
         )
     return [BoundLaw(law, impl) for law in (None, *sorted(applying, key=lambda law: law.last))]

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from flash_attest.impls.contract.record import GRADIENTS
-from flash_attest.properties.judging.verdict import FAIL, PLAIN
+from flash_attest.properties.judging.verdict import FAIL, PLAIN, law_name
 
 # The chapter whose law describes a mistake best comes first: "which key is missing" says more than
 # "which number is off".
@@ -58,7 +58,7 @@ class Cause:
     @property
     def anchor(self) -> str:
         """The cause's id on a page. It is the same in each run that finds the cause."""
-        return f"{self.impl}-{self.first['law'].removeprefix('test_').replace('_', '-')}"
+        return f"{self.impl}-{law_name(self.first['law']).replace('_', '-')}"
 
 
 def causes_of(results: list[dict]) -> list[Cause]:

@@ -1,6 +1,6 @@
 """Compares two reports: verdicts that changed, laws that came or went, and z that moved.
 
-Verdicts are ordered: pass, then refused and not here, undecided, known failure, fail. A law whose
+Verdicts are ordered: pass, then refused and not here, unknown, known failure, fail. A law whose
 verdict went down in this order got worse. Of an implementation that both reports have, a law that
 held and has no verdict any more got worse, too, and so did a law that is new and fails. An
 implementation that only one report has is listed and does not count.
@@ -14,10 +14,10 @@ from pathlib import Path
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, WORST_FIRST
 from flash_attest.runner.page.records import complete, size
-from flash_attest.runner.page.words import ELSEWHERE, KNOWN, plural
+from flash_attest.runner.page.words import ELSEWHERE, KNOWN, UNLOADED, plural
 from flash_attest.runner.plugin.saved import RESULTS, NoReport, read
 
-ORDER = {PASS: 0, REFUSED: 1, ELSEWHERE: 1, UNKNOWN: 2, KNOWN: 3, FAIL: 4}
+ORDER = {PASS: 0, REFUSED: 1, ELSEWHERE: 1, UNKNOWN: 2, KNOWN: 3, FAIL: 4, UNLOADED: 4}
 ABSENT = ""  # a law without a verdict
 # A z has moved if it has at least doubled or halved, and the larger one is above 1, which is
 # what rounding explains.
@@ -130,7 +130,7 @@ def _add(found: Comparison, one: dict | None, other: dict | None) -> None:
     reason = (other or {}).get("reason") or (one["reason"] if one and was != PASS else "")
     change = Change(there["impl"], there["chapter"], there["law"], was, now, reason)
     if one is None:
-        (found.worse if now == FAIL else found.new).append(change)
+        (found.worse if now in (FAIL, UNLOADED) else found.new).append(change)
     elif other is None:
         (found.worse if was == PASS else found.gone).append(change)
     elif was != now:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from flash_attest.impls.contract.registry import Entry, Unloadable
 from flash_attest.places import document
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.support import not_here
-from flash_attest.properties.failures import Reason, Undecided, words_of
+from flash_attest.properties.failures import Reason, Undecided
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.judgement import Judgement, replay_of
@@ -22,15 +22,17 @@ from flash_attest.properties.judging.origin import OURS, Origin, OwnRun
 from flash_attest.properties.judging.plan import Plan, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import Law
-from flash_attest.properties.machine import gpu_memory
 from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.properties.progress import NOW
+from flash_attest.properties.state.neutral import neutral
 from flash_attest.runner import alone
+from flash_attest.runner.limits import NO_LIMITS, TimeLimits
 from flash_attest.runner.plugin.last_case import LastCase
 from flash_attest.runner.plugin.sources import in_checkout, shown
 from flash_attest.runner.untrusted.caller import caller_of
 from flash_attest.runner.untrusted.records import record_of
 from flash_attest.runner.untrusted.remote import remote_of
+from flash_attest.texts import type_name, words_of
 
 # Triton and Numba kernels run on the GPU if the process sees one, and then do not accept CPU
 # tensors.
@@ -45,7 +47,7 @@ class Judge:
 
     plan: how to judge. entries: what may be judged. report_dir: where this worker keeps the case in
     progress. origin_of: says where an entry comes from, for replay commands and for other processes
-    that call it.
+    that call it. limits: of a law and of the run.
     """
 
     def __init__(
@@ -55,10 +57,12 @@ class Judge:
         report_dir: Path,
         worker: str,
         origin_of: Callable[[Entry], Origin] = lambda entry: OwnRun(entry.option),
+        limits: TimeLimits = NO_LIMITS,
     ):
-        self.plan = plan
+        self.plan, self.limits = plan, limits
         self.device_name = ""  # the GPU's name
         self.origins = {entry.name: origin_of(entry) for entry in entries}
+        self.entries = {entry.name: entry for entry in entries}
         self.threads = {entry.name: entry.threads for entry in entries}
         self.plug_ins = {entry.name for entry in entries if entry.plug_in}
         self.last_case = LastCase(report_dir / f"last-case-{worker}.txt")
@@ -92,6 +96,24 @@ class Judge:
         """Return whether this plug-in's kernels run on a GPU in this process."""
         return impl.name in self.plug_ins and bool(visible_gpus())
 
+    @contextmanager
+    def at_home(self, impl: Implementation) -> Iterator[None]:
+        """Judge in this block with the settings that this implementation's file chose when it was
+        imported, and with none of the program around.
+        """
+        entry = self.entries.get(impl.name)
+        with neutral(), ExitStack() as stack:
+            for setting in entry.settings if entry else ():
+                stack.enter_context(setting())
+            yield
+
+    def of_import(self, impl: Implementation | Absent | Unloadable) -> tuple[Sequence[str], Sequence[str]]:
+        """Return what importing the implementation's file changed: what breaks the contract, and
+        what is only worth a remark.
+        """
+        entry = self.entries.get(impl.name)
+        return (entry.broken, entry.remarks) if entry else ((), ())
+
     def judgement(self, law: Law, impl: Implementation) -> Judgement:
         """Return the object that judges a law on an implementation with this run's settings."""
         origin = self.origins.get(impl.name, OURS)
@@ -103,45 +125,57 @@ class Judge:
         impl = impl.on(judgement.device)
         if self.sees_gpu(impl) and judgement.device != self.plan.device:
             return Result(impl.name, law.chapter, law.name, UNKNOWN, SEES_GPU, Reason.LAW_OF_OTHER_DEVICE)
+        if over := self.limits.over:
+            return Result(impl.name, law.chapter, law.name, UNKNOWN, over, Reason.TIME_LIMIT)
+        plan = judgement.plan
+        if plan.until is None:  # otherwise the process that asks has set it
+            deadline = self.limits.of_law()
+            plan = replace(plan, until=(deadline.at, deadline.words))
         try:
-            result = judge(law, impl, judgement.plan)
+            with self.at_home(impl):
+                result = judge(law, impl, plan)
         except Exception as error:
             result = suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
-        finally:
-            gpu_memory.give_back()
         if remote := remote_of(impl):
             result.observed = remote.take_observed()
         return result
 
     def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
         """Return the verdict of the contract check, in the same form as a law's verdict."""
+        if over := self.limits.over:
+            return contract_result(impl.name, UNKNOWN, over, Reason.TIME_LIMIT)
         result = contract_result(impl.name, PASS)
-        started, problems, judged = time.perf_counter(), [], NOT_JUDGED
+        started, problems, judged, timed_out = time.perf_counter(), [], NOT_JUDGED, False
+        broken, remarks = self.of_import(impl)
         if isinstance(impl, Unloadable):
-            problems, result.verdict = [impl.problem], FAIL
+            problems, judged, result.verdict, result.why = [impl.problem], NOT_LOADED, FAIL, Reason.NOT_LOADED
         elif isinstance(impl, Absent):
             problems, result.verdict, result.reason, result.why = [], REFUSED, impl.reason, Reason.NOT_INSTALLED
         elif reason := not_here(impl, self.plan.device):
             problems, result.verdict, result.reason, result.why = [], UNKNOWN, reason, Reason.OTHER_DEVICE
         else:
             try:
-                tried = conformance.tried(impl, self.plan)
-                problems, judged, result.reason = tried.problems, _judged(tried), "; ".join(tried.remarks)
+                self.plan.known.begins(contract_test(impl.name))
+                with self.at_home(impl):
+                    tried = conformance.tried(impl, self.plan)
+                problems, judged, timed_out = tried.problems, _judged(tried), tried.timed_out
+                remarks = [*remarks, *tried.remarks]
                 if tried.undecided is not None:
                     raise tried.undecided
             except Undecided as undecided:
                 result.verdict, result.reason, result.why = UNKNOWN, str(undecided), undecided.why
             except Exception as error:
                 return suite_raised(error, result)
+            problems, result.reason = [*problems, *broken], result.reason or "; ".join(remarks)
         if problems:
             result.verdict, result.reason = FAIL, problems[0].splitlines()[0]
-            # If all problems are calls that hung, the contract check is undecided rather than
-            # failed.
-            unclear = [lost.words for lost in self.plan.lost.values() if not lost.breaks]
-            if all(problem.startswith(tuple(unclear)) for problem in problems):
+            timed_out = timed_out and not broken
+            if timed_out:
                 result.verdict, result.why = UNKNOWN, Reason.TIMED_OUT
-            result.replay = replay_of(self.origins.get(impl.name, OURS), contract_test(impl.name))
-            result.message = _contract_message(impl.name, problems, judged, result.replay)
+            limit = self.plan.case_timeout if timed_out else 0.0
+            result.replay = replay_of(self.origins.get(impl.name, OURS), contract_test(impl.name), limit=limit)
+            headline = f"{impl.name} {BROKEN.get(result.why, DOES_NOT_KEEP)}"
+            result.message = _contract_message(headline, problems, judged, result.replay)
         if remote := remote_of(impl):
             result.observed = remote.take_observed() | {"declared": record_of(impl)}
         result.seconds = time.perf_counter() - started
@@ -159,7 +193,7 @@ def suite_raised(error: Exception, result: Result) -> Result:
     frame = ([frame for frame in frames if in_checkout(frame.filename)] or frames)[-1]
     text, where = words_of(error).strip(), f"{shown(frame.filename)}:{frame.lineno}"
     result.verdict, result.why = UNKNOWN, Reason.SUITE
-    result.reason = f"the suite raised {type(error).__name__}: {text.splitlines()[0] if text else ''} ({where})"
+    result.reason = f"the suite raised {type_name(error)}: {text.splitlines()[0] if text else ''} ({where})"
     result.message = f"{result.reason}\n\n{''.join(traceback.format_exception(error))}"
     return result
 
@@ -179,18 +213,26 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
 
 
 NOT_JUDGED = "Its laws are not judged until it keeps the contract."
+NO_RETURN = "Its laws are not judged until this call returns, or has more time (--case-timeout)."
+NOT_LOADED = "Nothing in the file is judged until it can be loaded."
+DOES_NOT_KEEP = "does not keep the contract"
+BROKEN = {
+    Reason.NOT_LOADED: "cannot be loaded",
+    Reason.TIMED_OUT: "did not return in time when its contract was tried",
+}
 
 
 def _judged(tried: conformance.Tried) -> str:
     """Return what a message says about the laws of an implementation that breaks the contract."""
     if not tried.judged:
-        return NOT_JUDGED
+        return NO_RETURN if tried.timed_out else NOT_JUDGED
     return f"Its laws are judged without {tried.without}." if tried.left_out else "Its laws are judged."
 
 
-def _contract_message(name: str, problems: list[str], judged: str, replay: str) -> str:
+def _contract_message(broken: str, problems: list[str], judged: str, replay: str) -> str:
+    """Return the message of a contract that is not kept. broken: how its headline begins."""
     first, *rest = problems[0].splitlines()
-    lines = [f"{name} does not keep the contract: {first}", *(f"  {line}" for line in rest)]
+    lines = [f"{broken}: {first}", *(f"  {line}" for line in rest)]
     lines += [f"  {line}" for problem in problems[1:] for line in problem.splitlines()]
     lines += ["", f"The contract: {document('use/implementation-reference.md')}. {judged}", ""]
     return "\n".join([*lines, "Replay", f"  {replay}", ""])

@@ -12,6 +12,7 @@ from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.law import laws
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.judge import Judge
+from flash_attest.runner.limits import NO_LIMITS, TimeLimits
 from flash_attest.runner.plugin.process import prepare, prepare_to_fork
 
 
@@ -22,6 +23,7 @@ def judge_of(
     *,
     isolated: bool,
     limit: float,
+    limits: TimeLimits = NO_LIMITS,
     name: str = "main",
     is_worker: bool = False,
     keeps_streams: bool = False,
@@ -30,10 +32,10 @@ def judge_of(
     """Return the judge of these entries by this plan.
 
     folder, name: the folder and name of the file that records the last launched case. limit:
-    seconds for a call, 0 for none. is_worker: whether other processes judge beside this one.
-    keeps_streams: whether kernels print where this process prints.
+    seconds for a call, 0 for none. limits: of a law and of the run. is_worker: whether other
+    processes judge beside this one. keeps_streams: whether kernels print where this process prints.
     """
-    judge = Judge(plan, entries, folder, name, origin_of)
+    judge = Judge(plan, entries, folder, name, origin_of, limits)
     prepare_to_fork()
     start = partial(prepare, is_worker=is_worker)
     if not isolated:

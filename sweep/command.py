@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from flash_attest.arguments import INTERRUPTED, Parser
-from flash_attest.impls.contract.registry import Entry, RegistryError
+from flash_attest.impls.contract.registry import Entry, NotLoaded, RegistryError
 from flash_attest.races import sanitizer
 from flash_attest.runner.compiled_modules import keep_modules_compiled
 from flash_attest.runner.parts import Shard
@@ -66,6 +66,8 @@ def _with_lock(parser, options, console: Console, command: str) -> int:
             store = Store.made(options.db, seed, options.shard or Shard(1, 1))
     except StoreError as error:
         parser.error(f"--db {error}")
+    except NotLoaded as error:
+        parser.fail(str(error))
     except (RegistryError, MachineError) as error:
         parser.error(str(error))
     with closing(store):
@@ -74,7 +76,11 @@ def _with_lock(parser, options, console: Console, command: str) -> int:
         except StoreError as error:  # the disk is still full
             console.print(f"[bold red]stopped:[/] {escape(str(error))}", highlight=False)
             status = report.NO_DISK
-        reported = report.write_report(store, options.report, console)
+        try:
+            reported = report.write_report(store, options.report, console)
+        except StoreError as error:
+            console.print(f"[bold red]no report:[/] {escape(str(error))}", highlight=False)
+            reported = report.NO_DISK
         return status or reported
 
 
@@ -85,6 +91,7 @@ def _opened(options) -> Store | None:
     if not options.db.exists():
         return None
     store = Store(options.db)
+    store.check(plan.LAYERS)
     for name, option, stored in ("seed", options.seed, store.seed), ("shard", options.shard, store.shard):
         if option is not None and option != stored:
             raise StoreError(

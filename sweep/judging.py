@@ -8,11 +8,13 @@ import torch
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.registry import Entry
+from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import Result
 from flash_attest.properties.law import Law, laws
 from flash_attest.properties.progress import NOW
 from flash_attest.runner.isolation.isolated import Isolated
+from flash_attest.runner.isolation.leftovers import sentences
 from flash_attest.runner.isolation.parent import possible
 from flash_attest.runner.judge import Judge
 from flash_attest.runner.plugin.process import prepare, prepare_to_fork
@@ -59,3 +61,8 @@ class Judging:
     def close(self) -> None:
         """End the judging process."""
         self._judge.close()
+
+    @property
+    def left(self) -> list[str]:
+        """The processes that had to be ended, in sentences."""
+        return all_plain(sentences(getattr(self._judge, "left", {})))

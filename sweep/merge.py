@@ -14,6 +14,7 @@ from rich.console import Console
 
 from flash_attest.runner.parts import Shard
 from flash_attest.sweep import report
+from flash_attest.sweep.plan import LAYERS
 from flash_attest.sweep.records import DONE, REPORTED, Finding, Run
 from flash_attest.sweep.store import Store
 
@@ -34,6 +35,7 @@ def merged(files: list[Path], into: Path) -> list[str]:
     shards: dict[tuple[int, int], set[int]] = {}
     for file in files:
         with closing(Store(file)) as store:
+            store.check(LAYERS)
             if not store.merged:
                 shards.setdefault((store.seed, store.shard.of), set()).add(store.shard.part)
             for row in store.rows("SELECT * FROM sessions"):

@@ -34,7 +34,9 @@ def sweep_shard(part: int, of: int, arguments: list[str]) -> tuple[int, str, byt
         file = Path(folder, "sweep.db")
         own = ["--shard", f"{part}/{of}", "--db", str(file)]
         command = [sys.executable, "-m", "flash_attest", "sweep", *arguments, *own]
-        ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        ran = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace"
+        )
         output = ran.stdout[-2000:]
         if not file.exists():
             return ran.returncode, output, b""

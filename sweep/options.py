@@ -32,8 +32,8 @@ EPILOG = """\
   flash-attest sweep --hours 8 --seed 7 --shard 1/2 --db one.db    on one host, --shard 2/2 on another; then
   flash-attest merge one.db two.db --into both.db                  their files together (docs/use/sweep.md)
 
-Exit status: 0 nothing found; 1 something found, or undecided; 2 the command is wrong; 3 stopped early, for example because
-the file cannot be written; 130 interrupted.
+Exit status: 0 nothing found; 1 something found, undecided, or a file cannot be loaded; 2 the command is wrong; 3 stopped
+early, for example because the file cannot be written; 130 interrupted.
 """
 MOST_HOURS = 24 * 365
 

@@ -17,7 +17,7 @@ OPEN_CARDS = 3  # cards that are open at first: more would hide what stands belo
 FOUND, KNOWN, EARLIER, UNDECIDED, CLEAN, REFUSED = "fail", "known", "elsewhere", "unknown", "pass", "refused"
 # What the signs of verdicts mean on this page. A cell has the first of these that fits.
 WORDS = {
-    FOUND: "found", KNOWN: "known failure", UNDECIDED: "undecided", CLEAN: "nothing found", REFUSED: "refused",
+    FOUND: "found", KNOWN: "known failure", UNDECIDED: "unknown", CLEAN: "nothing found", REFUSED: "refused",
     EARLIER: "not swept",
 }  # fmt: skip
 KINDS = {FOUND: "found", KNOWN: "known", EARLIER: "in an earlier version"}
@@ -173,7 +173,7 @@ def _cell(name: str, layer: str, rows: list[dict], cards: list[dict], left_out: 
         else CLEAN if total["runs"] else REFUSED
     )  # fmt: skip
     says = f"{name}, {layer}: {total['runs']:,} runs, {total['repeats']:,} repeats, {total['failed']} found, "
-    says += f"{total['undecided']} undecided, {total['refused']} refused"
+    says += f"{total['undecided']} unknown, {total['refused']} refused"
     anchor = cards[0]["anchor"] if cards else "undecided" if kind == UNDECIDED else slug("runs", name)
     return Cell(kind, f"{total['runs']:,}" if total["runs"] else "", says, anchor)
 

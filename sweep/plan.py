@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from flash_attest.impls.contract import registry
-from flash_attest.impls.contract.record import Implementation
-from flash_attest.impls.contract.registry import Entry, RegistryError, Unloadable
+from flash_attest.impls.contract.record import Absent, Implementation
+from flash_attest.impls.contract.registry import Entry, NotLoaded, RegistryError, Unloadable
 from flash_attest.properties.cases.support import missing, not_here
 from flash_attest.properties.law import Law, laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.races import sanitizer
 from flash_attest.runner.isolation import importing
-from flash_attest.runner.isolation.parent import possible
 
 
 @dataclass(frozen=True)
@@ -90,31 +90,27 @@ def entries(
     """Return the implementations to sweep.
 
     Without names, they are all that run on the device, or, on a CPU, all whose kernels run in the
-    emulator. tried: another process has imported the files before. Raises RegistryError if there is
-    no implementation, or if a file cannot be imported.
+    emulator. tried: another process has imported the files before.
+
+    Raises RegistryError if there is nothing to sweep, and NotLoaded if a file cannot be loaded.
     """
     emulate_if_no_gpu(device)
-    loaded = [entry for file in files for entry in _from_file(file, limit, tried)]
+    load = importing.imported if tried else partial(importing.entries_of, limit=limit)
+    loaded = [entry for file in files for entry in load(file)]
     chosen = registry.choose(loaded, names, alone=bool(files))
     for entry in chosen:
         if isinstance(entry.impl, Unloadable) and (names is not None or entry.option):
-            raise RegistryError(entry.impl.problem)
+            raise NotLoaded(entry.impl.problem)
     swept = [entry for entry in chosen if isinstance(entry.impl, Implementation)]
     if names is None and not files:
         swept = [entry for entry in swept if not not_here(entry.impl, device)]
         swept = [entry for entry in swept if entry.impl.traced or device == "cuda"]
-    if not swept:
-        why = next((entry.impl.reason for entry in chosen if hasattr(entry.impl, "reason")), f"none runs on {device}")
-        raise RegistryError(f"there is nothing to sweep: {why}")
-    return registry.on_device(swept, device)
-
-
-def _from_file(argument: str, limit: float, tried: bool) -> list[Entry]:
-    alone = not tried and possible() and registry.can_be_tried(argument)
-    if alone and (problem := importing.problem_of(argument, limit)):
-        raise RegistryError(problem)
-    with importing.no_exit_handlers():
-        return registry.from_file(argument)
+    swept = registry.on_device(swept, device)
+    if not any(layer.not_applicable(entry.impl, device) is None for entry in swept for layer in LAYERS.values()):
+        reasons = [entry.impl.reason for entry in chosen if isinstance(entry.impl, Absent)]
+        reasons += [f"{entry.name} {why}" for entry in swept if (why := not_here(entry.impl, device))]
+        raise RegistryError(f"there is nothing to sweep: {next(iter(reasons), f'none runs on {device}')}")
+    return swept
 
 
 def left_out(entries: list[Entry], device: str) -> list[tuple[str, str, str]]:

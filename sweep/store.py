@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -59,15 +59,27 @@ class Store:
 
     def __init__(self, path: Path):
         self.path = path
-        if not path.is_file():
-            raise StoreError(f"{path}: there is no such file")
+        try:
+            if path.is_dir():
+                raise StoreError(f"{path}: is a folder, should be the file of a sweep: name the file in it")
+            if not path.is_file():
+                raise StoreError(f"{path}: there is no such file")
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read ({error.strerror}): name another file") from None
         self._db = self._connected(path)
         with self._errors():
             facts = dict(self._db.execute("SELECT name, value FROM facts"))
         if facts.get("format") != FORMAT:
-            raise StoreError(f"{path}: its format is {facts.get('format')}, should be {FORMAT}")
-        self.seed, self.shard = int(facts["seed"]), Shard(int(facts["part"]), int(facts["of"]))
-        self.merged = facts["merged"] == "yes"
+            raise StoreError(
+                f"{path}: its format is {facts.get('format')}, should be {FORMAT}: another version wrote it; name another "
+                "file, or use that version"
+            )
+        try:
+            self.seed, self.shard = int(facts["seed"]), Shard(int(facts["part"]), int(facts["of"]))
+            self.merged = {"yes": True, "no": False}[facts["merged"]]
+            _ = int(facts["next"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise self.damaged(f"its facts are not those of a sweep ({type(error).__name__}: {error})") from None
         if not self.merged:  # nothing is added to a merged file
             with self._errors():
                 self._db.execute("PRAGMA journal_mode = WAL")
@@ -80,18 +92,42 @@ class Store:
         except OSError as error:
             raise StoreError(f"{path}: cannot be written to ({error.strerror})") from None
         new = path.with_name(f"{path.name}.part")  # a process that dies here leaves no incomplete file
-        new.unlink(missing_ok=True)
         facts = {"format": FORMAT, "seed": seed, "part": shard.part, "of": shard.of, "next": 0}
         facts["merged"] = "yes" if merged else "no"
         try:
+            new.unlink(missing_ok=True)
             with contextlib.closing(sqlite3.connect(new)) as db:
-                db.executescript(f"BEGIN;\n{SCHEMA.read_text()}COMMIT;")
+                db.executescript(f"BEGIN;\n{SCHEMA.read_text(encoding='utf-8')}COMMIT;")
                 db.executemany("INSERT INTO facts VALUES (?, ?)", [(name, str(value)) for name, value in facts.items()])
                 db.commit()
             new.replace(path)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"{path}: cannot be written to ({error})") from None
         return cls(path)
+
+    def damaged(self, what: str) -> StoreError:
+        """Return the error for a file that is not as a sweep leaves it."""
+        return StoreError(f"{self.path}: {what}: restore a copy of it, or name another file")
+
+    def check(self, layers: Collection[str]) -> None:
+        """Read the whole file. Raises StoreError if it is damaged, before anything is added to it.
+
+        layers: the names that a run may have.
+        """
+        with self._errors():
+            for table in ("facts", "sessions", "runs", "findings"):
+                there = {tuple(row)[1:] for row in self._db.execute(f"PRAGMA table_info({table})")}
+                if there != _columns(table):
+                    raise self.damaged(f"its table {table} is not the table of a sweep")
+            (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise self.damaged(" ".join(found.split()))
+        for row in self.rows("SELECT id, environment FROM sessions"):
+            if problem := _problem_of(row["environment"]):
+                raise self.damaged(f"the environment of session {row['id']} {problem}")
+        for row in self.rows("SELECT DISTINCT layer FROM runs"):
+            if row["layer"] not in layers:
+                raise self.damaged(f"it has runs of a layer {row['layer']!r}, should be one of {', '.join(layers)}")
 
     def settle(self) -> None:
         """Move the log into the file, so that the file may be copied.
@@ -286,7 +322,34 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
+            # A full disk and an unreadable file are OperationalErrors, as an absent table is.
+            if type(error) is sqlite3.DatabaseError or "no such" in str(error) or "decode" in str(error):
+                raise self.damaged(f"it is not the file of a sweep, or damaged ({error})") from error
             raise StoreError(f"{self.path}: {error}") from error
+
+
+def _columns(table: str) -> set[tuple]:
+    """Return the columns of a table of a new file: name, type, and what it must hold."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(SCHEMA.read_text(encoding="utf-8"))
+        return {row[1:] for row in db.execute(f"PRAGMA table_info({table})")}
+
+
+def _problem_of(environment: str) -> str:
+    """Return what is wrong with the environment of a session, or ""."""
+    try:
+        facts = json.loads(environment)
+    except ValueError as error:
+        return f"is not JSON ({error})"
+    if not isinstance(facts, dict):
+        return f"is {type(facts).__name__}, should be an object"
+    for name in ("given_up", "left_out", "remarks", "implementations"):
+        if not isinstance(facts.get(name, []), list):
+            return f"has {name}={facts[name]!r}, should be a list"
+    for name in ("given_up", "left_out"):
+        if wrong := [each for each in facts.get(name, []) if not (isinstance(each, list) and len(each) == 3)]:
+            return f"has {wrong[0]!r} in {name}, should be an implementation, a layer and a reason"
+    return ""
 
 
 def now() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -14,7 +13,7 @@ from contextlib import closing
 
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
-from flash_attest.runner.isolation.child import PR_SET_PDEATHSIG
+from flash_attest.runner.isolation.child import die_with
 from flash_attest.sweep import plan
 from flash_attest.sweep.drawing import NoCase, Pair, drawn
 from flash_attest.sweep.findings import Examiner, findings_of
@@ -42,10 +41,15 @@ def _work(job: Job, name: str) -> None:
     try:
         with closing(Store(job.db)) as store:
             entries = plan.entries(job.names, job.files, job.device, job.limit, tried=True)
-            with closing(Judging(job, entries)) as judging:
+            judging = Judging(job, entries)
+            try:
                 if not judging.isolated:
                     store.note(job.session, "remarks", NOT_ISOLATED)
                 Worker(job, name, store, entries, judging).work()
+            finally:
+                judging.close()
+                for line in judging.left:
+                    store.note(job.session, "remarks", line)
     except StoreError as error:
         print(error, file=sys.stderr)
         sys.exit(NO_DISK)
@@ -59,8 +63,8 @@ def _settle(gpu: str | None, parent: int) -> None:
     # the verdict would be fail.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+        die_with(parent)
+    elif os.getppid() != parent:
         os._exit(1)
     # Otherwise multiprocessing would also use "spawn" here, because this process was started that
     # way. A lock made in a judging process (torch.compile makes one) would then have a name, and

@@ -49,7 +49,12 @@ def host() -> ctypes.CDLL:
     both.
     """
     runtime()
-    return load_cpp(HOST, [*HEADERS, *sorted(HOST.glob("*.h")), *sorted((INCLUDE / "shim").glob("*"))])
+    return load_cpp(*host_sources())
+
+
+def host_sources() -> tuple[Path, list[Path]]:
+    """Return the folder of the library of host/, and all that its files include."""
+    return HOST, [*HEADERS, *sorted(HOST.glob("*.h")), *sorted((INCLUDE / "shim").glob("*"))]
 
 
 def library(source: Path, names: Iterable[str], flags: tuple[str, ...], traced: bool, level: str = LEVEL) -> Path:
@@ -162,7 +167,7 @@ extern "C" const ::emulator::Entry* emulator_cuda_entries() {{
 
 def _compile(text: str, how: tuple[str, ...], names: list[str], source: Path, traced: bool, to: Path) -> None:
     file, obj = to.with_suffix(".ii"), to.with_suffix(".o")
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     process = run(compiler()[0], "-fpreprocessed", "-x", "c++", *how, "-c", file, "-o", obj)
     if process.returncode:
         raise _explained(process.stderr, source, names)

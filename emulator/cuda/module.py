@@ -103,7 +103,7 @@ class CudaFile:
 
     @functools.cached_property
     def text(self) -> str:
-        return self.path.read_text(errors="replace")
+        return self.path.read_text(encoding="utf-8", errors="replace")
 
 
 class Function:

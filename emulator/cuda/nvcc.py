@@ -100,7 +100,8 @@ def _headers(path: str, source: Path, flags: tuple[str, ...]) -> list[str]:
 def _compile(path: str, source: Path, names: list[str], flags: tuple[str, ...], to: Path) -> None:
     folder = to.parent
     whole, obj = folder / "whole.cu", folder / "whole.o"
-    whole.write_text(f'#include "{CUDART / "entry.h"}"\n#line 1 "{source}"\n#include "{source}"\n{_entries(names)}')
+    text = f'#include "{CUDART / "entry.h"}"\n#line 1 "{source}"\n#include "{source}"\n{_entries(names)}'
+    whole.write_text(text, encoding="utf-8", errors="surrogateescape")
     process = run(
         path, *FLAGS, f"-ccbin={compiler()[0]}", *flags, "--keep", f"--keep-dir={folder}", whole, "-o", obj,
     )  # fmt: skip

@@ -16,13 +16,14 @@ FOLDER = Path(__file__).resolve().parent / "machine"
 # Functions start at a cache line, because otherwise a line added to one function shifts the loops
 # of all later ones, which has made the same code up to 11 % slower.
 FLAGS = ("-O3", "-falign-functions=64", "-march=native", "-fno-math-errno", "-fno-trapping-math")
+SOURCES = FOLDER, [*HEADERS, *sorted(FOLDER.glob("*.h"))], FLAGS
 
 
 @functools.cache
 def machine() -> ctypes.CDLL:
     """Return the machine's library, on top of the runtime's. Raises NoCompiler, CompileError."""
     runtime()
-    library = load_cpp(FOLDER, [*HEADERS, *sorted(FOLDER.glob("*.h"))], FLAGS)
+    library = load_cpp(*SOURCES)
     size, pointer = ctypes.c_size_t, ctypes.c_void_p
     declared = {
         "handlers": (size, [ctypes.POINTER(ctypes.c_char_p), size]),

@@ -15,24 +15,33 @@ from flash_attest.emulator.errors import CompileError
 
 FOLDER = Path(__file__).resolve().parent
 HEADERS = sorted(FOLDER.glob("*.h"))
+SOURCES = FOLDER, HEADERS
 
 
 @functools.cache
 def runtime() -> ctypes.CDLL:
     """Return the runtime's library."""
-    return load_cpp(FOLDER, HEADERS)
+    return load_cpp(*SOURCES)
 
 
 def load_cpp(folder: Path, headers: Iterable[Path], flags: Sequence[str] = ()) -> ctypes.CDLL:
-    """Compile and load the .cpp files of a folder as one library.
+    """Load what `compiled_cpp` compiles.
 
-    It uses the libraries loaded before, and libraries loaded later can use it. headers: all that
-    the files include. flags: compiler flags, after the usual ones. Raises NoCompiler, CompileError.
+    It uses the libraries loaded before, and libraries loaded later can use it.
+    """
+    return ctypes.CDLL(str(compiled_cpp(folder, headers, flags)), mode=ctypes.RTLD_GLOBAL)
+
+
+def compiled_cpp(folder: Path, headers: Iterable[Path], flags: Sequence[str] = ()) -> Path:
+    """Compile the .cpp files of a folder to one library. Returns its path.
+
+    headers: all that the files include. flags: compiler flags, after the usual ones. Raises
+    NoCompiler, CompileError.
     """
     sources = sorted(folder.glob("*.cpp"))
     how = [*COMMON, *flags, *([processor()] if "-march=native" in flags else [])]
     key = compiler_key(folder.name, *how, *(path.read_bytes() for path in [*sources, *headers]))
-    return ctypes.CDLL(str(built(key, lambda to: _build(sources, flags, to))), mode=ctypes.RTLD_GLOBAL)
+    return built(key, lambda to: _build(sources, flags, to))
 
 
 @functools.cache

@@ -184,4 +184,4 @@ def sites(library: str, offsets: set[int]) -> dict[int, Site]:
 
 
 def _run(*command: str, input: str | None = None) -> str:
-    return subprocess.run(command, input=input, capture_output=True, text=True).stdout
+    return subprocess.run(command, input=input, capture_output=True, encoding="utf-8", errors="replace").stdout

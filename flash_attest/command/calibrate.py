@@ -12,7 +12,8 @@ EPILOG = """\
 For each regime of inputs, every output and gradient of the drawn cases is compared with its budget. A correct implementation
 stays within the budget in every regime. docs/measured/index.md has the figures of the kernels that checked the limits.
 
-Exit status: 0 every case is within the limits; 1 a case is not; 2 the command is wrong; 130 interrupted.
+Exit status: 0 every case is within the limits; 1 a case is not, or no implementation could be loaded and
+calibrated; 2 the command is wrong; 130 interrupted.
 """
 
 

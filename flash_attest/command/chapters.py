@@ -23,7 +23,9 @@ def laws_by_chapter() -> dict[str, tuple[str, ...]]:
     """Return the tests by chapter: "test_causal": ("test_query_sees_exactly_its_prefix", ...)."""
     tests = {}
     for path in sorted((ROOMS / "properties").glob(f"{PREFIX}*.py")):
-        functions = (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef))
+        functions = (
+            node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)
+        )
         tests[path.stem] = tuple(f.name for f in functions if f.name.startswith(PREFIX))
     return tests
 

@@ -24,6 +24,7 @@ from flash_attest.arguments import (
     add_repeats,
     add_report,
     add_shard,
+    add_time_limits,
     whole,
 )
 from flash_attest.command import chapters, targets
@@ -40,8 +41,9 @@ EPILOG = f"""\
   flash-attest check triton_fa2 --profile smoke           one of ours; flash-attest check --list names them
   flash-attest check my_attention.py --law NAME --case 'seqlen_q=65 headdim=64'     judge one case again
 
-Exit status: 0 green; 1 not green: a law failed, the file cannot be loaded, or something could not be decided; 2 the command
-is wrong, or nothing is left to judge; 3 flash-attest itself failed; 130 interrupted (--resume goes on).
+Exit status: 0 green; 1 not green: a law failed, the file cannot be loaded, something could not be decided, no law of a target
+was judged, or the report cannot be written; 2 the command is wrong, or nothing is left to judge; 3 flash-attest itself
+failed; 130 interrupted (--resume goes on).
 """
 REPORT = Path("attest-report")
 SUITE = "flash_attest.runner.plugin.suite"
@@ -72,14 +74,14 @@ def parser_of_options() -> Parser:
         action="append",
         default=[],
         metavar="NAME",
-        help="judge only this law; may be given again (flash-attest laws lists them)",
+        help="judge only this law, or these laws and chapters; may be given again (flash-attest laws lists them)",
     )
     add(
         "--chapter",
         action="append",
         default=[],
         metavar="NAME",
-        help="judge only this chapter, such as causal; may be given again",
+        help="judge only this chapter, such as causal, or these chapters and laws; may be given again",
     )
     add("--profile", choices=tuple(PROFILES), default=DEFAULT,
         help=f"how many cases a law gets ({', '.join(f'{name} {p.cases}' for name, p in PROFILES.items())})")  # fmt: skip
@@ -95,6 +97,7 @@ def parser_of_options() -> Parser:
         help="the perturbations of the laws about races, or none (all; an unknown name lists them)",
     )
     add_case_timeout(parser)
+    add_time_limits(parser)
     add_shard(parser, "the I-th of N parts of the laws (flash-attest merge joins them)")
     add("--resume", action="store_true", help="continue the run whose report is in the folder of --report")
     add("--untrusted", action="store_true", help="import and call the file in a process that holds no expected value")
@@ -129,7 +132,7 @@ def run(arguments: list[str]) -> int:
             _look_up(chosen, options)
         except targets.TargetError as error:
             parser.error(str(error))
-        return _judge(pytest_arguments(options, chosen, tests), options, chosen)
+        return _judge(pytest_arguments(options, chosen, tests), options)
 
 
 def pytest_arguments(options: argparse.Namespace, chosen: targets.Targets, tests: list[str]) -> list[str]:
@@ -151,6 +154,8 @@ def pytest_arguments(options: argparse.Namespace, chosen: targets.Targets, tests
         "--repeats": options.repeats,
         "--perturb": options.perturb,
         "--case-timeout": options.case_timeout,
+        "--law-time-limit": options.law_time_limit,
+        "--time-limit": options.time_limit,
         "--shard": options.shard,
         "--numprocesses": workers,
     }
@@ -218,16 +223,11 @@ def _surroundings(folders: list[str], command: str) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _judge(arguments: list[str], options: argparse.Namespace, chosen: targets.Targets) -> int:
+def _judge(arguments: list[str], options: argparse.Namespace) -> int:
     import pytest
 
     status = int(pytest.main(arguments))
     if status == pytest.ExitCode.NO_TESTS_COLLECTED:
-        if problem := targets.problem_of(
-            chosen, options.case_timeout
-        ):  # which the contract check says, if it is chosen
-            print(f"flash-attest {NAME}: {problem}", file=sys.stderr)
-            return 1
         print(f"flash-attest {NAME}: nothing is left to judge: see --law, --chapter, --shard and -k", file=sys.stderr)
     results = options.report / "results.json"
     if options.json and status in (0, 1) and results.exists():

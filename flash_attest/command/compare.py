@@ -64,6 +64,7 @@ def run(arguments: list[str]) -> int:
 def _print(found: Comparison, options, records: list[dict]) -> None:
     """Print a section for each kind of change, and a summary as the last line."""
     from flash_attest.properties.judging.plain_text import plain
+    from flash_attest.properties.judging.verdict import law_name
     from flash_attest.runner.compare import MOVED
     from flash_attest.runner.page.words import when, z
 
@@ -77,7 +78,7 @@ def _print(found: Comparison, options, records: list[dict]) -> None:
         lines += _section(heading, [_line(change) for change in changes])
     for letter, impls in (("A", found.only_before), ("B", found.only_after)):
         lines += _section(f"implementations only in {letter}", [f"{name}: {n} laws" for name, n in impls.items()])
-    moved = [f"{m.impl}  {m.law}: {m.tensor} {z(m.before)} -> {z(m.after)}" for m in found.moved]
+    moved = [f"{m.impl}  {law_name(m.law)}: {m.tensor} {z(m.before)} -> {z(m.after)}" for m in found.moved]
     lines += [*_section(MOVED, moved), "", found.verdict]
     print(plain("\n".join(lines)))
 
@@ -98,7 +99,8 @@ def _section(heading: str, lines: list[str]) -> list[str]:
 
 
 def _line(change: Change) -> str:
+    from flash_attest.properties.judging.verdict import law_name
     from flash_attest.runner.page.words import VERDICTS
 
     was, now = (VERDICTS[name].word if name else "no verdict" for name in (change.before, change.after))
-    return f"{change.impl}  {change.law}: {was} -> {now}" + (f": {change.reason}" if change.reason else "")
+    return f"{change.impl}  {law_name(change.law)}: {was} -> {now}" + (f": {change.reason}" if change.reason else "")

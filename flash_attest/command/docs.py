@@ -36,7 +36,7 @@ def run(arguments: list[str]) -> int:
     name = name.rpartition("/")[2].removesuffix(".md")
     if name not in files:
         parser.error(f"no document is called {name}{did_you_mean(name, files)} (documents: {', '.join(files)})")
-    inside = {section.anchor: section for section in sections(files[name].read_text())}
+    inside = {section.anchor: section for section in sections(files[name].read_text(encoding="utf-8"))}
     if anchor and anchor not in inside:
         hint = did_you_mean(anchor, inside)
         parser.error(f"{name} has no section {anchor}{hint} (sections: {', '.join(inside)})")

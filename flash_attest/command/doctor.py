@@ -69,7 +69,7 @@ def lines() -> Iterator[Line]:
     yield Line("flash-attest", OK, __version__)
     yield python()
     yield packages()
-    looks: list[Callable[[], Line]] = [cache, isolation, landlock, sparse_memory, gxx, nvcc, ninja, triton, numba]
+    looks: list[Callable[[], Line]] = [cache, isolation, sandbox, sparse_memory, gxx, nvcc, ninja, triton, numba]
     if all(map(is_there, NEEDED)):
         yield torch()
         yield gpu()
@@ -136,7 +136,9 @@ def _gpus() -> list[str]:
     if (program := shutil.which("nvidia-smi")) is None:
         return []
     fields = "--query-gpu=name,memory.total,driver_version"
-    listing = subprocess.run([program, fields, "--format=csv,noheader"], capture_output=True, text=True, timeout=60)
+    listing = subprocess.run(
+        [program, fields, "--format=csv,noheader"], capture_output=True, encoding="utf-8", errors="replace", timeout=60
+    )
     rows = [line.split(", ") for line in listing.stdout.splitlines()] if listing.returncode == 0 else []
     return [f"{name}, {memory}, driver {driver}" for name, memory, driver in rows]
 
@@ -251,15 +253,18 @@ def isolation() -> Line:
     return Line("isolation", MISSING, f"none on {platform.system()}", lost, "use Linux, a container for example")
 
 
-def landlock() -> Line:
-    """Look for Linux's Landlock, which restricts where untrusted code can write."""
-    from flash_attest.runner.untrusted.sandbox import version
+def sandbox() -> Line:
+    """Look for what holds kernels under --untrusted: bubblewrap, or Linux's Landlock."""
+    from flash_attest.runner.untrusted import bubblewrap, sandbox
 
-    number = version()
-    lost = "code under --untrusted can write where you can"
-    return Line(
-        "Landlock", OK if number else MISSING, f"version {number}" if number else "none", lost, "Linux 5.13 or newer"
-    )
+    try:
+        way = sandbox.chosen()
+    except sandbox.NotHeld as error:
+        return Line("sandbox", MISSING, "none", "--untrusted is refused", str(error).rpartition(": ")[2])
+    words = f"--untrusted is held by {sandbox.in_words(way)}"
+    if way == sandbox.LANDLOCK and (problem := bubblewrap.problem()):
+        words += f" ({problem}, which would hold more)"
+    return Line("sandbox", OK, words)
 
 
 def sparse_memory() -> Line:

@@ -31,7 +31,11 @@ def run(arguments: list[str]) -> int:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="print everything about these laws; test_ may be left out"
     )
-    parser.add_argument("--chapter", metavar="NAME", help="print only the laws of this chapter, for example causal")
+    parser.add_argument(
+        "--chapter",
+        metavar="NAME",
+        help="print the laws of this chapter, for example causal, beside those that are named",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON: a list of objects")
     options = parser.parse_args(arguments)
     try:
@@ -44,7 +48,7 @@ def run(arguments: list[str]) -> int:
     listed = [
         law
         for law in described()
-        if (not wanted or law["name"] in wanted) and chapter in (None, f"test_{law['chapter']}")
+        if law["name"] in wanted or chapter == f"test_{law['chapter']}" or not (wanted or chapter)
     ]
     if options.json:
         print(json.dumps(listed, indent=1))
@@ -97,7 +101,7 @@ def first_sentence(rule: str) -> str:
 def whole(law: dict) -> str:
     """Return everything about one law as text."""
     lines = [
-        f"{law['name']}   ({law['chapter']})",
+        f"{law['name'].removeprefix(chapters.PREFIX)}   ({law['chapter']})",
         "",
         *(f"  {line}".rstrip() for line in law["rule"].splitlines()),
         "",

@@ -12,8 +12,8 @@ EPILOG = """\
   flash-attest merge part-1 part-2 part-3 --into attest-report     the reports of check --shard 1/3, 2/3, 3/3
   flash-attest merge one.db two.db --into both.db                  the files of --db of several sweeps, with a report
 
-Exit status of reports: 0 joined, whatever the verdicts are, as each part has its own exit status. Of sweeps: 0 nothing was
-found, 1 something was. 2 they do not belong together, or the command is wrong.
+Exit status: 0 the whole run is green, 1 it is not; of sweeps: 0 nothing was found, 1 something was. 2 they do not belong
+together, or the command is wrong.
 """
 
 

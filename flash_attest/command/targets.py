@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from flash_attest import python_file
 from flash_attest.did_you_mean import did_you_mean
 
 GROUP = "flash_attest.adapters"
@@ -43,7 +44,7 @@ def resolved(texts: list[str], untrusted: bool = False) -> Targets:
     for text in texts:
         if is_file(text):
             sorted_targets.imported.append(text)
-            _existing(text)
+            _check_file(text)
             continue
         if ":" not in text and text not in known:
             sorted_targets.ours.append(text)
@@ -65,7 +66,7 @@ def resolved(texts: list[str], untrusted: bool = False) -> Targets:
 def is_file(text: str) -> bool:
     """Return whether a target names a file, which need not exist."""
     path = text.rpartition(":")[0] if ".py:" in text else text
-    return path.endswith(".py") or os.sep in path or Path(path).is_file()
+    return path.endswith(".py") or os.sep in path or os.path.isfile(path)
 
 
 def adapters() -> dict[str, str]:
@@ -88,35 +89,21 @@ def check_module(place: str) -> None:
         raise TargetError(f"{place}: there is no module {module}")
 
 
-def problem_of(chosen: Targets, limit: float | None) -> str:
-    """Return a line on why some target could not be loaded, or "" if all could."""
-    from flash_attest.impls.contract import registry
-    from flash_attest.runner.isolation import importing
-
-    for argument in chosen.imported:
-        problem = importing.problem_of(argument, limit or 0.0)
-        entries = [importing.unloadable(argument, problem)] if problem else registry.from_file(argument)
-        for entry in entries:
-            if isinstance(entry.impl, registry.Unloadable):
-                return entry.impl.problem.splitlines()[0]
-    return ""
-
-
 def unknown(name: str, ours: list[str]) -> str:
     """Return a line about a name that is neither our implementation nor an installed adapter."""
     known = sorted([*ours, *adapters()])
+    if os.path.isdir(name):
+        return f"{name} is a folder: name a Python file in it"
     return (
         f"{name} is no file, no module (MODULE:NAME) and no known implementation{did_you_mean(name, known)} "
         f"(known: {', '.join(known)})"
     )
 
 
-def _existing(text: str) -> Path:
-    """Return the file of FILE.py or FILE.py:NAME. Raises TargetError if it does not exist."""
+def _check_file(text: str) -> None:
+    """Raise TargetError if the file of FILE.py or FILE.py:NAME cannot be read."""
     path = Path(text)
-    if not path.exists() and ":" in text:
+    if not os.path.lexists(path) and ":" in text:
         path = Path(text.rpartition(":")[0])
-    if path.is_file():
-        return path
-    beside = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
-    raise TargetError(f"{text}: there is no file {path}{did_you_mean(path.name, beside)}")
+    if problem := python_file.problem_of(path):
+        raise TargetError(f"{text}: {problem}")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
 import runpy
+import shlex
 import sys
 import traceback
 from pathlib import Path
 
+from flash_attest import python_file
 from flash_attest.arguments import WRONG, Parser, add_seed, seconds
+from flash_attest.command import apart
 from flash_attest.did_you_mean import did_you_mean
 
 NAME = "trace"
@@ -26,6 +31,12 @@ is wrong; 130 interrupted.
 """
 
 
+# What torch says if a program asks for a GPU where there is none, or where it is hidden.
+NO_GPU = re.compile(
+    r"not compiled with CUDA enabled|No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device"
+)
+
+
 class _NoFunction(Exception):
     """The file has no function with the given name."""
 
@@ -41,17 +52,20 @@ def run(arguments: list[str]) -> int:
     if not options.limit:
         parser.error("--limit 0: should be more than 0")
     path, name = _split(options.file)
-    if not path.is_file():
-        beside = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
-        parser.error(f"{options.file}: there is no file {path}{did_you_mean(path.name, beside)}")
+    if problem := python_file.problem_of(path):
+        parser.error(f"{options.file}: {problem}")
     import flash_attest.required  # noqa: F401
 
-    return _traced(path, name, arguments[cut + 1 :], options)
+    try:
+        return apart.run_apart(lambda: _traced(path, name, arguments[cut + 1 :], options))
+    except apart.Ended as ended:
+        print(f"flash-attest {NAME}: {path} ended its process: {ended}", file=sys.stderr)
+        return WRONG
 
 
 def _split(text: str) -> tuple[Path, str]:
     """Split FILE.py:NAME into the file and the name, which may be ""."""
-    if not Path(text).exists() and ":" in text:
+    if not os.path.lexists(text) and ":" in text:
         file, _, name = text.rpartition(":")
         return Path(file), name
     return Path(text), ""
@@ -74,8 +88,9 @@ def _traced(path: Path, name: str, arguments: list[str], options) -> int:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            _print_traceback(error, path)
-            problem = f"{path} raised {type(error).__name__}"
+            if not (problem := _asks_for_a_gpu(error, path)):
+                _print_traceback(error, path)
+                problem = f"{path} raised {type(error).__name__}"
     for finding in trace.findings:
         print(f"{finding}\n")
     if problem:
@@ -103,6 +118,8 @@ def _concluded(path: Path, name: str, trace, stopped: bool) -> int:
 
 def _run(path: Path, name: str, arguments: list[str]) -> None:
     """Run a file as `python FILE` does, then call the function if one is named."""
+    from flash_attest.impls.contract.record import Implementation
+
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.resolve().parent))
     if not name:
@@ -113,10 +130,28 @@ def _run(path: Path, name: str, arguments: list[str]) -> None:
     sys.modules[path.stem] = module  # inspect and pickle look for it there
     spec.loader.exec_module(module)
     function = getattr(module, name, None)
+    if isinstance(function, Implementation):
+        raise _NoFunction(
+            f"{path}: {name} is an Implementation: flash-attest check {path}:{name} --law no_race_is_traced traces it"
+        )
     if not callable(function):
         known = [each for each, value in vars(module).items() if callable(value)]
         raise _NoFunction(f"{path}: there is no function {name} in it{did_you_mean(name, known)}")
     function()
+
+
+def _asks_for_a_gpu(error: BaseException, path: Path) -> str:
+    """Return what to do if torch raised because there is no GPU; "" for any other error."""
+    if not NO_GPU.search(str(error)):
+        return ""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).resolve() == path.resolve()
+    ]
+    line = f":{frames[-1].lineno}" if frames else ""
+    return (
+        f"{path}{line} asks torch for a GPU, and none is used here: pass CPU tensors, or let torch pretend to have one: "
+        f"flash-attest emulate --trace -- python {shlex.quote(str(path))}"
+    )
 
 
 def _print_traceback(error: BaseException, path: Path) -> None:

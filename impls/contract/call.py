@@ -18,6 +18,10 @@ from typing import Any
 import torch
 
 from flash_attest.impls.contract.record import KEYWORDS, ContractError, Implementation, Supports
+from flash_attest.impls.contract.returned import plain, problems_of
+from flash_attest.texts import cut, type_name
+
+MOST_DESCRIBED, LONGEST_DESCRIPTION = 8, 500  # items of a result, and characters, in a message
 
 
 def tensors_of(record: object) -> Iterator[tuple[str, torch.Tensor]]:
@@ -151,7 +155,9 @@ class Call:
             with self.around(self.phase.value):
                 returned = impl.forward(*operands, **given)
             returned = _forward_result(impl, returned)
-            out, lse = (_plain(name, t) for name, t in zip(("out", "lse"), returned, strict=True))
+            trains = impl.backward is not None
+            out, lse = returned
+            out, lse = plain("out", out, trains=trains), None if lse is None else plain("lse", lse, trains=trains)
         _check_forward(impl, x, out, lse)
         # Backward: by autograd, or by the implementation's own function.
         if self.backward:
@@ -168,8 +174,10 @@ class Call:
                     gradients = impl.backward(x.dout, *operands, *returned, **given)
                 gradients = _backward_result(impl, x, gradients)
         # Gradients and lse in the public form.
-        gradients = {name: _plain(name, grad) for name, grad in gradients.items()}
+        gradients = {name: plain(name, grad, trains=True).detach() for name, grad in gradients.items()}
         _check_gradients(x, gradients)
+        # Detached as out and lse are: what is tied to a returned tensor object ends here.
+        gradients = {name: grad.detach() for name, grad in gradients.items()}
         public = {name: g if name == "dbias" else from_layout(impl, g) for name, g in gradients.items()}
         if lse is not None:
             lse = lse.detach().double() * math.log(2) if impl.lse == "log2" else lse.detach()
@@ -181,22 +189,6 @@ def run(
 ) -> Outputs:
     """Run one call. Inputs are in the implementation's layout, outputs in the public one."""
     return Call(impl, x, backward, wrt, **options).run()
-
-
-def _plain(name: str, tensor: torch.Tensor | None) -> torch.Tensor | None:
-    """Return the same values as a plain torch.Tensor, still differentiable.
-
-    A subclass can change what comparisons and arithmetic return, so a law must not see one.
-    """
-    kind = type(tensor)
-    if tensor is None or kind is torch.Tensor:
-        return tensor
-    if kind.__torch_dispatch__ != torch.Tensor.__torch_dispatch__:
-        raise ContractError(
-            f"{name} is a {kind.__name__}, whose __torch_dispatch__ is in the way: return a torch.Tensor"
-        )
-    with torch._C.DisableTorchFunctionSubclass():
-        return torch.Tensor.as_subclass(tensor, torch.Tensor)
 
 
 def _forward_result(impl: Implementation, result: object) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -246,13 +238,13 @@ def _autograd(
 
 
 def _check_forward(impl: Implementation, x: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> None:
-    problems = _tensor_problems("out", out, x.q.shape, x.q.dtype, x.q.device)
+    problems = problems_of("out", out, x.q.shape, x.q.dtype, x.q.device)
     if out.shape != x.q.shape and tuple(out.shape) == tuple(x.q.transpose(1, 2).shape):
         other = "bshd" if impl.layout == "bhsd" else "bhsd"
         problems[0] += f"; this is layout {other!r}: declare layout={other!r} if q, k, v are taken in it too"
     if lse is not None:
         batch, nheads, seqlen_q = _sizes(impl, x.q)
-        problems += _tensor_problems("lse", lse, (batch, nheads, seqlen_q), torch.float32, x.q.device)
+        problems += problems_of("lse", lse, (batch, nheads, seqlen_q), torch.float32, x.q.device)
     if problems:
         raise ContractError(problems)
 
@@ -265,27 +257,15 @@ def _check_gradients(x: Inputs, results: dict[str, torch.Tensor]) -> None:
     problems = []
     for name, grad in results.items():
         like = getattr(x, name[1:])
-        problems += _tensor_problems(name, grad, like.shape, like.dtype, like.device)
+        problems += problems_of(name, grad, like.shape, like.dtype, like.device)
     if problems:
         raise ContractError(problems)
 
 
-def _tensor_problems(name: str, got: torch.Tensor, shape: tuple, dtype: torch.dtype, device: torch.device) -> list[str]:
-    problems = []
-    if tuple(got.shape) != tuple(shape):
-        problems.append(f"{name} has shape {tuple(got.shape)}, should be {tuple(shape)}")
-    if got.dtype != dtype:
-        problems.append(f"{name} has dtype {got.dtype}, should be {dtype}: convert it before returning")
-    if got.layout != torch.strided:
-        problems.append(f"{name} has layout {got.layout}, should be torch.strided")
-    if got.device.type != device.type:
-        problems.append(f"{name} is on {got.device}, should be on {device}")
-    return problems
-
-
 def _describe(value: object) -> str:
     if isinstance(value, (tuple, list)):
-        return f"{type(value).__name__} of {len(value)} ({', '.join(_describe(item) for item in value)})"
+        items = [_describe(item) for item in value[:MOST_DESCRIBED]] + ["..."] * (len(value) > MOST_DESCRIBED)
+        return cut(f"{type_name(value)} of {len(value)} ({', '.join(items)})", LONGEST_DESCRIPTION)
     if isinstance(value, torch.Tensor):
         return f"tensor {tuple(value.shape)}"
-    return type(value).__name__
+    return type_name(value)

@@ -10,18 +10,21 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import shlex
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from flash_attest.did_you_mean import did_you_mean
 from flash_attest.impls.contract.record import Absent, ContractError, Implementation, Precision, Supports
 from flash_attest.places import ROOMS
+from flash_attest.python_file import problem_of
+from flash_attest.texts import cut, type_name, words_of
 
 HERE = ROOMS / "impls"
 FIELDS = {c.__name__: ", ".join(f.name for f in fields(c) if f.init) for c in (Implementation, Supports, Precision)}
@@ -33,6 +36,10 @@ NOT_IMPLEMENTATIONS = {
 
 class RegistryError(ValueError):
     """An invalid selection: no such file, an unknown name, or two entries with one name."""
+
+
+class NotLoaded(RegistryError):
+    """A file was chosen that cannot be loaded. The command line is right, the file is not."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,11 @@ class Entry:
     impl: Implementation | Absent | Unloadable
     file: str
     option: str = ""  # "--impl-from=my_file.py" for the replay command, quoted for the shell; "" for our own
-    threads: tuple[str, ...] = ()  # names of the threads that importing the file started
+    # What else importing the file did (runner/isolation/importing.py).
+    threads: tuple[str, ...] = ()  # the names of the threads that it started
+    broken: tuple[str, ...] = ()  # changes of global state that break the contract, in words
+    remarks: tuple[str, ...] = ()  # others that are worth a word
+    settings: tuple[Callable[[], AbstractContextManager], ...] = ()  # what it chose for its own implementations
 
     @property
     def name(self) -> str:
@@ -90,25 +101,25 @@ def _of_module(path: Path) -> list[Entry]:
     return [Entry(impl, str(path)) for impl in impls]
 
 
-def from_file(argument: str) -> list[Entry]:
+def from_file(argument: str, around: AbstractContextManager | None = None) -> list[Entry]:
     """Return the entries of "my_file.py", "my_file.py:NAME" or "package.module:NAME".
 
-    NAME may be an Implementation or a list; in a file the default is IMPL or IMPLS.
+    NAME may be an Implementation or a list; in a file the default is IMPL or IMPLS. around: a
+    context for the import alone, which watches it.
     """
+    around = around or nullcontext()
     if named_module := module_of(argument):
-        return _from_module(argument, *named_module)
+        return _from_module(argument, *named_module, around)
     path, name = file_of(argument)
     option = option_of(argument)
-    if not path.is_file():
-        raise RegistryError(f"--impl-from {argument}: there is no file {path}")
-    unique = f"{MODULES}{as_name(path.stem)}_{hashlib.sha1(str(path.resolve()).encode()).hexdigest()[:8]}"
+    if problem := problem_of(path):
+        raise RegistryError(f"--impl-from {argument}: {problem}")
+    unique = f"{MODULES}{as_name(path.stem)}_{hashlib.sha1(os.fsencode(path.resolve())).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(unique, path)
-    if spec is None or spec.loader is None:
-        raise RegistryError(f"--impl-from {argument}: should be a Python file (.py)")
     module = importlib.util.module_from_spec(spec)
     sys.modules[unique] = module
     try:
-        with beside(path.resolve().parent):
+        with beside(path.resolve().parent), around:
             spec.loader.exec_module(module)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
@@ -136,7 +147,8 @@ def beside(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.path.remove(text)
+        with suppress(ValueError):  # the plug-in has removed it
+            sys.path.remove(text)
         if text not in sys.path:
             sys.path.append(text)
         _folders.add(text)
@@ -151,11 +163,12 @@ def _lies_in(module: object, folders: Collection[str]) -> bool:
     return isinstance(file, str) and any(Path(file).is_relative_to(folder) for folder in folders)
 
 
-def _from_module(argument: str, module_name: str, name: str) -> list[Entry]:
+def _from_module(argument: str, module_name: str, name: str, around: AbstractContextManager) -> list[Entry]:
     """Import a module by its name, so that other importers get the same module object."""
     option = option_of(argument)
     try:
-        module = importlib.import_module(module_name)
+        with around:
+            module = importlib.import_module(module_name)
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -171,20 +184,20 @@ def _from_module(argument: str, module_name: str, name: str) -> list[Entry]:
 def module_of(argument: str) -> tuple[str, str] | None:
     """Split "package.module:NAME" into the module and the name. Returns None for a file."""
     match = re.fullmatch(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)", argument)
-    if match is None or match[1].endswith(".py") or any(Path(text).is_file() for text in (argument, match[1])):
+    if match is None or match[1].endswith(".py") or any(map(os.path.isfile, (argument, match[1]))):
         return None
     return match[1], match[2]
 
 
 def can_be_tried(argument: str) -> bool:
     """Return whether the argument is a file that exists, or a module."""
-    return module_of(argument) is not None or file_of(argument)[0].is_file()
+    return module_of(argument) is not None or not problem_of(file_of(argument)[0])
 
 
 def file_of(argument: str) -> tuple[Path, str | None]:
     """Split "my_file.py:NAME" into the file and the name, which is None if it is not given."""
     text, name = argument, None
-    if not Path(text).exists() and ":" in text:
+    if not os.path.lexists(text) and ":" in text:
         text, name = text.rsplit(":", 1)
     return Path(text), name
 
@@ -202,12 +215,19 @@ def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
     entries = []
     for result in results:
         for impl in result if isinstance(result, (list, tuple)) else [result]:
-            if isinstance(impl, (Implementation, Absent)):
+            if isinstance(impl, (Implementation, Absent, Unloadable)):
                 entries.append(Entry(impl, file_of_function(getattr(impl, "forward", None)), option))
             else:
                 problem = f"pytest_attention_impls returned {impl!r}: should be a list of Implementation"
                 entries.append(Entry(Unloadable("plugin", problem), "a plug-in", option))
     return entries
+
+
+def unloadable_hook(error: Exception) -> Unloadable:
+    """Return the entry for a hook pytest_attention_impls that raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    problem = f"{frame.filename}:{frame.lineno}: pytest_attention_impls raises {type(error).__name__}: {error}"
+    return Unloadable(as_name(Path(frame.filename).stem), problem)
 
 
 def on_device(entries: Iterable[Entry], device: str) -> list[Entry]:
@@ -228,7 +248,12 @@ def choose(plugins: list[Entry], names: str | None, alone: bool) -> list[Entry]:
     if names is None:
         return select(plugins if alone else [*plugins, *ours()], None)
     entries = [*plugins, *ours(wanted := named(names))]
-    if not wanted or not {*wanted} <= {entry.name for entry in entries}:
+    known = {entry.name for entry in entries}
+    if not wanted or not {*wanted} <= known:
+        if wanted and (unloaded := [entry for entry in plugins if isinstance(entry.impl, Unloadable)]):
+            # A name that is not known may be in a file that cannot be loaded.
+            chosen = select(entries, ",".join(name for name in wanted if name in known)) if {*wanted} & known else []
+            return sorted({entry.name: entry for entry in [*chosen, *unloaded]}.values(), key=lambda entry: entry.name)
         entries = [*plugins, *ours()]  # the message lists all known names
     return select(entries, names)
 
@@ -257,8 +282,20 @@ def select(entries: list[Entry], names: str | None) -> list[Entry]:
     if unknown or not wanted:
         what = f"unknown {', '.join(map(repr, unknown))}" if unknown else "no name given"
         hint = did_you_mean(unknown, by_name)
-        raise RegistryError(f"--impl {shlex.quote(names or '')}: {what}; known are {', '.join(sorted(by_name))}{hint}")
+        raise RegistryError(f"--impl {shlex.quote(names or '')}: {what}; {_known(by_name.values())}{hint}")
     return [by_name[name] for name in sorted(set(wanted))]
+
+
+def _known(entries: Iterable[Entry]) -> str:
+    """Return the names of all entries for a message, those of each file before ours."""
+    by_file: dict[str, list[str]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.name):
+        by_file.setdefault(entry.file if entry.plug_in else "", []).append(entry.name)
+    own = ", ".join(by_file.pop("", []))
+    if not by_file:
+        return f"known are {own}"
+    theirs = "; ".join(f"{file} has {', '.join(names)}" for file, names in by_file.items())
+    return f"{theirs}; ours are {own}" if own else theirs
 
 
 def _declared(module, name: str | None, path: Path) -> list[Implementation | Absent | Unloadable]:
@@ -287,15 +324,17 @@ def _what_is_there(value: object) -> str:
 
 def _import_problem(path: Path, error: BaseException) -> str:
     if isinstance(error, ContractError):
-        return "\n".join([f"{path}: the Implementation is invalid", *(f"  {problem}" for problem in error.problems)])
+        return "\n".join(
+            [f"{path}: the Implementation is invalid", *(f"  {cut(problem)}" for problem in error.problems)]
+        )
     where = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
     line = f"{path}:{where[-1].lineno}" if where else str(path)
     if isinstance(error, SyntaxError):
-        return f"{path}:{error.lineno}: importing it raises SyntaxError: {error.msg}"
-    hint = next(
-        (_hint(str(error), fields) for name, fields in FIELDS.items() if f"{name}.__init__()" in str(error)), ""
-    )
-    return f"{line}: importing it raises {type(error).__name__}: {error}{hint}"
+        line = str(path) if error.lineno is None else f"{error.filename or path}:{error.lineno}"
+        return f"{line}: importing it raises {type_name(error)}: {error.msg}"
+    text = words_of(error)
+    hint = next((_hint(text, fields) for name, fields in FIELDS.items() if f"{name}.__init__()" in text), "")
+    return f"{line}: importing it raises {type_name(error)}: {text}{hint}"
 
 
 def _hint(text: str, fields: str) -> str:

@@ -47,7 +47,9 @@ def toolkit(nvcc: str) -> str:
     for home in homes:
         if (home / "include" / "cuda_runtime.h").exists():
             return str(home)
-    plan = subprocess.run([nvcc, "--dryrun", "-x", "cu", os.devnull], capture_output=True, text=True).stderr
+    plan = subprocess.run(
+        [nvcc, "--dryrun", "-x", "cu", os.devnull], capture_output=True, encoding="utf-8", errors="replace"
+    ).stderr
     here = re.search(r"^#\$ _HERE_=(.+)$", plan, re.MULTILINE)
     return str(Path(here[1]).parent if here else homes[0])
 
@@ -140,4 +142,6 @@ def _interpreters_folder_in_path() -> Iterator[None]:
 
 @functools.cache
 def _nvcc_version(path: str) -> str:
-    return subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        [path, "--version"], capture_output=True, encoding="utf-8", errors="replace", check=True
+    ).stdout

@@ -18,9 +18,9 @@ from flash_attest.mutants.power.matrix import HANG, KILLS
 from flash_attest.mutants.power.report import BY_NAME, DEVICES, by_chapter, chapter_of, counted, remarks, short
 from flash_attest.mutants.power.rules import PEERS
 from flash_attest.mutants.power.tables import Row, Table
-from flash_attest.properties.judging.verdict import PASS, REFUSED, UNKNOWN
+from flash_attest.properties.judging.verdict import PASS, REFUSED, UNKNOWN, law_name
 from flash_attest.runner.page.template import BAD, GOOD, OPEN, render
-from flash_attest.runner.page.words import law_name, slug
+from flash_attest.runner.page.words import slug
 
 TEMPLATE = Path(__file__).with_name("page.html.j2")
 SCRIPT = Path(__file__).with_name("page.js")

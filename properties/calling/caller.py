@@ -11,17 +11,20 @@ import torch
 
 from flash_attest.impls.contract.call import Call, Inputs, Outputs, Phase, to_layout
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.calling.handed import handed_of, problem_with
 from flash_attest.properties.calling.meter import Meter
-from flash_attest.properties.calling.raised import MESSAGE_WIDTH, device_works, judged, places
+from flash_attest.properties.calling.raised import MESSAGE_WIDTH, device_works, judged
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import keywords_of
 from flash_attest.properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
 from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Raises, Undecided
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.progress import NOW
+from flash_attest.properties.state.patched import words
 from flash_attest.properties.state.randomness import Randomness, randomness
 from flash_attest.properties.state.thing import Change
 from flash_attest.properties.state.watch import Watch
+from flash_attest.texts import cut
 
 
 def as_they_are(outputs: Outputs) -> Outputs:
@@ -48,7 +51,12 @@ class Caller:
     judges_state: bool = True  # whether a change of global state breaks the law; False if other code checks this
     watch: Watch = field(default_factory=Watch)  # records the global state that calls change (properties/state)
 
-    same_process: ClassVar[bool] = True  # whether the implementation shares memory with the law
+    same_process: ClassVar[bool] = True  # whether the implementation runs in the process of the law
+
+    @classmethod
+    def sees_memory(cls, device: str) -> bool:
+        """Return whether the law itself reads inputs and outputs where a call leaves them."""
+        return True
 
     def laid_out(self, x: Inputs, layout: str | None = None) -> Inputs:
         """Return the inputs for `call`: in the implementation's order of dimensions, in `layout`.
@@ -99,9 +107,9 @@ class Caller:
 
         Raises Undecided if memory runs out, or if a kernel uses a feature that the emulator lacks.
         """
-        before = places(handed)
+        before = handed_of(handed)
         new_call = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
-        new_call.enters, new_call.around = NOW.enters, self.watch
+        new_call.enters, new_call.around = self._enters, self.watch
         # An error of the call in `between` has its own message, so it is raised instead of this
         # call's.
         of_another: list[Exception] = []
@@ -119,17 +127,17 @@ class Caller:
                 got = then(new_call.run())
                 if self.device == "cuda":
                     torch.cuda.synchronize()
-        except (LawBroken, Undecided):
+        except (LawBroken, Undecided) as error:
             if of_another:
                 raise of_another[0] from None
+            if isinstance(error, Raises) and (names := self.watch.replaced + self.known.replaced()):
+                error.observed.insert(0, words("before that, it", names))
             raise
         # The call succeeded: check that it left its inputs and global state unchanged.
-        if resized := [name for name, place in places(handed).items() if place != before[name]]:
-            raise LawBroken(
-                f"{new_call.phase.value} resizes {', '.join(resized)}: inputs should come back as they were"
-            )
+        if problem := problem_with(handed, before):
+            raise LawBroken(f"{new_call.phase.value} {problem}: inputs should come back as they were")
         if self.judges_state and (new := self.known.unnamed(self.impl.name, self.watch.changes)):
-            drawn = [change for change in new if change.thing.draw]
+            drawn = [change for change in new if change.draws]
             problems = [change.text for change in new if change not in drawn]
             if drawn and then is as_they_are:  # otherwise the law looks at each call
                 problems += self.randomness(handed, got, backward=backward, wrt=wrt, **changed).problems
@@ -153,7 +161,7 @@ class Caller:
                 outputs = new_call.run().copy()
             return outputs, self.watch.changes[seen:]
 
-        drawn = [change for change in self.watch.changes if change.thing.draw]
+        drawn = [change for change in self.watch.changes if change.draws]
         return randomness(drawn, got.copy(), again, [n for n, _ in got.items() if n in self.impl.repeatable])
 
     @contextmanager
@@ -173,7 +181,7 @@ class Caller:
     def launch(self, handed: Inputs, *, backward: bool = False) -> Outputs:
         """Make one of many repeated calls, without waiting for a GPU or watching state."""
         new_call = Call(self.impl, handed, backward, None, **keywords_of(self.case))
-        new_call.enters = NOW.enters
+        new_call.enters = self._enters
         with self._judged(lambda: new_call.phase):
             return new_call.run()
 
@@ -191,6 +199,10 @@ class Caller:
         if self.device == "cuda":
             with self._judged(lambda: phase):
                 torch.cuda.synchronize()
+
+    def _enters(self, phase: str) -> None:
+        NOW.enters(phase)
+        self.known.calls(self.case, phase)
 
     def _judged(self, phase: Callable[[], Phase]) -> AbstractContextManager[None]:
         """Mark a block in which the implementation runs. `phase` returns its phase at that time."""
@@ -218,7 +230,7 @@ class Caller:
                 raise
             self.meter.refusals += 1
             self.meter.note = (
-                f"errors that this law allows: {self.meter.refusals}, such as: {str(error)[:MESSAGE_WIDTH]}"
+                f"errors that this law allows: {self.meter.refusals}, such as: {cut(str(error), MESSAGE_WIDTH)}"
             )
             return None
 

@@ -28,6 +28,7 @@ class Meter:
     under: set[str] = field(default_factory=set)  # the perturbations that were active in some repeat
     p: float = 0.0  # the bound on the probability of a difference, for the case with the fewest repeats
     kernels: set[str] = field(default_factory=set)  # the kernels that a sanitizer watched
+    unordered: str = ""  # which of these use what racecheck does not know
     clean: dict[Case, list[str]] = field(default_factory=dict)  # cases watched together with others -> their kernels
     looks: int = 0  # cases that were called, but about which the law says nothing (MOST_LOOKS)
     refusals: int = 0  # calls that raised, in a law that allows it

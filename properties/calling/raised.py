@@ -11,7 +11,7 @@ import torch
 from flash_attest.emulator.errors import NotCovered
 from flash_attest.impls import ContractError
 from flash_attest.impls.contract import call
-from flash_attest.impls.contract.call import Inputs, Phase
+from flash_attest.impls.contract.call import Phase
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.failures import (
     LawBroken,
@@ -20,12 +20,14 @@ from flash_attest.properties.failures import (
     Reason,
     Undecided,
     is_out_of_memory,
-    words_of,
 )
 from flash_attest.properties.machine.clock import Clock, Work
 from flash_attest.properties.progress import NOW
+from flash_attest.texts import cut, type_name, words_of
 
+ADVICE = "the implementation declares that it supports this case: support it, or declare less"
 MESSAGE_WIDTH = 200  # characters of an exception that a note mentions
+LONGEST_LINE = 1000  # characters of a line of an exception
 MESSAGE_LINES = 8  # kept lines of an exception whose first line ends with ":", like a compiler's
 
 
@@ -33,38 +35,57 @@ MESSAGE_LINES = 8  # kept lines of an exception whose first line ends with ":", 
 def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) -> Iterator[None]:
     """Mark a block in which every exception comes from the implementation.
 
-    An exception breaks the law, or leaves it undecided.
+    An exception breaks the law, or leaves it undecided. Its text is code of the implementation,
+    too: it is read while the call is timed.
 
     phase: returns the phase of the implementation when it raises.
     """
-    try:
-        with clock.counts(Work.RUNNING), NOW.call():
+    with clock.counts(Work.RUNNING), NOW.call():
+        try:
             yield
-    except Undecided as error:  # from --untrusted; an implementation may also raise this, but cannot choose the reason
-        raise Undecided(str(error)) from error
-    except ContractError as error:
-        raise LawBroken(error.problems[0], *error.problems[1:]) from error
-    except NotCovered as error:
-        raise Undecided(str(error), Reason.NOT_COVERED) from error
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) and not NOW.isolated:  # Ctrl-C
-            raise
-        if is_out_of_memory(error) and device_works(device):  # a library may also say this if the GPU does not work
-            words = f": {phase().value} raises {type(error).__name__}: {words_of(error)[:MESSAGE_WIDTH]}"
-            raise OutOfMemory(f"out of memory on {case}{words}") from error
-        first, *others = words_of(error).strip().splitlines() or [""]
-        # A first line that ends with ":" announces a compiler's lines, which are kept. Lines after
-        # a CUDA error are only PyTorch's advice.
-        first = first or _asserted(error)
-        if (cause := device_error(device)) and cause not in first:  # a library may say only that its launch failed
-            first = f"{first or 'no text'}: {cause}"
-        announced = others[:MESSAGE_LINES] if first.endswith(":") else []
-        raise Raises(
-            f"{phase().value} raises {type(error).__name__}{first and f': {first}'}",
-            *announced,
-            *frames_of(error),
-            "the implementation declares that it supports this case: support it, or declare less",
-        ) from error
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and not NOW.isolated:  # Ctrl-C
+                raise
+            NOW.enters(f"{phase().value} raises {type_name(error)}, whose __str__")
+            text = words_of(error)
+            NOW.enters(phase().value)
+            translated = _translated(error, text, phase().value, case, device)
+            # Whatever the frames hold is deleted now: a __del__ is code of the implementation, too.
+            traceback.clear_frames(error.__traceback__)
+            raise translated from None
+
+
+def _translated(error: BaseException, text: str, phase: str, case: Case, device: str) -> LawBroken | Undecided:
+    """Return what an exception of the implementation means for a law. text: of the exception."""
+    # --untrusted raises Undecided. An implementation may also do so, but cannot choose the reason.
+    if isinstance(error, Undecided):
+        return Undecided(text)
+    if isinstance(error, ContractError):
+        return LawBroken(*_problems_of(error, text))
+    if isinstance(error, NotCovered):
+        return Undecided(text, Reason.NOT_COVERED)
+    if is_out_of_memory(error) and device_works(device):  # a library may also say this if the GPU does not work
+        return OutOfMemory(f"out of memory on {case}: {phase} raises {type_name(error)}: {cut(text, MESSAGE_WIDTH)}")
+    first, *others = text.strip().splitlines() or [""]
+    # A first line that ends with ":" announces a compiler's lines, which are kept. Lines after a
+    # CUDA error are only PyTorch's advice.
+    first = cut(first or _asserted(error), LONGEST_LINE)
+    if (cause := device_error(device)) and cause not in first:  # a library may say only that its launch failed
+        first = f"{first or 'no text'}: {cause}"
+    announced = others[:MESSAGE_LINES] if first.endswith(":") else []
+    return Raises(
+        f"{phase} raises {type_name(error)}{first and f': {first}'}",
+        *announced,
+        *frames_of(error),
+        ADVICE,
+    )
+
+
+def _problems_of(error: ContractError, text: str) -> list[str]:
+    """Return the problems that a ContractError names. The implementation may have raised it."""
+    problems = getattr(error, "problems", None)
+    named = problems if isinstance(problems, list) and all(isinstance(each, str) for each in problems) else []
+    return [cut(each, LONGEST_LINE) for each in named[:MESSAGE_LINES]] or [cut(text, LONGEST_LINE)]
 
 
 def frames_of(error: BaseException) -> list[str]:
@@ -73,19 +94,15 @@ def frames_of(error: BaseException) -> list[str]:
         return list(dict.fromkeys([*there[:1], *there[-1:]]))
     frames = traceback.extract_tb(error.__traceback__)
     inner = frames[1 + max((n for n, f in enumerate(frames) if f.filename == call.__file__), default=-1) :]
-    shown = dict.fromkeys(f"at {f.filename}:{f.lineno}, in {f.name}: {f.line}" for f in [*inner[:1], *inner[-1:]])
-    return list(shown)
+    ends = [*inner[:1], *inner[-1:]]
+    shown = (cut(f"at {f.filename}:{f.lineno}, in {f.name}: {f.line}", LONGEST_LINE) for f in ends)
+    return list(dict.fromkeys(shown))
 
 
 def _asserted(error: BaseException) -> str:
     """Return the source line of an assertion without a message; "" for other errors."""
     frames = traceback.extract_tb(error.__traceback__)
     return frames[-1].line or "" if isinstance(error, AssertionError) and frames[-1].line.startswith("assert") else ""
-
-
-def places(x: Inputs) -> dict[str, tuple]:
-    """Return the shape, strides and storage size of each tensor."""
-    return {name: (t.shape, t.stride(), t.untyped_storage().nbytes()) for name, t in x.items()}
 
 
 def device_error(device: str) -> str:

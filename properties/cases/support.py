@@ -8,6 +8,10 @@ from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import FEATURES
+from flash_attest.properties.progress import NOW
+from flash_attest.texts import cut, type_name, words_of
+
+LONGEST_REPR, LONGEST_REASON = 200, 1000  # characters
 
 # The needs of laws besides features, each with the reason shown if an implementation lacks it.
 OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
@@ -26,8 +30,11 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     ),
 }
 SAME_PROCESS = "same process"  # a need that depends on the caller, not on the implementation
-NOT_SAME_PROCESS = (
-    "with --untrusted the kernel runs in another process: inputs and outputs travel as bytes, through host memory"
+NOT_SAME_PROCESS = "with --untrusted the kernel runs in another process, and its inputs and outputs are copied"
+SHARED_MEMORY = "shared memory"  # a need: the judging process itself reads inputs and outputs where a call leaves them
+NOT_SHARED_MEMORY = (
+    "with --untrusted only the kernel's process sees what is written to this memory (of a GPU, or of a process that must "
+    "not be read here), and what it says is not believed"
 )
 FEATURE_NEEDS = {name: (f, need) for f in FEATURES.values() for name, need in f.needs.items()}
 
@@ -43,14 +50,19 @@ def not_here(impl: Implementation, device: str) -> str | None:
     return f"runs on {', '.join(sorted(impl.devices))} only; this run judges on {device}{f': {lacks}' if lacks else ''}"
 
 
-def missing(impl: Implementation, needs: tuple[str, ...], *, same_process: bool = True) -> str | None:
+def missing(
+    impl: Implementation, needs: tuple[str, ...], *, same_process: bool = True, sees_memory: bool = True
+) -> str | None:
     """Return the reason of the first need that the implementation does not meet, or None.
 
-    same_process: whether the judging process itself calls it (Caller.same_process).
+    same_process: whether the judging process itself calls it (Caller.same_process). sees_memory:
+    whether it reads inputs and outputs where a call leaves them (Caller.sees_memory).
     """
     for name in needs:
         if name == SAME_PROCESS:
             met, reason = same_process, NOT_SAME_PROCESS
+        elif name == SHARED_MEMORY:
+            met, reason = sees_memory, NOT_SHARED_MEMORY
         elif name in FEATURE_NEEDS:
             feature, need = FEATURE_NEEDS[name]
             met, reason = any(feature.takes(impl.supports, value) for value in need.values), need.reason
@@ -79,11 +91,24 @@ def unsupported(impl: Implementation, case: Case) -> str | None:
         what = "a row with no visible key"
     if what is not None:
         return f"{what} is not supported by {impl.name}"
-    accepts = impl.supports.accepts
-    try:
-        reason = accepts(case) if accepts else None
-    except Exception as error:
-        raise ContractError(f"supports.accepts raises {type(error).__name__}: {error} [for {case}]") from error
-    if reason is not None and not (isinstance(reason, str) and reason):
-        raise ContractError(f"supports.accepts returns {reason!r}: should be None, or why not [for {case}]")
+    return _refused(impl.supports.accepts, case) if impl.supports.accepts else None
+
+
+def _refused(accepts: Callable[[Case], str | None], case: Case) -> str | None:
+    """Return what the implementation's `accepts` says about a case.
+
+    In a judging process its time is limited as a call's is: `accepts` may hang.
+    """
+    problem, reason = "", None
+    with NOW.asking("supports.accepts"):
+        try:
+            reason = accepts(case)
+            if reason is not None and not (isinstance(reason, str) and reason):
+                problem = f"supports.accepts returns {cut(repr(reason), LONGEST_REPR)}: should be None, or why not"
+            elif reason is not None:
+                reason = cut(str(reason), LONGEST_REASON)
+        except Exception as error:
+            problem = f"supports.accepts raises {type_name(error)}: {cut(words_of(error), LONGEST_REASON)}"
+    if problem:
+        raise ContractError(f"{problem} [for {case}]")
     return reason

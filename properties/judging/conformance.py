@@ -13,15 +13,17 @@ from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.checks.meanings_of_lse import meaning_of_lse
-from flash_attest.properties.failures import LawBroken, Raises, Reason, Undecided, undecided_without_memory
+from flash_attest.properties.failures import LawBroken, Raises, Reason, Replaces, Undecided, undecided_without_memory
 from flash_attest.properties.judging.clues import LeftOut
-from flash_attest.properties.judging.context import ContextLost, check_context
+from flash_attest.properties.judging.context import ContextLost, blaming_calls, check_afterwards, check_context
 from flash_attest.properties.judging.contract_cases import all_values, nearest, of_features, other_size, plain_case
 from flash_attest.properties.judging.plan import Plan, contract_test
+from flash_attest.properties.judging.verdict import law_name
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 from flash_attest.properties.state.randomness import Randomness
 from flash_attest.properties.state.thing import Change
+from flash_attest.properties.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Tried:
     judged: bool = True
     lost: str = ""  # the case in which this process lost its GPU context, so that it could try nothing
     undecided: Undecided | None = None  # why some feature was not tried: the emulator may lack it
+    timed_out: bool = False  # all problems are calls that did not return in time, so nothing is known
     remarks: tuple[str, ...] = ()  # what is no problem, but worth knowing
 
     @property
@@ -46,13 +49,18 @@ class Tried:
         """The left-out cases, in words."""
         return " or ".join(map(str, self.left_out))
 
+    @property
+    def verdict(self) -> str:
+        """How laws that depend on the contract begin to say what is wrong with it."""
+        return "the contract check timed out" if self.timed_out else "the contract is broken"
+
     def narrowed(self, impl: Implementation) -> Implementation:
         """Return an implementation that does not support the left-out cases."""
         accepts = impl.supports.accepts
 
         def without(case: Case) -> str | None:
             if any(group.holds(case) for group in self.left_out):
-                return f"the contract is broken with {self.without} (see contract_is_kept)"
+                return f"{self.verdict} with {self.without} (see contract_is_kept)"
             return accepts(case) if accepts else None
 
         return replace(impl, supports=replace(impl.supports, accepts=without))
@@ -115,12 +123,14 @@ class _Trying:
             self.problems |= {problem: [] for problem in at_first}
         self.try_features(plain)
         if stale := sorted(set(self.impl.known_failures) - set(laws())):
-            self.problems[f"known_failures names {', '.join(stale)}: there is no such law"] = []
+            self.problems[f"known_failures names {', '.join(map(law_name, stale))}: there is no such law"] = []
         lines = [f"{each}   [with {', '.join(words)}]" if words else each for each, words in self.problems.items()]
         lines += self.changes.values()
         judged = size is not None or not at_first
-        undecided = next(iter(self.undecided), None)
-        return Tried(lines, tuple(self.left_out), judged, undecided=undecided, remarks=tuple(self.remarks))
+        unclear = tuple(lost.words for lost in self.plan.lost.values() if not lost.breaks)
+        timed_out = bool(lines) and all(line.startswith(unclear) for line in lines)
+        undecided, remarks = next(iter(self.undecided), None), tuple(self.remarks)
+        return Tried(lines, tuple(self.left_out), judged, "", undecided, timed_out, remarks)
 
     def try_features(self, plain: Case) -> None:
         """Try each value of each feature in the plain case; leave out those with new problems."""
@@ -147,8 +157,8 @@ class _Trying:
         )
         self.plan.known.name(self.impl.name, changes)
         for change in changes:  # laws can still be judged, as the state has been restored
-            if not change.thing.draw:
-                self.changes.setdefault(change.thing.name, change.text)
+            if not change.draws:
+                self.changes.setdefault(change.name, change.text)
         self.changes |= {problem: problem for problem in drawn.problems}
         self.remarks |= dict.fromkeys(drawn.remarks)
         return problems
@@ -167,22 +177,37 @@ def _problems_of(impl: Implementation, case: Case, plan: Plan, test: str) -> tup
     Raises ContextLost.
     """
     trial = replace(plan.trial(impl, case), judges_state=False)
+    problems, drawn = [], Randomness()
+    try:
+        with blaming_calls(trial, test):
+            problems, drawn = _tried_on(trial, test)
+            check_afterwards(trial.known, trial.device)
+    except Replaces as replaces:  # the functions are restored, so laws can still be judged
+        return problems, [*trial.caller.watch.changes, Change(replaces.headline, replaces.headline)], drawn
+    return problems, trial.caller.watch.changes, drawn
+
+
+def _tried_on(trial: Trial, test: str) -> tuple[list[str], Randomness]:
+    """Return the problems that a call shows, and what it does with random numbers.
+
+    Raises ContextLost.
+    """
     handed, placed = trial.caller.place(trial.x, fill=0.0)
     try:
         with trial.caller.may_begin_again():
-            got = trial.caller.call(handed, backward=impl.backward is not None)
+            got = trial.caller.call(handed, backward=trial.backward)
     except LawBroken as broken:
         check_context(trial, broken, test)
-        return _problems_in(broken), trial.caller.watch.changes, Randomness()
+        return _problems_in(broken), Randomness()
     modified = [name for name, p in placed.items() if p.written()]
     problems = [f"{name} is modified: inputs should come back as they were" for name in modified]
     if got.lse is not None and not modified:
         meaning = meaning_of_lse(trial, got.lse)
         problems += [meaning.full] if meaning and meaning.another else []
-    changes, drawn = list(trial.caller.watch.changes), Randomness()
-    if any(change.thing.draw for change in plan.known.unnamed(impl.name, changes)):
-        drawn = trial.caller.randomness(handed, got, backward=impl.backward is not None)
-    return problems, changes, drawn
+    drawn = Randomness()
+    if any(change.draws for change in trial.known.unnamed(trial.impl.name, trial.caller.watch.changes)):
+        drawn = trial.caller.randomness(handed, got, backward=trial.backward)
+    return problems, drawn
 
 
 def _problems_in(broken: LawBroken) -> list[str]:

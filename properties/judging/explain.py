@@ -13,9 +13,9 @@ from flash_attest.impls.contract.record import ContractError
 from flash_attest.places import document
 from flash_attest.properties.cases.case import Case, CaseError
 from flash_attest.properties.cases.strategies import edges
-from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided, is_out_of_memory
+from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided, is_out_of_memory
 from flash_attest.properties.judging.beside import Beside
-from flash_attest.properties.judging.context import ContextLost
+from flash_attest.properties.judging.context import ContextLost, blaming_calls
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import REPEATS
 from flash_attest.properties.judging.search import Found
@@ -57,17 +57,23 @@ def explain(judgement: Judgement, failure: Found, *, again: bool = True, beside:
         broken.headline,
         f"  {impl.name}   {case}",
         "",
-        *section("Rule", [] if isinstance(broken, Raises) else law.rule.splitlines()),
+        *section("Rule", law.rule.splitlines() if broken.of_rule else []),
         *section("Observed", observed),
         *_beside(judgement, beside),
     ]
     guesses = broken.suggests.splitlines() if broken.suggests else []
-    if not isinstance(broken, Raises):
+    if broken.of_rule:
         guesses.append(where_in_bugs("races" if unsteady else law.bug))
     parts += section("Suggests (read off the pattern, not proven)", guesses)
     often = ["(it does not fail on every run: try it several times)"] if flaky else []
     parts += section("Replay", [judgement.replay(case), *often])
     return "\n".join(parts).rstrip() + "\n"
+
+
+def message_of(judgement: Judgement, broken: LawBroken, replay: str) -> str:
+    """Return the message of a failure whose case is not known."""
+    parts = [broken.headline, f"  {judgement.impl.name}", "", *section("Observed", broken.observed)]
+    return "\n".join([*parts, *section("Replay", [replay])]).rstrip() + "\n"
 
 
 def where_in_bugs(kind: str) -> str:
@@ -100,7 +106,8 @@ def _investigated(judgement: Judgement, failure: Found) -> list[str]:
     if broken.investigate is None:
         return []
     try:
-        phrase, lines = broken.investigate()
+        with blaming_calls(judgement.trial(failure.case), judgement.test):
+            phrase, lines = broken.investigate()
     except LawBroken as another:
         judgement.check_context(judgement.trial(failure.case), another)
         return []

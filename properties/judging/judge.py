@@ -16,13 +16,13 @@ from hypothesis.errors import Unsatisfiable
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import not_here, unsupported
-from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Undecided
+from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Replaces, Undecided
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.beside import Beside, clues_in, look_beside
 from flash_attest.properties.judging.clues import LeftOut, leaving_out
-from flash_attest.properties.judging.context import ContextLost
-from flash_attest.properties.judging.explain import explain
-from flash_attest.properties.judging.judgement import Judgement
+from flash_attest.properties.judging.context import ContextLost, blame, check_afterwards
+from flash_attest.properties.judging.explain import explain, message_of
+from flash_attest.properties.judging.judgement import Judgement, replay_of
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.search import Found, Search, has_cases
 from flash_attest.properties.judging.verdict import FAIL, PASS, PLAIN, REFUSED, UNKNOWN, Result
@@ -39,6 +39,7 @@ class Outcome:
     why: Reason | None = None
     message: str = ""
     case: Case | None = None
+    replay: str = ""  # if there is no case
     beside: str = ""
     clue: str = ""
     broken: LawBroken | None = None
@@ -49,11 +50,11 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     started = time.perf_counter()
     judgement = Judgement(law, impl, plan)
     judgement = replace(judgement, plan=replace(plan, device=judgement.device))
-    outcome, meter = _outcome(judgement), judgement.meter
+    outcome, meter = _watched(judgement), judgement.meter
     result = Result(impl.name, law.chapter, law.name, outcome.verdict, outcome.reason, outcome.why)
     result.beside, result.clue = outcome.beside, outcome.clue
     result.message, result.cases, result.worst_z = outcome.message, meter.cases, meter.worst_z
-    result.tried = meter.tried
+    result.tried, result.replay = meter.tried, outcome.replay
     result.repeats = meter.repeats or meter.launches
     result.seconds = time.perf_counter() - started
     result.seconds_of = {work.value: seconds for work, seconds in meter.clock.seconds.items()}
@@ -66,9 +67,36 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     return result
 
 
-def _outcome(judgement: Judgement) -> Outcome:
+def _watched(judgement: Judgement) -> Outcome:
+    """Return the outcome, unless a call has made it meaningless: it lost the GPU, or replaced code.
+
+    That call is then named, even if it was the suite that raised.
+    """
     if outcome := _not_judged(judgement):
         return outcome
+    known, device = judgement.plan.known, judgement.plan.device
+    known.begins(judgement.test)
+    try:
+        try:
+            outcome = _outcome(judgement)
+        except Exception as error:
+            blame(known, device, error)
+            raise
+        check_afterwards(known, device)
+    except Replaces as replaces:
+        if judgement.plan.case:
+            return _failed(judgement, Found(replaces, judgement.plan.case), again=False)
+        replay = replay_of(judgement.plan.origin, judgement.test)
+        return Outcome(FAIL, replaces.headline, message=message_of(judgement, replaces, replay), replay=replay)
+    except ContextLost as lost:
+        if outcome is None or outcome.verdict != FAIL:
+            return _failed(judgement, Found(lost.broken, lost.case), again=False)
+    except Undecided as undecided:
+        return Outcome(UNKNOWN, str(undecided), undecided.why)
+    return outcome
+
+
+def _outcome(judgement: Judgement) -> Outcome:
     whole, plan, meter, contract = judgement, judgement.plan, judgement.meter, conformance.Tried([])
     try:
         with meter.clock.counts(Work.RUNNING):
@@ -99,8 +127,10 @@ def _outcome(judgement: Judgement) -> Outcome:
         return Outcome(REFUSED, meter.note or why, Reason.NO_CASE)
     except ContextLost as lost:
         return _failed(judgement, Found(lost.broken, lost.case), again=False)
+    if failure.broken is None and not meter.cases:  # all cases hung or ended the contract check
+        return Outcome(REFUSED, "no case is left: the calls of all of them were given up before", Reason.NO_CASE)
     if failure.broken is None:
-        left_out = f"judged without {contract.without}, where the contract is broken" if contract.left_out else ""
+        left_out = f"judged without {contract.without}, where {contract.verdict}" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
         # A law that collects findings has already judged further cases after its first failure.
@@ -127,7 +157,7 @@ def _failed(
 
 def _contract_is_broken(contract: conformance.Tried) -> Outcome:
     """Return the outcome for a broken contract that leaves nothing to judge."""
-    return Outcome(UNKNOWN, f"the contract is broken (see contract_is_kept): {contract.problems[0]}", Reason.CONTRACT)
+    return Outcome(UNKNOWN, f"{contract.verdict} (see contract_is_kept): {contract.problems[0]}", Reason.CONTRACT)
 
 
 def _not_judged(judgement: Judgement) -> Outcome | None:

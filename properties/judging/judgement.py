@@ -13,7 +13,7 @@ from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.cases.support import missing, unsupported
 from flash_attest.properties.failures import LawBroken
-from flash_attest.properties.judging.context import check_context
+from flash_attest.properties.judging.context import blaming_calls, check_context
 from flash_attest.properties.judging.origin import Origin
 from flash_attest.properties.judging.plan import CALLED_WITH, Plan
 from flash_attest.properties.law import Law
@@ -38,7 +38,10 @@ class Judgement:
     @property
     def missing(self) -> str | None:
         """The first need of the law that the implementation or its caller lacks, or None."""
-        return missing(self.impl, self.law.needs, same_process=self.plan.caller_of(self.impl).same_process)
+        caller, device = self.plan.caller_of(self.impl), self.law.device or self.plan.device
+        return missing(
+            self.impl, self.law.needs, same_process=caller.same_process, sees_memory=caller.sees_memory(device)
+        )
 
     @property
     def device(self) -> str:
@@ -71,12 +74,17 @@ class Judgement:
         """Record the case that is about to run, in case the process dies."""
         self.plan.write_down(f"{self.test} {text}")
 
+    def hold(self, trial: Trial) -> None:
+        """Run the law on a trial. Raises as Law.hold does, or what `blaming_calls` raises."""
+        with blaming_calls(trial, self.test):
+            self.law.hold(trial)
+
     def hold_aside(self, case: Case) -> None:
         """Run the law on a case that is not counted. Raises as Law.hold does, or ContextLost."""
         self.write_down(case)
         trial = self.plan.trial(self.impl, case)
         try:
-            self.law.hold(trial)
+            self.hold(trial)
         except LawBroken as broken:
             self.check_context(trial, broken)
             raise
@@ -85,13 +93,19 @@ class Judgement:
         """Raise ContextLost if no kernel can be launched after this failure."""
         check_context(trial, broken, self.test)
 
-    def replay(self, case: Case) -> str:
-        """Return the command that judges this case alone, under the same perturbations."""
+    def replay(self, case: Case, *, timed_out: bool = False) -> str:
+        """Return the command that judges this case alone, under the same perturbations.
+
+        timed_out: whether the limit of a call matters, so that the command names it.
+        """
         perturbations = self.plan.perturbations if self.law.bug == "races" else ""
-        return replay_of(self.plan.origin, self.test, str(case), perturbations)
+        limit = self.plan.case_timeout if timed_out else 0.0
+        return replay_of(self.plan.origin, self.test, str(case), perturbations, limit)
 
 
-def replay_of(origin: Origin, test: str, case: str = "", perturbations: str = "") -> str:
-    """Return the command that judges one law again here. test: its id, from Law.test_id."""
+def replay_of(origin: Origin, test: str, case: str = "", perturbations: str = "", limit: float = 0.0) -> str:
+    """Return the command that judges one law again here. test: its id, from Law.test_id. limit: the
+    seconds of a call, for a call that did not return; else 0.
+    """
     device = "cpu" if has_gpu() and not visible_gpus() else ""  # the replay must hide the GPU, too (machine/gpus.py)
-    return origin.replay(test, case, perturbations, device)
+    return origin.replay(test, case, perturbations, device, f"{limit:g}" if limit else "")

@@ -14,11 +14,12 @@ class Origin(ABC):
     """The origin of an implementation. Each kind is a frozen dataclass with these two methods."""
 
     @abstractmethod
-    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "", timeout: str = "") -> str:
         """Return the shell command that judges one law again: the line under Replay.
 
         test: the id of the law's test, as Law.test_id returns it. case: as for --case; "" means all
-        cases. perturbations, device: "" if the command need not name them.
+        cases. perturbations, device, timeout: "" if the command need not name them; timeout: of a
+        call, in seconds.
         """
 
     @abstractmethod
@@ -35,9 +36,9 @@ class OwnRun(Origin):
 
     option: str = ""
 
-    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "", timeout: str = "") -> str:
         """Return: pytest 'properties/test_causal.py::test_name[mine]' OPTION --case '...'."""
-        return _joined("pytest", shlex.quote(test), self.option, *_options("--", perturbations, device, case))
+        return _joined("pytest", shlex.quote(test), self.option, *_options("--", perturbations, device, timeout, case))
 
     def again(self) -> list[str]:
         """Return `option`, split into arguments."""
@@ -56,12 +57,16 @@ class Checked(Origin):
     name: str = ""
     option: str = ""
 
-    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "", timeout: str = "") -> str:
         """Return: flash-attest check mine.py --law test_name --case '...'."""
         named = f"--impl {self.name}" if self.name else ""
         law = f"--law {_law_in(test).removeprefix('test_')}"
         return _joined(
-            "flash-attest check", shlex.quote(self.target), named, law, *_options("--", perturbations, device, case)
+            "flash-attest check",
+            shlex.quote(self.target),
+            named,
+            law,
+            *_options("--", perturbations, device, timeout, case),
         )
 
     def again(self) -> list[str]:
@@ -81,10 +86,10 @@ class DecoratedTest(Origin):
     tests: Mapping[str, str]
     collected: tuple[str, ...]
 
-    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "", timeout: str = "") -> str:
         """Return: pytest 'tests/test_attn.py::test_attention[name]' --attest-case '...'."""
         item = self.tests.get(_law_in(test), test)
-        return _joined("pytest", shlex.quote(item), *_options("--attest-", perturbations, device, case))
+        return _joined("pytest", shlex.quote(item), *_options("--attest-", perturbations, device, timeout, case))
 
     def again(self) -> list[str]:
         """Return the arguments with which runner/alone.py collects the same tests."""
@@ -97,10 +102,11 @@ class Scripted(Origin):
 
     name: str
 
-    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "") -> str:
+    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "", timeout: str = "") -> str:
         """Return: flash_attest.check(mine, laws=['name'], case='...')."""
         given = {"perturb": perturbations, "device": device, "case": case}
         more = "".join(f", {name}={value!r}" for name, value in given.items() if value)
+        more += f", case_timeout={timeout}" if timeout else ""
         return f"flash_attest.check({self.name}, laws={[_law_in(test).removeprefix('test_')]}{more})"
 
     def again(self) -> None:
@@ -115,8 +121,8 @@ def _law_in(test: str) -> str:
     return test.rpartition("::")[2].partition("[")[0]
 
 
-def _options(prefix: str, perturbations: str, device: str, case: str) -> list[str]:
-    given = (("perturb", perturbations), ("device", device), ("case", case))
+def _options(prefix: str, perturbations: str, device: str, timeout: str, case: str) -> list[str]:
+    given = (("perturb", perturbations), ("device", device), ("case-timeout", timeout), ("case", case))
     return [f"{prefix}{name} {shlex.quote(value)}" for name, value in given if value]
 
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import math
 
+from flash_attest.texts import cut
+
+MOST_CHARACTERS = 200_000  # of a whole message
 _ESCAPED = {c: f"\\x{c:02x}" for c in (*range(0x20), *range(0x7F, 0xA0)) if chr(c) not in "\n\t"}
+# Marks and line ends that reorder or break the text around them, without a shape of their own.
+_MARKS = (0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF)
+_ESCAPED |= {c: f"\\u{c:04x}" for c in _MARKS}
 
 
 def plain(text: str) -> str:
-    r"""Escape control characters and lone surrogates, but not \n and \t: "\x1b" -> r"\x1b"."""
-    text = text.replace("\r\n", "\n").translate(_ESCAPED)
+    r"""Escape control characters, marks of direction, and lone surrogates: "\x1b" -> r"\x1b".
+
+    Line ends and tabs stay. A text that is too long is cut.
+    """
+    text = cut(text, MOST_CHARACTERS).replace("\r\n", "\n").translate(_ESCAPED)
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 

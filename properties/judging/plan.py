@@ -44,11 +44,14 @@ class Plan:
     repeats: int = 100
     perturbations: str = ""  # perturbations of repeated calls, by name, as in --perturb
     case: Case | None = None
+    case_timeout: float = 0.0  # seconds that a call may take, in a process of its own; 0: no limit
     small: bool = False  # drawn cases are small on a CPU
     write_down: Callable[[str], None] = field(default=lambda text: None)  # called before each launch
     try_contract: bool = True  # try the contract before the law; False if it is known to be kept
     goes_on: bool = True  # after a failure, trace it and judge without its clues; False if only the failure counts
     traces: bool = True  # False if a plug-in's kernels would run on the GPU, as they take no CPU tensors then
+    # When a law has to be decided, by time.monotonic, and whose limit that is, in words.
+    until: tuple[float, str] | None = None
     lost: Mapping[str, Lost] = field(default_factory=dict)  # by the text of the case (runner/isolation)
     alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None  # see Trial
     known: Known = field(default_factory=Known)  # the results that the judging process keeps

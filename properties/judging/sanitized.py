@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
+from flash_attest.emulator.observation import Kind
 from flash_attest.properties.calling.meter import MOST_LOOKS
 from flash_attest.properties.failures import Reason, Undecided, findings_of
+from flash_attest.properties.judging.asynchronous import ORDER, Asynchronous, asynchronous_in
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.trial import Trial
 from flash_attest.races import sanitizer
@@ -15,6 +17,7 @@ from flash_attest.races.sanitizer import Tool
 
 LIMIT = 180.0  # seconds for all tools, which run in parallel; each process compiles a plug-in's Numba kernels
 NOT_ALONE = "compute-sanitizer needs a separate process, and no other process can find this implementation"
+TRACED_TOO = "no_race_is_traced judges its kernels on a CPU, compiled for sm_80"
 TOGETHER = 4  # cases that one process runs one after another
 
 
@@ -62,6 +65,7 @@ def sanitized(
 
     Raises Undecided if a tool gives no answer and no tool has found anything.
     """
+    kernels = sorted(kernels)
     first, cases = trials[0], [str(trial.case) for trial in trials]
     if first.known.no_sanitizer:
         raise Undecided(first.known.no_sanitizer, Reason.NO_SANITIZER)
@@ -74,8 +78,19 @@ def sanitized(
     findings: list[Finding] = []
     for each in watched:
         merge(findings, each.report.findings)
-    # If there is no finding, a tool without an answer leaves the law undecided.
+    # Only in ordinary kernels do races count.
+    races, beyond = [finding for finding in findings if finding.kind is Kind.RACE], Asynchronous()
+    if races and (beyond := asynchronous_in(kernels, first.device)).kernels:
+        findings = [finding for finding in findings if finding not in races]
+        if ordinary := beyond.ordinary(kernels):
+            watched += sanitizer.watch(program, target, ordinary, [Tool.RACECHECK], LIMIT, NOW.lives)
+            merge(findings, watched[-1].report.findings)
+    # If nothing is found, a tool without an answer leaves the law undecided.
     undecided = [each.undecided for each in watched if each.undecided]
+    if beyond.kernels and not findings:
+        traced = f"; {TRACED_TOO}" if first.impl.traced else ""
+        text = f"{races[0].headline}: not judged, as {ORDER}, and {beyond}; nothing else is reported{traced}"
+        raise Undecided("; ".join([text, *undecided]), Reason.RESOURCES if undecided else beyond.why)
     if undecided and not findings:
         why = Reason.TIMED_OUT if any(each.status is None for each in watched) else Reason.RESOURCES
         if all(each.refuses_device for each in watched):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Undecided, WrongAlready
+from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Reason, Undecided, WrongAlready
 from flash_attest.properties.judging.collected import Collected, Enough, size
+from flash_attest.properties.judging.context import blame
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import REPEATS
 from flash_attest.properties.judging.shrink import smallest
@@ -29,6 +31,10 @@ class Found:
     broken: LawBroken | None = None
     case: Case | None = None
     flaky: bool = False
+
+
+class _Over(BaseException):
+    """Raised if the time is over. It is not an Exception, so Hypothesis stops."""
 
 
 class Search:
@@ -61,6 +67,9 @@ class Search:
             drawing.hold_each(self.collect if self.law.collects else self.holds)
         except Enough:
             return self.conclude()
+        except _Over:
+            judged = f"{self.meter.cases} case{'s' * (self.meter.cases != 1)} judged by then"
+            raise Undecided(f"{self.plan.until[1]}: {judged}, all right", Reason.TIME_LIMIT) from None
         except LawBroken as broken:
             broken.observed += self.collected.lines
             return self.conclude(broken)
@@ -70,15 +79,19 @@ class Search:
 
     def holds(self, case: Case) -> None:
         """Run the law on a case. Raises LawBroken, AnotherCase, Undecided or ContextLost."""
+        if self.plan.until and not self.failures and time.monotonic() > self.plan.until[0]:
+            raise _Over
         if str(case) in self.plan.lost:  # counts as right, so that later draws stay the same
             return
+        if self.undecided and self.undecided[-1].why is Reason.GPU_MEMORY:  # other cases would not fit, either
+            raise self.undecided[-1]
         unclear: Undecided | None = None
         try:
             with self.meter.clock.counts(Work.LAW):
-                if self.undecided or self.failures:  # this is a repeat, or a step of shrinking
-                    self._holds_now(case)
-                else:
-                    when_memory_suffices(self.plan.device, self.plan.known, lambda: self._holds_now(case))
+                repeats = bool(self.undecided or self.failures)  # or this is a step of shrinking
+                when_memory_suffices(
+                    self.plan.device, self.plan.known, lambda: self._holds_now(case), waits=not repeats
+                )
         except Undecided as reason:
             unclear = Undecided(str(reason), reason.why)
         if unclear:  # raise a new exception: Hypothesis stores it, and the frames of the first one hold tensors
@@ -133,7 +146,7 @@ class Search:
         self.meter.begins()
         try:
             with trial.caller.may_begin_again():
-                self.law.hold(trial)
+                self.judgement.hold(trial)
             self.meter.judged(case)
             NOW.did(self.meter.cases)
             self.held.add(case)
@@ -178,6 +191,7 @@ class Search:
                 if str(case) not in self.plan.lost:
                     self.judgement.write_down(case)
                     begun.append(self.judgement.trial(case))
+                    self.plan.known.test = self.judgement.test
                     yield begun[-1]
 
         with self.meter.clock.counts(Work.LAW):
@@ -191,6 +205,9 @@ class Search:
                 return broken, begun[-1].case
             except Undecided:  # each case is then judged by itself
                 pass
+            except Exception as error:
+                blame(self.plan.known, self.plan.device, error)
+                raise
         return None
 
 

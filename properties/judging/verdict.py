@@ -14,6 +14,11 @@ PLAIN = "the plainest cases"  # the clue of a failure that needs nothing special
 MOST_TRIED = 400  # cases of one law that results.json keeps one by one
 
 
+def law_name(law: str) -> str:
+    """Return a law's name as people read and write it: without the prefix of its test."""
+    return law.removeprefix("test_")
+
+
 @dataclass
 class Result:
     """One entry of results.json: one implementation, one law."""
@@ -23,7 +28,7 @@ class Result:
     law: str
     verdict: str
     reason: str = ""  # why, in words
-    why: Reason | None = None  # set for the verdicts refused and unknown
+    why: Reason | None = None  # set for the verdicts refused and unknown, and for a file that cannot be loaded
     cases: int = 0
     seconds: float = 0.0
     seconds_of: dict[str, float] = field(default_factory=dict)  # kind of work (properties/machine/clock.py) -> seconds

@@ -1,77 +1,127 @@
-"""Shares GPU memory among workers: large cases take turns, and other cases wait for memory."""
+"""Shares GPU memory among the processes that judge: a case without enough memory is tried again."""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from filelock import FileLock
 
-from flash_attest.emulator.build_cache import cache_folder
-from flash_attest.properties.failures import OutOfMemory
+from flash_attest.properties.failures import OutOfMemory, Reason, Undecided
+from flash_attest.properties.machine.gpu_turns import turns_of
 from flash_attest.properties.progress import NOW
 
 if TYPE_CHECKING:
     from flash_attest.properties.judging.known import Known
 
-KEPT = 4 << 30  # bytes that torch may keep from one law to the next
-PAUSES = (1, 4, 15)  # seconds before the next attempts when memory runs out; other workers hold much of it for seconds
+KEPT = 1 << 30  # bytes that torch may keep from one law to the next
+PAUSES = (1, 4)  # seconds before the next attempts when memory runs out; other workers hold much of it for seconds
 MOST_IN_VAIN = 3  # after this many useless waits in a row, a process stops waiting: it needs too much memory
 Answer = TypeVar("Answer")
 
 
-@contextmanager
-def alone_on_the_gpu(device: str) -> Iterator[None]:
-    """Let one worker at a time enter this block: a tensor of 2^31 elements takes 4 to 9 GiB.
-
-    An implementation may also copy such tensors.
-    """
-    name = f"{torch.cuda.get_device_properties(device).uuid}"
-    with FileLock(cache_folder() / f"large-{name}.lock"):
-        yield
-        torch.cuda.empty_cache()
-
-
-def give_back() -> None:
-    """Free unused GPU memory. Call this after each law.
-
-    torch keeps freed memory, in pieces of all sizes, which other workers may need.
-    """
-    if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > KEPT:
-        torch.cuda.empty_cache()
-
-
-def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer]) -> Answer:
-    """Return attempt(). If GPU memory runs out, wait and call it again.
+def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer], *, waits: bool = True) -> Answer:
+    """Return attempt(). If GPU memory runs out, wait and call it again, at last alone on the GPU.
 
     Other workers may hold much memory for a while and then free it. known: counts the waits that
-    did not help.
+    did not help. waits: whether to make more than one attempt.
 
     Raises OutOfMemory if memory still does not suffice, and at once on a CPU, where each process
     has its own limit.
     """
-    if device != "cuda" or known.waits_in_vain == MOST_IN_VAIN:
+    if device != "cuda":
         return attempt()
-    with suppress(OutOfMemory):
-        return attempt()
+    if not waits or known.waits_in_vain == MOST_IN_VAIN:
+        return _beside_others(device, attempt)
     for pause in PAUSES:
-        gc.collect()  # frees the frames of the exception, which hold tensors
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+        with suppress(OutOfMemory):
+            return _beside_others(device, attempt)
+        _free()
         _wait(pause)
+    with suppress(OutOfMemory):
+        return _beside_others(device, attempt)
+    with _alone(device) as free:
         try:
             answer = attempt()
-        except OutOfMemory:
-            if pause == PAUSES[-1]:
-                known.waits_in_vain += 1
-                raise
-        else:
-            known.waits_in_vain = 0
-            return answer
+        except OutOfMemory as error:
+            known.waits_in_vain += 1
+            raise OutOfMemory(f"{error}{free and f', alone on the GPU with {free} free'}") from None
+    known.waits_in_vain = 0
+    return answer
+
+
+def first_that_fits(what: str, attempts: Sequence[Callable[[], Answer]]) -> tuple[int, Answer]:
+    """Return (number, answer) of the first attempt for which the GPU's memory suffices.
+
+    This is for tensors of 2^31 elements, which take 4 to 9 GiB each, and which an implementation
+    may copy. Only one process at a time is in here. It makes the first attempt beside the laws of
+    other processes. If memory runs out, it makes all of them, one after another, alone on the GPU.
+    what: the sizes, for the message.
+
+    Raises Undecided with Reason.GPU_MEMORY if not even the last one fits.
+    """
+    with turns_of("cuda").large():
+        try:
+            with suppress(OutOfMemory):
+                return 0, attempts[0]()
+            with _alone("cuda") as free:
+                for number, attempt in enumerate(attempts):
+                    try:
+                        return number, attempt()
+                    except OutOfMemory as error:
+                        _, _, text = str(error).partition(": ")  # after the sizes before they were enlarged
+                    _free()
+        finally:
+            _free()
+    raise Undecided(f"{what} needs more than the {free} of GPU memory that are free: {text}", Reason.GPU_MEMORY)
+
+
+def _beside_others(device: str, attempt: Callable[[], Answer]) -> Answer:
+    """Return attempt(), made while other processes use the GPU, too.
+
+    torch keeps freed memory, in pieces of all sizes. It is given back if it is much, or if a
+    process waits to be alone.
+    """
+    if not torch.cuda.is_initialized():  # the attempt is to initialise it
+        return attempt()
+    turns = turns_of(device)
+    if turns.wanted():
+        _empty_cache()
+    try:
+        with turns.shared():
+            return attempt()
+    finally:
+        if torch.cuda.memory_reserved() > KEPT or turns.wanted():
+            _empty_cache()
+
+
+@contextmanager
+def _alone(device: str) -> Iterator[str]:
+    """Be alone on the GPU in this block. Yields the free memory, for example "23.5 GiB".
+
+    Yields "" if this process has no GPU yet, because memory ran out when it first used it.
+    """
+    _free()
+    if not torch.cuda.is_initialized():
+        yield ""
+        return
+    with turns_of(device).alone():
+        yield f"{torch.cuda.mem_get_info()[0] / 2**30:.1f} GiB"
+
+
+def _free() -> None:
+    """Free unused memory, and the tensors in the frames of exceptions that were caught."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        _empty_cache()
+
+
+def _empty_cache() -> None:
+    with suppress(RuntimeError):  # the case has lost the GPU, which its verdict says
+        torch.cuda.empty_cache()
 
 
 def _wait(seconds: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 from flash_attest.emulator import numba as emulated_numba
@@ -30,6 +31,22 @@ def visible_gpus() -> list[str]:
     import torch  # takes seconds; pytest --help should not wait for it
 
     return [str(n) for n in range(torch.cuda.device_count())]
+
+
+def free_memory(gpus: list[str]) -> list[int] | None:
+    """Return the free bytes of GPUs that are named as in CUDA_VISIBLE_DEVICES, by nvidia-smi.
+
+    Asking CUDA would create a context on each, which takes seconds. Returns None if nvidia-smi does
+    not say, for example for a part of a GPU (MIG).
+    """
+    query = ["nvidia-smi", "--query-gpu=index,uuid,memory.free", "--format=csv,noheader,nounits"]
+    try:
+        text = subprocess.run(query, capture_output=True, text=True, timeout=60, check=True).stdout
+        rows = [[field.strip() for field in line.split(",")] for line in text.splitlines()]
+        free = {name: int(mib) << 20 for index, uuid, mib in rows for name in (index, uuid)}
+        return [free[gpu] for gpu in gpus]
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError):
+        return None
 
 
 def hide_gpus() -> None:

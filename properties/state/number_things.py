@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy
 import torch
 
-from flash_attest.properties.state.thing import Thing
+from flash_attest.properties.state.thing import Import, Thing
 
 TINY = 5e-324  # becomes 0 if the processor flushes denormal numbers
 
@@ -34,6 +34,12 @@ except (OSError, AttributeError):  # this C library lacks the functions
 THINGS = (
     Thing("the processor's denormal numbers (True: flushed to 0)", lambda: TINY * 1.0 == 0, torch.set_flush_denormal),
     Thing("the processor's rounding mode", _rounding, _set_rounding),
-    Thing("numpy's random numbers", *_numpy_random, draw=numpy.random.random, own="numpy.random.default_rng"),
-    Thing("Python's random numbers", *_python_random, draw=random.random, own="random.Random"),
+    Thing(
+        "numpy's random numbers",
+        *_numpy_random,
+        imported=Import.REMARK,
+        draw=numpy.random.random,
+        own="numpy.random.default_rng",
+    ),
+    Thing("Python's random numbers", *_python_random, imported=Import.REMARK, draw=random.random, own="random.Random"),
 )

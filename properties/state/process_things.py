@@ -9,9 +9,10 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 
-from flash_attest.properties.state.thing import Thing, same_object
+from flash_attest.properties.state.thing import Import, Thing, same_object
 
 SIGNALS = [n for n in range(1, 32) if n not in (signal.SIGKILL, signal.SIGSTOP)]
 STREAMS = {0: "standard input", 1: "standard output", 2: "standard error"}
@@ -43,6 +44,17 @@ def _set_environment(before: dict) -> None:
 def _environment_words(before: dict, after: dict) -> str:
     names = [os.fsdecode(n) for n in sorted({*before, *after}) if before.get(n) != after.get(n)]
     return f"changes the environment ({', '.join(names[:5])}) and does not restore it"
+
+
+OF_THE_RUN = (b"CUDA_VISIBLE_DEVICES",)  # each worker has its GPU
+
+
+def _environment_again(before: dict, after: dict) -> None:
+    for name in {*before, *after} - {*OF_THE_RUN}:
+        if name not in after:
+            os.environb.pop(name, None)
+        elif before.get(name) != after[name]:
+            os.environb[name] = after[name]
 
 
 def _set_filters(before: list) -> None:
@@ -146,10 +158,29 @@ def _stream(name: str, number: int) -> Thing:
     return Thing(f"sys.{name}", read, put_back, words)
 
 
+def _installed(by: str) -> Callable[[object, object], str]:
+    return lambda before, after: f"installs another function with {by} and does not restore it"
+
+
 THINGS = (
     Thing("the working directory", _directory, _set_directory, steady=True),
-    Thing("the environment", _environment.copy, _set_environment, _environment_words, lazily=True),
-    Thing("the warnings filters", lambda: warnings.filters[:], _set_filters, _filters_words, lazily=True),
+    Thing(
+        "the environment",
+        _environment.copy,
+        _set_environment,
+        _environment_words,
+        lazily=True,
+        imported=Import.ALLOWED,
+        again=_environment_again,
+    ),
+    Thing(
+        "the warnings filters",
+        lambda: warnings.filters[:],
+        _set_filters,
+        _filters_words,
+        lazily=True,
+        imported=Import.ALLOWED,
+    ),
     Thing(
         "sys.path",
         lambda: sys.path[:],
@@ -175,9 +206,11 @@ THINGS = (
     _stream("stderr", 2),
     Thing("the signal handlers", _handlers, _set_handlers, _handlers_words, steady=True),
     Thing("the alarm clock", _alarm, _stop_alarm, lambda b, a: "leaves an alarm on (signal.alarm)", steady=True),
-    Thing("Python's recursion limit", sys.getrecursionlimit, sys.setrecursionlimit),
+    Thing("Python's recursion limit", sys.getrecursionlimit, sys.setrecursionlimit, imported=Import.REMARK),
     Thing("Python's garbage collection (enabled)", gc.isenabled, lambda on: gc.enable() if on else gc.disable()),
-    same_object("sys.excepthook", sys, "excepthook"),
-    same_object("sys.unraisablehook", sys, "unraisablehook"),
-    same_object("threading.excepthook", threading, "excepthook"),
+    same_object("sys.excepthook", sys, "excepthook", imported=Import.REMARK),
+    same_object("sys.unraisablehook", sys, "unraisablehook", imported=Import.REMARK),
+    same_object("threading.excepthook", threading, "excepthook", imported=Import.REMARK),
+    Thing("Python's trace function", sys.gettrace, sys.settrace, _installed("sys.settrace")),
+    Thing("Python's profile function", sys.getprofile, sys.setprofile, _installed("sys.setprofile")),
 )

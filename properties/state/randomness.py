@@ -47,11 +47,11 @@ def randomness(
         for thing, state in zip(things, before, strict=True):
             thing.put_back(state)
     found = Randomness()
-    left = {change.thing.name: change.after for change in later}
-    seeded = [change for change in changes if left.get(change.thing.name) == change.after]
+    left = {change.name: change.after for change in later}
+    seeded = [change for change in changes if left.get(change.name) == change.after]
     drawn = [change for change in changes if change not in seeded]
     for change in seeded:
-        name, own = change.thing.name, change.thing.own
+        name, own = change.name, change.thing.own
         found.problems.append(
             f"{change.phase} seeds {name}, so those that the program draws later repeat: use a separate generator ({own})"
         )
@@ -61,7 +61,7 @@ def randomness(
         if _equal(first, same, name) and not _equal(first, other, name)  # a race changes it in any repeat
     ]
     for change in drawn:
-        text = f"{change.phase} draws from {change.thing.name}"
+        text = f"{change.phase} draws from {change.name}"
         if depend:
             verb = "depends" if len(depend) == 1 else "depend"
             found.problems.append(f"{text}, and {', '.join(depend)} {verb} on them: should depend on the inputs alone")

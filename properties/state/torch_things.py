@@ -8,7 +8,7 @@ import torch
 from torch.overrides import _pop_mode as pop_function_mode  # private: torch has no public way to end others' modes
 from torch.utils._python_dispatch import _pop_mode as pop_dispatch_mode
 
-from flash_attest.properties.state.thing import Thing, attribute
+from flash_attest.properties.state.thing import Import, Thing, attribute, setting
 
 cublas, cudnn, nvidia = torch.backends.cuda.matmul, torch.backends.cudnn, torch.backends.cuda
 function_modes = torch._C._len_torch_function_stack  # the number of modes; it has no public name
@@ -110,43 +110,46 @@ def _set_gpu_random(before: bytes) -> None:
 THINGS = (
     Thing("torch's default dtype", torch.get_default_dtype, torch.set_default_dtype),
     Thing("torch's default device", torch.get_default_device, _set_default_device),
-    Thing("torch's number of threads", torch.get_num_threads, torch.set_num_threads),
+    Thing("torch's number of threads", torch.get_num_threads, torch.set_num_threads, imported=Import.REMARK),
     Thing("torch's grad mode, inference mode", _grad_modes, _set_grad_modes, _grad_words),
     Thing(
         "torch's deterministic algorithms (enabled, warn_only)",
         _deterministic,
         lambda before: torch.use_deterministic_algorithms(before[0], warn_only=before[1]),
+        imported=Import.REMARK,
     ),
-    Thing("torch's float32 matmul precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    Thing(
+    setting("torch's float32 matmul precision", torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    setting(
         "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
         *attribute(cublas, "allow_bf16_reduced_precision_reduction"),
     ),
-    Thing(
+    setting(
         "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
         *attribute(cublas, "allow_fp16_reduced_precision_reduction"),
     ),
-    Thing("torch.backends.cudnn.allow_tf32", *attribute(cudnn, "allow_tf32")),
-    Thing("torch.backends.cudnn.deterministic", *attribute(cudnn, "deterministic")),
-    Thing("torch.backends.cudnn.benchmark", *attribute(cudnn, "benchmark")),
-    Thing("torch's flash SDPA switch", nvidia.flash_sdp_enabled, nvidia.enable_flash_sdp),
-    Thing("torch's memory-efficient SDPA switch", nvidia.mem_efficient_sdp_enabled, nvidia.enable_mem_efficient_sdp),
-    Thing("torch's math SDPA switch", nvidia.math_sdp_enabled, nvidia.enable_math_sdp),
-    Thing("torch's cuDNN SDPA switch", nvidia.cudnn_sdp_enabled, nvidia.enable_cudnn_sdp),
+    setting("torch.backends.cudnn.allow_tf32", *attribute(cudnn, "allow_tf32")),
+    setting("torch.backends.cudnn.deterministic", *attribute(cudnn, "deterministic")),
+    setting("torch.backends.cudnn.benchmark", *attribute(cudnn, "benchmark")),
+    setting("torch's flash SDPA switch", nvidia.flash_sdp_enabled, nvidia.enable_flash_sdp),
+    setting("torch's memory-efficient SDPA switch", nvidia.mem_efficient_sdp_enabled, nvidia.enable_mem_efficient_sdp),
+    setting("torch's math SDPA switch", nvidia.math_sdp_enabled, nvidia.enable_math_sdp),
+    setting("torch's cuDNN SDPA switch", nvidia.cudnn_sdp_enabled, nvidia.enable_cudnn_sdp),
     Thing("torch's autocast", _autocast, _set_autocast, lambda b, a: "enters autocast and stays in it"),
     Thing(
         "torch's random numbers",
         lambda: _cpu_random().numpy().tobytes(),
         _set_cpu_random,
+        imported=Import.REMARK,
         draw=lambda: torch.rand((), device="cpu"),
         own="torch.Generator",
     ),
-    Thing("the GPU's device and stream", _gpu, _set_gpu, _gpu_words, optional=True),
+    Thing("the GPU's device and stream", _gpu, _set_gpu, _gpu_words, optional=True, imported=Import.REMARK),
     Thing(
         "the GPU's random numbers",
         _gpu_random,
         _set_gpu_random,
         optional=True,
+        imported=Import.REMARK,
         draw=lambda: torch.rand((), device="cuda"),
         own="torch.Generator",
     ),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from flash_attest.properties.state import number_things, process_things, torch_things
+from flash_attest.properties.state.patched import modules, near, words
 from flash_attest.properties.state.thing import Change, Thing
 
 THINGS = (*torch_things.THINGS, *number_things.THINGS, *process_things.THINGS)
@@ -22,23 +22,42 @@ class Watch:
 
     def __init__(self):
         self.changes: list[Change] = []
-        self._steady = [read() for read in _read_steady]
+        self.replaced: list[str] = []  # names of functions that calls replaced
+        self.functions, self.loaded = near(), modules()
+        self.steady = [read() for read in _read_steady]
 
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        modules, before = len(sys.modules), [read() for read in _read_others]
-        try:
-            yield
-        finally:
-            imported = len(sys.modules) != modules
-            for things, was, now in (
-                (OTHERS, before, [read() for read in _read_others]),
-                (STEADY, self._steady, [read() for read in _read_steady]),
-            ):
-                if was != now:
-                    self._put_back(phase, things, was, now, imported)
+    def __call__(self, phase: str) -> _Watched:
+        return _Watched(self, phase)
 
-    def _put_back(self, phase: str, things: list[Thing], before: list, after: list, imported: bool) -> None:
+
+class _Watched:
+    """The context of one phase.
+
+    It is no generator, because contextlib calls builtins, which the phase may have replaced.
+    """
+
+    def __init__(self, watch: Watch, phase: str):
+        self.watch, self.phase = watch, phase
+
+    def __enter__(self) -> None:
+        self.modules, self.before = len(sys.modules), [read() for read in _read_others]
+
+    def __exit__(self, *error: object) -> None:
+        # First what the code below calls.
+        names = self.watch.functions.put_back()
+        if len(sys.modules) < self.modules:
+            names += self.watch.loaded.put_back()
+        if names:
+            self.watch.replaced += names
+            self.watch.changes.append(Change(", ".join(names), words(self.phase, names)))
+        now, imported = [read() for read in _read_others], len(sys.modules) != self.modules
+        if self.before != now:
+            self._put_back(OTHERS, self.before, now, imported)
+        now = [read() for read in _read_steady]
+        if self.watch.steady != now:
+            self._put_back(STEADY, self.watch.steady, now, imported)
+
+    def _put_back(self, things: list[Thing], before: list, after: list, imported: bool) -> None:
         for thing, was, now in zip(things, before, after, strict=True):
             if was == now or (thing.lazily and imported) or (thing.optional and None in (was, now)):
                 continue
@@ -46,4 +65,5 @@ class Watch:
                 continue
             with suppress(Exception):  # a state that cannot be restored is still reported
                 thing.put_back(was)
-            self.changes.append(Change(thing, phase, f"{phase} {thing.change(was, now)}", now))
+            text = f"{self.phase} {thing.change(was, now)}"
+            self.watch.changes.append(Change(thing.name, text, self.phase, thing, now))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import faulthandler
 import json
 import os
-import resource
-import select
 import signal
 import sys
 from collections.abc import Callable
@@ -19,9 +16,11 @@ from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import Result
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.process_things import keep_streams
+from flash_attest.runner.isolation.keeping import INTERRUPTS, Printed, keep
 
 PR_SET_PDEATHSIG = 1
 DUMP = signal.SIGUSR1  # makes the process write its stack
+INTERRUPTED = 130  # the exit status of a process that was told to end
 HEAD = 8  # bytes of the length before each message
 
 
@@ -68,31 +67,41 @@ def run(
     answer: Callable[[dict], dict],
     printed: IO | None,
     stack: IO,
+    left: IO,
     parent: int,
-    kept: bool,
+    keepers: int,
 ) -> None:
     """Run the judging loop in a fresh fork. Never returns.
 
-    printed: the file that replaces the standard streams; None keeps them. stack: the file for stack
-    dumps. kept: put a keeper process in between, as the implementation may kill its parent.
+    printed: the file for the end of what the standard streams get; None keeps these streams. stack:
+    the file for stack dumps. left, keepers: see keeping.keep; without a keeper, `printed` replaces
+    the standard streams.
     """
     try:
-        apart(parent)
-        if kept:
-            answers = keep(requests, answers)
-        _settle(printed, stack)
+        prints, to = None, None if printed is None else printed.fileno()
+        os.setsid()  # Ctrl-C does not reach a separate session
+        for number in INTERRUPTS:  # blocked until here
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+        if keepers:
+            answers, prints, parent = keep(requests, answers, printed, left, parent, keepers)
+            to = prints and prints.write
+        die_with(parent)
+        _settle(to, stack)
         for descriptor in (requests, answers):
             os.set_inheritable(descriptor, False)
         _close_in_forks(requests, answers)
         send(answers, start())
         while (request := receive(requests)) is not None:
-            _forget(printed, stack)
+            _forget(prints, stack)
             NOW.reset()
             reply = answer(request)
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
             send(answers, reply)
         os._exit(0)
+    except KeyboardInterrupt:  # a host is told to end
+        os._exit(INTERRUPTED)
     except BaseException:
         sys.excepthook(*sys.exc_info())
         for stream in (sys.stdout, sys.stderr):
@@ -101,61 +110,21 @@ def run(
         os._exit(1)
 
 
-def keep(requests: int, answers: int) -> int:
-    """Fork again, so that this process becomes a keeper between the judging process and pytest.
-
-    Returns, in the new process, the pipe for answers. The keeper is the parent of the new process
-    and passes answers on. So no answer arrives from a process that has killed its parent. The
-    keeper ends in the same way as the judging process.
-    """
-    keeper, (inner, outer) = os.getpid(), os.pipe()
-    judging = os.fork()
-    if judging == 0:
-        apart(keeper)
-        os.close(inner)
-        os.close(answers)
-        return outer
-    # This is the keeper: pass answers on until the judging process has ended.
-    os.close(requests)
-    os.close(outer)
-    end, events = os.pidfd_open(judging), select.poll()
-    for descriptor in (inner, end):
-        events.register(descriptor, select.POLLIN)
-    while (ready := [descriptor for descriptor, _ in events.poll()]) != [end]:
-        if data := inner in ready and os.read(inner, 1 << 20):
-            os.write(answers, data)
-        else:
-            break
-    # End in the same way.
-    _, status = os.waitpid(judging, 0)
-    if os.WIFSIGNALED(status):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with contextlib.suppress(OSError):  # SIGKILL has no handler to reset
-            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
-        os.kill(keeper, os.WTERMSIG(status))
-    os._exit(os.waitstatus_to_exitcode(status))
-
-
-def apart(parent: int) -> None:
-    """Start a new session, and die when the parent dies.
-
-    Ctrl-C does not reach a separate session, and the session can be ended as a whole.
-    """
-    os.setsid()
+def die_with(parent: int) -> None:
+    """Die when the parent dies."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
-def _settle(printed: IO | None, stack: IO) -> None:
+def _settle(prints_to: int | None, stack: IO) -> None:
     """Set the process up: redirect the standard streams and register stack dumps."""
     NOW.is_mine()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
-    if printed is not None:
-        os.dup2(printed.fileno(), 1)
-        os.dup2(printed.fileno(), 2)
+    if prints_to is not None:
+        os.dup2(prints_to, 1)
+        os.dup2(prints_to, 2)
         sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
     keep_streams()
@@ -163,11 +132,12 @@ def _settle(printed: IO | None, stack: IO) -> None:
     faulthandler.register(DUMP, stack, all_threads=False)
 
 
-def _forget(printed: IO | None, stack: IO) -> None:
-    """Empty the files before the next law."""
-    for file in filter(None, (printed, stack)):
-        os.ftruncate(file.fileno(), 0)
-        os.lseek(file.fileno(), 0, os.SEEK_SET)
+def _forget(prints: Printed | None, stack: IO) -> None:
+    """Forget what earlier laws printed, and their stack dumps."""
+    if prints is not None:
+        prints.forget()
+    os.ftruncate(stack.fileno(), 0)
+    os.lseek(stack.fileno(), 0, os.SEEK_SET)
 
 
 def _close_in_forks(*descriptors: int) -> None:

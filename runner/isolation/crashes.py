@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from flash_attest.properties.calling.raised import ADVICE
 from flash_attest.properties.cases.case import Case, parse_case
 from flash_attest.properties.judging.explain import section
 from flash_attest.properties.judging.judgement import Judgement
@@ -24,7 +25,6 @@ EndedBy = Callable[[Case, float], Ending | dict]
 Found = TypeVar("Found", Ending, Result)
 RIGHT_ALONE = "in a fresh process this case alone is right: it fails because of earlier calls, or comes and goes"
 MOST_TRIALS, MOST_SECONDS = 60, 20.0
-ADVICE = "the implementation declares that it supports this case: support it, or declare less"
 OUTSIDE = "the call is outside of what the implementation declares: it should raise an error"
 
 

@@ -11,6 +11,7 @@ from enum import Enum
 from flash_attest.impls.contract import call
 from flash_attest.properties.judging.plan import CALLED_WITH, CONTRACT_CHAPTER
 from flash_attest.properties.progress import Seen
+from flash_attest.texts import cut
 
 NAMES = {
     signal.SIGSEGV: "segmentation fault",
@@ -45,6 +46,8 @@ class Kind(Enum):
     TIMED_OUT = "timed out"
     KILLED = "killed"
     OUT_OF_MEMORY = "out of memory"
+    TIME_LIMIT = "time limit"  # of a law or of a run
+    TOO_MANY = "too many processes"
 
 
 @dataclass(frozen=True)
@@ -149,9 +152,11 @@ def frames_in(dump: str) -> tuple[str, ...]:
 
 def last_lines(printed: str) -> tuple[str, ...]:
     """Return the last lines that a process printed."""
-    lines = [line.rstrip()[:WIDEST] for line in printed.splitlines() if line.strip()]
-    return tuple(lines[-MOST_PRINTED:])
+    lines = [line for line in printed.splitlines() if line.strip()]
+    return tuple(cut(line.rstrip(), WIDEST) for line in lines[-MOST_PRINTED:])
 
 
 def _ended(kind: Kind) -> str:
-    return {Kind.TIMED_OUT: "was ended", Kind.EXITED: "ended"}.get(kind, "died")
+    if kind in (Kind.TIMED_OUT, Kind.TIME_LIMIT, Kind.TOO_MANY):
+        return "was ended"
+    return "ended" if kind is Kind.EXITED else "died"

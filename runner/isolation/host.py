@@ -7,6 +7,8 @@ watches and replaces the judging processes; the pytest process only sends it que
 
 from __future__ import annotations
 
+import signal
+
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import UNKNOWN, Result
@@ -30,7 +32,8 @@ class Host:
         self.impls = {impl.name: impl for impl in impls}
         self.device_name = ""
         self.remarks: list[str] = []
-        self._process = JudgingProcess(dict, self._answer, NO_LIMIT, isolated.keeps_streams)
+        self.left: dict[str, dict[str, int]] = {}  # as Isolated has it
+        self._process = JudgingProcess(self._start, self._answer, NO_LIMIT, isolated.keeps_streams, keepers=0)
         self._ended = ""  # how the host ended, if it did
 
     def begin(self) -> None:
@@ -53,31 +56,39 @@ class Host:
 
     def close(self) -> None:
         """End the host and everything it started. After Ctrl-C it may have ended already."""
-        if self._process.alive():
-            self._process.ask({"close": True})
+        if self._process.alive() and not isinstance(answer := self._process.ask({"close": True}), Ending):
+            self._remember(answer)
         self._process.end()
 
     def _ask(self, question: dict) -> Result | str:
         if not self._ended and self._process.alive():
             answer = self._process.ask(question)
             if not isinstance(answer, Ending):
-                self.device_name = answer["device_name"] or self.device_name
-                self.remarks = answer["remarks"]
+                self._remember(answer)
                 return as_result(answer["result"])
             self._ended = answer.words
         return f"the process that hosts the judging ended{self._ended and f': {self._ended}'}"
 
+    def _remember(self, answer: dict) -> None:
+        self.device_name = answer["device_name"] or self.device_name
+        self.remarks, self.left = answer["remarks"], answer["left"]
+
     # --- in the host ------------------------------------------------------------------------------
+
+    def _start(self) -> dict:
+        """Let SIGTERM raise KeyboardInterrupt, so that the judging process is ended first."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        return {}
 
     def _answer(self, question: dict) -> dict:
         if question.get("close"):
             self.isolated.close()
-            return {}
+            return self._about()
         impl = self.impls[question["impl"]]
         law = self.laws[question["law"]] if question["law"] else None
         result = self.isolated.contract(impl) if law is None else self.isolated.law(law, impl)
-        return {
-            "result": record_of(result),
-            "device_name": self.isolated.device_name,
-            "remarks": self.isolated.remarks,
-        }
+        return {"result": record_of(result)} | self._about()
+
+    def _about(self) -> dict:
+        isolated = self.isolated
+        return {"device_name": isolated.device_name, "remarks": isolated.remarks, "left": isolated.left}

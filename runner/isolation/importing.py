@@ -1,80 +1,138 @@
-"""Tries the first import of a plug-in in a process that may die: it may abort or never end."""
+"""Imports plug-ins, whose import may do anything.
+
+A process that may die tries it first. Then the file is imported here, and what the import changed
+is restored (properties/state/imports.py). If something could not be restored, the file is not
+imported here, and its contract check fails.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from concurrent.futures import thread as pools
+from dataclasses import dataclass, replace
+from pathlib import Path
 from unittest import mock
 
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.registry import Entry, Unloadable
 from flash_attest.properties.progress import NOW
+from flash_attest.properties.state import patched
+from flash_attest.properties.state.imports import WHAT, ImportWatch
+from flash_attest.properties.state.patched import Functions
+from flash_attest.runner.isolation import still_right
 from flash_attest.runner.isolation.endings import Ending, Kind
-from flash_attest.runner.isolation.parent import answer_of
+from flash_attest.runner.isolation.parent import answer_of, possible
 
 START_LATER = (
     "importing its file starts threads, which the forked judging process does not have (start them in the first call)"
 )
+PATIENCE = 1.0  # seconds for a thread that is no daemon to end
 
 
-def problem_of(argument: str, limit: float) -> str:
-    """Return why a file cannot be imported in this process, or "" if it can.
+@dataclass(frozen=True)
+class Tried:
+    """The effects of importing a file, as a process that may die has found them.
 
-    The result is also "" if the import raises an ordinary exception. argument: a value of
-    --impl-from. limit: seconds; 0 for none.
+    problem: why it cannot be imported in this process, or "". broken: the changes that break the
+    contract. remarks: the others that are worth a word.
     """
 
-    def start() -> dict:
-        try:
-            with NOW.call():
-                registry.from_file(argument)
-        except registry.RegistryError:
-            pass
-        except KeyboardInterrupt:
-            return {"problem": "raises KeyboardInterrupt"}
-        return {"problem": ""}
+    problem: str = ""
+    broken: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
-    ending = answer_of(start, limit)
-    if not isinstance(ending, Ending):
-        return ending["problem"] and _sentence(argument, ending["problem"])
-    does = "does not end" if ending.kind is Kind.TIMED_OUT else "ends the process:"
-    return "\n".join([_sentence(argument, f"{does} {ending.words}"), *(f"  {line}" for line in ending.observed)])
+
+def loaded(argument: str, limit: float, already: Tried | None = None) -> tuple[list[Entry], Tried]:
+    """Return the entries of a file, and what importing it does.
+
+    argument: a value of --impl-from. limit: seconds for the import; 0 for none. already: the
+    result of another process, which has tried it. It is not tried where processes cannot be forked.
+    """
+    with _contained() as threads:
+        functions = patched.loaded()
+        if already is None and possible() and registry.can_be_tried(argument):
+            already = _tried(argument, limit, functions, threads)
+        if already and already.problem:
+            return [unloadable(argument, already.problem)], already
+        return _imported(argument, already, functions)
+
+
+def entries_of(argument: str, limit: float) -> list[Entry]:
+    """Return the entries of a file, as `loaded` does."""
+    return loaded(argument, limit)[0]
+
+
+def tried(argument: str, limit: float) -> Tried:
+    """Import a file in a process that may die.
+
+    No problem is reported if the import raises an ordinary exception.
+    """
+    with _contained() as threads:
+        return _tried(argument, limit, patched.loaded(), threads)
 
 
 def imported(argument: str) -> list[Entry]:
-    """Import a file in this process, as registry.from_file does.
+    """Import a file in this process, as registry.from_file does, and undo what else it does."""
+    with _contained():
+        return _imported(argument, None, patched.loaded())[0]
 
-    Its exit handlers are dropped. The entries name the threads that it starts.
+
+def _tried(argument: str, limit: float, functions: Functions, threads: list[threading.Thread]) -> Tried:
+    """Import a file as `tried` does.
+
+    functions: as they are now. They are recorded before the fork, where that costs a third.
+    threads: the list of `_contained`.
     """
-    before = set(threading.enumerate())
-    with no_exit_handlers():
-        entries = registry.from_file(argument)
-    started = tuple(thread.name for thread in threading.enumerate() if thread not in before)
-    return [replace(entry, threads=started) for entry in entries]
+
+    def start() -> dict:
+        gc.freeze()  # so that no old object is freed meanwhile, and closes its file
+        threads.clear()
+        watch = ImportWatch(functions, disposable=True)
+        try:
+            with NOW.call():
+                registry.from_file(argument, watch)
+        except registry.RegistryError:
+            pass
+        except KeyboardInterrupt:
+            return {"problem": f"{WHAT} raises KeyboardInterrupt"}
+        lasting = [f"{each}, and that cannot be undone here" for each in watch.lasting]
+        if not lasting and (words := still_right.problem()):
+            lasting = [words]
+        broken, remarks = [*watch.broken, *_running_on(threads)], [*watch.remarks, *_children()]
+        return {"problem": "; ".join(lasting), "broken": broken, "remarks": remarks}
+
+    answer = answer_of(start, limit)
+    if isinstance(answer, Ending):
+        does = "does not end" if answer.kind is Kind.TIMED_OUT else "ends the process:"
+        sentence = _sentence(argument, f"{WHAT} {does} {answer.words}", _line_in(argument, answer.frames))
+        lines = [sentence, *(f"  {line}" for line in answer.observed)]
+        return Tried("\n".join(lines))
+    if answer["problem"]:
+        return Tried(_sentence(argument, answer["problem"]))
+    return Tried("", tuple(answer["broken"]), tuple(answer["remarks"]))
+
+
+def _imported(argument: str, already: Tried | None, functions: Functions) -> tuple[list[Entry], Tried]:
+    before, watch = set(threading.enumerate()), ImportWatch(functions)
+    entries = registry.from_file(argument, watch)
+    threads = [thread for thread in threading.enumerate() if thread not in before]
+    for thread in threads:
+        pools._threads_queues.pop(thread, None)  # Python waits for the threads of a pool, daemons or not
+    did = already or Tried("", tuple(watch.broken), tuple(watch.remarks))
+    names, settings = tuple(thread.name for thread in threads), tuple(watch.settings)
+    found = {"threads": names, "broken": did.broken, "remarks": did.remarks, "settings": settings}
+    return [replace(entry, **found) for entry in entries], did
 
 
 def started(threads: Sequence[str]) -> list[str]:
     """Return the threads that an import started, as a fact for messages about hanging calls."""
     return [f"{START_LATER}: {', '.join(threads)}"] if threads else []
-
-
-@contextlib.contextmanager
-def no_exit_handlers() -> Iterator[None]:
-    """Keep plug-ins from registering exit handlers: one could change pytest's exit status."""
-    register = atexit.register
-
-    def registered(function: Callable, *arguments: object, **options: object) -> Callable:
-        module = getattr(function, "__module__", None) or ""
-        if not module.startswith((registry.MODULES, os.name)):  # os._exit is posix._exit
-            register(function, *arguments, **options)
-        return function
-
-    with mock.patch.object(atexit, "register", registered):
-        yield
 
 
 def unloadable(argument: str, problem: str) -> Entry:
@@ -88,5 +146,66 @@ def unloadable(argument: str, problem: str) -> Entry:
     )
 
 
-def _sentence(argument: str, problem: str) -> str:
-    return f"{registry.file_of(argument)[0]}: importing it {problem}"
+def _sentence(argument: str, problem: str, line: str = "") -> str:
+    return f"{registry.file_of(argument)[0]}{line}: {problem}"
+
+
+def _line_in(argument: str, frames: Sequence[str]) -> str:
+    """Return ":LINE" of a file if one of the frames, as Ending has them, lies in it; else ""."""
+    begin = f"at {registry.file_of(argument)[0].absolute()}:"
+    return next((f":{frame.removeprefix(begin).partition(',')[0]}" for frame in frames if frame.startswith(begin)), "")
+
+
+@contextlib.contextmanager
+def _contained() -> Iterator[list[threading.Thread]]:
+    """Keep what an import starts from keeping this process alive, or changing its exit status.
+
+    Exit handlers of plug-ins are dropped. Threads become daemons; those that were none are yielded.
+    """
+    register, start, threads = atexit.register, threading.Thread.start, []
+
+    def registered(function: Callable, *arguments: object, **options: object) -> Callable:
+        module = getattr(function, "__module__", None) or ""
+        if not module.startswith((registry.MODULES, os.name)):  # os._exit is posix._exit
+            register(function, *arguments, **options)
+        return function
+
+    def started_as_daemon(thread: threading.Thread) -> None:
+        if not thread.daemon and thread.ident is None:
+            threads.append(thread)
+            thread.daemon = True
+        start(thread)
+
+    with (
+        mock.patch.object(atexit, "register", registered),
+        mock.patch.object(threading.Thread, "start", started_as_daemon),
+    ):
+        yield threads
+
+
+def _running_on(threads: Sequence[threading.Thread]) -> list[str]:
+    """Return, in words, which of these threads do not end soon."""
+    until = time.monotonic() + PATIENCE
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    names = [thread.name for thread in threads if thread.is_alive()]
+    if not names:
+        return []
+    which = f"a thread ({names[0]}) that is no daemon and runs" if len(names) == 1 else (
+        f"threads ({', '.join(names[:3])}) that are no daemons and run"
+    )  # fmt: skip
+    return [f"{WHAT} starts {which} on: a program that imports it does not end"]
+
+
+def _children() -> list[str]:
+    """Return, in words, which processes the import has started and left running."""
+    try:
+        numbers = [
+            each for task in Path("/proc/self/task").iterdir() for each in (task / "children").read_text().split()
+        ]
+        states = [Path(f"/proc/{number}/stat").read_text().rpartition(")") for number in numbers]
+    except OSError:  # this system does not tell, or one has just ended
+        return []
+    names = [head.partition("(")[2] for head, _, state in states if state.split()[0] != "Z"]
+    which = f"a process ({names[0]})" if len(names) == 1 else f"processes ({', '.join(names[:3])})"
+    return [f"{WHAT} starts {which} and leaves it running"] if names else []

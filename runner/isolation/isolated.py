@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from flash_attest.impls.contract.record import Implementation
@@ -18,16 +19,18 @@ from flash_attest.properties.judging.conformance import Tried
 from flash_attest.properties.judging.plan import Lost, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from flash_attest.properties.law import Law
-from flash_attest.runner.isolation import crashes, importing, tracing, verdicts
+from flash_attest.runner.isolation import crashes, importing, leftovers, tracing, verdicts
 from flash_attest.runner.isolation.child import as_result, record_of
 from flash_attest.runner.isolation.endings import Ending, Kind
 from flash_attest.runner.isolation.parent import JudgingProcess
 from flash_attest.runner.judge import Judge, contract_result, suite_raised
+from flash_attest.runner.limits import NEVER, Deadline
 
 MOST_TIMED_OUT = 3  # hanging calls after which a law is given up
 MOST_TIMED_OUT_IN_ALL = 9  # hanging calls after which an implementation is given up
 MOST_TRIED_ALONE = 3  # failures of one implementation whose smallest case is judged again in a fresh process
 MOST_LOST = 12  # cases that end the process during the contract check
+LATER = 1.0  # seconds after its time limit when a law is ended that has not ended itself
 PAUSE = 5.0  # seconds before a failed start is tried again: others may fill the GPU for a moment
 
 Target = tuple[str, str]  # an implementation, and the device on which a law judges it
@@ -48,6 +51,7 @@ class Isolated:
         self.judge, self.start, self.limit, self.keeps_streams = judge, start, limit, keeps_streams
         self.objects = {id(each): each for each in objects}
         self.remarks: list[str] = []  # for the report, beside the verdicts
+        self.left: dict[str, Counter[str]] = {}  # impl -> commands of processes that had to be ended
         self.device_name = ""
         self._process: JudgingProcess | None = None
         self._judges = ("", "")  # judged in the process: (a plug-in, or "" for all others; device)
@@ -72,7 +76,7 @@ class Isolated:
         """Ask until the law has a verdict, leaving out cases from which the process did not
         return.
         """
-        began, hung = time.perf_counter(), []
+        began, hung, deadline = time.perf_counter(), [], self.judge.limits.of_law()
         target, judgement = self._target(impl, law), self.judge.judgement(law, impl)
         ended_by = partial(self.ended_by, law, impl)
         lost = dict(self._lost.get(target, {}))
@@ -80,9 +84,10 @@ class Isolated:
             if (n := self._timed_out[target]) >= MOST_TIMED_OUT_IN_ALL:
                 given_up = f"not judged: {n} calls did not return in time"
                 return verdicts.undecided(judgement, given_up, Reason.TIMED_OUT, began)
-            answer = self._ask(
-                {"kind": "law", "law": id(law), "lost": _as_lists(lost), "plan": self._changes}, law, impl
-            )
+            if time.monotonic() > deadline.at:
+                return verdicts.undecided(judgement, self.judge.limits.over or deadline.words, Reason.TIME_LIMIT, began)
+            request = {"kind": "law", "law": id(law), "lost": _as_lists(lost), "plan": self._until(deadline)}
+            answer = self._ask(request, law, impl, replace(deadline, at=deadline.at + LATER))
             if isinstance(answer, str):
                 return verdicts.undecided(judgement, answer, Reason.WORKER_DIED, began)
             # The contract check ended the process: judge again without that case.
@@ -103,7 +108,8 @@ class Isolated:
                 break
             if answer.kind is not Kind.TIMED_OUT or not answer.case:
                 failure = verdicts.found_before(judgement, answer)
-                result = failure or verdicts.ended(judgement, answer, Reason.WORKER_DIED)
+                why = Reason.TIME_LIMIT if answer.kind is Kind.TIME_LIMIT else Reason.WORKER_DIED
+                result = failure or verdicts.ended(judgement, answer, why)
                 break
             # A call hangs: judge again without this case, a few times.
             hung.append(answer)
@@ -122,18 +128,21 @@ class Isolated:
 
     def contract(self, impl: object) -> Result:
         """Return the verdict of the contract check."""
-        began = time.perf_counter()
-        if not isinstance(impl, Implementation):
+        began, deadline = time.perf_counter(), self.judge.limits.of_law()
+        if self.judge.limits.over or not isinstance(impl, Implementation):
             return self.judge.contract(impl)
         target = self._target(impl)
         while True:
-            answer = self._ask({"kind": "contract", "lost": _as_lists(self._lost.get(target, {}))}, None, impl)
+            request = {"kind": "contract", "lost": _as_lists(self._lost.get(target, {}))}
+            answer = self._ask(request, None, impl, deadline)
             if isinstance(answer, str) or not self._contract_lost(impl, target, answer):
                 break
+        why = Reason.WORKER_DIED
         if isinstance(answer, Ending):
+            why = Reason.TIME_LIMIT if answer.kind is Kind.TIME_LIMIT else why
             answer = answer.sentence
         if isinstance(answer, str):
-            result = contract_result(impl.name, UNKNOWN, answer, Reason.WORKER_DIED)
+            result = contract_result(impl.name, UNKNOWN, answer, why)
         else:
             result = as_result(answer["result"])
             lost = self._lost.get(target, {})
@@ -210,13 +219,13 @@ class Isolated:
 
     # --- the process ------------------------------------------------------------------------------
 
-    def _ask(self, request: dict, law: Law | None, impl: Implementation) -> dict | Ending | str:
+    def _ask(self, request: dict, law: Law | None, impl: Implementation, deadline: Deadline) -> dict | Ending | str:
         """Return the answer, how the process ended, or why no process can be asked."""
         test = law.test_id(impl.name) if law else contract_test(impl.name)
         process = self._for(impl, law)
         if isinstance(process, str):
             return process
-        answer, self._last = process.ask(request | self._of(impl, law)), (impl.name, test)
+        answer, self._last = process.ask(request | self._of(impl, law), deadline), (impl.name, test)
         if isinstance(answer, Ending):
             self._process = None
         else:
@@ -257,7 +266,17 @@ class Isolated:
 
     def _new_process(self, judges: Target, limit: float) -> JudgingProcess:
         plug_in, device = judges
-        return JudgingProcess(partial(self.start, device), self.answer, limit, self.keeps_streams, kept=bool(plug_in))
+
+        def tell_left(commands: list[str]) -> None:
+            leftovers.counted(self.left, plug_in or self._last[0], commands)
+
+        keepers = 2 if plug_in else 1
+        start = partial(self.start, device)
+        return JudgingProcess(start, self.answer, limit, self.keeps_streams, keepers, tell_left)
+
+    def _until(self, deadline: Deadline) -> dict[str, object]:
+        """Return the changes to the plan, with the moment at which the law has to be decided."""
+        return self._changes | ({"until": [deadline.at, deadline.words]} if deadline.at < NEVER else {})
 
     def _threads_of(self, impl: Implementation) -> list[str]:
         return importing.started(self.judge.threads.get(impl.name, ()))
@@ -295,7 +314,8 @@ class Isolated:
         timed_out = sum(not each.breaks for each in lost.values())
         if len(lost) >= MOST_LOST or timed_out >= MOST_TIMED_OUT:
             problems = list(dict.fromkeys(each.words for each in lost.values()))
-            self.judge.plan.known.keep_contract(impl, target[1], Tried(problems, judged=False))
+            tried = Tried(problems, judged=False, timed_out=timed_out == len(lost))
+            self.judge.plan.known.keep_contract(impl, target[1], tried)
         return True
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,26 +18,17 @@ from pathlib import Path
 from flash_attest.properties.progress import NOW, Seen
 from flash_attest.runner.isolation import child
 from flash_attest.runner.isolation.endings import Ending, Kind, ending_of, frames_in, last_lines
+from flash_attest.runner.isolation.keeping import INTERRUPTS
+from flash_attest.runner.isolation.leftovers import COMPILERS, descendants
+from flash_attest.runner.limits import NO_DEADLINE, Deadline
 
 WHILE_COMPILING = 10  # factor on the limit while a compiler runs
 SILENT = 10  # the factor on the limit outside of a call: an oracle is slow on a CPU
 POLL = 0.5  # seconds between checks of a silent process; an answer or an end is noticed at once
-PATIENCE = 1.0  # seconds for a process to write its stack, and to end after a signal
-COMPILERS = {
-    "g++",
-    "gcc",
-    "cc1plus",
-    "as",
-    "ld",
-    "collect2",
-    "clang",
-    "clang++",
-    "nvcc",
-    "cicc",
-    "ptxas",
-    "fatbinary",
-    "ninja",
-}
+PATIENCE = 1.0  # seconds for a process to write its stack, and to end after its pipe is closed
+ENDING = 15.0  # seconds for a keeper or a host to end everything below it (leftovers.PATIENCE and more)
+MOST_PROCESSES = 1000  # that an implementation may have started at one time
+LOAD = Path("/proc/loadavg")
 MEMORY_EVENTS = Path("/sys/fs/cgroup/memory.events")
 
 
@@ -48,62 +41,78 @@ def possible() -> bool:
 class JudgingProcess:
     """Runs start() -> dict and answer(request) -> dict in a forked process.
 
-    limit: seconds for a call; 0 for none. kept: put a third process in between, as a call may kill
-    its parent. keeps_streams: print where the parent prints; otherwise to a file that is quoted
-    only if the process ends.
+    limit: seconds for a call; 0 for none. keeps_streams: print where the parent prints; otherwise
+    to a file that is quoted only if the process ends. keepers: how many processes to put in between
+    (keeping.py): 2 for a call that may kill its parent, 0 for a process that runs only our own
+    code. tell_left: called with the commands of processes that had to be ended after it.
     """
 
     start: Callable[[], dict]
     answer: Callable[[dict], dict]
     limit: float
     keeps_streams: bool = False
-    kept: bool = False
+    keepers: int = 1
+    tell_left: Callable[[list[str]], None] = lambda commands: None
 
     def __post_init__(self):
-        self.pid = 0  # the fork, which may be a keeper (child.keep); 0 for none
+        self.pid = 0  # the fork, which may be a keeper; 0 for none
         self._judging = 0  # the judging process, once it is up; NOW has the latest one
         self.hello: dict = {}
 
     def begin(self) -> Ending | None:
         """Fork the process. Returns how it ended if it did not come up."""
         self._printed = None if self.keeps_streams else tempfile.TemporaryFile()  # noqa: SIM115
-        self._stack = tempfile.TemporaryFile()  # noqa: SIM115
+        self._stack, self._left_file = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
         requests, self._requests = os.pipe()
         self._answers, answers = os.pipe()
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+            with contextlib.suppress(ValueError, AttributeError):  # the program has closed it, or has none
+                stream.flush()
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # the system would forget how the process ends
+            with contextlib.suppress(ValueError):  # this is not the main thread
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         NOW.reset()
         NOW.forget_process()
         self._out_of_memory_before = _killed_for_memory()
         parent = os.getpid()
+        # An interrupt waits until this process knows what it has to end.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # about threads: those of pytest-xdist hold nothing we use
+            # About threads: those of pytest-xdist hold nothing we use.
+            warnings.simplefilter("ignore", DeprecationWarning)
             self.pid = os.fork()
         if self.pid == 0:
             os.close(self._requests)
             os.close(self._answers)
-            child.run(requests, answers, self.start, self.answer, self._printed, self._stack, parent, self.kept)
+            # Signals stay blocked until child.run has replaced the handlers of this process, which
+            # would let a second pytest run.
+            files = self._printed, self._stack, self._left_file
+            child.run(requests, answers, self.start, self.answer, *files, parent, self.keepers)
         # The parent: wait until the process is up.
         os.close(requests)
         os.close(answers)
         self._end = os.pidfd_open(self.pid)
-        hello = self._wait()
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            hello = self._watch(NO_DEADLINE)
+        except BaseException:  # Ctrl-C
+            self.end()
+            raise
         if isinstance(hello, Ending):
             return hello
         self.hello, self._judging = hello, NOW.process
         return None
 
-    def ask(self, request: dict) -> dict | Ending:
+    def ask(self, request: dict, deadline: Deadline = NO_DEADLINE) -> dict | Ending:
         """Return the answer, or how the process ended.
 
-        If it ended, everything that it started has been ended too.
+        If it ended, everything that it started has been ended too. deadline: when to end it if it
+        has not answered.
         """
         NOW.reset()
         with contextlib.suppress(BrokenPipeError):  # the process is dead, which _wait notices
             child.send(self._requests, request)
-        return self._wait()
+        return self._wait(deadline)
 
     def alive(self) -> bool:
         """Return whether the process can answer."""
@@ -120,17 +129,19 @@ class JudgingProcess:
         """End the process and everything it started. Returns its status."""
         if not self.pid:
             return 0
-        judging = self.number
-        for stop in (signal.SIGTERM, signal.SIGKILL):
-            if not self._gone(0):
-                _signal_group(judging, stop)
-                self._gone(PATIENCE)
-        _signal_group(judging, signal.SIGKILL)  # its children
-        _signal_group(self.pid, signal.SIGKILL)
-        _, status = os.waitpid(self.pid, 0)
-        self.pid = 0
-        for descriptor in (self._requests, self._answers, self._end):
+        pid, self.pid = self.pid, 0
+        for descriptor in (self._requests, self._answers):  # so that nothing below waits for us to read
             os.close(descriptor)
+        for stop, seconds in ((signal.SIGTERM, ENDING), (signal.SIGKILL, PATIENCE)):
+            if not self._gone(0):
+                os.kill(pid, stop)
+                os.kill(pid, signal.SIGCONT)  # a call may stop its parent
+                self._gone(seconds)
+        _, status = os.waitpid(pid, 0)
+        os.close(self._end)
+        left = self._left_file.fileno()
+        if commands := [json.loads(line) for line in os.pread(left, os.fstat(left).st_size, 0).splitlines()]:
+            self.tell_left(commands)
         return status
 
     @property
@@ -138,20 +149,21 @@ class JudgingProcess:
         """Return the number of the process that judges."""
         return self._judging or NOW.process or self.pid
 
-    def _wait(self) -> dict | Ending:
+    def _wait(self, deadline: Deadline) -> dict | Ending:
         try:
-            return self._watch()
+            return self._watch(deadline)
         except BaseException:  # Ctrl-C
             self.end()
             raise
 
-    def _watch(self) -> dict | Ending:
+    def _watch(self, deadline: Deadline) -> dict | Ending:
         events, data = select.poll(), b""
         events.register(self._answers, select.POLLIN)
         events.register(self._end, select.POLLIN)
         clock = _CallClock(self.limit)
         while True:
-            ready = [descriptor for descriptor, _ in events.poll(1000 * clock.interval)]
+            seconds = min(clock.interval, max(0.0, deadline.at - time.monotonic()))
+            ready = [descriptor for descriptor, _ in events.poll(1000 * seconds)]
             if self._answers in ready:
                 part = os.read(self._answers, 1 << 20)
                 data += part
@@ -161,18 +173,25 @@ class JudgingProcess:
                     continue
             if ready and self._gone(PATIENCE):
                 return self.ended()
+            if not os.path.exists(f"/proc/{self.number}"):  # its keeper ends what it has left
+                continue
             if too_long := clock.too_long(NOW.seen(), self.number):
-                return self._timed_out(too_long)
+                return self._ended_here(Kind.TIMED_OUT, too_long)
+            if time.monotonic() > deadline.at:
+                return self._ended_here(Kind.TIME_LIMIT, deadline.words)
+            if self.keepers and (n := _many_below(self.pid)):
+                return self._ended_here(Kind.TOO_MANY, f"it had started {n} processes, more than {MOST_PROCESSES}")
 
-    def _timed_out(self, words: str) -> Ending:
+    def _ended_here(self, kind: Kind, words: str) -> Ending:
+        """End the process because of a limit. Returns its ending."""
         seen, pid = NOW.seen(), self.number
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, child.DUMP)
         self._gone(min(PATIENCE, 0.2))
-        state = _state(pid)
+        state = _state(pid) if kind is Kind.TIMED_OUT else []
         self.end()
         printed, frames = self._left()
-        return Ending(Kind.TIMED_OUT, words, seen, printed, (*frames, *state))
+        return Ending(kind, words, seen, printed, (*frames, *state))
 
     def _left(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return (the last lines that the process printed, its stack frames), for a process that
@@ -190,9 +209,14 @@ class JudgingProcess:
         return bool(gone.poll(1000 * seconds))
 
 
-def answer_of(ask: Callable[[], dict], limit: float) -> dict | Ending:
-    """Run a function in a separate process. Returns its result, or how the process ended."""
-    process = JudgingProcess(ask, lambda request: {}, limit)
+def answer_of(
+    ask: Callable[[], dict], limit: float, tell_left: Callable[[list[str]], None] = lambda commands: None
+) -> dict | Ending:
+    """Run a function in a separate process. Returns its result, or how the process ended.
+
+    tell_left: see JudgingProcess.
+    """
+    process = JudgingProcess(ask, lambda request: {}, limit, tell_left=tell_left)
     try:
         return process.begin() or process.hello
     finally:
@@ -256,11 +280,13 @@ def _state(pid: int) -> list[str]:
     return [f"it is {words}" + (f", in {where}" if where else "")]
 
 
-def _signal_group(pid: int, number: int) -> None:
-    """Send a signal to a process and to its group, which may not exist yet."""
-    for tell in (os.kill, os.killpg):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            tell(pid, number)
+def _many_below(pid: int) -> int:
+    """Return how many descendants a process has if they are too many, or 0."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        # The tasks of the whole system are quickly read.
+        if int(LOAD.read_text().split()[3].partition("/")[2]) <= MOST_PROCESSES:
+            return 0
+    return n if (n := len(descendants(pid))) > MOST_PROCESSES else 0
 
 
 def _killed_for_memory() -> int:

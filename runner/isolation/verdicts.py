@@ -24,7 +24,7 @@ def ended(judgement: Judgement, ending: Ending, why: Reason, more: str = "") -> 
     result = _unknown(judgement, reason, why, cases=ending.seen.cases)
     case = parse_case(ending.case) if ending.case else None
     if case is not None:
-        result.smallest, result.replay = str(case), judgement.replay(case)
+        result.smallest, result.replay = str(case), judgement.replay(case, timed_out=why is Reason.TIMED_OUT)
     result.message = crashes.message(judgement, reason, case, ending.observed, result.replay)
     return result
 

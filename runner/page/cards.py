@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-from flash_attest.properties.judging.verdict import FAIL, UNKNOWN
+from flash_attest.properties.judging.verdict import FAIL, UNKNOWN, law_name
 from flash_attest.properties.law import laws
 from flash_attest.runner.causes import causes_of
 from flash_attest.runner.page import plane
 from flash_attest.runner.page.records import grouped
-from flash_attest.runner.page.words import ELSEWHERE, KNOWN, law_name, slug
+from flash_attest.runner.page.words import ELSEWHERE, KNOWN, slug
 
 OPEN = 3  # cards that are open at first: the others would hide what stands below them
 BUGS = "flash-attest docs bugs"
@@ -81,7 +81,7 @@ def failures(results: list[dict], anchors: Anchors) -> list[Card]:
         picture = Picture(plane.drawn(f"{anchor}.plane", wrong), plane.says_of(wrong)) if wrong else None
         cards.append(Card(anchor, FAIL, cause.first, cause.others, cause.shared, picture, n < OPEN))
     for result in _of_kind(results, KNOWN):
-        cards.append(Card(anchors.one("known", result["impl"], law_name(result["law"], "-")), KNOWN, result))
+        cards.append(Card(anchors.one("known", result["impl"], _in_an_id(result["law"])), KNOWN, result))
     return cards
 
 
@@ -90,7 +90,7 @@ def undecided(results: list[dict], anchors: Anchors) -> list[Card]:
     cards = []
     for (impl, _), laws_of in grouped(_of_kind(results, UNKNOWN), "impl", "reason").items():
         first, *others = sorted(laws_of, key=lambda result: not result["message"])
-        anchor = anchors.one("undecided", impl, law_name(first["law"], "-"))
+        anchor = anchors.one("undecided", impl, _in_an_id(first["law"]))
         cards.append(Card(anchor, UNKNOWN, first, tuple(others)))
     return cards
 
@@ -115,6 +115,10 @@ def elsewhere(results: list[dict], impls: dict[str, str]) -> list[Elsewhere]:
     groups = grouped(_of_kind(results, ELSEWHERE), "reason").items()
     laws = [Elsewhere(reason, sorted({result["impl"] for result in own}), len(own)) for (reason,), own in groups]
     return [Elsewhere(reason, names) for reason, names in by_reason.items()] + laws
+
+
+def _in_an_id(law: str) -> str:
+    return law_name(law).replace("_", "-")
 
 
 def _of_kind(results: Iterable[dict], name: str) -> list[dict]:

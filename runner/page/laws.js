@@ -14,7 +14,7 @@
 
   const made = (row) => {
     const [verdict, sign, word] = data.verdicts[row[3]];
-    const anchor = data.words[row[6]], name = short(data.words[row[2]]).replaceAll("_", " ");
+    const anchor = data.words[row[6]], name = short(data.words[row[2]]);
     const zs = [];
     for (let n = TENSORS; n < row.length; n += 2) zs.push(`${data.words[row[n]]} ${row[n + 1]}`);
     return element("tr", {},

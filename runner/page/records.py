@@ -6,20 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
-from flash_attest.runner.green import Group, group_of
-from flash_attest.runner.page.words import ELSEWHERE, KNOWN, VERDICTS, number
+from flash_attest.runner.green import Asked, Group, group_of
+from flash_attest.runner.page.words import ELSEWHERE, KNOWN, UNLOADED, VERDICTS, number
 
 # What pages read of a result and a test or an older file may lack.
 EMPTY = Result("", "", "", "").as_dict()
 KINDS = dict.fromkeys(Group, ELSEWHERE) | {
-    Group.FAILS: FAIL, Group.UNDECIDED: UNKNOWN, Group.HOLDS: PASS, Group.KNOWN: KNOWN, Group.NOT_APPLYING: REFUSED,
+    Group.NOT_LOADED: UNLOADED, Group.FAILS: FAIL, Group.UNDECIDED: UNKNOWN, Group.HOLDS: PASS, Group.KNOWN: KNOWN,
+    Group.NOT_APPLYING: REFUSED,
 }  # fmt: skip
-
-
-def asked_for(environment: dict) -> bool:
-    """Say whether a run was told which implementations to judge, so that each must be judged."""
-    options = environment.get("options") or {}
-    return bool(options.get("impl") or options.get("impl_from"))
 
 
 def complete(results: Iterable[dict], environment: dict) -> list[dict]:
@@ -27,7 +22,7 @@ def complete(results: Iterable[dict], environment: dict) -> list[dict]:
 
     results, environment: as in results.json, of any format.
     """
-    named = asked_for(environment)
+    named = Asked.of(environment).named
     made = [EMPTY | result for result in results]
     return [result | {"kind": KINDS[group_of(result, asked_for=named)]} for result in made]
 

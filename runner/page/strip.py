@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from flash_attest.runner.green import is_green, verdict_line
-from flash_attest.runner.page.records import asked_for
+from flash_attest.properties.judging.verdict import FAIL, PASS
+from flash_attest.runner.green import Asked, is_green, not_loaded, verdict_line
 from flash_attest.runner.page.template import BAD, BUSY, GOOD, OPEN
+from flash_attest.runner.page.words import UNLOADED
 
 RUNNING = "running"
 # What the page shows of the environment; an older or shorter run may lack some of it.
 SHOWN = ("command", "device", "device_name", "seconds", "workers", "profile", "cases_per_law", "seed", "started", "state",
-         "shard", "parts", "platform")  # fmt: skip
+         "shard", "parts", "platform", "remarks")  # fmt: skip
 
 
 def context(results: list[dict], environment: dict, counts: dict[str, int]) -> dict[str, object]:
@@ -20,7 +21,7 @@ def context(results: list[dict], environment: dict, counts: dict[str, int]) -> d
         state = environment.get("state", RUNNING)
         progress = f"{state}: {environment.get('decided', len(results))} of {environment.get('planned', 'all')} decided"
     verdict = environment.get("verdict") or verdict_line(
-        results, asked_for=asked_for(environment), replayed=bool((environment.get("options") or {}).get("case")),
+        results, Asked.of(environment),
         device=environment.get("device", ""), elsewhere=environment.get("elsewhere") or (),
     )  # fmt: skip
     return {
@@ -36,7 +37,7 @@ def context(results: list[dict], environment: dict, counts: dict[str, int]) -> d
 
 
 def _tone(verdict: str, environment: dict, counts: dict[str, int]) -> str:
-    if counts.get("fail"):
+    if counts.get(FAIL) or counts.get(UNLOADED):
         return BAD
     if not environment.get("complete", True):
         return BUSY if environment.get("state") == RUNNING else OPEN
@@ -48,4 +49,5 @@ def _title(environment: dict, counts: dict[str, int]) -> str:
     shard = environment.get("shard")
     part = f" (shard {shard['part']}/{shard['of']})" if shard else ""
     state = "" if environment.get("complete", True) else f"{environment.get('state', RUNNING)}, "
-    return f"flash-attest{part}: {state}{counts.get('fail', 0)} fail, {counts.get('pass', 0)} pass"
+    files = f"{not_loaded(counts.get(UNLOADED, 0))}, " if counts.get(UNLOADED) else ""
+    return f"flash-attest{part}: {state}{files}{counts.get(FAIL, 0)} fail, {counts.get(PASS, 0)} pass"

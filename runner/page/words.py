@@ -11,7 +11,7 @@ import re
 from datetime import datetime
 from typing import NamedTuple
 
-from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, law_name
 
 
 class Verdict(NamedTuple):
@@ -23,16 +23,17 @@ class Verdict(NamedTuple):
     means: str
 
 
-KNOWN, ELSEWHERE = "known", "elsewhere"
+UNLOADED, KNOWN, ELSEWHERE = "unloaded", "known", "elsewhere"
 # The worst first: the order in which a cell of several laws is coloured.
 VERDICTS = {
     verdict.name: verdict
     for verdict in (
+        Verdict(UNLOADED, "✗", "not loaded", "its file cannot be loaded, so no law is judged"),
         Verdict(FAIL, "✗", "fail", "did not hold"),
-        Verdict(UNKNOWN, "?", "undecided", "could not be decided"),
+        Verdict(UNKNOWN, "?", "unknown", "could not be decided"),
         Verdict(KNOWN, "!", "known failure", "failed, as known_failures says it would"),
         Verdict(PASS, "✓", "pass", "held on every case"),
-        Verdict(ELSEWHERE, "○", "not here", "needs another device, or something that this machine lacks"),
+        Verdict(ELSEWHERE, "○", "not here", "needs another device, or something that this machine or its tools lack"),
         Verdict(REFUSED, "–", "refused", "does not apply: the implementation does not declare what the law needs"),
     )
 }
@@ -41,11 +42,6 @@ VERDICTS = {
 def plural(count: int, noun: str, nouns: str = "") -> str:
     """ "1 law", "2 laws"."""
     return f"{count} {noun if count == 1 else nouns or noun + 's'}"
-
-
-def law_name(law: str, between: str = " ") -> str:
-    """ "test_query_sees_exactly_its_prefix" -> "query sees exactly its prefix"."""
-    return law.removeprefix("test_").replace("_", between)
 
 
 def chapter_name(chapter: str) -> str:

@@ -5,9 +5,11 @@ implementation or the kernel.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+from flash_attest.properties.judging.verdict import law_name
 from flash_attest.runner.causes import Cause
 
 MOST = 10  # GitHub shows no more errors of one step
@@ -18,14 +20,22 @@ def wanted() -> bool:
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
-def annotations(causes: Iterable[Cause], undecided: Iterable[dict] = ()) -> Iterator[str]:
-    """Yield a workflow command for each cause, and for each reason why laws are undecided.
+def annotations(
+    causes: Iterable[Cause],
+    undecided: Iterable[dict] = (),
+    unjudged: Mapping[str, str] = MappingProxyType({}),
+    results: Iterable[dict] = (),
+) -> Iterator[str]:
+    """Yield a workflow command for each cause, for each reason why laws are undecided, and for each
+    implementation of which no law was judged.
 
     ::error file=mine.py,line=12,title=...::message
     """
     lines = [_line(cause.first, cause.heading, cause.shared, cause.first["replay"]) for cause in causes]
     reasons = {(result["impl"], result["reason"]): result for result in undecided}
-    lines += [_line(result, f"undecided: {result['reason']}", result["replay"]) for result in reasons.values()]
+    lines += [_line(result, f"unknown: {result['reason']}", result["replay"]) for result in reasons.values()]
+    firsts = {result["impl"]: result for result in reversed([*results])}
+    lines += [_line(firsts[impl], f"nothing was judged of {impl}: {why}") for impl, why in unjudged.items()]
     yield from lines[:MOST]
 
 
@@ -33,7 +43,7 @@ def _line(result: dict, *texts: str) -> str:
     """Return an error at the line of a kernel, or where the implementation is declared."""
     file, _, line = (result["found_at"] or result["declared_at"]).rpartition(":")
     where = {"file": _in_repository(file), "line": line} if file else {}
-    named = where | {"title": f"{result['impl']}: {result['law']}"}
+    named = where | {"title": f"{result['impl']}: {law_name(result['law'])}"}
     properties = ",".join(f"{name}={_escaped(text, ',:')}" for name, text in named.items())
     return f"::error {properties}::{_escaped(chr(10).join(filter(None, texts)))}"
 

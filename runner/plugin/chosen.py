@@ -12,6 +12,7 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.registry import Entry, RegistryError
 from flash_attest.properties.cases.support import not_here
 from flash_attest.runner.isolation import importing
+from flash_attest.runner.isolation.importing import Tried
 from flash_attest.runner.plugin.options import Options
 from flash_attest.runner.untrusted.entries import check_options
 from flash_attest.runner.untrusted.entries import from_file as untrusted_entries
@@ -28,7 +29,8 @@ class Chosen:
     def __init__(self, config: pytest.Config, options: Options):
         self.config, self.options = config, options
         self.worker = options.worker
-        self.unloadable: dict[str, str] = self.worker["attest_unloadable"] if self.worker else {}  # argument -> why
+        # What importing each file does. Only the controller has tried it.
+        self.tried = {each: Tried(**of) for each, of in (self.worker or {}).get("attest_tried", {}).items()}
         self._plugins: list[Entry] | None = None
         self._entries: list[Entry] | None = None
         self.elsewhere: dict[str, str] = {}  # implementations of another device, by name: why. Known with `entries`
@@ -48,7 +50,7 @@ class Chosen:
                 entries = registry.on_device(chosen, self.options.device)
             except RegistryError as error:
                 raise self._wrong(error) from None
-            if not self.options.asked_for:
+            if not self.options.asked.named:
                 self.elsewhere = self._needing_another_device(entries)
             self._entries = [entry for entry in entries if entry.name not in self.elsewhere]
         return self._entries
@@ -63,18 +65,14 @@ class Chosen:
         return {impl.name: reason for impl in impls if (reason := not_here(impl, device))}
 
     def _from_file(self, argument: str) -> list[Entry]:
-        """Return the entries of a file, which is imported in another process first.
-
-        The controller has tried the files that workers import.
-        """
+        """Return the entries of a file, which is imported in another process first."""
         if self.untrusted:
-            return untrusted_entries(argument, self.options.case_timeout)
-        if argument not in self.unloadable:
-            importable = self.worker is not None or not self.options.may_isolate or not registry.can_be_tried(argument)
-            self.unloadable[argument] = "" if importable else importing.problem_of(argument, self.options.case_timeout)
-        if problem := self.unloadable[argument]:
-            return [importing.unloadable(argument, problem)]
-        return importing.imported(argument)
+            return untrusted_entries(argument, self.options.case_timeout, [self.options.given("report")])
+        if not self.options.may_isolate:
+            return importing.imported(argument)
+        limit, already = self.options.case_timeout, self.tried.get(argument)
+        entries, self.tried[argument] = importing.loaded(argument, limit, already)
+        return entries
 
     @property
     def plugins(self) -> list[Entry]:
@@ -87,9 +85,16 @@ class Chosen:
                 raise self._wrong(error) from None
             modules = [name for name in self.config.getoption("plugins") if not name.startswith("no:")]
             via = " ".join(f"-p {shlex.quote(name)}" for name in modules)
-            entries += registry.from_hook(self.config.hook.pytest_attention_impls(config=self.config), via)
+            entries += registry.from_hook(self._of_hooks(), via)
             self._plugins = entries
         return self._plugins
+
+    def _of_hooks(self) -> list[object]:
+        """Return what the hook of each plug-in returns, and an Unloadable for one that raises."""
+        try:
+            return self.config.hook.pytest_attention_impls(config=self.config)
+        except Exception as error:
+            return [registry.unloadable_hook(error)]
 
     def _wrong(self, error: RegistryError) -> pytest.UsageError:
         """Return the usage error, in terms of the command that the user typed."""

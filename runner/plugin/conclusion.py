@@ -4,6 +4,7 @@ the verdict in the last line.
 
 from __future__ import annotations
 
+import io
 import secrets
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from flash_attest.runner.causes import causes_of
+from flash_attest.runner.green import Asked, unjudged
 from flash_attest.runner.plugin import annotations, junit, terminal, times
 from flash_attest.runner.plugin.outcomes import result_of
 from flash_attest.runner.plugin.report import Report
@@ -29,11 +31,11 @@ def print_failures(report: Report, out) -> None:
         terminal.print_failures(causes, console_of(out))
 
 
-def print_verdicts(report: Report, out, *, asked_for: bool, verbose: bool) -> None:
+def print_verdicts(report: Report, out, *, asked: Asked, verbose: bool) -> None:
     """Print the table, the laws that could not be decided, and each cause in two lines. verbose:
     also print remarks and chapters.
     """
-    results, environment = report.results, report.environment
+    results, environment, asked_for = report.results, report.environment, asked.named
     console = console_of(out)
     out.section("verdicts")
     if verbose:
@@ -46,17 +48,21 @@ def print_verdicts(report: Report, out, *, asked_for: bool, verbose: bool) -> No
     if line := terminal.elsewhere_in_words(environment.get("elsewhere", {})):
         terminal.say(console, escape(line))
     terminal.print_absent(results, console)
+    if environment["complete"]:
+        terminal.print_unjudged(results, console, asked)
     terminal.print_undecided(results, console, asked_for=asked_for)
     terminal.print_observed(results, console)
     terminal.print_causes(causes_of(results), console)
 
 
-def print_annotations(results: list[dict], out: pytest.TerminalReporter, *, asked_for: bool) -> None:
-    """Print failures, and what could not be decided, as annotations in a job of GitHub Actions."""
+def print_annotations(results: list[dict], out: pytest.TerminalReporter, asked: Asked) -> None:
+    """Print failures, and what could not be decided or judged, as annotations in a job of GitHub
+    Actions.
+    """
     if annotations.wanted():
         out.ensure_newline()
-        undecided = terminal.undecided_in(results, asked_for=asked_for)
-        for line in annotations.annotations(causes_of(results), undecided):
+        undecided = terminal.undecided_in(results, asked_for=asked.named)
+        for line in annotations.annotations(causes_of(results), undecided, unjudged(results, asked), results):
             out.write_line(line)
 
 
@@ -75,6 +81,8 @@ def no_commands(out: pytest.TerminalReporter) -> Iterator[None]:
 
 def console_of(out) -> Console:
     """Return a console that prints in the same way as pytest's terminal."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # its encoding may lack a character of a message
+        sys.stdout.reconfigure(errors="backslashreplace")
     width, markup = max(130, out._tw.fullwidth), out._tw.hasmarkup
     # No emoji: ":x:" in a message is text.
     return Console(file=sys.stdout, width=width, force_terminal=markup, soft_wrap=True, emoji=False)
@@ -109,7 +117,7 @@ class LastLine:
                 prefix = session.config.getoption("junitprefix", None)
                 junit.mark_undecided(Path(file), self.run.undecided, prefix or "")
             except (OSError, ElementTree.ParseError) as error:
-                out.write_line(f"--junit-xml {file}: undecided laws are skipped tests in it: {error}", yellow=True)
+                out.write_line(f"--junit-xml {file}: unknown laws are skipped tests in it: {error}", yellow=True)
         if text and out is not None:
             out.ensure_newline()
             out.write_line(text, bold=True, green=green, red=not green)

@@ -45,14 +45,22 @@ class Pace:
 
 class Folder:
     """A report folder. If writing fails after the start, `tell` is called once, with one
-    sentence.
+    sentence. A folder that is removed is made again.
     """
 
     def __init__(self, path: Path, tell: Callable[[str], None] = lambda text: None):
         self.path = path
         self.tell = tell
-        self.trouble = ""  # why the first file could not be written
+        self.unwritten: dict[str, str] = {}  # file -> why it could not be written when that was last tried
+        self._told = False
+        self._there = Path(os.path.abspath(path))  # the working directory may change
+        self._holder = ""
         self._lock: int | None = None
+
+    @property
+    def trouble(self) -> str:
+        """The reason why a file is not on disk; "" if all are."""
+        return next((f"{self.path / name} cannot be written: {why}" for name, why in self.unwritten.items()), "")
 
     def take(self, holder: str) -> None:
         """Hold the folder until `release`, or until this process ends in any way.
@@ -61,12 +69,13 @@ class Folder:
         process holds the folder, or if it cannot be written to.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self._there.mkdir(parents=True, exist_ok=True)
             self._lock = self._locked()
+            self._holder = holder
             os.ftruncate(self._lock, 0)
             os.write(self._lock, f"process {os.getpid()} ({holder})\n".encode(errors="backslashreplace"))
         except OSError as error:
-            self.release()
+            self._remove_lock()
             raise FolderError(f"--report {self.path}: cannot be written to ({error.strerror}): {ANOTHER}") from None
 
     def _locked(self) -> int:
@@ -74,7 +83,7 @@ class Folder:
 
         Forks do not inherit it, and it is dropped when the process ends.
         """
-        file = self.path / IN_USE
+        file = self._there / IN_USE
         while True:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -92,21 +101,55 @@ class Folder:
 
     def release(self) -> None:
         """Release the folder for other processes."""
-        if self._lock is not None:
+        self._remove_lock()
+        self._holder = ""
+
+    def _remove_lock(self) -> None:
+        if self._is_held():
             with contextlib.suppress(OSError):
-                (self.path / IN_USE).unlink()
+                (self._there / IN_USE).unlink()
+        self._close()
+
+    def _close(self) -> None:
+        if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def has(self, name: str) -> bool:
+        """Return whether a file is there."""
+        return (self._there / name).exists()
+
+    def restore(self) -> None:
+        """Make the folder again if it has vanished since `take`. Raises OSError if that fails, or
+        if another process holds the new one.
+        """
+        if not self._holder or self._is_held():
+            return
+        self._close()
+        try:
+            self.take(self._holder)
+        except FolderError as error:
+            raise OSError(str(error).removeprefix(f"--report {self.path}: ").removesuffix(f": {ANOTHER}")) from None
+        self.tell(f"{self.path} was removed or emptied: its files are written again")
+
+    def _is_held(self) -> bool:
+        """Return whether the locked file is the one that is there."""
+        try:
+            return self._lock is not None and os.path.samestat(os.fstat(self._lock), os.stat(self._there / IN_USE))
+        except OSError:
+            return False
 
     def write(self, name: str, text: str) -> bool:
         """Replace a file atomically: readers see either the old file or the new one, complete.
 
         Returns whether it worked.
         """
-        unfinished = self.path / f"{name}.part"
+        unfinished = self._there / f"{name}.part"
         try:
+            self.restore()
             unfinished.write_text(text, encoding="utf-8")
-            os.replace(unfinished, self.path / name)
+            os.replace(unfinished, self._there / name)
+            self.unwritten.pop(name, None)
             return True
         except OSError as error:
             self.failed(name, error.strerror or str(error))
@@ -117,7 +160,7 @@ class Folder:
     def append(self, name: str, text: str) -> None:
         """Append to a file in one system call."""
         try:
-            with open(self.path / name, "ab", buffering=0) as file:
+            with open(self._there / name, "ab", buffering=0) as file:
                 file.write(text.encode())
         except OSError as error:
             self.failed(name, error.strerror or str(error))
@@ -125,12 +168,14 @@ class Folder:
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
         try:
-            (self.path / name).unlink(missing_ok=True)
+            (self._there / name).unlink(missing_ok=True)
+            self.unwritten.pop(name, None)
         except OSError as error:
             self.failed(name, error.strerror or str(error))
 
     def failed(self, name: str, why: str) -> None:
-        """Tell that a file could not be written, the first time."""
-        if not self.trouble:
-            self.trouble = f"{self.path / name} cannot be written: {why}"
+        """Record that a file could not be written, and tell the first time."""
+        self.unwritten[name] = why
+        if not self._told:
+            self._told = True
             self.tell(self.trouble)

@@ -49,6 +49,7 @@ class Judging:
                 self.directory,
                 isolated=options.isolated,
                 limit=options.case_timeout,
+                limits=options.limits,
                 name=options.worker_name,
                 is_worker=options.worker is not None,
                 keeps_streams=options.keeps_streams,
@@ -57,9 +58,9 @@ class Judging:
         return self._judge
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        """Remarks of the judge for the end of the run."""
-        return tuple(getattr(self._judge, "remarks", ()))
+    def judge_if_made(self) -> Judge | Isolated | None:
+        """The judge, or None if nothing was judged."""
+        return self._judge
 
     def close(self) -> None:
         """End the judging process, if there is one."""
@@ -101,6 +102,10 @@ class Judging:
     @functools.cached_property
     def _where(self) -> dict[str, str]:
         return {entry.name: declared_at(entry) for entry in self.chosen.entries}
+
+    def keep(self, results: list[dict]) -> None:
+        """Set what an earlier run decided, in the process that has read its report."""
+        self.kept = {(record["law"], record["impl"]): Result.of_dict(record) for record in results}
 
     @functools.cached_property
     def kept(self) -> dict[tuple[str, str], Result]:

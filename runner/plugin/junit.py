@@ -2,7 +2,7 @@
 otherwise be skipped tests.
 
 A CI system shows a skipped test as if nothing were wrong. A law that could not be decided is never
-green.
+green, nor is an implementation of which no law was judged: its first test becomes an error.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  
 
 
 def mark_undecided(file: Path, undecided: Mapping[str, str], prefix: str = "") -> None:
-    """Rewrite a JUnit file. undecided: the id of a test, as pytest has it -> why its law could not
-    be decided.
+    """Rewrite a JUnit file. undecided: the id of a test, as pytest has it -> why it is not green.
 
     Raises OSError if the file cannot be read or written, and ParseError if it is not XML.
     """
@@ -27,14 +26,18 @@ def mark_undecided(file: Path, undecided: Mapping[str, str], prefix: str = "") -
         for case in suite.iter("testcase"):
             _drop_results(case)
             reason = reasons.get((case.get("classname", ""), case.get("name", "")))
-            skipped = case.find("skipped")
-            if reason is None or skipped is None:
+            if reason is None or any(case.find(name) is not None for name in ("failure", "error")):
                 continue
-            skipped.tag, skipped.attrib = "error", {"message": f"undecided: {reason}"}
-            skipped.text = f"undecided: {reason}"
-            for count, step in (("skipped", -1), ("errors", 1)):
-                suite.set(count, str(int(suite.get(count, "0")) + step))
+            if (skipped := case.find("skipped")) is not None:
+                case.remove(skipped)
+                _add(suite, "skipped", -1)
+            ElementTree.SubElement(case, "error", {"message": reason}).text = reason
+            _add(suite, "errors", 1)
     tree.write(file, encoding="utf-8", xml_declaration=True)
+
+
+def _add(suite: ElementTree.Element, count: str, step: int) -> None:
+    suite.set(count, str(int(suite.get(count, "0")) + step))
 
 
 def _drop_results(case: ElementTree.Element) -> None:

@@ -59,4 +59,4 @@ class LastCase:
 
 def last_case_in(path: Path) -> str:
     """Return the text that a process wrote there last, or ""."""
-    return path.read_text(errors="replace").strip() if path.exists() else ""
+    return path.read_text(encoding="utf-8", errors="replace").strip() if path.exists() else ""

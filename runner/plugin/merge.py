@@ -3,22 +3,27 @@ index.html.
 
     flash-attest merge part-1 part-2 part-3 --into attest-report
 
-Refuses reports that are not the complete set of parts of one run. Each part has its own exit
-status, so this one only says whether they could be joined.
+Refuses reports that are not the complete set of parts of one run. The exit status says whether the
+whole run is green: a part cannot know whether another one has judged the laws of an implementation.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.verdict import law_name
 from flash_attest.runner.causes import causes_of
-from flash_attest.runner.green import is_green, verdict_line
-from flash_attest.runner.page.records import asked_for
+from flash_attest.runner.green import Asked, concluded
+from flash_attest.runner.isolation.leftovers import sentences
 from flash_attest.runner.plugin import terminal
+from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.report import Report
 from flash_attest.runner.plugin.saved import read
 
@@ -51,26 +56,48 @@ def merged(records: dict[str, dict]) -> tuple[dict, list[dict]]:
     parts = sorted(records, key=lambda name: records[name]["environment"]["shard"]["part"])
     environments = [records[name]["environment"] for name in parts]
     _check_all(dict(zip(parts, environments, strict=True)))
-    results = [result for name in parts for result in records[name]["results"]]
+    results = _without_repeats(result for name in parts for result in records[name]["results"])
     twice = [key for key, n in Counter((r["law"], r["impl"]) for r in results).items() if n > 1]
     if twice:
-        raise MergeError(f"{twice[0][0]}[{twice[0][1]}] is in two parts")
+        raise MergeError(f"{law_name(twice[0][0])} of {twice[0][1]} is in two parts")
     first = environments[0]
     if len(results) != (whole := first["shard"]["tests_of_all"]):
         raise MergeError(
             f"the parts have {len(results)} of {whole} results: their machines split the run at other places, as those that "
             "can run other implementations do"
         )
-    joined = {key: value for key, value in first.items() if key != "shard"}
+    joined = {key: value for key, value in first.items() if key not in ("shard", "remarks", "ended_processes")}
     joined |= {
         "command": _without_shard(first["command"]),
         "started": min(e["started"] for e in environments),
         "seconds": max(e["seconds"] for e in environments),  # of the longest part, as parts may run at the same time
         "workers": sum(e["workers"] for e in environments),
         "device_name": ", ".join(sorted({e["device_name"] for e in environments})),
+        "asked": replace(Asked.of(first), part=False).as_dict(),
         "parts": [{key: e.get(key) for key in OWN} for e in environments],
     }
-    return joined, results
+    return joined | _aside(environments), results
+
+
+def _aside(environments: list[dict]) -> dict:
+    """Return what all parts say beside their verdicts."""
+    aside = Aside()
+    for each in environments:
+        aside.add([], each.get("ended_processes", {}))
+        said = sentences(each.get("ended_processes", {}))
+        aside.add([remark for remark in each.get("remarks", []) if remark not in said], {})
+    return aside.facts()
+
+
+def _without_repeats(results: Iterable[dict]) -> list[dict]:
+    """Return the results, each contract check of what could not be judged once: every part has
+    it.
+    """
+    once: dict[tuple, dict] = {}
+    for n, result in enumerate(results):
+        in_each = result.get("why") in (Reason.NOT_LOADED.value, Reason.NOT_INSTALLED.value)
+        once.setdefault((result["law"], result["impl"]) if in_each else (n,), result)
+    return list(once.values())
 
 
 def _check_one(name: str, record: dict) -> None:
@@ -132,7 +159,8 @@ def _without_shard(command: str) -> str:
 
 
 def join(folders: list[Path], into: Path) -> int:
-    """Join the reports of all parts into a folder, and print the table. Returns 0.
+    """Join the reports of all parts into a folder, and print the table. Returns the exit status: 0
+    if the whole run is green, else 1.
 
     Raises MergeError, NoReport or FolderError with a message for the user.
     """
@@ -142,20 +170,16 @@ def join(folders: list[Path], into: Path) -> int:
     report = Report(into, print)
     report.start(environment, len(results))
     report.add(*results)
-    options = environment.get("options", {})
-    named = asked_for(environment)
-    verdict = verdict_line(
-        results,
-        asked_for=named,
-        replayed=bool(options.get("case")),
-        device=environment["device"],
-        elsewhere=environment.get("elsewhere", {}),
-    )
-    report.finish(verdict=verdict, green=is_green(verdict))
+    asked, named = Asked.of(environment), Asked.of(environment).named
+    facts = {"device": environment["device"], "elsewhere": environment.get("elsewhere", {})}
+    found = concluded(results, asked, **facts)
+    if trouble := report.finish(**found):
+        found = concluded(results, asked, **facts, trouble=trouble)
     console = Console(width=160, soft_wrap=True, emoji=False)
     terminal.print_rows(results, console, asked_for=named)
+    terminal.print_unjudged(results, console, asked)
     terminal.print_undecided(results, console, asked_for=named)
     terminal.print_causes(causes_of(results), console)
     print(f"{len(folders)} parts joined: {report.directory}/index.html (report.md, results.json)")
-    print(verdict)
-    return 0
+    print(found["verdict"])
+    return 0 if found["green"] else 1

@@ -5,21 +5,24 @@ A value that makes no sense ends the run with a usage error that names it.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import secrets
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from flash_attest.arguments import no_text
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.races.perturb import chosen
 from flash_attest.runner import parts
+from flash_attest.runner.green import Asked
 from flash_attest.runner.isolation.parent import possible
-from flash_attest.runner.plugin import saved, table
+from flash_attest.runner.limits import TimeLimits
+from flash_attest.runner.plugin import resume, table
 from flash_attest.runner.profiles import DEFAULT, PROFILES, Profile
 
 
@@ -30,7 +33,10 @@ class Options:
 
     def __init__(self, config: pytest.Config):
         self.config = config
+        self.args = [*getattr(config, "args", ())]  # files and ids of tests, before others are added
         self.worker: dict | None = getattr(config, "workerinput", None)
+        # By time.monotonic, which all processes of a machine share.
+        self.began: float = (self.worker or {}).get("attest_began", time.monotonic())
 
     def given(self, name: str) -> Any:
         """Return the value of an option, by its name in the table."""
@@ -42,10 +48,20 @@ class Options:
 
     def check(self) -> None:
         """Raise a usage error for a value that makes no sense, before anything runs."""
+        paths = [] if self.prefix else self.given("impl-from")
+        for text in (*paths, self.given("report") or "", str(self.config.invocation_params.dir)):
+            if problem := no_text(text):
+                raise pytest.UsageError(problem)
         if self.given("repeats") is not None and self.given("repeats") < 1:
             raise self.wrong("repeats", f"{self.given('repeats')}: should be at least 1")
-        if not 0 <= self.case_timeout < float("inf"):
-            raise self.wrong("case-timeout", f"{self.case_timeout:g}: should be a number of seconds, or 0 for no limit")
+        limits = {
+            "case-timeout": self.case_timeout,
+            "law-time-limit": self.law_time_limit,
+            "time-limit": self.time_limit,
+        }
+        for name, seconds in limits.items():
+            if not 0 <= seconds < float("inf"):
+                raise self.wrong(name, f"{seconds:g}: should be a number of seconds, or 0 for no limit")
         _ = self.seed, self.perturbations
 
     @property
@@ -70,13 +86,20 @@ class Options:
         if text in (None, ""):
             return 0
         if text == "random":
-            if self.given("resume"):
-                with contextlib.suppress(saved.NoReport):
-                    return saved.read(self.given("report"))["environment"]["seed"]
+            if self.given("resume") and self.earlier is not None:
+                return self.earlier.record["environment"].get("seed")
             return secrets.randbelow(2**32)
         if not text.isdecimal():
             raise pytest.UsageError(f"--hypothesis-seed {text}: should be a whole number, or random")
         return int(text)
+
+    @functools.cached_property
+    def earlier(self) -> resume.Earlier | None:
+        """The report that is in the folder now, read once; None if there is none."""
+        try:
+            return resume.earlier(Path(self.given("report")))
+        except resume.ResumeError:
+            return None
 
     @functools.cached_property
     def shard(self) -> parts.Shard | None:
@@ -130,6 +153,21 @@ class Options:
         return self.given("case-timeout")
 
     @property
+    def law_time_limit(self) -> float:
+        """Return the seconds that a law may take, from --law-time-limit; 0 for no limit."""
+        return self.given("law-time-limit") or 0.0
+
+    @property
+    def time_limit(self) -> float:
+        """Return the seconds that the run may take, from --time-limit; 0 for no limit."""
+        return self.given("time-limit") or 0.0
+
+    @property
+    def limits(self) -> TimeLimits:
+        """Return both time limits."""
+        return TimeLimits(self.law_time_limit, self.time_limit, self.began)
+
+    @property
     def may_isolate(self) -> bool:
         """Return whether implementations should be called in separate processes where possible."""
         return possible() and not self.given("no-isolation")
@@ -145,9 +183,31 @@ class Options:
         return self.may_isolate
 
     @property
-    def asked_for(self) -> bool:
-        """Whether the user named the implementations, so that none of them is excused."""
-        return bool(self.given("impl") or self.given("impl-from"))
+    def asked(self) -> Asked:
+        """The scope of the run."""
+        named = bool(self.given("impl") or self.given("impl-from"))
+        return Asked(
+            named=named,
+            each=named or not self.narrowed,
+            replayed=bool(self.given("case")),
+            contract=self._names_the_contract,
+            part=bool(self.shard),
+        )
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether the command selects some of the laws: by -k, -m, a file or the id of a test."""
+        args = [arg.rpartition("/")[2] for arg in self.args]
+        return self._selects or any(arg.startswith("test_") or "::" in arg for arg in args)
+
+    @property
+    def _selects(self) -> bool:
+        return any(self.config.getoption(name, None) for name in ("keyword", "markexpr", "deselect"))
+
+    @property
+    def _names_the_contract(self) -> bool:
+        typed = [self.config.getoption("keyword", ""), *(arg.rpartition("/")[2] for arg in self.args)]
+        return any("contract" in text for text in typed)
 
     @property
     def keeps_streams(self) -> bool:
@@ -173,6 +233,7 @@ class Options:
             repeats=self.repeats,
             perturbations=self.perturbations,
             case=self.case,
+            case_timeout=self.case_timeout,
             small=self.profile.small,
         )
 
@@ -212,9 +273,14 @@ class OwnOptions(Options):
             raise self.wrong("report", f"{report}: write {name}={report} for a folder that exists outside of this one")
 
     @property
-    def asked_for(self) -> bool:
-        """Always false: the command line of another repository does not name implementations."""
-        return False
+    def asked(self) -> Asked:
+        """The scope of the run. The command line of another repository names no implementations."""
+        return Asked(each=not self.narrowed, replayed=bool(self.given("case")), contract=self._names_the_contract)
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether the command selects some of the tests: by -k, -m or the id of a test."""
+        return self._selects or any("::" in arg for arg in self.args)
 
     @property
     def profile_name(self) -> str:

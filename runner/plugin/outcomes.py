@@ -12,7 +12,7 @@ from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.judgement import replay_of
 from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.judging.plan import CALLED_WITH, contract_test
-from flash_attest.properties.judging.verdict import UNKNOWN, Result
+from flash_attest.properties.judging.verdict import UNKNOWN, Result, law_name
 from flash_attest.runner.plugin import sources
 from flash_attest.runner.plugin.last_case import last_case_in
 
@@ -21,6 +21,7 @@ KEY = "attest"  # a result
 GPU_KEY = "attest_gpu_name"  # the name of the GPU, which only a judging process may ask for
 SHARD_KEY = "attest_shard"  # what is known about the part of the run
 TESTS_KEY = "attest_tests"  # how many tests judge laws, in somebody's repository
+LACKS_KEY = "attest_lacks_laws"  # whether some laws of these implementations were deselected
 PLANNED_KEY = "attest_planned"  # how many laws there are to judge, in somebody's repository
 
 
@@ -68,5 +69,5 @@ def died(report, directory: Path, entries: Iterable[Entry], origin_of: Callable[
     reason = f"worker {report.attest_worker} died; {known}"
     origin = next((origin_of(entry) for entry in entries if entry.name == impl), OURS)
     replay = replay_of(origin, report.nodeid, case.partition(" ")[2].partition(CALLED_WITH)[0])
-    report.longrepr = f"{law}[{impl}]: {reason}\n\nReplay\n  {replay}\n"
+    report.longrepr = f"{impl}: {law_name(law)}: {reason}\n\nReplay\n  {replay}\n"
     return Result(impl, chapter, law, UNKNOWN, reason, Reason.WORKER_DIED, message=reason, replay=replay).as_dict()

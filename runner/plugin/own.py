@@ -4,13 +4,14 @@ verdicts at the end.
 
 from __future__ import annotations
 
-import functools
 import os
 import shlex
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,22 +21,24 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.judging.origin import DecoratedTest
 from flash_attest.properties.judging.plain_text import all_plain
-from flash_attest.properties.judging.verdict import FAIL, Result
+from flash_attest.properties.judging.verdict import FAIL, Result, law_name
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
-from flash_attest.runner.bound import BoundLaw
+from flash_attest.runner.bound import BoundLaw, laws_of
 from flash_attest.runner.causes import causes_of
-from flash_attest.runner.green import Group, counted, group_of, is_green, verdict_line
+from flash_attest.runner.green import EXPECTED, Asked, Group, concluded, counted, group_of, is_green
 from flash_attest.runner.isolation.host import Host
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.isolation.parent import forks_can_use_cuda
 from flash_attest.runner.judge import Judge, compare_with_known
 from flash_attest.runner.plugin import conclusion, terminal
+from flash_attest.runner.plugin.aside import KEY as ASIDE_KEY
+from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.conclude import conclude, shows_message
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
 from flash_attest.runner.plugin.options import OwnOptions
-from flash_attest.runner.plugin.outcomes import GPU_KEY, KEY, PLANNED_KEY, TESTS_KEY, result_of
+from flash_attest.runner.plugin.outcomes import GPU_KEY, KEY, LACKS_KEY, PLANNED_KEY, TESTS_KEY, result_of
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report
 from flash_attest.runner.start import judge_of
 
@@ -62,8 +65,11 @@ class Own:
         self.concluded: dict[tuple[pytest.Item, BoundLaw], Result] = {}
         self._judge: Judge | Isolated | Host | None = None
         self._folder: Path | None = None  # where the judge writes down the case in progress
+        self.aside = Aside()
         self.results: list[dict] = []
-        self.undecided: dict[str, str] = {}  # test id of a law that could not be decided: why
+        self.undecided: dict[str, str] = {}  # test id of a law without a verdict that counts: why
+        self._first: dict[str, str] = {}  # an implementation -> the id of its first test
+        self.trouble = ""  # why the report is not on disk
         self.started = time.perf_counter()
         self.report: Report | None = None
         self.in_process = False  # because a test module used CUDA during its import
@@ -73,6 +79,7 @@ class Own:
         self.entries = self._entries()
         self.planned = len({(law.impl.name, law.test_name) for law in self.bound.values()})
         self.tests = len(self.bound)
+        self.lacks_laws = self._lacks_laws()  # whether other tests of these implementations were deselected
         self.judged: set[str] = set()  # the ids of tests with a verdict
         self.skipped: set[str] = set()  # the ids of tests that were skipped instead
 
@@ -90,6 +97,11 @@ class Own:
                 if self.worker is None:
                     raise pytest.UsageError(self.clash)
         return [Entry(impl, file_of_function(impl.forward)) for impl, _ in by_name.values()]
+
+    def _lacks_laws(self) -> bool:
+        tests = {(law.impl.name, law.test_name) for law in self.bound.values()}
+        here = Counter(impl for impl, _ in tests)
+        return any(here[entry.name] < len(laws_of(entry.impl)) for entry in self.entries)
 
     def begin(self) -> None:
         """Fork the process that judges, before any test uses CUDA."""
@@ -112,6 +124,7 @@ class Own:
                 self._folder,
                 isolated=isolated,
                 limit=options.case_timeout,
+                limits=options.limits,
                 name=options.worker_name,
                 is_worker=self.worker is not None,
                 keeps_streams=options.keeps_streams,
@@ -138,7 +151,7 @@ class Own:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         self.item = item
         if item in self.bound:
-            item.user_properties.append((TESTS_KEY, self.tests))
+            item.user_properties += [(TESTS_KEY, self.tests), (LACKS_KEY, self.lacks_laws)]
 
     def _judged(self, bound: BoundLaw) -> None:
         """Judge a law for the test that runs."""
@@ -167,25 +180,27 @@ class Own:
         """Keep the result. This happens on the controller, or in the only process."""
         result = result_of(report) if self.worker is None and report.when == "call" else None
         if self.worker is None and (tests := result_of(report, TESTS_KEY)) is not None:
-            self.tests = tests
+            self.tests, self.lacks_laws = tests, bool(result_of(report, LACKS_KEY))
             if report.skipped and result is None:
                 self.skipped.add(report.nodeid)
         if result is None:
             return
         if report.passed and result["verdict"] == FAIL:  # for example under pytest.raises
-            result["known"] = "its test passes all the same"
+            result["known"] = EXPECTED
         self.device_name = result_of(report, GPU_KEY) or self.device_name
         self.judged.add(report.nodeid)
         self.results.append(result)
+        self._first.setdefault(result["impl"], report.nodeid)
         if group_of(result, asked_for=False) is Group.UNDECIDED:
-            self.undecided[report.nodeid] = result["reason"]
+            self.undecided[report.nodeid] = f"unknown: {result['reason']}"
         if self.options.given("report"):
             self._write(result, planned=result_of(report, PLANNED_KEY))
 
     def _write(self, result: dict, planned: int) -> None:
         """Add a result to the report, which the first result creates."""
         if self.report is None:
-            self.report = Report(Path(self.options.given("report")))
+            here = self.config.invocation_params.dir  # a test module may have changed the working directory
+            self.report = Report(here / self.options.given("report"))
             options = self.options
             facts = environment(
                 options.device, seed=options.seed, profile=options.profile_name, cases_per_law=options.profile.cases,
@@ -199,34 +214,55 @@ class Own:
             self.report.environment["device_name"] = self.device_name
         self.report.add(result)
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node) -> None:
+        self.aside.add_of_worker(node)
+
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         try:
             if self._judge is not None:
                 self._judge.close()
+                self.aside.add_of(self._judge)
+            if self.worker is not None:
+                self.config.workeroutput[ASIDE_KEY] = self.aside.for_controller()
         finally:
             if self._folder is not None:
                 shutil.rmtree(self._folder, ignore_errors=True)
             if self.report is not None:
                 ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
                 seconds = round(time.perf_counter() - self.started, 1)
-                facts = {"verdict": self.verdict, "green": self.green, "seconds": seconds}
-                self.report.finish(ended, **facts, workers=self.options.workers)
+                facts = self._concluded() | {"asked": self.asked.as_dict(), "seconds": seconds} | self.aside.facts()
+                self.trouble = self.report.finish(ended, **facts, workers=self.options.workers)
         if self.worker is not None or not self.results:
             return
+        for impl, why in self._concluded()["unjudged"].items():
+            self.undecided[self._first[impl]] = f"nothing was judged of {impl}: {why}"
         if exitstatus == pytest.ExitCode.OK and not self.green:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
-    @functools.cached_property
-    def verdict(self) -> str:
-        """The last line of the run."""
-        return verdict_line(
+    @property
+    def asked(self) -> Asked:
+        """The scope of the run.
+
+        Some laws are missing without -k or the like where another plug-in splits the tests over
+        machines, or takes those that failed. The others are judged in another run.
+        """
+        return replace(self.options.asked, part=self.lacks_laws and not self.options.narrowed)
+
+    def _concluded(self) -> dict:
+        return concluded(
             self.results,
-            asked_for=False,
-            replayed=bool(self.options.case),
-            unjudged=self.tests - len(self.judged | self.skipped),
+            self.asked,
+            left=self.tests - len(self.judged | self.skipped),
             planned=self.tests,
             device=self.options.device,
+            trouble=self.trouble,
         )
+
+    @property
+    def verdict(self) -> str:
+        """The last line of the run."""
+        return self._concluded()["verdict"]
 
     @property
     def green(self) -> bool:
@@ -243,7 +279,7 @@ class Own:
         for report in terminalreporter.stats.get("failed", []):
             result = result_of(report)
             if (cause := beside.get(id(result))) is not None:
-                as_well = f"probably for the same reason as {cause.first['law']}"
+                as_well = f"probably for the same reason as {law_name(cause.first['law'])}"
                 report.longrepr = f"{result['reason']}\n  ({as_well})\n  {result['replay']}"
         yield
         if self.worker is None and self.results:
@@ -256,15 +292,16 @@ class Own:
             out.write_line(f"flash-attest: {name}: {counted(laws, asked_for=False, device=self.options.device)}")
         console = conclusion.console_of(out)
         with conclusion.no_commands(out):
+            terminal.print_unjudged(self.results, console, self.asked)
             terminal.print_undecided(self.results, console, asked_for=False)
             terminal.print_causes(causes_of(self.results), console)
-        for remark in getattr(self._judge, "remarks", ()):
-            out.write_line(f"flash-attest: {remark}", yellow=True)
+        for line in all_plain(self.aside.lines):
+            out.write_line(f"flash-attest: {line}", yellow=True)
         if self.in_process:
             out.write_line(IN_PROCESS, yellow=True)
-        conclusion.print_annotations(self.results, out, asked_for=False)
+        conclusion.print_annotations(self.results, out, self.asked)
         if self.report is not None:
-            out.write_line(f"flash-attest: report: {self.report.directory}/index.html (report.md, results.json)")
+            out.write_line(f"flash-attest: report: {self.options.given('report')}/index.html (report.md, results.json)")
 
     def last_line(self) -> tuple[str, bool]:
         """Return the verdict in a line, and whether it is green; ("", True) without laws."""

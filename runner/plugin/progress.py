@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 
 from flash_attest.properties.judging.verdict import FAIL, UNKNOWN
 from flash_attest.properties.law import laws
+from flash_attest.runner.limits import NO_LIMITS, TimeLimits
+from flash_attest.texts import duration
 
 FIRST, LONGEST = 15.0, 60.0  # seconds until the first line, and between later ones
 SURE = 0.05  # the share of the work that has to be done before the rest is estimated
@@ -21,7 +23,8 @@ class Progress:
     kind, if there was one.
     """
 
-    def __init__(self, planned: Iterable[Judged], earlier: Mapping[Judged, float]):
+    def __init__(self, planned: Iterable[Judged], earlier: Mapping[Judged, float], limits: TimeLimits = NO_LIMITS):
+        self.limits = limits
         self.weights = _weights(list(planned), earlier)
         self.whole = sum(self.weights.values())
         self.done, self.fails, self.judged = 0.0, 0, 0
@@ -48,8 +51,11 @@ class Progress:
         if self.fails:
             parts.append(f"{self.fails} {'fails' if self.fails == 1 else 'fail'}")
         share = self.done / self.whole if self.whole else 0.0
-        if share >= SURE:
-            parts.append(f"about {duration((now - self.began) * (1 - share) / share)} left")
+        left = (now - self.began) * (1 - share) / share if share >= SURE else None
+        if left is not None:
+            parts.append(f"about {duration(left)} left")
+        if near := self.limits.near(left):
+            parts.append(near)
         return ", ".join(parts)
 
 
@@ -61,13 +67,6 @@ def seconds_of(record: dict, environment: dict) -> dict[Judged, float]:
     if any(was.get(key) != environment.get(key) for key in ("profile", "device", "cases_per_law", "repeats")):
         return {}
     return {(r["law"], r["impl"]): r["seconds"] for r in record["results"] if r["verdict"] != UNKNOWN or r["seconds"]}
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in a convenient unit: "40 s", "3 min", "2 h"."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{round(seconds / 3600)} h"
 
 
 def _weights(planned: list[Judged], earlier: Mapping[Judged, float]) -> dict[Judged, float]:

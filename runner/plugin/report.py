@@ -71,7 +71,7 @@ class Report:
         if not new:
             return
         self.environment["decided"] = len(self.results)
-        if self._results_pace.due():
+        if self._results_pace.due() or not self.folder.has(RESULTS):  # a journal alone cannot be read
             with self._results_pace.writing():
                 self._write_results()
         else:
@@ -92,11 +92,11 @@ class Report:
         self._written[place : place + 1] = [json.dumps(result)]
         return True
 
-    def finish(self, ended: str = STOPPED, **more: object) -> None:
-        """Write both files a last time and release the folder.
+    def finish(self, ended: str = STOPPED, **more: object) -> str:
+        """Write all files a last time and release the folder.
 
         more: fields that the environment still lacks. ended: how the run ended, if some of its laws
-        have no verdict.
+        have no verdict. Returns why a file could not be written; "" if all are on disk.
         """
         complete = len(self.results) >= self.planned
         self.environment |= all_plain(more) | {"complete": complete, "state": COMPLETE if complete else ended}
@@ -106,6 +106,7 @@ class Report:
             self._write_page()
         finally:
             self.folder.release()
+        return self.folder.trouble
 
     def _write_results(self) -> None:
         results = ",\n".join(self._written)
@@ -114,7 +115,7 @@ class Report:
             RESULTS, f'{{"format": {FORMAT},\n"environment": {environment},\n"results": [\n{results}\n]}}\n'
         )
         if written and self._journalled:
-            self.folder.remove(JOURNAL)
+            self.folder.remove(JOURNAL)  # also what it lacks, if it could not be written
             self._journalled = False
 
     def _write_page(self) -> None:

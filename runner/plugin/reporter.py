@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from flash_attest.properties.judging.plain_text import all_plain
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.plain_text import all_plain, plain
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.races.sanitizer.watch import end
-from flash_attest.runner.green import Group, group_of, is_green, verdict_line
-from flash_attest.runner.plugin import ahead, announcing, conclusion, resume, saved, shard, sources
+from flash_attest.runner.green import Group, concluded, group_of, is_green
+from flash_attest.runner.plugin import ahead, announcing, conclusion, inputs, resume, shard, sources, unjudged
+from flash_attest.runner.plugin.aside import KEY as ASIDE_KEY
+from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.chosen import Chosen
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
+from flash_attest.runner.plugin.interrupts import Interrupts
 from flash_attest.runner.plugin.judging import Judging
 from flash_attest.runner.plugin.last_case import last_case_in
 from flash_attest.runner.plugin.options import Options
@@ -33,6 +37,7 @@ from flash_attest.runner.plugin.outcomes import (
 from flash_attest.runner.plugin.progress import Progress, seconds_of
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report
 from flash_attest.runner.plugin.resume import ResumeError
+from flash_attest.runner.untrusted.entries import held
 
 COMMAND = "FLASH_ATTEST_COMMAND"  # has the command that the user typed, unless it was pytest
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
@@ -44,18 +49,23 @@ class Reporter:
     On a worker it only judges; on the controller it also reports.
     """
 
-    def __init__(self, config: pytest.Config):
+    def __init__(self, config: pytest.Config, interrupts: Interrupts):
         self.config = config
+        self.interrupts = interrupts
         self.options = Options(config)
         self.options.check()
         self.chosen = Chosen(config, self.options)
         self.worker = self.options.worker
         self.report = Report(Path(self.options.given("report")), self._tell)
         self.judging = Judging(self.options, self.chosen, self.report.directory)
+        self.aside = Aside()
         self.progress: Progress | None = None
         self.verdict = ""  # the last line of the run
-        self.undecided: dict[str, str] = {}  # test id of a law that could not be decided: why
+        self.undecided: dict[str, str] = {}  # test id of a law without a verdict that counts: why
+        self._first: dict[str, str] = {}  # an implementation -> the id of its first test
         self.started = time.perf_counter()
+        self.interrupted = False
+        self._environ = dict(os.environ)  # before plug-ins are imported
         self._ahead: list = []  # processes that compile kernels before laws need them
 
     # --- hooks -----------------------------------------------------------------------------------
@@ -66,23 +76,35 @@ class Reporter:
         if given("device") == "cuda":
             _ = self.options.device
         if given("impl") is not None or given("impl-from") or self.chosen.untrusted:
-            _ = self.chosen.entries
+            self.config.args = unjudged.with_contract(self.config.args, self.chosen.entries)
+        elif self.config.hook.pytest_attention_impls.get_hookimpls():
+            self.config.args = unjudged.with_contract(self.config.args, self.chosen.plugins)
         if given("case"):
             _ = self.judging.judge
+        if given("resume") and self.worker is None and not self.config.getoption("collectonly"):
+            try:
+                _ = self.options.earlier or resume.earlier(self.report.directory)  # which says why there is none
+            except ResumeError as error:
+                raise pytest.UsageError(str(error)) from None
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]):
         """Select the tests of this part of the run, among those that -k and -m leave. This runs
-        last, so that no part is empty because of them.
+        after them, so that no part is empty because of them. What cannot be loaded stays, in each
+        part.
         """
+        aside = unjudged.set_aside(items)
+        yield
         impls = {id(entry.impl) for entry in self.chosen.entries}
         # If nothing could be loaded, pytest makes one test for each law without an implementation,
         # and skips it.
         items[:] = [item for item in items if not judges(item) or id(item.callspec.params["impl"]) in impls]
         if self.options.shard:
-            items[:], elsewhere, self.judging.shard_facts = shard.split(items, self.options.shard, self.options.device)
+            items[:], elsewhere, facts = shard.split(items, self.options.shard, self.options.device)
+            self.judging.shard_facts = facts | {name: facts[name] + len(aside) for name in ("tests", "tests_of_all")}
             if elsewhere:
                 config.hook.pytest_deselected(items=elsewhere)
+        items += aside
         if any(judges(item) for item in items):
             items[:] = by_implementation(items, [entry.name for entry in self.chosen.entries])
 
@@ -105,24 +127,28 @@ class Reporter:
             return
         try:
             _ = self.chosen.entries  # sets `elsewhere`; with workers nothing else does
-            facts, kept = all_plain(self._environment(planned.keys())), []
+            facts, kept = all_plain(self._environment(planned.keys())), resume.Kept([], [])
             earlier = self._earlier(facts)
             if self.options.given("resume"):
-                kept = resume.kept(resume.earlier(self.report.directory), facts)
-            self.report.start(facts, len(planned), kept)
+                kept = resume.kept(self.options.earlier, facts, self._folders())
+            with self.interrupts.waiting():
+                self.report.start(facts, len(planned), kept.results)
+            self.judging.keep(kept.results)
         except (FolderError, ResumeError) as error:
             raise pytest.UsageError(str(error)) from None
         for last in self.report.directory.glob("last-case-*.txt"):
             self._tell(f"an earlier run died in {last_case_in(last)}")
             last.unlink()
-        decided = {(result["law"], result["impl"]) for result in kept}
+        for line in kept.again:
+            self._tell(plain(line))
+        decided = {(result["law"], result["impl"]) for result in kept.results}
         left = [judged[1:] for judged in planned.values() if judged[1:] not in decided]
-        self.progress = Progress(left, earlier)
+        self.progress = Progress(left, earlier, self.options.limits)
         before = sum(earlier.get(judged, 0.0) for judged in left)
         has_header = self.config.option.verbose >= 0  # pytest's, with the lines of this plug-in
         for line in [
             *([] if has_header else self._facts()),
-            *announcing.announcement(left, len(kept), before, self.options, self.chosen),
+            *announcing.announcement(left, len(kept.results), before, self.options, self.chosen),
         ]:
             self._tell(line, yellow=False)
         self._compile_ahead([impl for _, impl in left])
@@ -131,10 +157,21 @@ class Reporter:
         """Return the seconds of each law in the report that this run replaces, if it judged in the
         same way.
         """
-        try:
-            return seconds_of(saved.read(self.report.directory), facts)
-        except (saved.NoReport, OSError):
-            return {}
+        return seconds_of(self.options.earlier.record, facts) if self.options.earlier else {}
+
+    def _folders(self) -> dict[str, str]:
+        """Return plug-in -> the folder of its file."""
+        with_file = [entry for entry in self.chosen.plugins if os.path.isfile(entry.file)]
+        return {entry.name: str(Path(entry.file).resolve().parent) for entry in with_file}
+
+    def _written(self) -> list[Path]:
+        """Return the files and folders that the command names, except plug-ins: a run may write
+        them.
+        """
+        typed = [*shlex.split(os.environ.get(COMMAND, "")), *map(str, self.config.invocation_params.args)]
+        words = {os.path.realpath(word.partition("=")[2] if word.startswith("-") else word) for word in typed}
+        words -= {os.path.realpath(entry.file) for entry in self.chosen.plugins}
+        return [self.report.directory, *(Path(word) for word in words if os.path.isfile(word))]
 
     def _compile_ahead(self, laws_of: list[str]) -> None:
         """Compile kernels for the GPU. laws_of: the implementation of each law to judge."""
@@ -143,7 +180,8 @@ class Reporter:
 
     def _environment(self, planned: Iterable[str]) -> dict:
         given = self.options.given
-        digests = {file: sources.of_plugin(file) for file in {entry.file for entry in self.chosen.plugins}}
+        files = {file: sources.files_of_plugin(file) for file in {entry.file for entry in self.chosen.plugins}}
+        digests = {file: sources.of_plugin(file, imported) for file, imported in files.items()}
         return environment(
             self.options.device,
             seed=self.options.seed,
@@ -152,14 +190,18 @@ class Reporter:
             repeats=self.options.repeats,
             command=os.environ.get(COMMAND) or shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
             options={name: given(name.replace("_", "-")) for name in resume.OPTIONS},
+            asked=self.options.asked.as_dict(),
             machine=resume.machine(self.options.device),
             tests=resume.digest_of(planned),
+            variables=inputs.variables(self._environ),
+            read=inputs.by_folder(files, self._environ, self._written()),
             elsewhere=self.chosen.elsewhere,
             sources={
                 "the suite": sources.of_suite(),
                 **{entry.name: digests[entry.file] for entry in self.chosen.plugins},
             },
             **({"shard": self.judging.shard_facts} if self.options.shard else {}),
+            **({"sandbox": held()} if self.chosen.untrusted else {}),
         )
 
     def _tell(self, text: str, yellow: bool = True) -> None:
@@ -201,37 +243,56 @@ class Reporter:
                 self.report.environment["device_name"] = name
             if facts := result_of(report, SHARD_KEY):
                 self.report.environment["shard"] = self.judging.shard_facts = facts
-            self.report.add(result)
-            if group_of(result, asked_for=self.options.asked_for) is Group.UNDECIDED:
-                self.undecided[report.nodeid] = result["reason"]
+            with self.interrupts.waiting():
+                self.report.add(result)
+                self._first.setdefault(result["impl"], report.nodeid)
+                if group_of(result, asked_for=self.options.asked.named) is Group.UNDECIDED:
+                    self.undecided[report.nodeid] = f"unknown: {result['reason']}"
             if self.progress and (line := self.progress.add(result)):
                 self._tell(f"flash-attest: {line}", yellow=False)
 
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo) -> None:
+        """Leave pytest's lines about a traceback out: the last lines say how far the run came."""
+        if isinstance(excinfo.value, KeyboardInterrupt):
+            self.interrupted = True
+            out = self.config.pluginmanager.get_plugin("terminalreporter")
+            if hasattr(out, "_report_keyboardinterrupt") and not self.config.option.fulltrace:
+                out._report_keyboardinterrupt = lambda: None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node) -> None:
+        self.aside.add_of_worker(node)
+
     def pytest_sessionfinish(self, session, exitstatus) -> None:
         self.judging.close()
+        self.aside.add_of(self.judging.judge_if_made)
         for process in self._ahead:
             end(process)
+        if self.worker is not None:
+            self.config.workeroutput[ASIDE_KEY] = self.aside.for_controller()
         if self.worker is not None or not self.report.planned:
             return
         ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
-        self.verdict = verdict_line(
+        found, seconds = self._concluded(), round(time.perf_counter() - self.started, 1)
+        for impl, why in found["unjudged"].items():
+            self.undecided[self._first[impl]] = f"nothing was judged of {impl}: {why}"
+        found |= {"seconds": seconds, "workers": self.options.workers} | self.aside.facts()
+        if trouble := self.report.finish(ended, **found):
+            found = self._concluded(trouble)
+        self.verdict = found["verdict"]
+        if exitstatus == pytest.ExitCode.OK and not self.green:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _concluded(self, trouble: str = "") -> dict:
+        return concluded(
             self.report.results,
-            asked_for=self.options.asked_for,
-            replayed=bool(self.options.given("case")),
-            unjudged=self.report.planned - len(self.report.results),
+            self.options.asked,
+            left=self.report.planned - len(self.report.results),
             planned=self.report.planned,
             device=self.options.device,
             elsewhere=self.chosen.elsewhere,
+            trouble=trouble,
         )
-        self.report.finish(
-            ended,
-            verdict=self.verdict,
-            green=self.green,
-            seconds=round(time.perf_counter() - self.started, 1),
-            workers=self.options.workers,
-        )
-        if exitstatus == pytest.ExitCode.OK and not self.green:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @property
     def green(self) -> bool:
@@ -247,13 +308,13 @@ class Reporter:
     def _print_end(self, out: pytest.TerminalReporter) -> None:
         report = self.report
         out.ensure_newline()
-        for remark in self.judging.remarks:
-            out.write_line(remark, yellow=True)
+        for line in report.environment.get("remarks", ()):
+            out.write_line(line, yellow=True)
         verbose = self.config.option.verbose > 0
         with conclusion.no_commands(out):
             conclusion.print_failures(report, out)
-            conclusion.print_verdicts(report, out, asked_for=self.options.asked_for, verbose=verbose)
-        conclusion.print_annotations(report.results, out, asked_for=self.options.asked_for)
+            conclusion.print_verdicts(report, out, asked=self.options.asked, verbose=verbose)
+        conclusion.print_annotations(report.results, out, self.options.asked)
         if trouble := report.folder.trouble:
             out.write_line(f"report: {trouble}: the verdicts above are all there is", yellow=True)
         else:
@@ -270,7 +331,8 @@ class Reporter:
         """Return how far the run came, if it did not reach its end."""
         facts = self.report.environment
         if facts["complete"]:
-            return ""
+            late = sum(result["why"] == Reason.TIME_LIMIT.value for result in self.report.results)
+            return f"{late} not decided within the time limit; --resume goes on from there" if late else ""
         return f"{facts['state']}: {facts['decided']} of {facts['planned']} decided; --resume goes on from there"
 
     def last_line(self) -> tuple[str, bool]:
@@ -280,4 +342,6 @@ class Reporter:
         nothing = self.config.getoption("collectonly") or self.worker is not None
         if self.options.shard and not self.report.planned and not nothing:
             return f"not green: no law is left for shard {self.options.shard}", False
+        if self.interrupted and not self.report.planned and not nothing:
+            return "not green: interrupted before anything was judged", False
         return self.verdict, self.green

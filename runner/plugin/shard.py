@@ -39,7 +39,11 @@ def weight(law: Law | None, impl: object, device: str) -> float:
         return NOTHING
     if law is None:
         return 1.0
-    if law.device == "cuda" != device or missing(impl, law.needs, same_process=caller_of(impl).same_process):
+    caller = caller_of(impl)
+    lacks = missing(
+        impl, law.needs, same_process=caller.same_process, sees_memory=caller.sees_memory(law.device or device)
+    )
+    if law.device == "cuda" != device or lacks:
         return NOTHING
     return law.share
 

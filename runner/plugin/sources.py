@@ -54,9 +54,13 @@ def of_ours(file: str) -> str:
     return _digest([path] if path.is_file() else _sources_in(path), ROOT)
 
 
-def of_plugin(file: str) -> str:
-    """Return the digest of a plug-in's file, of the modules that it imports, and of the kernel
-    files beside these.
+def of_plugin(file: str, files: set[Path] | None = None) -> str:
+    """Return the digest of a plug-in's files. files: what `files_of_plugin` returns."""
+    return _digest(files_of_plugin(file) if files is None else files, Path(file).resolve().parent)
+
+
+def files_of_plugin(file: str) -> set[Path]:
+    """Return a plug-in's file, the modules that it imports, and the kernel files beside these.
 
     The suite and installed packages are left out. Imports are found in the source text and among
     the globals, because a number that was imported from a module does not name the module. If the
@@ -69,12 +73,11 @@ def of_plugin(file: str) -> str:
     while waiting:
         for module in _modules_in(waiting.pop()):
             path = _file_of(module)
-            if path not in files and path is not None and not _elsewhere(path):
+            if path not in files and path is not None and not is_elsewhere(path):
                 files.add(path)
                 waiting.append(module)
     files |= _imported({*files}, Path(file).resolve().parent)
-    beside = {kernel for path in files for kernel in path.parent.glob("*") if kernel.suffix in KERNELS}
-    return _digest(files | beside, Path(file).resolve().parent)
+    return files | {kernel for path in files for kernel in path.parent.glob("*") if kernel.suffix in KERNELS}
 
 
 def _imported(files: set[Path], base: Path) -> set[Path]:
@@ -125,6 +128,14 @@ def _modules_in(module: ModuleType) -> Iterable[ModuleType]:
             yield sys.modules[name]
 
 
+def loaded() -> set[Path]:
+    """Return the files of all loaded modules outside of the checkout, the suite and installed
+    packages.
+    """
+    files = {_file_of(module) for module in list(sys.modules.values())} - {None}
+    return {path for path in files if not is_elsewhere(path) and not in_checkout(str(path))}
+
+
 def _file_of(module: object) -> Path | None:
     file = getattr(module, "__file__", None)
     return _resolved(file) if isinstance(file, str) else None
@@ -138,7 +149,7 @@ def _resolved(file: str) -> Path:
     return Path(file).resolve()
 
 
-def _elsewhere(path: Path) -> bool:
+def is_elsewhere(path: Path) -> bool:
     """Return whether a file belongs to the suite, which of_suite covers, or to an installed
     package, which has a version.
     """

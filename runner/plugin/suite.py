@@ -19,9 +19,10 @@ from hypothesis import settings
 from flash_attest.emulator import numba as emulated_numba
 from flash_attest.emulator import triton as emulated_triton
 from flash_attest.places import ROOMS
-from flash_attest.properties.machine.gpus import cores, emulate_if_no_gpu, visible_gpus
+from flash_attest.properties.machine.gpus import cores, emulate_if_no_gpu, free_memory, visible_gpus
 from flash_attest.runner.compiled_modules import keep_modules_compiled
 from flash_attest.runner.plugin import hookspecs, table
+from flash_attest.runner.plugin.interrupts import Interrupts
 from flash_attest.runner.profiles import DEFAULT, PROFILES
 
 keep_modules_compiled()
@@ -35,7 +36,7 @@ SIMULATED = (
     "run compiled, in the emulator if there is no GPU"
 )
 WORKERS_PER_GPU = 12
-GIB_PER_WORKER = 10  # for torch itself, the largest case, and the oracle's chunks
+GIB_PER_WORKER = 5  # most laws take 1 to 4, a few up to 12 for a moment, for which they can wait (gpu_memory.py)
 
 for _name, _profile in PROFILES.items():
     settings.register_profile(_name, max_examples=_profile.cases, deadline=None)
@@ -58,6 +59,8 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    interrupts = Interrupts(config)  # from here on, pytest itself handles KeyboardInterrupt
+    interrupts.install()
     profile = config.getoption("hypothesis_profile")
     if profile and profile not in PROFILES:
         raise pytest.UsageError(f"--hypothesis-profile {profile}: should be one of {', '.join(PROFILES)}")
@@ -73,9 +76,10 @@ def pytest_configure(config: pytest.Config) -> None:
     from flash_attest.runner.plugin.conclusion import LastLine
     from flash_attest.runner.plugin.reporter import Reporter
 
-    config.attest = Reporter(config)
+    config.attest = Reporter(config, interrupts)
     config.pluginmanager.register(config.attest, "attest-reporter")
     config.pluginmanager.register(LastLine(config.attest), "attest-last-line")
+    config.pluginmanager.register(interrupts, "attest-interrupts")  # last, so that it is around the others
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -133,19 +137,24 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     gpus = visible_gpus() if config.getoption("--device") != "cpu" else []  # before pytest_configure
     if not gpus:
         return cores()
+    free = free_memory(gpus) or _free_by_cuda(len(gpus))
+    fit = sum(min(WORKERS_PER_GPU, int(bytes_ / 2**30 / GIB_PER_WORKER)) for bytes_ in free)
+    return max(1, min(cores(), fit))
+
+
+def _free_by_cuda(gpus: int) -> list[int]:
+    """Return the free bytes of each GPU, or [0] if they cannot be used."""
     import torch
 
     from flash_attest.runner.isolation.parent import answer_of, possible
 
-    def free_memory() -> dict:
-        return {"bytes": [torch.cuda.mem_get_info(n)[0] for n in range(len(gpus))]}
+    def answer() -> dict:
+        return {"bytes": [torch.cuda.mem_get_info(n)[0] for n in range(gpus)]}
 
-    answer: object = None
-    if torch.cuda.is_available():  # asked in a fork: a process that uses CUDA cannot fork
-        answer = answer_of(free_memory, limit=300.0) if possible() else free_memory()
-    free = answer["bytes"] if isinstance(answer, dict) else [0]
-    fit = sum(min(WORKERS_PER_GPU, int(bytes_ / 2**30 / GIB_PER_WORKER)) for bytes_ in free)
-    return max(1, min(cores(), fit))
+    if not torch.cuda.is_available():
+        return [0]
+    free = answer_of(answer, limit=300.0) if possible() else answer()  # a process that uses CUDA cannot fork
+    return free["bytes"] if isinstance(free, dict) else [0]
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -153,5 +162,7 @@ def pytest_configure_node(node) -> None:
     gpus = visible_gpus()
     number = int(node.gateway.id.removeprefix("gw"))
     node.workerinput["attest_gpu"] = gpus[number % len(gpus)] if gpus else None
+    node.workerinput["attest_began"] = node.config.attest.options.began
     node.workerinput["attest_seed"] = node.config.attest.options.seed
-    node.workerinput["attest_unloadable"] = node.config.attest.chosen.unloadable
+    tried = node.config.attest.chosen.tried
+    node.workerinput["attest_tried"] = {argument: vars(result) for argument, result in tried.items()}

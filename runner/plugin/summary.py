@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from flash_attest.properties.judging.verdict import law_name
 from flash_attest.runner.causes import causes_of
-from flash_attest.runner.green import Group, group_of
-from flash_attest.runner.page.records import asked_for
+from flash_attest.runner.green import Asked, Group, group_of
 from flash_attest.runner.plugin.terminal import undecided_in, verdict_of, worst_z_of
 
 MOST_CAUSES = 20
@@ -23,10 +23,10 @@ def summary(environment: dict, results: list[dict]) -> str:
     facts = [environment.get("device_name"), f"profile {environment.get('profile')}", f"seed {environment.get('seed')}"]
     lines += [f"{', '.join(_text(fact) for fact in facts if fact)}: {_code(environment['command'])}", ""]
     lines += [
-        "| implementation | verdict | hold | fail | undecided | cases | worst z |",
+        "| implementation | verdict | pass | fail | unknown | cases | worst z |",
         "|---|---|--:|--:|--:|--:|--:|",
     ]
-    named = asked_for(environment)
+    named = Asked.of(environment).named
     for impl in sorted({result["impl"] for result in results}):
         laws = [result for result in results if result["impl"] == impl]
         counts = Counter(group_of(law, asked_for=named) for law in laws)
@@ -35,6 +35,7 @@ def summary(environment: dict, results: list[dict]) -> str:
         verdict = verdict_of(laws, asked_for=named)
         cells = [_text(impl), verdict.word, *numbers, f"{cases:,}", worst_z_of(laws)]
         lines.append(f"| {' | '.join(map(str, cells))} |")
+    lines += ["", *(f"- {_text(remark)}" for remark in environment.get("remarks", ()))]
     causes = causes_of(results)
     for cause in causes[:MOST_CAUSES]:
         shared = f" ({_text(cause.shared)})" if cause.shared else ""
@@ -47,12 +48,15 @@ def summary(environment: dict, results: list[dict]) -> str:
             "",
             "</details>",
         ]
-        lines += ["", *(f"- {_text(other['law'])}: {_text(other['reason'])}" for other in cause.others)]
+        lines += ["", *(f"- {_text(law_name(other['law']))}: {_text(other['reason'])}" for other in cause.others)]
     reasons = {(r["impl"], r["reason"]): r for r in undecided_in(results, asked_for=named)}
-    lines += ["", "### Undecided", ""] if reasons else []
+    lines += ["", "### Unknown", ""] if reasons else []
     for result in reasons.values():
         replay = f": {_code(result['replay'])}" if result["replay"] else ""
-        lines.append(f"- {_text(result['impl'])}: {_text(result['law'])}: {_text(result['reason'])}{replay}")
+        lines.append(f"- {_text(result['impl'])}: {_text(law_name(result['law']))}: {_text(result['reason'])}{replay}")
+    lacking = environment.get("unjudged") or {}
+    lines += ["", "### Not judged", ""] if lacking else []
+    lines += [f"- {_text(impl)}: {_text(why)}" for impl, why in sorted(lacking.items())]
     if len(causes) > MOST_CAUSES:
         lines += ["", f"{len(causes) - MOST_CAUSES} more causes: index.html has all of them."]
     return "\n".join(lines).rstrip() + "\n"

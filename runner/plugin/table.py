@@ -72,6 +72,22 @@ CASE_TIMEOUT = Option(
     default=120.0,
     ini=True,
 )
+LAW_TIME_LIMIT = Option(
+    "law-time-limit",
+    "the limit for a law on one implementation, which is unknown if it is not decided by then (0: no limit)",
+    metavar="SECONDS",
+    type=float,
+    default=0.0,
+    ini=True,
+)
+TIME_LIMIT = Option(
+    "time-limit",
+    "the limit for the whole run; laws that are not decided by then are unknown (0: no limit)",
+    metavar="SECONDS",
+    type=float,
+    default=0.0,
+    ini=True,
+)
 NO_ISOLATION = Option(
     "no-isolation", "judge in the pytest process, for a debugger: a kernel that crashes ends the run", flag=True
 )
@@ -97,6 +113,8 @@ SUITE = (
     REPEATS,
     PERTURB,
     CASE_TIMEOUT,
+    LAW_TIME_LIMIT,
+    TIME_LIMIT,
     NO_ISOLATION,
     Option(
         "report",
@@ -124,6 +142,8 @@ OWN = (
     REPEATS,
     PERTURB,
     replace(CASE_TIMEOUT, default=None),  # None means not given: the settings may have it
+    replace(LAW_TIME_LIMIT, default=None),
+    replace(TIME_LIMIT, default=None),
     NO_ISOLATION,
     Option("report", "write results.json and index.html to this folder (no report)", metavar="DIR", ini=True),
 )

@@ -11,26 +11,27 @@ from rich.table import Table
 
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.beside import ALSO
-from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, law_name
 from flash_attest.runner.causes import Cause
-from flash_attest.runner.green import Group, group_of
+from flash_attest.runner.green import RED, Asked, Group, group_of, unjudged
 from flash_attest.runner.page.records import KINDS, worst
-from flash_attest.runner.page.words import ELSEWHERE, KNOWN, VERDICTS, Verdict
+from flash_attest.runner.page.words import ELSEWHERE, KNOWN, UNLOADED, VERDICTS, Verdict
 from flash_attest.runner.untrusted.observed import sentences
 
 COLOURS = {
-    PASS: "green", FAIL: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow", KNOWN: "yellow",
+    PASS: "green", FAIL: "bold red", UNLOADED: "bold red", REFUSED: "bright_black", UNKNOWN: "yellow", KNOWN: "yellow",
     ELSEWHERE: "bright_black",
 }  # fmt: skip
 COLUMNS = {  # heading of the table: the groups that it counts
-    "hold": (Group.HOLDS,),
+    "pass": (Group.HOLDS,),
     "fail": (Group.FAILS,),
-    "known": (Group.KNOWN,),
-    "undecided": (Group.UNDECIDED,),
-    "do not apply": (Group.NOT_APPLYING,),
-    "not here": (Group.OTHER_DEVICE, Group.SPARSE_MEMORY, Group.SANITIZER),
+    "not loaded": (Group.NOT_LOADED,),
+    "known failure": (Group.KNOWN,),
+    "unknown": (Group.UNDECIDED,),
+    "refused": (Group.NOT_APPLYING,),
+    "not here": (Group.OTHER_DEVICE, Group.SPARSE_MEMORY, Group.GPU_MEMORY, Group.SANITIZER, Group.ASYNCHRONOUS),
 }
-ALWAYS = ("hold", "fail", "do not apply")  # columns that are shown even if all of them are 0
+ALWAYS = ("pass", "fail", "refused")  # columns that are shown even if all of them are 0
 MOST_CAUSES = 8  # causes in the last lines; the page has all of them
 
 
@@ -104,14 +105,14 @@ def print_failures(causes: list[Cause], console: Console) -> None:
     it.
     """
     for cause in causes:
-        say(console, f"[bold red]{escape(cause.impl)}: {escape(cause.first['law'])}[/]")
+        say(console, f"[bold red]{escape(cause.impl)}: {escape(law_name(cause.first['law']))}[/]")
         say(console, escape(cause.first["message"].rstrip() or cause.heading))
         if cause.others:
             n = len(cause.others)
             law = "1 more law fails" if n == 1 else f"{n} more laws fail"
             say(console, f"\n[bold]{law}, probably for the same reason[/]")
         for other in cause.others:
-            say(console, f"  {escape(other['law'])}: {escape(other['reason'])}")
+            say(console, f"  {escape(law_name(other['law']))}: {escape(other['reason'])}")
             if other["replay"]:
                 say(console, f"      [bright_black]{escape(other['replay'])}[/]")
         console.print()
@@ -134,27 +135,41 @@ def print_absent(results: list[dict], console: Console) -> None:
         say(console, escape(f"not judged here: {', '.join(sorted(names))} ({reason})"))
 
 
+def print_unjudged(results: list[dict], console: Console, asked: Asked) -> None:
+    """Print the implementations without a judged law, and why. `print_absent` has those that are
+    not installed.
+    """
+    absent = {result["impl"] for result in results if result.get("why") == Reason.NOT_INSTALLED.value}
+    for impl, why in sorted(unjudged(results, asked).items()):
+        if impl not in absent:
+            say(console, f"[yellow]not judged[/]  {escape(impl)}  {escape(why)}")
+
+
 def print_undecided(results: list[dict], console: Console, *, asked_for: bool) -> None:
     """Print why laws could not be decided: a line for each reason, and how to try one again."""
     undecided = undecided_in(results, asked_for=asked_for)
     replays = {(r["impl"], r["reason"]): r["replay"] for r in reversed(undecided)}
     for impl, _, text in _by_reason(undecided):
-        say(console, f"[yellow]undecided[/]  {escape(impl)}  {escape(text)}")
+        say(console, f"[yellow]unknown[/]  {escape(impl)}  {escape(text)}")
     for (_, reason), replay in sorted(replays.items()):
         if replay and reason:
             say(console, f"      {escape(replay)}")
+    for impl, _, text in _by_reason([r for r in results if r["why"] == Reason.ASYNCHRONOUS.value]):
+        say(console, f"[bright_black]not judged[/]  {escape(impl)}  {escape(text)}")
 
 
 def print_remarks(results: list[dict], console: Console, *, asked_for: bool) -> None:
     """Print remarks that the table does not have: why laws do not apply, what a pass means, known
     failures.
     """
-    silent = (Group.FAILS, Group.UNDECIDED)
-    for impl, verdict, text in _by_reason([r for r in results if group_of(r, asked_for=asked_for) not in silent]):
+    for impl, verdict, text in _by_reason([r for r in results if group_of(r, asked_for=asked_for) not in RED]):
         say(console, f"[{COLOURS[verdict]}]{VERDICTS[verdict].word:7}[/]  {escape(impl)}  {escape(text)}")
     for result in results:
         if result["verdict"] == FAIL and result["beside"].startswith(ALSO):
-            say(console, f"{FAIL:7}  {escape(result['impl'])}  {escape(result['law'])}: {escape(result['beside'])}")
+            say(
+                console,
+                f"{FAIL:7}  {escape(result['impl'])}  {escape(law_name(result['law']))}: {escape(result['beside'])}",
+            )
 
 
 def print_observed(results: list[dict], console: Console) -> None:
@@ -167,7 +182,7 @@ def print_causes(causes: list[Cause], console: Console) -> None:
     """Print each cause in two lines: what is wrong, and the command that shows it again."""
     for cause in causes[:MOST_CAUSES]:
         shared = f" ({cause.shared})" if cause.shared else ""
-        law = "" if cause.first["replay"] else f"{cause.first['law']} "
+        law = "" if cause.first["replay"] else f"{law_name(cause.first['law'])} "
         say(console, f"[bold red]fail[/]  {escape(cause.impl)}: {escape(law + cause.heading + shared)}")
         if cause.first["replay"]:
             say(console, f"      {escape(cause.first['replay'])}")
@@ -184,7 +199,7 @@ def _by_reason(results: list[dict]) -> list[tuple[str, str, str]]:
         reason = f"{result['reason']} ({result['known']})" if result["known"] else result["reason"]
         if reason:
             verdict = KNOWN if result["known"] else result["verdict"]
-            grouped.setdefault((result["impl"], verdict, reason), []).append(result["law"])
+            grouped.setdefault((result["impl"], verdict, reason), []).append(law_name(result["law"]))
     return [
         (impl, verdict, f"{laws[0] if len(laws) == 1 else f'{len(laws)} laws'}: {reason}")
         for (impl, verdict, reason), laws in sorted(grouped.items())

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.calling.caller import Caller
+from flash_attest.runner.untrusted import reading
 from flash_attest.runner.untrusted.remote import remote_of
 
 
@@ -14,6 +15,11 @@ class RemoteCaller(Caller):
     """Calls an implementation in a kernel process."""
 
     same_process = False
+
+    @classmethod
+    def sees_memory(cls, device: str) -> bool:
+        """Return whether both processes map the inputs, and outputs can be read where they lie."""
+        return device == "cpu" and reading.permitted()
 
     @contextmanager
     def looking_again(self) -> Iterator[Callable[[], None]]:

@@ -22,6 +22,7 @@ from flash_attest.runner.untrusted.remote import Remote
 
 IMPORT_LIMIT = 60.0  # seconds to start a kernel process and import the file, if --case-timeout is not longer
 OPTION = "--untrusted"
+MOST_LINES, WIDEST = 10, 300  # of what an import changed, lines and characters of each
 
 
 def check_options(files: Sequence[str], names: str | None) -> None:
@@ -36,13 +37,18 @@ def check_options(files: Sequence[str], names: str | None) -> None:
         raise RegistryError(
             f"--untrusted --impl {names}: {', '.join(mixed)} is one of ours, which are judged without --untrusted"
         )
+    try:
+        sandbox.chosen()
+    except sandbox.NotHeld as error:
+        raise RegistryError(f"{OPTION}: {error}") from None
 
 
-def from_file(argument: str, limit: float) -> list[Entry]:
-    """Import a file in a kernel process, with the same result as impls.registry.from_file. limit:
-    seconds.
+def from_file(argument: str, limit: float, reports: Sequence[str] = ()) -> list[Entry]:
+    """Import a file in a kernel process, with the same result as impls.registry.from_file.
+
+    limit: seconds. reports: folders that the kernel process must not read.
     """
-    process = KernelProcess(argument)
+    process = KernelProcess(argument, reports)
     file, option = file_of(argument)[0], f"{OPTION} {option_of(argument)}"
     try:
         answer = process.declare(max(limit, IMPORT_LIMIT))
@@ -56,17 +62,28 @@ def from_file(argument: str, limit: float) -> list[Entry]:
     records_sent = answer.get("declared")
     if not isinstance(records_sent, list) or not records_sent:
         return [Entry(Unloadable(as_name(file.stem), f"{file}: it declares no implementation"), str(file), option)]
+    did = {name: _lines(answer.get(name)) for name in ("broken", "remarks")}
     return [
-        Entry(_entry(process, number, record, file), str(file), option) for number, record in enumerate(records_sent)
+        Entry(_entry(process, number, record, file), str(file), option, **did)
+        for number, record in enumerate(records_sent)
     ]
 
 
+def held() -> str:
+    """Return what holds the kernel process, for results.json: "bubblewrap and seccomp"."""
+    return sandbox.in_words(sandbox.chosen())
+
+
 def header() -> str:
-    """Return the lines that a run prints at its start."""
-    restriction = (
-        "it writes to its own folder only" if sandbox.version() else "no Landlock here: it writes where you can"
-    )
-    return f"flash-attest: untrusted: files are imported, and called, in a kernel process ({restriction})"
+    """Return the line that a run prints at its start."""
+    line = f"flash-attest: untrusted: files are imported, and called, in a kernel process, held by {held()}"
+    return line if sandbox.chosen() != sandbox.NONE else f"{line}: it can do whatever you can do"
+
+
+def _lines(sent: object) -> tuple[str, ...]:
+    """Return what the kernel process says that the import changed. It may say anything."""
+    lines = [line[:WIDEST] for line in sent[:MOST_LINES] if isinstance(line, str)] if isinstance(sent, list) else []
+    return tuple(lines)
 
 
 def _entry(process: KernelProcess, number: int, record: object, file: Path) -> Implementation | Absent | Unloadable:

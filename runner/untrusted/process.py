@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import os
 import select
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
-from flash_attest.emulator.build_cache import cache_folder
-from flash_attest.emulator.errors import EmulatorError
 from flash_attest.places import IMPORTED_FROM, IN_CHECKOUT
 from flash_attest.runner.isolation.endings import ending_of, last_lines
-from flash_attest.runner.untrusted import sandbox, wire
+from flash_attest.runner.untrusted import bubblewrap, limits, needs, reading, sandbox, surroundings, wire
+from flash_attest.runner.untrusted.shared import Shared
 
-PATIENCE = 1.0  # seconds for a process that has closed its pipe to end
-PIPE = 1 << 20  # bytes that a pipe holds
-HIDDEN = ("PYTEST_", "HYPOTHESIS", "FLASH_ATTEST", "ATTEST_")  # environment variables that reveal what is judged
+PATIENCE = 1.0  # seconds for a process that has closed its connection to end
+BUFFER = 1 << 20  # bytes that a connection holds
+READY = b"\x01"  # sent by a process that is in the sandbox, before it loads anything else
+CREDENTIALS = "3i"  # of a sender, from the system: process, user, group
+# -I ignores variables, the user's folders and the present one; -B writes no compiled modules.
+PYTHON = ("-I", "-B")
+BOOT = "import sys; sys.path.insert(0, {root!r}); from {kernel} import main; main({connection})"
 
 
 class KernelEnded(Exception):
@@ -46,12 +50,15 @@ class KernelProcess:
     kernel processes.
     """
 
-    def __init__(self, argument: str):
-        self.argument = argument
+    def __init__(self, argument: str, reports: Iterable[str] = ()):
+        """Make a handle. reports: folders that the process must not read."""
+        self.argument, self.reports = argument, tuple(reports)
         self.number = 0  # number of the last request
         self._folder = tempfile.TemporaryDirectory(prefix="attest-kernel-")
         self._process: subprocess.Popen | None = None
         self._owner = 0
+        self._inputs: tuple[list[int], Sequence[torch.Tensor]] = ([], ())  # offsets and bytes of the last inputs
+        self.reads = False  # whether outputs on a CPU are read where they lie
 
     @property
     def folder(self) -> Path:
@@ -78,13 +85,32 @@ class KernelProcess:
             self._start(until)
             return self.hello
 
+    def changed(self) -> dict[int, torch.Tensor]:
+        """Return the last inputs that differ from what was given: number -> bytes."""
+        if self._process is None:
+            return {}
+        return self._shared.changed(*self._inputs)
+
+    def read(self, address: int, size: int) -> torch.Tensor:
+        """Return bytes of the kernel process. Raises KernelEnded."""
+        with self._named_end():
+            return reading.read(self.pid, address, size)
+
     def _asked(
         self, header: dict, blocks: Sequence[torch.Tensor], until: float | None
     ) -> tuple[dict, list[torch.Tensor]]:
         self.number += 1
-        with contextlib.suppress(BrokenPipeError):  # the cause of death is found below
-            wire.send(self._requests, {"n": self.number, **header}, blocks)
-        answer, packed = wire.receive(self._answers, lambda: self._wait(until))
+        if blocks:
+            addresses = [memory["address"] for memory in header["memories"]]
+            self._inputs = self._shared.place(addresses, blocks), blocks
+            for memory, offset in zip(header["memories"], self._inputs[0], strict=True):
+                memory["offset"] = offset
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the cause of death is found below
+            wire.send(
+                self._connection,
+                {"n": self.number, "shared": len(self._shared.memory), "direct": self.reads, **header},
+            )
+        answer, packed = wire.receive(self._connection, lambda: self._wait(until))
         if answer.get("n") != self.number:
             raise wire.Garbled(f"an answer to question {str(answer.get('n'))[:20]}")
         if answer.get("over"):  # its GPU context is dead, so the next question needs another process
@@ -98,7 +124,7 @@ class KernelProcess:
         except wire.Garbled as error:
             self.end()
             raise KernelEnded(f"it answers with {error}, should be a message") from None
-        except wire.Closed:
+        except (wire.Closed, ConnectionResetError):
             raise self._ended() from None
         except BaseException:
             self.end()
@@ -109,8 +135,8 @@ class KernelProcess:
         if self._process is None:
             return 0
         process, self._process = self._process, None
-        os.close(self._requests)
-        os.close(self._answers)
+        os.close(self._connection)
+        self._shared.close()
         if self._owner != os.getpid():  # a fork must not end its parent's process
             return 0
         for tell in (os.killpg, os.kill):
@@ -125,33 +151,67 @@ class KernelProcess:
         if self._process is not None:
             return
         sandbox.hide_memory()
-        request_read, self._requests = os.pipe()
-        self._answers, answer_write = os.pipe()
-        for pipe in (self._requests, self._answers):
-            with contextlib.suppress(OSError):  # the user's limit for pipes is reached
-                fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE)
-        caches, variables = _caches(self.folder)
-        facts = {
-            "parent": os.getpid(),
-            "requests": request_read,
-            "answers": answer_write,
-            "argument": self.argument,
-            "cwd": os.getcwd(),
-            "root": str(IMPORTED_FROM) if IN_CHECKOUT else "",
-            "folder": str(self.folder),
-            "caches": caches,
-        }
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER)
+        if hasattr(socket, "SO_PASSCRED"):  # the system then says which process has sent a message
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._connection, self._shared = ours.detach(), Shared()
+        way = sandbox.chosen()
+        libraries = surroundings.libraries(self.argument)
+        cache = surroundings.own_cache(self.argument, self.folder)
+        seen = needs.view_of(self.argument, [str(self.folder), str(cache)], self.reports, libraries)
+        prefix = [f"-Xpycache_prefix={sys.pycache_prefix}"] if sys.pycache_prefix else []
+        connection = theirs.detach()
+        boot = BOOT.format(root=str(IMPORTED_FROM), kernel=__name__.replace("process", "kernel"), connection=connection)
+        command = [sys.executable, *PYTHON, *prefix, "-c", boot]
+        files = [connection, self._shared.file]
+        if way == sandbox.BUBBLEWRAP:
+            filtered = bubblewrap.filter_file()
+            command = bubblewrap.command(seen, command, filtered)
+            files += [filtered] if filtered is not None else []
         # The file has no name, so the kernel cannot replace it by a link to another file.
-        self._printed_to = printed = tempfile.TemporaryFile()  # noqa: SIM115
+        self._printed_to = printed = tempfile.TemporaryFile("a+b")  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__.replace("process", "kernel"), json.dumps(facts)],
-            cwd=IMPORTED_FROM, env=variables, stdin=subprocess.DEVNULL, stdout=printed, stderr=printed,
-            pass_fds=(request_read, answer_write), start_new_session=True,
+            command, cwd="/", env=surroundings.variables(cache, self.folder), stdin=subprocess.DEVNULL, stdout=printed,
+            stderr=printed, pass_fds=files, start_new_session=True,
         )  # fmt: skip
-        os.close(request_read)
-        os.close(answer_write)
-        self._owner = os.getpid()
+        for file in files:
+            if file != self._shared.file:
+                os.close(file)
+        self._owner, self._way = os.getpid(), way
+        self._watch = limits.Watch(self._process.pid, seen.writable, printed.fileno())
+        facts = {
+            "parent": 0 if way == sandbox.BUBBLEWRAP else os.getpid(),
+            "inputs": self._shared.file,
+            "argument": self.argument,
+            "root": str(IMPORTED_FROM) if IN_CHECKOUT else "",
+            "path_before": needs.python_path(),
+            "path_after": needs.user_site(),
+            "libraries": libraries,
+            "way": way,
+            "view": asdict(seen),
+        }
+        self._send_facts(facts, until)
         self.hello, _ = self._asked({"ask": "declare"}, (), until)
+
+    def _send_facts(self, facts: dict, until: float | None) -> None:
+        """Tell the process its facts. It answers once with READY, and with bytes to be found in its
+        memory, before it loads anything that the plug-in could have written.
+        """
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            wire.send(self._connection, facts)
+        self._wait(until)
+        self.pid = self._process.pid
+        if hasattr(socket, "SO_PASSCRED"):
+            with socket.socket(fileno=os.dup(self._connection)) as connection:
+                _, more, _, _ = connection.recvmsg(1, socket.CMSG_SPACE(struct.calcsize(CREDENTIALS)))
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
+            for _, kind, data in more:
+                if kind == socket.SCM_CREDENTIALS:
+                    self.pid = struct.unpack(CREDENTIALS, data)[0]
+        known, _ = wire.receive(self._connection, lambda: self._wait(until))
+        self.reads = reading.reads(self.pid, known["address"], bytes(known["bytes"]))
 
     def _wait(self, until: float | None) -> None:
         """Return when there is something to read.
@@ -159,9 +219,12 @@ class KernelProcess:
         Raises Closed if the process is dead, KernelEnded if the time is up.
         """
         events = select.poll()
-        events.register(self._answers, select.POLLIN)
+        events.register(self._connection, select.POLLIN)
         while True:
-            seconds = 1.0 if until is None else min(1.0, until - time.monotonic())
+            if excess := self._watch.excess():
+                self.end()
+                raise KernelEnded(excess, printed=self._printed())
+            seconds = limits.INTERVAL if until is None else min(limits.INTERVAL, until - time.monotonic())
             if seconds <= 0:
                 self.end()
                 raise KernelEnded("it does not answer in time", printed=self._printed())
@@ -180,6 +243,8 @@ class KernelProcess:
             self.end()
             return KernelEnded("it closed its pipe", printed=self._printed())
         status = self.end()
+        if self._way == sandbox.BUBBLEWRAP and os.WIFEXITED(status) and os.WEXITSTATUS(status) > 128:
+            status = os.WEXITSTATUS(status) - 128  # bubblewrap passes on a signal as a shell does
         return KernelEnded(ending_of(status)[1], status, self._printed())
 
     def _printed(self) -> tuple[str, ...]:
@@ -191,29 +256,3 @@ def _status(process: subprocess.Popen) -> int:
     """Return the exit status in the form of os.waitpid."""
     code = process.wait()
     return -code if code < 0 else code << 8
-
-
-def _caches(folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Return folders for compiled files that no trusted run uses, and variables that name them."""
-    try:
-        base = cache_folder() / "untrusted"
-        base.mkdir(mode=0o700, exist_ok=True)
-    except (EmulatorError, OSError):
-        base = folder
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(HIDDEN)}
-    paths = [
-        path
-        for path in variables.pop("PYTHONPATH", "").split(os.pathsep)
-        if path and Path(path).resolve() != IMPORTED_FROM
-    ]
-    if paths:
-        variables["PYTHONPATH"] = os.pathsep.join(paths)
-    named = {
-        "FLASH_ATTEST_CACHE": base, "XDG_CACHE_HOME": base, "TRITON_CACHE_DIR": base / "triton",
-        "TORCHINDUCTOR_CACHE_DIR": base / "inductor", "TORCH_EXTENSIONS_DIR": base / "extensions",
-        "NUMBA_CACHE_DIR": base / "numba", "CUDA_CACHE_PATH": base / "nv", "TMPDIR": folder,
-    }  # fmt: skip
-    if "PYTHONPYCACHEPREFIX" in variables:
-        named["PYTHONPYCACHEPREFIX"] = base / "modules"
-    quiet = {"KINETO_LOG_LEVEL": "99"}  # silences the profiler that observes operators
-    return [str(base)], variables | quiet | {name: str(path) for name, path in named.items()}

@@ -19,8 +19,10 @@ from flash_attest.races import poison
 from flash_attest.runner.untrusted import records, tensors, wire
 from flash_attest.runner.untrusted.observed import Observed
 from flash_attest.runner.untrusted.process import KernelEnded, KernelProcess
+from flash_attest.texts import cut
 
 MOST_FRAMES, LONGEST_TEXT, LONGEST_NAME = 50, 4000, 60
+NOT_READ = "with --untrusted the kernel's process must be readable, and this system does not permit it"
 ACCEPTS_LIMIT = 60.0  # seconds for the kernel process to start and to answer
 
 
@@ -33,7 +35,7 @@ class Remote:
     def __init__(self, process: KernelProcess, number: int):
         self.process, self.number = process, number
         self.observed = Observed()
-        self._watched: list[tuple[int, list[torch.Tensor]]] | None = None
+        self._watched: list[tuple[int, dict, list]] | None = None  # process, its answer, what was made of it
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> Any:
         """Call the implementation's forward. Returns its result in memory of this process."""
@@ -72,7 +74,7 @@ class Remote:
         _raise_if_raised(answer)
         reason = answer.get("reason")
         if reason is not None and not (isinstance(reason, str) and answer.get("text")):
-            raise TypeError(f"it returns {str(reason)[:LONGEST_TEXT]}, should be None, or why not")
+            raise TypeError(f"it returns {cut(str(reason), LONGEST_TEXT)}, should be None, or why not")
         return reason
 
     @contextmanager
@@ -88,10 +90,13 @@ class Remote:
 
     def look_again(self) -> None:
         """Update every tensor returned in `watched` to its present values in the kernel process."""
-        for number, returned in self._watched or ():
-            answer, blocks = self._asked("forward", {"ask": "again", "of": number}, [])
-            for old, new in zip(returned, self._unpacked("forward", answer, blocks), strict=True):
-                if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
+        if not self.process.reads:
+            raise Undecided(NOT_READ)
+        for pid, answer, returned in self._watched or ():
+            if pid != self.process.pid:  # it has ended since, which is reported elsewhere
+                continue
+            for old, new in zip(returned, self._unpacked("forward", answer, []), strict=True):
+                if isinstance(old, torch.Tensor):
                     with torch.no_grad():
                         old.copy_(new)
 
@@ -118,13 +123,12 @@ class Remote:
             "keep": self._watched is not None,
         }
         answer, packed = self._asked(phase, header, blocks)
+        self._write_back(header["memories"], blocks)
+        _raise_if_raised(answer)
         self.observed.used(answer.get("operators"))
-        written = answer.get("written")
-        if written:
-            packed = self._write_back(phase, inputs, written, packed)
         items = self._unpacked(phase, answer, packed)
         if self._watched is not None:
-            self._watched.append((self.process.number, items))
+            self._watched.append((self.process.pid, answer, items))
         if not answer.get("several"):
             return items[0] if len(items) == 1 else items
         return tuple(items)
@@ -136,41 +140,43 @@ class Remote:
             self.observed.processes += 1
             _end_likewise(ended)
             raise ContractError([f"{phase} ends the kernel process: {ended.words}", *ended.printed]) from None
-        _raise_if_raised(answer)
         return answer, packed
 
-    def _write_back(self, phase: str, inputs: dict[str, torch.Tensor], written: object, packed: list) -> list:
-        """Write the changes that a call made to its copies to the inputs, where laws look for
-        them.
+    def _write_back(self, memories: list[dict], blocks: list[torch.Tensor]) -> None:
+        """Write what a call has changed in the shared memory to the inputs, where laws look for it.
+
+        blocks: the memory of each input, which on a CPU is not a copy. On a GPU the kernel process
+        has a copy, and nothing is seen.
         """
-        storages = {t.detach().untyped_storage().data_ptr(): t for t in inputs.values()}
-        storages_as_bytes = [
-            torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.detach().untyped_storage())
-            for t in storages.values()
-        ]
-        fits = isinstance(written, list) and all(type(n) is int and 0 <= n < len(storages_as_bytes) for n in written)
-        if not fits or len(written) > len(packed):
-            raise self._garbled(phase, "inputs that it did not get")
-        for n, block in zip(written, packed, strict=False):
-            if block.numel() != storages_as_bytes[n].numel():
-                raise self._garbled(phase, "an input of another size")
-            storages_as_bytes[n].copy_(block)
-        return packed[len(written) :]
+        for n, block in self.process.changed().items():
+            if memories[n]["device"] == "cpu":
+                blocks[n].copy_(block)
 
     def _unpacked(self, phase: str, answer: dict, blocks: list[torch.Tensor]) -> list:
         items, rest = answer.get("items"), list(blocks)
-        if not isinstance(items, list) or sum("tensor" in item for item in items if isinstance(item, dict)) != len(
-            rest
-        ):
+        if not isinstance(items, list) or len(rest) != sum(map(_is_sent, items)):
             raise self._garbled(phase, "no outputs")
         try:
-            return [_item(item, rest) for item in items]
+            return [self._item(item, rest) for item in items]
         except wire.Garbled as error:
             raise self._garbled(phase, str(error)) from None
+        except KernelEnded as ended:
+            raise self._garbled(phase, ended.words) from None
+
+    def _item(self, item: object, blocks: list[torch.Tensor]) -> Any:
+        header = item.get("tensor") if isinstance(item, dict) else None
+        if isinstance(header, dict):
+            sent = _is_sent(item)
+            tensor = tensors.unpack_values(header, blocks.pop(0)) if sent else tensors.taken(header, self.process.read)
+            return tensor.requires_grad_(header.get("requires_grad") is True and tensor.is_floating_point())
+        name = item.get("type") if isinstance(item, dict) else None
+        if name == "NoneType":
+            return None
+        return type(_name(name), (), {})()
 
     def _garbled(self, phase: str, what: str) -> ContractError:
         self.process.end()
-        return ContractError(f"{phase} answers with {what}: the file should leave the pipes of its process alone")
+        return ContractError(f"{phase} answers with {what}: the file should leave the connection of its process alone")
 
 
 class _Differentiated(torch.autograd.Function):
@@ -196,14 +202,10 @@ def remote_of(impl: Implementation) -> Remote | None:
     return owner if isinstance(owner, Remote) else None
 
 
-def _item(item: object, blocks: list[torch.Tensor]) -> Any:
-    if isinstance(item, dict) and isinstance(item.get("tensor"), dict):
-        tensor = tensors.unpack_values(item["tensor"], blocks.pop(0))
-        return tensor.requires_grad_(item["tensor"].get("requires_grad") is True and tensor.is_floating_point())
-    name = item.get("type") if isinstance(item, dict) else None
-    if name == "NoneType":
-        return None
-    return type(_name(name), (), {})()
+def _is_sent(item: object) -> bool:
+    """Return whether an output comes as a block of bytes. Others are read where they lie."""
+    header = item.get("tensor") if isinstance(item, dict) else None
+    return isinstance(header, dict) and "address" not in header
 
 
 def _raise_if_raised(answer: dict) -> None:
@@ -213,15 +215,19 @@ def _raise_if_raised(answer: dict) -> None:
         return
     raised = raised if isinstance(raised, dict) else {}
     kinds = raised.get("kinds") if isinstance(raised.get("kinds"), list) else []
-    text, frames, problems = str(raised.get("text", ""))[:LONGEST_TEXT], raised.get("frames"), raised.get("problems")
+    text, frames, problems = (
+        cut(str(raised.get("text", "")), LONGEST_TEXT),
+        raised.get("frames"),
+        raised.get("problems"),
+    )
     if "ContractError" in kinds and isinstance(problems, list) and problems:
-        raise ContractError([str(problem)[:LONGEST_TEXT] for problem in problems])
+        raise ContractError([cut(str(problem), LONGEST_TEXT) for problem in problems])
     base = (
         torch.OutOfMemoryError if "OutOfMemoryError" in kinds else NotCovered if "NotCovered" in kinds else RuntimeError
     )
     error = type(_name(raised.get("type")), (base,), {})(text)
     error.frames_in_kernel_process = (
-        [str(frame)[:LONGEST_TEXT] for frame in frames[:MOST_FRAMES]] if isinstance(frames, list) else []
+        [cut(str(frame), LONGEST_TEXT) for frame in frames[:MOST_FRAMES]] if isinstance(frames, list) else []
     )
     raise error
 

@@ -1,76 +1,79 @@
-"""Restricts the writes of the kernel process to its own folder, its caches and devices.
+"""Chooses what holds a kernel process: bubblewrap, or Landlock, each with a filter of system calls.
 
-This uses Landlock. So the process cannot change a report, a file of the suite, or a cache of other
-runs. The system also keeps it from tracing outside processes, reading their memory, or sending them
-signals. Reading files and using the network are not restricted: code that must not do so belongs in
-a container.
+bubblewrap gives it namespaces of its own. Where that is not installed or not permitted, Landlock
+restricts its files. Without either, --untrusted is refused, unless FLASH_ATTEST_SANDBOX=none asks
+for a run that nothing holds.
 """
 
 from __future__ import annotations
 
 import ctypes
+import glob
 import os
 import sys
-from collections.abc import Iterable
 
-# System call numbers, the same on x86-64 and on ARM.
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-GIVE_VERSION, PATH_BENEATH = 1, 1
+from flash_attest.runner.untrusted import landlock, seccomp
+from flash_attest.runner.untrusted.view import DEVICES, GPUS, OF_PROC, View
+
+BUBBLEWRAP, LANDLOCK, NONE = WAYS = ("bubblewrap", "landlock", "none")
+VARIABLE = "FLASH_ATTEST_SANDBOX"  # one of WAYS, to choose; by default the first that works
 PR_SET_NO_NEW_PRIVS, PR_SET_DUMPABLE = 38, 4
-WRITE_FILE, REMOVE_AND_MAKE = 1 << 1, sum(1 << n for n in range(4, 13))
-REFER, TRUNCATE = 1 << 13, 1 << 14  # since versions 2 and 3
-SCOPED = 0b11  # abstract sockets and signals, since version 6
-DEVICES = ("/dev", "/proc")
 
 
-class _Ruleset(ctypes.Structure):
-    _fields_ = [("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
+class NotHeld(Exception):
+    """Nothing here can hold a kernel process, or what was chosen cannot."""
 
 
-class _Beneath(ctypes.Structure):
-    _pack_ = 1
-    _layout_ = "ms"
-    _fields_ = [("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32)]
+def chosen() -> str:
+    """Return what holds a kernel process here. Raises NotHeld."""
+    from flash_attest.runner.untrusted import bubblewrap
+
+    asked = os.environ.get(VARIABLE, "")
+    if asked not in ("", *WAYS):
+        raise NotHeld(f"{VARIABLE}={asked}: should be {', '.join(WAYS[:-1])} or {WAYS[-1]}")
+    problems = {BUBBLEWRAP: bubblewrap.problem, LANDLOCK: _no_landlock, NONE: lambda: ""}
+    for way in [asked] if asked else WAYS[:-1]:
+        if not problems[way]():
+            return way
+    if asked:
+        raise NotHeld(f"{VARIABLE}={asked}: {problems[asked]()}")
+    raise NotHeld(
+        f"nothing here can hold what it calls ({problems[BUBBLEWRAP]()}; {problems[LANDLOCK]()}): install bubblewrap; "
+        f"or, in a container of its own, set {VARIABLE}=none"
+    )
 
 
-def version() -> int:
-    """Return the version of Landlock in this system, or 0 if it has none."""
-    if sys.platform != "linux":
-        return 0
-    return max(0, ctypes.CDLL(None).syscall(CREATE_RULESET, None, 0, GIVE_VERSION))
+def in_words(way: str) -> str:
+    """Return what a header and results.json say: "bubblewrap and seccomp"."""
+    if way == NONE:
+        return "nothing"
+    name = f"Landlock {landlock.version()}" if way == LANDLOCK else way
+    return f"{name} and seccomp" if seccomp.works() else name
 
 
-def enter(folders: Iterable[str]) -> None:
-    """Restrict the writes of this thread, and of threads that it starts, to these folders and
-    devices.
-
-    Without Landlock nothing changes.
+def enter(way: str, view: View) -> None:
+    """Restrict this thread, and threads and processes that it starts. bubblewrap has done so
+    before.
     """
-    abi = version()
-    if not abi:
+    if way != LANDLOCK:
         return
-    libc = ctypes.CDLL(None, use_errno=True)
-    writing = WRITE_FILE | REMOVE_AND_MAKE | (REFER if abi >= 2 else 0) | (TRUNCATE if abi >= 3 else 0)
-    rules = _Ruleset(writing, 0, SCOPED if abi >= 6 else 0)
-    size = 24 if abi >= 6 else 16 if abi >= 4 else 8
-    ruleset = _checked(libc.syscall(CREATE_RULESET, ctypes.byref(rules), size, 0))
-    for folder in (*folders, *DEVICES):
-        opened = os.open(folder, os.O_PATH | os.O_CLOEXEC)
-        beneath = _Beneath(writing, opened)
-        _checked(libc.syscall(ADD_RULE, ruleset, PATH_BENEATH, ctypes.byref(beneath), 0))
-        os.close(opened)
-    _checked(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    _checked(libc.syscall(RESTRICT_SELF, ruleset, 0))
-    os.close(ruleset)
+    ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    gpus = [path for pattern in GPUS for path in glob.glob(f"/dev/{pattern}")]
+    devices = [*(f"/dev/{name}" for name in DEVICES), *gpus]
+    # Python lists a folder before it imports from it.
+    listed = {path if os.path.isdir(path) else os.path.dirname(path) for path in view.readable}
+    landlock.enter([*view.allowed(), *OF_PROC], listed, view.writable, devices)
+    if seccomp.works():
+        seccomp.drop_capabilities()
+        version = landlock.version()
+        seccomp.enter(seccomp.program(False, version >= 6, version >= 3, os.getpid()))
 
 
 def hide_memory() -> None:
-    """Keep other processes of this user from reading this one's memory, even without Landlock."""
+    """Keep other processes of this user from reading this one's memory."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def _checked(result: int) -> int:
-    if result < 0:
-        raise OSError(ctypes.get_errno(), f"Landlock: {os.strerror(ctypes.get_errno())}")
-    return result
+def _no_landlock() -> str:
+    return "" if landlock.version() else "no Landlock, which Linux has since 5.13"

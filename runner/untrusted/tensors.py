@@ -1,22 +1,23 @@
 """Converts tensors to headers and bytes.
 
-An input is sent with the whole memory around it, its strides and its offset, so that laws about
-layouts and margins keep their meaning. The copy has the same address modulo a page, which preserves
-its alignment. An output is sent as its values and the order of its dimensions in memory.
+An input is given with the whole memory around it, its strides and its offset, so that laws about
+layouts and margins keep their meaning. It lies in memory that both processes map (shared.py), at
+the same address modulo a page, which preserves its alignment. On a GPU the kernel process copies
+it. An output on a CPU is read where it lies (reading.py). Other outputs are sent: their values, and
+the order of their dimensions in memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import torch
 
+from flash_attest.runner.untrusted.shared import MOST_ROOM, MOST_ROOMS, PAGE, Mapped
 from flash_attest.runner.untrusted.wire import MOST_BLOCK, Garbled
 
-PAGE = 4096
 MOST_DIMENSIONS = 8
-MOST_ROOMS, MOST_ROOM = 32, 1 << 30  # memories and bytes that the kernel process keeps for the next call
 
 
 class TooLarge(ValueError):
@@ -39,7 +40,7 @@ def pack(tensors: dict[str, torch.Tensor]) -> tuple[dict, list[torch.Tensor]]:
         address = storage.data_ptr()
         if address not in memories or not storage.nbytes():
             memories[address] = len(blocks)
-            header["memories"].append({"address": address, "device": tensor.device.type})
+            header["memories"].append({"address": address, "device": tensor.device.type, "size": storage.nbytes()})
             whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage)
             blocks.append(whole.cpu())
         header["tensors"][name] = {
@@ -54,11 +55,10 @@ def pack(tensors: dict[str, torch.Tensor]) -> tuple[dict, list[torch.Tensor]]:
 
 
 class Rooms:
-    """The memory of inputs in the kernel process.
+    """The memory of inputs on a GPU, in the kernel process.
 
-    While there is room, the same address on the judging side maps to the same address here. So a
-    kernel that caches results by address finds new values at the same address, as it would in the
-    judging process.
+    While there is room, the same address on the judging side maps to the same address here, as
+    shared.py does it on a CPU.
     """
 
     def __init__(self):
@@ -66,8 +66,6 @@ class Rooms:
 
     def place(self, block: torch.Tensor, address: int, device: str) -> torch.Tensor:
         """Copy a block to memory with the same address modulo a page."""
-        if not block.numel():  # all empty tensors have the same address
-            return torch.empty(0, dtype=torch.uint8, device=device)
         key = (address, block.numel(), device)
         room = self._rooms.pop(key, None)
         if room is None:
@@ -79,24 +77,63 @@ class Rooms:
         return room.copy_(block)
 
 
-def unpack(
-    header: dict, blocks: Sequence[torch.Tensor], rooms: Rooms
-) -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
-    """Convert the result of `pack` to tensors by name, and the memories that contain them.
+def unpack(header: dict, mapped: Mapped, rooms: Rooms) -> dict[str, torch.Tensor]:
+    """Return the inputs of a call by name, given the header of `pack` with offsets into memory that
+    is shared.
 
     Only the kernel process calls this, with data from the judging side.
     """
-    memories = [rooms.place(block, **memory) for block, memory in zip(blocks, header["memories"], strict=True)]
+    memories = []
+    for memory in header["memories"]:
+        block = mapped.block(memory["offset"], memory["size"], header["shared"])
+        if memory["device"] != "cpu":
+            empty = torch.empty(0, dtype=torch.uint8, device=memory["device"])
+            block = rooms.place(block, memory["address"], memory["device"]) if memory["size"] else empty
+        memories.append(block)
     tensors = {}
     for name, spec in header["tensors"].items():
         whole, dtype = memories[spec["memory"]], getattr(torch, spec["dtype"])
         usable = whole[: whole.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
         tensor = usable.as_strided(spec["shape"], spec["strides"], usable.storage_offset() + spec["offset"])
         tensors[name] = tensor.detach().requires_grad_(spec["requires_grad"])
-    return tensors, memories
+    return tensors
 
 
-# --- outputs: values ------------------------------------------------------------------------------
+# --- outputs --------------------------------------------------------------------------------------
+
+
+def described(tensor: torch.Tensor) -> dict:
+    """Return where an output on a CPU lies. It must live until it has been read for the last
+    time.
+    """
+    return {
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "strides": list(tensor.stride()),
+        "address": tensor.data_ptr(),
+        "device": "cpu",
+        "requires_grad": tensor.requires_grad,
+    }
+
+
+def taken(header: dict, read: Callable[[int, int], torch.Tensor]) -> torch.Tensor:
+    """Return a copy of the output that `described` describes. read(address, size) returns bytes.
+
+    Raises Garbled, because the kernel process may send anything.
+    """
+    dtype, shape = _form(header)
+    strides, address = header.get("strides"), header.get("address")
+    if not _are_sizes(strides) or len(strides) != len(shape) or type(address) is not int or not 0 <= address < 1 << 64:
+        raise Garbled(f"an output of shape {shape}, with strides {str(strides)[:80]}, at {str(address)[:80]}")
+    numel = math.prod(shape)
+    extent = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) if numel else 0
+    if max(numel, extent) * dtype.itemsize > MOST_BLOCK:
+        raise Garbled(f"an output of shape {shape} and dtype {dtype} in {extent} elements, which is too large")
+    if not numel:
+        return torch.empty(shape, dtype=dtype)
+    tensor = read(address, extent * dtype.itemsize).view(dtype).as_strided(shape, strides)
+    dense = sorted(range(len(shape)), key=lambda dim: -strides[dim])
+    return tensor if tensor.permute(dense).is_contiguous() else tensor.contiguous()
 
 
 def pack_values(tensor: torch.Tensor) -> tuple[dict, torch.Tensor]:
@@ -126,15 +163,9 @@ def unpack_values(header: dict, block: torch.Tensor) -> torch.Tensor:
 
     Raises Garbled, because the kernel process may send anything.
     """
-    try:
-        dtype, shape, order, device = (header[key] for key in ("dtype", "shape", "order", "device"))
-        dtype = getattr(torch, dtype)
-    except (KeyError, TypeError, AttributeError):
-        raise Garbled("an output without dtype, shape, order and device") from None
-    valid_shape = (
-        isinstance(shape, list) and len(shape) <= MOST_DIMENSIONS and all(type(n) is int and n >= 0 for n in shape)
-    )
-    if not (isinstance(dtype, torch.dtype) and valid_shape and device in ("cpu", "cuda") and isinstance(order, list)):
+    dtype, shape = _form(header)
+    order, device = header.get("order"), header.get("device")
+    if device not in ("cpu", "cuda") or not isinstance(order, list):
         raise Garbled(f"an output of dtype {dtype}, shape {shape}, on {device}")
     if not all(type(n) is int for n in order) or sorted(order) != list(range(len(shape))):
         raise Garbled(f"an output with dimensions in the order {order}")
@@ -145,3 +176,18 @@ def unpack_values(header: dict, block: torch.Tensor) -> torch.Tensor:
     dense = block.view(dtype) if block.numel() else torch.empty(0, dtype=dtype)
     inverse = [order.index(dim) for dim in range(len(order))]
     return dense.view(shape).to(device).permute(inverse)
+
+
+def _form(header: dict) -> tuple[torch.dtype, list[int]]:
+    """Return the dtype and the shape of an output."""
+    dtype, shape = header.get("dtype"), header.get("shape")
+    dtype = getattr(torch, dtype, dtype) if isinstance(dtype, str) else dtype
+    if not isinstance(dtype, torch.dtype) or not _are_sizes(shape):
+        raise Garbled(f"an output of dtype {str(dtype)[:80]}, shape {str(shape)[:80]}")
+    return dtype, shape
+
+
+def _are_sizes(values: object) -> bool:
+    return (
+        isinstance(values, list) and len(values) <= MOST_DIMENSIONS and all(type(n) is int and n >= 0 for n in values)
+    )

@@ -96,6 +96,26 @@ def test_a_wrong_gradient_is_wrong_where_the_forward_is_right(bench, benched):
     assert verdicts(report, "mine") == {"forward": "timed", "backward": "wrong"}
 
 
+@pytest.mark.parametrize(
+    ("when_timed", "reason"),
+    [
+        ("out = out if len(CALLS) < 4 else 0 * out", "in timed call "),
+        (
+            "out = vars(forward).setdefault(str((q.data_ptr(), q.requires_grad, causal)), out)",
+            "after the timed calls, with other values in the same inputs, out of",
+        ),
+    ],
+)
+def test_what_is_wrong_while_it_is_timed_gets_no_time(bench, benched, when_timed, reason):
+    file = benched(when_timed)
+    status, _, report = bench("--impl-from", file, "--impl", "mine,torch_math")
+
+    assert status == 1
+    (cell,) = [c for c in report["results"] if c["impl"] == "mine" and c["pass"] == "forward" and not c["causal"]]
+    assert cell["verdict"] == "wrong" and reason in cell["reason"] and "ms" not in cell
+    assert verdicts(report, "torch_math")["forward"] == "timed"
+
+
 def test_an_exception_is_reported_and_the_others_still_run(bench, benched):
     status, _, report = bench("--impl-from", benched("raise RuntimeError('no such tile')"), "--impl", "mine,torch_math")
 

@@ -137,7 +137,7 @@ def test_an_unknown_name_is_told_with_the_known_ones(tmp_path):
     ("arguments", "status", "words"),
     [
         (["broken.py"], 1, "broken.py:1: importing it raises ModuleNotFoundError: No module named 'nothing_of_this_name'"),
-        (["broken.py", "--law", LAW], 1, "flash-attest check: broken.py:1: importing it raises ModuleNotFoundError"),
+        (["broken.py", "--law", LAW], 1, "broken cannot be loaded: broken.py:1: importing it raises ModuleNotFoundError"),
         (["field.py"], 1, "unexpected keyword argument 'lsee'; its fields are name, forward, "),
         (["on_gpu.py", "--law", LAW], 1, "runs on cuda only; this run judges on cpu"),
         (["mine.py", "same_name.py"], 2, "two implementations are named 'mine': in mine.py and in same_name.py"),

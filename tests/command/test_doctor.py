@@ -19,7 +19,7 @@ def test_here_implementations_can_be_judged(capsys):
     status, parts = states(capsys)
     assert status == 0
     assert {parts[name]["state"] for name in ("Python", "packages", "PyTorch", "cache")} == {"ok"}
-    assert {"GPU", "g++", "nvcc", "ninja", "Triton", "Numba", "Landlock", "isolation", "address space"} <= {*parts}
+    assert {"GPU", "g++", "nvcc", "ninja", "Triton", "Numba", "sandbox", "isolation", "address space"} <= {*parts}
     assert all(line["lost"] for line in parts.values() if line["state"] != "ok")
 
 
@@ -62,6 +62,6 @@ def test_a_look_that_fails_is_a_line(monkeypatch, capsys):
     def fails():
         raise OSError("libnothing.so: cannot be loaded")
 
-    monkeypatch.setattr(doctor, "landlock", fails)
+    monkeypatch.setattr(doctor, "sandbox", fails)
     status, parts = states(capsys)
     assert status == 0 and parts["fails"]["found"] == "OSError: libnothing.so: cannot be loaded"

@@ -36,6 +36,11 @@ def test_json_has_every_law_and_each_has_a_planted_bug(capsys):
     assert described["test_sanitizers_report_nothing"]["device"] == "cuda"
 
 
+def test_a_chapter_and_a_law_of_another_one(capsys):
+    assert command.run(["repeats_agree", "--chapter", "forward", "--json"]) == 0
+    assert {law["chapter"] for law in json.loads(capsys.readouterr().out)} == {"forward", "races"}
+
+
 def test_a_chapter_alone(capsys):
     assert command.run(["--chapter", "forward", "--json"]) == 0
     assert {law["chapter"] for law in json.loads(capsys.readouterr().out)} == {"forward"}

@@ -68,6 +68,29 @@ def test_a_file_that_raises_shows_its_own_frames_only(folder):
     assert "launches.py raised ValueError" in run.stdout.splitlines()[-1] and "command/trace.py" not in run.stdout
 
 
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import torch\n\ntorch.zeros(3, device='cuda')\n", "asks.py:3 asks torch for a GPU, and none is used here"),
+        ("import os\nos._exit(0)\n", "asks.py ended its process: exit status 0"),
+        ("import os\nos.abort()\n", "asks.py ended its process: signal 6 (aborted)"),
+        ("import sys\nsys.exit('no')\n", "asks.py ended with exit status no"),
+    ],
+)
+def test_a_file_that_cannot_be_traced_is_named(source, words, tmp_path):
+    (tmp_path / "asks.py").write_text(source)
+    run = flash_attest("trace", "asks.py", folder=tmp_path)
+    assert run.returncode == 2 and f"flash-attest trace: {words}" in run.stdout.splitlines()[-1], run.stdout
+    assert "Traceback" not in run.stdout
+
+
+def test_an_implementation_is_traced_by_check(tmp_path, right):
+    (tmp_path / "mine.py").write_text(right.format(name="mine"))
+    run = flash_attest("trace", "mine.py:IMPL", folder=tmp_path)
+    words = "mine.py: IMPL is an Implementation: flash-attest check mine.py:IMPL --law no_race_is_traced traces it"
+    assert run.returncode == 2 and words in run.stdout
+
+
 def test_a_function_that_is_not_there_is_named(folder):
     run = flash_attest("trace", "launches.py:lanch", folder=folder)
     assert run.returncode == 2 and "there is no function lanch in it; did you mean launch?" in run.stdout

@@ -7,6 +7,7 @@ import torch
 
 from flash_attest import Implementation, Supports, check
 from flash_attest.impls import torch_math
+from flash_attest.impls.contract.record import Absent
 from flash_attest.impls.contract.registry import Entry
 
 LAW = "out_matches_the_definition"
@@ -75,6 +76,8 @@ def test_an_argument_that_makes_no_sense_is_named(arguments, words):
     ("given", "words"),
     [
         (right, r"should be a flash_attest.Implementation: Implementation\(name=..., forward=that function\)"),
+        ("mine.py", "'mine.py' should be a flash_attest.Implementation; `flash-attest check mine.py` judges a file"),
+        (Absent("mine", "no Triton"), "; it cannot be loaded on this machine: no Triton"),
         ([], "no implementation is given"),
         ([mine(right), mine(twice)], "two implementations are named 'mine'"),
         (Entry(mine(right), "a.py"), "should be a flash_attest.Implementation"),

@@ -79,7 +79,7 @@ DECLARATIONS = {
     ),
     "an unknown law": (
         "@attention_laws(forward=attention, known_failures={'test_speed': 'slow, #1'})\ndef test_a(law): law()\n",
-        "known_failures names test_speed: there is no such law",
+        "known_failures names speed: there is no such law",
     ),
 }
 

@@ -137,7 +137,31 @@ def test_a_test_that_ends_before_its_law_is_judged_is_not_green(repository, work
 def test_a_test_that_she_skips_is_not_missed(repository):
     with beside(repository, UNJUDGED) as file:
         run = pytest_in(repository, "-q", file, "-k", "contract")
-    assert run.returncode == 0 and run.stdout.endswith("flash-attest: green: 1 law holds\n"), run.stdout
+    assert run.returncode == 0 and run.stdout.endswith(
+        "flash-attest: green: 1 law holds; only the contract was checked\n"
+    ), run.stdout
+
+
+CARELESS = """
+import os, signal, torch
+torch.set_default_dtype(torch.float64)
+torch.set_default_device("meta")
+torch.autocast("cpu").__enter__()
+torch.set_grad_enabled(False)
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.chdir("/")
+
+@attention_laws(forward=attention, name="careless", **FIELDS)
+def test_careless(law):
+    law()
+"""
+
+
+def test_laws_do_not_depend_on_what_her_module_sets_when_it_is_imported(repository):
+    with beside(repository, CARELESS) as file:
+        run = pytest_in(repository, "-q", file, "-k", f"({OUT} or contract) and careless", "--attest-report=careless")
+    assert run.returncode == 0 and run.stdout.endswith("flash-attest: green: 2 laws hold\n"), run.stdout
+    assert (repository / "careless" / "results.json").exists()
 
 
 def test_the_report_of_last_failed_is_complete(repository, tmp_path):

@@ -31,7 +31,7 @@ def test_a_tile_is_two_numbers(tile):
 def test_known_failures_are_a_mapping(known):
     with pytest.raises(ContractError) as caught:
         replace(torch_math.IMPL, known_failures=known)
-    assert caught.value.problems == [f"known_failures={known!r}: should be {{'test_name': 'why, #123'}}"]
+    assert caught.value.problems == [f"known_failures={known!r}: should be {{'law': 'why, #123'}}"]
 
 
 @pytest.mark.parametrize("equal", ["out", {"heads"}, True])

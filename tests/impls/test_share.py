@@ -15,10 +15,24 @@ from tests.impls.runs import python, results
 
 
 @pytest.mark.parametrize(
-    "share", (0, -1, 1.5, "all", None, float("nan"), {"cpu": 0}, {"cpu": None}, {"gpu": 0.5}, {"cpu": {"cpu": 0.5}})
+    "share",
+    (
+        0,
+        -1,
+        1.5,
+        "all",
+        None,
+        float("nan"),
+        {"cpu": 0},
+        {"cpu": None},
+        {"gpu": 0.5},
+        {"cpu": {"cpu": 0.5}},
+        1e-12,
+        {"cpu": 0.009},
+    ),
 )
-def test_a_share_is_above_0_and_at_most_1(share):
-    with pytest.raises(ContractError, match=re.escape(f"share={share!r}: should be a number above 0, at most 1")):
+def test_a_share_is_at_least_a_hundredth_and_at_most_1(share):
+    with pytest.raises(ContractError, match=re.escape(f"share={share!r}: should be a number from 0.01 to 1, or such")):
         replace(torch_math.IMPL, share=share)
 
 
@@ -26,7 +40,7 @@ def test_a_share_of_the_cases_and_repeats_is_run():
     plan, whole, tenth = Plan(examples=60, repeats=100), torch_math.IMPL, replace(torch_math.IMPL, share=0.1)
     assert (plan.cases_for(whole, 1.0), plan.cases_for(whole, 0.5), plan.repeats_for(whole)) == (60, 30, 100)
     assert (plan.cases_for(tenth, 1.0), plan.cases_for(tenth, 0.5), plan.repeats_for(tenth)) == (6, 3, 10)
-    least = replace(torch_math.IMPL, share=0.001)
+    least = replace(torch_math.IMPL, share=0.01)
     assert (plan.cases_for(least, 1.0), plan.repeats_for(least)) == (2, 2)
 
 

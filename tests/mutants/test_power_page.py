@@ -50,7 +50,7 @@ def test_marks_are_the_verdicts():
     titles = [peer.title for peer in PEERS]
     marks = re.findall(r'title="(.*?): (.*?)">', caught)
     assert marks == [(title, "caught" if title == "allclose 1e-2" else "missed") for title in titles]
-    assert "no dout gives no gradient" in caught and ": pass in up to 300 cases" in survives
+    assert "no_dout_gives_no_gradient" in caught and ": pass in up to 300 cases" in survives
     assert 'data-missed="flash_attention pytorch kernel_bench_1e_2 kernel_bench_1e_4"' in caught
     assert 'data-missed="flash_attention pytorch allclose kernel_bench_1e_2 kernel_bench_1e_4 laws others"' in survives
 
@@ -80,7 +80,7 @@ def test_the_strip_says_whether_all_are_caught(change, tone, words):
 
 def test_laws_that_the_rows_do_not_name_are_counted():
     row = Row(kills=5, laws=TWO_LAWS, peers={}, detail="")
-    assert pages._verdicts(NAMES[0], row).words.endswith("gradients match the definition, and 3 more")
+    assert pages._verdicts(NAMES[0], row).words.endswith("gradients_match_the_definition, and 3 more")
 
 
 def test_text_is_text(monkeypatch):

@@ -18,7 +18,8 @@ logs = json.loads({logs!r})
 value = lambda option: sys.argv[sys.argv.index(option) + 1]
 target = sys.argv[sys.argv.index("--log-file") + 2 :]
 status = subprocess.run(target).returncode if {runs} else 0
-log = logs[value("--tool")]
+kernels = [word.partition("=")[2] for word in sys.argv if word.startswith("kernel_substring=")]
+log = logs.get(value("--tool") + ":" + ",".join(kernels), logs[value("--tool")])
 if log:
     pathlib.Path(value("--log-file")).write_text(log)
 sys.exit(status)
@@ -28,10 +29,12 @@ sys.exit(status)
 def fake(folder: Path, runs: bool = True, **logs: str) -> str:
     """Make the program. Returns its path.
 
-    logs: the text that each tool writes, by name; "" for nothing. Other tools report nothing. runs:
-    whether it runs its target.
+    logs: the text that each tool writes, by name; "" for nothing. Other tools report nothing.
+    "racecheck:forward" is what racecheck writes if it watches only this kernel. runs: whether it
+    runs its target.
     """
     texts = {tool.value: logs.get(tool.value, CLEAN[tool]) for tool in Tool}
+    texts |= {name: text for name, text in logs.items() if ":" in name}
     path = folder / PROGRAM
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(SOURCE.format(python=sys.executable, logs=json.dumps(texts), runs=runs))

@@ -6,7 +6,7 @@ import pytest
 
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
-from flash_attest.runner.green import Group, group_of, verdict_line
+from flash_attest.runner.green import Asked, Group, group_of, verdict_line
 
 
 def result(verdict: str, why: Reason | None = None, reason: str = "", known: str = "") -> dict:
@@ -15,6 +15,7 @@ def result(verdict: str, why: Reason | None = None, reason: str = "", known: str
 
 HOLDS, FAILS, REFUSES = result(PASS), result(FAIL, reason="out is wrong"), result(REFUSED, Reason.NOT_DECLARED)
 KNOWN, UNDECIDED = result(FAIL, known="#12"), result(UNKNOWN, Reason.RESOURCES)
+NOT_LOADED = result(FAIL, Reason.NOT_LOADED, "mine.py:3: importing it raises NameError")
 GPU_LAW, GPU_IMPL = result(UNKNOWN, Reason.LAW_OF_OTHER_DEVICE), result(UNKNOWN, Reason.OTHER_DEVICE)
 
 
@@ -27,27 +28,30 @@ GPU_LAW, GPU_IMPL = result(UNKNOWN, Reason.LAW_OF_OTHER_DEVICE), result(UNKNOWN,
         ([HOLDS, FAILS, FAILS], "not green: 2 laws fail; 1 holds"),
         ([HOLDS, UNDECIDED], "not green: 1 law undecided; 1 holds"),
         ([HOLDS, result(UNKNOWN, Reason.NO_SANITIZER)], "green: 1 law holds; 1 needs compute-sanitizer"),
+        ([HOLDS, result(UNKNOWN, Reason.GPU_MEMORY)], "green: 1 law holds; 1 needs a larger GPU"),
         ([], "not green: nothing was judged"),
+        ([NOT_LOADED], "not green: 1 file cannot be loaded"),
+        ([HOLDS, FAILS, NOT_LOADED, NOT_LOADED], "not green: 2 files cannot be loaded; 1 law fails; 1 holds"),
     ],
 )
 def test_the_line_counts_verdicts_with_the_worst_first(results, line):
-    assert verdict_line(results, asked_for=False, device="cpu") == line
+    assert verdict_line(results, Asked(), device="cpu") == line
 
 
 def test_a_run_that_has_not_ended_is_not_green():
-    line = verdict_line([HOLDS], asked_for=False, unjudged=2, planned=3)
+    line = verdict_line([HOLDS], Asked(), left=2, planned=3)
     assert line == "not green: 2 of 3 were not judged; 1 law holds"
 
 
 def test_a_replay_that_no_law_took_is_not_green():
     refused = result(REFUSED, Reason.NO_CASE, "headdim 64 is not declared")
-    line = verdict_line([refused], asked_for=False, replayed=True)
+    line = verdict_line([refused], Asked(replayed=True))
     assert line == "not green: no law took the case: headdim 64 is not declared; 1 law does not apply"
 
 
 def test_no_reason_of_an_implementation_makes_a_run_green():
     refused = result(REFUSED, Reason.NO_CASE, "whether this works could not be decided yet")
-    line = verdict_line([refused], asked_for=False, replayed=True)
+    line = verdict_line([refused], Asked(replayed=True))
     assert line.startswith("not green: no law took the case: whether this works")
 
 

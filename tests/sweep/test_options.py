@@ -24,11 +24,11 @@ def leave_the_gpus_visible(monkeypatch):
     monkeypatch.setattr(gpus, "hide_gpus", lambda: None)
 
 
-def refused(capsys, *arguments, run=command.run) -> str:
-    """Return the last line of an error about the command."""
+def refused(capsys, *arguments, run=command.run, status: int = 2) -> str:
+    """Return the last line of an error about the command, or, with status 1, about a file."""
     with pytest.raises(SystemExit) as ended:
         run([str(each) for each in arguments])
-    assert ended.value.code == 2
+    assert ended.value.code == status
     return capsys.readouterr().err.splitlines()[-1]
 
 
@@ -72,12 +72,21 @@ def test_implementations_that_cannot_be_swept_are_named(tmp_path, capsys):
     assert "there is no file" in refused(capsys, *db, "--impl-from", tmp_path / "absent.py")
     broken = tmp_path / "broken.py"
     broken.write_text("import nothing_of_this_name")
-    assert "broken.py:1: importing it raises ModuleNotFoundError" in refused(capsys, *db, "--impl-from", broken)
+    assert "broken.py:1: importing it raises ModuleNotFoundError" in refused(
+        capsys, *db, "--impl-from", broken, status=1
+    )
     ends = tmp_path / "ends.py"
     ends.write_text("import os; os._exit(3)")
-    with pytest.raises(SystemExit):
-        command.run([str(each) for each in (*db, "--impl-from", ends)])
-    assert "ends.py: importing it ends the process: exit status 3" in capsys.readouterr().err
+    assert "ends.py: importing it ends the process: exit status 3" in refused(
+        capsys, *db, "--impl-from", ends, status=1
+    )
+    on_gpu = tmp_path / "on_gpu.py"
+    on_gpu.write_text(
+        "from flash_attest import Implementation\n"
+        'IMPL = Implementation(name="on_gpu", forward=lambda q, k, v: q, devices={"cuda"})\n'
+    )
+    words = "there is nothing to sweep: on_gpu runs on cuda only"
+    assert words in refused(capsys, *db, "--device", "cpu", "--impl-from", on_gpu)
 
 
 def test_a_file_keeps_its_seed_and_shard(tmp_path, capsys):

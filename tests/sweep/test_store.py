@@ -214,11 +214,13 @@ def test_files_that_are_not_from_a_sweep_are_refused_by_name(tmp_path):
     with pytest.raises(StoreError, match=r"absent\.db: there is no such file"):
         Store(tmp_path / "absent.db")
     (tmp_path / "text.db").write_text("not a database, but long enough to look like the header of one " * 20)
-    with pytest.raises(StoreError, match=r"text\.db: file is not a database"):
+    with pytest.raises(StoreError, match=r"text\.db: it is not .*, or damaged \(file is not a database\): restore"):
         Store(tmp_path / "text.db")
     with closing(sqlite3.connect(tmp_path / "other.db")) as db:
         db.execute("CREATE TABLE mine (x)")
-    with pytest.raises(StoreError, match=r"other\.db: no such table: facts"):
+    with pytest.raises(
+        StoreError, match=r"other\.db: it is not the file of a sweep, or damaged \(no such table: facts\)"
+    ):
         Store(tmp_path / "other.db")
     later = store(tmp_path / "later.db")
     with later._writing() as db:

@@ -53,7 +53,8 @@ def test_without_triton_the_table_gives_the_reason(without):
 def test_without_triton_nothing_else_changes(without):
     run, report = without
     verdicts = {entry["verdict"] for entry in results(report).values()}
-    assert run.returncode == 0, run.stdout + run.stderr
+    named = f"not green: nothing was judged of triton_fa2: {REASON}, of triton_fa2_atomic: {REASON}, of "
+    assert run.returncode == 1 and f"\n{named}" in run.stdout, run.stdout + run.stderr  # they were asked for by name
     assert "fail" not in verdicts
     assert results(report)[("test_out_matches_the_definition", "python_tiled")]["verdict"] == "pass"
     assert results(report)[("test_out_matches_the_definition", "torch_math")]["verdict"] == "pass"

@@ -28,7 +28,7 @@ def times(factor):
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_a_few_keys_hide_no_error(dtype):
-    """A mean of 0.6 instead of 0.5 counts 1.2 of 2 keys, which rounds to 1."""
+    """A mean of 0.6 instead of 0.5 over 2 keys counts 1.2 keys, which rounds to 1."""
     plan = Plan(case=parse_case(f"seqlen_q=2 seqlen_k=2 headdim=2 dtype={dtype} causal=True"), try_contract=False)
     result = judge(LAW, times(1.2), plan)
     assert result.verdict == FAIL

@@ -13,9 +13,9 @@ from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.verdict import FAIL, REFUSED, UNKNOWN
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import laws
-from flash_attest.runner.green import not_green
+from flash_attest.runner.green import Asked, not_green
 from flash_attest.runner.judge import Judge
 
 LAW = laws()["test_out_matches_the_definition"]
@@ -110,7 +110,8 @@ def test_another_device_is_unknown_with_the_reason(declared, reason):
 @pytest.mark.parametrize("asked_for", (False, True))
 def test_an_absent_device_fails_only_runs_that_asked_for_the_implementation(asked_for):
     results = [result.as_dict() for result in elsewhere(unavailable={"cuda": NO_NVCC})]
-    assert not_green(results, asked_for=asked_for, replayed=False) == ("2 could not be decided" if asked_for else "")
+    results.append(Result("another", LAW.chapter, LAW.name, PASS).as_dict())
+    assert not_green(results, Asked(named=asked_for)) == ("2 could not be decided" if asked_for else "")
 
 
 # --- laws of another device -----------------------------------------------------------------------
@@ -121,7 +122,8 @@ OF_STREAMS = laws()["test_work_waits_on_the_current_stream"]
 def test_a_law_of_another_device_is_unknown_and_the_run_stays_green():
     result = judge(OF_STREAMS, torch_math.IMPL, Plan(device="cpu"))
     assert (result.verdict, result.reason) == (UNKNOWN, "law not applicable on cpu, only on cuda")
-    assert not_green([result.as_dict()], asked_for=True, replayed=False) == ""
+    held = Result(torch_math.IMPL.name, LAW.chapter, LAW.name, PASS)
+    assert not_green([result.as_dict(), held.as_dict()], Asked(named=True)) == ""
 
 
 def test_a_law_of_a_device_without_the_implementation_is_refused():
@@ -212,7 +214,7 @@ def test_a_contract_without_a_case_is_unknown_and_so_are_its_laws():
     results = [before.contract(impl), judge(LAW, impl, before.plan)]
     reason = "there is no case to try the contract with: regime spread is too hard [for seqlen_q=64 "
     assert [(r.verdict, r.why, r.reason[: len(reason)]) for r in results] == 2 * [(UNKNOWN, Reason.NO_CASE, reason)]
-    assert not_green([r.as_dict() for r in results], asked_for=False, replayed=False) == "2 could not be decided"
+    assert not_green([r.as_dict() for r in results], Asked()) == "2 could not be decided"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from flash_attest.impls.contract.registry import option_of
 from flash_attest.properties.judging.origin import DECORATED as DECORATES
-from flash_attest.properties.judging.origin import OURS, Checked, DecoratedTest, OwnRun
+from flash_attest.properties.judging.origin import OURS, Checked, DecoratedTest, OwnRun, Scripted
 
 TEST = "properties/test_causal.py::test_query_sees_exactly_its_prefix[mine]"
 CASE = "seqlen_q=65 headdim=64"
@@ -49,6 +49,12 @@ def test_what_the_case_alone_does_not_say_is_named():
     assert DECORATED.replay(TEST, **how).endswith(
         "[query_sees_exactly_its_prefix]' --attest-perturb stress,cold --attest-device cpu"
     )
+
+
+def test_a_call_that_did_not_return_has_its_limit():
+    assert Checked("mine.py").replay(TEST, CASE, timeout="1.5").endswith(f" --case-timeout 1.5 --case '{CASE}'")
+    assert DECORATED.replay(TEST, CASE, timeout="1.5").endswith(f" --attest-case-timeout 1.5 --attest-case '{CASE}'")
+    assert Scripted("mine").replay(TEST, CASE, timeout="1.5").endswith(f", case={CASE!r}, case_timeout=1.5)")
 
 
 def test_the_contract_check_is_replayed_without_a_case():

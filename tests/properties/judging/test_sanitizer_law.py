@@ -12,9 +12,10 @@ import pytest
 from flash_attest.impls import torch_math
 from flash_attest.impls.contract.registry import from_file
 from flash_attest.properties import test_races
+from flash_attest.properties.calling.caller import Caller
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import LawBroken, Reason
-from flash_attest.properties.judging import sanitized
+from flash_attest.properties.judging import asynchronous, sanitized
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.origin import OwnRun
 from flash_attest.properties.judging.plan import Plan
@@ -23,9 +24,9 @@ from flash_attest.properties.law import laws
 from flash_attest.properties.progress import NOW
 from flash_attest.races.sanitizer import Tool
 from flash_attest.runner import alone
-from flash_attest.runner.green import not_green
+from flash_attest.runner.green import Asked, not_green, verdict_line
 from tests.places import ROOT
-from tests.races.fake_sanitizer import fake
+from tests.races.fake_sanitizer import CLEAN, fake
 from tests.trials import lines
 
 LOGS = ROOT / "tests/races/sanitizer_logs"
@@ -94,7 +95,8 @@ def test_without_the_tool_it_is_unknown_and_the_run_is_green(monkeypatch):
     result = judged()
     assert (result.verdict, result.why) == (UNKNOWN, Reason.NO_SANITIZER)
     assert result.reason.startswith("no compute-sanitizer found in CUDA_HOME, CUDA_PATH, PATH and /usr/local/cuda*")
-    assert not_green([result.as_dict()], asked_for=True, replayed=False) == ""
+    held = replace(result, verdict=PASS, why=None)
+    assert not_green([result.as_dict(), held.as_dict()], Asked(named=True)) == ""
 
 
 def test_an_implementation_of_pytorchs_operators_is_refused_after_a_few_looks(installed, monkeypatch):
@@ -146,12 +148,12 @@ def test_a_case_beside_one_with_a_finding_is_watched_alone(installed, programs):
     assert len(programs[0]) == 2 and {len(cases) for cases in programs[1:]} == {1}
 
 
-def test_what_no_case_shows_by_itself_is_a_finding(installed, monkeypatch):
+def test_what_no_case_shows_by_itself_is_a_finding(installed, monkeypatch, tmp_path):
     """A larger case may overrun scratch memory that a smaller one has allocated."""
     command, log = alone.command, (LOGS / "racecheck.log").read_text()
 
     def reported_of_several(device, name, cases, options):
-        installed(runs=False, **({"racecheck": log} if len(cases) > 1 else {}))
+        fake(tmp_path, runs=False, **({"racecheck": log} if len(cases) > 1 else {}))
         return command(device, name, cases, options)
 
     installed()
@@ -192,9 +194,11 @@ def test_memory_that_runs_out_beside_other_cases_leaves_each_to_itself(installed
 
 def test_a_gpu_that_is_lost_beside_other_cases_is_a_failure_with_its_case(installed, monkeypatch):
     installed(runs=False)
+    works = [True]
+    monkeypatch.setattr(Caller, "device_works", lambda self: works[0])
 
     def kernels_of(trial):
-        monkeypatch.setattr(type(trial.caller), "device_works", lambda self: False)
+        works[0] = False
         raise LawBroken("forward raises RuntimeError: an illegal memory access")
 
     have_kernels(monkeypatch, kernels_of)
@@ -238,3 +242,112 @@ def test_the_process_ends_with_the_one_that_waits_for_it():
             assert watched.poll() is None
             judging.kill()
             assert watched.wait(10) == 1
+
+
+# --- kernels of the asynchronous proxy ------------------------------------------------------------
+
+RACE = """========= COMPUTE-SANITIZER
+========= Error: Race reported between Write access at void cutlass::device_kernel<flash::Fwd>(T1::Params)+0x7bf0
+=========     and Read access at void cutlass::device_kernel<flash::Fwd>(T1::Params)+0x8000 [4 hazards]
+=========
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+HEADLINE = "race: shared memory, write and read, no barrier between, device_kernel+0x7bf0 and device_kernel+0x8000"
+NO_RACE = CLEAN[Tool.RACECHECK]
+UNKNOWN_ORDER = "racecheck does not know the order that TMA, mbarriers and wgmma give to accesses"
+
+
+@pytest.fixture
+def hopper(installed, monkeypatch):
+    """Make the GPU one of sm_90, with these kernels.
+
+    code: the instructions of the asynchronous proxy that each uses, or why it cannot be read.
+    """
+
+    def make(code: dict, **how) -> None:
+        installed(runs=False, **how)
+        have_kernels(monkeypatch, lambda trial: sorted(code))
+
+        def look(self, kernel):
+            if isinstance(code[kernel], str):
+                raise LookupError(code[kernel])
+            return code[kernel]
+
+        monkeypatch.setattr(asynchronous, "capability_of", lambda device: (9, 0))
+        monkeypatch.setattr(asynchronous.MachineCode, "asynchronous", look)
+
+    return make
+
+
+def test_a_race_in_a_kernel_of_tma_is_not_judged_and_the_run_is_green(hopper):
+    hopper({"device_kernel": ["HGMMA", "SYNCS", "UTMALDG"]}, racecheck=RACE)
+    result = judged()
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.ASYNCHRONOUS)
+    assert result.reason == (
+        f"{HEADLINE}: not judged, as {UNKNOWN_ORDER}, and device_kernel uses HGMMA, SYNCS, UTMALDG; nothing else is reported"
+    )
+    both = [result.as_dict(), replace(result, verdict=PASS, why=None).as_dict()]
+    assert not_green(both, Asked(named=True)) == ""
+    assert verdict_line(both, Asked(named=True)) == "green: 1 law holds; 1 is beyond racecheck"
+
+
+def test_what_traces_the_kernels_is_named(hopper):
+    hopper({"device_kernel": ["SYNCS"]}, racecheck=RACE)
+    result = judged(replace(torch_math.IMPL, traced=True), case=CASE)
+    assert result.reason.endswith("; no_race_is_traced judges its kernels on a CPU, compiled for sm_80")
+
+
+def test_memcheck_counts_in_such_a_kernel(hopper):
+    hopper({"device_kernel": ["SYNCS"]}, racecheck=RACE, memcheck=(LOGS / "memcheck.log").read_text())
+    result = judged(case=CASE)
+    assert result.verdict == FAIL and result.reason.startswith("outside: write of 4 bytes in global memory")
+    assert "device_kernel" not in result.message
+
+
+def test_a_race_in_an_ordinary_kernel_beside_it_counts(hopper):
+    """racecheck watches the ordinary kernels once more without the others."""
+    alone = {"racecheck:reduce_parts": (LOGS / "racecheck_older.log").read_text()}
+    hopper({"device_kernel": ["SYNCS"], "reduce_parts": []}, racecheck=RACE, **alone)
+    result = judged(case=CASE)
+    assert result.verdict == FAIL and "convolution.cu:123" in result.reason and "device_kernel" not in result.message
+
+
+def test_ordinary_kernels_beside_it_may_be_right(hopper):
+    hopper({"device_kernel": ["SYNCS"], "reduce_parts": []}, racecheck=RACE, **{"racecheck:reduce_parts": NO_RACE})
+    assert judged(case=CASE).why is Reason.ASYNCHRONOUS
+
+
+def test_a_race_in_ordinary_kernels_alone_is_a_failure(hopper):
+    hopper({"device_kernel": []}, racecheck=RACE)
+    result = judged(case=CASE)
+    assert (result.verdict, result.reason) == (FAIL, HEADLINE)
+
+
+def test_a_kernel_whose_code_cannot_be_read_is_undecided_with_the_reason(hopper):
+    hopper({"device_kernel": "no cuobjdump found"}, racecheck=RACE)
+    result = judged(case=CASE)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.RESOURCES)
+    assert "device_kernel may use them: no cuobjdump found; nothing else is reported" in result.reason
+    assert not_green([result.as_dict()], Asked(named=True)) == "1 could not be decided"
+
+
+def test_a_tool_without_an_answer_is_told_beside_it(hopper):
+    hopper({"device_kernel": ["SYNCS"]}, racecheck=RACE, memcheck="")
+    result = judged(case=CASE)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.RESOURCES)
+    assert UNKNOWN_ORDER in result.reason and "memcheck ended without a summary" in result.reason
+
+
+def test_a_pass_says_what_racecheck_does_not_know(hopper):
+    hopper({"device_kernel": ["SYNCS"], "reduce_parts": []})
+    result = judged()
+    assert (result.verdict, result.reason) == (
+        PASS,
+        f"nothing reported for 2 cases of device_kernel, reduce_parts; {UNKNOWN_ORDER} in device_kernel",
+    )
+
+
+def test_a_gpu_without_the_asynchronous_proxy_needs_no_look(hopper, monkeypatch):
+    hopper({"device_kernel": "not looked at"}, racecheck=RACE)
+    monkeypatch.setattr(asynchronous, "capability_of", lambda device: (8, 9))
+    assert judged(case=CASE).verdict == FAIL

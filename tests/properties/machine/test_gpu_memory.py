@@ -3,6 +3,7 @@
 import gc
 import threading
 import weakref
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, wraps
 from itertools import count
@@ -23,7 +24,7 @@ from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine import gpu_memory
-from flash_attest.properties.machine.gpu_memory import MOST_IN_VAIN, PAUSES, when_memory_suffices
+from flash_attest.properties.machine.gpu_memory import MOST_IN_VAIN, PAUSES, first_that_fits, when_memory_suffices
 from tests.trials import lines
 
 LAW = laws()["test_out_matches_the_definition"]
@@ -51,7 +52,7 @@ def full_at_first(times, result="done"):
     return attempt
 
 
-@pytest.mark.parametrize("times", range(len(PAUSES) + 1))
+@pytest.mark.parametrize("times", range(len(PAUSES) + 2))  # the last attempt is made alone on the GPU
 def test_it_is_begun_anew_after_a_pause(times, pauses):
     assert when_memory_suffices("cuda", Known(), full_at_first(times)) == "done"
     assert pauses == list(PAUSES[:times])
@@ -89,8 +90,8 @@ def shared(monkeypatch, pauses):
     return pauses
 
 
-def _as_on_a_gpu(suffices, device, known, attempt):
-    return suffices("cuda", known, attempt)
+def _as_on_a_gpu(suffices, device, known, attempt, **options):
+    return suffices("cuda", known, attempt, **options)
 
 
 def full(wrapped, when):
@@ -232,3 +233,69 @@ def test_memory_of_a_gpu_that_comes_back_is_used():
     finally:
         more.join()
     assert result.verdict == PASS
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """Stands in for the locks of a GPU, and records how attempts are made."""
+    how = []
+
+    class Turns:
+        @contextmanager
+        def large(self):
+            yield
+
+        @contextmanager
+        def alone(self):
+            how.append("alone")
+            yield
+
+    monkeypatch.setattr(gpu_memory, "turns_of", lambda device: Turns())
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (12 << 30, 16 << 30))
+    return how
+
+
+def _with_backward(how, fits):
+    def attempt(backward):
+        how.append("backward" if backward else "forward")
+        if how not in fits:
+            raise OutOfMemory("out of memory on seqlen_q=1: forward raises OutOfMemoryError")
+        return backward
+
+    return [partial(attempt, True), partial(attempt, False)]
+
+
+@pytest.mark.parametrize(
+    ("fits", "answer"),
+    [
+        (["backward"], (0, True)),
+        (["backward", "alone", "backward"], (0, True)),
+        (["backward", "alone", "backward", "forward"], (1, False)),
+    ],
+    ids=["beside others", "alone", "the forward"],
+)
+def test_large_tensors_get_the_memory_that_there_is(fits, answer, alone):
+    assert first_that_fits("2 GiB", _with_backward(alone, [fits])) == answer
+    assert alone == fits
+
+
+def test_what_does_not_fit_a_gpu_alone_is_no_failure(alone):
+    """The run stays green, and says that this law needs a larger GPU."""
+    with pytest.raises(
+        Undecided, match=r"^batch=9 needs more than the 12.0 GiB of GPU memory that are free: forward"
+    ) as e:
+        first_that_fits("batch=9", _with_backward(alone, []))
+    assert e.value.why is Reason.GPU_MEMORY and alone == ["backward", "alone", "backward", "forward"]
+
+
+def test_a_law_that_does_not_fit_is_tried_once(alone):
+    """Hypothesis would run other cases, which are as large."""
+
+    def law(trial):
+        first_that_fits("it", _with_backward(alone, []))
+
+    result = judge(replace(LAW, function=law), torch_math.IMPL, Plan(examples=12, try_contract=False))
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.GPU_MEMORY)
+    assert alone == ["backward", "alone", "backward", "forward"]

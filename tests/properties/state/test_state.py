@@ -83,7 +83,7 @@ def left_behind(request):
             (LEAVES | DRAWS)[request["thing"]][0]()
         after = [each.read() for each in THINGS]
     changed = [each.name for each, a, b in zip(THINGS, before, after, strict=True) if a != b]
-    return {"changed": changed, "named": [change.thing.name for change in watch.changes]}
+    return {"changed": changed, "named": [change.name for change in watch.changes]}
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from flash_attest.properties.judging.verdict import Result
 from flash_attest.properties.law import laws
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.judge import Judge
+from flash_attest.runner.limits import NO_LIMITS, TimeLimits
 from flash_attest.runner.plugin.process import prepare
 from tests.plugins import good
 
@@ -42,13 +43,18 @@ def hostile(act: Callable[[], object], *, above: int = 40, name: str = "hostile"
 
 @contextlib.contextmanager
 def isolated(
-    folder: Path, *impls: Implementation, limit: float = 60.0, plugins: bool = True, **plan
+    folder: Path,
+    *impls: Implementation,
+    limit: float = 60.0,
+    plugins: bool = True,
+    limits: TimeLimits = NO_LIMITS,
+    **plan,
 ) -> Iterator[Isolated]:
     """Yield the judge of these implementations. As plug-ins, each of them has a separate
     process.
     """
     entries = [Entry(impl, "", "--impl-from=mine.py" if plugins else "") for impl in impls]
-    judge = Judge(replace(Plan(examples=20), **plan), entries, folder, "main")
+    judge = Judge(replace(Plan(examples=20, case_timeout=limit), **plan), entries, folder, "main", limits=limits)
     judging = Isolated(judge, partial(prepare, is_worker=True), [*laws().values(), *impls], limit, False)
     try:
         yield judging

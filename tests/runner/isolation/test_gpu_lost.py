@@ -10,14 +10,19 @@ import os
 from dataclasses import replace
 
 import pytest
+import torch
 
 from flash_attest.impls import Implementation
+from flash_attest.impls.contract.registry import Entry
 from flash_attest.properties import trial
 from flash_attest.properties.calling import raised
 from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging import conformance
+from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
+from flash_attest.runner.judge import Judge
 from tests.plugins import good
-from tests.runner.isolation.judging import LAW, isolated
+from tests.runner.isolation.judging import LAW, OTHER, isolated
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
 RAISES = f"forward raises RuntimeError: {ILLEGAL}"
@@ -117,3 +122,99 @@ def test_a_given_case_that_loses_the_gpu_is_not_shrunk(tmp_path, gpu):
     with isolated(tmp_path, impl) as judging:
         law = judging.law(LAW, impl, case="seqlen_q=70 seqlen_k=70 headdim=16 dtype=float32")
     assert (law.verdict, law.smallest) == (FAIL, "seqlen_q=70 seqlen_k=70 headdim=16 dtype=float32")
+
+
+# --- noticed only later ---------------------------------------------------------------------------
+
+LOSES = f"forward loses the GPU: {ILLEGAL}"
+
+
+def late(gpu: list[str], where) -> Implementation:
+    """Return a correct implementation whose illegal access, if where(q) holds, is noticed later."""
+
+    def forward(q, k, v):
+        out = good.forward(q, k, v)
+        if where(q):
+            gpu[0] = ILLEGAL
+        return out
+
+    return replace(good.IMPL, name="late", forward=forward)
+
+
+READ = "a tensor that is read"
+
+
+@pytest.fixture(params=["the oracle", pytest.param(READ, marks=pytest.mark.thorough), "nothing"])
+def notices(request, gpu, monkeypatch):
+    """Make something of the suite's own raise after the GPU was lost: what is next, or nothing."""
+
+    def raising(function):
+        def raises(*arguments, **options):
+            if gpu[0]:
+                raise torch.AcceleratorError(gpu[0])
+            return function(*arguments, **options)
+
+        return raises
+
+    if request.param == "the oracle":
+        monkeypatch.setattr(trial.oracle, "attention", raising(trial.oracle.attention))
+    if request.param == READ:
+        monkeypatch.setattr(trial.Outputs, "copy", raising(trial.Outputs.copy))
+        monkeypatch.setattr(conformance, "meaning_of_lse", raising(conformance.meaning_of_lse))
+    return request.param
+
+
+def test_a_law_that_notices_late_names_the_call(tmp_path, gpu, notices, patient):
+    impl = late(gpu, lambda q: q.shape[1] > 40 and q.shape[1] != 64)
+    with isolated(tmp_path, impl, good.IMPL) as judging:
+        law, after, neighbour = judging.law(LAW, impl), judging.contract(impl), judging.law(LAW, good.IMPL)
+    assert (law.verdict, law.reason) == (FAIL, LOSES)
+    assert law.smallest.startswith("seqlen_q=41 seqlen_k=41 headdim=16 dtype=float32")
+    how = "when the suite raised AcceleratorError: CUDA error" if notices != "nothing" else "no call raised"
+    assert f"--case '{law.smallest}'" in law.replay and how in law.message
+    assert after.verdict == neighbour.verdict == PASS
+
+
+def test_a_given_case_that_notices_late_names_the_call(tmp_path, gpu, notices):
+    impl = late(gpu, lambda q: q.shape[1] == 3)
+    case = "seqlen_q=3 seqlen_k=3 headdim=16 dtype=float32"
+    with isolated(tmp_path, impl) as judging:
+        law, after = judging.law(LAW, impl, case=case), judging.law(LAW, impl)
+    assert (law.verdict, law.reason, law.smallest) == (FAIL, LOSES, case)
+    assert (after.verdict, after.reason) == (FAIL, LOSES)  # judged in another process, where it draws length 3
+
+
+def test_a_contract_that_notices_late_leaves_out_the_size(tmp_path, gpu, notices):
+    impl = late(gpu, lambda q: q.shape[-1] == 24)
+    with isolated(tmp_path, impl, good.IMPL) as judging:
+        contract, law, neighbour = judging.contract(impl), judging.law(LAW, impl), judging.law(LAW, good.IMPL)
+    assert (contract.verdict, contract.reason) == (FAIL, f"{LOSES}   [with headdim 24]")
+    assert (law.verdict, law.reason) == (PASS, "judged without headdim 24, where the contract is broken")
+    assert neighbour.verdict == PASS
+
+
+def test_without_isolation_the_call_is_named_and_the_rest_is_undecided(tmp_path, gpu, notices):
+    impl = late(gpu, lambda q: q.shape[1] == 3)
+    judge = Judge(Plan(examples=60), [Entry(impl, "", "--impl-from=mine.py")], tmp_path, "main")
+    law, after = judge.law(LAW, impl), judge.law(OTHER, impl)
+    assert (law.verdict, law.reason) == (FAIL, LOSES) and "seqlen_q=3 " in law.smallest
+    assert (after.verdict, after.why) == (UNKNOWN, Reason.CONTEXT_LOST)
+    assert after.reason == f"the GPU context of this process was lost in {LAW.test_id('late')}"
+
+
+def test_a_gpu_that_is_lost_after_a_law_has_ended_is_of_that_law(tmp_path, gpu, monkeypatch):
+    """A thread of the implementation goes on working. The next law has called nothing yet."""
+    judge = Judge(Plan(examples=4), [Entry(good.IMPL, "", "--impl-from=mine.py")], tmp_path, "main")
+    assert judge.law(LAW, good.IMPL).verdict == PASS
+    gpu[0] = ILLEGAL
+    result = judge.law(OTHER, good.IMPL)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.CONTEXT_LOST)
+    assert result.reason == f"the GPU context of this process was lost in {LAW.test_id('good')}"
+
+
+def test_a_gpu_that_never_worked_is_no_fault_of_a_call(tmp_path, gpu):
+    gpu[0] = ILLEGAL
+    judge = Judge(Plan(examples=4, try_contract=False), [Entry(good.IMPL, "")], tmp_path, "main")
+    result = judge.law(LAW, good.IMPL)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.CONTEXT_LOST)
+    assert result.reason == f"the GPU does not work, before any call of this process: {ILLEGAL}"

@@ -53,7 +53,7 @@ def test_a_call_that_does_not_return_is_unknown_with_its_case(act, tmp_path):
     result, neighbour = judged(act, tmp_path, case=LONG, limit=0.3)
     assert (result.verdict, result.why) == (UNKNOWN, Reason.TIMED_OUT)
     assert result.reason == "forward does not return within 0.3 s" and result.smallest == str(LONG)
-    assert result.replay.endswith(f"--case '{LONG}'")
+    assert result.replay.endswith(f"--case-timeout 0.3 --case '{LONG}'")
     assert neighbour.verdict == PASS and time.monotonic() - started < 20
 
 

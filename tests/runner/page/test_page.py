@@ -133,6 +133,17 @@ def test_the_strip_of_a_whole_run_has_its_verdict():
     assert "not green: 345 laws undecided; 1065 hold" in asked and 'class="strip open"' in asked
 
 
+def test_a_file_that_cannot_be_loaded_is_no_law_that_fails():
+    results, facts = data.green()
+    unloaded = data.result(
+        "hers", data.LAWS, "fail", why="not loaded", reason="hers.py:3: importing it raises NameError"
+    )
+    page = run_page([*results, unloaded], facts)
+    assert "not green: 1 file cannot be loaded; 1065 laws hold" in page and 'class="strip bad"' in page
+    assert "1 file cannot be loaded, 0 fail, 1065 pass</title>" in page
+    assert "hers, contract: 1 not loaded of 1 law" in page
+
+
 def test_implementations_of_another_device_are_named():
     results, facts = data.running()
     reason = "runs on cuda only; this run judges on cpu"

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from flash_attest.impls.contract.registry import Entry, Unloadable
 from flash_attest.runner.plugin.announcing import announcement, facts
 from flash_attest.runner.profiles import PROFILES
 
@@ -15,10 +16,11 @@ LEFT = [("test_a", "mine"), ("test_b", "mine"), ("test_a", "hers")]
 
 def options(**changed) -> SimpleNamespace:
     given = dict(shard=None, device="cpu", case=None, profile_name="smoke", profile=PROFILES["smoke"], seed=3)
-    return SimpleNamespace(**given | dict(isolated=True, may_isolate=True, workers=4) | changed)
+    given |= dict(isolated=True, may_isolate=True, workers=4, law_time_limit=0.0, time_limit=0.0)
+    return SimpleNamespace(**given | changed)
 
 
-CHOSEN = SimpleNamespace(untrusted=False, elsewhere={})
+CHOSEN = SimpleNamespace(untrusted=False, elsewhere={}, entries=[])
 
 
 @pytest.mark.parametrize(
@@ -37,8 +39,14 @@ def test_it_says_what_is_left_and_how_long_it_took(left, kept, before, line):
 
 def test_implementations_of_another_device_have_a_line():
     elsewhere = {"torch_flex": "runs on cuda only; this run judges on cpu", "other": "runs on cuda only"}
-    _, line = announcement(LEFT, 0, 0.0, options(), SimpleNamespace(untrusted=False, elsewhere=elsewhere))
+    _, line = announcement(LEFT, 0, 0.0, options(), SimpleNamespace(**vars(CHOSEN) | {"elsewhere": elsewhere}))
     assert line == "flash-attest: not judged here: torch_flex, other (runs on cuda only)"
+
+
+def test_a_file_that_cannot_be_loaded_is_no_law():
+    chosen = SimpleNamespace(**vars(CHOSEN) | {"entries": [Entry(Unloadable("hers", "no IMPL"), "hers.py")]})
+    (line,) = announcement(LEFT, 0, 0.0, options(), chosen)
+    assert line == "flash-attest: judges 2 laws; 1 file cannot be loaded: hers"
 
 
 def test_the_header_says_on_which_cases():
@@ -46,5 +54,7 @@ def test_the_header_says_on_which_cases():
     assert line == "flash-attest: judges on cpu, profile smoke (2 cases a law), seed 3, report in attest-report/"
     (line,) = facts(options(case="seqlen_q=4"), CHOSEN, Path("r"))
     assert line == "flash-attest: judges on cpu, one given case, report in r/"
+    _, line = facts(options(law_time_limit=30.0, time_limit=600.0), CHOSEN, Path("r"))
+    assert line == "flash-attest: at most 30 s for a law, at most 10 min for the run"
     _, line = facts(options(isolated=False), CHOSEN, Path("r"))
     assert line.endswith("which a crash ends (the plug-ins use CUDA when they are imported)")

@@ -113,20 +113,20 @@ def test_only_the_test_with_that_address_is_marked(tmp_path):
     file = tmp_path / "junit.xml"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junit-xml={file}", "test_a.py"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    mark_undecided(file, {"test_a.py::TestB::test_c[e/f.py]": "no memory"})
+    mark_undecided(file, {"test_a.py::TestB::test_c[e/f.py]": "unknown: no memory"})
     tree = ElementTree.parse(file)
     marked = [c for c in tree.iter("testcase") if c.find("error") is not None]
     assert [(c.get("classname"), c.get("name")) for c in marked] == [("test_a.TestB", "test_c[e/f.py]")]
-    assert marked[0].find("error").get("message") == "undecided: no memory"
+    assert marked[0].find("error").get("message") == "unknown: no memory"
 
 
 def test_a_reason_with_any_character_leaves_the_file_valid(tmp_path):
     file = tmp_path / "junit.xml"
     case = '<testcase classname="ci.test_a" name="test_c"><skipped/></testcase>'
     file.write_text(f'<testsuites><testsuite skipped="1" errors="0">{case}</testsuite></testsuites>')
-    mark_undecided(file, {"test_a.py::test_c": "odd \ufffe \x00 <&>"}, prefix="ci")
+    mark_undecided(file, {"test_a.py::test_c": "unknown: odd \ufffe \x00 <&>"}, prefix="ci")
     (error,) = ElementTree.parse(file).iter("error")
-    assert error.get("message") == "undecided: odd ? ? <&>"
+    assert error.get("message") == "unknown: odd ? ? <&>"
 
 
 # --- report.md ----------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_a_report_that_was_replaced_has_no_old_summary(tmp_path):
 
 def test_an_annotation_points_to_the_implementation():
     (line,) = annotations(causes_of([failure(declared_at="a,b/mine.py:12", reason="50 % of out\nis: wrong")]))
-    assert line == "::error file=a%2Cb/mine.py,line=12,title=mine%3A test_a::50 %25 of out%0Ais: wrong%0Apytest x"
+    assert line == "::error file=a%2Cb/mine.py,line=12,title=mine%3A a::50 %25 of out%0Ais: wrong%0Apytest x"
 
 
 def test_a_path_begins_at_the_root_of_the_repository(tmp_path, monkeypatch):

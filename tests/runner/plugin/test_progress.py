@@ -6,7 +6,8 @@ import pytest
 
 from flash_attest.properties.judging.verdict import FAIL, PASS, Result
 from flash_attest.runner.plugin import progress
-from flash_attest.runner.plugin.progress import Progress, duration, seconds_of
+from flash_attest.runner.plugin.progress import Progress, seconds_of
+from flash_attest.texts import duration
 
 LAWS = [("test_out_matches_the_definition", "mine"), ("test_sequences_of_length_1", "mine")]
 

@@ -5,13 +5,16 @@ at once.
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from contextlib import contextmanager
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -241,9 +244,9 @@ def test_a_disk_that_fills_up_is_told_once_and_the_run_goes_on(tmp_path):
     assert len(messages) == 1 and len(read(tmp_path)["results"]) == 50  # there is space again
 
 
-def test_a_run_whose_disk_fills_up_shows_its_verdicts(tmp_path):
-    """Pytest prints one line when the disk fills up, prints the table, and ends with its own
-    status.
+def test_a_run_whose_disk_fills_up_shows_its_verdicts_and_is_not_green(tmp_path):
+    """Pytest prints one line when the disk fills up, and prints the table. Nobody would find the
+    report that a green run has.
     """
     script = (
         "import resource, sys, pytest; from flash_attest.runner.plugin.report import Report; add = Report.add\n"
@@ -256,10 +259,77 @@ def test_a_run_whose_disk_fills_up_shows_its_verdicts(tmp_path):
         [sys.executable, "-c", script, *chosen, "--hypothesis-profile", "smoke", f"--report={tmp_path}", "--device=cpu"],
         cwd=ROOT, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.returncode == 1, run.stdout + run.stderr
     assert run.stdout.count("cannot be written: File too large\n") == 1, run.stdout
     assert "File too large: the verdicts above are all there is" in run.stdout
-    assert run.stdout.endswith("\ngreen: 3 laws hold; 12 do not apply\n")
+    trouble = f"{tmp_path}/results.json cannot be written: File too large"
+    assert run.stdout.endswith(f"\nnot green: {trouble}; 3 laws hold; 12 do not apply\n")
+
+
+@pytest.mark.parametrize("journal", [False, True])
+def test_a_folder_that_vanishes_is_made_again_and_has_every_verdict(tmp_path, monkeypatch, journal):
+    """Also if verdicts go to the journal, which nobody could read alone."""
+    if journal:
+        monkeypatch.setattr(Pace, "due", lambda pace: False)
+    messages: list[str] = []
+    report = Report(tmp_path / "gone", messages.append)
+    report.start(ENVIRONMENT, 9)
+    report.add(result(1))
+    shutil.rmtree(tmp_path / "gone")
+    report.add(result(2))
+    report.add(result(3))
+    assert [r["law"] for r in read(tmp_path / "gone")["results"]] == ["test_1", "test_2", "test_3"]
+    assert messages == [f"{tmp_path / 'gone'} was removed or emptied: its files are written again"]
+    with pytest.raises(FolderError, match="in use by"):  # by a process of its own, as locks are those of a process
+        in_a_fork(lambda: started(tmp_path / "gone"))
+    assert report.finish() == ""
+    assert sorted(path.name for path in (tmp_path / "gone").iterdir()) == ["index.html", "report.md", "results.json"]
+
+
+def in_a_fork(act) -> None:
+    """Call `act` in a forked process, and raise its FolderError here."""
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            act()
+        except FolderError as error:
+            os.write(writer, str(error).encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with os.fdopen(reader) as pipe:
+        if text := pipe.read():
+            raise FolderError(text)
+
+
+@pytest.mark.parametrize("instead", ["a file", "another run"])
+def test_a_folder_that_cannot_be_made_again_is_told_and_not_green(tmp_path, instead):
+    messages: list[str] = []
+    report = Report(tmp_path / "gone", messages.append)
+    report.start(ENVIRONMENT, 2)
+    shutil.rmtree(tmp_path / "gone")
+    if instead == "a file":
+        (tmp_path / "gone").write_text("")
+    else:
+        other = subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path / "gone"], cwd=ROOT, stdout=subprocess.PIPE)
+        assert other.stdout.readline() == b"held\n"
+        shutil.move(tmp_path / "gone", tmp_path / "theirs")
+        (tmp_path / "gone").symlink_to(tmp_path / "theirs")
+    report.add(result(1))
+    trouble = report.finish()
+    if instead == "another run":
+        other.kill()
+        other.communicate()
+    assert trouble and trouble == messages[0] and len(messages) == 1, (trouble, messages)
+
+
+def test_a_folder_that_the_working_directory_leaves_is_still_the_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report = Report(Path("report"))
+    report.start(ENVIRONMENT, 1)
+    monkeypatch.chdir("/")
+    report.add(result(1))
+    assert report.finish() == "" and len(read(tmp_path / "report")["results"]) == 1
 
 
 def test_a_mistake_in_the_page_costs_no_verdict(tmp_path, monkeypatch):

@@ -9,19 +9,22 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.runner.plugin import resume, sources, table
-from flash_attest.runner.plugin.resume import ResumeError, earlier, kept
+from flash_attest.runner.plugin.resume import Earlier, ResumeError, earlier, kept
+from flash_attest.runner.plugin.saved import JOURNAL
 from tests.places import PLUGINS, ROOT
 from tests.runs import attest, attest_each, command, environment, results
 
 FACTS = {
     "seed": 0, "profile": "quick", "cases_per_law": 12, "repeats": 10, "device": "cpu", "machine": "a processor",
-    "options": {"impl": None, "case": None}, "versions": {"torch": "2.13", "triton": None},
+    "options": {"impl": None, "case": None}, "variables": {"OMP_NUM_THREADS": "1"},
+    "versions": {"torch": "2.13", "triton": None},
     "installed": {"flash-attn": "2.8"}, "sources": {"the suite": "a", "mine": "b"}, "tests": "4, abc",
 }  # fmt: skip
 
@@ -37,12 +40,17 @@ def record(**changed) -> dict:
 # --- what is kept ---------------------------------------------------------------------------------
 
 
+def of(**changed) -> Earlier:
+    return Earlier(record(**changed), [])
+
+
 def test_what_is_decided_is_kept_and_marked():
     """An unknown law is not decided."""
-    decided = kept(record(), FACTS)
+    decided, again = kept(of(), FACTS)
     assert [(r["verdict"], r["before"]) for r in decided] == [(PASS, "12:00"), (FAIL, "12:00"), (REFUSED, "12:00")]
-    again = record(started="13:00") | {"results": decided}
-    assert {r["before"] for r in kept(again, FACTS)} == {"12:00"}  # the first run, which judged them
+    later = Earlier(record(started="13:00") | {"results": decided}, [])
+    assert {r["before"] for r in kept(later, FACTS).results} == {"12:00"}  # the first run, which judged them
+    assert again == []
 
 
 @pytest.mark.parametrize(
@@ -53,27 +61,74 @@ def test_what_is_decided_is_kept_and_marked():
         ({"cases_per_law": 2}, "the cases of a law differs"),
         ({"repeats": 100}, "the number of repeats differs"),
         ({"device": "cuda"}, "the device differs: cpu then, cuda now"),
-        ({"machine": "H200"}, "the machine differs: a processor then, H200 now"),
         ({"options": {"impl": "a,b", "case": None}}, "the option impl differs: none then, a,b now"),
-        ({"installed": {"flash-attn": "2.9"}}, "the version of flash-attn differs: 2.8 then, 2.9 now"),
-        ({"versions": {"torch": "2.13", "triton": "3.7"}}, "the version of triton differs: none then, 3.7 now"),
-        ({"sources": {"the suite": "c", "mine": "b"}}, "the source of the suite differs: a then, c now"),
-        ({"sources": {"the suite": "a", "mine": "d"}}, "the source of mine differs: b then, d now"),
-        ({"sources": {"the suite": "a"}}, "the source of mine differs: b then, none now"),
         ({"tests": "3, abd"}, "which laws are judged (-k, -m, paths, --shard) differs: 4, abc then, 3, abd now"),
     ],
 )
-def test_what_differs_is_named(changed, words):
+def test_another_command_is_named(changed, words):
     with pytest.raises(ResumeError) as error:
-        kept(record(), FACTS | changed)
+        kept(of(), FACTS | changed)
     assert str(error.value).startswith(f"--resume: {words}")
 
 
-def test_a_report_of_an_older_version_is_not_gone_on_from():
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"machine": "H200"}, "the machine differs: a processor then, H200 now"),
+        ({"installed": {"flash-attn": "2.9"}}, "the version of flash-attn differs: 2.8 then, 2.9 now"),
+        ({"versions": {"torch": "2.13", "triton": "3.7"}}, "the version of triton differs: none then, 3.7 now"),
+        ({"variables": {"OMP_NUM_THREADS": "2"}}, "the environment variable OMP_NUM_THREADS has changed"),
+        ({"variables": {}}, "the environment variable OMP_NUM_THREADS is gone"),
+        ({"variables": FACTS["variables"] | {"CC": "a"}}, "the environment variable CC is new"),
+        ({"sources": {"the suite": "c", "mine": "b"}}, "the source of the suite differs"),
+    ],
+)
+def test_if_the_surroundings_differ_everything_is_judged_again_and_the_reason_named(changed, words):
+    assert kept(of(), FACTS | changed) == ([], [f"judged again: {words}: 3 verdicts"])
+
+
+def read(mode: str = "a", **files) -> dict:
+    return {"/hers": {"files": files, "variables": {"MODE": mode}, "more": False}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"read": read(weights="a", new="a")}, "new is new"),
+        ({"read": read(weights="b")}, "weights has changed"),
+        ({"read": read()}, "weights is gone"),
+        (
+            {"read": {"/hers": {"files": {"weights": "a"}, "variables": {"MODE": "b"}}}},
+            "the environment variable MODE has changed",
+        ),
+        ({"sources": {"the suite": "a", "mine": "d", "other": "c"}}, "the source of mine differs"),
+    ],
+)
+def test_what_a_plugin_could_read_is_compared_and_others_keep_their_verdicts(changed, words):
+    """The other plug-in is in another folder."""
+    facts = FACTS | {"sources": {"the suite": "a", "mine": "b", "other": "c"}, "read": read(weights="a")}
+    there = record(sources=facts["sources"], read=facts["read"])
+    there["results"] += [result | {"impl": "other"} for result in there["results"]]
+    decided, again = kept(Earlier(there, []), facts | changed, {"mine": "/hers"})
+    assert {result["impl"] for result in decided} == {"other"} and len(decided) == 3
+    assert again == [f"judged again: {words}: 3 verdicts of mine"]
+
+
+def test_nothing_is_kept_of_a_report_that_has_not_recorded_what_was_read():
+    facts = FACTS | {"read": read(weights="a")}
+    assert kept(of(), facts, {"mine": "/hers"}) == (
+        [],
+        ["judged again: the earlier run has no record of its files: 3 verdicts of mine"],
+    )
     old = record()
-    del old["environment"]["sources"]
-    with pytest.raises(ResumeError, match="the source of differs: none then"):
-        kept(old, FACTS)
+    del old["environment"]["sources"], old["environment"]["variables"]
+    assert kept(Earlier(old, []), FACTS).results == []
+
+
+def test_what_is_not_installed_is_looked_for_again():
+    there = record()
+    there["results"] = [Result("mine", "test_forward", "test_1", REFUSED, "no nvcc", Reason.NOT_INSTALLED).as_dict()]
+    assert kept(Earlier(there, []), FACTS) == ([], [])
 
 
 def test_every_option_is_compared_or_known_not_to_matter():
@@ -82,7 +137,7 @@ def test_every_option_is_compared_or_known_not_to_matter():
     The remaining options set the folder of a report, or how long to wait.
     """
     names = [option.name.replace("-", "_") for option in table.SUITE]
-    others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation"}
+    others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation", "time_limit", "law_time_limit"}
     assert set(names) - set(resume.OPTIONS) <= others
 
 
@@ -193,13 +248,16 @@ def test_a_stopped_run_says_how_far_it_came(each):
     [
         ("other seed", "--resume: the seed differs: 0 then, 3 now"),
         ("other laws", "--resume: which laws are judged (-k, -m, paths, --shard) differs: 9, "),
-        ("nowhere", "--resume: nothing to resume: "),
+        ("nowhere", " has no results.json\n"),
         ("other part", "--resume: the option shard differs: 1/2 then, 2/2 now"),
     ],
 )
 def test_another_run_is_not_gone_on_with(each, name, words):
     run = each[0][name]
     assert run.returncode == pytest.ExitCode.USAGE_ERROR and words in run.stdout, run.stdout
+    assert "Error:" not in run.stdout and "Traceback" not in run.stdout
+    if name == "nowhere":  # said before the tests are collected, and before workers start
+        assert "--resume: nothing to resume: " in run.stdout and "collected" not in run.stdout
 
 
 @pytest.mark.parametrize(("name", "report"), [("resumed", "whole"), ("part resumed", "part")])
@@ -221,6 +279,41 @@ def test_a_failure_that_was_kept_is_still_a_failure(each):
 
 def test_a_random_seed_goes_on_with_the_one_that_was_drawn(each):
     assert "seed 0, report in" in each[0]["part resumed"].stdout
+
+
+READS = """
+import os
+from dataclasses import replace
+from pathlib import Path
+from tests.plugins import good
+
+MODE, WEIGHTS = os.environ.get("HER_MODE"), Path(__file__).with_name("weights.bin")
+IMPLS = [replace(good.IMPL, name="reads")]
+"""
+
+
+def test_after_a_change_on_disk_its_verdicts_are_judged_again_and_the_reason_named(tmp_path):
+    hers, neighbour = tmp_path / "hers", tmp_path / "neighbour"
+    for folder, name in ((hers, "reads"), (neighbour, "neighbour")):
+        folder.mkdir()
+        (folder / "plugin.py").write_text(READS.replace("reads", name))
+        (folder / "weights.bin").write_bytes(b"1")
+    files = (f"--impl-from={hers / 'plugin.py'}", f"--impl-from={neighbour / 'plugin.py'}")
+    run = partial(
+        attest, *files, "properties/test_forward.py", "--hypothesis-profile", "smoke", report=tmp_path / "report"
+    )
+    assert run().returncode == 0
+    again = run("--resume").stdout
+    assert "judged again" not in again and "keeps 6 verdicts of the earlier run" in again
+    (hers / "weights.bin").write_bytes(b"2")
+    (tmp_path / "report" / JOURNAL).write_bytes(b"\n{nonsense}\n\0\0\0")
+    again = run("--resume").stdout
+    assert "\njudged again: weights.bin has changed: 3 verdicts of reads\n" in again, again
+    for number, what in ((2, "no JSON"), (3, "no JSON")):
+        assert f"{JOURNAL}, line {number} is {what}: its law is judged again\n" in again, again
+    assert "keeps 3 verdicts of the earlier run" in again
+    assert {entry["impl"] for entry in results(tmp_path / "report").values() if entry["before"]} == {"neighbour"}
+    assert not (tmp_path / "report" / JOURNAL).exists()
 
 
 def test_a_killed_run_goes_on_with_workers(tmp_path):
@@ -249,6 +342,6 @@ def test_a_killed_run_goes_on_with_workers(tmp_path):
 
 def decided_in(report) -> dict[str, dict]:
     try:
-        return {f"{e['law']}[{e['impl']}]": e for e in earlier(report)["results"]}
+        return {f"{e['law']}[{e['impl']}]": e for e in earlier(report).record["results"]}
     except ResumeError:
         return {}

@@ -74,7 +74,7 @@ def test_refusals_say_why(good):
 
 def test_a_row_of_the_table_shows_verdict_laws_cases_and_worst_z(good):
     run, _ = good
-    assert re.search(r"^implementation +verdict +hold +fail +do not apply +not here +cases", run.stdout, re.M)
+    assert re.search(r"^implementation +verdict +pass +fail +refused +not here +cases", run.stdout, re.M)
     for name, elsewhere in (("always_causal", ""), ("good", "3")):  # three of its laws apply on a GPU only
         row = rf"^{name} +pass +\d+ +\d+ +{elsewhere} +\d[\d,]* +[\d.]+ \w+ +[\d.]+$"
         assert re.search(row, run.stdout, re.M), run.stdout
@@ -233,6 +233,8 @@ def test_an_interrupted_run_keeps_its_results(tmp_path):
     assert 0 < len(entries) < 40 and (facts["complete"], facts["state"]) == (False, "interrupted")
     says = f"interrupted: {len(entries)} of {facts['planned']} decided"
     assert says in (tmp_path / "index.html").read_text() and f"{says}; --resume goes on from there" in output
+    assert "not green: " in output.splitlines()[-1]
+    assert not [word for word in ("--full-trace", "KeyboardInterrupt", "Traceback") if word in output], output
 
 
 def test_workers_get_a_gpu_before_any_part_of_cuda_is_loaded(tmp_path):
@@ -251,7 +253,7 @@ def test_workers_get_a_gpu_before_any_part_of_cuda_is_loaded(tmp_path):
 def test_workers_get_the_gpus_in_turn(request, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     suite = request.config.pluginmanager.get_plugin("flash_attest.runner.plugin.suite")
-    attest = SimpleNamespace(options=SimpleNamespace(seed=0), chosen=SimpleNamespace(unloadable={}))
+    attest = SimpleNamespace(options=SimpleNamespace(seed=0), chosen=SimpleNamespace(tried={}))
     config = SimpleNamespace(getoption={"--device": "auto"}.get, attest=attest)
     nodes = [SimpleNamespace(gateway=SimpleNamespace(id=f"gw{n}"), config=config, workerinput={}) for n in range(3)]
     for node in nodes:

@@ -177,6 +177,16 @@ def test_parts_are_joined(parts):
     ]
 
 
+def test_what_cannot_be_loaded_is_in_each_part_and_once_in_the_joined_report(parts):
+    unloaded = parts["one"]["results"][0] | {"law": "test_contract_is_kept", "impl": "b", "why": "not loaded"}
+    for record in parts.values():
+        facts = record["environment"]["shard"]
+        record["results"].append(unloaded)
+        record["environment"]["shard"] = facts | {"tests": facts["tests"] + 1, "tests_of_all": 4}
+    _, results = merged(parts)
+    assert [(result["law"], result["impl"]) for result in results].count(("test_contract_is_kept", "b")) == 1
+
+
 def change(record: dict, **environment) -> dict:
     return {**record, "environment": record["environment"] | environment}
 
@@ -203,7 +213,7 @@ def shard_of(record: dict, **facts) -> dict:
         (lambda one, two: [one, shard_of(two, tests_of_all=5, digest_of_all="e")], "differ (3 tests in 0, 5 in 1)"),
         (lambda one, two: [one, shard_of(two, tests=7)], "1 (shard 2/2) has 1 results, should have 7: it did not"),
         (lambda one, two: [one, change(two, shard=None)], "1 is the report of a whole run: should be"),
-        (lambda one, two: [shard_of(one, tests=1) | {"results": two["results"]}, two], "test_c[a] is in two parts"),
+        (lambda one, two: [shard_of(one, tests=1) | {"results": two["results"]}, two], "c of a is in two parts"),
     ],
 )  # fmt: skip
 def test_what_are_not_the_parts_of_one_run_is_refused(parts, wrong, words):
@@ -238,7 +248,7 @@ def test_the_joined_report_is_one_of_a_whole_run(parts, tmp_path, capsys):
     [
         (["one", "--into", "one"], "--into one: should not be the report of a part"),
         (["one", "one", "--into", "whole"], "a REPORT_DIR is given twice"),
-        (["nowhere", "--into", "whole"], "nowhere/results.json should be the results.json of a run (FileNotFoundError"),
+        (["nowhere", "--into", "whole"], "nowhere has no results.json"),
     ],
 )
 def test_a_wrong_merge_is_a_usage_error(parts, tmp_path, monkeypatch, capsys, arguments, words):

@@ -35,7 +35,7 @@ def test_text_of_an_implementation_is_printed_as_it_is(console):
 
 def test_a_failure_without_a_command_names_its_law(console):
     terminal.print_causes(causes_of([result(FAIL, reason="passes, but known_failures lists it")]), console)
-    assert console.printed() == "fail  mine: test_a passes, but known_failures lists it\n"
+    assert console.printed() == "fail  mine: a passes, but known_failures lists it\n"
 
 
 def test_of_many_causes_the_first_are_printed(console):
@@ -50,7 +50,7 @@ def test_what_is_undecided_has_its_reason_and_command(console):
         for law in "ab"
     ]
     terminal.print_undecided(undecided, console, asked_for=False)
-    assert console.printed() == "undecided  mine  2 laws: does not return\n      pytest a\n"
+    assert console.printed() == "unknown  mine  2 laws: does not return\n      pytest a\n"
 
 
 def test_laws_that_wait_for_a_broken_contract_have_no_line(console):
@@ -73,7 +73,8 @@ def test_what_is_not_installed_is_one_line(console):
     ("results", "word"),
     [
         ([result(PASS), result(FAIL)], "fail"),
-        ([result(PASS), result(UNKNOWN, why=Reason.RESOURCES)], "undecided"),
+        ([result(FAIL, why=Reason.NOT_LOADED)], "not loaded"),
+        ([result(PASS), result(UNKNOWN, why=Reason.RESOURCES)], "unknown"),
         ([result(PASS), result(FAIL, known="#12")], "known failure"),
         ([result(PASS), result(REFUSED), result(UNKNOWN, why=Reason.NO_SANITIZER)], "pass"),
         ([result(REFUSED)], "refused"),

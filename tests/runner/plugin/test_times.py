@@ -123,7 +123,8 @@ def test_what_is_no_report_is_named(tmp_path, capsys, text):
         (tmp_path / "results.json").write_text(text)
     with pytest.raises(SystemExit):
         command.run([str(tmp_path)])
-    assert "should be the results.json of a run" in capsys.readouterr().err
+    words = "has no results.json" if text is None else "should be the results.json of a run"
+    assert words in capsys.readouterr().err
 
 
 # --- order, compilers -----------------------------------------------------------------------------

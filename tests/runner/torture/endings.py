@@ -127,7 +127,7 @@ def daemon_stays(q, k, v):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            time.sleep(3)
+            time.sleep(1000)
         os._exit(0)
 
 

@@ -106,6 +106,8 @@ LEAVES = {
     "recursion": (lambda: sys.setrecursionlimit(150), "sets Python's recursion limit to 150"),
     "recursion_huge": (lambda: sys.setrecursionlimit(10**8), "sets Python's recursion limit to 100000000"),
     "collection": (gc.disable, "sets Python's garbage collection (enabled) to False"),
+    "trace": (lambda: sys.settrace(lambda *event: None), "installs another function with sys.settrace"),
+    "profile": (lambda: sys.setprofile(lambda *event: None), "installs another function with sys.setprofile"),
     "excepthook": (lambda: setattr(sys, "excepthook", print), "replaces sys.excepthook"),
     "unraisablehook": (lambda: setattr(sys, "unraisablehook", print), "replaces sys.unraisablehook"),
     "threads_hook": (lambda: setattr(threading, "excepthook", print), "replaces threading.excepthook"),

@@ -58,6 +58,24 @@ def asserts_on_the_device(q, k, v):
     torch._assert_async(torch.zeros(1, device=q.device))
 
 
+class _Memory:
+    """Memory that torch takes for a tensor's."""
+
+    def __init__(self, address, shape):
+        self.__cuda_array_interface__ = dict(shape=shape, typestr="<f4", data=(int(address), False), version=3)
+
+
+@TABLE.gives(FAIL, "loses the GPU: CUDA error: an illegal memory access")
+def returns_memory_that_is_freed(q, k, v):
+    """Return memory that no longer exists, which kernels of the suite read after the call."""
+    from cuda.bindings import driver  # only where there is a GPU
+
+    _, address = driver.cuMemAlloc(64 << 20)
+    out = torch.as_tensor(_Memory(address, tuple(q.shape)), device=q.device)
+    driver.cuMemFree(address)
+    return out
+
+
 @TABLE.gives(UNKNOWN, HANGS)
 def sleeps_for_days(q, k, v):
     torch.cuda._sleep(CYCLES)

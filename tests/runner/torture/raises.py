@@ -112,6 +112,45 @@ def says_a_megabyte(q, k, v):
     raise ValueError("x" * 2**20)
 
 
+MUCH = 50 * 2**20  # characters
+MARK = " characters ...] xxx"
+
+
+@TABLE.gives(FAIL, MARK)
+def says_50_megabytes(q, k, v):
+    raise ValueError("x" * MUCH)
+
+
+@TABLE.gives(FAIL, MARK)
+def has_a_very_long_name(q, k, v):
+    raise type("x" * MUCH, (Exception,), {})("odd")
+
+
+@TABLE.gives(FAIL, MARK)
+def says_a_long_contract_error(q, k, v):
+    raise ContractError(["x" * MUCH] * 3)
+
+
+@TABLE.gives(UNKNOWN, MARK)
+def says_long_undecided(q, k, v):
+    raise Undecided("x" * MUCH)
+
+
+@TABLE.gives(FAIL, "forward raises ValueError: see:")
+def says_long_lines(q, k, v):
+    raise ValueError("see:\n" + f"{'y' * 2**20}\n" * 20)
+
+
+@TABLE.gives(FAIL, "forward returns list of 1000000 (int, int")
+def returns_a_million(q, k, v):
+    return list(range(10**6))
+
+
+@TABLE.gives(FAIL, "forward raises ValueError: abc")
+def says_right_to_left(q, k, v):
+    raise ValueError("abc\u202e\u2066\u200f def \u0627\u2028\u2029")
+
+
 @TABLE.gives(FAIL, "forward raises ValueError")
 def says_many_lines(q, k, v):
     raise ValueError("see:\n" + "line\n" * 10**5)
@@ -202,4 +241,8 @@ IMPLS, EVERY = TABLE.implementations(
     "says_markup",
     "expects_to_fail",
     "is_unsatisfiable",
+    "says_a_megabyte",
+    "has_a_very_long_name",
+    "says_long_undecided",
+    "says_long_lines",
 )

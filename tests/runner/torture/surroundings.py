@@ -1,19 +1,15 @@
 """Implementations that damage the process, files and machine around them."""
 
-import builtins
-import json
 import os
 import resource
 import shutil
 import sys
 import tempfile
 import threading
-import time
 import warnings
 from pathlib import Path
 
 import numpy
-import torch
 
 from tests.runner.torture.table import FAIL, PASS, UNKNOWN, Table
 
@@ -122,36 +118,6 @@ def turns_warnings_into_errors(q, k, v):
 
 
 @TABLE.gives("pass fail unknown")
-def has_no_torch(q, k, v):
-    torch.empty = torch.zeros = torch.isnan = torch.Tensor.double = None
-
-
-@TABLE.gives("pass fail unknown")
-def has_torch_agree(q, k, v):
-    torch.Tensor.__eq__ = torch.equal = torch.allclose = lambda *a, **b: True
-
-
-@TABLE.gives("pass fail unknown")
-def has_no_builtins(q, k, v):
-    builtins.len = builtins.range = builtins.isinstance = None
-
-
-@TABLE.gives("pass fail unknown")
-def has_no_modules(q, k, v):
-    sys.modules.clear()
-
-
-@TABLE.gives("pass fail unknown")
-def has_no_json(q, k, v):
-    json.dumps = json.JSONEncoder.encode = lambda *a, **b: "rubbish"
-
-
-@TABLE.gives("pass fail unknown")
-def stops_the_clock(q, k, v):
-    time.perf_counter = time.monotonic = time.time = lambda: 0.0
-
-
-@TABLE.gives("pass fail unknown")
 def raises_in_a_trace(q, k, v):
     def trace(frame, event, argument):
         raise KeyError("traced")
@@ -183,7 +149,4 @@ IMPLS, EVERY = TABLE.implementations(
     "removes_its_folder",
     "sets_the_recursion_limit",
     "turns_warnings_into_errors",
-    "has_torch_agree",
-    "has_no_builtins",
-    "has_no_json",
 )

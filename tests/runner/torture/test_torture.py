@@ -12,7 +12,7 @@ import pytest
 
 from flash_attest.properties.judging.verdict import PASS, UNKNOWN
 from tests.places import PLUGINS
-from tests.runner.torture.imports import SOURCES
+from tests.runner.torture.imports import REPEATS, SOURCES
 from tests.runner.torture.table import CASE
 from tests.runs import attest
 
@@ -22,16 +22,23 @@ TABLES = {
     name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("raises", "outputs", "endings")
 }
 TABLES |= {name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("surroundings", "hangs")}
+TABLES |= {name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("patches", "tensors")}
 LIMITS = {"hangs": 1.0}  # --case-timeout of tables whose calls hang
+LAW_IS_JUDGED = ("good", "after", "default_dtype", "default_device", "autocast", "json", "seeds", "environment")
 LONGEST = 240.0  # seconds for a run, on a busy machine
-LONGEST_PAGE = 8 << 20
+LONGEST_PAGE, LONGEST_OUTPUT = 8 << 20, 4 << 20  # bytes of index.html, characters on the terminal
+
+
+class Judged(dict):
+    """(law, implementation) -> entry of results.json. environment: of the run."""
+
+    def __init__(self, report: dict):
+        super().__init__({(entry["law"], entry["impl"]): entry for entry in report["results"]})
+        self.environment = report["environment"]
 
 
 def run(folder, files, *arguments):
-    """Judge a correct implementation before and after the others.
-
-    Returns {(law, implementation): entry}.
-    """
+    """Judge a correct implementation before and after the others."""
     (folder / "after.py").write_text(
         "import dataclasses\nfrom tests.plugins import good\nIMPL = dataclasses.replace(good.IMPL, name='after')\n"
     )
@@ -45,9 +52,10 @@ def run(folder, files, *arguments):
     report = json.loads((folder / "report" / "results.json").read_text(encoding="utf-8"))
     (folder / "report" / "index.html").read_text(encoding="utf-8")
     assert (folder / "report" / "index.html").stat().st_size < LONGEST_PAGE
+    assert len(process.stdout) < LONGEST_OUTPUT
     assert process.returncode == 1, process.stdout[-3000:]
     assert "INTERNALERROR" not in process.stdout
-    return {(entry["law"], entry["impl"]): entry for entry in report["results"]}
+    return Judged(report)
 
 
 @pytest.fixture(scope="module")
@@ -102,26 +110,39 @@ def test_no_neighbour_loses_a_verdict(judged, table, pytestconfig):
     )
 
 
-@pytest.fixture(scope="module")
-def imported(tmp_path_factory):
+def test_what_they_leave_is_ended_and_named(judged):
+    """Each keeps a process that sleeps for longer than the run takes."""
+    left = judged("endings").environment["ended_processes"]
+    assert {"fork_stays", "daemon_stays"} <= set(left) and "good" not in left and "after" not in left
+    assert judged("hangs").environment["ended_processes"]["waits_for_a_fork_that_stays"]
+
+
+@pytest.fixture(scope="module", params=["2", pytest.param("0", marks=pytest.mark.thorough)])
+def imported(request, tmp_path_factory, pytestconfig):
     """The results of files that do more than define an implementation when they are imported."""
     folder = tmp_path_factory.mktemp("imports")
-    for name, (source, *_) in SOURCES.items():
-        (folder / f"{name}.py").write_text(source.replace("{name}", name))
-    return run(folder, [folder / f"{name}.py" for name in SOURCES], "--case", CASE, "--case-timeout", 1)
+    names = [name for name in SOURCES if pytestconfig.getoption("--thorough") or name not in REPEATS]
+    for name in names:
+        (folder / f"{name}.py").write_text(SOURCES[name][0].replace("{name}", name))
+    which = f"test_contract_is_kept or ({LAW} and ({' or '.join(LAW_IS_JUDGED)}))"
+    limits = ("-n", request.param, "-k", which, "--case", CASE, "--case-timeout", 5)
+    return run(folder, [folder / f"{name}.py" for name in names], *limits)
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.thorough if name in REPEATS else ()) for name in SOURCES]
+)
 def test_an_import_that_does_something_else_is_named(imported, name):
     _, verdicts, words = SOURCES[name]
     entry = imported["test_contract_is_kept", name]
     assert entry["verdict"] in verdicts.split() and words in entry["reason"], entry["reason"]
+    if (law := imported.get((LAW, name))) is not None:
+        assert (law["verdict"], law["reason"]) == (PASS, "")
 
 
 def test_imports_cost_no_neighbour_a_verdict(imported):
-    assert {imported[law, impl]["verdict"] for law in (LAW, "test_contract_is_kept") for impl in ("good", "after")} == {
-        PASS
-    }
+    both = [(law, impl) for law in (LAW, "test_contract_is_kept") for impl in ("good", "after")]
+    assert [(imported[each]["verdict"], imported[each]["reason"]) for each in both] == [(PASS, "")] * len(both)
 
 
 def test_there_are_enough():

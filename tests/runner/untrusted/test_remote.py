@@ -69,6 +69,11 @@ def test_gradients_of_some_inputs_are_asked_for(both):
         assert want.keys() == got.keys() and all(torch.equal(want[name], got[name]) for name in want)
 
 
+def test_empty_inputs_do_not_shift_the_others(both):
+    law = laws()["test_inputs_come_back_unchanged"]
+    law.hold(Trial(both[1], Case(seqlen_q=0, seqlen_k=3, headdim=8, bias="matrix"), "cpu", calls=RemoteCaller))
+
+
 def test_nothing_runs_out_of_the_pages_that_an_empty_input_shares(both):
     law = laws()["test_no_queries_give_no_gradient"]
     law.hold(Trial(both[1], Case(seqlen_q=0, seqlen_k=3, headdim=8), "cpu", calls=RemoteCaller))

@@ -1,5 +1,6 @@
 """Runs of pytest with --untrusted: the report, and options that make no sense."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS
 from flash_attest.properties.law import laws
+from flash_attest.runner.untrusted.entries import held
 from tests.places import PLUGINS
 from tests.runner.untrusted.runs import HERE
 from tests.runner.untrusted.tricks import right
@@ -49,7 +51,8 @@ def test_a_right_kernel_passes_and_what_it_called_is_reported(runs):
     assert law["observed"]["operators"]["aten::einsum"] == law["observed"]["calls"] > 0
     assert entries["test_contract_is_kept[good]"]["observed"]["declared"]["supports"]["headdims"] == [16, 24]
     assert "observed good  calls no attention of PyTorch, but " in run.stdout
-    assert "untrusted: files are imported, and called, in a kernel process" in run.stdout
+    assert f"untrusted: files are imported, and called, in a kernel process, held by {held()}" in run.stdout
+    assert json.loads((run.report / "results.json").read_text())["environment"]["sandbox"] == held()
     assert "Observed: good calls no attention of PyTorch" in (run.report / "index.html").read_text()
 
 

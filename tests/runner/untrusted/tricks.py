@@ -228,6 +228,8 @@ def calls_pytorch(q, k, v):
 
 def reads_the_memory_of_the_judge(q, k, v):
     """Opens the memory of the judging process, which has the expected values."""
+    if os.getppid() == 1:  # the first process of a namespace, which holds nothing
+        return wrong(q, k, v)
     try:
         open(f"/proc/{os.getppid()}/mem", "rb").close()
     except OSError:

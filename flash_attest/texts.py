@@ -1,0 +1,40 @@
+"""Cuts texts that implementations have written, reads those of exceptions, writes durations."""
+
+from __future__ import annotations
+
+MOST_CHARACTERS = 20_000
+LONGEST_MARK = 40  # characters of the mark in the middle
+LONGEST_NAME = 100
+
+
+def cut(text: str, most: int = MOST_CHARACTERS) -> str:
+    """Return the head and the tail of a text that is too long, with the number of characters cut
+    out between them, altogether at most `most` characters.
+
+    All texts of implementations come through here: messages, names, reasons, printed lines.
+    """
+    if len(text) <= most:
+        return text
+    room = most - LONGEST_MARK
+    head = room * 3 // 4
+    return f"{text[:head]} [... {len(text) - room:,} characters ...] {text[len(text) - (room - head) :]}"
+
+
+def words_of(error: BaseException) -> str:
+    """Return the text of an exception, even if its __str__ raises."""
+    try:
+        return cut(str(error))
+    except BaseException:  # __str__ may be the implementation's own code, and raise anything
+        return "(no message: its __str__ raises)"
+
+
+def type_name(value: object) -> str:
+    """Return the name of a value's class, whatever its metaclass makes of __name__."""
+    return cut(type.__dict__["__name__"].__get__(type(value)), LONGEST_NAME)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in a convenient unit: "40 s", "3 min", "2 h"."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{round(seconds / 3600)} h"

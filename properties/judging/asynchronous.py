@@ -1,0 +1,69 @@
+"""Kernels of TMA, mbarriers or wgmma, in which racecheck cannot judge races.
+
+It does not know the order that the asynchronous proxy gives to accesses, so a right kernel is
+reported, too (docs/why/races.md#sanitizer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import torch
+
+from flash_attest.properties.failures import Reason
+from flash_attest.races.sanitizer.machine_code import MachineCode
+
+FIRST = (9, 0)  # the first compute capability with TMA and wgmma
+ORDER = "racecheck does not know the order that TMA, mbarriers and wgmma give to accesses"
+
+
+@dataclass(frozen=True)
+class Asynchronous:
+    """Says which of some kernels use the asynchronous proxy.
+
+    uses: kernels that use the asynchronous proxy -> the instructions. unread: kernels whose machine
+    code cannot be read -> why.
+    """
+
+    uses: dict[str, list[str]] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def why(self) -> Reason:
+        """The reason of a verdict that depends on races in these kernels."""
+        return Reason.RESOURCES if self.unread else Reason.ASYNCHRONOUS
+
+    @property
+    def kernels(self) -> list[str]:
+        """The kernels in which racecheck cannot judge, or may be unable to."""
+        return sorted({*self.uses, *self.unread})
+
+    def ordinary(self, kernels: Collection[str]) -> list[str]:
+        """Return the other kernels, if a filter by name can tell them from these."""
+        return [kernel for kernel in kernels if not any(kernel in other for other in self.kernels)]
+
+    def __str__(self) -> str:
+        """Say which kernels they are: "fwd uses SYNCS, UTMALDG"."""
+        parts = [f"{kernel} uses {', '.join(used)}" for kernel, used in self.uses.items()]
+        return "; ".join([*parts, *(f"{kernel} may use them: {why}" for kernel, why in self.unread.items())])
+
+
+def asynchronous_in(kernels: Collection[str], device: str) -> Asynchronous:
+    """Return which of these kernels use the asynchronous proxy. No GPU before sm_90 has it."""
+    capability = capability_of(device)
+    if capability < FIRST:
+        return Asynchronous()
+    code, found = MachineCode(capability), Asynchronous()
+    for kernel in sorted(kernels):
+        try:
+            if used := code.asynchronous(kernel):
+                found.uses[kernel] = used
+        except LookupError as error:
+            found.unread[kernel] = str(error)
+    return found
+
+
+def capability_of(device: str) -> tuple[int, int]:
+    """Return the compute capability of the GPU in use; (0, 0) on a CPU."""
+    return torch.cuda.get_device_capability() if device == "cuda" else (0, 0)

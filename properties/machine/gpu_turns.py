@@ -1,0 +1,139 @@
+"""Processes that judge cases on one GPU share it, and one can have it alone for a while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from filelock import FileLock, Timeout
+
+from flash_attest.emulator.build_cache import cache_folder
+from flash_attest.properties.progress import NOW
+
+try:
+    import fcntl
+except ImportError:  # Windows has none, so nobody waits for the others there
+    fcntl = None
+
+POLL = 0.1  # seconds between two attempts to take a lock
+# Seconds after which a process goes on without a lock. Cases take seconds, or a minute with a
+# compiler, so a holder that takes longer is probably a process that a kernel left behind.
+LONGEST = 300.0
+
+
+class Turns:
+    """The locks of one GPU. Cases share it; one that runs out of memory can be alone on it.
+
+    The file `judging` is locked by all cases together, or by one alone. The file `entrance` is
+    locked while a process takes `judging`: a process that waits to be alone holds it, so that no
+    new case begins meanwhile. `large` is held by one case at a time whose tensors fill the GPU.
+    """
+
+    def __init__(self, name: str):
+        self._entrance = FileLock(cache_folder() / f"entrance-{name}.lock")
+        self._large = FileLock(cache_folder() / f"large-{name}.lock")
+        self._judging = open(cache_folder() / f"judging-{name}.lock", "a")  # noqa: SIM115
+        self._shares = False
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Judge a case beside others in this block."""
+        if self._shares:  # one case within another
+            yield
+            return
+        self._share()
+        try:
+            yield
+        finally:
+            self._leave()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be alone in this block, after the others have ended their cases."""
+        shares = self._shares
+        self._leave()
+        with _held(self._entrance):
+            self._take("LOCK_EX")
+            try:
+                yield
+            finally:
+                self._leave()
+                if shares:  # while holding the entrance, so that nobody is alone in between
+                    self._take("LOCK_SH")
+                    self._shares = True
+
+    @contextmanager
+    def large(self) -> Iterator[None]:
+        """Be the only case with large tensors in this block of a shared one.
+
+        While it waits it does not share the GPU, as the other one may want to be alone.
+        """
+        self._leave()
+        with _held(self._large):
+            self._share()
+            yield
+
+    def wanted(self) -> bool:
+        """Return whether a process is alone, or waits to be."""
+        try:
+            with self._entrance.acquire(blocking=False):
+                return False
+        except Timeout:
+            return True
+
+    def _share(self) -> None:
+        with _held(self._entrance):
+            self._take("LOCK_SH")
+        self._shares = True
+
+    def _leave(self) -> None:
+        if fcntl:
+            fcntl.flock(self._judging, fcntl.LOCK_UN)
+        self._shares = False
+
+    def _take(self, mode: str) -> None:
+        for _ in _attempts() if fcntl else ():
+            try:
+                fcntl.flock(self._judging, getattr(fcntl, mode) | fcntl.LOCK_NB)
+                return
+            except OSError:
+                continue
+
+
+@contextmanager
+def _held(lock: FileLock) -> Iterator[None]:
+    """Hold a lock in this block."""
+    for _ in _attempts():
+        try:
+            lock.acquire(blocking=False)
+            break
+        except Timeout:
+            continue
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _attempts() -> Iterator[None]:
+    """Yield at once, and then every POLL seconds until LONGEST seconds have passed."""
+    end = time.monotonic() + LONGEST
+    while True:
+        yield
+        if time.monotonic() > end:
+            return
+        NOW.lives()  # a process that waits for others does not hang
+        time.sleep(POLL)
+
+
+_turns: dict[str, Turns] = {}
+
+
+def turns_of(device: str) -> Turns:
+    """Return the locks of the GPU that this process uses."""
+    name = str(torch.cuda.get_device_properties(device).uuid)
+    if name not in _turns:
+        _turns[name] = Turns(name)
+    return _turns[name]

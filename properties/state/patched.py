@@ -1,0 +1,250 @@
+"""Functions that an implementation replaces in torch, the standard library, or the suite itself.
+
+A replaced torch.equal changes what the suite's own comparisons return, or makes them raise.
+"""
+
+from __future__ import annotations
+
+import builtins
+import gc
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+
+SUITE = "flash_attest"
+EMULATOR = "flash_attest.emulator"  # replaces functions of torch on purpose (emulator/guards.py)
+JUDGING = (SUITE, "hypothesis")  # packages whose modules are all watched
+PACKAGES = frozenset({*JUDGING, "torch", "numpy", *sys.stdlib_module_names})
+OF_A_RUN = frozenset(
+    {*PACKAGES, "_pytest", "pytest", "pluggy", "xdist", "execnet", "rich", "triton", "numba", "llvmlite"}
+)
+INNER_OF_TORCH = {"nn", "utils", "backends", "autograd", "cuda"}  # of torch.compile and others, no run uses much
+OF_TORCH = (torch, torch.Tensor, torch.nn.functional)  # what the suite computes with
+FOLDER_OF_TORCH = os.path.dirname(torch.__file__)
+# Modules of Python whose classes the suite uses without naming them.
+WITH_CLASSES = ("contextlib", "json", "os", "pathlib", "subprocess", "tempfile", "threading")
+MOST_NAMED = 3
+SET_BY_TORCH = {"Storage"}  # by torch.set_default_dtype
+HOOKS = {  # made to be replaced; process_things.py and import_things.py watch them
+    "sys": {"excepthook", "unraisablehook", "displayhook", "breakpointhook"},
+    "threading": {"excepthook"},
+    "warnings": {"showwarning", "formatwarning"},
+}
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, the flag of classes that cannot be patched
+_NOTHING = object()
+
+# The builtins may be replaced, too, so what restores them keeps its own references.
+_is, _callable, _getattr = isinstance, callable, getattr
+_set_on_class, _delete_on_class = type.__setattr__, type.__delattr__
+_FUNCTIONS = (ModuleType, staticmethod, classmethod, property)  # these are watched, and whatever is callable
+
+
+@dataclass(frozen=True)
+class Place:
+    """A module or class whose functions are watched. attributes: its namespace, not a copy."""
+
+    name: str
+    owner: object
+    attributes: Mapping[str, Any]
+
+    def put_back(self, before: Mapping[str, Any]) -> Iterator[str]:
+        """Restore each function that differs from a copy of the namespace, and yield its name."""
+        now = self.attributes.copy()
+        for name, was in before.items():
+            new = now.get(name, _NOTHING)
+            if (
+                new is not was
+                and self._watches(name, was)
+                and not (_is_expected(new, was) or self._is_of_its_library(name, new))
+            ):
+                self._set(name, was)
+                yield self._full(name)
+        for name, new in now.items():
+            if name not in before and self._shadows(name) and not self._is_of_its_library(name, new):
+                self._delete(name)
+                yield self._full(name)
+
+    def _full(self, name: str) -> str:
+        return f"sys.modules[{name!r}]" if self.owner is sys.modules else f"{self.name}.{name}"
+
+    def _watches(self, name: str, value: object) -> bool:
+        if self.owner is sys.modules:
+            return name.partition(".")[0] in PACKAGES
+        if (self.owner is torch and name in SET_BY_TORCH) or name in HOOKS.get(self.name, ()):
+            return False
+        limit = name.isupper() and self.name.startswith(SUITE)  # the suite's constants count
+        return limit or _callable(value) or _is(value, _FUNCTIONS)
+
+    def _shadows(self, name: str) -> bool:
+        """Return whether a new name hides an inherited method, or a builtin in a module of ours."""
+        if _is(self.owner, type):
+            return _callable(_getattr(self.owner.__base__, name, None))
+        return self.name.startswith(JUDGING) and name in builtins.__dict__
+
+    def _is_of_its_library(self, name: str, value: object) -> bool:
+        """Return whether a library replaces its own function, as torch._dynamo wraps
+        torch.manual_seed.
+
+        A decorator may copy names, so the module is that in which the function was written.
+        """
+        if value is _NOTHING or self.owner is sys.modules:
+            return False
+        function = _getattr(value, "fget", None) or _getattr(value, "__func__", value)
+        written_in = _getattr(function, "__globals__", {}).get("__name__") or _getattr(function, "__module__", None)
+        # Libraries also give their classes new properties, made by functions of any name.
+        same = _is(value, property) or _getattr(function, "__name__", None) == name
+        return same and _is(written_in, str) and written_in.partition(".")[0] == self.name.partition(".")[0]
+
+    def _set(self, name: str, value: object) -> None:
+        if _is(self.owner, type):
+            _set_on_class(self.owner, name, value)
+        else:
+            self.attributes[name] = value
+
+    def _delete(self, name: str) -> None:
+        if _is(self.owner, type):
+            _delete_on_class(self.owner, name)
+        else:
+            del self.attributes[name]
+
+
+class Functions:
+    """The functions of some places, as they are when this is made."""
+
+    def __init__(self, places: Iterable[Place]):
+        self._modules = len(sys.modules)
+        self._kept = [(place, place.attributes, place.attributes.copy()) for place in places]
+
+    @property
+    def complete(self) -> bool:
+        """Whether no module has been imported since."""
+        return self._modules == len(sys.modules)
+
+    def put_back(self) -> list[str]:
+        """Restore every function that was replaced, and return their names.
+
+        What a module adds to itself is left alone. If nothing was replaced, this takes 10 to 20 ns
+        for each name.
+        """
+        names = []
+        for place, attributes, before in self._kept:
+            try:
+                if attributes == before:
+                    continue
+            except Exception:  # some values cannot be compared, for example arrays
+                pass
+            names += place.put_back(before)
+        return names
+
+
+def near() -> Functions:
+    """Return the functions that are compared after each call: Python's builtins, and torch's."""
+    return Functions(_NEAR)
+
+
+def modules() -> Functions:
+    """Return the modules that Python knows. A call must not remove one of them."""
+    return Functions([_MODULES])
+
+
+def everything() -> Functions:
+    """Return the functions that are compared after each law.
+
+    They are those of the suite, of Hypothesis, and of the modules that the suite imports.
+    """
+    global _cached
+    modules = sys.modules.copy()
+    if _cached[0] != len(modules):  # there were further imports
+        _cached = len(modules), [*map(_place, _owners(modules))]
+    return Functions(_cached[1])
+
+
+def loaded() -> Functions:
+    """Return the functions and classes of all loaded modules, which are compared after an import.
+
+    This takes 10 to 20 ms, as the comparison does.
+    """
+    global _cached_all
+    enabled = gc.isenabled()
+    gc.disable()  # the new dicts would start a collection, which takes 0.1 s
+    try:
+        if _cached_all[0] != len(sys.modules):
+            _cached_all = len(sys.modules), [*map(_place, _loaded())]
+        return Functions(_cached_all[1])
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def words(what: str, names: list[str]) -> str:
+    """Return the problem in words: "forward replaces torch.equal and does not restore it"."""
+    shown = ", ".join(names[:MOST_NAMED])
+    if len(names) > MOST_NAMED:
+        shown += f" and {len(names) - MOST_NAMED} more"
+    return f"{what} replaces {shown} and does not restore {'it' if len(names) == 1 else 'them'}"
+
+
+def _owners(modules: Mapping[str, ModuleType]) -> list[object]:
+    """Return the modules and classes to watch."""
+    loaded = [module for module in modules.values() if isinstance(module, ModuleType)]
+    judging = [module for module in loaded if _package(module) in JUDGING]
+    suite = [module for module in judging if _package(module) == SUITE]
+    imported = [v for m in suite for v in vars(m).values() if isinstance(v, ModuleType) and _package(v) in PACKAGES]
+    python = [module for module in imported if _package(module) in sys.stdlib_module_names]
+    # "from dataclasses import replace" names the module, too.
+    named = {getattr(value, "__module__", None) for module in suite for value in vars(module).values()}
+    python += [modules[name] for name in named & modules.keys() if name.partition(".")[0] in sys.stdlib_module_names]
+    with_classes = [*suite, *(module for module in python if module.__name__ in WITH_CLASSES)]
+    classes = [value for module in with_classes for value in vars(module).values() if isinstance(value, type)]
+    changeable = [cls for cls in classes if not cls.__flags__ & _IMMUTABLE]
+    owners = (builtins, *OF_TORCH, sys.modules, *imported, *python, *judging, *changeable)
+    return [*{id(owner): owner for owner in owners}.values()]
+
+
+def _loaded() -> Iterator[object]:
+    """Yield the builtins, other modules that a run may use, and the classes that these define."""
+    yield builtins
+    for name, module in [*sys.modules.items()]:
+        top, _, inner = name.partition(".")
+        # type() is asked, as isinstance() makes some lazy modules import more.
+        if type(module) is not ModuleType or top not in OF_A_RUN or name in ("__main__", "builtins"):
+            continue
+        if top == "torch" and "." in inner and inner.partition(".")[0] not in INNER_OF_TORCH:
+            continue
+        yield module
+        for value in [*vars(module).values()]:
+            if issubclass(type(value), type) and vars(value).get("__module__") == name:
+                yield value
+
+
+def _package(module: ModuleType) -> str:
+    return module.__name__.partition(".")[0]
+
+
+def _place(owner: Any) -> Place:
+    if owner is sys.modules:
+        return _MODULES
+    name = owner.__name__ if isinstance(owner, ModuleType) else f"{owner.__module__}.{owner.__qualname__}"
+    return Place(name, owner, vars(owner))
+
+
+def _is_expected(new: object, was: object) -> bool:
+    """Return whether the emulator replaced a function, or torch wrapped its own.
+
+    Importing torch.compile's modules, for example, wraps torch.manual_seed.
+    """
+    module, code = _getattr(new, "__module__", None), _getattr(new, "__code__", None)
+    if _is(module, str) and module.startswith(EMULATOR):
+        return True
+    return _getattr(new, "__wrapped__", None) is was and _getattr(code, "co_filename", "").startswith(FOLDER_OF_TORCH)
+
+
+_MODULES = Place("sys.modules", sys.modules, sys.modules)
+_NEAR = [*map(_place, (builtins, *OF_TORCH))]
+_cached: tuple[int, list[Place]] = 0, []  # (number of modules, places)
+_cached_all: tuple[int, list[Place]] = 0, []

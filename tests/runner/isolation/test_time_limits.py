@@ -1,0 +1,109 @@
+"""A law that is not decided within its time limit, or within the limit of the run, is unknown."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+
+import pytest
+
+from flash_attest import check
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
+from flash_attest.runner.limits import Deadline, TimeLimits
+from flash_attest.runner.plugin.progress import Progress
+from tests.plugins import good
+from tests.runner.isolation.judging import LAW, LONG, OTHER, endless, hostile, isolated
+
+
+def slow(seconds: float, above: int = 0):
+    return hostile(lambda: time.sleep(seconds), above=above, name="slow")
+
+
+def test_a_law_stops_between_two_cases(tmp_path):
+    """The judging process lives on, and other laws are judged in it."""
+    impl = slow(0.1)
+    with isolated(tmp_path, impl, limits=TimeLimits(law=1.0), try_contract=False) as judging:
+        began = time.monotonic()
+        result = judging.law(LAW, impl)
+        took, process = time.monotonic() - began, judging._process
+        judging.law(OTHER, impl, case=str(LONG))
+        assert judging._process is process
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.TIME_LIMIT)
+    assert re.fullmatch(r"the time limit of a law, 1 s, is over: \d+ cases? judged by then, all right", result.reason)
+    assert 0 < result.cases < 20 and took < 3.0
+
+
+def test_a_law_that_does_not_stop_itself_is_ended(tmp_path):
+    impl = hostile(endless)
+    with isolated(tmp_path, impl, good.IMPL, limits=TimeLimits(law=1.0), case=LONG) as judging:
+        result, neighbour = judging.law(LAW, impl), judging.law(LAW, good.IMPL)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.TIME_LIMIT)
+    assert result.reason.startswith("the process was ended in forward: the time limit of a law, 1 s, is over; the last")
+    assert result.smallest == str(LONG) and neighbour.verdict == PASS
+
+
+def test_a_failure_that_was_found_before_stands(tmp_path):
+    def forward(q, k, v):
+        out = good.forward(q, k, v)
+        if q.shape[1] > 40 and q.shape[1] != 64:
+            out = out + 1
+        elif failed and q.shape[1] < 41:
+            time.sleep(100)  # a step of shrinking
+        failed.append(q.shape[1]) if q.shape[1] > 40 and q.shape[1] != 64 else None
+        return out
+
+    failed: list = []
+    impl = replace(good.IMPL, name="wrong", forward=forward)
+    with isolated(tmp_path, impl, limits=TimeLimits(law=2.0), goes_on=False) as judging:
+        result = judging.law(LAW, impl)
+    assert result.verdict == FAIL and "out" in result.reason
+    assert "a smaller case was looked for, but then:\n    the process was ended" in result.message
+
+
+def test_nothing_begins_after_the_limit_of_the_run(tmp_path):
+    impl, limits = slow(0.05), TimeLimits(run=1.0, began=time.monotonic() - 2.0)
+    with isolated(tmp_path, impl, limits=limits) as judging:
+        results = judging.contract(impl), judging.law(LAW, impl)
+        assert judging._process is None
+    assert {(result.verdict, result.why) for result in results} == {(UNKNOWN, Reason.TIME_LIMIT)}
+    assert {result.reason for result in results} == {"not judged: the time limit of the run, 1 s, is over"}
+
+
+def test_the_sooner_of_both_limits_counts():
+    limits = TimeLimits(law=60.0, run=100.0, began=time.monotonic() - 90.0)
+    assert limits.of_law() == limits.of_run and limits.of_run.at == pytest.approx(time.monotonic() + 10.0, abs=1.0)
+    assert TimeLimits(law=60.0, run=100.0, began=time.monotonic()).of_law().words.startswith("the time limit of a law")
+    assert TimeLimits().of_law() == Deadline() and not TimeLimits().over
+
+
+def test_a_contract_check_that_hangs_ends_with_the_limit(tmp_path):
+    impl = replace(good.IMPL, name="hangs", forward=lambda q, k, v: endless())
+    with isolated(tmp_path, impl, limits=TimeLimits(law=1.0)) as judging:
+        result = judging.contract(impl)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.TIME_LIMIT)
+
+
+@pytest.mark.parametrize("apart", [True, pytest.param(False, marks=pytest.mark.thorough)])
+def test_check_takes_both_limits(apart):
+    laws = [LAW.name, OTHER.name]
+    result = check(slow(0.2), laws=laws, profile="quick", law_time_limit=1.0, time_limit=1.5, isolated=apart)
+    assert [r.why for r in result.results] == [Reason.TIME_LIMIT] * 2 and not result.ok
+    assert "2 could not be decided" in result.undecided
+    with pytest.raises(ValueError, match="time_limit=-1: should be a number of seconds, or 0 for no limit"):
+        check(good.IMPL, time_limit=-1)
+
+
+def test_progress_says_when_the_limit_of_the_run_is_near():
+    judged = [(LAW.name, f"impl_{n}") for n in range(10)]
+
+    def line(run: float, began_before: float) -> str:
+        progress = Progress(judged, {}, TimeLimits(run=run, began=time.monotonic() - began_before))
+        progress.began -= began_before
+        progress.add({"law": LAW.name, "impl": "impl_0", "verdict": PASS, "known": "", "seconds": 1.0})
+        return progress.line(time.perf_counter())
+
+    assert line(1000.0, 10.0) == "1 of 10 laws judged, about 2 min left"
+    assert line(60.0, 10.0).endswith("left, the time limit ends the run in 50 s")  # too soon for what is left
+    assert line(11.0, 10.0).endswith("the time limit ends the run in 1 s")
