@@ -43,7 +43,8 @@ def watched_together(trials: Iterable[Trial]) -> None:
 
     Cases without a finding are recorded in meter.clean. Raises LawBroken for any finding. As it is
     not known which case shows the finding, each case is watched alone later. If the only findings
-    are races that racecheck cannot judge, meter.beyond has the reason, and no case is watched again.
+    are races that racecheck cannot judge, meter.beyond has the reason, and no case is watched
+    again.
     """
     program, trials = sanitizer_program(), iter(trials)
     while some := [(trial, kernels_of(trial)) for trial in islice(trials, TOGETHER)]:
