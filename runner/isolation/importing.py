@@ -100,12 +100,11 @@ def _tried(argument: str, limit: float, functions: Functions, threads: list[thre
         except registry.RegistryError:
             pass
         except KeyboardInterrupt:
-            return {"problem": f"{WHAT} raises KeyboardInterrupt"}
+            return {"problem": f"{WHAT} raises KeyboardInterrupt", "wrong": ""}
         lasting = [f"{each}, and that cannot be undone here" for each in watch.lasting]
-        if not lasting and (words := still_right.problem()):
-            lasting = [words]
+        wrong = "" if lasting else still_right.problem()
         broken, remarks = [*watch.broken, *_running_on(threads)], [*watch.remarks, *_children()]
-        return {"problem": "; ".join(lasting), "broken": broken, "remarks": remarks}
+        return {"problem": "; ".join(lasting), "wrong": wrong, "broken": broken, "remarks": remarks}
 
     answer = answer_of(start, limit)
     if isinstance(answer, Ending):
@@ -113,6 +112,9 @@ def _tried(argument: str, limit: float, functions: Functions, threads: list[thre
         sentence = _sentence(argument, f"{WHAT} {does} {answer.words}", _line_in(argument, answer.frames))
         lines = [sentence, *(f"  {line}" for line in answer.observed)]
         return Tried("\n".join(lines))
+    if answer["wrong"]:  # the import is to blame only if the suite is right without it
+        without = answer_of(lambda: {"wrong": still_right.problem()}, limit)
+        answer["problem"] = "" if isinstance(without, Ending) or without["wrong"] else answer["wrong"]
     if answer["problem"]:
         return Tried(_sentence(argument, answer["problem"]))
     return Tried("", tuple(answer["broken"]), tuple(answer["remarks"]))
