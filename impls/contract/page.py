@@ -11,7 +11,8 @@ from collections.abc import Collection
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 
-from flash_attest.impls.contract.record import DTYPES, OUTPUTS, Implementation, Precision, Supports, listed_values
+from flash_attest.impls.contract.declaration import listed_values
+from flash_attest.impls.contract.record import DTYPES, OUTPUTS, Implementation, Precision, Supports
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "use" / "implementation-reference.md"
 RECORDS = (Implementation, Supports, Precision)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flash_attest.impls import python_tiled, torch_math
-from flash_attest.impls.contract.record import declaration_problems
+from flash_attest.impls.contract.declaration import declaration_problems
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED

@@ -1,0 +1,179 @@
+"""Finds what is wrong with the record of an implementation itself, before anything is called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from flash_attest.impls.contract.record import (
+    DEVICES,
+    DTYPES,
+    LARGEST_HEADDIM,
+    MOST_OF_EXP,
+    OUTPUTS,
+    Implementation,
+    Precision,
+    Supports,
+)
+
+TRACED = "traced"  # this flag has a message of its own, which also covers the device
+LEAST_SHARE = 0.01  # a smaller one leaves two cases of each law in every profile but nightly
+
+
+def declaration_problems(impl: Implementation) -> list[str]:
+    """Return everything that is wrong with the record itself. Each problem says what to change."""
+    problems: list[str] = []
+
+    def must(ok: bool, text: str) -> None:
+        if not ok:
+            problems.append(text)
+
+    def check_values(record: object, prefix: str = "") -> None:
+        """Check the fields whose annotations list their values."""
+        for name, allowed in listed_values(type(record)).items():
+            value = getattr(record, name)
+            must(value in allowed, f"{prefix}{name}={value!r}: should be one of {', '.join(map(repr, allowed))}")
+
+    p = impl.precision
+    # The implementation: its functions, devices and outputs.
+    named = isinstance(impl.name, str) and re.fullmatch(r"[a-z0-9_]+", impl.name)
+    must(bool(named), f"name={impl.name!r}: should match [a-z0-9_]+, as it becomes part of test ids")
+    must(callable(impl.forward), f"forward={impl.forward!r}: should be a function of (q, k, v, ...)")
+    must(
+        impl.backward in (None, "autograd") or callable(impl.backward),
+        f'backward={impl.backward!r}: should be a function, "autograd" to differentiate forward, or None',
+    )
+    check_values(impl)
+    must(_subset(impl.devices, DEVICES, least=1), f"devices={impl.devices!r}: should be a subset of {{'cuda', 'cpu'}}")
+    must(
+        _has_reasons(impl),
+        f"unavailable={impl.unavailable!r}: should give a reason in one line for a device that is not in devices, as in "
+        "{'cuda': 'no nvcc found'}",
+    )
+    must(_subset(impl.repeatable, OUTPUTS), f"repeatable={impl.repeatable!r}: should be a subset of {set(OUTPUTS)}")
+    must(
+        impl.equal_heads is None or _subset(impl.equal_heads, OUTPUTS),
+        f"equal_heads={impl.equal_heads!r}: should be a subset of {set(OUTPUTS)}, or None",
+    )
+    # What it supports, once or by device.
+    for prefix, s in _supports_of(impl).items():
+        if not isinstance(s, Supports):
+            problems.append(f"{prefix}={s!r}: should be a Supports(...)")
+            continue
+        known = "a non-empty set of torch.float32, torch.float16, torch.bfloat16"
+        must(_subset(s.dtypes, DTYPES, least=1), f"{prefix}.dtypes={s.dtypes!r}: should be {known}")
+        must(
+            _has_headdims(s),
+            f"{prefix}.headdims={s.headdims!r}: should be a container with at least one int from 1 to {LARGEST_HEADDIM}",
+        )
+        check_values(s, f"{prefix}.")
+        kinds_fit = s.bias == "none" or (not isinstance(s.bias, str) and _subset(s.bias, ("vector", "matrix"), least=1))
+        must(kinds_fit, f"{prefix}.bias={s.bias!r}: should be \"none\" or a subset of {{'vector', 'matrix'}}")
+        must(
+            not (s.bias_grad and (s.bias == "none" or not impl.backward)),
+            f"{prefix}.bias_grad=True needs a bias and a backward: declare both, or bias_grad=False",
+        )
+        must(
+            s.accepts is None or callable(s.accepts), f"{prefix}.accepts={s.accepts!r}: should be a function of a case"
+        )
+    if isinstance(impl.supports, Mapping):
+        must(
+            set(impl.supports) == set(impl.devices),
+            f"supports is given for {_listed(impl.supports)}: should be for {_listed(impl.devices)}, as devices says",
+        )
+    # Its rounding, and how it is judged.
+    if isinstance(p, Precision):
+        check_values(p, "precision.")
+        whole = p.tile_sum is None or (isinstance(p.tile_sum, int) and p.tile_sum is not True and p.tile_sum > 0)
+        must(whole, f"precision.tile_sum={p.tile_sum!r}: should be a number of keys, at least 1, or None")
+        number = isinstance(p.exp, (int, float)) and p.exp is not True and 0 <= p.exp <= MOST_OF_EXP
+        must(number, f"precision.exp={p.exp!r}: should be a relative error, from 0 to {MOST_OF_EXP}")
+    else:
+        problems.append(f"precision={p!r}: should be a Precision(...)")
+    must(impl.tile is None or _is_tile(impl.tile), f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N) or None")
+    must(
+        impl.traced is False or (impl.traced is True and _subset(impl.devices, DEVICES) and "cpu" in impl.devices),
+        f'traced={impl.traced!r}: should be False, or True with "cpu" among the devices, where kernels are traced',
+    )
+    must(
+        _is_share(impl.share),
+        f"share={impl.share!r}: should be a number from {LEAST_SHARE} to 1, or such numbers by device, as in {{'cpu': 0.2}}",
+    )
+    listed = isinstance(impl.known_failures, Mapping)
+    must(listed, f"known_failures={impl.known_failures!r}: should be {{'law': 'why, #123'}}")
+    for law, why in impl.known_failures.items() if listed else ():
+        must("#" in str(why), f"known_failures[{law!r}]={why!r}: should name its issue, as in 'why, #123'")
+    return problems
+
+
+@cache
+def listed_values(record: type) -> dict[str, tuple]:
+    """Return field -> the values that its annotation lists, by bool, None or Literal[...].
+
+    Fields with an annotation that allows other values are left out.
+    """
+    listed = {name: _values_of(hint) for name, hint in get_type_hints(record).items() if name != TRACED}
+    return {name: values for name, values in listed.items() if values is not None}
+
+
+def _values_of(hint: Any) -> tuple | None:
+    if hint is bool:
+        return True, False
+    if hint is type(None):
+        return (None,)
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    if get_origin(hint) in (Union, UnionType):
+        parts = [_values_of(part) for part in get_args(hint)]
+        return None if None in parts else tuple(value for part in parts for value in part)
+    return None
+
+
+def _supports_of(impl: Implementation) -> dict[str, Any]:
+    """Return each Supports, keyed by its name in messages."""
+    if isinstance(impl.supports, Mapping):
+        return {f"supports[{device!r}]": supports for device, supports in impl.supports.items()}
+    return {"supports": impl.supports}
+
+
+def _listed(devices: Collection[str]) -> str:
+    return " and ".join(sorted(map(str, devices))) or "no device"
+
+
+def _subset(values: Any, allowed: tuple, least: int = 0) -> bool:
+    if isinstance(values, str) or not isinstance(values, Collection):
+        return False
+    return len(values) >= least and all(value in allowed for value in values)
+
+
+def _has_reasons(impl: Implementation) -> bool:
+    here = impl.devices if isinstance(impl.devices, Collection) else ()
+    others = tuple(device for device in DEVICES if device not in here)
+    return (
+        isinstance(impl.unavailable, Mapping)
+        and _subset(impl.unavailable, others)
+        and all(
+            isinstance(reason, str) and len(reason.splitlines()) == 1 and reason.strip()
+            for reason in impl.unavailable.values()
+        )
+    )
+
+
+def _is_tile(tile: Any) -> bool:
+    return isinstance(tile, Sequence) and len(tile) == 2 and all(isinstance(n, int) and n > 0 for n in tile)
+
+
+def _is_share(share: Any) -> bool:
+    if isinstance(share, Mapping):
+        return _subset(share, DEVICES) and not any(isinstance(n, Mapping) or not _is_share(n) for n in share.values())
+    return isinstance(share, (int, float)) and LEAST_SHARE <= share <= 1
+
+
+def _has_headdims(s: Supports) -> bool:
+    try:
+        return bool(s.headdim_list)
+    except TypeError:
+        return False
