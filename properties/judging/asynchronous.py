@@ -40,8 +40,18 @@ class Asynchronous:
         return sorted({*self.uses, *self.unread})
 
     def ordinary(self, kernels: Collection[str]) -> list[str]:
-        """Return the other kernels, if a filter by name can tell them from these."""
+        """Return the other kernels that racecheck can watch without these."""
         return [kernel for kernel in kernels if not any(kernel in other for other in self.kernels)]
+
+    def hidden(self, kernels: Collection[str]) -> Asynchronous:
+        """Return this with the other kernels whose names are part of one of these as unread.
+
+        compute-sanitizer filters by a part of the name, so it cannot watch them alone.
+        """
+        hidden = {*kernels} - {*self.kernels} - {*self.ordinary(kernels)}
+        within = {kernel: next(other for other in self.kernels if kernel in other) for kernel in sorted(hidden)}
+        why = {kernel: f"racecheck cannot watch it without {other}" for kernel, other in within.items()}
+        return Asynchronous(self.uses, self.unread | why)
 
     def __str__(self) -> str:
         """Say which kernels they are: "fwd uses SYNCS, UTMALDG"."""
@@ -54,13 +64,14 @@ def asynchronous_in(kernels: Collection[str], device: str) -> Asynchronous:
     capability = capability_of(device)
     if capability < FIRST:
         return Asynchronous()
-    code, found = MachineCode(capability), Asynchronous()
-    for kernel in sorted(kernels):
-        try:
-            if used := code.asynchronous(kernel):
-                found.uses[kernel] = used
-        except LookupError as error:
-            found.unread[kernel] = str(error)
+    found = Asynchronous()
+    with MachineCode(capability) as code:
+        for kernel in sorted(kernels):
+            try:
+                if used := code.asynchronous(kernel):
+                    found.uses[kernel] = used
+            except LookupError as error:
+                found.unread[kernel] = str(error)
     return found
 
 

@@ -46,7 +46,7 @@ def watched_together(trials: Iterable[Trial]) -> None:
     are races that racecheck cannot judge, meter.beyond has the reason, and no case is watched
     again.
     """
-    program, trials = sanitizer_program(), iter(trials)
+    program, trials, beyond = sanitizer_program(), iter(trials), None
     while some := [(trial, kernels_of(trial)) for trial in islice(trials, TOGETHER)]:
         watched = [trial for trial, kernels in some if kernels]
         try:
@@ -54,16 +54,19 @@ def watched_together(trials: Iterable[Trial]) -> None:
         except Undecided as undecided:
             if undecided.why is not Reason.ASYNCHRONOUS:
                 raise
-            watched[0].meter.beyond, found = undecided, []
+            beyond, found = undecided, []
         if found:
             broken = findings_of(found)
             cases = [f"  {trial.case}" for trial in watched]
             broken.observed += ["with these cases called one after another in one process", *cases]
             raise broken
-        clean = some[0][0].meter.clean
+        meter = some[0][0].meter
+        clean = meter.clean
         clean |= {trial.case: kernels for trial, kernels in some}
         if len(clean) >= MOST_LOOKS and not any(clean.values()):
             return
+    if beyond:
+        meter.beyond = beyond
 
 
 def sanitized(
@@ -90,7 +93,8 @@ def sanitized(
     races, beyond = [finding for finding in findings if finding.kind is Kind.RACE], Asynchronous()
     if races and (beyond := asynchronous_in(kernels, first.device)).kernels:
         findings = [finding for finding in findings if finding not in races]
-        if ordinary := beyond.ordinary(kernels):
+        ordinary, beyond = beyond.ordinary(kernels), beyond.hidden(kernels)
+        if ordinary:
             watched += sanitizer.watch(program, target, ordinary, [Tool.RACECHECK], LIMIT, NOW.lives)
             merge(findings, watched[-1].report.findings)
     # If nothing is found, a tool without an answer leaves the law undecided.

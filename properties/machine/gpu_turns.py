@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import IO
 
 import torch
 from filelock import FileLock, Timeout
@@ -28,19 +29,21 @@ class Turns:
 
     The file `judging` is locked by all cases together, or by one alone. The file `entrance` is
     locked while a process takes `judging`: a process that waits to be alone holds it, so that no
-    new case begins meanwhile. `large` is held by one case at a time whose tensors fill the GPU.
+    new case begins meanwhile, and `wish` tells the others so. `large` is held by one case at a time
+    whose tensors fill the GPU.
     """
 
     def __init__(self, name: str):
         self._entrance = FileLock(cache_folder() / f"entrance-{name}.lock")
         self._large = FileLock(cache_folder() / f"large-{name}.lock")
         self._judging = open(cache_folder() / f"judging-{name}.lock", "a")  # noqa: SIM115
-        self._shares = False
+        self._wish = open(cache_folder() / f"wish-{name}.lock", "a")  # noqa: SIM115
+        self._shares = self._is_alone = False
 
     @contextmanager
     def shared(self) -> Iterator[None]:
         """Judge a case beside others in this block."""
-        if self._shares:  # one case within another
+        if self._shares or self._is_alone:  # one case within another
             yield
             return
         self._share()
@@ -52,65 +55,97 @@ class Turns:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Be alone in this block, after the others have ended their cases."""
+        if self._is_alone:
+            yield
+            return
         shares = self._shares
         self._leave()
         with _held(self._entrance):
-            self._take("LOCK_EX")
+            _flock(self._wish, "LOCK_EX")
+            _take(self._judging, "LOCK_EX")
+            self._is_alone = True
             try:
                 yield
             finally:
+                self._is_alone = False
+                _flock(self._wish, "LOCK_UN")
                 self._leave()
                 if shares:  # while holding the entrance, so that nobody is alone in between
-                    self._take("LOCK_SH")
-                    self._shares = True
+                    self._take_share()
 
     @contextmanager
     def large(self) -> Iterator[None]:
-        """Be the only case with large tensors in this block of a shared one.
+        """Be the only case with large tensors in this block.
 
         While it waits it does not share the GPU, as the other one may want to be alone.
         """
+        if self._is_alone:
+            yield
+            return
+        shares = self._shares
         self._leave()
         with _held(self._large):
             self._share()
-            yield
+            try:
+                yield
+            finally:
+                if not shares:
+                    self._leave()
 
     def wanted(self) -> bool:
-        """Return whether a process is alone, or waits to be."""
-        try:
-            with self._entrance.acquire(blocking=False):
-                return False
-        except Timeout:
+        """Return whether another process is alone, or waits to be."""
+        if not _flock(self._wish, "LOCK_SH"):
             return True
+        _flock(self._wish, "LOCK_UN")
+        return False
 
     def _share(self) -> None:
         with _held(self._entrance):
-            self._take("LOCK_SH")
+            self._take_share()
+
+    def _take_share(self) -> None:
+        _take(self._judging, "LOCK_SH")
         self._shares = True
 
     def _leave(self) -> None:
-        if fcntl:
-            fcntl.flock(self._judging, fcntl.LOCK_UN)
+        _flock(self._judging, "LOCK_UN")
         self._shares = False
 
-    def _take(self, mode: str) -> None:
-        for _ in _attempts() if fcntl else ():
-            try:
-                fcntl.flock(self._judging, getattr(fcntl, mode) | fcntl.LOCK_NB)
-                return
-            except OSError:
-                continue
+
+def _take(file: IO, mode: str) -> None:
+    """Lock a file, or go on without the lock after LONGEST seconds."""
+    for _ in _attempts():
+        if _flock(file, mode):
+            return
+
+
+def _flock(file: IO, mode: str) -> bool:
+    """Lock or unlock a file without waiting. Returns whether no other process prevents it.
+
+    Where the system cannot lock a file, as some network file systems, nobody waits for the others.
+    """
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, getattr(fcntl, mode) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 @contextmanager
 def _held(lock: FileLock) -> Iterator[None]:
-    """Hold a lock in this block."""
+    """Hold a lock in this block, or go on without it as `_take` does."""
     for _ in _attempts():
         try:
             lock.acquire(blocking=False)
             break
         except Timeout:
             continue
+        except (OSError, NotImplementedError):  # the system cannot lock this file
+            break
     try:
         yield
     finally:

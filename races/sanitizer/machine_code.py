@@ -76,7 +76,7 @@ def images(folder: Path) -> Iterator[Path]:
 
 @dataclass
 class MachineCode:
-    """The machine code of this process's kernels. Everything that was read is kept.
+    """The machine code of this process's kernels, as a context. Everything that was read is kept.
 
     capability: of the GPU, such as (9, 0). Code for another one is not looked at.
     """
@@ -89,6 +89,12 @@ class MachineCode:
         self._stop = time.monotonic() + self.limit
         self._entries: dict[Path, dict[str, list[str]]] | None = None  # file -> architecture -> functions
         self._folder = tempfile.TemporaryDirectory()
+
+    def __enter__(self) -> MachineCode:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._folder.cleanup()
 
     def asynchronous(self, kernel: str) -> list[str]:
         """Return the instructions of the asynchronous proxy that a kernel uses, such as SYNCS.
@@ -118,8 +124,20 @@ class MachineCode:
     def _read(self) -> dict[Path, dict[str, list[str]]]:
         """Return the functions for this GPU in each file."""
         if self._entries is None:
-            self._entries = {path: self._entries_of(path) for path in images(Path(self._folder.name))}
+            self._entries = {path: self._entries_in(path) for path in images(Path(self._folder.name))}
         return self._entries
+
+    def _entries_in(self, path: Path) -> dict[str, list[str]]:
+        """Return the functions in a file.
+
+        Loaded libraries are read once, as that takes a second, and every case with a new kernel
+        asks.
+        """
+        if path.suffix == ".cubin":
+            return self._entries_of(path)
+        if (key := (path, self.capability)) not in _libraries:
+            _libraries[key] = self._entries_of(path)
+        return _libraries[key]
 
     def _entries_of(self, path: Path) -> dict[str, list[str]]:
         listed = (
@@ -164,6 +182,9 @@ class MachineCode:
                 process.kill()
 
 
+_libraries: dict[tuple[Path, tuple[int, int]], dict[str, list[str]]] = {}  # what this process has read
+
+
 def asynchronous_of(opcodes: Iterable[str]) -> list[str]:
     """Return the opcodes of the asynchronous proxy among these."""
     return sorted(filter(ASYNCHRONOUS.fullmatch, opcodes))
@@ -171,7 +192,8 @@ def asynchronous_of(opcodes: Iterable[str]) -> list[str]:
 
 def is_variant(symbol: str, kernel: str) -> bool:
     """Return whether a symbol is of a kernel, which own_kernels names, or of a variant of it."""
-    return kernel == symbol or (symbol.startswith("_Z") and f"{len(kernel)}{kernel}" in symbol)
+    mangled = rf"(?<!\d){len(kernel)}{re.escape(kernel)}"  # the length is no end of a longer number
+    return kernel == symbol or (symbol.startswith("_Z") and re.search(mangled, symbol) is not None)
 
 
 def _architecture(name: str) -> list[str]:

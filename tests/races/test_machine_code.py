@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from flash_attest.emulator.cuda.nvcc import nvcc
+from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.asynchronous import Asynchronous
 from flash_attest.races.sanitizer import machine_code
 from flash_attest.races.sanitizer.machine_code import MachineCode, asynchronous_of, is_variant
 
@@ -110,7 +112,19 @@ def test_ordinary_opcodes():
         ("_attn_fwd_tma", "_attn_fwd", False),
         ("_ZN7cutlass13device_kernelIN5flash11enable_sm90EEEvNT_6ParamsE", "device_kernel", True),
         ("_ZN5flash20other_device_kernelEv", "device_kernel", False),
+        ("_Z13fwd_async_tmaPf", "fwd", False),
+        ("_Z3fwdPf", "fwd", True),
     ],
 )
 def test_a_kernel_and_its_variants_are_told_by_their_symbols(symbol, kernel, is_one):
     assert is_variant(symbol, kernel) == is_one
+
+
+def test_a_kernel_that_no_filter_can_tell_from_another_is_not_excused():
+    """compute-sanitizer filters by a part of the name, so "bwd" cannot be watched alone."""
+    found = Asynchronous({"bwd_preprocess_tma": ["SYNCS"]})
+    kernels = ["bwd", "bwd_preprocess_tma", "convert"]
+    assert found.ordinary(kernels) == ["convert"] and found.why is Reason.ASYNCHRONOUS
+    hidden = found.hidden(kernels)
+    assert hidden.why is Reason.RESOURCES
+    assert str(hidden).endswith("bwd may use them: racecheck cannot watch it without bwd_preprocess_tma")

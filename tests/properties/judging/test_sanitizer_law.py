@@ -297,7 +297,24 @@ def test_cases_that_racecheck_cannot_judge_are_watched_once(hopper, monkeypatch)
     monkeypatch.setattr(sanitized.sanitizer, "watch", lambda *how, **more: starts.append(how) or watch(*how, **more))
     hopper({"device_kernel": ["SYNCS"]}, racecheck=RACE)
     assert judged(examples=8).why is Reason.ASYNCHRONOUS
-    assert len(starts) == 2  # of four cases each
+    assert len(starts) == 1  # for all cases together
+
+
+def test_a_finding_beside_races_that_cannot_be_judged_is_no_flaky_one(hopper, monkeypatch, tmp_path):
+    """One group of cases shows only such races, a later one an access outside of memory."""
+    watch, starts = sanitized.sanitizer.watch, []
+
+    def second_is_wrong(*how, **more):
+        starts.append(how)
+        memcheck = {"memcheck": (LOGS / "memcheck.log").read_text()} if len(starts) > 1 else {}
+        fake(tmp_path, runs=False, racecheck=RACE, **memcheck)
+        return watch(*how, **more)
+
+    hopper({"device_kernel": ["SYNCS"]}, racecheck=RACE)
+    monkeypatch.setattr(sanitized.sanitizer, "watch", second_is_wrong)
+    monkeypatch.setattr(sanitized, "TOGETHER", 1)
+    result = judged(examples=8)
+    assert result.verdict == FAIL and result.reason.startswith("outside: write of 4 bytes in global memory")
 
 
 def test_what_traces_the_kernels_is_named(hopper):

@@ -111,3 +111,39 @@ def test_a_lock_that_is_never_released_is_not_awaited_forever(monkeypatch):
     monkeypatch.setattr(gpu_turns, "LONGEST", 0.05)
     with Turns("gpu").shared(), Turns("gpu").alone():
         pass
+
+
+def test_a_case_that_is_alone_waits_for_no_one_with_large_tensors():
+    """It holds the entrance, for which a case with large tensors may wait."""
+    events, here = [], Turns("gpu")
+
+    def large(other):
+        with other.turns.shared(), other.turns.large(), other.turns.alone():
+            events.append("the other")
+
+    with here.alone():
+        waits = Other(events, large)
+        time.sleep(0.05)
+        with here.large(), here.alone():
+            events.append("alone")
+    assert waits.ended()
+    assert events == ["alone", "the other"]
+
+
+def test_a_block_of_large_tensors_leaves_no_lock_behind():
+    here, other = Turns("gpu"), Turns("gpu")
+    with here.large():
+        pass
+    began = time.monotonic()
+    with other.alone():
+        assert time.monotonic() - began < SOON / 2
+
+
+def test_without_locks_nobody_waits(monkeypatch):
+    def refuses(*how):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(gpu_turns.fcntl, "flock", refuses)
+    here = Turns("gpu")
+    with here.shared(), here.large(), here.alone():
+        assert not here.wanted()
