@@ -74,16 +74,18 @@ def _watched(judgement: Judgement) -> Outcome:
     """
     if outcome := _not_judged(judgement):
         return outcome
-    known, device = judgement.plan.known, judgement.plan.device
-    known.begins(judgement.test)
+    known, device, clock = judgement.plan.known, judgement.plan.device, judgement.meter.clock
+    with clock.counts(Work.LAW):
+        known.begins(judgement.test)
     try:
         try:
             outcome = _outcome(judgement)
         except Exception as error:
             blame(known, device, error)
             raise
-        check_gpu(known, device)
-        check_functions(known)
+        with clock.counts(Work.LAW):
+            check_gpu(known, device)
+            check_functions(known)
     except Replaces as replaces:
         if outcome is not None and isinstance(outcome.broken, Replaces):  # with its case
             return outcome

@@ -154,7 +154,7 @@ def print_undecided(results: list[dict], console: Console, *, asked_for: bool) -
     for (_, reason), replay in sorted(replays.items()):
         if replay and reason:
             say(console, f"      {escape(replay)}")
-    for impl, _, text in _by_reason([r for r in results if r["why"] == Reason.ASYNCHRONOUS.value]):
+    for impl, _, text in _by_reason([r for r in results if r.get("why") == Reason.ASYNCHRONOUS.value]):
         say(console, f"[bright_black]not judged[/]  {escape(impl)}  {escape(text)}")
 
 

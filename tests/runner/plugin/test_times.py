@@ -11,6 +11,7 @@ from flash_attest.command import times as command
 from flash_attest.emulator import build_cache
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import PASS, Result
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.clock import Clock, Work
 from flash_attest.runner.plugin import process, times
@@ -85,7 +86,7 @@ def test_a_law_says_where_its_seconds_went():
 
 
 def result(impl, law, seconds, **of):
-    return {"impl": impl, "law": law, "seconds": seconds, "seconds_of": of}
+    return Result(impl, "test_laws", law, PASS, seconds=seconds, seconds_of=of).as_dict()
 
 
 RESULTS = [result("a", "x", 5, running=3, oracle=1), result("a", "y", 1, running=1), result("b", "x", 10, running=9.5)]
