@@ -55,9 +55,9 @@ def broken(folder, change) -> None:
     [
         (lambda folder: (folder / "results.json").unlink(), "new: has no results.json"),
         (lambda folder: (folder / "results.json").write_text("{"), "should be the results.json of a run (JSONDecodeError"),
-        (lambda folder: broken(folder, lambda r: r["results"][3].pop("law")), "(KeyError: 'law')"),
+        (lambda folder: broken(folder, lambda r: r["results"][3].pop("law")), "result 3 is damaged: law should be"),
         (lambda folder: broken(folder, lambda r: r["results"][3].update(verdict="odd")),
-         "new: result 3 has the verdict 'odd': should be one of fail, unknown, pass, refused"),
+         "result 3 is damaged: verdict should be one of fail, unknown, pass, refused, is 'odd'"),
         (lambda folder: broken(folder, lambda r: r.update(format=9)), "has format 9"),
     ],
 )  # fmt: skip

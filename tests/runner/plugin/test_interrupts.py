@@ -94,7 +94,10 @@ def test_an_interrupt_in_exec_does_not_end_python_by_the_signal(install, status,
     """Python does so for KeyboardInterrupt itself, even if it is caught: a dataclass uses exec."""
     (tmp_path / "interrupted_in_exec.py").write_text(EXEC.format(install=install))
     command, path = [sys.executable, "-m", "interrupted_in_exec"], f"{ROOT}:{tmp_path}"
-    run = subprocess.run(command, env=environment() | {"PYTHONPATH": path}, capture_output=True, text=True)
+    run = subprocess.run(
+        command, env=environment() | {"PYTHONPATH": path}, capture_output=True, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
     assert (run.returncode, run.stdout, run.stderr) == (status, "KeyboardInterrupt\n", "")
 
 
