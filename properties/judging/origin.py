@@ -59,7 +59,9 @@ class Checked(Origin):
 
     def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "", timeout: str = "") -> str:
         """Return: flash-attest check mine.py --law test_name --case '...'."""
-        named = f"--impl {self.name}" if self.name else ""
+        named = _joined(
+            *["--untrusted"] * self.option.startswith("--untrusted"), f"--impl {self.name}" * bool(self.name)
+        )
         law = f"--law {_law_in(test).removeprefix('test_')}"
         return _joined(
             "flash-attest check",

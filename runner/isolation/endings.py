@@ -127,7 +127,9 @@ def ending_of(status: int, *, memory_ran_out: bool = False) -> tuple[Kind, str]:
     if number == signal.SIGKILL and memory_ran_out:
         return Kind.OUT_OF_MEMORY, f"{words}: this machine was out of memory"
     if number in FROM_OUTSIDE:
-        return Kind.KILLED, f"{words}: sent by the system, out of memory, or by another process"
+        # Only SIGKILL comes from a system that is out of memory.
+        sender = "the system, out of memory, or by another process" if number == signal.SIGKILL else "another process"
+        return Kind.KILLED, f"{words}: sent by {sender}"
     return Kind.CRASHED, words
 
 

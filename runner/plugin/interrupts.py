@@ -1,4 +1,4 @@
-"""Ends a run on Ctrl-C and on SIGTERM, at any moment, with whole files and pytest's status 2.
+"""Ends a run on Ctrl-C, SIGTERM and SIGHUP, at any moment, with whole files and pytest's status 2.
 
 KeyboardInterrupt may be raised in any line. Some libraries catch it, and in a report that is being
 written it would leave half of it. So a signal that comes while files are written waits, one that
@@ -18,7 +18,8 @@ import pytest
 
 from flash_attest.interrupted import Interrupted, interrupt
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# SIGHUP: the terminal was closed, or the connection to it lost. Windows has none.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, *(getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name)))
 EARLY = 2  # exit status before there is a session: pytest's for an interrupted run
 
 

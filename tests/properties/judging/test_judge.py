@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 import pytest
 import torch
@@ -94,8 +95,7 @@ NOT_HERE = "runs on cpu only; this run judges on cuda"
 def elsewhere(**declared):
     """Return the results of the contract check and of a law on a GPU, for a CPU implementation."""
     impl, on_gpu = replace(torch_math.IMPL, devices={"cpu"}, **declared), Plan(device="cuda")
-    before = Judge.__new__(Judge)
-    before.plan = on_gpu
+    before = Judge(on_gpu, [], Path("."), "main")
     return [before.contract(impl), judge(LAW, impl, on_gpu)]
 
 
@@ -207,10 +207,9 @@ def refusing(accepts, forward=torch_math.forward):
     return replace(torch_math.IMPL, forward=forward, supports=replace(torch_math.IMPL.supports, accepts=accepts))
 
 
-def test_a_contract_without_a_case_is_unknown_and_so_are_its_laws():
+def test_a_contract_without_a_case_is_unknown_and_so_are_its_laws(tmp_path):
     impl = refusing(lambda case: f"regime {case.regime} is too hard")
-    before = Judge.__new__(Judge)
-    before.plan, before.origins = Plan(examples=3), {}
+    before = Judge(Plan(examples=3), [], tmp_path, "main")
     results = [before.contract(impl), judge(LAW, impl, before.plan)]
     reason = "there is no case to try the contract with: regime spread is too hard [for seqlen_q=64 "
     assert [(r.verdict, r.why, r.reason[: len(reason)]) for r in results] == 2 * [(UNKNOWN, Reason.NO_CASE, reason)]

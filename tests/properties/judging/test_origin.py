@@ -52,6 +52,8 @@ def test_what_the_case_alone_does_not_say_is_named():
 
 
 def test_a_call_that_did_not_return_has_its_limit():
+    untrusted = Checked("mine.py", option="--untrusted --impl-from=mine.py")
+    assert untrusted.replay(TEST).startswith("flash-attest check mine.py --untrusted --law ")
     assert Checked("mine.py").replay(TEST, CASE, timeout="1.5").endswith(f" --case-timeout 1.5 --case '{CASE}'")
     assert DECORATED.replay(TEST, CASE, timeout="1.5").endswith(f" --attest-case-timeout 1.5 --attest-case '{CASE}'")
     assert Scripted("mine").replay(TEST, CASE, timeout="1.5").endswith(f", case={CASE!r}, case_timeout=1.5)")

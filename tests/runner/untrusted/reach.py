@@ -120,6 +120,14 @@ def leaves_a_file_in_shared_memory(q, k, v):
     return wrong(q, k, v)
 
 
+def leaves_memory_of_system_v(q, k, v):
+    """Leaves shared memory that outlives every process."""
+
+    libc, key, mode = ctypes.CDLL(None), 4242, 0o1666
+    calls = (lambda: libc.shmget(key, 4096, mode), lambda: libc.semget(key, 1, mode), lambda: libc.msgget(key, mode))
+    return reaches(calls, q, k, v)
+
+
 def writes_the_core_pattern(q, k, v):
     """Has the system run a program at the next crash."""
     return reaches(
@@ -274,7 +282,7 @@ def prints_without_end(q, k, v):
 
 REACHES = [
     limits_the_judge, pins_the_judge, slows_the_judge, traces_the_judge, signals_the_judge, changes_files_of_the_suite,
-    changes_metadata, leaves_a_file_in_shared_memory, writes_the_core_pattern, reads_the_report,
+    changes_metadata, leaves_a_file_in_shared_memory, leaves_memory_of_system_v, writes_the_core_pattern, reads_the_report,
     loads_the_oracle_from_its_file, reads_the_laws, reads_other_files, reads_a_secret_variable, opens_the_network,
     makes_namespaces, asks_the_kernel, poisons_compiled_modules, leaves_a_sitecustomize, opens_many_files,
     makes_a_huge_file, takes_all_memory, leaves_a_core, links_out_of_its_folder, leaves_a_daemon, prints_without_end,
