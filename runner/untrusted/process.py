@@ -101,7 +101,11 @@ class KernelProcess:
         self.number += 1
         if blocks:
             addresses = [memory["address"] for memory in header["memories"]]
-            self._inputs = self._shared.place(addresses, blocks), blocks
+            try:
+                self._inputs = self._shared.place(addresses, blocks), blocks
+            except OSError as error:
+                words = f"the memory that it shares with the judging process cannot grow: {error.strerror}"
+                raise KernelEnded(words, printed=self._printed()) from None
             for memory, offset in zip(header["memories"], self._inputs[0], strict=True):
                 memory["offset"] = offset
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the cause of death is found below
