@@ -77,10 +77,22 @@ class JudgingProcess:
         parent = os.getpid()
         # An interrupt waits until this process knows what it has to end.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
-        with warnings.catch_warnings():
-            # About threads: those of pytest-xdist hold nothing we use.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
+        try:
+            with warnings.catch_warnings():
+                # About threads: those of pytest-xdist hold nothing we use.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self.pid = os.fork()
+            if self.pid:
+                self._end = os.pidfd_open(self.pid)
+        except BaseException:  # too many processes or descriptors
+            for descriptor in (requests, answers, self._requests, self._answers):
+                os.close(descriptor)
+            if self.pid:
+                os.kill(self.pid, signal.SIGTERM)
+                os.waitpid(self.pid, 0)
+                self.pid = 0
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            raise
         if self.pid == 0:
             os.close(self._requests)
             os.close(self._answers)
@@ -91,7 +103,6 @@ class JudgingProcess:
         # The parent: wait until the process is up.
         os.close(requests)
         os.close(answers)
-        self._end = os.pidfd_open(self.pid)
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             hello = self._watch(NO_DEADLINE)
