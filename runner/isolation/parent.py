@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flash_attest.properties.progress import NOW, Seen
+from flash_attest.runner.descendants import descendants
 from flash_attest.runner.isolation import child
 from flash_attest.runner.isolation.endings import Ending, Kind, ending_of, frames_in, last_lines
 from flash_attest.runner.isolation.keeping import INTERRUPTS
-from flash_attest.runner.isolation.leftovers import COMPILERS, descendants
+from flash_attest.runner.isolation.leftovers import COMPILERS
 from flash_attest.runner.limits import NO_DEADLINE, Deadline
 
 WHILE_COMPILING = 10  # factor on the limit while a compiler runs

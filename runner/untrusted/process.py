@@ -27,7 +27,6 @@ from flash_attest.runner.untrusted.shared import Shared
 
 PATIENCE = 1.0  # seconds for a process that has closed its connection to end
 BUFFER = 1 << 20  # bytes that a connection holds
-READY = b"\x01"  # sent by a process that is in the sandbox, before it loads anything else
 CREDENTIALS = "3i"  # of a sender, from the system: process, user, group
 # -I ignores variables, the user's folders and the present one; -B writes no compiled modules.
 PYTHON = ("-I", "-B")

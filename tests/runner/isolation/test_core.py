@@ -23,9 +23,9 @@ from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
 from flash_attest.properties.progress import NOW
+from flash_attest.runner.descendants import descendants
 from flash_attest.runner.isolation import crashes
 from flash_attest.runner.isolation import isolated as module
-from flash_attest.runner.isolation.leftovers import descendants
 from flash_attest.runner.isolation.parent import answer_of
 from tests.plugins import good
 from tests.runner.isolation.judging import LAW, LONG, OTHER, descriptors, endless, hostile, isolated, judged
