@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from flash_attest.properties.machine.gpus import cores, visible_gpus
+from flash_attest.properties.machine.gpus import cores, in_turn, visible_gpus
 from flash_attest.properties.progress import NOW
 from flash_attest.races.perturb import chosen
 from flash_attest.runner.isolation.endings import Ending
@@ -60,6 +60,6 @@ def places(device: str, workers: int | None, free: list[int]) -> list[tuple[str,
     if not gpus:
         return [(f"w{n}", None) for n in range(workers or cores())]
     slots = [max(1, min(SLOTS_PER_GPU, int(bytes_ / 2**30 / GIB_PER_SLOT))) for bytes_ in free]
-    turns = [gpu for turn in range(max(slots)) for gpu, n in zip(gpus, slots, strict=True) if turn < n]
+    turns = in_turn(gpus, slots)
     turns = [gpus[n % len(gpus)] for n in range(workers)] if workers else turns[: max(cores(), len(gpus))]
     return [(f"w{n}", gpu) for n, gpu in enumerate(turns)]

@@ -234,7 +234,7 @@ def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
 def unloadable_hook(error: Exception) -> Unloadable:
     """Return the entry for a hook pytest_attention_impls that raised."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    problem = f"{frame.filename}:{frame.lineno}: pytest_attention_impls raises {type(error).__name__}: {error}"
+    problem = f"{frame.filename}:{frame.lineno}: pytest_attention_impls raises {type_name(error)}: {words_of(error)}"
     return Unloadable(as_name(Path(frame.filename).stem), problem)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from flash_attest.emulator import numba as emulated_numba
@@ -47,6 +48,14 @@ def free_memory(gpus: list[str]) -> list[int] | None:
         return [free[gpu] for gpu in gpus]
     except (OSError, subprocess.SubprocessError, ValueError, KeyError):
         return None
+
+
+def in_turn(gpus: Sequence[str], fit: Sequence[int]) -> list[str]:
+    """Return the GPU of each worker, dealt in turn to the GPUs with room: "0", "1", "1", "1".
+
+    fit: how many workers fit on each GPU.
+    """
+    return [gpu for turn in range(max(fit)) for gpu, n in zip(gpus, fit, strict=True) if turn < n]
 
 
 def hide_gpus() -> None:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import gc
 import os
+import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import thread as pools
 from dataclasses import dataclass, replace
@@ -28,6 +31,7 @@ from flash_attest.properties.state.patched import Functions
 from flash_attest.runner.isolation import leftovers, still_right
 from flash_attest.runner.isolation.endings import Ending, Kind
 from flash_attest.runner.isolation.parent import answer_of, possible
+from flash_attest.runner.plugin.sources import is_elsewhere
 
 START_LATER = (
     "importing its file starts threads, which the forked judging process does not have (start them in the first call)"
@@ -163,13 +167,13 @@ def _line_in(argument: str, frames: Sequence[str]) -> str:
 def _contained() -> Iterator[list[threading.Thread]]:
     """Keep what an import starts from keeping this process alive, or changing its exit status.
 
-    Exit handlers of plug-ins are dropped. Threads become daemons; those that were none are yielded.
+    Only exit handlers of libraries are kept. Threads become daemons; those that were none are
+    yielded.
     """
     register, start, threads = atexit.register, threading.Thread.start, []
 
     def registered(function: Callable, *arguments: object, **options: object) -> Callable:
-        module = getattr(function, "__module__", None) or ""
-        if not module.startswith((registry.MODULES, os.name)):  # os._exit is posix._exit
+        if _of_a_library(function, sys._getframe(1).f_code.co_filename):
             register(function, *arguments, **options)
         return function
 
@@ -184,6 +188,19 @@ def _contained() -> Iterator[list[threading.Thread]]:
         mock.patch.object(threading.Thread, "start", started_as_daemon),
     ):
         yield threads
+
+
+def _of_a_library(function: object, caller: str) -> bool:
+    """Return whether a library has registered an exit handler of its own.
+
+    caller: the file of the code that registers it.
+    """
+    while isinstance(function, (functools.partial, types.MethodType)):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
+    code = getattr(function, "__code__", None)
+    files = [caller, *([code.co_filename] if isinstance(code, types.CodeType) else [])]
+    ends = code is None and getattr(function, "__module__", None) == os.name  # os._exit is posix._exit
+    return not ends and all(file.startswith("<frozen ") or is_elsewhere(Path(file).resolve()) for file in files)
 
 
 def _running_on(threads: Sequence[threading.Thread]) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from flash_attest.properties.judging.plain_text import plain
+from flash_attest.runner.descendants import Process, descendants
 from flash_attest.texts import cut
 
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
@@ -40,7 +41,6 @@ GRACE, PATIENCE = 0.3, 10.0  # seconds for processes to end by themselves, and t
 LONGEST = 100  # characters of a command
 MOST_NAMED = 5  # commands in a sentence
 
-Process = tuple[int, str]  # process id, start time: the two together are never reused
 Left = Mapping[str, Mapping[str, int]]  # implementation -> command -> how many processes
 
 
@@ -148,21 +148,6 @@ def reap() -> bool:
     return False
 
 
-def descendants(of: int) -> list[Process]:
-    """Return the descendants of a process that have not ended."""
-    children: dict[int, list[tuple[int, str, str]]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdecimal() and (fields := _stat(int(entry))):
-            children.setdefault(int(fields[1]), []).append((int(entry), fields[19], fields[0]))
-    found, parents = [], [of]
-    for parent in parents:  # grows while it is read
-        for pid, started, state in children.get(parent, ()):
-            parents.append(pid)
-            if state not in "ZX":
-                found.append((pid, started))
-    return found
-
-
 def counted(left: dict[str, Counter[str]], impl: str, commands: list[str]) -> None:
     """Add the commands of processes that an implementation left."""
     if commands:
@@ -214,10 +199,3 @@ def _name(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     return ""
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name: state, parent, ..., start time."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
-    return []

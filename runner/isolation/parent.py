@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flash_attest.properties.progress import NOW, Seen
+from flash_attest.runner.descendants import descendants
 from flash_attest.runner.isolation import child
 from flash_attest.runner.isolation.endings import Ending, Kind, ending_of, frames_in, last_lines
 from flash_attest.runner.isolation.keeping import INTERRUPTS
-from flash_attest.runner.isolation.leftovers import COMPILERS, descendants
+from flash_attest.runner.isolation.leftovers import COMPILERS
 from flash_attest.runner.limits import NO_DEADLINE, Deadline
 
 WHILE_COMPILING = 10  # factor on the limit while a compiler runs
@@ -77,10 +78,22 @@ class JudgingProcess:
         parent = os.getpid()
         # An interrupt waits until this process knows what it has to end.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
-        with warnings.catch_warnings():
-            # About threads: those of pytest-xdist hold nothing we use.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
+        try:
+            with warnings.catch_warnings():
+                # About threads: those of pytest-xdist hold nothing we use.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self.pid = os.fork()
+            if self.pid:
+                self._end = os.pidfd_open(self.pid)
+        except BaseException:  # too many processes or descriptors
+            for descriptor in (requests, answers, self._requests, self._answers):
+                os.close(descriptor)
+            if self.pid:
+                os.kill(self.pid, signal.SIGTERM)
+                os.waitpid(self.pid, 0)
+                self.pid = 0
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            raise
         if self.pid == 0:
             os.close(self._requests)
             os.close(self._answers)
@@ -91,7 +104,6 @@ class JudgingProcess:
         # The parent: wait until the process is up.
         os.close(requests)
         os.close(answers)
-        self._end = os.pidfd_open(self.pid)
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             hello = self._watch(NO_DEADLINE)

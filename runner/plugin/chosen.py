@@ -91,10 +91,18 @@ class Chosen:
 
     def _of_hooks(self) -> list[object]:
         """Return what the hook of each plug-in returns, and an Unloadable for one that raises."""
-        try:
-            return self.config.hook.pytest_attention_impls(config=self.config)
-        except Exception as error:
-            return [registry.unloadable_hook(error)]
+        results = []
+        # One call of the hook would end at the first plug-in that raises.
+        for each in reversed(self.config.hook.pytest_attention_impls.get_hookimpls()):
+            if each.wrapper or each.hookwrapper:
+                continue
+            try:
+                result = each.function(**dict.fromkeys(each.argnames, self.config))
+            except Exception as error:
+                result = registry.unloadable_hook(error)
+            if result is not None:
+                results.append(result)
+        return results
 
     def _wrong(self, error: RegistryError) -> pytest.UsageError:
         """Return the usage error, in terms of the command that the user typed."""

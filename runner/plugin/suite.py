@@ -19,7 +19,7 @@ from hypothesis import settings
 from flash_attest.emulator import numba as emulated_numba
 from flash_attest.emulator import triton as emulated_triton
 from flash_attest.places import ROOMS
-from flash_attest.properties.machine.gpus import cores, emulate_if_no_gpu, free_memory, visible_gpus
+from flash_attest.properties.machine.gpus import cores, emulate_if_no_gpu, free_memory, in_turn, visible_gpus
 from flash_attest.runner.compiled_modules import keep_modules_compiled
 from flash_attest.runner.plugin import hookspecs, table
 from flash_attest.runner.plugin.interrupts import Interrupts
@@ -131,6 +131,8 @@ def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Col
 
 # --- pytest-xdist: workers that fit, one GPU each in turn ---------------------------------------
 
+TURNS = pytest.StashKey[list[str]]()  # the GPU of each worker, in turn; read once, before workers take memory
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -138,12 +140,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if not gpus:
         return cores()
     free = free_memory(gpus) or _free_by_cuda(len(gpus))
-    fit = sum(min(WORKERS_PER_GPU, int(bytes_ / 2**30 / GIB_PER_WORKER)) for bytes_ in free)
-    return max(1, min(cores(), fit))
+    config.stash[TURNS] = turns = _turns(gpus, free)
+    return max(1, min(cores(), len(turns)))
+
+
+def _turns(gpus: list[str], free: list[int]) -> list[str]:
+    return in_turn(gpus, [min(WORKERS_PER_GPU, int(bytes_ / 2**30 / GIB_PER_WORKER)) for bytes_ in free])
 
 
 def _free_by_cuda(gpus: int) -> list[int]:
-    """Return the free bytes of each GPU, or [0] if they cannot be used."""
+    """Return the free bytes of each GPU, or zeros if they cannot be used."""
     import torch
 
     from flash_attest.runner.isolation.parent import answer_of, possible
@@ -152,16 +158,20 @@ def _free_by_cuda(gpus: int) -> list[int]:
         return {"bytes": [torch.cuda.mem_get_info(n)[0] for n in range(gpus)]}
 
     if not torch.cuda.is_available():
-        return [0]
+        return [0] * gpus
     free = answer_of(answer, limit=300.0) if possible() else answer()  # a process that uses CUDA cannot fork
-    return free["bytes"] if isinstance(free, dict) else [0]
+    return free["bytes"] if isinstance(free, dict) else [0] * gpus
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node) -> None:
     gpus = visible_gpus()
+    if gpus and TURNS not in node.config.stash:  # the number of workers was given
+        free = free_memory(gpus)
+        node.config.stash[TURNS] = _turns(gpus, free) if free else gpus
+    turns = gpus and (node.config.stash[TURNS] or gpus)
     number = int(node.gateway.id.removeprefix("gw"))
-    node.workerinput["attest_gpu"] = gpus[number % len(gpus)] if gpus else None
+    node.workerinput["attest_gpu"] = turns[number % len(turns)] if turns else None
     node.workerinput["attest_began"] = node.config.attest.options.began
     node.workerinput["attest_seed"] = node.config.attest.options.seed
     tried = node.config.attest.chosen.tried

@@ -16,7 +16,7 @@ import traceback
 from contextlib import ExitStack, nullcontext
 
 PR_SET_PDEATHSIG = 1
-READY = b"\x01"  # sent from within the sandbox, before anything else is loaded
+READY = b"\x01"  # sent from within the sandbox, before anything else is loaded; process.py reads one byte
 KNOWN = os.urandom(32)  # looked for by the judging process, which finds out whether it can read this memory
 
 

@@ -8,6 +8,8 @@ import resource
 import time
 from collections.abc import Iterable
 
+from flash_attest.runner.descendants import descendants
+
 OPEN_FILES = 4096
 FILE = 2 << 30  # bytes of one file
 WRITTEN = 4 << 30  # bytes in the folders that it may write to
@@ -65,7 +67,7 @@ class Watch:
             os.ftruncate(self.printed, 0)
         if (written := _size(self.folders) - self._before) > WRITTEN:
             return f"it has written {written / 2**30:.1f} GiB to its folders, should be at most {WRITTEN >> 30}"
-        if (processes := len(descendants(self.pid))) > PROCESSES:
+        if (processes := len(descendants(self.pid, ended=True))) > PROCESSES:
             return f"it has started {processes} processes, should be at most {PROCESSES}"
         return ""
 
@@ -79,21 +81,3 @@ def _size(folders: Iterable[str]) -> int:
                 with contextlib.suppress(OSError):
                     size += max(SMALL_FILE, os.lstat(os.path.join(path, name)).st_blocks * 512)
     return size
-
-
-def descendants(pid: int) -> list[int]:
-    """Return the processes that a process has started, and those that they have started."""
-    children: dict[int, list[int]] = {}
-    with contextlib.suppress(OSError):
-        for name in os.listdir("/proc"):
-            if name.isdigit():
-                with contextlib.suppress(OSError, ValueError, IndexError):
-                    with open(f"/proc/{name}/stat") as file:
-                        parent = int(file.read().rpartition(")")[2].split()[1])
-                    children.setdefault(parent, []).append(int(name))
-    found, rest = [], [pid]
-    while rest:
-        below = children.get(rest.pop(), [])
-        found += below
-        rest += below
-    return found

@@ -33,7 +33,7 @@ HIDDEN_ROOMS = ("oracle", "properties", "runner", "mutants", "sweep", "bench", "
 # that stands here.
 NEEDED = (
     "properties/__init__.py", "properties/machine/__init__.py", "properties/machine/gpus.py", "properties/state",
-    "runner/__init__.py", "runner/untrusted",
+    "runner/__init__.py", "runner/descendants.py", "runner/untrusted",
 )  # fmt: skip
 ROOMS_NEEDED = ("impls", "emulator", "races")
 REPORT = "results.json"  # a folder with this file is a report, with expected values

@@ -27,7 +27,6 @@ from flash_attest.runner.untrusted.shared import Shared
 
 PATIENCE = 1.0  # seconds for a process that has closed its connection to end
 BUFFER = 1 << 20  # bytes that a connection holds
-READY = b"\x01"  # sent by a process that is in the sandbox, before it loads anything else
 CREDENTIALS = "3i"  # of a sender, from the system: process, user, group
 # -I ignores variables, the user's folders and the present one; -B writes no compiled modules.
 PYTHON = ("-I", "-B")
@@ -101,7 +100,11 @@ class KernelProcess:
         self.number += 1
         if blocks:
             addresses = [memory["address"] for memory in header["memories"]]
-            self._inputs = self._shared.place(addresses, blocks), blocks
+            try:
+                self._inputs = self._shared.place(addresses, blocks), blocks
+            except OSError as error:
+                words = f"the memory that it shares with the judging process cannot grow: {error.strerror}"
+                raise KernelEnded(words, printed=self._printed()) from None
             for memory, offset in zip(header["memories"], self._inputs[0], strict=True):
                 memory["offset"] = offset
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the cause of death is found below

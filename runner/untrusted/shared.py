@@ -7,6 +7,7 @@ sees what was written to an input or around it, and need not believe the kernel 
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -14,6 +15,8 @@ import tempfile
 from collections.abc import Sequence
 
 import torch
+
+from flash_attest.runner.untrusted.limits import FILE
 
 PAGE = 4096
 FIRST = 64 << 20  # bytes; pages that nobody writes to take no memory
@@ -101,8 +104,18 @@ class Shared:
                 break
             at = max(at, end)
         if (end := _pages(at + within, size)[1]) > len(self.memory):
-            self.memory.resize(-(-max(end, 2 * len(self.memory)) // PAGE) * PAGE)
+            self._grow(-(-max(end, 2 * len(self.memory)) // PAGE) * PAGE)
         return at + within
+
+    def _grow(self, size: int) -> None:
+        """Make the memory this large, or as large as the kernel process has made it.
+
+        Raises OSError if that is larger than the kernel process may make a file.
+        """
+        there = os.fstat(self.file).st_size
+        if there > max(size, FILE):
+            raise OSError(errno.EFBIG, f"it has {there:,} bytes, should be at most {max(size, FILE):,}")
+        self.memory.resize(max(size, there))
 
 
 def _pages(offset: int, size: int) -> tuple[int, int]:

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,8 +23,10 @@ from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
 from flash_attest.properties.progress import NOW
+from flash_attest.runner.descendants import descendants
 from flash_attest.runner.isolation import crashes
 from flash_attest.runner.isolation import isolated as module
+from flash_attest.runner.isolation.parent import answer_of
 from tests.plugins import good
 from tests.runner.isolation.judging import LAW, LONG, OTHER, descriptors, endless, hostile, isolated, judged
 
@@ -36,6 +39,26 @@ def test_a_process_for_one_case_is_not_taken_for_the_one_that_judges(tmp_path):
         judges, up = process.number, NOW.process
         judging.ended_by(LAW, good.IMPL, LONG, 60.0)
         assert judges == up == process.number != NOW.process
+
+
+@pytest.mark.parametrize("function", ("fork", "pidfd_open"))
+def test_a_process_that_cannot_be_started_leaves_nothing(function, monkeypatch):
+    def fails(*_):
+        raise OSError("too many")
+
+    def start() -> None:
+        with monkeypatch.context() as patch, suppress(OSError):
+            patch.setattr(os, function, fails)
+            answer_of(dict, limit=60.0)
+            pytest.fail(f"os.{function} was not called")
+
+    def state() -> tuple:
+        return descriptors(), signal.pthread_sigmask(signal.SIG_BLOCK, ()), descendants(os.getpid())
+
+    before = state()
+    start()
+    assert state() == before
+    assert answer_of(lambda: {"up": True}, limit=60.0) == {"up": True}
 
 
 # --- the process ends -------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -73,3 +74,50 @@ def test_what_cannot_be_imported_stops_no_other(workers, tmp_path):
         "test_contract_is_kept[good]": "pass",
     }
     assert run.returncode == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "atexit.register(os._exit, 0)",
+        "atexit.register(functools.partial(functools.partial(os._exit), 0))",
+        "atexit.register(lambda: os._exit(0))",
+        "atexit.register(time.sleep, 1000)",
+        "class C:\n    def end(self):\n        os._exit(0)\natexit.register(C().end)",
+        "exec('atexit.register(print)')",
+        "import helper_that_registers",
+        "with contextlib.ExitStack() as stack:\n    stack.callback(atexit.register, os._exit, 0)",
+        "with contextlib.ExitStack() as stack:\n    stack.callback(atexit.register, lambda: os._exit(0))",
+    ],
+)
+def test_an_exit_handler_of_a_plugin_is_dropped(source, tmp_path, exit_handlers):
+    head = "import atexit, contextlib, functools, os, time\n"
+    (tmp_path / "helper_that_registers.py").write_text(f"{head}atexit.register(lambda: os._exit(0))\n")
+    (tmp_path / "plugin.py").write_text(f"{head}{source}\n")
+    importing.imported(str(tmp_path / "plugin.py"))
+    assert exit_handlers == []
+
+
+def test_exit_handlers_of_libraries_are_kept(tmp_path, exit_handlers, monkeypatch):
+    library, plugin = tmp_path / "site-packages" / "library_with_handlers.py", tmp_path / "plugin.py"
+    library.parent.mkdir()
+    library.write_text(
+        "import atexit, functools, posixpath\ndef end(): ...\nfor each in (end, functools.partial(end), posixpath.join):\n"
+        "    atexit.register(each)\n"
+    )
+    monkeypatch.syspath_prepend(str(library.parent))
+    monkeypatch.setattr(weakref.finalize, "_registered_with_atexit", False)
+    plugin.write_text(
+        "import library_with_handlers, weakref\nweakref.finalize(library_with_handlers, print).atexit = False\n"
+    )
+    importing.imported(str(plugin))
+    names = [getattr(handler, "__qualname__", "partial") for handler in exit_handlers]
+    assert names == ["end", "partial", "join", "finalize._exitfunc"]
+
+
+@pytest.fixture
+def exit_handlers(monkeypatch) -> list:
+    """The exit handlers that are registered in a test, which do not run."""
+    handlers = []
+    monkeypatch.setattr("atexit.register", lambda function, *arguments, **options: handlers.append(function))
+    return handlers

@@ -3,9 +3,12 @@ the file, its report is whole, and it is not green.
 """
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
+from flash_attest.runner.plugin import hookspecs
+from flash_attest.runner.plugin.chosen import Chosen
 from flash_attest.runner.plugin.unjudged import CONTRACT, impl_in, names_laws, with_contract
 from tests.places import PLUGINS
 from tests.runs import attest, attest_each, check
@@ -119,6 +122,24 @@ def test_a_hook_that_raises_is_named(tmp_path):
     chosen = ("-p", "tests.plugins.hook_raises", "--impl", "mine", "properties/test_causal.py")
     run = attest("-n", "0", *chosen, report=tmp_path / "report")
     is_told(run, PLUGINS / "hook_raises.py", ":5: pytest_attention_impls raises RuntimeError: what went wrong")
+
+
+def test_a_hook_that_raises_costs_no_other_its_implementations():
+    class Unprintable(Exception):
+        def __str__(self):
+            raise self
+
+    def raises(config):
+        raise Unprintable
+
+    manager = pytest.PytestPluginManager()
+    hookspecs.add_to(manager)
+    for hook in (lambda config: ["first"], raises, lambda: None, lambda config: ["last"]):
+        manager.register(SimpleNamespace(pytest_attention_impls=hook))
+    config = SimpleNamespace(hook=manager.hook)
+    last, unloadable, first = Chosen(config, SimpleNamespace(worker=None))._of_hooks()
+    assert (first, last) == (["first"], ["last"])
+    assert unloadable.problem.endswith("raises Unprintable: (no message: its __str__ raises)")
 
 
 def test_the_command_names_the_file_whatever_law_is_asked_for(files):

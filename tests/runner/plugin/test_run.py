@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from flash_attest.runner.plugin import suite
 from tests.places import PLUGINS, ROOT
 from tests.runs import attest, command, environment, results
 
@@ -250,12 +251,27 @@ def test_workers_get_a_gpu_before_any_part_of_cuda_is_loaded(tmp_path):
     assert seen == {"gw0": "4", "gw1": "7"}
 
 
-def test_workers_get_the_gpus_in_turn(request, monkeypatch):
+@pytest.mark.parametrize("given", (True, False))
+@pytest.mark.parametrize(
+    ("free", "gpus"),  # GiB
+    [
+        ((80, 80), ["4", "7", "4"]),
+        ((1, 80), ["7", "7", "7"]),
+        ((6, 80), ["4", "7", "7"]),
+        ((1, 1), ["4", "7", "4"]),
+        (None, ["4", "7", "4"]),
+    ],
+)
+def test_workers_get_the_gpus_with_room_in_turn(given, free, gpus, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    suite = request.config.pluginmanager.get_plugin("flash_attest.runner.plugin.suite")
-    attest = SimpleNamespace(options=SimpleNamespace(seed=0), chosen=SimpleNamespace(tried={}))
-    config = SimpleNamespace(getoption={"--device": "auto"}.get, attest=attest)
+    monkeypatch.setattr(suite, "free_memory", lambda gpus: free and [gib << 30 for gib in free])
+    monkeypatch.setattr(suite, "cores", lambda: 64)
+    attest = SimpleNamespace(options=SimpleNamespace(seed=0, began=""), chosen=SimpleNamespace(tried={}))
+    config = SimpleNamespace(getoption={"--device": "auto"}.get, attest=attest, stash=pytest.Stash())
     nodes = [SimpleNamespace(gateway=SimpleNamespace(id=f"gw{n}"), config=config, workerinput={}) for n in range(3)]
+    if not given:
+        fit = {(80, 80): 24, (1, 80): 12, (6, 80): 13}.get(free, 1)
+        assert suite.pytest_xdist_auto_num_workers(config) == fit
     for node in nodes:
         suite.pytest_configure_node(node)
-    assert [node.workerinput["attest_gpu"] for node in nodes] == ["4", "7", "4"]
+    assert [node.workerinput["attest_gpu"] for node in nodes] == gpus

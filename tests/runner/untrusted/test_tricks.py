@@ -41,6 +41,7 @@ CAUGHT_BY = {
     "patches_time": DEFINITION,
     "patches_builtins": DEFINITION,
     "leaves_a_mode_behind": DEFINITION,
+    "grows_the_memory": DEFINITION,
 }
 # These tricks end or spoil their process. They are reported, and the next call gets a new process.
 ENDS = {
@@ -94,6 +95,14 @@ def test_a_kernel_process_that_ends_is_named_and_replaced(impls, name):
     assert ENDS[name] in broken(law.hold, Trial(impls[name], case, "cpu", calls=RemoteCaller)).headline
     law.hold(Trial(impls["calls_pytorch"], case, "cpu", calls=RemoteCaller))
     assert not tricks.MARK.exists()
+
+
+def test_inputs_that_need_more_room_follow_a_kernel_that_grew_their_memory(impls):
+    law = laws()[DEFINITION]
+    for seqlen in (2, 1 << 20):  # the second takes 128 MiB
+        case = Case(seqlen_q=1, seqlen_k=seqlen, headdim=16, dtype=torch.float32)
+        error = broken(law.hold, Trial(impls["grows_the_memory"], case, "cpu", calls=RemoteCaller))
+        assert error.headline.startswith("out has shape")  # there is one query
 
 
 def test_pytorchs_own_attention_is_right_and_observed(impls):

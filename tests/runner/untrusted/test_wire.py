@@ -131,6 +131,17 @@ def test_memory_for_inputs_grows_and_is_used_again(monkeypatch):
     assert kept[0].numel() == 1  # an earlier mapping lives as long as a tensor in it
 
 
+def test_a_kernel_process_grows_the_memory_within_its_limits_only(monkeypatch):
+    large = torch.full((shared.FIRST,), 3, dtype=torch.uint8)
+    sides, beyond = Sides(), Sides()
+    for each in (sides, beyond):
+        os.ftruncate(each.kernel.file, 1 << 30)
+    assert torch.equal(sides({"q": large})["q"], large) and len(sides.judge.memory) == 1 << 30
+    monkeypatch.setattr(shared, "FILE", 1 << 29)
+    with pytest.raises(OSError, match="it has 1,073,741,824 bytes, should be at most 536,870,912"):
+        beyond({"q": large})
+
+
 def test_an_output_is_read_where_it_lies():
     for sent in (
         torch.randn(2, 3, 4).transpose(0, 2), torch.randn(6)[::2], torch.zeros(2, 0, 3), torch.ones(()).expand(2, 2),

@@ -204,6 +204,14 @@ def writes_to_every_pipe(q, k, v):
     return wrong(q, k, v)
 
 
+def grows_the_memory(q, k, v):
+    """Grows the file of the inputs, which cannot shrink again."""
+    for descriptor in range(3, 64):
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 1 << 30)
+    return wrong(q, k, v)
+
+
 def answers_with_a_pickle(q, k, v):
     """Answers with a pickle, which runs code in the process that reads it."""
     wire = sys.modules.get("flash_attest.runner.untrusted.wire")
@@ -254,6 +262,7 @@ TRICKS = [
     reads_the_memory_of_the_judge,
     calls_pytorch,
     # These come last, because they spoil the process.
+    grows_the_memory,
     kills_the_judge,
     patches_time,
     patches_builtins,
