@@ -9,7 +9,9 @@ from dataclasses import replace
 import pytest
 
 from flash_attest import check
-from flash_attest.properties.failures import LawBroken, Reason
+from flash_attest.properties.failures import LawBroken, Reason, WrongAlready
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
 from flash_attest.runner.limits import Deadline, TimeLimits
 from flash_attest.runner.plugin.progress import Progress
@@ -90,6 +92,38 @@ def test_check_takes_both_limits(apart):
     assert "2 could not be decided" in result.undecided
     with pytest.raises(ValueError, match="time_limit=-1: should be a number of seconds, or 0 for no limit"):
         check(good.IMPL, time_limit=-1)
+
+
+def test_a_given_case_has_a_time_limit_too():
+    case = "seqlen_q=3 seqlen_k=3 headdim=16 dtype=float32"
+    (result,) = check(good.IMPL, laws=[LAW.name], case=case, isolated=False, law_time_limit=0.0001).results
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.TIME_LIMIT)
+    assert result.reason.startswith("the time limit of a law, ")
+
+
+def over(law, function):
+    """Return the verdict of a law whose time is over after the first case."""
+
+    def slow_one(trial):
+        time.sleep(0.4)
+        function()
+
+    plan = Plan(examples=5, until=(time.monotonic() + 0.3, "over"), try_contract=False)
+    return judge(replace(law, function=slow_one), good.IMPL, plan)
+
+
+def test_what_was_found_by_then_is_not_called_all_right():
+    def wrong_already():
+        raise WrongAlready("both are wrong")
+
+    def together(trials):
+        next(iter(trials))
+        raise LawBroken("wrong beside others")
+
+    assert over(LAW, lambda: None).reason == "over: 1 case judged by then, all right"
+    assert over(LAW, wrong_already).reason == "over: 0 cases judged by then"
+    result = over(replace(LAW, together=together), lambda: None)
+    assert (result.verdict, result.reason) == (FAIL, "not on every run: wrong beside others")
 
 
 def test_progress_says_when_the_limit_of_the_run_is_near():
