@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from dataclasses import replace
@@ -13,6 +14,8 @@ from flash_attest.properties.failures import LawBroken, Reason, WrongAlready
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
+from flash_attest.properties.progress import Seen
+from flash_attest.runner.isolation.endings import Ending, Kind
 from flash_attest.runner.limits import Deadline, TimeLimits
 from flash_attest.runner.plugin.progress import Progress
 from tests.plugins import good
@@ -124,6 +127,29 @@ def test_what_was_found_by_then_is_not_called_all_right():
     assert over(LAW, wrong_already).reason == "over: 0 cases judged by then"
     result = over(replace(LAW, together=together), lambda: None)
     assert (result.verdict, result.reason) == (FAIL, "not on every run: wrong beside others")
+
+
+def test_a_law_whose_contract_check_takes_its_time_does_not_take_that_of_the_next(tmp_path):
+    """The first calls, which compile, may be slow."""
+    impl = replace(good.IMPL, name="first", forward=lambda q, k, v: slow_at_first(tmp_path, q, k, v))
+    with isolated(tmp_path, impl, limits=TimeLimits(law=2.0)) as judging:
+        first, second = judging.law(LAW, impl), judging.law(OTHER, impl)
+    assert (first.verdict, first.why) == (UNKNOWN, Reason.TIME_LIMIT)
+    assert first.reason.startswith("the process was ended in forward: the time limit of a law, 2 s, is over")
+    assert (second.verdict, second.reason) == (PASS, "")
+
+
+def slow_at_first(folder, q, k, v):
+    with contextlib.suppress(FileExistsError):
+        (folder / "called").touch(exist_ok=False)
+        time.sleep(100)
+    return good.forward(q, k, v)
+
+
+@pytest.mark.parametrize("kind", [Kind.TIME_LIMIT, Kind.TOO_MANY])
+def test_what_the_suite_ended_is_not_called_an_end_by_the_implementation(kind):
+    ending = Ending(kind, "why", Seen(f"test_a[b] {LONG}", True, 0.0, 1.0, "forward", 1, False, 0.0, None))
+    assert ending.headline == ending.sentence and "ends the process" not in ending.headline
 
 
 def test_progress_says_when_the_limit_of_the_run_is_near():
