@@ -101,7 +101,7 @@ def test_a_given_case_has_a_time_limit_too():
     case = "seqlen_q=3 seqlen_k=3 headdim=16 dtype=float32"
     (result,) = check(good.IMPL, laws=[LAW.name], case=case, isolated=False, law_time_limit=0.0001).results
     assert (result.verdict, result.why) == (UNKNOWN, Reason.TIME_LIMIT)
-    assert result.reason.startswith("the time limit of a law, ")
+    assert result.reason.startswith("the time limit of a law, 0.0001 s, is over")
 
 
 def over(law, function):
@@ -150,6 +150,14 @@ def slow_at_first(folder, q, k, v):
 def test_what_the_suite_ended_is_not_called_an_end_by_the_implementation(kind):
     ending = Ending(kind, "why", Seen(f"test_a[b] {LONG}", True, 0.0, 1.0, "forward", 1, False, 0.0, None))
     assert ending.headline == ending.sentence and "ends the process" not in ending.headline
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.5, "0.5 s"), (1.0, "1 s"), (100.0, "100 s"), (600, "10 min"), (5400, "90 min"), (7200, "2 h")],
+)
+def test_a_limit_is_said_as_it_was_set(seconds, words):
+    assert TimeLimits(law=seconds).of_law().words == f"the time limit of a law, {words}, is over"
 
 
 def test_progress_says_when_the_limit_of_the_run_is_near():
