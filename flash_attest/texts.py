@@ -38,3 +38,11 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{round(seconds / 3600)} h"
+
+
+def exact_duration(seconds: float) -> str:
+    """Return a duration that somebody has set, without rounding: "0.5 s", "100 s", "10 min"."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size and seconds % size == 0:
+            return f"{seconds / size:.10g} {unit}"
+    return f"{seconds:.10g} s"

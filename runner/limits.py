@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from flash_attest.texts import duration
+from flash_attest.texts import duration, exact_duration
 
 NEVER = float("inf")
 
@@ -39,12 +39,12 @@ class TimeLimits:
         """The moment at which the run has to end."""
         if not self.run:
             return Deadline()
-        return Deadline(self.began + self.run, f"the time limit of the run, {duration(self.run)}, is over")
+        return Deadline(self.began + self.run, f"the time limit of the run, {exact_duration(self.run)}, is over")
 
     def of_law(self) -> Deadline:
         """Return the moment by which a law that begins now has to be decided."""
         if self.law and (at := time.monotonic() + self.law) < self.of_run.at:
-            return Deadline(at, f"the time limit of a law, {duration(self.law)}, is over")
+            return Deadline(at, f"the time limit of a law, {exact_duration(self.law)}, is over")
         return self.of_run
 
     @property

@@ -34,10 +34,15 @@ def run_apart(work: Callable[[], int]) -> int:
     os.close(writes)
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the child, too, which ends
     try:
-        with os.fdopen(reads, "rb") as answer:
-            returned = answer.read()
         _, status = os.waitpid(child, 0)
+        # No wait for the end of the pipe: a process that the file left behind keeps it open.
+        os.set_blocking(reads, False)
+        try:
+            returned = os.read(reads, 1)
+        except BlockingIOError:
+            returned = b""
     finally:
+        os.close(reads)
         signal.signal(signal.SIGINT, before)
     if returned:
         return returned[0]
@@ -49,6 +54,7 @@ def run_apart(work: Callable[[], int]) -> int:
 def _child(work: Callable[[], int], writes: int) -> None:
     """Call `work`, write its status, and end as Python does at the end of a program."""
     faulthandler.enable()  # prints the line of a crash
+    process = os.getpid()
     try:
         status = work()
     except KeyboardInterrupt:
@@ -56,7 +62,8 @@ def _child(work: Callable[[], int], writes: int) -> None:
     except BaseException:
         traceback.print_exc()
         status = 3
-    os.write(writes, bytes([status]))
+    if os.getpid() == process:  # the file may have forked
+        os.write(writes, bytes([status]))
     threading._shutdown()
     atexit._run_exitfuncs()
     _flush()

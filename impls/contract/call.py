@@ -173,11 +173,10 @@ class Call:
                 with self.around(self.phase.value):
                     gradients = impl.backward(x.dout, *operands, *returned, **given)
                 gradients = _backward_result(impl, x, gradients)
-        # Gradients and lse in the public form.
+        # Gradients and lse in the public form, detached as out is: what is tied to a returned
+        # tensor object ends here.
         gradients = {name: plain(name, grad, trains=True).detach() for name, grad in gradients.items()}
         _check_gradients(x, gradients)
-        # Detached as out and lse are: what is tied to a returned tensor object ends here.
-        gradients = {name: grad.detach() for name, grad in gradients.items()}
         public = {name: g if name == "dbias" else from_layout(impl, g) for name, g in gradients.items()}
         if lse is not None:
             lse = lse.detach().double() * math.log(2) if impl.lse == "log2" else lse.detach()

@@ -58,18 +58,21 @@ class Search:
         return found
 
     def _run(self) -> Found:
-        if self.plan.case is not None:
-            return self._given(self.plan.case)
-        drawing = self.judgement.drawing
         try:
+            if self.plan.case is not None:
+                return self._given(self.plan.case)
+            drawing = self.judgement.drawing
             if self.law.together:
                 self.beside_others = self._look_together(drawing.cases)
             drawing.hold_each(self.collect if self.law.collects else self.holds)
         except Enough:
             return self.conclude()
         except _Over:
+            if self.beside_others:
+                return self.conclude()
             judged = f"{self.meter.cases} case{'s' * (self.meter.cases != 1)} judged by then"
-            raise Undecided(f"{self.plan.until[1]}: {judged}, all right", Reason.TIME_LIMIT) from None
+            right = "" if self.wrong_already else ", all right"
+            raise Undecided(f"{self.plan.until[1]}: {judged}{right}", Reason.TIME_LIMIT) from None
         except LawBroken as broken:
             broken.observed += self.collected.lines
             return self.conclude(broken)

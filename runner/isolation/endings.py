@@ -87,7 +87,7 @@ class Ending:
     @property
     def headline(self) -> str:
         """Return what happened in one line, for an issue."""
-        if not self.seen.in_call:
+        if not self.seen.in_call or self.kind in (Kind.TIME_LIMIT, Kind.TOO_MANY):  # the suite ended it
             return self.sentence
         called = f"{CALLED_WITH}{self.called_with}" if self.called_with else ""
         if self.kind is Kind.TIMED_OUT:

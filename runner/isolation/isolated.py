@@ -301,8 +301,11 @@ class Isolated:
     def _contract_lost(self, impl: Implementation, target: Target, answer: Ending | dict) -> bool:
         """Record a case that ended the process, or lost its GPU, during the contract check.
 
-        Returns False if there was no such case, or if it is known already.
+        Returns False if there was no such case, or if it is known already. A time limit says
+        nothing about the case: the next law has time of its own.
         """
+        if isinstance(answer, Ending) and answer.kind is Kind.TIME_LIMIT:
+            return False
         lost = self._lost.setdefault(target, {})
         if isinstance(answer, Ending):
             case = answer.case if answer.of_contract and answer.seen.in_call else ""

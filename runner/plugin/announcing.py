@@ -13,7 +13,7 @@ from flash_attest.runner.plugin.options import Options
 from flash_attest.runner.plugin.progress import Judged
 from flash_attest.runner.plugin.terminal import elsewhere_in_words
 from flash_attest.runner.untrusted.entries import header
-from flash_attest.texts import duration
+from flash_attest.texts import duration, exact_duration
 
 WORTH_SAYING = 30.0  # seconds of workers that an earlier run took
 
@@ -40,7 +40,7 @@ def cases(options: Options) -> str:
 def limits(options: Options) -> str:
     """Return the time limits of a run in words, or ""."""
     given = (("for a law", options.law_time_limit), ("for the run", options.time_limit))
-    return ", ".join(f"at most {duration(seconds)} {what}" for what, seconds in given if seconds)
+    return ", ".join(f"at most {exact_duration(seconds)} {what}" for what, seconds in given if seconds)
 
 
 def announcement(left: Sequence[Judged], kept: int, before: float, options: Options, chosen: Chosen) -> list[str]:

@@ -117,7 +117,8 @@ class LastLine:
                 prefix = session.config.getoption("junitprefix", None)
                 junit.mark_undecided(Path(file), self.run.undecided, prefix or "")
             except (OSError, ElementTree.ParseError) as error:
-                out.write_line(f"--junit-xml {file}: unknown laws are skipped tests in it: {error}", yellow=True)
+                if out is not None:
+                    out.write_line(f"--junit-xml {file}: unknown laws are skipped tests in it: {error}", yellow=True)
         if text and out is not None:
             out.ensure_newline()
             out.write_line(text, bold=True, green=green, red=not green)

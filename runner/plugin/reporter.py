@@ -277,7 +277,8 @@ class Reporter:
         ended = INTERRUPTED if exitstatus == pytest.ExitCode.INTERRUPTED else STOPPED
         found, seconds = self._concluded(), round(time.perf_counter() - self.started, 1)
         for impl, why in found["unjudged"].items():
-            self.undecided[self._first[impl]] = f"nothing was judged of {impl}: {why}"
+            if impl in self._first:  # an interrupted run may have kept verdicts, and reported none
+                self.undecided[self._first[impl]] = f"nothing was judged of {impl}: {why}"
         found |= {"seconds": seconds, "workers": self.options.workers} | self.aside.facts()
         if trouble := self.report.finish(ended, **found):
             found = self._concluded(trouble)

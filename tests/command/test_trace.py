@@ -1,5 +1,7 @@
 """flash-attest trace."""
 
+import time
+
 import pytest
 
 from flash_attest.command import trace
@@ -82,6 +84,30 @@ def test_a_file_that_cannot_be_traced_is_named(source, words, tmp_path):
     run = flash_attest("trace", "asks.py", folder=tmp_path)
     assert run.returncode == 2 and f"flash-attest trace: {words}" in run.stdout.splitlines()[-1], run.stdout
     assert "Traceback" not in run.stdout
+
+
+LEAVES = """
+import os, signal, time
+if os.fork() == 0:
+    os.setsid()
+    for descriptor in (0, 1, 2):
+        os.close(descriptor)
+    signal.alarm(55)
+    time.sleep(600)
+{ends}
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"), [("", "no kernel was launched"), ("os._exit(3)", "leaves.py ended its process: exit status 3")]
+)
+def test_a_file_that_leaves_a_process_behind_ends(ends, words, tmp_path):
+    """The process has inherited all open files."""
+    (tmp_path / "leaves.py").write_text(LEAVES.format(ends=ends))
+    began = time.monotonic()
+    run = flash_attest("trace", "leaves.py", folder=tmp_path)
+    assert run.returncode == 2 and words in run.stdout.splitlines()[-1], run.stdout
+    assert time.monotonic() - began < 50
 
 
 def test_an_implementation_is_traced_by_check(tmp_path, right):

@@ -27,10 +27,8 @@ def test_an_absent_is_selected_by_its_name():
     assert select(entries, "gone") == entries[:1]
 
 
-def test_an_absent_is_refused_and_not_run():
-    judge = Judge.__new__(Judge)
-    judge.plan = Plan(device="cpu")
-    result = Judge.contract(judge, GONE)
+def test_an_absent_is_refused_and_not_run(tmp_path):
+    result = Judge(Plan(device="cpu"), [Entry(GONE, "gone.py")], tmp_path, "main").contract(GONE)
     assert (result.verdict, result.reason, result.message) == (REFUSED, GONE.reason, "")
 
 

@@ -99,7 +99,7 @@ def test_a_file_keeps_its_seed_and_shard(tmp_path, capsys):
 
 def test_files_that_cannot_be_used_are_named(tmp_path, capsys):
     (tmp_path / "text.db").write_text("words " * 200)
-    assert "text.db: file is not a database" in refused(capsys, *SHORT, "--db", tmp_path / "text.db")
+    assert "text.db: it is not the file of a sweep, or damaged" in refused(capsys, *SHORT, "--db", tmp_path / "text.db")
     assert "cannot be written to" in refused(capsys, *SHORT, "--db", tmp_path / "text.db" / "sweep.db")
     Store.made(tmp_path / "all.db", 7, Shard(1, 1), merged=True).close()
     error = refused(capsys, *SHORT, "--db", tmp_path / "all.db", "--impl-from", EXAMPLE / "flash_forward.py")

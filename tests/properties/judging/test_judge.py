@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 
 import pytest
 import torch
@@ -92,24 +91,23 @@ NO_NVCC = "no nvcc found, which compiles the kernels for CUDA tensors"
 NOT_HERE = "runs on cpu only; this run judges on cuda"
 
 
-def elsewhere(**declared):
+def elsewhere(folder, **declared):
     """Return the results of the contract check and of a law on a GPU, for a CPU implementation."""
     impl, on_gpu = replace(torch_math.IMPL, devices={"cpu"}, **declared), Plan(device="cuda")
-    before = Judge(on_gpu, [], Path("."), "main")
-    return [before.contract(impl), judge(LAW, impl, on_gpu)]
+    return [Judge(on_gpu, [], folder, "main").contract(impl), judge(LAW, impl, on_gpu)]
 
 
 @pytest.mark.parametrize(
     ("declared", "reason"),
     [({}, NOT_HERE), (dict(unavailable={"cuda": NO_NVCC}), f"{NOT_HERE}: {NO_NVCC}")],
 )
-def test_another_device_is_unknown_with_the_reason(declared, reason):
-    assert [(result.verdict, result.reason) for result in elsewhere(**declared)] == 2 * [(UNKNOWN, reason)]
+def test_another_device_is_unknown_with_the_reason(declared, reason, tmp_path):
+    assert [(result.verdict, result.reason) for result in elsewhere(tmp_path, **declared)] == 2 * [(UNKNOWN, reason)]
 
 
 @pytest.mark.parametrize("asked_for", (False, True))
-def test_an_absent_device_fails_only_runs_that_asked_for_the_implementation(asked_for):
-    results = [result.as_dict() for result in elsewhere(unavailable={"cuda": NO_NVCC})]
+def test_an_absent_device_fails_only_runs_that_asked_for_the_implementation(asked_for, tmp_path):
+    results = [result.as_dict() for result in elsewhere(tmp_path, unavailable={"cuda": NO_NVCC})]
     results.append(Result("another", LAW.chapter, LAW.name, PASS).as_dict())
     assert not_green(results, Asked(named=asked_for)) == ("2 could not be decided" if asked_for else "")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from dataclasses import replace
@@ -9,8 +10,12 @@ from dataclasses import replace
 import pytest
 
 from flash_attest import check
-from flash_attest.properties.failures import LawBroken, Reason
+from flash_attest.properties.failures import LawBroken, Reason, WrongAlready
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
+from flash_attest.properties.progress import Seen
+from flash_attest.runner.isolation.endings import Ending, Kind
 from flash_attest.runner.limits import Deadline, TimeLimits
 from flash_attest.runner.plugin.progress import Progress
 from tests.plugins import good
@@ -90,6 +95,69 @@ def test_check_takes_both_limits(apart):
     assert "2 could not be decided" in result.undecided
     with pytest.raises(ValueError, match="time_limit=-1: should be a number of seconds, or 0 for no limit"):
         check(good.IMPL, time_limit=-1)
+
+
+def test_a_given_case_has_a_time_limit_too():
+    case = "seqlen_q=3 seqlen_k=3 headdim=16 dtype=float32"
+    (result,) = check(good.IMPL, laws=[LAW.name], case=case, isolated=False, law_time_limit=0.0001).results
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.TIME_LIMIT)
+    assert result.reason.startswith("the time limit of a law, 0.0001 s, is over")
+
+
+def over(law, function):
+    """Return the verdict of a law whose time is over after the first case."""
+
+    def slow_one(trial):
+        time.sleep(0.4)
+        function()
+
+    plan = Plan(examples=5, until=(time.monotonic() + 0.3, "over"), try_contract=False)
+    return judge(replace(law, function=slow_one), good.IMPL, plan)
+
+
+def test_what_was_found_by_then_is_not_called_all_right():
+    def wrong_already():
+        raise WrongAlready("both are wrong")
+
+    def together(trials):
+        next(iter(trials))
+        raise LawBroken("wrong beside others")
+
+    assert over(LAW, lambda: None).reason == "over: 1 case judged by then, all right"
+    assert over(LAW, wrong_already).reason == "over: 0 cases judged by then"
+    result = over(replace(LAW, together=together), lambda: None)
+    assert (result.verdict, result.reason) == (FAIL, "not on every run: wrong beside others")
+
+
+def test_a_law_whose_contract_check_takes_its_time_does_not_take_that_of_the_next(tmp_path):
+    """The first calls, which compile, may be slow."""
+    impl = replace(good.IMPL, name="first", forward=lambda q, k, v: slow_at_first(tmp_path, q, k, v))
+    with isolated(tmp_path, impl, limits=TimeLimits(law=2.0)) as judging:
+        first, second = judging.law(LAW, impl), judging.law(OTHER, impl)
+    assert (first.verdict, first.why) == (UNKNOWN, Reason.TIME_LIMIT)
+    assert first.reason.startswith("the process was ended in forward: the time limit of a law, 2 s, is over")
+    assert (second.verdict, second.reason) == (PASS, "")
+
+
+def slow_at_first(folder, q, k, v):
+    with contextlib.suppress(FileExistsError):
+        (folder / "called").touch(exist_ok=False)
+        time.sleep(100)
+    return good.forward(q, k, v)
+
+
+@pytest.mark.parametrize("kind", [Kind.TIME_LIMIT, Kind.TOO_MANY])
+def test_what_the_suite_ended_is_not_called_an_end_by_the_implementation(kind):
+    ending = Ending(kind, "why", Seen(f"test_a[b] {LONG}", True, 0.0, 1.0, "forward", 1, False, 0.0, None))
+    assert ending.headline == ending.sentence and "ends the process" not in ending.headline
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.5, "0.5 s"), (1.0, "1 s"), (100.0, "100 s"), (600, "10 min"), (5400, "90 min"), (7200, "2 h")],
+)
+def test_a_limit_is_said_as_it_was_set(seconds, words):
+    assert TimeLimits(law=seconds).of_law().words == f"the time limit of a law, {words}, is over"
 
 
 def test_progress_says_when_the_limit_of_the_run_is_near():

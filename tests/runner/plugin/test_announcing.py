@@ -54,7 +54,7 @@ def test_the_header_says_on_which_cases():
     assert line == "flash-attest: judges on cpu, profile smoke (2 cases a law), seed 3, report in attest-report/"
     (line,) = facts(options(case="seqlen_q=4"), CHOSEN, Path("r"))
     assert line == "flash-attest: judges on cpu, one given case, report in r/"
-    _, line = facts(options(law_time_limit=30.0, time_limit=600.0), CHOSEN, Path("r"))
-    assert line == "flash-attest: at most 30 s for a law, at most 10 min for the run"
+    _, line = facts(options(law_time_limit=0.5, time_limit=600.0), CHOSEN, Path("r"))
+    assert line == "flash-attest: at most 0.5 s for a law, at most 10 min for the run"
     _, line = facts(options(isolated=False), CHOSEN, Path("r"))
     assert line.endswith("which a crash ends (the plug-ins use CUDA when they are imported)")

@@ -340,6 +340,18 @@ def test_a_killed_run_goes_on_with_workers(tmp_path):
     assert json.loads((tmp_path / "results.json").read_text())["environment"]["complete"]
 
 
+def test_an_interrupt_after_the_kept_verdicts_are_read(tmp_path):
+    """Nothing has been reported by then, and only the contract check was kept."""
+    chosen = ("-p", "tests.plugins.interrupted_early", "--impl-from", PLUGINS / "good.py")
+    chosen += ("-n", "0", "--hypothesis-profile", "smoke")
+    for more in ((), ("--resume",)):
+        run = attest(*chosen, *more, report=tmp_path)
+        record = json.loads((tmp_path / "results.json").read_text())
+        assert run.returncode == pytest.ExitCode.INTERRUPTED and "INTERNALERROR" not in run.stdout, run.stdout
+        assert record["environment"]["state"] == "interrupted" and len(record["results"]) == 1
+    assert "keeps 1 verdict of the earlier run" in run.stdout
+
+
 def decided_in(report) -> dict[str, dict]:
     try:
         return {f"{e['law']}[{e['impl']}]": e for e in earlier(report).record["results"]}

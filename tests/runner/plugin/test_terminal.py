@@ -27,6 +27,18 @@ def result(verdict: str, law: str = "test_a", chapter: str = "test_forward", **f
     return Result("mine", chapter, law, verdict, **fields).as_dict()
 
 
+def test_without_a_terminal_a_junit_file_that_cannot_be_read_ends_no_run(tmp_path):
+    """The option -p no:terminal leaves nothing to print to."""
+    options = {"xmlpath": str(tmp_path / "missing.xml"), "junitprefix": None}
+    plugins = SimpleNamespace(get_plugin=lambda name: None)
+    config = SimpleNamespace(pluginmanager=plugins, getoption=lambda name, default: options[name])
+    run = SimpleNamespace(undecided={}, last_line=lambda: ("not green", False))
+    ending = conclusion.LastLine(run).pytest_sessionfinish(SimpleNamespace(config=config))
+    next(ending)
+    with pytest.raises(StopIteration):
+        ending.send(None)
+
+
 def test_text_of_an_implementation_is_printed_as_it_is(console):
     odd = "[bold]:x: [red]'''[/]"
     terminal.print_causes(causes_of([result(FAIL, reason=odd, replay="pytest a:x:b")]), console)
