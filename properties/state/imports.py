@@ -64,6 +64,7 @@ class ImportWatch:
         )
         if self.disposable:
             sys.addaudithook(self._audit)
+        self._kernels = _kernels_of_torch()
         self._first = [(thing, _read(thing)) for thing in FIRST]
         self._last = [(thing, _read(thing)) for thing in last]
         self._logging = _as_in_a_new_program()
@@ -93,6 +94,8 @@ class ImportWatch:
             self.broken.append(f"{WHAT} sets a trace function (sys.settrace, sys.setprofile) and does not unset it")
         if names:
             self.broken.append(patched.words(WHAT, names))
+        if registered := sorted(_kernels_of_torch() - self._kernels):
+            self.lasting.append(f"{WHAT} registers its own kernel for {registered[0]}, an operator of torch")
         if self._hooked:
             self.lasting.append(f"{WHAT} adds an audit hook (sys.addaudithook)")
         self.functions = self._first = self._last = None
@@ -114,6 +117,15 @@ class ImportWatch:
         left = _read(thing)
         if left != before and _words(thing, before, left):
             self.lasting.append(text)
+
+
+def _kernels_of_torch() -> set[str]:
+    """Return the kernels of torch's own operators that Python code has registered so far.
+
+    Importing torch's modules adds kernels for the device "meta", which computes nothing.
+    """
+    registered = getattr(torch.library, "_impls", ())  # private: it has no public name
+    return {name for name in registered if name.startswith("aten/") and not name.endswith("/Meta")}
 
 
 def _is_of_a_file(hook: object) -> bool:

@@ -229,11 +229,19 @@ BEFORE = {
         "torch.equal",
     ),
     "no_torch": ("import torch\ntorch.empty = torch.zeros = torch.Tensor.double = None", FAIL, "torch.empty"),
+    # A kernel for an operator that no registry of Python shows.
     "overrides_an_operator": (
         "import torch\nlibrary = torch.library.Library('aten', 'IMPL')\n"
-        "library.impl('bmm', lambda a, b: a.new_zeros(a.shape[0], a.shape[1], b.shape[2]), 'CPU')",
+        "library.impl('bmm', lambda a, b: a.new_zeros(a.shape[0], a.shape[1], b.shape[2]), 'CPU')\n"
+        "torch.library._impls.discard('aten/bmm/CPU')",
         FAIL,
         "makes a right implementation fail: out[",
+    ),
+    "own_softmax": (
+        "import torch\nlibrary = torch.library.Library('aten', 'IMPL')\n"
+        "library.impl('softmax.int', lambda x, dim, dtype=None: x * 0, 'CPU')",
+        "fail",
+        "registers its own kernel for aten/softmax.int/CPU, an operator of torch",
     ),
     "sdpa": (
         "import torch.nn.functional as F\nF.scaled_dot_product_attention = lambda q, *a, **b: q",
