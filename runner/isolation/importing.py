@@ -218,14 +218,21 @@ def _running_on(threads: Sequence[threading.Thread]) -> list[str]:
 
 
 def _children() -> list[str]:
-    """Return, in words, which processes the import has started and left running."""
+    """Return, in words, which processes the import has started and left running, without those that
+    libraries start for themselves.
+    """
     try:
         numbers = [
             each for task in Path("/proc/self/task").iterdir() for each in (task / "children").read_text().split()
         ]
-        states = [Path(f"/proc/{number}/stat").read_text().rpartition(")") for number in numbers]
+        states = [Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] for number in numbers]
     except OSError:  # this system does not tell, or one has just ended
         return []
-    names = [head.partition("(")[2] for head, _, state in states if state.split()[0] != "Z"]
-    which = f"a process ({names[0]})" if len(names) == 1 else f"processes ({', '.join(names[:3])})"
-    return [f"{WHAT} starts {which} and leaves it running"] if names else []
+    running = [int(number) for number, state in zip(numbers, states, strict=True) if state != "Z"]
+    names = [name for number in running if (name := leftovers.reported_name(number))]
+    if not names:
+        return []
+    which, them = (f"a process ({names[0]})", "it") if len(names) == 1 else (
+        f"processes ({', '.join(names[:3])})", "them"
+    )  # fmt: skip
+    return [f"{WHAT} starts {which} and leaves {them} running"]

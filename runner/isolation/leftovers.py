@@ -181,6 +181,11 @@ def _signal_each(processes: list[Process], number: int) -> None:
             os.kill(pid, number)
 
 
+def reported_name(pid: int) -> str:
+    """Return the name of a process; "" for one that is not reported."""
+    return _name(pid) if _described(pid, mine="") else ""
+
+
 def _described(pid: int, mine: str) -> str:
     """Return a process in words; "" for one that is not reported."""
     command = _command(pid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import weakref
 from dataclasses import replace
@@ -15,6 +16,9 @@ from flash_attest.runner.isolation.importing import tried
 from tests.places import PLUGINS
 from tests.runner.isolation.judging import LAW, LONG, descriptors, endless, hostile, isolated
 from tests.runs import attest, results
+
+SLEEPS = ["sleep", "1000"]
+RESOURCE_TRACKER = [sys.executable, "-c", "import time; time.sleep(1000)  # multiprocessing.resource_tracker"]
 
 
 @pytest.mark.parametrize(
@@ -74,6 +78,21 @@ def test_what_cannot_be_imported_stops_no_other(workers, tmp_path):
         "test_contract_is_kept[good]": "pass",
     }
     assert run.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("commands", "remarks"),
+    [
+        ((SLEEPS,), ["importing it starts a process (sleep) and leaves it running"]),
+        ((SLEEPS, SLEEPS), ["importing it starts processes (sleep, sleep) and leaves them running"]),
+        ((RESOURCE_TRACKER,), []),
+        ((RESOURCE_TRACKER, SLEEPS), ["importing it starts a process (sleep) and leaves it running"]),
+    ],
+)
+def test_processes_that_an_import_leaves_are_told_without_helpers_of_libraries(commands, remarks, tmp_path):
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(f"import subprocess\nfor command in {commands!r}:\n    subprocess.Popen(command)\n")
+    assert tried(str(plugin), limit=60.0).remarks == tuple(remarks)
 
 
 @pytest.mark.parametrize(
