@@ -115,6 +115,8 @@ def run(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.json and not options.json.parent.is_dir():
         parser.error(f"--json {options.json}: there is no folder {options.json.parent}")
+    if options.json and options.json.is_dir():
+        parser.error(f"--json {options.json}: is a folder, should be a file")
     if not options.targets and not options.list:
         parser.error("name what to judge: FILE.py, MODULE:NAME, a package with an adapter, or one of ours (--list)")
     try:
@@ -234,8 +236,8 @@ def _judge(arguments: list[str], options: argparse.Namespace) -> int:
         try:
             shutil.copyfile(results, options.json)
         except OSError as error:
-            print(f"flash-attest {NAME}: --json {options.json}: {error.strerror}", file=sys.stderr)
-            return WRONG
+            print(f"not green: --json {options.json} cannot be written: {error.strerror}")
+            return int(pytest.ExitCode.TESTS_FAILED)
     return STATUSES.get(status, status)
 
 

@@ -1,6 +1,8 @@
 """flash-attest check: what it judges from any folder, and what it reports if it cannot judge."""
 
 import json
+from argparse import Namespace
+from pathlib import Path
 
 import pytest
 
@@ -169,3 +171,12 @@ def test_without_gxx_a_kernel_says_so(tmp_path):
 def test_the_names_that_are_read_are_those_of_the_laws():
     read = {name for names in chapters.laws_by_chapter().values() for name in names}
     assert read == {*laws(), "test_contract_is_kept"}
+
+
+def test_a_copy_that_cannot_be_written_is_not_green(tmp_path, monkeypatch, capsys):
+    (tmp_path / "results.json").write_text("{}" * 10)
+    monkeypatch.setattr(pytest, "main", lambda arguments: 0)
+    options = Namespace(report=tmp_path, json=Path("/dev/full"))
+    assert check._judge([], options) == 1
+    assert capsys.readouterr().out == "not green: --json /dev/full cannot be written: No space left on device\n"
+    assert "is a folder, should be a file" in refused(check.run, "mine.py", "--json", tmp_path, capsys=capsys)
