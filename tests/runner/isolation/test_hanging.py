@@ -95,7 +95,7 @@ def test_a_wrong_result_is_a_failure_although_cases_beside_it_hang(tmp_path):
 
     impl = replace(good.IMPL, name="hangs", forward=forward)
     short = parse_case("seqlen_q=75 seqlen_k=75 headdim=16 dtype=float32")
-    # Outside of calls ten times the limit is allowed, in which a busy machine has to import modules.
+    # Ten times the limit is allowed outside of calls: a busy machine imports modules there.
     with isolated(tmp_path, impl, try_contract=False, limit=1.0, case=short) as judging:
         result = judging.law(LAW, impl)
     assert result.verdict == FAIL and result.reason.startswith("out[")
