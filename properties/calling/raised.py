@@ -52,7 +52,18 @@ def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) ->
             translated = _translated(error, text, phase().value, case, device)
             # Whatever the frames hold is deleted now: a __del__ is code of the implementation, too.
             traceback.clear_frames(error.__traceback__)
-            raise translated from None
+            raise translated from _plain(error)
+
+
+def _plain(error: BaseException) -> BaseException | None:
+    """Return an exception of Python or of ours that holds only text, without its frames; else None.
+
+    mutants/judging.py reads in it whether an edit compiled.
+    """
+    kind = type(error)
+    if kind.__module__ != "builtins" and not kind.__module__.startswith("flash_attest."):
+        return None
+    return error.with_traceback(None) if all(type(each) is str for each in error.args) else None
 
 
 def _translated(error: BaseException, text: str, phase: str, case: Case, device: str) -> LawBroken | Undecided:
