@@ -112,13 +112,10 @@ def watch(
 
 
 def _watched(tool: Tool, folder: Path, status: int | None, seconds: float) -> Watched:
-    log, printed = (
-        folder / f"{tool.value}.log",
-        (folder / f"{tool.value}.txt").read_text(encoding="utf-8", errors="replace"),
-    )
-    text = (
-        log.read_text(encoding="utf-8", errors="replace") if log.exists() else printed
-    )  # before it opens the log, the tool prints
+    log = folder / f"{tool.value}.log"
+    printed = (folder / f"{tool.value}.txt").read_text(encoding="utf-8", errors="replace")
+    # Before it opens the log, the tool prints.
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else printed
     return Watched(tool, parse(text, tool), status, printed, seconds)
 
 
