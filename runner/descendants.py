@@ -9,6 +9,7 @@ import contextlib
 import os
 from pathlib import Path
 
+ENDED = "ZX"  # the states of a process that has ended
 Process = tuple[int, str]  # process id, start time: the two together are never reused
 
 
@@ -27,9 +28,16 @@ def descendants(of: int, ended: bool = False) -> list[Process]:
     for parent in parents:  # grows while it is read
         for pid, started, state in children.get(parent, ()):
             parents.append(pid)
-            if ended or state not in "ZX":
+            if ended or state not in ENDED:
                 found.append((pid, started))
     return found
+
+
+def still_runs(process: Process) -> bool:
+    """Return whether a process has not ended."""
+    pid, started = process
+    fields = _stat(pid)
+    return bool(fields) and fields[19] == started and fields[0] not in ENDED
 
 
 def _stat(pid: int) -> list[str]:

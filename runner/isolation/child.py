@@ -12,11 +12,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import IO
 
+from flash_attest.interrupted import SIGNALS
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import Result
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.process_things import keep_streams
-from flash_attest.runner.isolation.keeping import INTERRUPTS, Printed, keep
+from flash_attest.runner.isolation.keeping import Printed, keep
 
 PR_SET_PDEATHSIG = 1
 DUMP = signal.SIGUSR1  # makes the process write its stack
@@ -80,9 +81,9 @@ def run(
     try:
         prints, to = None, None if printed is None else printed.fileno()
         os.setsid()  # Ctrl-C does not reach a separate session
-        for number in INTERRUPTS:  # blocked until here
+        for number in SIGNALS:  # blocked until here
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         if keepers:
             answers, prints, parent = keep(requests, answers, printed, left, parent, keepers)
             to = prints and prints.write

@@ -18,12 +18,12 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
+from flash_attest.interrupted import SIGNALS
 from flash_attest.runner.isolation.leftovers import adopt_orphans, end_descendants
 
 PATIENCE = 1.0  # seconds for the judging process to end after a signal
 KEPT = 1 << 16  # bytes of what was printed; only its last lines are shown
 PART = 1 << 20  # bytes of one read
-INTERRUPTS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
 class Printed:
@@ -79,7 +79,7 @@ def keep(requests: int, answers: int, printed: IO | None, left: IO, parent: int,
         mine, inner = os.getpid(), os.pipe() if keepers == 0 else None
         prints = Printed() if printed is not None and keepers == 0 else None
         adopt_orphans()
-        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         inside = os.fork()
         if inside:
             os.close(requests)
@@ -88,7 +88,7 @@ def keep(requests: int, answers: int, printed: IO | None, left: IO, parent: int,
                 if descriptor is not None:
                     os.close(descriptor)
             _keep(inside, parent, pipes, printed, left)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         os.setsid()
         parent = mine
         if inner is not None:
@@ -132,9 +132,9 @@ def _keep(judging: int, parent: int, pipes: Pipes, printed: IO | None, left: IO)
         told, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        for number in INTERRUPTS:
+        for number in SIGNALS:
             signal.signal(number, lambda *_: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         end, above = os.pidfd_open(judging), _pidfd(parent)
         _wait(end, [told, *([] if above is None else [above])], pipes, orphaned=above is None)
         status = _end(judging, end, orphaned=above is None or _readable(above))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from flash_attest.properties.judging.plain_text import plain
-from flash_attest.runner.descendants import Process, descendants
+from flash_attest.runner.descendants import Process, descendants, still_runs
 from flash_attest.texts import cut
 
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
@@ -131,10 +131,11 @@ def end_those_of_imports() -> dict[str, dict[str, int]]:
         counted(left, name, [seen[process] for process in stopped])
         _signal_each(stopped, signal.SIGKILL)
         stop = time.monotonic() + PATIENCE
+        while any(still_runs(process) for process in stopped) and time.monotonic() < stop:
+            time.sleep(0.002)
         for pid, _ in stopped:
-            with contextlib.suppress(ChildProcessError):
-                while not os.waitpid(pid, os.WNOHANG)[0] and time.monotonic() < stop:
-                    time.sleep(0.002)
+            with contextlib.suppress(ChildProcessError):  # it is a grandchild
+                os.waitpid(pid, os.WNOHANG)
     _OF_IMPORTS.clear()
     return left
 

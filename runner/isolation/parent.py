@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from flash_attest import interrupted
 from flash_attest.properties.progress import NOW, Seen
 from flash_attest.runner.descendants import descendants
 from flash_attest.runner.isolation import child
 from flash_attest.runner.isolation.endings import Ending, Kind, ending_of, frames_in, last_lines
-from flash_attest.runner.isolation.keeping import INTERRUPTS
 from flash_attest.runner.isolation.leftovers import COMPILERS
 from flash_attest.runner.limits import NO_DEADLINE, Deadline
 
@@ -76,8 +76,28 @@ class JudgingProcess:
         NOW.forget_process()
         self._out_of_memory_before = _killed_for_memory()
         parent = os.getpid()
-        # An interrupt waits until this process knows what it has to end.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+        try:
+            with interrupted.waiting():  # until this process knows what it has to end
+                self._fork(requests, answers)
+                if self.pid == 0:
+                    os.close(self._requests)
+                    os.close(self._answers)
+                    # Signals stay blocked until child.run has replaced the handlers of this
+                    # process, which would let a second pytest run.
+                    files = self._printed, self._stack, self._left_file
+                    child.run(requests, answers, self.start, self.answer, *files, parent, self.keepers)
+                os.close(requests)
+                os.close(answers)
+            hello = self._watch(NO_DEADLINE)  # until it is up
+        except BaseException:  # Ctrl-C
+            self.end()
+            raise
+        if isinstance(hello, Ending):
+            return hello
+        self.hello, self._judging = hello, NOW.process
+        return None
+
+    def _fork(self, *pipes: int) -> None:
         try:
             with warnings.catch_warnings():
                 # About threads: those of pytest-xdist hold nothing we use.
@@ -86,34 +106,13 @@ class JudgingProcess:
             if self.pid:
                 self._end = os.pidfd_open(self.pid)
         except BaseException:  # too many processes or descriptors
-            for descriptor in (requests, answers, self._requests, self._answers):
+            for descriptor in (*pipes, self._requests, self._answers):
                 os.close(descriptor)
             if self.pid:
                 os.kill(self.pid, signal.SIGTERM)
                 os.waitpid(self.pid, 0)
                 self.pid = 0
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             raise
-        if self.pid == 0:
-            os.close(self._requests)
-            os.close(self._answers)
-            # Signals stay blocked until child.run has replaced the handlers of this process, which
-            # would let a second pytest run.
-            files = self._printed, self._stack, self._left_file
-            child.run(requests, answers, self.start, self.answer, *files, parent, self.keepers)
-        # The parent: wait until the process is up.
-        os.close(requests)
-        os.close(answers)
-        try:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            hello = self._watch(NO_DEADLINE)
-        except BaseException:  # Ctrl-C
-            self.end()
-            raise
-        if isinstance(hello, Ending):
-            return hello
-        self.hello, self._judging = hello, NOW.process
-        return None
 
     def ask(self, request: dict, deadline: Deadline = NO_DEADLINE) -> dict | Ending:
         """Return the answer, or how the process ended.

@@ -16,10 +16,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from flash_attest.interrupted import Interrupted, interrupt
+from flash_attest.interrupted import SIGNALS, Interrupted, interrupt
 
-# SIGHUP: the terminal was closed, or the connection to it lost. Windows has none.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, *(getattr(signal, name) for name in ("SIGHUP",) if hasattr(signal, name)))
 EARLY = 2  # exit status before there is a session: pytest's for an interrupted run
 
 
