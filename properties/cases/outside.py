@@ -13,6 +13,7 @@ from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import Case, text_of
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.cases.telling import telling
 
 # Features without a keyword. An undeclared feature with a keyword cannot be passed at all.
 ASKED = ("dtype", "headdim", "gqa", "layout")
@@ -53,7 +54,10 @@ def _undeclared(impl: Implementation, case: Case) -> Iterator[Probe]:
         feature = FEATURES[name]
         for value in _headdims(impl, case) if name == "headdim" else feature.values:
             if not feature.takes(impl.supports, value):
-                yield Probe(feature.words(value), feature.changed(case, value), coarse=name == "dtype")
+                other = feature.changed(case, value)
+                if name == "layout" and telling(other).headdim in impl.supports.headdims:
+                    other = telling(other)
+                yield Probe(feature.words(value), other, coarse=name == "dtype")
     if not impl.supports.cross:
         for q, k in ((1, 2), (2, 1)):
             other = case.but(seqlen_q=q * case.seqlen_q, seqlen_k=k * case.seqlen_k)
