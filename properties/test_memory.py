@@ -68,8 +68,8 @@ def test_any_layout_equals_the_contiguous_one(trial):
     """The memory layout of q, k, v and dout changes no result.
 
     They may be transposed, packed into one tensor, have gaps or strides, or begin at an address
-    that is not a multiple of 16 bytes. A dimension of size 1 may have any stride. Results agree within
-    the budget of both, as another layout may take another code path.
+    that is not a multiple of 16 bytes. A dimension of size 1 may have any stride. Results agree
+    within the budget of both, as another layout may take another code path.
     """
     backward = trial.backward
     got, plain = trial.run(backward=backward), trial.run(backward=backward, layout="contiguous")

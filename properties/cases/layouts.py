@@ -12,15 +12,16 @@ from dataclasses import dataclass
 
 import torch
 
+from flash_attest.impls.contract.call import contiguous
 from flash_attest.races.bits import bits
 
 MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so torch's alignment is kept
-
-
-GAP = 24  # elements behind each row of `gapped`; whole multiples of 16 bytes, and rows are not `interleaved` at z = 8
+GAP = 24  # elements behind each row of `gapped`; with 16, rows of 8 would be as far apart as `interleaved` ones
 
 # Any two of q, k, v and dout differ in each of their first three strides.
 MIXED = {"q": "transposed", "k": "gapped", "v": "interleaved", "dout": "sliced", "bias": "gapped"}
+
+UNALIGNED = ("offset", "odd_rows")  # some addresses are not multiples of 16 bytes
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ def place(
     last_strided  the last dimension has stride 2
     offset        contiguous, but one element after a multiple of 16 bytes
     odd_rows      rows one element longer than z, so rows begin at every remainder by 16 bytes
-    size_one      contiguous, and dimensions of size 1 have the stride 16 or 32, which nothing reads
+    size_one      contiguous, and dimensions of size 1 have the stride 16 or 32, which is not used;
+                  in other layouts a contiguous tensor has the strides of a new one
     interleaved   every third of (x, y, 3, z), like v in a qkv that is packed head by head
     """
     w, x, y, z = tensor.shape
@@ -94,6 +96,8 @@ def place(
     view = cut(buffer[before:][:count].view(stored))
     if away_from is not None and (view.data_ptr() - away_from.data_ptr()) % 128 == 0:
         view = cut(buffer[before + spare :][:count].view(stored))
+    if layout != "size_one" and view.is_contiguous():
+        view = contiguous(view)
     view.copy_(tensor)
     return Placed(tensor=view, buffer=buffer, before=bits(buffer).clone())
 
