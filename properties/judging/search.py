@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Reason, Undecided, WrongAlready
+from flash_attest.properties.judging.at_hand import some
 from flash_attest.properties.judging.collected import Collected, Enough, size
 from flash_attest.properties.judging.context import blame
 from flash_attest.properties.judging.judgement import Judgement
@@ -25,12 +26,15 @@ from flash_attest.properties.trial import Trial
 class Found:
     """The result of a search: the smallest failure and its case, or neither if the law holds.
 
-    flaky: the case failed once and held once.
+    flaky: the case failed once and held once. failures, right: some of the cases that failed, and
+    those that held, while searching and shrinking.
     """
 
     broken: LawBroken | None = None
     case: Case | None = None
     flaky: bool = False
+    failures: tuple[tuple[LawBroken, Case], ...] = ()
+    right: tuple[Case, ...] = ()
 
 
 class _Over(BaseException):
@@ -46,7 +50,7 @@ class Search:
         self.failures: list[tuple[LawBroken, Case]] = []
         self.undecided: list[Undecided] = []
         self.wrong_already: list[WrongAlready] = []  # one for each case that the law does not judge
-        self.held: set[Case] = set()
+        self.held: dict[Case, None] = {}  # in the order in which they held
         self.collected = Collected()
         self.beside_others: tuple[LawBroken, Case] | None = None  # the failure of law.together, and the last case
 
@@ -55,7 +59,7 @@ class Search:
         found = self._run()
         if found.broken is None and self.wrong_already:
             raise self.wrong_already[0]
-        return found
+        return replace(found, failures=tuple(some(self.failures)), right=tuple(self.held))
 
     def _run(self) -> Found:
         try:
@@ -152,7 +156,7 @@ class Search:
                 self.judgement.hold(trial)
             self.meter.judged(case)
             NOW.did(self.meter.cases)
-            self.held.add(case)
+            self.held[case] = None
         except WrongAlready as wrong:
             self.wrong_already.append(WrongAlready(str(wrong)))  # without the frames, which hold tensors
         except LawBroken as broken:
