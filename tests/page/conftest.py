@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-PATIENCE = 10_000  # milliseconds for what takes some tens on an idle machine
+PATIENCE = 60_000  # milliseconds for what takes some tens on an idle machine
 SPEED = pytest.StashKey[list]()  # lines for the end of the run
 
 
@@ -54,15 +54,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def visit(browser, files: dict[str, Path]) -> Iterator:
-    """visit(name, hash="", width=1440, dark=False, **context) -> a page that is open.
+    """visit(name, hash="", width=1440, **context) -> a page that is open.
 
     A page that asks for anything but its own file, or whose script raises, fails the test.
     """
     contexts, wrong = [], []
 
-    def opened(name: str, hash: str = "", *, width: int = 1440, dark: bool = False, **context: object):
-        scheme = "dark" if dark else "light"
-        made = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **context)
+    def opened(name: str, hash: str = "", *, width: int = 1440, **context: object):
+        made = browser.new_context(viewport={"width": width, "height": 900}, color_scheme="light", **context)
         contexts.append(made)
         made.set_default_timeout(PATIENCE)
         page = made.new_page()
