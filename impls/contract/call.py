@@ -83,7 +83,19 @@ class Outputs:
 
 def to_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
     """(b, s, h, d) -> the same values, contiguous in the implementation's layout."""
-    return (tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor).contiguous()
+    return contiguous(tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor)
+
+
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor, or a copy, with the strides of a new tensor.
+
+    Tensor.contiguous() keeps any stride of a dimension of size 1.
+    """
+    strides = [1]
+    for size in reversed(tensor.shape[1:]):
+        strides.insert(0, strides[0] * max(size, 1))
+    tensor = tensor.contiguous()
+    return tensor if tensor.stride() == tuple(strides) else tensor.as_strided(tensor.shape, strides)
 
 
 def from_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:

@@ -101,8 +101,11 @@ class Supports:
     softmax_scale: whether functions take scales other than 1 / sqrt(headdim), 0 and negative ones
         included.
     strides: True if q, k, v, dout and bias may be non-contiguous, each with its own strides.
-        "last_contiguous" if the last dimension of each must have stride 1. With False they are made
-        contiguous in your layout. A stride or an offset of 2^31 or more may raise an error instead.
+        "last_contiguous" if the last dimension of each must have stride 1. "aligned" if, in
+        addition, each must begin at a multiple of 16 bytes, and its rows too if they are multiples
+        of 16 bytes long, as TMA and 16-byte loads need. With False they are made contiguous in your
+        layout, at such an address. A stride or an offset of 2^31 or more may raise an error
+        instead.
     accepts: a function of a case that returns None, or the reason for a refusal as text: for what
         the other fields cannot express. Any other result is an error, True and False included.
     """
@@ -115,7 +118,7 @@ class Supports:
     cross: bool = False
     gqa: bool = False
     softmax_scale: bool = False
-    strides: bool | Literal["last_contiguous"] = False
+    strides: bool | Literal["last_contiguous", "aligned"] = False
     accepts: Callable[[Any], str | None] | None = None
 
     @property

@@ -9,8 +9,13 @@ from typing import Any
 import torch
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-REGIMES = ("spread", "peaked", "flat", "shifted_down", "shifted_up", "large", "exact", "selecting", "mean")
-LAYOUTS = ("contiguous", "transposed", "packed", "gapped", "sliced", "last_strided", "mixed")
+REGIMES = (
+    "spread", "peaked", "flat", "shifted_down", "shifted_up", "large", "exact", "selecting", "mean", "uneven",
+    "one_sign",
+)  # fmt: skip
+LAYOUTS = (
+    "contiguous", "transposed", "packed", "gapped", "sliced", "last_strided", "offset", "odd_rows", "size_one", "mixed",
+)  # fmt: skip
 BIASES = (None, "vector", "matrix")
 BIAS_MASKS = ("none", "right", "left", "window", "first_and_window", "dead_row", "finite", "alibi")
 

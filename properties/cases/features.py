@@ -108,10 +108,12 @@ def _yes_or_no(yes: str, no: str) -> Callable[[bool], str]:
     return lambda value: yes if value else no
 
 
-def _takes_layout(s: Supports, layout: str) -> bool:
-    if s.strides == "last_contiguous":
-        return layout != "last_strided"
-    return s.strides or layout == "contiguous"
+REFUSED_LAYOUTS = {  # by each value of `strides`
+    True: (),
+    "last_contiguous": ("last_strided",),
+    "aligned": ("last_strided", "offset", "odd_rows"),
+    False: LAYOUTS[1:],
+}
 
 
 _TABLE = (
@@ -203,9 +205,9 @@ _TABLE = (
     Feature(
         name="layout",
         values=LAYOUTS,
-        takes=_takes_layout,
+        takes=lambda s, layout: layout not in REFUSED_LAYOUTS[s.strides],
         words=lambda layout: f"layout {layout}",
-        declare='`strides=True` or `"last_contiguous"`',
+        declare='`strides=True`, `"last_contiguous"` or `"aligned"`',
         neutral="contiguous",
         unnamed=("contiguous",),
         together=True,
