@@ -84,8 +84,7 @@ def test_prefix_alone_equals_prefix_of_the_whole(trial):
     """
     x, case = trial.x, trial.case
     n = trial.cut("prefix", case.seqlen_q, lambda n: [case.but(seqlen_q=n, seqlen_k=n)])
-    matrix = case.bias == "matrix"
-    bias = None if x.bias is None else x.bias[:, :, : n if matrix else 1, :n].contiguous()
+    bias = None if x.bias is None else x.bias[:, :, : n if case.bias_has_rows else 1, :n].contiguous()
     x_short = x.with_(bias=bias, **{name: getattr(x, name)[:, :n].contiguous() for name in ("q", "k", "v", "dout")})
     backward = trial.backward
     got, whole = trial.run(x_short, backward=backward), trial.run(backward=backward)
