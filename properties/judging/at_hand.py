@@ -71,7 +71,8 @@ def at_hand(judgement: Judgement, smallest: Failing, failures: Iterable[Failing]
     """
     broken, case = smallest
     others = [(b, c) for b, c in some(list(failures)) if c != case and same_kind(b, broken)]
-    specimen = _specimen(judgement, broken, case) if broken.reading is not None else None
+    grows = broken.reading is not None and not judgement.law.once
+    specimen = _specimen(judgement, broken, case) if grows else None
     return AtHand([smallest, *([specimen] if specimen else []), *others], list(right), specimen)
 
 

@@ -124,7 +124,7 @@ def _by_further_calls(
     broken, case = failure.broken, failure.case
     lines = _investigated(judgement, failure)
     padding = isinstance(broken.reading, Counts) and broken.reading.padding
-    lengths = neighbours(judgement, case, padding)
+    lengths = [] if judgement.law.once else neighbours(judgement, case, padding)  # none is near one of its cases
     lines += [line for each in lengths if (line := each.line)]
     cases = at_hand(judgement, (broken, case), failure.failures, failure.right)
     if padding and broken.suggests is None:

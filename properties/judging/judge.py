@@ -138,10 +138,11 @@ def _outcome(judgement: Judgement) -> Outcome:
         left_out = f"judged without {contract.without}, where {contract.verdict}" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
-        # A law that collects findings has already judged further cases after its first failure.
-        goes_on = plan.goes_on and plan.case is None and not failure.flaky and not judgement.law.collects
+        # A law that collects findings has already judged further cases after its first failure. One
+        # of a single case has no others.
+        done = failure.flaky or judgement.law.collects or judgement.law.once
         clues = beside = None
-        if goes_on:
+        if plan.goes_on and plan.case is None and not done:
             failure, clues, beside = plainest(judgement, failure)
         return _failed(judgement, failure, again=not plan.known.lost_in, clues=clues, beside=beside)
 

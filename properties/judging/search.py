@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
@@ -68,7 +69,9 @@ class Search:
             drawing = self.judgement.drawing
             if self.law.together:
                 self.beside_others = self._look_together(drawing.cases)
-            drawing.hold_each(self.collect if self.law.collects else self.holds)
+            hold = self.collect if self.law.collects else self.holds
+            if (left := drawing.examples - self._hold_chosen(hold)) > 0:
+                replace(drawing, examples=left).hold_each(hold)
         except Enough:
             return self.conclude()
         except _Over:
@@ -83,6 +86,18 @@ class Search:
         except (FlakyFailure, FlakyReplay):  # Hypothesis ran a case again, with another result
             return self._conclude_flaky()
         return self.conclude()
+
+    def _hold_chosen(self, hold: Callable[[Case], None]) -> int:
+        """Call hold on the cases that the law chooses. Returns how many the law says something
+        about.
+        """
+        number = 0
+        for case in self.law.chosen(self.judgement.impl):
+            if self.judgement.takes(case):
+                with suppress(AnotherCase):
+                    hold(case)
+                    number += 1
+        return number
 
     def holds(self, case: Case) -> None:
         """Run the law on a case. Raises LawBroken, AnotherCase, Undecided or ContextLost."""
@@ -171,6 +186,8 @@ class Search:
             raise
 
     def _smallest(self, broken: LawBroken, case: Case) -> Found:
+        if self.judgement.law.once:  # the case is the simplest, and its steps take long
+            return Found(broken, case)
         return Found(*smallest(self.judgement, case, broken, self.holds))
 
     def _unsteady(self) -> tuple[LawBroken, Case]:

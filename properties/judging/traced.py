@@ -13,7 +13,7 @@ from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
 from flash_attest.properties.trial import Trial
 from flash_attest.races.finding import Finding
-from flash_attest.races.tracing import MOST_PRODUCTS, tracing
+from flash_attest.races.tracing import MOST_CHOSEN, tracing
 
 TOO_LARGE = "the case is too large"
 
@@ -45,7 +45,7 @@ def is_traceable(judgement: Judgement) -> bool:
 
 def is_too_large(case: Case) -> bool:
     """Return whether tracing a case would take too long."""
-    return case.products > MOST_PRODUCTS
+    return case.products > MOST_CHOSEN
 
 
 def trace_failure(judgement: Judgement, case: Case) -> Traced:
