@@ -47,7 +47,7 @@ def element_at(name: str, at: tuple[int, ...]) -> str:
 def where(trial: Trial, name: str, bad: torch.Tensor, is_what: str = "wrong") -> str:
     """Return lines that say which batches, heads, queries, keys and columns are wrong.
 
-    If the implementation declares its tile, the lines count by tile.
+    If the implementation declares its tile, the lines count by tile, unless all tiles are alike.
     """
     axes = AXES.get(name)
     if axes is None or bad.dim() != len(axes):
@@ -62,9 +62,13 @@ def where(trial: Trial, name: str, bad: torch.Tensor, is_what: str = "wrong") ->
             lines.append(f"{LONG[axis]:7} {_all_or_ranges(along, n)}")
     lines = [f"{is_what} in"] + ["  " + line for line in lines]
     for axis, block in zip("ij", trial.impl.tile or (), strict=False):
-        if axis in axes and bad.shape[axes.index(axis)] > block:
+        if axis in axes and bad.shape[axes.index(axis)] > block and not _each_is_wrong(bad, axes.index(axis)):
             lines += _tile_table(bad, axes.index(axis), LONG[axis], "MN"["ij".index(axis)], block)
     return "\n".join(lines)
+
+
+def _each_is_wrong(bad: torch.Tensor, dim: int) -> bool:
+    return bool(bad.transpose(0, dim).reshape(bad.shape[dim], -1).any(dim=1).all())
 
 
 def ranges(numbers: list[int]) -> str:

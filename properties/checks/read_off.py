@@ -37,7 +37,7 @@ OFFSETS: tuple[tuple[str, Callable[[Case], float]], ...] = (
     ("ln seqlen_k", lambda case: math.log(max(1, case.seqlen_k))),
     ("-ln seqlen_k: l is the mean, not the sum", lambda case: -math.log(max(1, case.seqlen_k))),
 )
-NAN = "NaN: inf - inf, 0 * inf or 0 / 0, or memory that was never written"
+NAN = "NaN: inf - inf, inf / inf, 0 * inf or 0 / 0, or memory that was never written"
 ZEROS = (
     "zeros: rows or columns that are skipped or never written, a launch whose error was not checked, "
     "or weights that underflow"

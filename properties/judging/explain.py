@@ -17,14 +17,15 @@ from flash_attest.properties.judging.beside import Beside
 from flash_attest.properties.judging.clues import LeftOut
 from flash_attest.properties.judging.context import ContextLost
 from flash_attest.properties.judging.judgement import Judgement
-from flash_attest.properties.judging.neighbours import neighbours, outcome_of
+from flash_attest.properties.judging.neighbours import neighbours, other_headdims, outcome_of
 from flash_attest.properties.judging.plan import REPEATS
 from flash_attest.properties.judging.search import Found
 from flash_attest.properties.judging.traced import is_traceable, trace_failure
 from flash_attest.properties.progress import NOW
 
 UNSTEADY = "a race, an access out of bounds, uninitialised memory, or state kept from an earlier call"
-VALUES = ("off by", "largest difference", "lse[")  # these lines follow those that say where it is wrong
+# These lines follow those that say where it is wrong.
+VALUES = ("off by", "largest difference", "lse[", "right:", "wrong, too:")
 SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way"
 NO_RACE = f"{SAME_AGAIN}: repeating shows no race"
 
@@ -125,7 +126,7 @@ def _by_further_calls(
     lines = _investigated(judgement, failure)
     padding = isinstance(broken.reading, Counts) and broken.reading.padding
     lengths = [] if judgement.law.once else neighbours(judgement, case, padding)  # none is near one of its cases
-    lines += [line for each in lengths if (line := each.line)]
+    lines += [line for each in (*lengths, *other_headdims(judgement, case)) if (line := each.line)]
     cases = at_hand(judgement, (broken, case), failure.failures, failure.right)
     if padding and broken.suggests is None:
         multiples = [each.pattern for each in lengths if "seqlen_k" in each.fields and each.pattern]

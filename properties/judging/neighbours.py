@@ -12,6 +12,7 @@ from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 
 SECONDS_OF_LENGTHS = 20.0  # after this time, no further length is tried, as the calls of some laws take seconds
+HEADDIMS, SECONDS_OF_HEADDIMS = (32, 64, 96, 128, 256), 5.0  # those that kernels are written for
 TILES = (8, 16, 32, 64, 128)
 LEAST_RIGHT, LEAST_WRONG = 2, 3  # lengths that show that multiples of a tile are right, and others wrong
 
@@ -53,7 +54,7 @@ class Lengths:
         if not self.right and not self.wrong:
             return ""
         name = "seqlen_q = seqlen_k" if len(self.fields) == 2 else self.fields[0]
-        words = f"other lengths, {name} = n:   "
+        words = "other head dims:   " if name == "headdim" else f"other lengths, {name} = n:   "
         if self.right and self.wrong:
             words += f"right at {_listed(self.right)}   wrong at {_listed(self.wrong)}"
         else:
@@ -70,6 +71,20 @@ def neighbours(judgement: Judgement, case: Case, padding: bool) -> list[Lengths]
     both = ("seqlen_q", "seqlen_k")
     groups = [both] if case.seqlen_q == case.seqlen_k else [both[:1], both[1:]]
     return [_tried(judgement, case, fields, padding) for fields in groups]
+
+
+def other_headdims(judgement: Judgement, case: Case) -> list[Lengths]:
+    """Judge the case at other head dims, if its own is not the smallest one. Raises ContextLost."""
+    known = judgement.impl.supports.headdim_list
+    if case.headdim == known[0]:
+        return []
+    tried = Lengths(("headdim",), case.headdim)
+    at, stop = known.index(case.headdim), time.perf_counter() + SECONDS_OF_HEADDIMS
+    near = {known[0], known[at - 1], *known[at + 1 : at + 2], *(d for d in HEADDIMS if d in known)}
+    for d in sorted(near - {case.headdim}, key=lambda d: abs(d - case.headdim)):
+        if time.perf_counter() < stop:
+            _try(judgement, case, tried, d)
+    return [tried]
 
 
 def _tried(judgement: Judgement, case: Case, fields: tuple[str, ...], padding: bool) -> Lengths:
