@@ -33,6 +33,8 @@ class Law:
     share: how many cases the law gets, as a fraction of the profile's number.
     device: the only device on which the law can fail; None means every device. A law with "cpu" is
     judged on the CPU, also in a run on a GPU.
+    once: whether a single case, the simplest, decides, whatever the profile: for cases that take
+    long and differ only in details.
     last: whether it is judged after the implementation's other laws, because a wrong kernel may end
     the process.
     collects: whether the findings of all cases form one set, each with its smallest case
@@ -49,6 +51,7 @@ class Law:
     bug: str = ""
     share: float = 1.0
     device: str | None = None
+    once: bool = False
     last: bool = False
     collects: bool = False
     chosen: Callable[[Implementation], Iterable[Case]] = lambda impl: ()
@@ -100,6 +103,7 @@ def law(
     bug: str,
     share: float = 1.0,
     device: str | None = None,
+    once: bool = False,
     last: bool = False,
     collects: bool = False,
     chosen: Callable[[Implementation], Iterable[Case]] = lambda impl: (),
@@ -110,7 +114,7 @@ def law(
     wanted = Draws.of(**draws)
 
     def decorate(function: Callable[[Trial], None]) -> Callable:
-        new_law = Law(function, wanted, needs, bug, share, device, last, collects, chosen, together)
+        new_law = Law(function, wanted, needs, bug, share, device, once, last, collects, chosen, together)
 
         def test(impl, judge):
             judge(new_law, impl)

@@ -21,6 +21,16 @@ from flash_attest.properties.trial import Trial
 MOST_KEYS = 60  # per column of v, so that rounding in bfloat16 stays below half a key
 
 
+def check_seen(trial: Trial) -> None:
+    """Check that each query sees as many keys as it should: by lse, or without lse by out alone."""
+    x, seen = trial.zeroed("q"), trial.visible()
+    if trial.impl.lse is not None:
+        check_counts(trial, x, seen)
+        return
+    trial.needs(countable(trial.case))
+    check_averages(trial, x, seen)
+
+
 def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
     """Check that exp(lse) is the number of keys in `seen`, for inputs that make every score 0.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.properties.cases.bias_masks import may_have_empty_rows
+from flash_attest.properties.cases.bias_masks import masks_of, may_have_empty_rows
 from flash_attest.properties.cases.case import Case, CaseError, text_of
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, Feature
@@ -163,7 +163,7 @@ def _of_bias(law: Law, case: Case, fails: Callable[[Case], bool]) -> list[Clue]:
             continue
         right = (plain,)
         if name == "bias_mask":
-            masks = law.draws.bias_mask
+            masks = [m for m in law.draws.bias_mask if m in masks_of(case.bias)]
             right = tuple(m for m in masks if m != value and not fails(case.but(bias_mask=m)))
         clues.append(_detail(name, value, plain, right))
     return clues

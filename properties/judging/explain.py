@@ -96,7 +96,7 @@ def _by_further_calls(judgement: Judgement, failure: Found, unsteady: bool, trac
     lines = []
     if same:
         lines += _investigated(judgement, failure)
-        lines += _neighbours(judgement, failure.case)
+        lines += [] if judgement.law.once else _neighbours(judgement, failure.case)  # none is near one of its cases
     return lines + ([NO_RACE] if repeated == [SAME_AGAIN] and not traceable else repeated)
 
 

@@ -138,8 +138,10 @@ def _outcome(judgement: Judgement) -> Outcome:
         left_out = f"judged without {contract.without}, where {contract.verdict}" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
-        # A law that collects findings has already judged further cases after its first failure.
-        goes_on = plan.goes_on and plan.case is None and not failure.flaky and not judgement.law.collects
+        # A law that collects findings has already judged further cases after its first failure. One
+        # of a single case has no others.
+        done = failure.flaky or judgement.law.collects or judgement.law.once
+        goes_on = plan.goes_on and plan.case is None and not done
         clues = clues_in(judgement, failure) if goes_on else None
         beside = look_beside(judgement, clues) if clues else None
         return _failed(judgement, failure, again=not plan.known.lost_in, clues=clues, beside=beside)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.bias_masks import HIDING
-from flash_attest.properties.cases.case import Case, CaseError
+from flash_attest.properties.cases.case import BOOLEAN, Case, CaseError
 from flash_attest.properties.cases.features import BIAS_DETAILS, NO_BIAS
 from flash_attest.properties.cases.strategies import TOGETHER
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
@@ -103,7 +103,8 @@ def _whole_row_hidden(impl: Implementation, case: Case) -> Iterator[dict]:
     """
     if case.bias_mask not in HIDING or case.bias_mask == "dead_row":
         return
-    row = NO_BIAS | dict(bias="matrix", bias_mask="dead_row", bias_keeps_key=impl.empty_rows != "zero")
+    kind = "boolean_matrix" if case.bias in BOOLEAN else "matrix"
+    row = NO_BIAS | dict(bias=kind, bias_mask="dead_row", bias_keeps_key=impl.empty_rows != "zero")
     if case.batch * case.nheads > 1:
         yield row | dict(batch=1, nheads=1, nheads_k=1)
     yield row | dict(seqlen_q=min(case.seqlen_q, case.seqlen_k - 1), seqlen_k=case.seqlen_k - 1)
