@@ -53,7 +53,7 @@ class Action(Enum):
 
 
 class Apart(IntEnum):
-    """How far apart the two threads of a race are, in the order of enum Apart in
+    """Says how far apart the two threads of a race are, in the order of enum Apart in
     runtime/runtime.h.
     """
 
