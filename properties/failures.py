@@ -105,7 +105,7 @@ def findings_of(found: Iterable[Finding]) -> LawBroken:
 
     Findings that leave all values unchanged come last.
     """
-    ranked = sorted(found, key=lambda finding: finding.keeps_values)
+    ranked = sorted(found, key=lambda finding: finding.rank)
     headlines = [finding.headline for finding in ranked]
     return LawBroken(headlines[0], *(f"{finding}\n" for finding in ranked), findings=headlines, found=ranked)
 
