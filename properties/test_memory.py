@@ -126,17 +126,22 @@ def test_tensors_beyond_2_31_elements(trial):
     large = enlarged(trial.impl, trial.case)
     trial.needs(large is not None)
     numbers = batches_to_look_at(large)
+    sizes = f"batch={large.batch} seqlen={large.seqlen_q} nheads={large.nheads} headdim={large.headdim} {large.dtype}"
 
     def called(backward: bool) -> tuple[Outputs, list[Inputs]]:
+        trial.write_down(sizes)  # in case the process dies
         x = inputs_of(large, trial.impl.layout, trial.device)
         with trial.caller.may_begin_again():
             got = trial.caller.call(x, backward=backward, then=lambda outputs: _batches(outputs, numbers))
         public = [(name, from_layout(trial.impl, tensor)) for name, tensor in x.items()]
         return got, [Inputs(**{name: tensor[b : b + 1].clone() for name, tensor in public}) for b in numbers]
 
-    sizes = f"batch={large.batch} seqlen={large.seqlen_q} nheads={large.nheads} headdim={large.headdim} {large.dtype}"
     backwards = [True, False] if trial.backward else [False]
-    number, (got, parts) = first_that_fits(sizes, [partial(called, backward) for backward in backwards])
+    try:
+        number, (got, parts) = first_that_fits(sizes, [partial(called, backward) for backward in backwards])
+    except LawBroken as broken:
+        broken.headline += f"; called with {sizes}"
+        raise
     if number > 0:
         trial.meter.note = "the forward alone: the GPU has too little memory for the backward"
     for n, (b, part) in enumerate(zip(numbers, parts, strict=True)):
