@@ -9,10 +9,9 @@ import torch
 
 from flash_attest.emulator.compiler import no_compiler
 from flash_attest.emulator.cuda import load
-from flash_attest.properties.judging import collected, explain, shrink
 from flash_attest.properties.machine import gpus
-from flash_attest.runner.isolation import crashes
 from tests import scheduling, thorough
+from tests.plugins.patient import ENOUGH, LIMITS
 from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 from tests.thorough import (  # noqa: F401  (hooks)
     pytest_configure,
@@ -51,10 +50,8 @@ def gpus_stay(monkeypatch):
 @pytest.fixture
 def patient(monkeypatch):
     """Gives searches for smaller cases and further findings enough time on a busy machine."""
-    monkeypatch.setattr(explain, "SECONDS_OF_LENGTHS", 300.0)
-    for module in (shrink, crashes):
-        monkeypatch.setattr(module, "MOST_SECONDS", 300.0)
-    monkeypatch.setattr(collected, "MOST_COLLECTING", 300.0)
+    for module, name in LIMITS:
+        monkeypatch.setattr(module, name, ENOUGH)
 
 
 @pytest.fixture(scope="session")
