@@ -32,9 +32,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     scheduling.in_order(config, items)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """Limits torch to one thread: tensors are tiny, and threads are slow on a busy machine."""
+    """Limits torch to one thread. Tensors are tiny, and on a busy machine two threads that wait for
+    each other take thirty times as long.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
