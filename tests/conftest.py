@@ -9,7 +9,7 @@ import torch
 
 from flash_attest.emulator.compiler import no_compiler
 from flash_attest.emulator.cuda import load
-from flash_attest.properties.judging import collected, explain, shrink
+from flash_attest.properties.judging import at_hand, collected, neighbours, shrink
 from flash_attest.properties.machine import gpus
 from flash_attest.runner.isolation import crashes
 from tests import scheduling, thorough
@@ -51,8 +51,8 @@ def gpus_stay(monkeypatch):
 @pytest.fixture
 def patient(monkeypatch):
     """Gives searches for smaller cases and further findings enough time on a busy machine."""
-    monkeypatch.setattr(explain, "SECONDS_OF_LENGTHS", 300.0)
-    for module in (shrink, crashes):
+    monkeypatch.setattr(neighbours, "SECONDS_OF_LENGTHS", 300.0)
+    for module in (shrink, crashes, at_hand):
         monkeypatch.setattr(module, "MOST_SECONDS", 300.0)
     monkeypatch.setattr(collected, "MOST_COLLECTING", 300.0)
 
