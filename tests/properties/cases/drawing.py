@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flash_attest.impls import Implementation, Supports
 from flash_attest.properties.cases.case import DTYPES, Case
-from flash_attest.properties.cases.drawing import INDEPENDENT, seed_alone
+from flash_attest.properties.cases.drawing import COVERING, seed_alone
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.strategies import attention_cases
 
@@ -69,7 +69,7 @@ def _drawn(number: int, draws: Draws, n: int, device: str, small: bool) -> tuple
     strategy = attention_cases(IMPLS[number], device, draws, small=small)
 
     @seed(0)
-    @settings(QUIET, max_examples=n, phases=(Phase.generate,), backend=INDEPENDENT)
+    @settings(QUIET, max_examples=n, phases=(Phase.generate,), backend=COVERING)
     @given(st.data())
     def keep(data):
         begun[0] += 1

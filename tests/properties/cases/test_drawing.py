@@ -45,10 +45,35 @@ def test_a_larger_number_begins_with_the_same_cases():
     assert drawing(20, number=1).cases != few
 
 
-def test_the_first_case_is_the_simplest():
-    first, second = drawing(2).cases
-    assert (first.seqlen_q, first.seqlen_k, first.headdim, first.batch, first.nheads) == (1, 1, 1, 1, 1)
-    assert second.seqlen_q * second.headdim > 1
+def test_the_first_case_is_not_the_simplest_one():
+    """A case with one query, key and column shows few bugs, and many laws have two cases only."""
+    (first,) = drawing(1).cases
+    assert first.seqlen_q * first.seqlen_k * first.headdim > 1
+
+
+def test_where_there_is_only_one_case_it_is_the_simplest():
+    only = drawing(5, draws=Draws.of(where=lambda case: str(case) == "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"))
+    assert [str(case) for case in only.cases] == ["seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"]
+
+
+def test_where_every_case_fails_the_simplest_is_tried_before_shrinking():
+    calls = []
+
+    def hold(case):
+        calls.append(case)
+        raise LawBroken(str(case))
+
+    with pytest.raises(LawBroken, match=r"^seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32$"):
+        drawing(5).hold_each(hold)
+    assert len(set(calls)) == 2
+
+
+def test_the_simplest_case_is_not_the_result_where_it_is_undecided():
+    def hold(case):
+        raise (LawBroken if case.seqlen_q > 1 else Undecided)(str(case))
+
+    with pytest.raises(LawBroken, match="seqlen_q=2 "):
+        drawing(5).hold_each(hold)
 
 
 @pytest.mark.parametrize("number", range(3))
