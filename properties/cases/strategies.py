@@ -19,7 +19,8 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from flash_attest.impls.contract.record import LARGEST_HEADDIM, Implementation
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.bias_masks import masks_of
+from flash_attest.properties.cases.case import ADDED, Case
 from flash_attest.properties.cases.cover import COURSE, Factors
 from flash_attest.properties.cases.draws import ANYTHING, Draws
 from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES
@@ -195,11 +196,15 @@ class _Choices:
             "as many": tuple(same for same in AS_MANY if same is None or getattr(want, same[0])[1] is None),
             "path": (None, *path_lengths(impl, limits, want, most)),
         }
-        kinds = values["bias"]
-        if kinds and None not in kinds:  # otherwise masks would need so many pairs that few cases had no bias
-            values["bias_mask"] = tuple(m for m in want.bias_mask if m != "dead_row" or "matrix" in kinds)
+        masks = {kind: [m for m in want.bias_mask if m in masks_of(kind)] for kind in values["bias"] if kind}
+        values["bias"] = tuple(kind for kind in values["bias"] if kind is None or masks[kind])
+        no_case: list = []
+        if values["bias"] and None not in values["bias"]:  # else masks need so many pairs that few cases have no bias
+            values["bias_mask"] = tuple(m for m in want.bias_mask if any(m in some for some in masks.values()))
             values["bias_of"] = tuple(itertools.product((False, True), repeat=2))  # (each batch, each head)
-        return cls(most, dims, Factors(values, RARE, NO_CASE))
+            pairs = itertools.product(values["bias"], values["bias_mask"])
+            no_case = [(("bias", kind), ("bias_mask", m)) for kind, m in pairs if m not in masks[kind]]
+        return cls(most, dims, Factors(values, RARE, no_case))
 
     def draw(self, draw: st.DrawFn, name: str) -> Any:
         """Draw a value of a factor, which the row of the case determines if there is a cover."""
@@ -250,15 +255,16 @@ def _as_many(case: Case, length: str, size: str, most: int) -> Case:
 
 @st.composite
 def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, choices: _Choices) -> Case:
-    # Sizes come first, so that they shrink first.
+    # Rare values come first, then sizes, so that they shrink first.
+    rare = {name: choices.draw(draw, name) for name in RARE}
     seqlen_q, seqlen_k = _draw_lengths(draw, choices, impl, want)
     heads = choices.draw(draw, "heads")
     batch, nheads_k = draw(one_of(tuple(pair for pair in HEADS[heads] if pair[0] * pair[1] <= limits.heads)))
     nheads = nheads_k * (draw(one_of(GROUPS)) if choices.draw(draw, "gqa") else 1)
-    kind = choices.draw(draw, "headdim")
-    kind = "large" if choices.draw(draw, "large headdim") else kind
+    headdims = choices.headdims[choices.draw(draw, "headdim")]
+    headdims = choices.headdims["large"] if rare["large headdim"] else headdims
     # Then the features, the head dim before the others.
-    fields: dict[str, Any] = {"headdim": draw(one_of(choices.headdims[kind]))}
+    fields: dict[str, Any] = {"headdim": draw(one_of(headdims))}
     fields |= {name: choices.draw(draw, name) for name in TOGETHER}
     if (bias := choices.draw(draw, "bias")) is not None:
         masks = want.bias_mask
@@ -271,18 +277,17 @@ def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, c
         fields |= {"bias": bias, **dict(zip(BIAS_DETAILS, details, strict=True))}
     case = Case(batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k, **fields)
     # Then the case is adapted to what the law wants, the device's limits, and `accepts`.
-    if (same := choices.draw(draw, "as many")) is not None:
-        case = _as_many(case, *same, most=choices.seqlen)
-    path = choices.draw(draw, "path")
-    case = case if path is None else on_path(case, path, impl, want, choices.seqlen)
+    if rare["as many"]:
+        case = _as_many(case, *rare["as many"], most=choices.seqlen)
+    if rare["path"]:
+        case = on_path(case, rare["path"], impl, want, choices.seqlen)
     try:
-        case = fitted(impl, _within(want.toward(case), limits, want, shortens=path is None), want)
+        case = fitted(impl, _within(want.toward(case), limits, want, shortens=rare["path"] is None), want)
     except AnotherCase:
         reject()
     return case.but(seed=draw(SEEDS))
 
 
-NO_CASE = ((("bias", "vector"), ("bias_mask", "dead_row")),)  # a vector has one row for all queries
 SEEDS = st.integers(0, 999)
 TOGETHER = tuple(feature.name for feature in FEATURES.values() if feature.together)
 
@@ -305,11 +310,11 @@ def _bias_details(
 ) -> st.SearchStrategy[tuple]:
     """Draw BIAS_DETAILS of a bias of this kind."""
     return _together(
-        _typed(m for m in masks if m != "dead_row" or kind == "matrix"),
+        _typed(m for m in masks if m in masks_of(kind)),
         _typed((False,)),  # bias_keeps_key: `fitted` sets it if needed
         _typed(batch),
         _typed(nheads),
-        _typed((torch.float32, *({dtype} - {torch.float32}))),
+        _typed((torch.float32, *({dtype} - {torch.float32})) if kind in ADDED else (torch.float32,)),
     )
 
 
@@ -319,7 +324,9 @@ def _within(case: Case, limits: Limits, want: Draws, shortens: bool) -> Case:
     The tensors are checked, too, because the score matrix of a single query is small for any number
     of keys. shortens: whether lengths may change.
     """
-    elements = limits.elements * limits.factor(want)
+    if not want.limited:
+        return case
+    elements = limits.elements * (limits.factor(want) if shortens else 1)
     heads = case.batch * case.nheads
     matrix = case.seqlen_q * case.seqlen_k
     longest = max(case.seqlen_q, case.seqlen_k)
@@ -331,7 +338,9 @@ def _within(case: Case, limits: Limits, want: Draws, shortens: bool) -> Case:
         lengths = {"seqlen_q": case.seqlen_q, "seqlen_k": case.seqlen_k}
         return case.but(**{name: n if n <= fits else 1 + (n - 1) % fits for name, n in lengths.items()})
     group = case.nheads // case.nheads_k
-    return case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
+    case = case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
+    # A single head has any usual length, but a law may turn a path of few queries into one of many.
+    return case if matrix <= max(elements, limits.seqlen**2) else case.but(seqlen_q=elements // case.seqlen_k)
 
 
 def short(case: Case) -> Case:
