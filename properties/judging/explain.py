@@ -15,6 +15,7 @@ from flash_attest.properties.cases.case import Case, CaseError
 from flash_attest.properties.cases.strategies import edges
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided, is_out_of_memory
 from flash_attest.properties.judging.beside import Beside
+from flash_attest.properties.judging.computed import computed_instead
 from flash_attest.properties.judging.context import ContextLost, blaming_calls
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import REPEATS
@@ -23,6 +24,7 @@ from flash_attest.properties.judging.traced import is_traceable, trace_failure
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 from flash_attest.properties.progress import NOW
 
+MATCHES = "Matches (within the error budget, on each failing case that was compared)"
 UNSTEADY = "a race, an access out of bounds, uninitialised memory, or state kept from an earlier call"
 SAME_AGAIN = f"{REPEATS} of {REPEATS} repeats fail in the same way"
 NO_RACE = f"{SAME_AGAIN}: repeating shows no race"
@@ -59,6 +61,7 @@ def explain(judgement: Judgement, failure: Found, *, again: bool = True, beside:
         "",
         *section("Rule", law.rule.splitlines() if broken.of_rule else []),
         *section("Observed", observed),
+        *section(MATCHES, _matches(judgement, failure) if again and plan.goes_on and not unsteady else []),
         *_beside(judgement, beside),
     ]
     guesses = broken.suggests.splitlines() if broken.suggests else []
@@ -79,6 +82,14 @@ def message_of(judgement: Judgement, broken: LawBroken, replay: str) -> str:
 def where_in_bugs(kind: str) -> str:
     """Return the line of a message that points to known bugs of this kind."""
     return f"bugs of this kind, and who had them: {document(f'why/bugs.md#{kind}')}"
+
+
+def _matches(judgement: Judgement, failure: Found) -> list[str]:
+    """Return what the kernel computed instead; [] after an exception or a lost GPU."""
+    try:
+        return computed_instead(judgement, [failure.case]) if failure.broken.of_rule else []
+    except ContextLost:
+        return []
 
 
 def _beside(judgement: Judgement, beside: Beside | None) -> list[str]:
