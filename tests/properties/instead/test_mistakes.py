@@ -25,7 +25,8 @@ CASES = (
     "seqlen_q=18 seqlen_k=18 headdim=130",
     "seqlen_q=131 seqlen_k=5 headdim=7 bias=vector",
 )
-# Mistakes that are alike in the case that shows the one: a group has two heads, and 7 is padded to 8.
+# Mistakes that are alike in the case that shows the one: a group has two heads, and 7 is padded to
+# 8.
 PADDED = "of the default scale for a head dim that is padded to a "
 ALSO = {
     "group in": "with a factor of nheads // nheads_k, or with a factor of 2",
