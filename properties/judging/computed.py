@@ -18,7 +18,8 @@ from flash_attest.properties.judging.context import blaming_calls
 from flash_attest.properties.judging.judgement import Judgement
 
 MOST_GROWN = 2  # larger cases that fail, too
-MOST_CASES = 4  # in all
+MOST_CASES = 4  # of those at hand
+MOST_PRODUCTS = 2**24  # of a case: its scores, times headdim
 MOST_SECONDS = 3.0  # for the calls of one failure; a slow kernel is compared at its smallest case alone
 
 
@@ -30,7 +31,7 @@ def computed_instead(judgement: Judgement, failing: Iterable[Case]) -> list[str]
     law uses. The statements for the same cases are kept, as several laws fail at the same ones.
     Raises ContextLost.
     """
-    cases = list(dict.fromkeys(failing))[:MOST_CASES]
+    cases = [case for case in dict.fromkeys(failing) if case.products <= MOST_PRODUCTS][:MOST_CASES]
     key = "; ".join(map(str, cases))
     return judgement.plan.known.computed(judgement.impl, key, lambda: _found(judgement, cases))
 

@@ -18,7 +18,7 @@ from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import not_here, unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Replaces, Undecided
 from flash_attest.properties.judging import conformance
-from flash_attest.properties.judging.beside import Beside, clues_in, look_beside
+from flash_attest.properties.judging.beside import Beside, plainest
 from flash_attest.properties.judging.clues import LeftOut, leaving_out
 from flash_attest.properties.judging.context import ContextLost, blame, check_functions, check_gpu
 from flash_attest.properties.judging.explain import explain, message_of
@@ -138,10 +138,12 @@ def _outcome(judgement: Judgement) -> Outcome:
         left_out = f"judged without {contract.without}, where {contract.verdict}" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
-        # A law that collects findings has already judged further cases after its first failure.
-        goes_on = plan.goes_on and plan.case is None and not failure.flaky and not judgement.law.collects
-        clues = clues_in(judgement, failure) if goes_on else None
-        beside = look_beside(judgement, clues) if clues else None
+        # A law that collects findings has already judged further cases after its first failure. One
+        # of a single case has no others.
+        done = failure.flaky or judgement.law.collects or judgement.law.once
+        clues = beside = None
+        if plan.goes_on and plan.case is None and not done:
+            failure, clues, beside = plainest(judgement, failure)
         return _failed(judgement, failure, again=not plan.known.lost_in, clues=clues, beside=beside)
 
 
@@ -154,7 +156,7 @@ def _failed(
     beside: Beside | None = None,
 ) -> Outcome:
     """Return the outcome of a failure, with its message. again: whether more calls can be made."""
-    message = explain(judgement, failure, again=again, beside=beside)  # may extend the headline
+    message = explain(judgement, failure, again=again, clues=clues, beside=beside)  # may extend the headline
     broken, line = failure.broken, beside.line if beside else ""
     clue = "" if clues is None else str(clues) or PLAIN
     return Outcome(FAIL, broken.headline, message=message, case=failure.case, beside=line, clue=clue, broken=broken)
