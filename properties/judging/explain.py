@@ -12,11 +12,12 @@ from itertools import takewhile
 
 from flash_attest.places import document
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.checks.reading import Counts
+from flash_attest.properties.checks.reading import Counts, Values
 from flash_attest.properties.failures import LawBroken, Undecided
 from flash_attest.properties.judging.at_hand import AtHand, at_hand, guesses, investigate, same_kind
 from flash_attest.properties.judging.beside import Beside
 from flash_attest.properties.judging.clues import LeftOut
+from flash_attest.properties.judging.computed import computed_instead
 from flash_attest.properties.judging.context import ContextLost
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.neighbours import neighbours, other_headdims, outcome_of
@@ -25,6 +26,7 @@ from flash_attest.properties.judging.search import Found
 from flash_attest.properties.judging.traced import is_traceable, trace_failure
 from flash_attest.properties.progress import NOW
 
+MATCHES = "Matches (within the error budget, on each failing case that was compared)"
 UNSTEADY = "a race, an access out of bounds, uninitialised memory, or state kept from an earlier call"
 # These lines follow those that say where it is wrong.
 VALUES = ("off by", "largest difference", "lse[", "right:", "wrong, too:")
@@ -66,6 +68,7 @@ def explain(
         broken.headline, unsteady = f"{broken.headline} ({traced.phrase})", True
     if clues is not None and clues.not_alone is not None:
         observed.append(f"{clues} alone is not enough: right with {clues.not_alone}")
+    matches = _matches(judgement, cases) if again and plan.goes_on and not unsteady else []
     # The sections of the message.
     parts = [
         broken.headline,
@@ -73,10 +76,11 @@ def explain(
         "",
         *section("Rule", law.rule.splitlines() if broken.of_rule else []),
         *section("Observed", observed),
+        *section(MATCHES, matches),
         *_beside(judgement, beside),
     ]
     suggested = broken.suggests.splitlines() if broken.suggests else []
-    if not flaky:
+    if not flaky and not (matches and isinstance(broken.reading, Values)):  # what is proven is no guess
         suggested += guesses(judgement, cases)
     if broken.of_rule and (kind := "races" if unsteady else _kind(law.bug, broken)):
         suggested.append(where_in_bugs(kind))
@@ -105,6 +109,15 @@ def _kind(kind: str, broken: LawBroken) -> str:
 def where_in_bugs(kind: str) -> str:
     """Return the line of a message that points to known bugs of this kind."""
     return f"bugs of this kind, and who had them: {document(f'why/bugs.md#{kind}')}"
+
+
+def _matches(judgement: Judgement, cases: AtHand) -> list[str]:
+    """Return what the kernel computed instead; [] after an exception or a lost GPU."""
+    broken, _ = cases.failing[0]
+    try:
+        return computed_instead(judgement, [case for _, case in cases.failing]) if broken.of_rule else []
+    except ContextLost:
+        return []
 
 
 def _beside(judgement: Judgement, beside: Beside | None) -> list[str]:
