@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis.errors import Unsatisfiable
@@ -15,7 +15,7 @@ from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from flash_attest.properties.judging.clues import LeftOut, clues_of, leaving_out
 from flash_attest.properties.judging.context import ContextLost
 from flash_attest.properties.judging.judgement import Judgement
-from flash_attest.properties.judging.search import Found, Search
+from flash_attest.properties.judging.search import Found, RepeatOf, Search
 
 ALSO = "also wrong"  # the start of the line about another failure
 SEEDS = 2  # besides the case's own: with one seed only, another wrong value of a feature may look right
@@ -54,18 +54,29 @@ def look_beside(judgement: Judgement, left_out: LeftOut) -> Beside | None:
     """
     if not left_out.clues:
         return None
+    found = search_without(judgement, (left_out,))
+    if found is None:
+        return None
+    result, cases = found
+    return Beside(str(left_out), cases, result.broken, result.case)
+
+
+def search_without(
+    judgement: Judgement, left_out: Sequence[LeftOut], repeat_of: RepeatOf | None = None
+) -> tuple[Found, int] | None:
+    """Search for a failure without these clues. Returns it, and how many cases were judged; None if
+    nothing could be decided.
+    """
     own = Meter(clock=judgement.meter.clock)
-    others = replace(judgement.drawing_from(leaving_out(judgement.law.draws, left_out)), meter=own)
+    others = replace(judgement.drawing_from(leaving_out(judgement.law.draws, *left_out)), meter=own)
     try:
-        result = Search(others).run()
+        result = Search(others, repeat_of).run()
     except ContextLost as lost:
         result = Found(lost.broken, lost.case)
     except (Undecided, AnotherCase, Unsatisfiable, ContractError):
         return None
     judgement.meter.add(own)
-    if result.broken is None and not own.cases:
-        return None
-    return Beside(str(left_out), own.cases, result.broken, result.case)
+    return None if result.broken is None and not own.cases else (result, own.cases)
 
 
 def _failing_as(judgement: Judgement, broken: LawBroken) -> Callable[[Case], bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
@@ -33,6 +33,19 @@ class Found:
     flaky: bool = False
 
 
+# Returns the result of the search if the first failure has a known cause (repeats.py), so that it
+# is not shrunk; otherwise None.
+RepeatOf = Callable[[Judgement, LawBroken, Case], Found | None]
+
+
+class _Repeated(BaseException):
+    """Raised if the first failure has a known cause. Hypothesis stops, as with `_Over`."""
+
+    def __init__(self, found: Found):
+        super().__init__()
+        self.found = found
+
+
 class _Over(BaseException):
     """Raised if the time is over. It is not an Exception, so Hypothesis stops."""
 
@@ -40,8 +53,8 @@ class _Over(BaseException):
 class Search:
     """Runs a law on drawn cases, or on the given one, and stores the result of each."""
 
-    def __init__(self, judgement: Judgement):
-        self.judgement = judgement
+    def __init__(self, judgement: Judgement, repeat_of: RepeatOf | None = None):
+        self.judgement, self.repeat_of = judgement, repeat_of
         self.law, self.plan, self.meter = judgement.law, judgement.plan, judgement.meter
         self.failures: list[tuple[LawBroken, Case]] = []
         self.undecided: list[Undecided] = []
@@ -67,6 +80,8 @@ class Search:
             drawing.hold_each(self.collect if self.law.collects else self.holds)
         except Enough:
             return self.conclude()
+        except _Repeated as repeated:
+            return repeated.found
         except _Over:
             if self.beside_others:
                 return self.conclude()
@@ -161,10 +176,18 @@ class Search:
             NOW.found(str(case), broken.headline)
             self.meter.clock.from_now_on(Work.SHRINKING)
             self.judgement.check_context(trial, broken)
+            if repeated := self._repeated(broken, case):
+                raise _Repeated(repeated) from None
             raise
         except OutOfMemory:
             self.meter.forget_since(before)
             raise
+
+    def _repeated(self, broken: LawBroken, case: Case) -> Found | None:
+        """Return the first failure if its cause is known; None for any other failure."""
+        if self.repeat_of is None or len(self.failures) > 1 or self.beside_others:
+            return None
+        return self.repeat_of(self.judgement, broken, case)
 
     def _smallest(self, broken: LawBroken, case: Case) -> Found:
         return Found(*smallest(self.judgement, case, broken, self.holds))
