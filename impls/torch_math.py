@@ -20,7 +20,7 @@ def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
 
     s = scale * torch.einsum("bihd,bjhd->bhij", q.float(), per_query_head(k.float(), nheads))
     if bias is not None:
-        s = s + bias.float()
+        s = s.masked_fill(~bias, float("-inf")) if bias.dtype == torch.bool else s + bias.float()
     if causal:  # bottom right: query i sees keys 0 .. i + seqlen_k - seqlen_q
         visible = torch.ones(seqlen_q, seqlen_k, dtype=torch.bool, device=q.device).tril(seqlen_k - seqlen_q)
         s = s.masked_fill(~visible, float("-inf"))
@@ -68,7 +68,7 @@ IMPL = Implementation(
         dtypes={torch.float32, torch.float16, torch.bfloat16},
         headdims=range(1, 1025),
         causal="optional",
-        bias={"vector", "matrix"},
+        bias={"vector", "matrix", "boolean_vector", "boolean_matrix"},
         bias_grad=True,
         cross=True,
         gqa=True,

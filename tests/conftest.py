@@ -1,4 +1,4 @@
-"""The option --thorough, and fixtures that several rooms share."""
+"""The options --thorough and --page, and fixtures that several rooms share."""
 
 import io
 import json
@@ -15,11 +15,16 @@ from flash_attest.runner.isolation import crashes
 from tests import scheduling, thorough
 from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 from tests.thorough import (  # noqa: F401  (hooks)
-    pytest_addoption,
     pytest_configure,
     pytest_deselected,
     pytest_testnodedown,
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --thorough and --page."""
+    thorough.pytest_addoption(parser)
+    parser.addoption("--page", action="store_true", help="test the pages in a browser, which is installed if need be")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -7,6 +7,8 @@ of a file to a second worker, which would repeat the fixtures' work.
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
+# Folders that stay with one worker as a whole: one browser is started, and installed if need be.
+TOGETHER = ("tests/page/",)
 # Files whose tests take seconds each, and share little.
 SPLIT = ("tests/mutants/test_mutants.py", "tests/impls/triton/test_compile.py")
 # These files come first, so that none of them is the last one to run.
@@ -26,7 +28,9 @@ class ByFile(LoadFileScheduling):
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid if nodeid.startswith(SPLIT) else super()._split_scope(nodeid)
+        if nodeid.startswith(SPLIT):
+            return nodeid
+        return next(filter(nodeid.startswith, TOGETHER), None) or super()._split_scope(nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)

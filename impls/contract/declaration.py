@@ -9,6 +9,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from flash_attest.impls.contract.record import (
+    BIAS_KINDS,
     DEVICES,
     DTYPES,
     LARGEST_HEADDIM,
@@ -70,11 +71,13 @@ def declaration_problems(impl: Implementation) -> list[str]:
             f"{prefix}.headdims={s.headdims!r}: should be a container with at least one int from 1 to {LARGEST_HEADDIM}",
         )
         check_values(s, f"{prefix}.")
-        kinds_fit = s.bias == "none" or (not isinstance(s.bias, str) and _subset(s.bias, ("vector", "matrix"), least=1))
-        must(kinds_fit, f"{prefix}.bias={s.bias!r}: should be \"none\" or a subset of {{'vector', 'matrix'}}")
+        kinds_fit = s.bias == "none" or (not isinstance(s.bias, str) and _subset(s.bias, BIAS_KINDS, least=1))
+        kinds = ", ".join(map(repr, BIAS_KINDS))
+        must(kinds_fit, f'{prefix}.bias={s.bias!r}: should be "none" or a subset of {{{kinds}}}')
+        has_numbers = kinds_fit and any(not kind.startswith("boolean") for kind in s.bias_kinds)
         must(
-            not (s.bias_grad and (s.bias == "none" or not impl.backward)),
-            f"{prefix}.bias_grad=True needs a bias and a backward: declare both, or bias_grad=False",
+            not (s.bias_grad and not (has_numbers and impl.backward)),
+            f"{prefix}.bias_grad=True needs a bias of numbers and a backward: declare both, or bias_grad=False",
         )
         must(
             s.accepts is None or callable(s.accepts), f"{prefix}.accepts={s.accepts!r}: should be a function of a case"

@@ -21,7 +21,7 @@ import torch
 
 from flash_attest.impls.contract.record import DTYPES, KEYWORDS, Supports
 from flash_attest.oracle import Mask, Variant
-from flash_attest.properties.cases.case import BIASES, LAYOUTS, REGIMES, Case, text_of
+from flash_attest.properties.cases.case import ADDED, BIASES, LAYOUTS, REGIMES, Case, text_of
 
 SCALES = (None, 0.5, 0.1, 1.0, -0.25)  # laws in test_extremes add 0 and other negative scales
 
@@ -108,10 +108,12 @@ def _yes_or_no(yes: str, no: str) -> Callable[[bool], str]:
     return lambda value: yes if value else no
 
 
-def _takes_layout(s: Supports, layout: str) -> bool:
-    if s.strides == "last_contiguous":
-        return layout != "last_strided"
-    return s.strides or layout == "contiguous"
+REFUSED_LAYOUTS = {  # by each value of `strides`
+    True: (),
+    "last_contiguous": ("last_strided",),
+    "aligned": ("last_strided", "offset", "odd_rows"),
+    False: LAYOUTS[1:],
+}
 
 
 _TABLE = (
@@ -150,13 +152,15 @@ _TABLE = (
         takes=lambda s, kind: kind is None or kind in s.bias_kinds,
         words=lambda kind: "no bias" if kind is None else f"bias {kind}",
         with_value=lambda case, kind: case.but(bias=kind) if kind else case.but(**NO_BIAS),
-        declare='`bias={"vector", "matrix"}`',
+        declare='`bias={"vector", "matrix"}`, `{"boolean_matrix"}`, ...',
         advice='supports.bias="none"',
         needs={
-            "bias": Need(("vector", "matrix"), "takes no bias"),
+            "bias": Need(BIASES[1:], "takes no bias"),
+            "added bias": Need(ADDED, "takes boolean masks alone, which are not added to the scores"),
             "matrix bias": Need(("matrix",), "takes no matrix bias"),
         },
-        tried=("vector", "matrix"),
+        unnamed=(None, *ADDED),  # laws about the mask itself name boolean masks, too
+        tried=BIASES[1:],
     ),
     Feature(
         name="cross",
@@ -203,9 +207,9 @@ _TABLE = (
     Feature(
         name="layout",
         values=LAYOUTS,
-        takes=_takes_layout,
+        takes=lambda s, layout: layout not in REFUSED_LAYOUTS[s.strides],
         words=lambda layout: f"layout {layout}",
-        declare='`strides=True` or `"last_contiguous"`',
+        declare='`strides=True`, `"last_contiguous"` or `"aligned"`',
         neutral="contiguous",
         unnamed=("contiguous",),
         together=True,
@@ -232,6 +236,8 @@ def mask_of(case: Case, alignment: str) -> Mask:
 def variant_of(case: Case, alignment: str, bias: torch.Tensor | None) -> Variant:
     """Return what the oracle needs besides q, k and v, for a case and the tensor of its bias."""
     of_variant = {f.name: f.value(case) for f in _TABLE if f.part is Part.VARIANT}
+    if bias is not None and bias.dtype == torch.bool:
+        bias = torch.zeros_like(bias, dtype=torch.float32).masked_fill(~bias, -torch.inf)
     return Variant(mask_of(case, alignment), bias, **of_variant)
 
 

@@ -18,7 +18,8 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from flash_attest.impls.contract.record import LARGEST_HEADDIM, Implementation
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.bias_masks import masks_of
+from flash_attest.properties.cases.case import ADDED, Case
 from flash_attest.properties.cases.draws import ANYTHING, Draws
 from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES
 from flash_attest.properties.cases.fitting import fitted
@@ -204,11 +205,11 @@ def _bias_details(
 ) -> st.SearchStrategy[tuple]:
     """Draw BIAS_DETAILS of a bias of this kind."""
     return _together(
-        _typed(m for m in masks if m != "dead_row" or kind == "matrix"),
+        _typed(m for m in masks if m in masks_of(kind)),
         _typed((False,)),  # bias_keeps_key: `fitted` sets it if needed
         _typed(sorted({1, batch})),
         _typed(sorted({1, nheads})),
-        _typed((torch.float32, *({dtype} - {torch.float32}))),
+        _typed((torch.float32, *({dtype} - {torch.float32})) if kind in ADDED else (torch.float32,)),
     )
 
 
@@ -218,6 +219,8 @@ def _within(case: Case, limits: Limits, want: Draws) -> Case:
     The tensors are checked, too, because the score matrix of a single query is small for any number
     of keys.
     """
+    if not want.limited:
+        return case
     elements = limits.elements * limits.factor(want)
     heads = case.batch * case.nheads
     matrix = case.seqlen_q * case.seqlen_k

@@ -19,7 +19,7 @@ from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import not_here, unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Replaces, Undecided
 from flash_attest.properties.judging import conformance
-from flash_attest.properties.judging.beside import Beside, clues_in, look_beside, search_without
+from flash_attest.properties.judging.beside import Beside, can_lack, plainest, search_without
 from flash_attest.properties.judging.clues import LeftOut, leaving_out
 from flash_attest.properties.judging.context import ContextLost, blame, check_functions, check_gpu
 from flash_attest.properties.judging.explain import explain, message_of
@@ -27,7 +27,6 @@ from flash_attest.properties.judging.judgement import Judgement, replay_of
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.repeats import (
     Repeat,
-    can_lack,
     message_of_repeats,
     quickly_shrunk,
     repeat_of,
@@ -174,11 +173,12 @@ def _fails(judgement: Judgement, failure: Found) -> Outcome:
         if found is None or found[0].broken is None:
             return _repeated(whole, repeats, found[1] if found else 0)
         failure, judgement = found[0], whole.drawing_from(leaving_out(whole.law.draws, *left_out))
-    # A law that collects findings has already judged further cases after its first failure.
-    goes_on = plan.goes_on and plan.case is None and not failure.flaky and not judgement.law.collects
-    clues = clues_in(judgement, failure) if goes_on else None
-    looks = clues and can_lack(judgement, clues, failure.case)
-    beside = look_beside(judgement, clues) if looks else None
+    # A law that collects findings has already judged further cases after its first failure. One of
+    # a single case has no others.
+    done = failure.flaky or judgement.law.collects or judgement.law.once
+    clues = beside = None
+    if plan.goes_on and plan.case is None and not done:
+        failure, clues, beside = plainest(judgement, failure)
     outcome = _failed(judgement, failure, again=not plan.known.lost_in, clues=clues, beside=beside)
     outcome.message = with_causes(outcome.message, repeats)
     return outcome
@@ -208,10 +208,10 @@ def _failed(
     beside: Beside | None = None,
 ) -> Outcome:
     """Return the outcome of a failure, with its message. again: whether more calls can be made."""
-    message = explain(judgement, failure, again=again, beside=beside)  # may extend the headline
+    message = explain(judgement, failure, again=again, clues=clues, beside=beside)  # may extend the headline
     outcome = Outcome(FAIL, failure.broken.headline, message=message, case=failure.case, broken=failure.broken)
     if beside is not None:
-        outcome.beside, outcome.beside_case = beside.line, beside.case
+        outcome.beside, outcome.beside_case = beside.line, beside.found and beside.found.case
     if clues is not None:
         outcome.clue = str(clues) or PLAIN
     return outcome

@@ -15,7 +15,7 @@ from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.fitting import fitted
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided
 from flash_attest.properties.judging.beside import clues_in
-from flash_attest.properties.judging.clues import LeftOut, leaving_out
+from flash_attest.properties.judging.clues import LeftOut
 from flash_attest.properties.judging.explain import section
 from flash_attest.properties.judging.explained import Explained, kind_of, rank_of, without_lengths
 from flash_attest.properties.judging.judgement import Judgement
@@ -49,7 +49,9 @@ def repeat_of(judgement: Judgement, broken: LawBroken, case: Case, before: Seque
     such a cause names is then repeated, too, if it is. Alone it would be a cause of its own.
     """
     law, plan = judgement.law, judgement.plan
-    if not plan.goes_on or plan.case is not None or law.collects or law.together or law.bug == "races":
+    if not plan.goes_on or plan.case is not None or law.bug == "races":
+        return None
+    if law.collects or law.together or law.once:
         return None
     both = {repeat.cause for repeat in before}
     for known in sorted(plan.explained, key=lambda known: known.rank):
@@ -140,23 +142,7 @@ def quickly_shrunk(judgement: Judgement, repeat: Repeat) -> Found:
     def run(case: Case) -> None:
         judgement.hold_aside(case)
 
-    return Found(*smallest(judgement, repeat.case, repeat.broken, run))
-
-
-def can_lack(judgement: Judgement, left_out: LeftOut, case: Case) -> bool:
-    """Return whether the law wants some case like this one without all of the clues.
-
-    Otherwise looking for one takes a minute: a law about rows without keys has nothing to judge
-    without them.
-    """
-    draws = leaving_out(judgement.law.draws, left_out)
-    for clue in left_out.clues:
-        try:
-            fitted(judgement.impl, clue.without(case), draws)
-            return True
-        except (AnotherCase, CaseError):
-            continue
-    return False
+    return Found(*smallest(judgement, repeat.case, repeat.broken, run), right=repeat.right)
 
 
 def message_of_repeats(judgement: Judgement, repeats: list[Repeat], cases: int) -> str:
@@ -191,7 +177,8 @@ def same_causes(repeats: list[Repeat], cases: int = 0) -> list[str]:
 
 def right_without(repeats: list[Repeat], cases: int) -> str:
     """Return the line about the cases without the clues of these causes; "" if there are none."""
-    return f"right on {cases} cases without {' or '.join(str(repeat.clues) for repeat in repeats)}" if cases else ""
+    without = " and without ".join(repeat.clues.lacking() for repeat in repeats)
+    return f"right on {cases} cases without {without}" if cases else ""
 
 
 def with_causes(message: str, repeats: list[Repeat]) -> str:

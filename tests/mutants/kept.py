@@ -11,6 +11,7 @@ KEPT = {
     "accumulator_is_rounded_to_half": "seqlen_q=5 seqlen_k=33 headdim=1 dtype=float16 regime=mean seed=2",
     "backward_is_always_causal": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
     "backward_uses_the_default_scale": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
+    "batch_index_has_16_bits": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 batch=65601",
     "batches_from_the_fourth_on_read_its_keys": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 batch=5",
     "bias_is_scaled": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
     "causal_sees_one_key_too_many_from_query_256_on": "seqlen_q=258 seqlen_k=204 headdim=1 dtype=float32 causal=True",
@@ -122,11 +123,13 @@ KEPT = {
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 nheads_k=1 layout=transposed"
     ),
     "dout_of_dead_rows_is_cleared_in_place": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "dq_goes_from_tile_to_tile_in_half": "seqlen_q=3 seqlen_k=4100 headdim=7 dtype=float16 regime=mean",
     "dq_is_not_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5",
     "dq_is_summed_in_any_order": "",
     "dq_keeps_the_last_key_tile_only": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
     "dv_of_late_queries_is_left_out": "seqlen_q=257 seqlen_k=1 headdim=1 dtype=float32",
     "evenness_of_queries_is_taken_for_that_of_keys": "seqlen_q=16 seqlen_k=1 headdim=1 dtype=float32",
+    "heads_beyond_the_grid_are_not_computed": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=65601",
     "keys_are_read_with_the_strides_of_queries": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 layout=mixed",
     "keys_are_taken_for_heads_when_there_are_as_many": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2 regime=shifted_down"
@@ -134,6 +137,7 @@ KEPT = {
     "keys_of_a_batch_are_taken_for_all_of_its_buffer": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=sliced"
     ),
+    "keys_wrap_around_at_65536": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "last_query_tile_is_dropped_in_backward": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
     "last_tile_is_not_rescaled": "seqlen_q=3 seqlen_k=17 headdim=1 dtype=float32 seed=1",
     "loop_over_keys_ends_at_the_first_hidden_tile": (
@@ -149,6 +153,7 @@ KEPT = {
     "numba_float16_is_accumulated_in_float16": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 nheads=3 seed=2",
     "numba_offsets_have_32_bits": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
     "numba_sizes_are_frozen_from_globals": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32",
+    "number_of_keys_has_16_bits": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "offset_of_a_tile_overflows": "seqlen_q=12 seqlen_k=65 headdim=3 dtype=float32 regime=selecting seed=1",
     "only_64_columns_enter_the_score": "seqlen_q=2 seqlen_k=2 headdim=65 dtype=float32",
     "out_is_truncated_to_bfloat16": (
@@ -160,6 +165,7 @@ KEPT = {
     "queries_before_a_key_tile_are_counted_without_the_offset": (
         "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 causal=True"
     ),
+    "queries_from_65536_on_give_no_gradient": "seqlen_q=65601 seqlen_k=3 headdim=1 dtype=float32",
     "ring_of_tiles_wraps_around": "seqlen_q=1 seqlen_k=473 headdim=1 dtype=float32 seed=2",
     "row_maximum_is_that_of_the_first_tile": (
         "seqlen_q=1 seqlen_k=21 headdim=1 dtype=float32 nheads=3 nheads_k=1 bias=vector bias_nheads=3 bias_mask=right"

@@ -1,4 +1,4 @@
-"""Tests of the pages in a real browser. Only `tox -e page` runs them, as they need a browser."""
+"""Tests of the pages in a real browser. They run only with --page, because they need a browser."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-PATIENCE = 10_000  # milliseconds for what takes some tens on an idle machine
+PATIENCE = 60_000  # milliseconds for what takes some tens on an idle machine
 SPEED = pytest.StashKey[list]()  # lines for the end of the run
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--page", action="store_true", help="test the pages in a browser, which is installed if need be")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave these tests out unless asked for."""
     here = [item for item in items if HERE in item.path.parents]
-    if here and not config.getoption("--page", default=False):
+    if here and not config.getoption("--page"):
         items[:] = [item for item in items if item not in here]
         config.hook.pytest_deselected(items=here)
 
@@ -30,7 +26,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(line)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # its processes would be in the way of tests of other rooms
 def browser() -> Iterator:
     """Start Chromium."""
     # Other runs collect this file and have no playwright.
@@ -44,7 +40,7 @@ def browser() -> Iterator:
         started.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Write each page to a file of its own. Returns name -> file."""
     from tests.page.pages import write_all
@@ -54,15 +50,14 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def visit(browser, files: dict[str, Path]) -> Iterator:
-    """visit(name, hash="", width=1440, dark=False, **context) -> a page that is open.
+    """visit(name, hash="", width=1440, **context) -> a page that is open.
 
     A page that asks for anything but its own file, or whose script raises, fails the test.
     """
     contexts, wrong = [], []
 
-    def opened(name: str, hash: str = "", *, width: int = 1440, dark: bool = False, **context: object):
-        scheme = "dark" if dark else "light"
-        made = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **context)
+    def opened(name: str, hash: str = "", *, width: int = 1440, **context: object):
+        made = browser.new_context(viewport={"width": width, "height": 900}, color_scheme="light", **context)
         contexts.append(made)
         made.set_default_timeout(PATIENCE)
         page = made.new_page()
