@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.failures import undecided_without_memory
 from flash_attest.properties.trial import Trial
@@ -37,6 +39,8 @@ class Law:
     the process.
     collects: whether the findings of all cases form one set, each with its smallest case
         (judging/collected.py).
+    chosen: (implementation) -> cases that are held first, whatever the law's and the
+    implementation's share; drawn cases fill up to the profile's number.
     together: called with the trials of all drawn cases before each is judged by itself, to save
     work later. It raises LawBroken if any of them breaks the law.
     """
@@ -50,6 +54,7 @@ class Law:
     once: bool = False
     last: bool = False
     collects: bool = False
+    chosen: Callable[[Implementation], Iterable[Case]] = lambda impl: ()
     together: Callable[[Iterable[Trial]], None] | None = None
 
     def hold(self, trial: Trial) -> None:
@@ -101,6 +106,7 @@ def law(
     once: bool = False,
     last: bool = False,
     collects: bool = False,
+    chosen: Callable[[Implementation], Iterable[Case]] = lambda impl: (),
     together: Callable[[Iterable[Trial]], None] | None = None,
     **draws: Any,
 ) -> Callable:
@@ -108,7 +114,7 @@ def law(
     wanted = Draws.of(**draws)
 
     def decorate(function: Callable[[Trial], None]) -> Callable:
-        new_law = Law(function, wanted, needs, bug, share, device, once, last, collects, together)
+        new_law = Law(function, wanted, needs, bug, share, device, once, last, collects, chosen, together)
 
         def test(impl, judge):
             judge(new_law, impl)

@@ -2,7 +2,8 @@
 
 import torch
 
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.bias_masks import hidden_entries
+from flash_attest.properties.cases.case import BIASES, BOOLEAN, Case
 from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.strategies import FAR, edges, short
 from flash_attest.properties.checks import bits
@@ -30,7 +31,9 @@ def toward_empty(case: Case) -> Case:
     """Return the case with more queries than keys, with causal left padding, or with a dead row."""
     if case.causal and case.bias is None:
         return case.but(seqlen_q=max(case.seqlen_q, case.seqlen_k) + 1, seqlen_k=min(case.seqlen_q, case.seqlen_k))
-    return case.but(bias_mask="left") if case.causal else case.but(bias="matrix", bias_mask="dead_row")
+    if case.causal:
+        return case.but(bias_mask="left")
+    return case.but(bias="boolean_matrix" if case.bias in BOOLEAN else "matrix", bias_mask="dead_row")
 
 
 @law(
@@ -58,7 +61,7 @@ def test_tiny_scores_match_the_definition(trial):
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(needs=("empty rows",), bug="masks", bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
+@law(needs=("empty rows",), bug="masks", bias=BIASES, bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
 def test_rows_without_keys_give_zero(trial):
     """A row that sees no key has out = 0, lse = -inf and dq = 0, exactly.
 
@@ -80,7 +83,7 @@ def test_rows_without_keys_give_zero(trial):
         )
 
 
-@law(needs=("empty rows",), bug="masks", bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
+@law(needs=("empty rows",), bug="masks", bias=BIASES, bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
 def test_rows_without_keys_leave_the_others_alone(trial):
     """A row that sees no key does not turn dk, dv or other rows into NaN (0 * inf, inf - inf).
 
@@ -201,5 +204,5 @@ def _empty_rows(trial: Trial) -> torch.Tensor:
     """Return bool (b, h, sq): which queries see no key."""
     case, seen = trial.case, trial.visible()[None, None]
     if trial.x.bias is not None:
-        seen = seen & ~(trial.x.bias == -torch.inf)
+        seen = seen & ~hidden_entries(trial.x.bias)
     return ~seen.any(dim=-1).expand(case.batch, case.nheads, case.seqlen_q)

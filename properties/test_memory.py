@@ -7,7 +7,7 @@ import torch
 
 from flash_attest.impls.contract.call import Inputs, Outputs, from_layout
 from flash_attest.properties.cases.beyond_32_bits import batches_to_look_at, enlarged, inputs_of
-from flash_attest.properties.cases.case import LAYOUTS
+from flash_attest.properties.cases.case import BIASES, LAYOUTS
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.layouts import Placed
 from flash_attest.properties.cases.sparse_memory import spread
@@ -26,7 +26,7 @@ PAUSE = 0.05  # seconds to wait for work that continues after a call
 AROUND = 7.0  # a harmless value to compare with NaN
 
 
-@law(layout=LAYOUTS, toward=telling, bug="memory")
+@law(layout=LAYOUTS, bias=BIASES, toward=telling, bug="memory")
 def test_memory_around_inputs_is_not_read(trial):
     """NaN before, after and between the rows of every input gives the same outputs as 7 does.
 
@@ -36,7 +36,7 @@ def test_memory_around_inputs_is_not_read(trial):
                   "with NaN around the inputs; with 7 there it is")  # fmt: skip
 
 
-@law(needs=("shared memory",), layout=LAYOUTS, toward=telling, bug="memory")
+@law(needs=("shared memory",), layout=LAYOUTS, bias=BIASES, toward=telling, bug="memory")
 def test_inputs_come_back_unchanged(trial):
     """A call changes no bit of its inputs, nor of the 256 elements before and after each."""
     handed, placed = trial.caller.place(trial.x, torch.nan)
@@ -63,7 +63,7 @@ def _written(trial: Trial, name: str, there: Placed) -> tuple[str, str]:
     return headline, where(trial, name, changed)
 
 
-@law(layout=LAYOUTS[1:], needs=("strides",), toward=telling, bug="calling")
+@law(layout=LAYOUTS[1:], bias=BIASES, needs=("strides",), toward=telling, bug="calling")
 def test_any_layout_equals_the_contiguous_one(trial):
     """The memory layout of q, k, v and dout changes no result.
 

@@ -14,7 +14,9 @@ from flash_attest.emulator.observation import Observation
 from flash_attest.emulator.runtime.watch import LIMIT, watching
 from flash_attest.races.finding import Finding, merge
 
-MOST_PRODUCTS = 2**20  # the most products q k of a traced case of attention: about 0.2 s forward
+# The most products q k of a traced case of attention that is drawn, and of one that is chosen by
+# hand or fails a law. 2^20 take about 0.2 s forward.
+MOST_PRODUCTS, MOST_CHOSEN = 2**20, 5 * 2**20
 
 
 @dataclass

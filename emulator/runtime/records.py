@@ -12,6 +12,7 @@ from flash_attest.emulator.observation import (
     DYNAMIC_SHARED,
     STATIC_SHARED,
     Action,
+    Apart,
     Kind,
     Observation,
     Side,
@@ -45,9 +46,9 @@ class Record(ctypes.Structure):
 
     _fields_ = (
         ("kind", ctypes.c_int), ("space", ctypes.c_int), ("region", ctypes.c_int), ("same_value", ctypes.c_int),
-        ("copies", ctypes.c_int), ("offset", ctypes.c_int64), ("size", ctypes.c_uint64), ("count", ctypes.c_uint64),
-        ("sides", ctypes.c_int), ("first", RecordSide), ("second", RecordSide), ("code", ctypes.c_uint64),
-        ("library", ctypes.c_char_p), ("text", ctypes.c_char * 1024),
+        ("copies", ctypes.c_int), ("apart", ctypes.c_int), ("offset", ctypes.c_int64), ("size", ctypes.c_uint64),
+        ("count", ctypes.c_uint64), ("sides", ctypes.c_int), ("first", RecordSide), ("second", RecordSide),
+        ("code", ctypes.c_uint64), ("library", ctypes.c_char_p), ("text", ctypes.c_char * 1024),
     )  # fmt: skip
 
 
@@ -94,7 +95,8 @@ def _observation(record: Record, storages: dict[int, Stored]) -> Observation:
         detail = f"{sides[0].what.value}s {record.size} bytes {where}"
     same = None if record.same_value < 0 else bool(record.same_value)
     first, second = (*sides, None, None)[:2]
-    return Observation(kind, space, tensor, index, first, second, same, record.count, detail)
+    apart = Apart(record.apart) if record.apart else None
+    return Observation(kind, space, tensor, index, first, second, same, record.count, detail, apart)
 
 
 def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int, ...] | None, str]:

@@ -35,7 +35,8 @@ def tensors_of(record: object) -> Iterator[tuple[str, torch.Tensor]]:
 class Inputs:
     """The inputs of a call.
 
-    q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias None or (b | 1, h | 1, 1 | sq, sk).
+    q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias None or (b | 1, h | 1, 1 | sq, sk). A bias in
+    torch.bool is a mask, True where a query sees a key.
     """
 
     q: torch.Tensor
@@ -115,6 +116,11 @@ def keywords(supports: Supports, **options: Any) -> dict[str, Any]:
     }
 
 
+def gives_dbias(impl: Implementation, x: Inputs) -> bool:
+    """Return whether a backward on these inputs also returns dbias. A boolean mask has none."""
+    return impl.supports.bias_grad and x.bias is not None and x.bias.dtype != torch.bool
+
+
 class Phase(Enum):
     """The phases of a call."""
 
@@ -143,7 +149,7 @@ class Call:
         # phase -> the context manager in which the implementation's code runs
         self.around: Callable[[str], AbstractContextManager] = nullcontext
         if wrt is None:
-            wrt = ("q", "k", "v", "bias") if x.bias is not None and impl.supports.bias_grad else ("q", "k", "v")
+            wrt = ("q", "k", "v", "bias") if gives_dbias(impl, x) else ("q", "k", "v")
         self.wrt = tuple(wrt)
 
     def run(self) -> Outputs:
@@ -216,7 +222,7 @@ def _forward_result(impl: Implementation, result: object) -> tuple[torch.Tensor,
 
 def _backward_result(impl: Implementation, x: Inputs, grads: object) -> dict[str, torch.Tensor]:
     names = ["dq", "dk", "dv"]
-    if x.bias is not None and impl.supports.bias_grad:
+    if gives_dbias(impl, x):
         names.append("dbias")
     fits = isinstance(grads, (tuple, list)) and len(grads) in (len(names), 4)
     if not fits or not all(isinstance(g, torch.Tensor) for g in grads[: len(names)]):

@@ -28,7 +28,7 @@ import torch
 from flash_attest.impls.contract.call import Inputs
 from flash_attest.oracle import ALIGNMENTS
 from flash_attest.properties.cases.bias_masks import hidden_by_bias
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.case import ADDED, BOOLEAN, Case
 from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.random_tensors import RandomTensors
 
@@ -56,7 +56,8 @@ def build(case: Case, device: str | torch.device) -> Inputs:
     v, dout = (_values(case, random, name, shape) for name, shape in (("v", k_shape), ("dout", q_shape)))
     bias = _bias(case, random) if case.bias else None
     q, k, v, dout = (tensor.to(case.dtype) for tensor in (q, k, v, dout))
-    return Inputs(q=q, k=k, v=v, dout=dout, bias=None if bias is None else bias.to(case.bias_dtype))
+    dtype = torch.bool if case.bias in BOOLEAN else case.bias_dtype
+    return Inputs(q=q, k=k, v=v, dout=dout, bias=None if bias is None else bias.to(dtype))
 
 
 def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
@@ -118,7 +119,9 @@ class _Large(NamedTuple):
         rows = max(1, case.seqlen_q)
         dout = min(16.0, LARGEST_RESULT / (rows * case.nheads // case.nheads_k))  # dv is a sum over these rows
         dp = LARGEST_DP
-        if case.bias and case.bias_dtype == torch.float16:  # dbias is a sum of dS over the rows that share the bias
+        if (
+            case.bias in ADDED and case.bias_dtype == torch.float16
+        ):  # dbias is a sum of dS over the rows that share the bias
             share = case.batch * case.nheads * rows / math.prod(case.bias_shape[:2]) / max(1, case.bias_shape[2])
             dp = min(dp, 4 * LARGEST_RESULT / share)
         v = min(256.0, dp / (case.headdim * dout))
@@ -185,6 +188,9 @@ def _bias(case: Case, random: RandomTensors) -> torch.Tensor:
     shape = case.bias_shape
     if case.bias_mask == "alibi":
         return _alibi(case, random)
+    if case.bias in BOOLEAN:
+        hidden = hidden_by_bias(case, random)
+        return torch.ones(shape, device=random.device) if hidden is None else (~hidden).expand(shape)
     if case.regime == "exact":
         bias = random.integers(shape, -2, 2)
     else:

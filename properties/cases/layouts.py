@@ -91,6 +91,8 @@ def place(
     }[layout]
     count = math.prod(stored)
     before = margin + (layout == "offset")
+    if tensor.dtype == torch.bool:
+        fill = fill == fill and fill != 0  # NaN and 7 differ, as laws compare the two
     spare = 0 if away_from is None else 64 // tensor.element_size()
     buffer = torch.full((before + count + margin + spare,), fill, dtype=tensor.dtype, device=tensor.device)
     view = cut(buffer[before:][:count].view(stored))

@@ -10,7 +10,7 @@ import torch
 from flash_attest.impls.contract.call import Inputs
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.bias_masks import may_have_empty_rows
-from flash_attest.properties.cases.case import Case, text_of
+from flash_attest.properties.cases.case import BOOLEAN, Case, text_of
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.layouts import UNALIGNED
 from flash_attest.properties.cases.support import unsupported
@@ -124,6 +124,8 @@ def _other_biases(case: Case) -> Iterator[Probe]:
         yield Probe(what, case, lambda x: x.with_(bias=x.bias[..., 1:].contiguous()), answered=False)
     if case.bias_batch == 1:
         yield Probe("a bias of three dimensions", case, lambda x: x.with_(bias=x.bias[0]))
+    if case.bias in BOOLEAN:  # with numbers it would be another feature, which is asked for above
+        return
     for dtype in (torch.float64, torch.float16, torch.bfloat16):
         if dtype != case.dtype:
             yield Probe(f"a bias in {text_of(dtype)}", case, _converted(dtype, "bias"), coarse=True)

@@ -13,7 +13,7 @@ from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
 from flash_attest.properties.trial import Trial
 from flash_attest.races.finding import Finding
-from flash_attest.races.tracing import MOST_PRODUCTS, tracing
+from flash_attest.races.tracing import MOST_CHOSEN, tracing
 
 TOO_LARGE = "the case is too large"
 
@@ -45,7 +45,7 @@ def is_traceable(judgement: Judgement) -> bool:
 
 def is_too_large(case: Case) -> bool:
     """Return whether tracing a case would take too long."""
-    return case.products > MOST_PRODUCTS
+    return case.products > MOST_CHOSEN
 
 
 def trace_failure(judgement: Judgement, case: Case) -> Traced:
@@ -82,8 +82,17 @@ def _make_calls(law: Law, trial: Trial) -> None:
 def _with(findings: list[Finding]) -> Traced:
     """Return the findings with a phrase such as "race, fa2_forward.cuh:76 and fa2_forward.cuh:82".
 
-    The phrase names the first finding.
+    The phrase names the first finding. There is none if no finding can have changed a value, as
+    such findings do not explain the failure.
     """
-    ranked = sorted(findings, key=lambda finding: finding.keeps_values)
-    phrase = ", ".join([ranked[0].kind.value, " and ".join(dict.fromkeys(map(str, ranked[0].sites)))]).rstrip(", ")
-    return Traced(phrase, ["traced:", *(f"  {line}" for finding in ranked for line in str(finding).splitlines())])
+    ranked = sorted(findings, key=lambda finding: finding.rank)
+    changing = [finding for finding in ranked if not finding.keeps_values]
+    sites = changing and ", ".join([changing[0].kind.value, " and ".join(dict.fromkeys(map(str, changing[0].sites)))])
+    lines = _listed("traced:", changing)
+    lines += _listed("traced, and no cause of wrong values:", [f for f in ranked if f.keeps_values])
+    return Traced(sites.rstrip(", ") if sites else "", lines)
+
+
+def _listed(heading: str, findings: list[Finding]) -> list[str]:
+    lines = [f"  {line}" for finding in findings for line in str(finding).splitlines()]
+    return [heading, *lines] if lines else []
