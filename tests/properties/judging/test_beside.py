@@ -149,7 +149,7 @@ def test_a_clue_that_is_not_enough_says_so():
 
 
 def test_what_another_failure_lacks_is_named():
-    """Of two clues that the failure needs, the other failure lacks one."""
+    """The words name only what the other case lacks, not all clues together."""
     left_out = LeftOut(clues_of(Judgement(OUT, torch_math.IMPL), Case(headdim=65, causal=True), lambda case: False))
     assert str(left_out) == "causal and headdim 65 together"
     assert left_out.lacking(Case(headdim=65)) == "causal"
