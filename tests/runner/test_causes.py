@@ -57,6 +57,15 @@ def test_a_race_at_the_same_lines_is_one_cause():
     assert grouped(one, elsewhere) == [["a"], ["b"]]
 
 
+def test_what_is_computed_instead_is_a_cause_and_the_clue_of_most_laws_comes_first():
+    matches = ["out and lse are those without the last key"]
+    a = failure("a", "x", "headdim 2 or more", matches=matches)
+    b, c = (failure(law, law, "causal", matches=matches) for law in "bc")
+    assert grouped(a, b, c) == [["b", "c", "a"]]
+    other = failure("d", "z", "headdim 3 or more", matches=["lse is in base 2"])
+    assert grouped(a, b, other) == [["a", "b"], ["d"]]
+
+
 def test_an_exception_raised_at_two_places_is_two_causes():
     a, b, c = (
         failure(
@@ -97,7 +106,7 @@ def test_a_cause_in_results_names_its_laws():
 def test_a_headline_joins_what_two_clues_part():
     """The middle failure shares the headline of the first and the clue of the last."""
     assert grouped(failure("a", "x", "causal"), failure("c", "y", "bias"), failure("b", "x", "bias")) == [
-        ["a", "b", "c"]
+        ["b", "c", "a"]
     ]
 
 
