@@ -6,9 +6,8 @@ from flash_attest.impls.contract.call import Outputs
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.strategies import FAR
 from flash_attest.properties.checks.comparisons import check_agree, check_copied
-from flash_attest.properties.checks.counts import check_averages, check_counts, countable, counts_of_other_alignment
+from flash_attest.properties.checks.counts import check_averages, check_counts, countable
 from flash_attest.properties.checks.hidden import check_hidden
-from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.law import law
 
 HALVES = (8, 16, 32, 64, 128)  # half a tile of 16 to 256 keys
@@ -105,13 +104,6 @@ def test_alignment_is_as_declared(trial):
     The two differ if seqlen_q != seqlen_k. With q = 0, exp(lse) counts the visible keys of each
     query, and the counts tell the two alignments apart.
     """
-    got = trial.run(trial.zeroed("q")).lse.double().exp().round()
-    other, counts = counts_of_other_alignment(trial)
-    if bool((got == counts).all()):
-        raise LawBroken(
-            f"causal mask is aligned {other}, but {trial.impl.causal_alignment} is declared",
-            f'every query sees as many keys as {other} gives it: declare causal_alignment="{other}", or shift the mask',
-        )
     check_counts(trial, trial.zeroed("q"), trial.visible())
 
 

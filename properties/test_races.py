@@ -9,7 +9,7 @@ from flash_attest.properties.checks import copies
 from flash_attest.properties.checks.covered import covered
 from flash_attest.properties.checks.fresh_memory import with_effect
 from flash_attest.properties.checks.pictures import plural, share, where
-from flash_attest.properties.checks.repeated import beyond, check_spread, none_found, repeats_of, under
+from flash_attest.properties.checks.repeated import beyond, cause, check_spread, none_found, repeats_of, under
 from flash_attest.properties.checks.wrong import wrong_in
 from flash_attest.properties.failures import LawBroken, findings_of
 from flash_attest.properties.judging.asynchronous import ORDER, asynchronous_in
@@ -46,10 +46,7 @@ SHOWS = dict(
     regime=("spread", "peaked", "mean"), softmax_scale=False, bug="races",
     seqlen_q=(24, None), seqlen_k=(24, None),  # shorter cases have too little parallel work to show a race
 )  # fmt: skip
-INTENDED = (
-    "a race, atomics that sum in another order, or memory that was never written\n"
-    "(if this is intended, leave the output out of `repeatable`)"
-)
+INTENDED = "(if this is intended, leave the output out of `repeatable`)"
 
 
 @law(share=0.1, **SHOWS)
@@ -73,7 +70,7 @@ def test_repeats_agree(trial):
                 where(trial, name, elements, "differs"),
                 f"outputs that differ: {each}" if len(repeats.differing) > 1 else "",
                 under(repeats, name),
-                suggests=INTENDED,
+                suggests=f"{cause(repeats, name)}\n{INTENDED}",
                 wrong=wrong_in(trial, name, elements),
             )
     trial.meter.repeats += repeats.n

@@ -174,7 +174,7 @@ def test_wrong_values_without_a_race_were_traced():
     result = message_of(SCALED_TWICE)
     assert result.verdict == FAIL and "race" not in result.reason
     assert "  traced (1 launch): no race, and no access out of bounds\n" in result.message
-    assert "repeating shows no race" not in result.message and "docs/why/bugs.md#tolerances" in result.message
+    assert "repeating shows no race" not in result.message and "docs/why/bugs.md#races" not in result.message
 
 
 def test_a_harmless_race_explains_no_wrong_value():
