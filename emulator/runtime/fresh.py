@@ -83,10 +83,16 @@ class Fresh:
     """
 
     storages: dict[int, Storage] = field(default_factory=dict)
+    most: int = 256  # storages that are kept before the freed ones are dropped
+    nbytes: int = 0  # of the storages added since then
 
     def add(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
         if 0 < storage.nbytes() <= LARGEST:
+            self.nbytes += storage.nbytes()
+            if len(self.storages) >= self.most or self.nbytes > LARGEST:
+                self.storages = {key: s for key, s in self.storages.items() if not s.alive.expired()}
+                self.most, self.nbytes = max(self.most, 2 * len(self.storages)), 0
             written = (ctypes.c_ubyte * storage.nbytes())()
             self.storages[storage._cdata] = Storage(StorageWeakRef(storage), storage.data_ptr(), written)
 
