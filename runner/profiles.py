@@ -29,7 +29,6 @@ class Profile:
 
 DEFAULT = "default"
 PROFILES = {
-    # Hypothesis tries the simplest case first, then another one.
     "smoke": Profile(cases=2, repeats=10, repeats_on_cpu=10, small=True),
     "quick": Profile(cases=12),
     "default": Profile(cases=60),
