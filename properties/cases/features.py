@@ -61,6 +61,8 @@ class Feature:
     advice: how to declare an implementation that does not take the keyword.
     needs: the needs that laws may have of this feature, by name.
     tried: the values that the contract check tries, one by one.
+    mistaken: what kernels compute instead: (words after "out is that", case -> the case that a
+        kernel mistakes it for, or None). Messages name the one that fits (properties/instead).
     """
 
     name: str
@@ -77,6 +79,7 @@ class Feature:
     advice: str = ""
     needs: Mapping[str, Need] = field(default_factory=dict)
     tried: tuple = ()
+    mistaken: tuple[tuple[str, Callable[[Case], Case | None]], ...] = ()
 
     def value(self, case: Case) -> Any:
         """Return the value that a case has."""
@@ -145,6 +148,10 @@ _TABLE = (
         advice='supports.causal="never" or "always"',
         needs={"causal": Need((True,), "never causal"), "not causal": Need((False,), "always causal")},
         tried=(True,),
+        mistaken=(
+            ("of causal=False: the causal mask is left out", lambda case: case.but(causal=False)),
+            ("of causal=True: a causal mask that the call does not ask for", lambda case: case.but(causal=True)),
+        ),
     ),
     Feature(
         name="bias",
