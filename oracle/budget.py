@@ -17,6 +17,7 @@ Errors with the same sign in many rows add up over rows with their sign. Sums lo
 noise.py), which makes delta wrong, too. The rounding of out is another such error of delta. Each of
 m lost terms is below u = 2^-24 of its sum:
 
+    dq     += size(scale sum_j P k D)
     dk     += size(scale sum_i P q D)
     dbias  += size(sum P D)                D_i = sum_d dout [sum_j L v + out - out as stored]
     dv     += size(min(sum_i L dout, m u max(|dv|, root of sum terms^2)))
@@ -162,13 +163,15 @@ def budget(
         e_out[:, :, chunk], e_lse[:, :, chunk] = n.e_out, n.e_lse.squeeze(-1)
         if not backward:
             continue
-        tk = n.t @ p.k
+        tk, pk = n.t @ p.k, n.probs @ p.k
         dq_rows, dq_terms = p.scale * tk, size_scale * (n.size_t @ size_k)
         e_dq[:, :, chunk] = (
-            size_scale * (n.e_t @ size_k + size(n.probs @ p.k) * n.e_delta + size(tk) * n.e_norm)
+            size_scale * (n.e_t @ size_k + size(pk) * n.e_delta + size(tk) * n.e_norm)
             + algebra.total(seqlen_k, un.acc, dq_rows, dq_terms)
             + size(dq_rows) * (algebra.steps(4) + cut(seqlen_k))
         )
+        if n.lost_delta is not None:  # out of one key that takes nearly all the weight is rounded to v in every column
+            e_dq[:, :, chunk] += size_scale * size(pk * n.lost_delta)
         if un.scaled_in_backward in ("k", "both"):  # dq = T k uses the rounded k
             e_dq[:, :, chunk] += dq_terms * algebra.unit(un.u) + n.size_t.sum(-1, keepdim=True) * scaled_tiny
         size_q, size_dout = size(p.q[:, :, chunk]), size(p.dout[:, :, chunk])

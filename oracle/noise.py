@@ -105,7 +105,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
     If many rows have nearly the same out (values around 1, and many keys in each row), a half dtype
     rounds it to the same number in all of them. Then delta has an error of the same sign in all of
     them, which adds up in sums over rows. So in the independent form lost_delta also has sum_d dout
-    (out - out as stored), with its sign, for dk and dbias (budget.py). (The linear form already
+    (out - out as stored), with its sign, for dq, dk and dbias (budget.py). (The linear form already
     counts unit(u_out) of every row.)
 
     Matrix units truncate (rounding.py), so sums over values of one sign come out small in all rows
@@ -115,7 +115,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
 
     cut_t = P (root(truncated_seqlen_k) delta + root(truncated_headdim) dP)
 
-    adds up over rows with its sign, for dk and dbias. Which of the two is larger depends on the
+    adds up over rows with its sign, for dq, dk and dbias. Which of the two is larger depends on the
     unit, so both are added although they have opposite signs.
 
     declared.py derives the noise of other fields of the declared precision.

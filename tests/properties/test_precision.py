@@ -9,11 +9,13 @@ import torch
 
 from flash_attest.bench.calibrate import calibrate
 from flash_attest.impls import ContractError, Precision
+from flash_attest.oracle import score
 from flash_attest.properties.cases.case import REGIMES, parse_case
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 from flash_attest.properties.law import laws
+from flash_attest.properties.trial import Trial
 from tests.properties.rounding_kernels import USUAL, Made, kernel
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -228,3 +230,15 @@ def test_an_unknown_value_is_named(field, value, should):
     with pytest.raises(ContractError) as caught:
         kernel(Precision(**{field: value}))
     assert should in caught.value.problems
+
+
+def test_out_that_is_rounded_to_v_in_every_column_is_in_the_budget_of_dq():
+    """One key takes all but 2^-9 of the weight, and v has one sign.
+
+    The stored out then lacks the other key's part in every column, so the error of delta does not
+    average out. dq would be 6.6 standard deviations off.
+    """
+    sizes = "seqlen_q=26 seqlen_k=26 headdim=127 dtype=bfloat16 batch=5 nheads=5 nheads_k=1 causal=True"
+    trial = Trial(named("l of the cast P"), parse_case(f"{sizes} softmax_scale=-0.25 regime=one_sign seed=285"), "cpu")
+    got, expected = trial.run(backward=True), trial.expected(backward=True)
+    assert score(got.dq, expected.want.dq, expected.sigma.dq, torch.bfloat16, trial.form).worst_z < 4
