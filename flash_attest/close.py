@@ -66,7 +66,8 @@ def assert_attention_close(
         through DLPack; NumPy arrays are accepted.
     lse: (batch, nheads, seqlen_q) in float32, the natural logarithm of a row's sum of exp(score).
     bias, dbias: (batch or 1, nheads or 1, seqlen_q or 1, seqlen_k). The bias is added to the scores
-        after softmax_scale, and may hold -inf.
+        after softmax_scale, and may hold -inf. A bias in torch.bool is a mask, True where a query
+        sees a key.
     dout: the gradient of the loss with respect to out. Any gradient needs it.
     causal_alignment: "bottom_right": query i sees key j if j <= i + seqlen_k - seqlen_q.
         "top_left": query i sees key j if j <= i.
@@ -205,8 +206,8 @@ def _check_tensors(x: Inputs, results: dict[str, torch.Tensor], layout: str) -> 
         raise ValueError(
             f"{', '.join(gradients)} given without dout: pass the gradient of the loss with respect to out"
         )
-    if "dbias" in results and x.bias is None:
-        raise ValueError("dbias given without bias")
+    if "dbias" in results and (x.bias is None or x.bias.dtype == torch.bool):
+        raise ValueError(f"dbias given {'without bias' if x.bias is None else 'for a boolean mask, which has none'}")
     (batch, seqlen_q, nheads, headdim), (_, seqlen_k, nheads_k, _) = x.q.shape, x.k.shape
     if not batch or not 1 <= headdim <= LARGEST_HEADDIM:
         raise ValueError(f"q has batch {batch} and headdim {headdim}: should be at least 1, and 1 to {LARGEST_HEADDIM}")
@@ -246,12 +247,10 @@ def _wrong_shape(name: str, shape: tuple, want: tuple, layout: str) -> str:
 def _check_bias(bias: torch.Tensor, sizes: tuple[int, int, int, int]) -> None:
     """Check a bias.
 
-    Raises ValueError for a boolean mask, and for a shape that does not broadcast.
+    Raises ValueError for integers, and for a shape that does not broadcast.
     """
-    if bias.dtype == torch.bool:
-        raise ValueError("bias is bool: pass torch.zeros(mask.shape).masked_fill(~mask, -torch.inf), to be added")
-    if not bias.is_floating_point():
-        raise ValueError(f"bias has dtype {text_of(bias.dtype)}: should be a floating point dtype")
+    if bias.dtype != torch.bool and not bias.is_floating_point():
+        raise ValueError(f"bias has dtype {text_of(bias.dtype)}: should be a floating point dtype, or bool for a mask")
     batch, nheads, seqlen_q, seqlen_k = sizes
     fits = bias.dim() == 4 and all(n in (1, m) for n, m in zip(bias.shape, sizes[:3], strict=False))
     if not fits or bias.shape[-1] != seqlen_k:
@@ -264,7 +263,8 @@ def _case_of(x: Inputs, causal: bool, softmax_scale: float | None) -> Case:
     bias = {}
     if x.bias is not None:
         rows = "vector" if x.bias.shape[2] == 1 and seqlen_q != 1 else "matrix"
-        bias = dict(bias=rows, bias_batch=x.bias.shape[0], bias_nheads=x.bias.shape[1])
+        kind = f"boolean_{rows}" if x.bias.dtype == torch.bool else rows
+        bias = dict(bias=kind, bias_batch=x.bias.shape[0], bias_nheads=x.bias.shape[1])
         bias["bias_dtype"] = x.bias.dtype if x.bias.dtype in DTYPES else torch.float32
     return Case(
         batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, x.q.dtype, causal, softmax_scale=softmax_scale, **bias

@@ -243,9 +243,14 @@ def mask_of(case: Case, alignment: str) -> Mask:
 def variant_of(case: Case, alignment: str, bias: torch.Tensor | None) -> Variant:
     """Return what the oracle needs besides q, k and v, for a case and the tensor of its bias."""
     of_variant = {f.name: f.value(case) for f in _TABLE if f.part is Part.VARIANT}
-    if bias is not None and bias.dtype == torch.bool:
-        bias = torch.zeros_like(bias, dtype=torch.float32).masked_fill(~bias, -torch.inf)
-    return Variant(mask_of(case, alignment), bias, **of_variant)
+    return Variant(mask_of(case, alignment), None if bias is None else numbers_of(bias), **of_variant)
+
+
+def numbers_of(bias: torch.Tensor) -> torch.Tensor:
+    """Return what is added to the scores: of a boolean mask, 0 where it is True, else -inf."""
+    if bias.dtype != torch.bool:
+        return bias
+    return torch.zeros_like(bias, dtype=torch.float32).masked_fill(~bias, -torch.inf)
 
 
 def documentation() -> str:

@@ -14,7 +14,7 @@ from flash_attest.impls.contract.call import Inputs, Outputs, tensors_of
 from flash_attest.impls.contract.record import GRADIENTS, Implementation, Precision
 from flash_attest.oracle.attention import Operands, operands, softmax
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.features import variant_of
+from flash_attest.properties.cases.features import numbers_of, variant_of
 
 # The error under a mistake must be this much smaller than the error under the right definition:
 # in the root of the mean square, and in units of the budget at the worst element.
@@ -53,7 +53,8 @@ class Predicted:
 class Answer:
     """The outputs of a kernel for the inputs x, all on the CPU, in the public layout.
 
-    form_of: gives the form of the budget for a precision.
+    x: the inputs, with the numbers of a boolean mask. form_of: gives the form of the budget for a
+    precision.
     """
 
     impl: Implementation
@@ -62,6 +63,10 @@ class Answer:
     got: dict[str, torch.Tensor]
     form_of: Callable[[Precision], str]
     _kept: dict[Any, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        if self.x.bias is not None:
+            self.x = self.x.with_(bias=numbers_of(self.x.bias))
 
     @property
     def variant(self) -> oracle.Variant:

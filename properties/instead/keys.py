@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from flash_attest.oracle import Mask
+from flash_attest.properties.cases.case import BOOLEAN
 from flash_attest.properties.instead.answer import Answer, Changed
 from flash_attest.properties.instead.inputs import Words
 from flash_attest.properties.instead.mistake import Mistake, definition
@@ -191,8 +192,15 @@ def _rounded(dtype: torch.dtype) -> Callable[[Answer, torch.Tensor], torch.Tenso
     return lambda answer, bias: bias.to(dtype).to(bias.dtype)
 
 
+def _mask_as(visible: float, hidden: float) -> Callable[[Answer, torch.Tensor], torch.Tensor | None]:
+    """Return a boolean mask with other numbers where it is True, and where it is False."""
+    return lambda a, bias: torch.where(bias == 0, visible, hidden) if a.case.bias in BOOLEAN else None
+
+
 BIASES = (
     definition("bias ignored", "without the bias", _none),
+    biased("mask inverted", "with the keys that the mask hides: True is taken for hidden", _mask_as(-math.inf, 0.0)),
+    biased("mask added", "with the mask added to the scores, as 0 and 1", _mask_as(1.0, 0.0)),
     biased("bias scaled", "with the bias times softmax_scale", lambda a, bias: bias.double() * a.case.scale),
     biased("bias negated", "with the bias subtracted", lambda a, bias: -bias),
     biased("bias in base 2", "with the bias times ln 2: it is added in base 2, without log2(e)",

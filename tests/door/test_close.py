@@ -139,10 +139,13 @@ OUT = call(TILED, X).out
             r"lse has shape \(2, 33, 4\), should be \(batch, nheads, seqlen_q\) = \(2, 4, 33\)",
         ),
         ({"lse": torch.zeros(2, 4, 33).half()}, "lse has dtype float16, should have float32"),
-        ({"bias": torch.ones(1, 1, 33, 70, dtype=torch.bool)}, r"bias is bool: pass torch.zeros"),
+        (
+            {"bias": torch.ones(1, 1, 33, 70, dtype=torch.bool), "dbias": torch.ones(1, 1, 33, 70), "dout": OUT},
+            "dbias given for a boolean mask, which has none",
+        ),
         (
             {"bias": torch.ones(1, 1, 33, 70, dtype=torch.int64)},
-            "bias has dtype int64: should be a floating point dtype",
+            "bias has dtype int64: should be a floating point dtype, or bool for a mask",
         ),
         ({"out": None}, "out is None: pass what attention returned"),
         ({"out": (OUT, OUT)}, "out is a tuple: pass its tensors separately"),

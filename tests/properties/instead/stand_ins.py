@@ -24,7 +24,7 @@ EVERYTHING = Supports(
     dtypes={torch.float32, torch.float16, torch.bfloat16},
     headdims=range(1, 257),
     causal="optional",
-    bias={"vector", "matrix"},
+    bias={"vector", "matrix", "boolean_vector", "boolean_matrix"},
     bias_grad=True,
     cross=True,
     gqa=True,
@@ -67,7 +67,7 @@ def making(mistake: Mistake | None, name: str = "stand_in", **declared) -> Imple
 
     def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None):
         x = Inputs(q, k, v, dout, bias)
-        names = ["dq", "dk", "dv", *(["dbias"] if bias is not None else [])]
+        names = ["dq", "dk", "dv", *(["dbias"] if bias is not None and bias.dtype != torch.bool else [])]
         got = answer(x, {"out": out, "lse": lse} | dict.fromkeys(names, q), causal, softmax_scale)
         results = got.right.want | _first(mistake, got, tuple(names))
         return tuple(results[name].to(bias.dtype if name == "dbias" else q.dtype) for name in names)
@@ -92,6 +92,8 @@ def _case(x: Inputs, causal: bool, softmax_scale: float | None) -> Case:
     if x.bias is not None:
         kind = "vector" if x.bias.shape[2] == 1 and seqlen_q != 1 else "matrix"
         bias = dict(bias=kind, bias_batch=x.bias.shape[0], bias_nheads=x.bias.shape[1], bias_dtype=x.bias.dtype)
+        if x.bias.dtype == torch.bool:
+            bias |= dict(bias=f"boolean_{kind}", bias_dtype=torch.float32)
     return Case(
         batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, x.q.dtype, causal, softmax_scale=softmax_scale, **bias
     )

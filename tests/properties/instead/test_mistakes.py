@@ -24,6 +24,7 @@ CASES = (
     "seqlen_q=131 seqlen_k=135 headdim=7",
     "seqlen_q=18 seqlen_k=18 headdim=130",
     "seqlen_q=131 seqlen_k=5 headdim=7 bias=vector",
+    "seqlen_q=35 seqlen_k=39 headdim=7 nheads=2 bias=boolean_matrix bias_mask=right bias_nheads=2",
 )
 # Mistakes that are alike in the case that shows the one: a group has two heads, and 7 is padded to
 # 8.
@@ -104,7 +105,7 @@ NAMED = {
     ),
     "out, lse, dq, dk, dv and dbias are those with the bias subtracted": (
         "seqlen_q=1 seqlen_k=1 headdim=1 bias=vector",
-        (("s = s + load_tile(load_tile(full_bias", "s = s - load_tile(load_tile(full_bias"),),
+        (("else s + bias", "else s - bias"),),
     ),
 }  # fmt: skip
 
