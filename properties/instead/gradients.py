@@ -191,9 +191,13 @@ def _of_last_keys(tile: int) -> Mistake:
 def _ds(answer: Answer) -> torch.Tensor:
     """Return dS (b, h, i, j): the gradient of a bias that is not broadcast."""
     case, x = answer.case, answer.x
-    full = torch.zeros(case.batch, case.nheads, case.seqlen_q, case.seqlen_k, dtype=torch.float64)
-    bias = full if x.bias is None else full + x.bias.double()
-    return answer.under(Changed(x.with_(bias=bias), replace(answer.variant, bias=bias))).want["dbias"]
+
+    def make() -> torch.Tensor:
+        full = torch.zeros(case.batch, case.nheads, case.seqlen_q, case.seqlen_k, dtype=torch.float64)
+        bias = full if x.bias is None else full + x.bias.double()
+        return answer.under(Changed(x.with_(bias=bias), replace(answer.variant, bias=bias))).want["dbias"]
+
+    return answer.kept("dS", make)
 
 
 def _of_dbias(name: str, words: str, at: int) -> Mistake:

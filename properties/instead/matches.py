@@ -62,6 +62,8 @@ def statements(answers: Iterable[Answer], right: Iterable[Answer] = ()) -> list[
         table = tuple(mistake for mistake in table if fits[0].of[mistake.name])
         if not table:
             return []
+    if all(each.answer.dead for each in fits):
+        return []
     table = tuple(mistake for mistake in table if not _differs(fits, mistake))
     if fits and not any(each.answer.strong for each in fits):
         if max(max(each.answer.wrong.values()) for each in fits) < CLEARLY:

@@ -84,7 +84,7 @@ def given(
     if not answer.backward or lse is None:
         return None
     p, probs = answer.operands(changed)
-    plain = answer.under(Changed(changed.x, changed.variant))
+    plain = answer.right if changed is answer.plain else answer.under(Changed(changed.x, changed.variant))
     usual, lse, dout = plain.want["lse"], lse.double(), p.dout
     dead = usual == -torch.inf
     ratio = (usual - lse).masked_fill(dead, 0.0).exp().masked_fill(dead, 0.0)[..., None]
