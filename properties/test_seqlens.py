@@ -139,6 +139,7 @@ def test_heads_beyond_65535(trial):
 
 def _right_or_refused(trial: Trial) -> None:
     _not_in_the_emulator(trial)
+    trial.needs(not trial.meter.refusals)  # another case would be refused, too
     got = trial.caller.answer(trial.caller.laid_out(trial.x), backward=trial.backward)
     trial.needs(got is not None)
     check_budget(trial, got)

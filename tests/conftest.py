@@ -9,10 +9,9 @@ import torch
 
 from flash_attest.emulator.compiler import no_compiler
 from flash_attest.emulator.cuda import load
-from flash_attest.properties.judging import collected, explain, shrink
 from flash_attest.properties.machine import gpus
-from flash_attest.runner.isolation import crashes
 from tests import scheduling, thorough
+from tests.plugins.patient import ENOUGH, LIMITS
 from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 from tests.thorough import (  # noqa: F401  (hooks)
     pytest_configure,
@@ -33,9 +32,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     scheduling.in_order(config, items)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session", autouse=True)
 def one_thread():
-    """Limits torch to one thread: tensors are tiny, and threads are slow on a busy machine."""
+    """Limits torch to one thread. Tensors are tiny, and on a busy machine two threads that wait for
+    each other take thirty times as long.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -51,10 +52,8 @@ def gpus_stay(monkeypatch):
 @pytest.fixture
 def patient(monkeypatch):
     """Gives searches for smaller cases and further findings enough time on a busy machine."""
-    monkeypatch.setattr(explain, "SECONDS_OF_LENGTHS", 300.0)
-    for module in (shrink, crashes):
-        monkeypatch.setattr(module, "MOST_SECONDS", 300.0)
-    monkeypatch.setattr(collected, "MOST_COLLECTING", 300.0)
+    for module, name in LIMITS:
+        monkeypatch.setattr(module, name, ENOUGH)
 
 
 @pytest.fixture(scope="session")

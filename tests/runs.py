@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,9 +33,9 @@ class Run:
     report: Path
 
 
-def attest(*arguments: object, report: Path) -> Run:
-    """Run pytest on the laws with these arguments."""
-    return _attest([(arguments, report)])[0]
+def attest(*arguments: object, report: Path, **variables: str) -> Run:
+    """Run pytest on the laws with these arguments. variables: added to its environment."""
+    return _attest([(arguments, report)], variables)[0]
 
 
 def attest_each(runs: dict[str, tuple], folder: Path) -> dict[str, Run]:
@@ -43,7 +44,7 @@ def attest_each(runs: dict[str, tuple], folder: Path) -> dict[str, Run]:
     return dict(zip(runs, results_of_runs, strict=True))
 
 
-def _attest(runs: list[tuple[tuple, Path]]) -> list[Run]:
+def _attest(runs: list[tuple[tuple, Path]], variables: Mapping[str, str] | None = None) -> list[Run]:
     """Make the runs [(arguments, report)] in a process.
 
     If the process ends early, this happens in the last run.
@@ -54,7 +55,7 @@ def _attest(runs: list[tuple[tuple, Path]]) -> list[Run]:
             {"arguments": options(*arguments, report=report), "output": f"{file}.out", "status": str(file)}
             for file, (arguments, report) in zip(files, runs, strict=True)
         ]
-        ended = warm.ask(environment(), requests)
+        ended = warm.ask(environment() | (variables or {}), requests)
         assert all(file.exists() for file in files[:-1]), f"the process of {len(runs)} runs ended early, with {ended}"
         statuses = [*(int(file.read_text()) for file in files[:-1]), ended]
         printed = [Path(request["output"]).read_text(errors="backslashreplace") for request in requests]

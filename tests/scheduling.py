@@ -5,7 +5,6 @@ of a file to a second worker, which would repeat the fixtures' work.
 """
 
 import pytest
-from xdist.scheduler import LoadFileScheduling
 
 # Folders that stay with one worker as a whole: one browser is started, and installed if need be.
 TOGETHER = ("tests/page/",)
@@ -18,25 +17,28 @@ FIRST = (
 )  # fmt: skip
 
 
-class ByFile(LoadFileScheduling):
-    """Keeps the order of the collection. --dist loadfile would start with the longest file
-    instead.
-    """
-
-    def __init__(self, config: pytest.Config, log: object) -> None:
-        config.option.loadscopereorder = False
-        super().__init__(config, log)
-
-    def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(SPLIT):
-            return nodeid
-        return next(filter(nodeid.startswith, TOGETHER), None) or super()._split_scope(nodeid)
+def scope(nodeid: str) -> str:
+    """Return the name of what stays with one worker: a file, or a part or a folder of files."""
+    if nodeid.startswith(SPLIT):
+        return nodeid
+    return next(filter(nodeid.startswith, TOGETHER), nodeid.partition("::")[0])
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
     """Return our scheduler, or None if the user has chosen another --dist than tox.ini."""
-    return ByFile(config, log) if config.getoption("dist") == "worksteal" else None
+    if config.getoption("dist") != "worksteal":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # every run in the checkout imports this module
+
+    class ByFile(LoadFileScheduling):
+        """Keeps the order of the collection. --dist loadfile would start with the longest file."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return scope(nodeid)
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
 
 
 def in_order(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -21,6 +21,7 @@ from flash_attest.impls.contract.record import (
 )
 
 TRACED = "traced"  # this flag has a message of its own, which also covers the device
+LONGEST_PATH = 2**20  # a length
 LEAST_SHARE = 0.01  # a smaller one leaves two cases of each law in every profile but nightly
 
 
@@ -98,6 +99,11 @@ def declaration_problems(impl: Implementation) -> list[str]:
         problems.append(f"precision={p!r}: should be a Precision(...)")
     must(impl.tile is None or _is_tile(impl.tile), f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N) or None")
     must(
+        _has_paths(impl.paths),
+        f"paths={impl.paths!r}: should give lengths from 2 to {LONGEST_PATH}, as in {{'seqlen_k': (256, 16384)}}, for "
+        "seqlen_q, seqlen_k or both",
+    )
+    must(
         impl.traced is False or (impl.traced is True and _subset(impl.devices, DEVICES) and "cpu" in impl.devices),
         f'traced={impl.traced!r}: should be False, or True with "cpu" among the devices, where kernels are traced',
     )
@@ -167,6 +173,16 @@ def _has_reasons(impl: Implementation) -> bool:
 
 def _is_tile(tile: Any) -> bool:
     return isinstance(tile, Sequence) and len(tile) == 2 and all(isinstance(n, int) and n > 0 for n in tile)
+
+
+def _has_paths(paths: Any) -> bool:
+    return isinstance(paths, Mapping) and all(
+        name in ("seqlen_q", "seqlen_k")
+        and isinstance(edges, Collection)
+        and not isinstance(edges, (str, Mapping))
+        and all(isinstance(n, int) and n is not True and 2 <= n <= LONGEST_PATH for n in edges)
+        for name, edges in paths.items()
+    )
 
 
 def _is_share(share: Any) -> bool:

@@ -187,7 +187,10 @@ class Implementation:
     precision: how it rounds; the error budget follows from it.
     tile: (BLOCK_M, BLOCK_N). Messages name tiles by it ("query tile 1, partial"). Laws about keys
         that a bias hides draw lengths up to 2 BLOCK_N + 2, so that a whole tile can be hidden.
-        Nothing else depends on it.
+        Lengths of two tiles and a bit are drawn now and then if other lengths are shorter.
+    paths: the lengths from which another path is taken, as in {"seqlen_k": (256, 16384)} if
+        decoding begins at 256 keys and splitting at 16384. Cases with t - 1, t and t + 1 are drawn
+        for each t; the other length is short if t is large. {} if there are none, or if unknown.
     traced: whether its kernels run in the emulator on a CPU, where test_races checks every access.
     share: the part of a profile's cases and repeats, and of the size of a case, that is judged:
         less than 1, and at least 0.01, for kernels that are emulated, which are a thousand times
@@ -211,6 +214,7 @@ class Implementation:
     equal_heads: Collection[str] | None = None
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
+    paths: Mapping[str, Collection[int]] = field(default_factory=dict)
     traced: bool = False
     share: float | Mapping[str, float] = 1.0
     known_failures: Mapping[str, str] = field(default_factory=dict)

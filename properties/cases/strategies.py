@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isqrt
 from typing import Any
 
 import torch
@@ -20,17 +21,37 @@ from hypothesis import strategies as st
 from flash_attest.impls.contract.record import LARGEST_HEADDIM, Implementation
 from flash_attest.properties.cases.bias_masks import masks_of
 from flash_attest.properties.cases.case import ADDED, Case
+from flash_attest.properties.cases.cover import COURSE, Factors
 from flash_attest.properties.cases.draws import ANYTHING, Draws
 from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES
-from flash_attest.properties.cases.fitting import fitted
+from flash_attest.properties.cases.fitting import fitted, multiple
+from flash_attest.properties.cases.paths import on_path, path_lengths
 from flash_attest.properties.failures import AnotherCase
 
-HEADS = ((1, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2), (1, 8), (5, 1), (67, 1))  # (batch, nheads_k)
+# (batch, nheads_k), by class. An index of one that is taken for the other shows where they differ.
+HEADS = {
+    "one": ((1, 1),),
+    "heads": ((1, 3), (1, 2), (1, 8)),
+    "batches": ((3, 1), (2, 1), (5, 1)),
+    "as many": ((2, 2), (3, 3)),
+    "more heads": ((2, 3), (2, 5)),
+    "more batches": ((3, 2), (5, 2)),
+    "many heads": ((1, 9), (1, 12), (2, 16)),
+    "many batches": ((67, 1), (67, 3)),
+}
 SHORT = 40  # keys and queries, for laws that make many calls and learn nothing from longer sequences
+MANY = 8  # more batches and key heads than this get shorter lengths rather than fewer heads
 GROUPS = (2, 3, 4, 5, 7, 8, 16)  # query heads for each key head, with GQA
+TILES = (16, 32, 64, 128)  # rows of the tiles of most kernels; a declared one is added
+NEAR = ("any", "multiple", "beside")  # whether a length is a multiple of a tile
 APART = (16, 32, 64, 128)  # how many more keys than queries; the causal diagonal then meets the edges of tiles
+FEW = 8  # queries, for which kernels that decode have a path of their own
+USUAL_HEADDIMS = (64, 96, 128)  # for which kernels have instances and fast paths
 USUAL_TILE = (128, 128)  # for implementations that declare no tile
 LONG = 8  # the factor of lengths for laws that need no oracle for the whole case
+RARE = {"path": 10, "as many": 9, "large headdim": 16}  # one case in that many has such a value
+# Lengths that equal another size, from which a kernel may guess which dimension is which.
+AS_MANY = (None, ("seqlen_k", "nheads_k"), ("seqlen_q", "nheads"), ("seqlen_k", "headdim"))
 FAR = 1040  # keys, more than 1024, from where kernels split, wrap around or round positions
 
 
@@ -53,7 +74,7 @@ class Limits:
         slow.
         """
         if small and device == "cpu":
-            return cls(70, 70, int(2**14 * share), heads=6, stretch=LONG // 2)
+            return cls(70, 70, int(2**14 * share), heads=9, stretch=LONG // 2)
         stretch = LONG if share >= 0.5 else LONG // 2
         if device == "cpu":
             # In an emulator each head takes long, even with short sequences, and a thousand keys
@@ -66,9 +87,13 @@ class Limits:
         """Return the factor by which a law's sequences are longer than usual."""
         return min(max(want.stretch, -(-want.reach // self.seqlen)), self.stretch)
 
-    def longest(self, want: Draws, tile: tuple[int, int] | None) -> int:
-        """Return the longest length, for a law and the tile that an implementation declares."""
+    def longest(self, want: Draws, tile: tuple[int, int] | None, multiple: int = 1) -> int:
+        """Return the longest length, for a law and the tile that an implementation declares.
+
+        multiple: if it takes only multiples of this number, lengths reach two or three of them.
+        """
         most = self.seqlen * self.factor(want)
+        most = max(most, multiple * (3 if 9 * multiple**2 <= self.elements else 2) if multiple > 1 else 1)
         if not want.two_tiles:
             return most
         return max(most, min(2 * (tile or USUAL_TILE)[1] + 2, self.seqlen * self.stretch))
@@ -97,33 +122,44 @@ def edges(most: int, least: int = 1) -> list[int]:
 
 
 @lru_cache(maxsize=1000)
-def seqlens(most: int, least: int = 1) -> st.SearchStrategy[int]:
-    """Draw any length from least to most, or one near the edge of a tile."""
-    return st.one_of(st.integers(least, most), st.sampled_from(edges(most, least) or [least]))
+def seqlens(kind: str, most: int, least: int = 1, tile: int = TILES[0]) -> st.SearchStrategy[int]:
+    """Draw a length from least to most: any, a multiple of a tile, or a length just beside one.
+
+    The tiles are those of TILES and the declared one.
+    """
+    if kind == "any" or least == most:
+        return st.integers(least, most)
+    whole = [n for size in dict.fromkeys((tile, *TILES)) for n in multiples(size, most)]
+    near = whole if kind == "multiple" else [n + d for n in whole for d in (-1, 1, 2)]
+    near = [n for n in near if least <= n <= most]
+    return st.sampled_from(sorted(near)) if near else st.integers(least, most)
 
 
-@lru_cache(maxsize=1000)
-def seqlens_k(most: int, least: int = 1) -> st.SearchStrategy[int]:
-    """Draw as `seqlens` does, or a negative number: -64 stands for 64 more keys than queries."""
-    further = [-n for n in APART if n < most]
-    return st.one_of(seqlens(most, least), st.sampled_from(further)) if further else seqlens(most, least)
+def multiples(tile: int, most: int) -> list[int]:
+    """Return the first three multiples of a tile, and the last one up to `most`."""
+    return sorted({n for n in (tile, 2 * tile, 3 * tile, most // tile * tile) if 0 < n <= most})
 
 
-def headdims(impl: Implementation, most: int) -> st.SearchStrategy[int]:
-    """Draw a supported head dim: any up to `most`, one near an edge, or sometimes a larger one.
+def headdims(impl: Implementation, most: int) -> dict[str, tuple[int, ...]]:
+    """Return the supported head dims by class: any up to `most`, those near an edge, the usual
+    ones, and larger ones.
 
-    If all supported head dims are larger than `most`, the smallest is drawn.
+    If all supported head dims are larger than `most`, the smallest is the only one.
     """
     return _headdims(tuple(impl.supports.headdim_list), most)
 
 
 @lru_cache(maxsize=1000)
-def _headdims(supported: tuple[int, ...], most: int) -> st.SearchStrategy[int]:
-    fitting = [d for d in supported if d <= most] or supported[:1]
-    near = [d for d in edges(most) if d in fitting] or fitting
-    larger = [d for d in (*edges(LARGEST_HEADDIM), *supported[-1:]) if d in supported and d > most]
-    often = max(1, len(fitting) // len(near))  # edges as often as all others together, larger ones sometimes
-    return st.sampled_from(sorted([*fitting, *(near * often), *(larger * max(1, often // 4))]))
+def _headdims(supported: tuple[int, ...], most: int) -> dict[str, tuple[int, ...]]:
+    fitting = tuple(d for d in supported if d <= most) or supported[:1]
+    classes = {
+        "any": fitting,
+        "edge": tuple(d for d in edges(most, 7) if d in fitting),
+        "usual": tuple(d for d in USUAL_HEADDIMS if d in fitting),
+        "large": tuple(d for d in (*edges(LARGEST_HEADDIM), *supported[-1:]) if d in supported and d > most),
+    }
+    few = len(fitting) <= len(classes["usual"]) + len(classes["edge"])
+    return {name: dims for name, dims in classes.items() if dims and not (few and name in ("edge", "usual"))}
 
 
 def attention_cases(
@@ -134,56 +170,125 @@ def attention_cases(
     return _cases(impl, limits, draws, _Choices.of(impl, limits, draws))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Choices:
-    """The strategies that do not depend on drawn values. Making them costs more than drawing."""
+    """What does not depend on drawn values."""
 
     seqlen: int  # the longest
-    headdim: st.SearchStrategy[int]
-    together: st.SearchStrategy[tuple]  # a value for each feature of TOGETHER
-    bias: st.SearchStrategy[str | None] | None  # which kind; None if there is nothing to draw
+    headdims: dict[str, tuple[int, ...]]
+    factors: Factors
 
     @classmethod
     def of(cls, impl: Implementation, limits: Limits, want: Draws) -> _Choices:
-        together = _together(*(_typed(want.values(name, impl)) for name in TOGETHER))
-        kinds = want.values("bias", impl)
-        wanted = any(kind is not None for kind in want.features.get("bias", kinds))
-        most = limits.longest(want, impl.tile)
-        return cls(most, headdims(impl, limits.headdim), together, one_of(kinds) if wanted else None)
+        most = limits.longest(want, impl.tile, multiple(impl))
+        dims = headdims(impl, limits.headdim)
+        gqa = (want.gqa,) if want.gqa is not None else (False, True) if impl.supports.gqa else (False,)
+        values = {
+            "lengths": _lengths(impl, want),
+            "near_q": NEAR,
+            "near_k": NEAR if impl.supports.cross and want.cross is not False else NEAR[:1],
+            "heads": tuple(name for name, pairs in HEADS.items() if min(b * n for b, n in pairs) <= limits.heads),
+            "gqa": gqa,
+            "headdim": tuple(name for name in dims if name != "large"),
+            **{name: want.values(name, impl) for name in TOGETHER},
+            "bias": want.values("bias", impl),
+            "large headdim": (False, True) if "large" in dims else (False,),
+            "as many": tuple(same for same in AS_MANY if same is None or getattr(want, same[0])[1] is None),
+            "path": (None, *path_lengths(impl, limits, want, most)),
+        }
+        masks = {kind: [m for m in want.bias_mask if m in masks_of(kind)] for kind in values["bias"] if kind}
+        values["bias"] = tuple(kind for kind in values["bias"] if kind is None or masks[kind])
+        no_case: list = []
+        if values["bias"] and None not in values["bias"]:  # else masks need so many pairs that few cases have no bias
+            values["bias_mask"] = tuple(m for m in want.bias_mask if any(m in some for some in masks.values()))
+            values["bias_of"] = tuple(itertools.product((False, True), repeat=2))  # (each batch, each head)
+            pairs = itertools.product(values["bias"], values["bias_mask"])
+            no_case = [(("bias", kind), ("bias_mask", m)) for kind, m in pairs if m not in masks[kind]]
+        return cls(most, dims, Factors(values, RARE, no_case))
+
+    def draw(self, draw: st.DrawFn, name: str) -> Any:
+        """Draw a value of a factor, which the row of the case determines if there is a cover."""
+        values = self.factors.values[name]
+        if len(values) == 1:
+            return values[0]
+        with COURSE.choosing(self.factors, name):
+            return draw(one_of(values))
+
+
+def _lengths(impl: Implementation, want: Draws) -> tuple[str, ...]:
+    """Return the classes of lengths."""
+    if want.cross is False or not impl.supports.cross:
+        return ("equal", "long")
+    first = "any" if want.cross else "equal"
+    if want.seqlen_q[1] is not None or want.seqlen_k[1] is not None:
+        return (first, "any") if first != "any" else (first,)
+    few = ("few queries",) if want.seqlen_q[0] <= FEW else ()
+    return (first, "long", *few, "apart", "more keys", "more queries")
+
+
+def _draw_lengths(draw: st.DrawFn, choices: _Choices, impl: Implementation, want: Draws) -> tuple[int, int]:
+    kind = choices.draw(draw, "lengths")
+    tile_q, tile_k = impl.tile or TILES[:2]
+    (least_q, most_q), (least_k, most_k) = want.seqlen_q, want.seqlen_k
+    most_q, most_k = (choices.seqlen if n is None else n for n in (most_q, most_k))
+    near_q, near_k = choices.draw(draw, "near_q"), choices.draw(draw, "near_k")
+    if kind == "long":
+        least_q = max(least_q, most_q // 2)
+    if kind == "more queries":
+        seqlen_k = draw(seqlens(near_k, most_k, least_k, tile_k))
+        return draw(seqlens(near_q, most_q, max(least_q, min(seqlen_k + 1, most_q)), tile_q)), seqlen_k
+    seqlen_q = draw(st.integers(least_q, FEW) if kind == "few queries" else seqlens(near_q, most_q, least_q, tile_q))
+    if kind in ("equal", "long"):
+        return seqlen_q, seqlen_q
+    if kind == "apart":
+        return seqlen_q, max(min(seqlen_q + draw(one_of(APART)), most_k), least_k)
+    if kind == "more keys":
+        least_k = max(least_k, min(seqlen_q + 1, most_k))
+    return seqlen_q, draw(seqlens(near_k, most_k, least_k, tile_k))
+
+
+def _as_many(case: Case, length: str, size: str, most: int) -> Case:
+    """Return the case with a length that equals another size; equal lengths stay equal."""
+    n, equal = min(getattr(case, size), most), case.seqlen_q == case.seqlen_k
+    return case.but(seqlen_q=n, seqlen_k=n) if equal else case.but(**{length: n})
 
 
 @st.composite
 def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, choices: _Choices) -> Case:
-    # Sizes come first, so that they shrink first.
-    s, most = impl.supports, choices.seqlen
-    seqlen_q = draw(seqlens(want.seqlen_q[1] if want.seqlen_q[1] is not None else most, want.seqlen_q[0]))
-    cross = want.cross if want.cross is not None else s.cross and draw(BOOLEANS)
-    if cross:
-        longest = want.seqlen_k[1] if want.seqlen_k[1] is not None else most
-        seqlen_k = draw(seqlens_k(longest, want.seqlen_k[0]))
-        if seqlen_k < 0:
-            seqlen_k = min(seqlen_q - seqlen_k, longest)
-    else:
-        seqlen_k = seqlen_q
-    batch, nheads = draw(one_of(HEADS))
-    gqa = want.gqa if want.gqa is not None else s.gqa and draw(BOOLEANS)
-    nheads_k, nheads = (nheads, nheads * draw(one_of(GROUPS))) if gqa else (nheads, nheads)
+    # Rare values come first, then sizes, so that they shrink first.
+    rare = {name: choices.draw(draw, name) for name in RARE}
+    seqlen_q, seqlen_k = _draw_lengths(draw, choices, impl, want)
+    heads = choices.draw(draw, "heads")
+    batch, nheads_k = draw(one_of(tuple(pair for pair in HEADS[heads] if pair[0] * pair[1] <= limits.heads)))
+    nheads = nheads_k * (draw(one_of(GROUPS)) if choices.draw(draw, "gqa") else 1)
+    headdims = choices.headdims[choices.draw(draw, "headdim")]
+    headdims = choices.headdims["large"] if rare["large headdim"] else headdims
     # Then the features, the head dim before the others.
-    fields: dict[str, Any] = {"headdim": draw(choices.headdim)}
-    fields |= zip(TOGETHER, draw(choices.together), strict=True)
-    if (kind := None if choices.bias is None else draw(choices.bias)) is not None:
-        details = draw(_bias_details(kind, want.bias_mask, batch, nheads, fields["dtype"]))
-        fields |= {"bias": kind, **dict(zip(BIAS_DETAILS, details, strict=True))}
-    # Then the case is adapted to what the law wants, the device's limits, and `accepts`.
+    fields: dict[str, Any] = {"headdim": draw(one_of(headdims))}
+    fields |= {name: choices.draw(draw, name) for name in TOGETHER}
+    if (bias := choices.draw(draw, "bias")) is not None:
+        masks = want.bias_mask
+        of = {1, batch}, {1, nheads}
+        if "bias_mask" in choices.factors.values:
+            masks = (choices.draw(draw, "bias_mask"),)
+            own = choices.draw(draw, "bias_of")
+            of = {batch if own[0] else 1}, {nheads if own[1] else 1}
+        details = draw(_bias_details(bias, masks, *map(tuple, map(sorted, of)), fields["dtype"]))
+        fields |= {"bias": bias, **dict(zip(BIAS_DETAILS, details, strict=True))}
     case = Case(batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k, **fields)
+    # Then the case is adapted to what the law wants, the device's limits, and `accepts`.
+    if rare["as many"]:
+        case = _as_many(case, *rare["as many"], most=choices.seqlen)
+    if rare["path"]:
+        case = on_path(case, rare["path"], impl, want, choices.seqlen)
     try:
-        case = fitted(impl, _within(want.toward(case), limits, want), want)
+        case = fitted(impl, _within(want.toward(case), limits, want, shortens=rare["path"] is None), want)
     except AnotherCase:
         reject()
     return case.but(seed=draw(SEEDS))
 
 
-BOOLEANS, SEEDS = st.booleans(), st.integers(0, 999)
+SEEDS = st.integers(0, 999)
 TOGETHER = tuple(feature.name for feature in FEATURES.values() if feature.together)
 
 
@@ -201,34 +306,41 @@ def _typed(values: Iterable) -> tuple[tuple, tuple]:
 
 @lru_cache(maxsize=1000)
 def _bias_details(
-    kind: str, masks: tuple[str, ...], batch: int, nheads: int, dtype: torch.dtype
+    kind: str, masks: tuple[str, ...], batch: tuple[int, ...], nheads: tuple[int, ...], dtype: torch.dtype
 ) -> st.SearchStrategy[tuple]:
     """Draw BIAS_DETAILS of a bias of this kind."""
     return _together(
         _typed(m for m in masks if m in masks_of(kind)),
         _typed((False,)),  # bias_keeps_key: `fitted` sets it if needed
-        _typed(sorted({1, batch})),
-        _typed(sorted({1, nheads})),
+        _typed(batch),
+        _typed(nheads),
         _typed((torch.float32, *({dtype} - {torch.float32})) if kind in ADDED else (torch.float32,)),
     )
 
 
-def _within(case: Case, limits: Limits, want: Draws) -> Case:
-    """Return the case with fewer heads, if its tensors or score matrices exceed the limits.
+def _within(case: Case, limits: Limits, want: Draws, shortens: bool) -> Case:
+    """Return the case, shortened or with fewer heads if its tensors or scores exceed the limits.
 
     The tensors are checked, too, because the score matrix of a single query is small for any number
-    of keys.
+    of keys. shortens: whether lengths may change.
     """
     if not want.limited:
         return case
-    elements = limits.elements * limits.factor(want)
+    elements = limits.elements * (limits.factor(want) if shortens else 1)
     heads = case.batch * case.nheads
     matrix = case.seqlen_q * case.seqlen_k
-    rows = max(case.seqlen_q, case.seqlen_k) * case.headdim
-    if heads <= limits.heads and heads * matrix <= elements and heads * rows <= 4 * limits.elements:
+    longest = max(case.seqlen_q, case.seqlen_k)
+    if heads <= limits.heads and heads * matrix <= elements and heads * longest * case.headdim <= 4 * limits.elements:
         return case
+    fits = min(isqrt(elements // heads), 4 * limits.elements // (heads * case.headdim))
+    many = case.batch * case.nheads_k > MANY
+    if shortens and heads <= limits.heads and fits >= (1 if many else SHORT):
+        lengths = {"seqlen_q": case.seqlen_q, "seqlen_k": case.seqlen_k}
+        return case.but(**{name: n if n <= fits else 1 + (n - 1) % fits for name, n in lengths.items()})
     group = case.nheads // case.nheads_k
-    return case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
+    case = case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
+    # A single head has any usual length, but a law may turn a path of few queries into one of many.
+    return case if matrix <= max(elements, limits.seqlen**2) else case.but(seqlen_q=elements // case.seqlen_k)
 
 
 def short(case: Case) -> Case:

@@ -118,6 +118,11 @@ def _mistakes(counts: Counts, whole: Whole, wrong: torch.Tensor) -> Iterator[tup
                 lambda w, m=rows, n=columns: w.seen & (w.keys // n * n <= w.last[w.queries // m * m]),
             )
             yield (
+                "a key tile that begins at the last key of a query tile is skipped: `>=` where `>` was meant",
+                tiles,
+                lambda w, m=rows, n=columns: _without_tiles_at_the_end(w, m, n),
+            )
+            yield (
                 "no key is masked inside the tiles that the mask crosses",
                 tiles,
                 lambda w, m=rows, n=columns: _whole_tiles(w.seen, m, n),
@@ -201,6 +206,13 @@ def _rows_of(size: int, *, last: bool) -> Mistake:
         return w.seen[(start + size - 1).clamp(max=len(w.queries) - 1) if last else start]
 
     return mask
+
+
+def _without_tiles_at_the_end(w: Whole, m: int, n: int) -> torch.Tensor:
+    """Return the mask without the key tiles that begin at the last key of a query tile."""
+    end = w.last[(w.queries // m * m + m - 1).clamp(max=len(w.queries) - 1)]
+    start = w.keys // n * n
+    return w.seen & ((start < end) | (start == 0))
 
 
 def _whole_tiles(seen: torch.Tensor, m: int, n: int) -> torch.Tensor:

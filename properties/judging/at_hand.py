@@ -9,7 +9,7 @@ every case at hand.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from flash_attest.impls.contract.record import ContractError
@@ -23,7 +23,7 @@ from flash_attest.properties.judging.context import blaming_calls
 from flash_attest.properties.judging.judgement import Judgement
 
 FIRST, LAST = 12, 12  # failing cases that are kept: drawn ones, which are large, and the smallest
-MOST_RIGHT = 20  # right cases with which a guess is compared
+MOST_RIGHT = 40  # right cases with which a guess is compared
 MOST_SECONDS = 3.0  # for a specimen
 # The length of a specimen if no tile is declared: one tile of 128, or more of a smaller tile, and a
 # part of another that begins elsewhere for each size.
@@ -40,7 +40,8 @@ class AtHand:
     """The cases of one failure.
 
     failing: cases that fail in the same way, the smallest first, then the specimen if there is one.
-    right: cases that hold. specimen: None if no larger case fails in the same way.
+    right: cases that hold although they have what the failure needs, lengths aside. specimen: None
+    if no larger case fails in the same way.
     """
 
     failing: list[Failing]
@@ -67,7 +68,7 @@ def same_kind(failure: LawBroken, other: LawBroken) -> bool:
 def at_hand(judgement: Judgement, smallest: Failing, failures: Iterable[Failing], right: Iterable[Case]) -> AtHand:
     """Return the cases at hand for a failure that repeats. A few calls look for a specimen.
 
-    failures, right: what was seen while searching and shrinking. Raises ContextLost.
+    failures, right: what was seen before. Raises ContextLost.
     """
     broken, case = smallest
     others = [(b, c) for b, c in some(list(failures)) if c != case and same_kind(b, broken)]
@@ -76,17 +77,13 @@ def at_hand(judgement: Judgement, smallest: Failing, failures: Iterable[Failing]
     return AtHand([smallest, *([specimen] if specimen else []), *others], list(right), specimen)
 
 
-def guesses(judgement: Judgement, cases: AtHand, like: Callable[[Case], bool]) -> list[str]:
-    """Return guesses at the cause that no case at hand contradicts, each in a line.
-
-    like(right case): whether it has what the failure needs besides lengths. Only such right cases
-    can contradict a guess.
-    """
+def guesses(judgement: Judgement, cases: AtHand) -> list[str]:
+    """Return guesses at the cause that no case at hand contradicts, each in a line."""
     broken, _ = cases.pattern
     if broken.reading is None:
         return []
     readings = [b.reading for b, _ in cases.failing if b.reading is not None and b is not broken]
-    right = [judgement.trial(case) for case in cases.right if like(case)][-MOST_RIGHT:]
+    right = [judgement.trial(case) for case in cases.right[:MOST_RIGHT]]
     lines: dict[str, list[str]] = {}
     for guess in _of_reading(broken):
         told = [guess.holds(reading) for reading in readings]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis.errors import Unsatisfiable
@@ -11,12 +11,13 @@ from hypothesis.errors import Unsatisfiable
 from flash_attest.impls.contract.record import ContractError
 from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case, CaseError
+from flash_attest.properties.cases.fitting import fitted
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from flash_attest.properties.judging.at_hand import same_kind, some
 from flash_attest.properties.judging.clues import Clue, LeftOut, clues_of, leaving_out, not_plain
 from flash_attest.properties.judging.context import ContextLost
 from flash_attest.properties.judging.judgement import Judgement
-from flash_attest.properties.judging.search import Found, Search
+from flash_attest.properties.judging.search import Found, RepeatOf, Search
 
 ALSO = "also wrong"  # the start of the line about another failure
 RIGHT = 2  # right cases to which a clue is added
@@ -69,25 +70,54 @@ def _right_with(clue: Clue, right: tuple[Case, ...], fails: Callable[[Case], boo
     return None
 
 
-def look_beside(judgement: Judgement, left_out: LeftOut) -> Beside | None:
-    """Judge the law without the clues of a failure, in one more search.
+def look_beside(judgement: Judgement, left_out: LeftOut, case: Case) -> Beside | None:
+    """Judge the law without the clues of a failure, in one more search. case: its smallest case.
 
     Returns None if there is no clue, or if nothing could be decided.
     """
-    if not left_out.clues:
+    if not left_out.clues or not can_lack(judgement, left_out, case):
         return None
+    found = search_without(judgement, (left_out,))
+    if found is None:
+        return None
+    result, cases = found
+    if result.broken is None:
+        return Beside(left_out.lacking(), cases)
+    return Beside(left_out.lacking(result.case), cases, result)
+
+
+def can_lack(judgement: Judgement, left_out: LeftOut, case: Case) -> bool:
+    """Return whether the law wants some case like this one without all of the clues.
+
+    Otherwise looking for one takes a minute: a law about rows without keys has nothing to judge
+    without them.
+    """
+    draws = leaving_out(judgement.law.draws, left_out)
+    for clue in left_out.clues:
+        try:
+            fitted(judgement.impl, clue.without(case), draws)
+            return True
+        except (AnotherCase, CaseError):
+            continue
+    return False
+
+
+def search_without(
+    judgement: Judgement, left_out: Sequence[LeftOut], repeat_of: RepeatOf | None = None
+) -> tuple[Found, int] | None:
+    """Search for a failure without these clues. Returns it, and how many cases were judged; None if
+    nothing could be decided.
+    """
     own = Meter(clock=judgement.meter.clock)
-    others = replace(judgement.drawing_from(leaving_out(judgement.law.draws, left_out)), meter=own)
+    others = replace(judgement.drawing_from(leaving_out(judgement.law.draws, *left_out)), meter=own)
     try:
-        result = Search(others).run()
+        result = Search(others, repeat_of).run()
     except ContextLost as lost:
         result = Found(lost.broken, lost.case)
     except (Undecided, AnotherCase, Unsatisfiable, ContractError):
         return None
     judgement.meter.add(own)
-    if result.broken is None:
-        return Beside(left_out.lacking(), own.cases) if own.cases else None
-    return Beside(left_out.lacking(result.case), own.cases, result)
+    return None if result.broken is None and not own.cases else (result, own.cases)
 
 
 def plainest(judgement: Judgement, failure: Found) -> tuple[Found, LeftOut | None, Beside | None]:
@@ -98,7 +128,7 @@ def plainest(judgement: Judgement, failure: Found) -> tuple[Found, LeftOut | Non
     one.
     """
     clues = clues_in(judgement, failure)
-    beside = look_beside(judgement, clues) if clues else None
+    beside = look_beside(judgement, clues, failure.case) if clues else None
     other = beside.found if beside else None
     if other is None or other.flaky or not same_kind(other.broken, failure.broken):
         return failure, clues, beside
@@ -107,7 +137,7 @@ def plainest(judgement: Judgement, failure: Found) -> tuple[Found, LeftOut | Non
     seen = (*other.failures, (failure.broken, failure.case), *failure.failures)
     plainer = replace(other, failures=tuple(some(list(seen))), right=(*failure.right, *other.right))
     clues = clues_in(judgement, plainer)
-    beside = look_beside(judgement, clues) if clues else None
+    beside = look_beside(judgement, clues, plainer.case) if clues else None
     if beside is None or beside.found is None:
         other.broken.observed.append(f"wrong with more, too: {failure.case}")
     return plainer, clues, beside

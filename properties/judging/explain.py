@@ -7,9 +7,11 @@ shrinking.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import takewhile
 
 from flash_attest.places import document
+from flash_attest.properties.cases.case import Case
 from flash_attest.properties.checks.reading import Counts, Values
 from flash_attest.properties.failures import LawBroken, Undecided
 from flash_attest.properties.judging.at_hand import AtHand, at_hand, guesses, investigate, same_kind
@@ -53,7 +55,8 @@ def explain(
     traced = trace_failure(judgement, case) if traceable and again and plan.traces else None
     if again and (flaky or not unsteady):  # a law about races has already repeated the call, and more often
         try:
-            lines, cases = _by_further_calls(judgement, failure, unsteady, traceable)
+            like = clues.hold_but_lengths if clues is not None else lambda right: False
+            lines, cases = _by_further_calls(judgement, failure, unsteady, traceable, like)
             observed += lines
         except ContextLost as lost:
             observed.append(f"a further call loses the GPU: {lost.broken.headline}, with {lost.case}")
@@ -78,7 +81,7 @@ def explain(
     ]
     suggested = broken.suggests.splitlines() if broken.suggests else []
     if not flaky and not (matches and isinstance(broken.reading, Values)):  # what is proven is no guess
-        suggested += guesses(judgement, cases, lambda right: clues is not None and clues.hold_but_lengths(right))
+        suggested += guesses(judgement, cases)
     if broken.of_rule and (kind := "races" if unsteady else _kind(law.bug, broken)):
         suggested.append(where_in_bugs(kind))
     parts += section("Suggests (read off the pattern, not proven)", suggested)
@@ -126,11 +129,12 @@ def _beside(judgement: Judgement, beside: Beside | None) -> list[str]:
 
 
 def _by_further_calls(
-    judgement: Judgement, failure: Found, unsteady: bool, traceable: bool
+    judgement: Judgement, failure: Found, unsteady: bool, traceable: bool, like: Callable[[Case], bool]
 ) -> tuple[list[str], AtHand]:
     """Return lines about repeats of the case, other lengths and a specimen, and the cases at hand.
 
-    Raises ContextLost.
+    like(right case): whether it has what the failure needs, lengths aside, so that it can
+    contradict a guess. Raises ContextLost.
     """
     same, repeated = _repeats(judgement, failure)
     if unsteady or not same:
@@ -139,8 +143,11 @@ def _by_further_calls(
     lines = _investigated(judgement, failure)
     padding = isinstance(broken.reading, Counts) and broken.reading.padding
     lengths = [] if judgement.law.once else neighbours(judgement, case, padding)  # none is near one of its cases
-    lines += [line for each in (*lengths, *other_headdims(judgement, case)) if (line := each.line)]
-    cases = at_hand(judgement, (broken, case), failure.failures, failure.right)
+    sizes = [*lengths, *other_headdims(judgement, case)]
+    lines += [line for each in sizes if (line := each.line)]
+    failures = [*failure.failures, *(failing for each in lengths for failing in each.failures)]
+    right = [*(other for each in lengths for other in each.right_cases), *filter(like, failure.right)]
+    cases = at_hand(judgement, (broken, case), failures, right)
     if padding and broken.suggests is None:
         multiples = [each.pattern for each in lengths if "seqlen_k" in each.fields and each.pattern]
         broken.suggests = ": ".join(["padding keys are counted", *multiples])
@@ -151,7 +158,7 @@ def _by_further_calls(
 def _seen(failure: Found) -> AtHand:
     """Return the cases at hand without a further call."""
     others = [(b, c) for b, c in failure.failures if c != failure.case and same_kind(b, failure.broken)]
-    return AtHand([(failure.broken, failure.case), *others], list(failure.right))
+    return AtHand([(failure.broken, failure.case), *others])
 
 
 def _of_specimen(cases: AtHand) -> list[str]:

@@ -19,13 +19,18 @@ LEAST_RIGHT, LEAST_WRONG = 2, 3  # lengths that show that multiples of a tile ar
 
 @dataclass
 class Lengths:
-    """The lengths that were tried for some fields. right, wrong: without the case's own."""
+    """The lengths that were tried for some fields. right, wrong: without the case's own.
+
+    right_cases, failures: the cases with these lengths.
+    """
 
     fields: tuple[str, ...]
     at: int
     right: list[int] = field(default_factory=list)
     wrong: list[int] = field(default_factory=list)
     cut: str = ""
+    right_cases: list[Case] = field(default_factory=list)
+    failures: list[tuple[LawBroken, Case]] = field(default_factory=list)
 
     def tiles(self, *, behind: bool) -> list[int]:
         """Return the tiles whose multiples are exactly the lengths that are right.
@@ -122,8 +127,10 @@ def _try(judgement: Judgement, case: Case, lengths: Lengths, n: int) -> bool:
     outcome = outcome_of(judgement, other)
     if outcome is None:
         lengths.right.append(n)
+        lengths.right_cases.append(other)
     elif isinstance(outcome, LawBroken):
         lengths.wrong.append(n)
+        lengths.failures.append((outcome, other))
     return outcome is None or isinstance(outcome, LawBroken)
 
 

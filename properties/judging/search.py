@@ -38,6 +38,19 @@ class Found:
     right: tuple[Case, ...] = ()
 
 
+# Returns the result of the search if the first failure has a known cause (repeats.py), so that it
+# is not shrunk; otherwise None.
+RepeatOf = Callable[[Judgement, LawBroken, Case], Found | None]
+
+
+class _Repeated(BaseException):
+    """Raised if the first failure has a known cause. Hypothesis stops, as with `_Over`."""
+
+    def __init__(self, found: Found):
+        super().__init__()
+        self.found = found
+
+
 class _Over(BaseException):
     """Raised if the time is over. It is not an Exception, so Hypothesis stops."""
 
@@ -45,8 +58,8 @@ class _Over(BaseException):
 class Search:
     """Runs a law on drawn cases, or on the given one, and stores the result of each."""
 
-    def __init__(self, judgement: Judgement):
-        self.judgement = judgement
+    def __init__(self, judgement: Judgement, repeat_of: RepeatOf | None = None):
+        self.judgement, self.repeat_of = judgement, repeat_of
         self.law, self.plan, self.meter = judgement.law, judgement.plan, judgement.meter
         self.failures: list[tuple[LawBroken, Case]] = []
         self.undecided: list[Undecided] = []
@@ -74,6 +87,8 @@ class Search:
                 replace(drawing, examples=left).hold_each(hold)
         except Enough:
             return self.conclude()
+        except _Repeated as repeated:
+            return repeated.found
         except _Over:
             if self.beside_others:
                 return self.conclude()
@@ -180,10 +195,18 @@ class Search:
             NOW.found(str(case), broken.headline)
             self.meter.clock.from_now_on(Work.SHRINKING)
             self.judgement.check_context(trial, broken)
+            if repeated := self._repeated(broken, case):
+                raise _Repeated(repeated) from None
             raise
         except OutOfMemory:
             self.meter.forget_since(before)
             raise
+
+    def _repeated(self, broken: LawBroken, case: Case) -> Found | None:
+        """Return the first failure if its cause is known; None for any other failure."""
+        if self.repeat_of is None or len(self.failures) > 1 or self.beside_others:
+            return None
+        return self.repeat_of(self.judgement, broken, case)
 
     def _smallest(self, broken: LawBroken, case: Case) -> Found:
         if self.judgement.law.once:  # the case is the simplest, and its steps take long

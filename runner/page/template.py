@@ -38,7 +38,13 @@ def render(template: Path, *, tone: str, data: object = None, scripts: Iterable[
     """
     script = "\n".join(_read(path) for path in (HERE / "script.js", *scripts))
     frame = {"tone": tone, "data": data, "style": Markup(_read(HERE / "style.css")), "script": Markup(script)}
-    return _environment().from_string(_read(template)).render(frame, policy=_policy(script), **context)
+    return compiled(template).render(frame, policy=_policy(script), **context)
+
+
+@functools.cache
+def compiled(template: Path) -> jinja2.Template:
+    """Compile a template once. A run writes its page again and again."""
+    return _environment().from_string(_read(template))
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import os
 import sys
 import sysconfig
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from flash_attest.places import ROOMS as ROOT
 
 ROOMS = ("oracle", "impls", "properties", "runner", "races", "emulator")  # verdicts depend on these
 KERNELS = (".cu", ".cuh", ".cpp", ".h", ".hpp", ".ptx", ".so")
-INSTALLED = tuple(Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))
+INSTALLED = tuple(os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "purelib", "platlib"))
 # Package folders of other environments on the path, for example of venv --system-site-packages.
 PACKAGES = {"site-packages", "dist-packages"}
 
@@ -146,15 +147,15 @@ def _resolved(file: str) -> Path:
     """Resolve a path once. Each plug-in asks for thousands of files, and resolving one takes
     several system calls.
     """
-    return Path(file).resolve()
+    return Path(os.path.realpath(file))
 
 
 def is_elsewhere(path: Path) -> bool:
     """Return whether a file belongs to the suite, which of_suite covers, or to an installed
     package, which has a version.
     """
-    installed = any(path.is_relative_to(folder) for folder in INSTALLED) or not PACKAGES.isdisjoint(path.parts)
-    return installed or is_ours(str(path))
+    file = str(path)
+    return file.startswith(INSTALLED) or not PACKAGES.isdisjoint(path.parts) or is_ours(file)
 
 
 def _digest(files: Iterable[Path], base: Path) -> str:
