@@ -210,6 +210,7 @@ def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def answer_of(impl: Implementation, case: Case, x: Inputs, got: Outputs, form_of: Callable[[Precision], str]) -> Answer:
-    """Return the Answer, with all tensors on the CPU."""
+    """Return the Answer, with all tensors on the CPU, and a boolean bias as one of 0 and -inf."""
     x = Inputs(**{name: tensor.detach().cpu() for name, tensor in x.items()})
+    x = x.with_(bias=variant_of(case, impl.causal_alignment, x.bias).bias)
     return Answer(impl, case, x, {name: tensor.detach().cpu() for name, tensor in got.items()}, form_of)

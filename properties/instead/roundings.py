@@ -87,10 +87,11 @@ ROUNDINGS = (
 )  # fmt: skip
 
 
-def rounding_of(answers: list[Answer], larger: Callable[[], list[Answer]] = list) -> list[str]:
+def rounding_of(answers: list[Answer], larger: Callable[[], list[Answer]] | None = None) -> list[str]:
     """Return a statement that says which rounding explains all wrong answers; [] if none does.
 
-    larger(): answers to inputs with large scores. They are asked for only if they decide.
+    larger(): answers to inputs with large scores. They are asked for only if they decide, as they
+    do whether exp is inexact.
     """
     if not all(answer.telling for answer in answers) or all(answer.dead for answer in answers):
         return []
@@ -102,7 +103,8 @@ def rounding_of(answers: list[Answer], larger: Callable[[], list[Answer]] = list
     exact = [rounding for rounding in fitting if rounding.emulated]
     if not exact and not all(map(_both_signs, answers)):
         fitting = []
-    fitting = fitting or _of_exp(answers, larger())
+    if not fitting and larger is not None:
+        fitting = _of_exp(answers, larger())
     sizes = {id(rounding): _size(answers[0], rounding) for rounding in exact or fitting}
     least = min(sizes.values(), default=0.0)
     best = [rounding for rounding in exact or fitting if sizes[id(rounding)] <= least + math.log(ALIKE)]
