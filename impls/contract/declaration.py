@@ -22,7 +22,7 @@ from flash_attest.impls.contract.record import (
 
 TRACED = "traced"  # this flag has a message of its own, which also covers the device
 LONGEST_PATH = 2**20  # a length
-LEAST_SHARE = 0.01  # a smaller one leaves two cases of each law in every profile but nightly
+LEAST_SHARE = 0.01  # a smaller one leaves one case of each law in every profile but nightly
 
 
 def declaration_problems(impl: Implementation) -> list[str]:

@@ -4,11 +4,14 @@ A bug often needs two conditions at once, such as few queries and large scores. 
 is drawn by itself, a pair of rare ones may not be met in 60 cases. Here each row contains as many
 pairs as possible that no earlier row contains (pairwise testing; Cohen et al. 1997, "The AETG
 system"). Details within a class are random.
+
+A strategy draws fields, not classes, so a failing case shrinks field by field. While cases are
+generated, the row of a case says which value each field gets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -24,11 +27,13 @@ class Factors:
     values: by the name of the factor, the simplest first. rare: how many rows there are for each
     one with another value than the simplest; such values are expensive and form no pairs.
     impossible: pairs of (factor, value) that no case has.
+    details: (row, random numbers) -> further values by name, which follow from the classes.
     """
 
     values: Mapping[str, tuple]
     rare: Mapping[str, int]
     impossible: Collection[tuple[tuple[str, Any], tuple[str, Any]]] = ()
+    details: Callable[[dict[str, Any], Random], dict[str, Any]] = lambda row, random: {}
 
 
 class Cover:
@@ -38,7 +43,7 @@ class Cover:
     """
 
     def __init__(self, factors: Factors, random: Random):
-        self.random, self.number = random, random.randrange(1000)
+        self.factors, self.random, self.number = factors, random, random.randrange(1000)
         several = {name: values for name, values in factors.values.items() if len(values) > 1}
         self.rare = {name: (rows, len(several[name])) for name, rows in factors.rare.items() if name in several}
         # Each value of each factor has a bit.
@@ -60,19 +65,21 @@ class Cover:
                 self.possible[other] &= ~(1 << one)
         self.missing: list[int] = []  # for each value, those with which no row has combined it
 
-    def row(self) -> dict[str, int]:
-        """Return the next row: the index of the value of each factor that has several."""
+    def row(self) -> dict[str, Any]:
+        """Return the next row: a value of each factor, and what `details` adds."""
         if not any(self.missing):
             self.missing = list(self.possible)
         chosen = max((self._attempt() for _ in range(ATTEMPTS)), key=self._new)
         together = _bits(chosen.values())
         for value in chosen.values():
             self.missing[value] &= ~together
-        row = {name: value - self.columns[name][0] for name, value in chosen.items()}
+        row = {name: values[0] for name, values in self.factors.values.items() if values}
+        row |= {name: self.factors.values[name][value - self.columns[name][0]] for name, value in chosen.items()}
         self.number += 1
         for name, (rows, values) in self.rare.items():
-            row[name] = self.random.randrange(1, values) if self.number % rows == 0 else 0
-        return row
+            if self.number % rows == 0:
+                row[name] = self.factors.values[name][self.random.randrange(1, values)]
+        return row | self.factors.details(row, self.random)
 
     def _attempt(self) -> dict[str, int]:
         """Return a row of values that each add the most missing pairs, one factor after another."""
@@ -103,12 +110,12 @@ def _bits(values: Iterable[int]) -> int:
 
 
 class Course:
-    """The cover from which cases are now drawn, and the choice that is being drawn."""
+    """The cover from which cases are now drawn, and the field that is being drawn."""
 
     def __init__(self) -> None:
         self._random: Random | None = None
         self._cover: Cover | None = None
-        self._choice: tuple[Factors, str] | None = None
+        self._field: tuple[Factors, str, tuple | None] | None = None
 
     @contextmanager
     def from_the_start(self, number: int) -> Iterator[None]:
@@ -125,27 +132,29 @@ class Course:
         return self._cover is not None
 
     @contextmanager
-    def choosing(self, factors: Factors, name: str) -> Iterator[None]:
-        """In this block, a choice among the values of this factor is drawn."""
-        self._choice = factors, name
+    def drawing(self, factors: Factors, name: str, values: tuple | None) -> Iterator[None]:
+        """In this block, a field is drawn. values: those it may have; None for an integer."""
+        self._field = factors, name, values
         try:
             yield
         finally:
-            self._choice = None
+            self._field = None
 
-    def index(self, row: dict[str, int]) -> int | None:
-        """Return the index that the row of a case gives to the choice, or None if it gives none.
+    def integer(self, row: dict[str, Any]) -> int | None:
+        """Return the integer to draw now: a value, or its index in `values`. None if any will do.
 
-        row: an empty dictionary, which the case's next row fills, or a row filled before.
+        row: that of the case, or an empty dictionary, into which its row is put.
         """
-        if self._choice is None or self._random is None:
+        if self._field is None or self._random is None:
             return None
-        factors, name = self._choice
+        factors, name, values = self._field
         if self._cover is None:
             self._cover = Cover(factors, self._random)
         if not row:
             row |= self._cover.row()
-        return row[name]
+        if name not in row or (values is not None and row[name] not in values):
+            return None
+        return row[name] if values is None else values.index(row[name])
 
 
 COURSE = Course()

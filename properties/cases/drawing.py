@@ -23,7 +23,7 @@ from flash_attest.properties.failures import AnotherCase
 
 
 class CoveringProvider(HypothesisProvider):
-    """Draws as Hypothesis does, but takes the choices of factors from a row of the cover.
+    """Draws as Hypothesis does, but gives a field the value that the row of the case has.
 
     Hypothesis' own backend would also make up to five of six cases by copying a choice of the
     previous case to another position: seqlen_q=31 five times in a row, or headdim=1 in a third of a
@@ -32,11 +32,11 @@ class CoveringProvider(HypothesisProvider):
 
     def __init__(self, data: Any, /):
         super().__init__(data)
-        self._row: dict[str, int] = {}
+        self._row: dict[str, Any] = {}
 
     def draw_integer(self, *bounds: Any, **options: Any) -> int:
-        index = COURSE.index(self._row)
-        return super().draw_integer(*bounds, **options) if index is None else index
+        number = COURSE.integer(self._row)
+        return super().draw_integer(*bounds, **options) if number is None else number
 
 
 COVERING = "covering"

@@ -61,8 +61,8 @@ class Feature:
     advice: how to declare an implementation that does not take the keyword.
     needs: the needs that laws may have of this feature, by name.
     tried: the values that the contract check tries, one by one.
-    mistaken: what kernels compute instead: (name, words after "out is the one", case -> the case that
-        a kernel mistakes it for, or None). Messages name the one that fits (properties/instead).
+    mistaken: what kernels compute instead: (name, words after "out is the one", case -> the case
+        that a kernel mistakes it for, or None). Messages name what fits (properties/instead).
     """
 
     name: str

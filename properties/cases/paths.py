@@ -1,4 +1,4 @@
-"""Lengths at which an implementation may take another path, and cases next to them.
+"""Lengths at which an implementation may take another path, and lengths next to them.
 
 Decoding kernels begin at 256 keys, and split-KV kernels at 4096: a path goes wrong first at the
 length from which it is chosen. An implementation declares such lengths (`paths`). Without a
@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.draws import Draws
 
 if TYPE_CHECKING:
@@ -50,17 +49,18 @@ def _equal(impl: Implementation, want: Draws) -> bool:
     return want.cross is False or not impl.supports.cross
 
 
-def on_path(case: Case, length: Length, impl: Implementation, want: Draws, most: int) -> Case:
-    """Return the case with this length.
+def on_path(
+    length: Length, seqlen_q: int, seqlen_k: int, impl: Implementation, want: Draws, most: int, *, causal: bool
+) -> tuple[int, int]:
+    """Return the two lengths, of which one is replaced by `length`.
 
-    If it is longer than `most`, the other length becomes short.
+    If it is longer than `most`, the other one becomes short.
     """
     name, n = length
-    other = "seqlen_k" if name == "seqlen_q" else "seqlen_q"
-    if _equal(impl, want) or (case.seqlen_q == case.seqlen_k and n <= most):
-        return case.but(seqlen_q=n, seqlen_k=n)
-    if n <= most:
-        return case.but(**{name: n})
-    if name == "seqlen_q" and case.causal and impl.empty_rows != "zero":  # rows would be empty
-        return case
-    return case.but(**{name: n, other: min(getattr(case, other), FEWEST)})
+    if _equal(impl, want) or (seqlen_q == seqlen_k and n <= most):
+        return n, n
+    if n > most:
+        if name == "seqlen_q" and causal and impl.empty_rows != "zero":  # rows would be empty
+            return seqlen_q, seqlen_k
+        seqlen_q, seqlen_k = min(seqlen_q, FEWEST), min(seqlen_k, FEWEST)
+    return (n, seqlen_k) if name == "seqlen_q" else (seqlen_q, n)

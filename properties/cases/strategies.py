@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import isqrt
+from random import Random
 from typing import Any
 
 import torch
@@ -49,7 +50,7 @@ FEW = 8  # queries, for which kernels that decode have a path of their own
 USUAL_HEADDIMS = (64, 96, 128)  # for which kernels have instances and fast paths
 USUAL_TILE = (128, 128)  # for implementations that declare no tile
 LONG = 8  # the factor of lengths for laws that need no oracle for the whole case
-RARE = {"path": 10, "as many": 9, "large headdim": 16}  # one case in that many has such a value
+RARE = {"path": 10, "as many": 9, "large": 16}  # one case in that many has such a value
 # Lengths that equal another size, from which a kernel may guess which dimension is which.
 AS_MANY = (None, ("seqlen_k", "nheads_k"), ("seqlen_q", "nheads"), ("seqlen_k", "headdim"))
 FAR = 1040  # keys, more than 1024, from where kernels split, wrap around or round positions
@@ -122,22 +123,21 @@ def edges(most: int, least: int = 1) -> list[int]:
 
 
 @lru_cache(maxsize=1000)
-def seqlens(kind: str, most: int, least: int = 1, tile: int = TILES[0]) -> st.SearchStrategy[int]:
-    """Draw a length from least to most: any, a multiple of a tile, or a length just beside one.
+def near_tiles(near: str, most: int, least: int, tile: int) -> tuple[int, ...]:
+    """Return the lengths from least to most that are multiples of a tile, or lie beside one.
 
-    The tiles are those of TILES and the declared one.
+    near: "multiple" or "beside". The tiles are those of TILES and the declared one, with the first
+    three multiples of each and the last one.
     """
-    if kind == "any" or least == most:
-        return st.integers(least, most)
-    whole = [n for size in dict.fromkeys((tile, *TILES)) for n in multiples(size, most)]
-    near = whole if kind == "multiple" else [n + d for n in whole for d in (-1, 1, 2)]
-    near = [n for n in near if least <= n <= most]
-    return st.sampled_from(sorted(near)) if near else st.integers(least, most)
+    whole = [n for size in dict.fromkeys((tile, *TILES)) for n in {size, 2 * size, 3 * size, most // size * size}]
+    lengths = whole if near == "multiple" else [n + d for n in whole for d in (-1, 1, 2)]
+    return tuple(sorted(n for n in lengths if max(least, 1) <= n <= most))
 
 
-def multiples(tile: int, most: int) -> list[int]:
-    """Return the first three multiples of a tile, and the last one up to `most`."""
-    return sorted({n for n in (tile, 2 * tile, 3 * tile, most // tile * tile) if 0 < n <= most})
+@lru_cache(maxsize=1000)
+def integers(least: int, most: int) -> st.SearchStrategy[int]:
+    """Draw any integer from least to most. Strategies are cached, as in `one_of`."""
+    return st.integers(least, most)
 
 
 def headdims(impl: Implementation, most: int) -> dict[str, tuple[int, ...]]:
@@ -174,50 +174,119 @@ def attention_cases(
 class _Choices:
     """What does not depend on drawn values."""
 
-    seqlen: int  # the longest
+    impl: Implementation
+    want: Draws
+    seqlen: int  # the longest, but for paths
+    longest: int
+    pairs: dict[str, tuple]  # of (batch, nheads_k), by class
     headdims: dict[str, tuple[int, ...]]
-    factors: Factors
+    values: dict[str, tuple]  # of each factor
+    impossible: list
 
     @classmethod
     def of(cls, impl: Implementation, limits: Limits, want: Draws) -> _Choices:
         most = limits.longest(want, impl.tile, multiple(impl))
         dims = headdims(impl, limits.headdim)
-        gqa = (want.gqa,) if want.gqa is not None else (False, True) if impl.supports.gqa else (False,)
-        values = {
+        pairs = {name: tuple((b, n) for b, n in some if b * n <= limits.heads) for name, some in HEADS.items()}
+        paths = path_lengths(impl, limits, want, most)
+        values: dict[str, tuple] = {
             "lengths": _lengths(impl, want),
             "near_q": NEAR,
-            "near_k": NEAR if impl.supports.cross and want.cross is not False else NEAR[:1],
-            "heads": tuple(name for name, pairs in HEADS.items() if min(b * n for b, n in pairs) <= limits.heads),
-            "gqa": gqa,
-            "headdim": tuple(name for name in dims if name != "large"),
+            "near_k": NEAR if _cross(impl, want) else NEAR[:1],
+            "heads": tuple(name for name, some in pairs.items() if some),
+            "gqa": (want.gqa,) if want.gqa is not None else (False, True) if impl.supports.gqa else (False,),
+            "width": tuple(name for name in dims if name != "large"),
             **{name: want.values(name, impl) for name in TOGETHER},
             "bias": want.values("bias", impl),
-            "large headdim": (False, True) if "large" in dims else (False,),
+            "large": (False, True) if "large" in dims else (False,),
             "as many": tuple(same for same in AS_MANY if same is None or getattr(want, same[0])[1] is None),
-            "path": (None, *path_lengths(impl, limits, want, most)),
+            "path": (None, *paths),
         }
         masks = {kind: [m for m in want.bias_mask if m in masks_of(kind)] for kind in values["bias"] if kind}
         values["bias"] = tuple(kind for kind in values["bias"] if kind is None or masks[kind])
-        no_case: list = []
+        impossible: list = []
         if values["bias"] and None not in values["bias"]:  # else masks need so many pairs that few cases have no bias
             values["bias_mask"] = tuple(m for m in want.bias_mask if any(m in some for some in masks.values()))
-            values["bias_of"] = tuple(itertools.product((False, True), repeat=2))  # (each batch, each head)
-            pairs = itertools.product(values["bias"], values["bias_mask"])
-            no_case = [(("bias", kind), ("bias_mask", m)) for kind, m in pairs if m not in masks[kind]]
-        return cls(most, dims, Factors(values, RARE, no_case))
+            values["bias_of"] = BIAS_OF
+            both = itertools.product(values["bias"], values["bias_mask"])
+            impossible = [(("bias", kind), ("bias_mask", mask)) for kind, mask in both if mask not in masks[kind]]
+        return cls(impl, want, most, max([most, *(n for _, n in paths)]), pairs, dims, values, impossible)
 
-    def draw(self, draw: st.DrawFn, name: str) -> Any:
-        """Draw a value of a factor, which the row of the case determines if there is a cover."""
-        values = self.factors.values[name]
+    @cached_property
+    def factors(self) -> Factors:
+        """The factors of the cover."""
+        return Factors(self.values, RARE, self.impossible, self._sizes)
+
+    def draw(self, draw: st.DrawFn, name: str, values: tuple | None = None) -> Any:
+        """Draw a field that has one of these values; by default, those of the factor."""
+        values = self.values[name] if values is None else values
         if len(values) == 1:
             return values[0]
-        with COURSE.choosing(self.factors, name):
+        with COURSE.drawing(self.factors, name, values):
             return draw(one_of(values))
+
+    def draw_length(self, draw: st.DrawFn, name: str) -> int:
+        """Draw seqlen_q or seqlen_k."""
+        least, most = getattr(self.want, name)
+        with COURSE.drawing(self.factors, name, None):
+            return draw(integers(least, self.longest if most is None else most))
+
+    def _sizes(self, row: dict[str, Any], random: Random) -> dict[str, Any]:
+        """Return sizes of the classes of a row."""
+        seqlen_q, seqlen_k = self._seqlens(row, random)
+        pair = random.choice(self.pairs[row["heads"]])
+        group = random.choice(GROUPS) if row["gqa"] else 1
+        headdim = random.choice(self.headdims["large" if row["large"] else row["width"]])
+        if row["as many"]:
+            name, size = row["as many"]
+            n = min({"nheads_k": pair[1], "nheads": group * pair[1], "headdim": headdim}[size], self.seqlen)
+            equal = seqlen_q == seqlen_k
+            seqlen_q, seqlen_k = (
+                n if equal or name == "seqlen_q" else seqlen_q,
+                n if equal or name == "seqlen_k" else seqlen_k,
+            )
+        if row["path"]:
+            seqlen_q, seqlen_k = on_path(
+                row["path"], seqlen_q, seqlen_k, self.impl, self.want, self.seqlen, causal=row["causal"]
+            )
+        return {
+            "seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "cross": seqlen_q != seqlen_k, "pair": pair, "group": group,
+            "headdim": headdim,
+        }  # fmt: skip
+
+    def _seqlens(self, row: dict[str, Any], random: Random) -> tuple[int, int]:
+        kind = row["lengths"]
+        tile_q, tile_k = self.impl.tile or TILES[:2]
+        (least_q, most_q), (least_k, most_k) = self.want.seqlen_q, self.want.seqlen_k
+        most_q, most_k = (self.seqlen if n is None else n for n in (most_q, most_k))
+
+        def length(near: str, least: int, most: int, tile: int) -> int:
+            lengths = () if near == "any" else near_tiles(near, most, least, tile)
+            return random.choice(lengths) if lengths else random.randint(least, most)
+
+        if kind == "more queries":
+            seqlen_k = length(row["near_k"], least_k, most_k, tile_k)
+            return length(row["near_q"], max(least_q, min(seqlen_k + 1, most_q)), most_q, tile_q), seqlen_k
+        if kind == "few queries":
+            seqlen_q = random.randint(least_q, FEW)
+        else:
+            seqlen_q = length(row["near_q"], max(least_q, most_q // 2) if kind == "long" else least_q, most_q, tile_q)
+        if kind in ("equal", "long"):
+            return seqlen_q, seqlen_q
+        if kind == "apart":
+            return seqlen_q, max(min(seqlen_q + random.choice(APART), most_k), least_k)
+        least_k = max(least_k, min(seqlen_q + 1, most_k)) if kind == "more keys" else least_k
+        return seqlen_q, length(row["near_k"], least_k, most_k, tile_k)
+
+
+def _cross(impl: Implementation, want: Draws) -> bool:
+    """Return whether the two lengths may differ."""
+    return want.cross is not False and (impl.supports.cross or want.cross is True)
 
 
 def _lengths(impl: Implementation, want: Draws) -> tuple[str, ...]:
     """Return the classes of lengths."""
-    if want.cross is False or not impl.supports.cross:
+    if not _cross(impl, want):
         return ("equal", "long")
     first = "any" if want.cross else "equal"
     if want.seqlen_q[1] is not None or want.seqlen_k[1] is not None:
@@ -226,68 +295,36 @@ def _lengths(impl: Implementation, want: Draws) -> tuple[str, ...]:
     return (first, "long", *few, "apart", "more keys", "more queries")
 
 
-def _draw_lengths(draw: st.DrawFn, choices: _Choices, impl: Implementation, want: Draws) -> tuple[int, int]:
-    kind = choices.draw(draw, "lengths")
-    tile_q, tile_k = impl.tile or TILES[:2]
-    (least_q, most_q), (least_k, most_k) = want.seqlen_q, want.seqlen_k
-    most_q, most_k = (choices.seqlen if n is None else n for n in (most_q, most_k))
-    near_q, near_k = choices.draw(draw, "near_q"), choices.draw(draw, "near_k")
-    if kind == "long":
-        least_q = max(least_q, most_q // 2)
-    if kind == "more queries":
-        seqlen_k = draw(seqlens(near_k, most_k, least_k, tile_k))
-        return draw(seqlens(near_q, most_q, max(least_q, min(seqlen_k + 1, most_q)), tile_q)), seqlen_k
-    seqlen_q = draw(st.integers(least_q, FEW) if kind == "few queries" else seqlens(near_q, most_q, least_q, tile_q))
-    if kind in ("equal", "long"):
-        return seqlen_q, seqlen_q
-    if kind == "apart":
-        return seqlen_q, max(min(seqlen_q + draw(one_of(APART)), most_k), least_k)
-    if kind == "more keys":
-        least_k = max(least_k, min(seqlen_q + 1, most_k))
-    return seqlen_q, draw(seqlens(near_k, most_k, least_k, tile_k))
-
-
-def _as_many(case: Case, length: str, size: str, most: int) -> Case:
-    """Return the case with a length that equals another size; equal lengths stay equal."""
-    n, equal = min(getattr(case, size), most), case.seqlen_q == case.seqlen_k
-    return case.but(seqlen_q=n, seqlen_k=n) if equal else case.but(**{length: n})
-
-
 @st.composite
 def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, choices: _Choices) -> Case:
-    # Rare values come first, then sizes, so that they shrink first.
-    rare = {name: choices.draw(draw, name) for name in RARE}
-    seqlen_q, seqlen_k = _draw_lengths(draw, choices, impl, want)
-    heads = choices.draw(draw, "heads")
-    batch, nheads_k = draw(one_of(tuple(pair for pair in HEADS[heads] if pair[0] * pair[1] <= limits.heads)))
-    nheads = nheads_k * (draw(one_of(GROUPS)) if choices.draw(draw, "gqa") else 1)
-    headdims = choices.headdims[choices.draw(draw, "headdim")]
-    headdims = choices.headdims["large"] if rare["large headdim"] else headdims
+    # Sizes come first, so that they shrink first.
+    seqlen_q = choices.draw_length(draw, "seqlen_q")
+    cross = want.cross or (_cross(impl, want) and choices.draw(draw, "cross", (False, True)))
+    seqlen_k = choices.draw_length(draw, "seqlen_k") if cross else seqlen_q
+    batch, nheads_k = choices.draw(draw, "pair", tuple(itertools.chain(*choices.pairs.values())))
+    nheads = nheads_k * (choices.draw(draw, "group", GROUPS) if choices.draw(draw, "gqa") else 1)
     # Then the features, the head dim before the others.
-    fields: dict[str, Any] = {"headdim": draw(one_of(headdims))}
+    dims = tuple(dict.fromkeys(itertools.chain(*choices.headdims.values())))
+    fields: dict[str, Any] = {"headdim": choices.draw(draw, "headdim", dims)}
     fields |= {name: choices.draw(draw, name) for name in TOGETHER}
     if (bias := choices.draw(draw, "bias")) is not None:
-        masks = want.bias_mask
-        of = {1, batch}, {1, nheads}
-        if "bias_mask" in choices.factors.values:
+        masks, own = want.bias_mask, choices.draw(draw, "bias_of", BIAS_OF)
+        if "bias_mask" in choices.values:
             masks = (choices.draw(draw, "bias_mask"),)
-            own = choices.draw(draw, "bias_of")
-            of = {batch if own[0] else 1}, {nheads if own[1] else 1}
-        details = draw(_bias_details(bias, masks, *map(tuple, map(sorted, of)), fields["dtype"]))
+        sizes = (batch if own[0] else 1, nheads if own[1] else 1)
+        details = draw(_bias_details(bias, masks, *sizes, fields["dtype"]))
         fields |= {"bias": bias, **dict(zip(BIAS_DETAILS, details, strict=True))}
     case = Case(batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k, **fields)
     # Then the case is adapted to what the law wants, the device's limits, and `accepts`.
-    if rare["as many"]:
-        case = _as_many(case, *rare["as many"], most=choices.seqlen)
-    if rare["path"]:
-        case = on_path(case, rare["path"], impl, want, choices.seqlen)
+    shortens = max(seqlen_q, seqlen_k) <= choices.seqlen
     try:
-        case = fitted(impl, _within(want.toward(case), limits, want, shortens=rare["path"] is None), want)
+        case = fitted(impl, _within(want.toward(case), limits, want, shortens), want)
     except AnotherCase:
         reject()
     return case.but(seed=draw(SEEDS))
 
 
+BIAS_OF = tuple(itertools.product((False, True), repeat=2))  # whether each batch and each head has its own bias
 SEEDS = st.integers(0, 999)
 TOGETHER = tuple(feature.name for feature in FEATURES.values() if feature.together)
 
@@ -306,14 +343,14 @@ def _typed(values: Iterable) -> tuple[tuple, tuple]:
 
 @lru_cache(maxsize=1000)
 def _bias_details(
-    kind: str, masks: tuple[str, ...], batch: tuple[int, ...], nheads: tuple[int, ...], dtype: torch.dtype
+    kind: str, masks: tuple[str, ...], batch: int, nheads: int, dtype: torch.dtype
 ) -> st.SearchStrategy[tuple]:
     """Draw BIAS_DETAILS of a bias of this kind."""
     return _together(
         _typed(m for m in masks if m in masks_of(kind)),
         _typed((False,)),  # bias_keeps_key: `fitted` sets it if needed
-        _typed(batch),
-        _typed(nheads),
+        _typed((batch,)),
+        _typed((nheads,)),
         _typed((torch.float32, *({dtype} - {torch.float32})) if kind in ADDED else (torch.float32,)),
     )
 

@@ -26,15 +26,13 @@ def rows(n, number=0, factors=FACTORS):
 
 def pairs(rows):
     """Return the pairs of two factors' values that the rows contain, without rare factors."""
-    return {
-        pair for row in rows for pair in combinations(sorted((name, i) for name, i in row.items() if name != "rare"), 2)
-    }
+    return {pair for row in rows for pair in combinations([(name, row[name]) for name in "abcd"], 2)}
 
 
 def possible(values):
     """Return all pairs of two factors' values."""
-    several = {(name, i) for name in "abcd" for i in range(len(values[name]))}
-    return {pair for pair in combinations(sorted(several), 2) if pair[0][0] != pair[1][0]}
+    several = [(name, value) for name in "abcd" for value in values[name]]
+    return {pair for pair in combinations(several, 2) if pair[0][0] != pair[1][0]}
 
 
 @pytest.mark.parametrize("number", range(5))
@@ -43,16 +41,19 @@ def test_every_pair_is_met_soon(number):
     assert pairs(rows(28, number)) == possible(VALUES)
 
 
-def test_each_row_has_an_index_for_each_factor_with_several_values():
-    for row in rows(50):
-        assert row.keys() == VALUES.keys() - {"alone"}
-        assert all(index in range(len(VALUES[name])) for name, index in row.items())
+def test_each_row_has_a_value_of_each_factor_and_details():
+    factors = Factors(VALUES, rare={"rare": 5}, details=lambda row, random: {"more": (row["b"], random.randint(1, 3))})
+    drawn = rows(50, factors=factors)
+    for row in drawn:
+        assert row.keys() == {*VALUES, "more"} and all(row[name] in values for name, values in VALUES.items())
+        assert row["more"][0] == row["b"]
+    assert {row["more"][1] for row in drawn} == {1, 2, 3}
 
 
 @pytest.mark.parametrize("number", range(5))
 def test_the_first_rows_contain_more_pairs_than_independent_ones(number):
     random = Random(number)
-    drawn = [{name: random.randrange(len(VALUES[name])) for name in "abcd"} for _ in range(8)]
+    drawn = [{name: random.choice(VALUES[name]) for name in "abcd"} for _ in range(8)]
     assert len(pairs(rows(8, number))) >= 44 and len(pairs(drawn)) <= 40  # of 48 in 8 rows
 
 
@@ -67,9 +68,7 @@ def test_rows_follow_from_the_number():
 
 def test_impossible_pairs_are_never_met():
     factors = Factors(VALUES, rare={"rare": 5}, impossible=(BOTH, (("a", 1), ("unknown", 2))))
-    a, d = (VALUES[name].index(value) for name, value in BOTH)
-    met = pairs(rows(60, factors=factors))
-    assert possible(VALUES) - met == {(("a", a), ("d", d))}
+    assert possible(VALUES) - pairs(rows(60, factors=factors)) == {BOTH}
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -82,14 +81,18 @@ def test_a_rare_value_is_in_one_row_of_five(number):
     )
 
 
-def test_a_choice_has_the_index_of_its_case():
+def test_a_field_has_the_value_of_the_row():
     row: dict = {}
     with COURSE.from_the_start(3):
-        with COURSE.choosing(FACTORS, "d"):
+        with COURSE.drawing(FACTORS, "b", ("w", "z", "y", "x")):
             assert not COURSE.begun
-            index = COURSE.index(row)
-            assert COURSE.begun and COURSE.index(row) == index == row["d"]
-        assert COURSE.index(row) is None  # no choice is being drawn
-    with COURSE.choosing(FACTORS, "d"):
-        assert COURSE.index({}) is None  # there is no cover
+            assert COURSE.integer(row) == ("w", "z", "y", "x").index(row["b"]) and COURSE.begun
+        with COURSE.drawing(FACTORS, "d", None):
+            assert COURSE.integer(row) == row["d"]
+        for name, values in (("unknown", None), ("a", (7, 8))):
+            with COURSE.drawing(FACTORS, name, values):
+                assert COURSE.integer(row) is None  # anything may be drawn
+        assert COURSE.integer(row) is None  # no field is being drawn
+    with COURSE.drawing(FACTORS, "d", None):
+        assert COURSE.integer({}) is None  # there is no cover
     assert row == rows(1, 3)[0]

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis.errors import Unsatisfiable
 
+from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.drawing import DRAWN_FIRST, FIRST_TRIED, TRIED, Drawing
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.strategies import attention_cases
@@ -70,9 +71,12 @@ def test_where_every_case_fails_the_simplest_is_tried_before_shrinking():
 
 def test_the_simplest_case_is_not_the_result_where_it_is_undecided():
     def hold(case):
-        raise (LawBroken if case.seqlen_q > 1 else Undecided)(str(case))
+        if case.seqlen_q > 1:
+            raise LawBroken(str(case))
+        if case == Case(headdim=1):
+            raise Undecided(str(case))
 
-    with pytest.raises(LawBroken, match="seqlen_q=2 "):
+    with pytest.raises(LawBroken, match=r"^seqlen_q=2 seqlen_k=\d+ headdim=1 dtype=float32"):
         drawing(5).hold_each(hold)
 
 
@@ -84,11 +88,11 @@ def test_a_case_is_not_made_from_the_one_before(number):
     """
     cases = drawing(400, number).cases
     assert len(set(cases)) >= 398
-    for field, most in (("seqlen_q", 0.12), ("headdim", 0.2), ("regime", 0.15), ("bias_mask", 0.6)):
+    for field, most in (("seqlen_q", 0.15), ("headdim", 0.2), ("regime", 0.15), ("bias_mask", 0.6)):
         values = [getattr(case, field) for case in cases]
         assert Counter(values).most_common(1)[0][1] <= most * len(cases), field
     again = sum(case.seqlen_q == before.seqlen_q for before, case in pairwise(cases))
-    assert again <= 0.12 * len(cases)
+    assert again <= 0.15 * len(cases)
 
 
 @pytest.mark.parametrize("examples", (60, 150))
