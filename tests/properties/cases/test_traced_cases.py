@@ -34,7 +34,7 @@ def test_each_case_has_several_heads_and_tiles():
     assert lines(ALL, tile=(64, 32)) == [
         "seqlen_q=65 seqlen_k=66 headdim=16 dtype=float32 batch=2 nheads=2 seed=1",
         "seqlen_q=65 seqlen_k=66 headdim=20 dtype=float16 nheads=2 nheads_k=1 causal=True bias=matrix bias_nheads=2 seed=2",
-        "seqlen_q=1 seqlen_k=130 headdim=36 dtype=float32 batch=2 nheads=2 bias=vector seed=3",
+        "seqlen_q=1 seqlen_k=130 headdim=36 dtype=float32 nheads=2 bias=vector seed=3",
     ]
 
 
