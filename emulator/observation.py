@@ -5,11 +5,12 @@ mistake.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from pathlib import Path
 
 DYNAMIC_SHARED = "dynamic shared memory"  # name of memory of Space.SHARED that no variable names
 STATIC_SHARED = "shared memory"
+ALLOCATION = "allocated memory"  # names device memory that host code allocated
 
 
 class Kind(Enum):
@@ -50,6 +51,16 @@ class Action(Enum):
         action = object.__new__(cls)
         action._value_, action.verb = word, verb
         return action
+
+
+class Apart(IntEnum):
+    """Says how far apart the two threads of a race are, in the order of enum Apart in
+    runtime/runtime.h.
+    """
+
+    LANES = 1  # of one warp
+    WARPS = 2  # of one block
+    BLOCKS = 3
 
 
 class Space(Enum):
@@ -102,7 +113,8 @@ class Observation:
     first, second: in the order of this run; second is None if only one thread is involved. tensor,
     index: the element, (i, j, ...) in a tensor, (element,) in a variable. same_value: whether the
     second access, a write, left the value unchanged; None if not compared. count: number of
-    accesses. detail: the mistake in words.
+    accesses. detail: the mistake in words. apart: of a race that was traced, how far apart the
+    threads are; first and second are then as far apart as any two that race on these lines.
     """
 
     kind: Kind
@@ -114,6 +126,7 @@ class Observation:
     same_value: bool | None = None
     count: int = 1
     detail: str = field(default="", compare=False)
+    apart: Apart | None = field(default=None, compare=False)
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -123,6 +136,13 @@ class Observation:
     def sites(self) -> tuple[Site, ...]:
         """Return the lines, in the order of this run."""
         return tuple(side.site for side in self.sides)
+
+    @property
+    def is_of_fresh_tensor(self) -> bool:
+        """Return whether it is a read of torch.empty's memory, which is right if no result depends
+        on it: kernels read whole tiles, and drop the part of them that does not exist.
+        """
+        return self.kind is Kind.UNINITIALISED and self.space is Space.GLOBAL and self.tensor != ALLOCATION
 
     @property
     def place(self) -> str:

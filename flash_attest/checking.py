@@ -19,6 +19,7 @@ from flash_attest.did_you_mean import did_you_mean
 from flash_attest.impls.contract.record import DEVICES, Absent, Implementation
 from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
+from flash_attest.properties.judging.explained import place_of
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import Scripted
 from flash_attest.properties.judging.plain_text import all_plain
@@ -112,7 +113,7 @@ def check(
         if not result.ok:
             print(result.failures[0].message)
 
-    profile: how many cases each law gets: "smoke" 2, "quick" 12, "default" 60,
+    profile: how many cases each law gets: "smoke" 1, "quick" 12, "default" 40,
         "thorough" 400, "nightly" 4000.
     laws: names of laws, with or without "test_"; None judges all that apply, after the
         contract. `flash-attest laws` lists them.
@@ -250,7 +251,7 @@ def _checked(
         raise ValueError(f"repeats={repeats!r}: should be at least 1")
     known = laws()
     if names is None:
-        return sorted(known.values(), key=lambda law: law.last)
+        return sorted(known.values(), key=lambda law: (law.last, place_of(law.chapter)))
     asked = [f"test_{name.removeprefix('test_')}" for name in ([names] if isinstance(names, str) else names)]
     if not asked:
         raise ValueError("laws is empty: name some, or pass None for all that apply")

@@ -62,7 +62,8 @@ def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
 def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None):
     """dout, out like q; lse (b, h, sq) -> dq, dk, dv like q, k, v[, dbias like bias].
 
-    FlashAttention-2, Algorithm 2. Raises ValueError for a call outside of `supports`.
+    FlashAttention-2, Algorithm 2. A boolean bias has no gradient. Raises ValueError for a call
+    outside of `supports`.
     """
     check(q, k, v, bias)
     batch, seqlen_q, nheads, headdim = q.shape
@@ -77,7 +78,8 @@ def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=
 
     dq = q.new_zeros(q.shape, dtype=torch.float32)  # summed over K tiles, so it lives in float32 until the end
     dk, dv = k.new_zeros(k.shape), v.new_zeros(v.shape)
-    dbias = None if bias is None else bias.new_zeros(bias.shape, dtype=torch.float32)
+    gives_dbias = bias is not None and bias.dtype != torch.bool
+    dbias = bias.new_zeros(bias.shape, dtype=torch.float32) if gives_dbias else None
     for j0 in range(0, seqlen_k, BLOCK_N):
         kj = load_tile(k.transpose(1, 2), j0, BLOCK_N)[:, kv_head]  # once per K tile
         vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)[:, kv_head]  # once per K tile
@@ -105,17 +107,18 @@ def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=
         store_tile(dk.transpose(1, 2), j0, sum_query_heads(dkj, nheads_k))
         store_tile(dv.transpose(1, 2), j0, sum_query_heads(dvj, nheads_k))
     dq = (dq * scale).to(q.dtype)
-    return (dq, dk, dv) if bias is None else (dq, dk, dv, dbias.to(bias.dtype))
+    return (dq, dk, dv) if dbias is None else (dq, dk, dv, dbias.to(bias.dtype))
 
 
 def scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal):
     """(b, h, BLOCK_M, d), (b, h, BLOCK_N, d) -> S = scale Q K^T + bias, -inf where masked.
 
-    S has shape (b, h, BLOCK_M, BLOCK_N).
+    S has shape (b, h, BLOCK_M, BLOCK_N). A boolean bias masks where it is False.
     """
     s = scale * (qi @ kj.mT)  # scaled before the maximum is taken: the scale may be negative
     if full_bias is not None:
-        s = s + load_tile(load_tile(full_bias, i0, BLOCK_M).mT, j0, BLOCK_N).mT
+        bias = load_tile(load_tile(full_bias, i0, BLOCK_M).mT, j0, BLOCK_N).mT  # float32: 1 where a boolean is True
+        s = s.masked_fill(bias == 0, -INF) if full_bias.dtype == torch.bool else s + bias
     i = i0 + torch.arange(BLOCK_M, device=s.device).unsqueeze(1)
     j = j0 + torch.arange(BLOCK_N, device=s.device)
     if j0 + BLOCK_N > seqlen_k:  # tail mask: the last tile's padding keys
@@ -201,7 +204,7 @@ IMPL = Implementation(
         dtypes={torch.float32, torch.float16, torch.bfloat16},
         headdims=range(1, 257),
         causal="optional",
-        bias={"vector", "matrix"},
+        bias={"vector", "matrix", "boolean_vector", "boolean_matrix"},
         bias_grad=True,
         cross=True,
         gqa=True,

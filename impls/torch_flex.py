@@ -84,6 +84,8 @@ def check(q, k, v, bias):
     if not all(x.is_contiguous() for x in (q, k, v)):
         raise ValueError("torch_flex: q, k, v should be contiguous: PyTorch compiles again for other strides")
     full = (batch, nheads, seqlen_q, seqlen_k)
+    if bias is not None and not bias.is_floating_point():
+        raise ValueError(f"torch_flex: bias is {bias.dtype}: should be numbers, to be added to the scores")
     if bias is not None and (
         bias.shape[3] != seqlen_k or any(n not in (1, m) for n, m in zip(bias.shape, full, strict=True))
     ):

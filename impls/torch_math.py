@@ -19,6 +19,8 @@ def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
     scale = headdim**-0.5 if softmax_scale is None else softmax_scale
 
     s = scale * torch.einsum("bihd,bjhd->bhij", q.float(), per_query_head(k.float(), nheads))
+    if bias is not None and bias.dtype == torch.bool:
+        s, bias = s.masked_fill(~bias, float("-inf")), None
     if bias is not None:
         s = s + bias.float()
     if causal:  # bottom right: query i sees keys 0 .. i + seqlen_k - seqlen_q
@@ -68,7 +70,7 @@ IMPL = Implementation(
         dtypes={torch.float32, torch.float16, torch.bfloat16},
         headdims=range(1, 1025),
         causal="optional",
-        bias={"vector", "matrix"},
+        bias={"vector", "matrix", "boolean_vector", "boolean_matrix"},
         bias_grad=True,
         cross=True,
         gqa=True,

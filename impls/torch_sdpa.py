@@ -57,6 +57,8 @@ def flash_cpu(q, k, v, causal, bias, softmax_scale):
     """(b, h, s, d) x 3 -> out, lse (b, h, sq). ATen's own kernel for CPUs; causal is top left."""
     if reason := refuses_far_columns(q, k, v):
         raise ValueError(f"torch_sdpa_flash_cpu: {reason}")
+    if bias is not None and bias.dtype == torch.bool:  # as scaled_dot_product_attention does
+        bias = torch.zeros_like(bias, dtype=q.dtype).masked_fill(~bias, float("-inf"))
     out, lse = aten._scaled_dot_product_flash_attention_for_cpu(
         q, k, v, 0.0, causal, attn_mask=bias, scale=softmax_scale
     )
@@ -126,8 +128,10 @@ def reason_to_refuse(supports, q, k, v, causal, bias, softmax_scale):
     if reason := refuses_far_rows(q, k, v, rows=2):
         return reason
     kind = None if bias is None else "matrix" if bias.shape[2] > 1 else "vector"
-    if kind and not supports.bias_kinds:
-        return "takes no bias"
+    if kind and bias.dtype == torch.bool:
+        kind = f"boolean_{kind}"
+    if kind and kind not in supports.bias_kinds:
+        return f"takes no bias of this kind: {kind}"
     full = (batch, nheads, seqlen_q, seqlen_k)
     if kind and (bias.shape[3] != seqlen_k or any(n not in (1, m) for n, m in zip(bias.shape, full, strict=True))):
         return f"bias {tuple(bias.shape)} does not broadcast to {full}"
@@ -140,7 +144,8 @@ FLASH_CPU = {
     "gqa": True,
     "headdims": range(1, 257),
     "causal": "optional",
-    "bias": {"vector", "matrix"},  # without a gradient, for which scaled_dot_product_attention uses the math kernel
+    # Without a gradient, for which scaled_dot_product_attention uses the math kernel.
+    "bias": {"vector", "matrix", "boolean_vector", "boolean_matrix"},
     "cross": True,
     "softmax_scale": True,
     "strides": "last_contiguous",
@@ -161,7 +166,7 @@ IMPLS = [
             "dtypes": FLOAT | HALF,
             "headdims": range(1, 1025),
             "causal": "optional",
-            "bias": {"vector", "matrix"},
+            "bias": {"vector", "matrix", "boolean_vector", "boolean_matrix"},
             "bias_grad": True,
             "cross": True,
             "gqa": True,

@@ -47,10 +47,10 @@ because roundings then repeat:
 - selecting: queries that select no key have q = 0, so their rows are flat. (If one key wins, bits
   are compared.)
 
-The other regimes are independent. spread, peaked, shifted_down, shifted_up and large have random
-scores, so roundings are random, too. The formulas above keep errors that a row shares (of m, lse,
-delta) apart. In the regime mean, values share a sign but their roundings do not. Through that
-common sign P's errors affect delta, which noise.py derives.
+The other regimes are independent. spread, peaked, shifted_down, shifted_up, uneven and large have
+random scores, so roundings are random, too. The formulas above keep errors that a row shares (of m,
+lse, delta) apart. In the regimes mean and one_sign, values share a sign but their roundings do not.
+Through that common sign P's errors affect delta, which noise.py derives.
 
 Float32 operands that are multiplied as tf32 take the linear form in every regime. An element of q
 is rounded once for all keys, and an element of k once for all queries, so the scores' errors along
@@ -86,6 +86,8 @@ FORM_OF_REGIME = {
     "exact": LINEAR,
     "selecting": LINEAR,
     "mean": INDEPENDENT,
+    "uneven": INDEPENDENT,
+    "one_sign": INDEPENDENT,
 }
 
 

@@ -14,6 +14,7 @@ from flash_attest.races.finding import Finding
 from flash_attest.texts import cut, words_of
 
 if TYPE_CHECKING:
+    from flash_attest.properties.checks.reading import Reading
     from flash_attest.properties.checks.wrong import Wrong
 
 # Messages of CUDA, its libraries, Triton and torch's CPU allocator, which raise plain
@@ -64,7 +65,8 @@ class LawBroken(AssertionError):
 
     headline: one line that is enough to file an issue.
     observed: lines with the facts, printed below the headline.
-    suggests: a guess at the cause from the pattern, shown as a guess.
+    suggests: a guess at the cause that the law itself makes, shown as a guess.
+    reading: from which further guesses are made, if other failing cases do not contradict them.
     investigate: called once, when the smallest case is known, to make further calls. It returns a
     phrase for the end of the headline, and further lines of `observed`.
     findings: everything that is wrong; the headline names only the first. Repeats of a failure
@@ -85,6 +87,7 @@ class LawBroken(AssertionError):
         findings: Iterable[str] = (),
         found: Iterable[Finding] = (),
         wrong: Wrong | None = None,
+        reading: Reading | None = None,
     ):
         self.headline = headline = cut(headline, LONGEST_HEADLINE)
         super().__init__(headline)
@@ -93,7 +96,9 @@ class LawBroken(AssertionError):
         self.investigate = investigate
         self.findings = frozenset(findings) or frozenset({headline})
         self.found = tuple(found)
+        self.matches: list[str] = []  # what the kernel computed instead, as explain.py finds out
         self.wrong = wrong
+        self.reading = reading
 
 
 def findings_of(found: Iterable[Finding]) -> LawBroken:
@@ -101,7 +106,7 @@ def findings_of(found: Iterable[Finding]) -> LawBroken:
 
     Findings that leave all values unchanged come last.
     """
-    ranked = sorted(found, key=lambda finding: finding.keeps_values)
+    ranked = sorted(found, key=lambda finding: finding.rank)
     headlines = [finding.headline for finding in ranked]
     return LawBroken(headlines[0], *(f"{finding}\n" for finding in ranked), findings=headlines, found=ranked)
 

@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.failures import undecided_without_memory
 from flash_attest.properties.trial import Trial
@@ -31,10 +33,14 @@ class Law:
     share: how many cases the law gets, as a fraction of the profile's number.
     device: the only device on which the law can fail; None means every device. A law with "cpu" is
     judged on the CPU, also in a run on a GPU.
+    once: whether a single case, the simplest, decides, whatever the profile: for cases that take
+    long and differ only in details.
     last: whether it is judged after the implementation's other laws, because a wrong kernel may end
     the process.
     collects: whether the findings of all cases form one set, each with its smallest case
         (judging/collected.py).
+    chosen: (implementation) -> cases that are held first, whatever the law's and the
+    implementation's share; drawn cases fill up to the profile's number.
     together: called with the trials of all drawn cases before each is judged by itself, to save
     work later. It raises LawBroken if any of them breaks the law.
     """
@@ -45,8 +51,10 @@ class Law:
     bug: str = ""
     share: float = 1.0
     device: str | None = None
+    once: bool = False
     last: bool = False
     collects: bool = False
+    chosen: Callable[[Implementation], Iterable[Case]] = lambda impl: ()
     together: Callable[[Iterable[Trial]], None] | None = None
 
     def hold(self, trial: Trial) -> None:
@@ -95,8 +103,10 @@ def law(
     bug: str,
     share: float = 1.0,
     device: str | None = None,
+    once: bool = False,
     last: bool = False,
     collects: bool = False,
+    chosen: Callable[[Implementation], Iterable[Case]] = lambda impl: (),
     together: Callable[[Iterable[Trial]], None] | None = None,
     **draws: Any,
 ) -> Callable:
@@ -104,7 +114,7 @@ def law(
     wanted = Draws.of(**draws)
 
     def decorate(function: Callable[[Trial], None]) -> Callable:
-        new_law = Law(function, wanted, needs, bug, share, device, last, collects, together)
+        new_law = Law(function, wanted, needs, bug, share, device, once, last, collects, chosen, together)
 
         def test(impl, judge):
             judge(new_law, impl)

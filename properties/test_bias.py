@@ -1,9 +1,10 @@
-"""An additive bias: vector or matrix, broadcast over batch and heads, with -inf as a mask."""
+"""A bias, vector or matrix, broadcast over batch and heads: numbers, -inf, or a boolean mask."""
 
 import torch
 
 from flash_attest.impls.contract.call import Inputs
-from flash_attest.properties.cases.bias_masks import HIDING
+from flash_attest.properties.cases.bias_masks import HIDING, hidden_entries
+from flash_attest.properties.cases.case import ADDED, BOOLEAN
 from flash_attest.properties.cases.inputs import WINS
 from flash_attest.properties.cases.random_tensors import RandomTensors
 from flash_attest.properties.cases.strategies import FAR
@@ -31,7 +32,7 @@ def test_biased_attention_matches_the_definition(trial):
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(bias=True, needs=("bias",), bias_mask=("none",), bug="masks")
+@law(bias=ADDED, needs=("bias", "added bias"), bias_mask=("none",), bug="masks")
 def test_broadcast_bias_equals_its_copy(trial):
     """A bias of size 1 along batch, heads or queries gives the results of its expanded copy.
 
@@ -46,7 +47,7 @@ def test_broadcast_bias_equals_its_copy(trial):
     check_all_agree(trial, got, copied, trial.expected(), "with the bias written out it is")
 
 
-@law(bias=True, needs=("bias", "lse"), bias_mask=("none", "right"), bug="softmax-and-lse")
+@law(bias=ADDED, needs=("bias", "added bias", "lse"), bias_mask=("none", "right"), bug="softmax-and-lse")
 def test_constant_in_bias_changes_only_lse(trial):
     """A constant c added to each row of the bias leaves out unchanged and adds c to lse.
 
@@ -72,8 +73,9 @@ def test_constant_in_bias_changes_only_lse(trial):
 def test_infinite_bias_hides_exactly_its_keys(trial):
     """With q = 0 and a bias of 0 or -inf, exp(lse) is the number of keys that the query sees.
 
-    It is a whole number, so no tolerance is needed. Right and left padding, a window and a dead row
-    hide whole tiles at the start, at the end, or everywhere.
+    A boolean mask hides a key where it is False. The count is a whole number, so no tolerance is
+    needed. Right and left padding, a window and a dead row hide whole tiles at the start, at the
+    end, or everywhere.
     """
     check_counts(trial, *_hidden_or_zero(trial))
 
@@ -83,12 +85,14 @@ def test_out_averages_the_keys_that_a_bias_leaves(trial):
     """With q = 0 and a bias of 0 or -inf, out is the mean of v over the keys that the query sees.
 
     v_j is 1 in column j mod headdim and 0 elsewhere, so out counts the keys of each column, even if
-    there is no lse.
+    there is no lse. A boolean mask hides a key where it is False.
     """
     check_averages(trial, *_hidden_or_zero(trial))
 
 
-@law(bias=True, bias_mask=HIDING, needs=("bias",), two_tiles=True, where=countable, share=0.5, bug="masks")
+@law(
+    bias=ADDED, bias_mask=HIDING, needs=("bias", "added bias"), two_tiles=True, where=countable, share=0.5, bug="masks"
+)
 def test_finite_masks_hide_as_infinity_does(trial):
     """With q = 0, a key masked by a large negative bias has weight 0 next to keys of bias 0.
 
@@ -124,7 +128,7 @@ def test_finite_masks_hide_as_infinity_does(trial):
 
 @law(bias=True, bias_mask=("right", "left"), needs=("bias",), bug="masks")
 def test_keys_hidden_by_bias_change_no_bit(trial):
-    """Keys that -inf hides from every query and head have no influence on any output.
+    """Keys that a bias hides from every query and head have no influence on any output.
 
     If their k and v change, outputs keep their bits, or stay within the budget if they are not
     declared repeatable. dk and dv of these keys are 0. A kernel may order keys by their values, and
@@ -132,14 +136,23 @@ def test_keys_hidden_by_bias_change_no_bit(trial):
     larger, v by 2^40 (float16: 2^10), and outputs stay within the budget.
     """
     x, case = trial.x, trial.case
-    hidden = x.bias.isinf().all(dim=2).all(dim=1).expand(case.batch, case.seqlen_k)[:, :, None, None]  # (b, sk, 1, 1)
+    hidden = (
+        hidden_entries(x.bias).all(dim=2).all(dim=1).expand(case.batch, case.seqlen_k)[:, :, None, None]
+    )  # (b, sk, 1, 1)
     random = trial.random("other keys")
     other = {name: random.uniform(x.k.shape, -10, 10).to(case.dtype) for name in ("k", "v")}
     changed = x.with_(**{name: torch.where(hidden, other[name], getattr(x, name)) for name in other})
     check_hidden(trial, changed, hidden, "as only hidden keys changed it should still be")
 
 
-@law(bias=True, needs=("bias",), bias_mask=("alibi",), regime=("spread", "mean"), softmax_scale=False, bug="masks")
+@law(
+    bias=ADDED,
+    needs=("bias", "added bias"),
+    bias_mask=("alibi",),
+    regime=("spread", "mean"),
+    softmax_scale=False,
+    bug="masks",
+)
 def test_alibi_matches_the_definition(trial):
     """ALiBi, bias_ij = -slope_h |i + seqlen_k - seqlen_q - j|, gives the defined results.
 
@@ -152,12 +165,12 @@ def test_alibi_matches_the_definition(trial):
 def test_bias_picks_its_key(trial):
     """With q = 0 and a bias of 128 at one key of each row, out is the v of that key, bit for bit.
 
-    The bias is 0 elsewhere. Each row of the bias picks its own key, in every batch and head. A
-    wrong stride or broadcast picks a wrong row of v.
+    The bias is 0 elsewhere; a boolean mask is False elsewhere. Each row of the bias picks its own
+    key, in every batch and head. A wrong stride or broadcast picks a wrong row of v.
     """
     x, case = trial.zeroed("q"), trial.case
     picked = _one_key_each(trial.random("picked"), x.bias.shape)
-    bias = torch.zeros_like(x.bias).scatter(3, picked, WINS)
+    bias = torch.zeros_like(x.bias).scatter(3, picked, True if case.bias in BOOLEAN else WINS)
     key = picked[..., 0].expand(case.batch, case.nheads, case.seqlen_q).transpose(1, 2)  # (b, sq, h)
     v = x.v.repeat_interleave(case.nheads // case.nheads_k, dim=2)
     want = v.gather(1, key[..., None].expand(-1, -1, -1, case.headdim))
@@ -168,8 +181,10 @@ def test_bias_picks_its_key(trial):
 def _hidden_or_zero(trial: Trial) -> tuple[Inputs, torch.Tensor]:
     """Return inputs with scores of 0 or -inf, and which keys each query sees (b, h, sq, sk)."""
     x = trial.zeroed("q")
-    hidden = x.bias.isinf()
-    return x.with_(bias=torch.where(hidden, x.bias, 0)), trial.visible() & ~hidden
+    hidden = hidden_entries(x.bias)
+    if trial.case.bias in ADDED:
+        x = x.with_(bias=torch.where(hidden, x.bias, 0))
+    return x, trial.visible() & ~hidden
 
 
 def _one_key_each(random: RandomTensors, shape: tuple[int, ...]) -> torch.Tensor:

@@ -138,44 +138,57 @@ def test_answers_follow_the_values(trial):
 
     So no result may be cached by address, shape or identity. Equal values at other addresses give
     the same bits, or agree within the budget if they are not declared repeatable. New values in the
-    same tensors give new results, within the error budget.
+    same tensors give new results, within the error budget. So do new tensors over the same memory.
+    Each counts its own changes, from 0, as a tensor does that gets the memory of a freed one.
     """
     caller, backward = trial.caller, trial.backward
     # Equal values at other addresses.
-    handed, _ = caller.place(trial.x, 0.0)
+    memory, _ = caller.place(trial.x, 0.0)
+    handed = _new_tensors(memory)
     first = caller.call(handed, backward=backward).copy()
     others, _ = caller.place(trial.x, 0.0, away_from=handed)
     elsewhere = caller.call(others, backward=backward)
     check_unchanged(trial, first, elsewhere, "at other addresses; at the first addresses it was")
-    # New values in the same tensors.
-    new = build(trial.case.but(seed=trial.case.seed + 1), trial.device)
-    for name, tensor in handed.items():
-        tensor.copy_(caller.as_stored(name, getattr(new, name)))
-    second = caller.call(handed, backward=backward)
-    try:
-        check_budget(trial, second, new)
-    except LawBroken as broken:
-        # Find out whether the first result was returned again, or the new values give wrong results
-        # at any address.
-        as_before = [name for name, tensor in second.items() if torch.equal(tensor, getattr(first, name))]
-        cached = [name for name in as_before if _is_wrong(trial, second, new, name)]  # 0 may be right in both calls
-        if not cached:
-            check_budget(trial, first)  # if the first result is wrong, too, report that instead
-        suggests = "a result, or part of one, is cached by the address, the shape or the identity of an input"
-        if cached:
-            then = f"{', '.join(cached)} {'is' if len(cached) == 1 else 'are'} as before"
-        elif _is_wrong(trial, caller.call(caller.place(new, 0.0, away_from=handed)[0], backward=backward), new):
-            then = "other addresses give this, too"
-            suggests = (
-                "the result is wrong for these values (other laws say more), or part of it is cached by the shape"
-            )
-        else:
-            then = "it was right before"
-        raise LawBroken(
-            f"{broken.headline}; new values were written into the same tensors, and {then}",
-            *broken.observed,
-            suggests=suggests,
-        ) from None
+    # New values in the same tensors, then in new tensors at their addresses.
+    for n, where_to in enumerate(("the same tensors", "new tensors at the same addresses"), start=1):
+        new = build(trial.case.but(seed=trial.case.seed + n), trial.device)
+        handed = handed if n == 1 else _new_tensors(memory)
+        for name, tensor in (handed if n == 1 else memory).items():
+            tensor.copy_(caller.as_stored(name, getattr(new, name)))
+        got = caller.call(handed, backward=backward)
+        try:
+            check_budget(trial, got, new)
+        except LawBroken as broken:
+            raise _kept(trial, broken, first, got, new, handed, where_to) from None
+
+
+def _new_tensors(memory: Inputs) -> Inputs:
+    """Return new tensors over the same memory. Each has a version counter of its own, at 0."""
+    return Inputs(**{name: tensor.data for name, tensor in memory.items()})
+
+
+def _kept(
+    trial: Trial, broken: LawBroken, first: Outputs, got: Outputs, new: Inputs, handed: Inputs, where_to: str
+) -> LawBroken:
+    """Return the failure for new values whose result is wrong.
+
+    It says whether the first result was returned again, or the new values give wrong results at any
+    address. If the first result is wrong, too, its failure is raised instead.
+    """
+    check_budget(trial, first)
+    caller, backward = trial.caller, trial.backward
+    as_before = [name for name, tensor in got.items() if torch.equal(tensor, getattr(first, name))]
+    cached = [name for name in as_before if _is_wrong(trial, got, new, name)]  # 0 may be right in both calls
+    suggests = "a result, or part of one, is cached by the address, the shape or the identity of an input"
+    if cached:
+        then = f"{', '.join(cached)} {'is' if len(cached) == 1 else 'are'} as before"
+    elif _is_wrong(trial, caller.call(caller.place(new, 0.0, away_from=handed)[0], backward=backward), new):
+        then = "other addresses give this, too"
+        suggests = "the result is wrong for these values (other laws say more), or part of it is cached by the shape"
+    else:
+        then = "it was right before"
+    headline = f"{broken.headline}; new values were written into {where_to}, and {then}"
+    return LawBroken(headline, *broken.observed, suggests=suggests)
 
 
 def _is_wrong(trial: Trial, got: Outputs, x: Inputs, *names: str) -> bool:
@@ -213,7 +226,8 @@ def test_backward_belongs_to_its_own_forward(trial):
 def test_calls_outside_the_promise_raise_or_are_right(trial):
     """A call outside of `supports` raises an error or gives the right answer.
 
-    It never gives a wrong answer without an error. Each call differs from a supported case in one
+    It never gives a wrong answer without an error, and after an error the inputs are bit for bit as
+    before, so that the caller can go on with them. Each call differs from a supported case in one
     way. It has a head dim, dtype, layout or number of key heads that is not declared, lengths that
     `accepts` refuses, q, k and v that do not fit together, or a bias of the wrong shape. If the
     supported case itself is wrong, other laws report it, and this one says nothing.
@@ -235,11 +249,12 @@ def test_calls_outside_the_promise_raise_or_are_right(trial):
             raise Undecided("supported calls are wrong, too: other laws say how", Reason.CONTRACT)
         trial.needs(False)
     (probe, broken), *others = wrong
+    *observed, advice = broken.observed
     raise LawBroken(
-        f"called with {probe.what}, it raises no error, and {broken.headline}",
-        *broken.observed,
+        f"called with {probe.what}, {broken.headline}",
+        *observed,
         *(f"also with {other.what}: {failure.headline}" for other, failure in others),
-        'raise an error for such a call, support it, or declare outside="undefined"',
+        advice,
     )
 
 

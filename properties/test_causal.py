@@ -3,15 +3,29 @@
 import torch
 
 from flash_attest.impls.contract.call import Outputs
+from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.strategies import FAR
 from flash_attest.properties.checks.comparisons import check_agree, check_copied
-from flash_attest.properties.checks.counts import check_averages, check_counts, countable, counts_of_other_alignment
+from flash_attest.properties.checks.counts import check_averages, check_counts, countable
 from flash_attest.properties.checks.hidden import check_hidden
-from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.law import law
 
+HALVES = (8, 16, 32, 64, 128)  # half a tile of 16 to 256 keys
 
-@law(causal=True, bias=False, needs=("causal", "lse"), bug="masks")
+
+def toward_half_a_tile(case: Case) -> Case:
+    """Return the case with half a tile more keys than queries, if their difference is even.
+
+    The first query then sees half of a tile, and the last query of its tile sees keys of the next
+    one. A kernel that skips tiles by the first query is right if the difference is whole tiles.
+    """
+    fitting = [half for half in HALVES if 2 * half < case.seqlen_k]
+    if case.seqlen_k <= case.seqlen_q or (case.seqlen_k - case.seqlen_q) % 2 or not fitting:
+        return case
+    return case.but(seqlen_q=case.seqlen_k - fitting[case.seqlen_q % len(fitting)])
+
+
+@law(causal=True, bias=False, needs=("causal", "lse"), bug="masks", toward=toward_half_a_tile)
 def test_query_sees_exactly_its_prefix(trial):
     """query i sees key j  iff  j <= i + seqlen_k - seqlen_q      (bottom_right; top_left: j <= i)
 
@@ -22,7 +36,8 @@ def test_query_sees_exactly_its_prefix(trial):
     check_counts(trial, trial.zeroed("q"), trial.visible())
 
 
-@law(causal=True, bias=False, needs=("causal",), bug="masks", where=countable, reach=FAR)
+@law(causal=True, bias=False, needs=("causal",), bug="masks", where=countable, reach=FAR,
+     toward=toward_half_a_tile)  # fmt: skip
 def test_out_averages_exactly_its_prefix(trial):
     """With q = 0, out_i is the mean of v over exactly the keys that query i sees.
 
@@ -68,8 +83,7 @@ def test_prefix_alone_equals_prefix_of_the_whole(trial):
     """
     x, case = trial.x, trial.case
     n = trial.cut("prefix", case.seqlen_q, lambda n: [case.but(seqlen_q=n, seqlen_k=n)])
-    matrix = case.bias == "matrix"
-    bias = None if x.bias is None else x.bias[:, :, : n if matrix else 1, :n].contiguous()
+    bias = None if x.bias is None else x.bias[:, :, : n if case.bias_has_rows else 1, :n].contiguous()
     x_short = x.with_(bias=bias, **{name: getattr(x, name)[:, :n].contiguous() for name in ("q", "k", "v", "dout")})
     backward = trial.backward
     got, whole = trial.run(x_short, backward=backward), trial.run(backward=backward)
@@ -90,13 +104,6 @@ def test_alignment_is_as_declared(trial):
     The two differ if seqlen_q != seqlen_k. With q = 0, exp(lse) counts the visible keys of each
     query, and the counts tell the two alignments apart.
     """
-    got = trial.run(trial.zeroed("q")).lse.double().exp().round()
-    other, counts = counts_of_other_alignment(trial)
-    if bool((got == counts).all()):
-        raise LawBroken(
-            f"causal mask is aligned {other}, but {trial.impl.causal_alignment} is declared",
-            f'every query sees as many keys as {other} gives it: declare causal_alignment="{other}", or shift the mask',
-        )
     check_counts(trial, trial.zeroed("q"), trial.visible())
 
 

@@ -2,9 +2,10 @@
 
 import torch
 
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.bias_masks import hidden_entries
+from flash_attest.properties.cases.case import BIASES, BOOLEAN, Case
 from flash_attest.properties.cases.features import mask_of
-from flash_attest.properties.cases.strategies import FAR
+from flash_attest.properties.cases.strategies import FAR, edges, short
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.comparisons import (
     check_all_agree,
@@ -17,6 +18,7 @@ from flash_attest.properties.law import law
 from flash_attest.properties.trial import Trial
 
 MAY_BE_EMPTY = ("dead_row", "left", "none")
+SPLITS = (FAR - 10, *edges(FAR, 255))  # keys from which kernels split them; the first divides into no equal parts
 
 
 def may_be_empty(case: Case) -> bool:
@@ -29,11 +31,13 @@ def toward_empty(case: Case) -> Case:
     """Return the case with more queries than keys, with causal left padding, or with a dead row."""
     if case.causal and case.bias is None:
         return case.but(seqlen_q=max(case.seqlen_q, case.seqlen_k) + 1, seqlen_k=min(case.seqlen_q, case.seqlen_k))
-    return case.but(bias_mask="left") if case.causal else case.but(bias="matrix", bias_mask="dead_row")
+    if case.causal:
+        return case.but(bias_mask="left")
+    return case.but(bias="boolean_matrix" if case.bias in BOOLEAN else "matrix", bias_mask="dead_row")
 
 
 @law(
-    regime=("shifted_up", "shifted_down", "large", "peaked"),
+    regime=("shifted_up", "shifted_down", "large", "peaked", "uneven"),
     softmax_scale=(None, 1.0, -1.0, 2.0),
     bug="softmax-and-lse",
 )
@@ -41,7 +45,8 @@ def test_huge_scores_match_the_definition(trial):
     """With huge scores, out, lse and all gradients are finite and within the error budget.
 
     Scores are +-160, or up to thousands. Softmax depends only on their differences. exp overflows
-    if the row maximum is not subtracted, and underflows if a wrong one is.
+    if the row maximum is not subtracted, and underflows if a wrong one is, such as the maximum of
+    another row.
     """
     check_budget(trial, trial.run(backward=trial.backward))
 
@@ -56,7 +61,7 @@ def test_tiny_scores_match_the_definition(trial):
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(needs=("empty rows",), bug="masks", bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
+@law(needs=("empty rows",), bug="masks", bias=BIASES, bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
 def test_rows_without_keys_give_zero(trial):
     """A row that sees no key has out = 0, lse = -inf and dq = 0, exactly.
 
@@ -78,7 +83,7 @@ def test_rows_without_keys_give_zero(trial):
         )
 
 
-@law(needs=("empty rows",), bug="masks", bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
+@law(needs=("empty rows",), bug="masks", bias=BIASES, bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
 def test_rows_without_keys_leave_the_others_alone(trial):
     """A row that sees no key does not turn dk, dv or other rows into NaN (0 * inf, inf - inf).
 
@@ -101,11 +106,17 @@ def test_single_key_is_copied(trial):
     check_copied(trial, torch.where(sees, got, want), want, "should be v of the only key:", trial.want().lse)
 
 
-@law(seqlen_q=(1, 1), cross=True, needs=("cross",), bug="boundaries", reach=FAR)
+def toward_many_keys(case: Case) -> Case:
+    """Return the case with hundreds of keys if it has an odd number, as the simplest case has."""
+    return case.but(seqlen_k=SPLITS[case.seqlen_k // 2 % len(SPLITS)]) if case.seqlen_k % 2 else case
+
+
+@law(seqlen_q=(1, 1), cross=True, needs=("cross",), bug="boundaries", reach=FAR, toward=toward_many_keys)
 def test_single_query_matches_the_definition(trial):
     """One query over many keys (decoding) gives results within the error budget.
 
-    Under bottom-right alignment it sees all keys.
+    Under bottom-right alignment it sees all keys. Decoding has its own kernels, which split the
+    keys from some hundreds on, so half of the cases have 255 to 1,030 keys.
     """
     check_budget(trial, trial.run(backward=trial.backward))
 
@@ -131,6 +142,20 @@ def test_no_queries_give_no_gradient(trial):
     got = trial.run(backward=trial.backward)
     for name, tensor in got.items():
         check_same(trial, name, tensor, torch.zeros_like(tensor), "there is no query, so it should be")
+
+
+@law(softmax_scale=False, needs=("softmax_scale",), share=0.3, toward=short, bug="softmax-and-lse")
+def test_default_scale_may_be_given(trial):
+    """softmax_scale = 1 / sqrt(headdim), given by name, gives the results of the default.
+
+    Results agree within the budget of both: the default may be computed in float32, which rounds it
+    to another number.
+    """
+    trial.needs_supported(trial.case.but(softmax_scale=trial.case.scale))
+    backward = trial.backward
+    default, given = trial.run(backward=backward), trial.run(backward=backward, softmax_scale=trial.case.scale)
+    what = f"with softmax_scale={trial.case.scale:.6g}, which is the default; without it is"
+    check_all_agree(trial, given, default, trial.expected(backward=backward), what)
 
 
 @law(softmax_scale=(0.0,), needs=("softmax_scale",), bug="softmax-and-lse")
@@ -179,5 +204,5 @@ def _empty_rows(trial: Trial) -> torch.Tensor:
     """Return bool (b, h, sq): which queries see no key."""
     case, seen = trial.case, trial.visible()[None, None]
     if trial.x.bias is not None:
-        seen = seen & ~(trial.x.bias == -torch.inf)
+        seen = seen & ~hidden_entries(trial.x.bias)
     return ~seen.any(dim=-1).expand(case.batch, case.nheads, case.seqlen_q)

@@ -7,11 +7,12 @@ import torch
 
 from flash_attest.impls.contract.call import Inputs, Outputs, from_layout
 from flash_attest.properties.cases.beyond_32_bits import batches_to_look_at, enlarged, inputs_of
-from flash_attest.properties.cases.case import LAYOUTS, Case
+from flash_attest.properties.cases.case import BIASES, LAYOUTS
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.layouts import Placed
-from flash_attest.properties.cases.sparse_memory import LARGEST, spread
+from flash_attest.properties.cases.sparse_memory import spread
 from flash_attest.properties.cases.strategies import short
+from flash_attest.properties.cases.telling import of_several, telling
 from flash_attest.properties.checks.comparisons import all_same, check_all_agree, check_budget, check_unchanged
 from flash_attest.properties.checks.pictures import element_at, number, plural, share, where
 from flash_attest.properties.failures import LawBroken
@@ -25,7 +26,7 @@ PAUSE = 0.05  # seconds to wait for work that continues after a call
 AROUND = 7.0  # a harmless value to compare with NaN
 
 
-@law(layout=LAYOUTS, bug="memory")
+@law(layout=LAYOUTS, bias=BIASES, toward=telling, bug="memory")
 def test_memory_around_inputs_is_not_read(trial):
     """NaN before, after and between the rows of every input gives the same outputs as 7 does.
 
@@ -35,7 +36,7 @@ def test_memory_around_inputs_is_not_read(trial):
                   "with NaN around the inputs; with 7 there it is")  # fmt: skip
 
 
-@law(needs=("shared memory",), layout=LAYOUTS, bug="memory")
+@law(needs=("shared memory",), layout=LAYOUTS, bias=BIASES, toward=telling, bug="memory")
 def test_inputs_come_back_unchanged(trial):
     """A call changes no bit of its inputs, nor of the 256 elements before and after each."""
     handed, placed = trial.caller.place(trial.x, torch.nan)
@@ -62,34 +63,17 @@ def _written(trial: Trial, name: str, there: Placed) -> tuple[str, str]:
     return headline, where(trial, name, changed)
 
 
-@law(layout=LAYOUTS[1:], needs=("strides",), bug="calling")
+@law(layout=LAYOUTS[1:], bias=BIASES, needs=("strides",), toward=telling, bug="calling")
 def test_any_layout_equals_the_contiguous_one(trial):
     """The memory layout of q, k, v and dout changes no result.
 
-    They may be transposed, packed into one tensor, or have gaps or strides. Results agree within
-    the budget of both, as another layout may take another code path.
+    They may be transposed, packed into one tensor, have gaps or strides, or begin at an address
+    that is not a multiple of 16 bytes. A dimension of size 1 may have any stride. Results agree
+    within the budget of both, as another layout may take another code path.
     """
     backward = trial.backward
     got, plain = trial.run(backward=backward), trial.run(backward=backward, layout="contiguous")
     _check_all_agree(trial, got, plain, trial.expected(backward=backward), "with contiguous inputs it is")
-
-
-def _of_several(case: Case) -> Case:
-    """Return the case with at least two batches, heads and keys, and a bias for each.
-
-    A dimension of size 1 cannot be spread. A single query is kept, as decoding has its own kernels.
-    There are only two batches and key heads if sparse memory cannot hold more.
-    """
-    group = case.nheads // case.nheads_k
-    seqlen_k = max(case.seqlen_k, 2)
-    seqlen_q = seqlen_k if case.seqlen_q == case.seqlen_k else case.seqlen_q
-    batch, nheads_k = max(case.batch, 2), max(case.nheads_k, 2)
-    longest, width = max(seqlen_q, seqlen_k), max(case.headdim, 0 if case.bias is None else seqlen_k)
-    if batch * nheads_k * group * longest * width * 4 > LARGEST:
-        batch = nheads_k = 2
-    nheads = nheads_k * group
-    bias = {} if case.bias is None else dict(bias_batch=batch, bias_nheads=nheads)
-    return case.but(batch=batch, nheads=nheads, nheads_k=nheads_k, seqlen_q=seqlen_q, seqlen_k=seqlen_k, **bias)
 
 
 @law(
@@ -97,7 +81,7 @@ def _of_several(case: Case) -> Case:
     seqlen_q=(1, 70),
     seqlen_k=(1, 70),
     share=0.5,
-    toward=_of_several,
+    toward=of_several,
     bug="boundaries",
 )
 def test_offsets_need_64_bits(trial):
@@ -142,17 +126,22 @@ def test_tensors_beyond_2_31_elements(trial):
     large = enlarged(trial.impl, trial.case)
     trial.needs(large is not None)
     numbers = batches_to_look_at(large)
+    sizes = f"batch={large.batch} seqlen={large.seqlen_q} nheads={large.nheads} headdim={large.headdim} {large.dtype}"
 
     def called(backward: bool) -> tuple[Outputs, list[Inputs]]:
+        trial.write_down(sizes)  # in case the process dies
         x = inputs_of(large, trial.impl.layout, trial.device)
         with trial.caller.may_begin_again():
             got = trial.caller.call(x, backward=backward, then=lambda outputs: _batches(outputs, numbers))
         public = [(name, from_layout(trial.impl, tensor)) for name, tensor in x.items()]
         return got, [Inputs(**{name: tensor[b : b + 1].clone() for name, tensor in public}) for b in numbers]
 
-    sizes = f"batch={large.batch} seqlen={large.seqlen_q} nheads={large.nheads} headdim={large.headdim} {large.dtype}"
     backwards = [True, False] if trial.backward else [False]
-    number, (got, parts) = first_that_fits(sizes, [partial(called, backward) for backward in backwards])
+    try:
+        number, (got, parts) = first_that_fits(sizes, [partial(called, backward) for backward in backwards])
+    except LawBroken as broken:
+        broken.headline += f"; called with {sizes}"
+        raise
     if number > 0:
         trial.meter.note = "the forward alone: the GPU has too little memory for the backward"
     for n, (b, part) in enumerate(zip(numbers, parts, strict=True)):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from enum import Enum
 
-from flash_attest.emulator.observation import Kind, Observation
+from flash_attest.emulator.observation import Apart, Kind, Observation
 
 
 class Layer(Enum):
@@ -52,11 +52,19 @@ class Finding(Observation):
         """True if a race cannot change a result, as all of its compared writes kept the value."""
         return self.kind is Kind.RACE and self.same_value is True
 
+    @property
+    def rank(self) -> tuple[bool, int]:
+        """The sort key: first what may change a result, races of two blocks before those of two
+        warps, and these before those of two lanes, which read as harmless.
+        """
+        return self.keeps_values, -(self.apart or Apart.BLOCKS)
+
 
 def merge(findings: list[Finding], more: Iterable[Finding]) -> None:
     """Add `more` to `findings` in place. Findings with equal keys become one, and counts are added.
 
-    A write that kept the value does not hide a write at the same lines that changed it.
+    The one that stays has the first rank: a write that kept the value does not hide a write at the
+    same lines that changed it.
     """
     at = {finding.key: n for n, finding in enumerate(findings)}
     for finding in more:
@@ -64,5 +72,5 @@ def merge(findings: list[Finding], more: Iterable[Finding]) -> None:
         if n == len(findings):
             findings.append(finding)
         else:
-            one = min(findings[n], finding, key=lambda each: each.keeps_values)
+            one = min(findings[n], finding, key=lambda each: each.rank)
             findings[n] = replace(one, count=findings[n].count + finding.count)

@@ -1,31 +1,29 @@
 """Groups the failures of a run by their causes, as far as these are known.
 
-Two failures of an implementation have one cause if they have the same headline, or if their
-smallest cases need the same thing to fail (the clue: a head dim, a mask, a layout) and the same
-kind of result is wrong.
+A wrong merge would hide a second bug, so failures of an implementation have one cause only on
+evidence: a law fails on the smallest case of the other (properties/judging/repeats.py), headlines
+are equal, the same is computed instead (`matches`), a race has the same lines, or smallest cases
+need the same thing to fail (the clue: a head dim, a mask, a layout) and the same kind of result is
+wrong.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flash_attest.impls.contract.record import GRADIENTS
+from flash_attest.properties.judging.explained import kind_of, rank_of, without_lengths
 from flash_attest.properties.judging.verdict import FAIL, PLAIN, law_name
 
-# The chapter whose law describes a mistake best comes first: "which key is missing" says more than
-# "which number is off".
-BEST_FIRST = (
-    "test_contract", "test_causal", "test_bias", "test_seqlens", "test_forward", "test_calling",
-    "test_backward", "test_extremes", "test_memory", "test_laws", "test_races",
-)  # fmt: skip
-# A clue about lengths names the smallest length that fails, which differs from law to law.
-LENGTH = re.compile(r"(a length|lengths) of \d+")
+RACE, SITE = re.compile(r"\brace\b"), re.compile(r"[\w./+-]+\.\w+:\d+")
+FRAME = re.compile(r"^  at (.*:\d+, in .*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Failures of one implementation that probably have one cause.
+    """Failures of one implementation that have one cause.
 
     first: the result, as in results.json, that describes the cause best. others: the remaining
     ones.
@@ -47,7 +45,7 @@ class Cause:
         """
         n, clue = 1 + len(self.others), self.first["clue"]
         laws = "1 law fails" if n == 1 else f"{n} laws fail"
-        if any(LENGTH.sub("", other["clue"]) != LENGTH.sub("", clue) for other in self.others):
+        if any(without_lengths(other["clue"]) != without_lengths(clue) for other in self.others):
             clue = ""  # equal headlines, whose cases share nothing else
         if clue == PLAIN:
             return f"{laws}, even on {PLAIN}"
@@ -55,13 +53,24 @@ class Cause:
             return f"{laws}, with {clue}"
         return "" if n == 1 else laws
 
+    def as_dict(self) -> dict:
+        """Return the entry of `causes` in results.json."""
+        laws = [result["law"] for result in (self.first, *self.others)]
+        return {
+            "impl": self.impl,
+            "law": self.first["law"],
+            "laws": laws,
+            "reason": self.heading,
+            "shared": self.shared,
+        }
+
     @property
     def anchor(self) -> str:
         """The cause's id on a page. It is the same in each run that finds the cause."""
         return f"{self.impl}-{law_name(self.first['law']).replace('_', '-')}"
 
 
-def causes_of(results: list[dict]) -> list[Cause]:
+def causes_of(results: Sequence[dict]) -> list[Cause]:
     """Return the causes of all failures except known ones, by implementation, with the contract
     check first.
     """
@@ -77,11 +86,25 @@ def causes_of(results: list[dict]) -> list[Cause]:
                 others.append(group)
         groups[result["impl"]] = [*others, (keys, members)]
     causes = [_cause(members) for of_impl in groups.values() for _, members in of_impl]
-    return sorted(causes, key=lambda cause: (cause.impl, _rank(cause.first)))
+    return sorted(causes, key=lambda cause: (cause.impl, _order(cause.first)))
+
+
+def in_words(causes: Sequence[Cause]) -> str:
+    """Return "17 laws fail for 3 causes"; "" if each law has its own."""
+    laws = sum(1 + len(cause.others) for cause in causes)
+    if laws == len(causes):
+        return ""
+    return f"{laws} laws fail for {len(causes)} cause{'s' * (len(causes) > 1)}"
 
 
 def _cause(members: list[dict]) -> Cause:
-    first, *others = sorted(members, key=_rank)
+    clues = Counter(without_lengths(result["clue"]) for result in members)
+
+    def order(result: dict) -> tuple:
+        of_contract, is_short, *rest = _order(result)
+        return of_contract, is_short, -clues[without_lengths(result["clue"])], *rest
+
+    first, *others = sorted(members, key=order)
     return Cause(first["impl"], first, tuple(others))
 
 
@@ -89,27 +112,29 @@ def _keys(result: dict) -> set[tuple[str, ...]]:
     """Return the keys under which a failure is grouped with other failures of its
     implementation.
     """
-    keys = {("headline", result["reason"])}
-    if result["clue"]:
-        keys.add(("clue", LENGTH.sub("lengths", result["clue"]), _kind(result)))
+    reason, clue = result["reason"], result["clue"]
+    keys = {("law", result["law"]), ("headline", reason, _place(result))}
+    if result["same_as"]:
+        keys.add(("law", result["same_as"]))
+    if RACE.search(reason) and (sites := SITE.findall(reason)):
+        keys.add(("race", *sorted({site.rpartition("/")[2] for site in sites})))
+    if result["matches"]:
+        keys.add(("matches", *sorted(result["matches"])))
+    if clue:
+        tensor = (result["wrong"] or {}).get("tensor", "")
+        keys.add(("clue", without_lengths(clue), kind_of(result["chapter"], tensor, clue)))
     return keys
 
 
-def _kind(result: dict) -> str:
-    """Return which kind of result is wrong. A wrong mask and a wrong gradient are different
-    mistakes.
-    """
-    if result["chapter"] in ("test_races", "test_contract"):
-        return result["chapter"]
-    tensor = (result["wrong"] or {}).get("tensor", "")
-    return "gradients" if tensor in GRADIENTS or result["chapter"] == "test_backward" else "forward"
+def _place(result: dict) -> str:
+    """Return the frame that raised an exception; "" for another failure."""
+    frames = FRAME.findall(result["message"]) if " raises " in result["reason"] else []
+    return frames[-1] if frames else ""
 
 
-def _rank(result: dict) -> tuple:
-    """Return a sort key for the best description of a cause: failures that name the missing key
-    come first, then small cases.
+def _order(result: dict) -> tuple:
+    """Return a sort key for failures: whole messages first, the best description, then small
+    cases.
     """
-    chapter, wrong = result["chapter"], result["wrong"] or {}
-    place = BEST_FIRST.index(chapter) if chapter in BEST_FIRST else len(BEST_FIRST)
-    names_keys = bool(wrong.get("missing") or wrong.get("extra"))
-    return place > 0, not names_keys, place, len(result["smallest"]), result["law"]
+    of_contract, *rank = rank_of(result)
+    return of_contract, bool(result["same_as"]), *rank, len(result["smallest"]), result["law"]

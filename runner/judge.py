@@ -26,6 +26,7 @@ from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.neutral import neutral
 from flash_attest.runner import alone
+from flash_attest.runner.explanations import Explanations
 from flash_attest.runner.limits import NO_LIMITS, TimeLimits
 from flash_attest.runner.plugin.last_case import LastCase
 from flash_attest.runner.plugin.sources import in_checkout, shown
@@ -61,6 +62,7 @@ class Judge:
     ):
         self.plan, self.limits = plan, limits
         self.device_name = ""  # the GPU's name
+        self.explanations = Explanations()  # in a process of its own, requests bring them
         self.origins = {entry.name: origin_of(entry) for entry in entries}
         self.entries = {entry.name: entry for entry in entries}
         self.threads = {entry.name: entry.threads for entry in entries}
@@ -129,6 +131,8 @@ class Judge:
         if plan.until is None:  # otherwise the process that asks has set it
             deadline = self.limits.of_law()
             plan = replace(plan, until=(deadline.at, deadline.words))
+        if not NOW.isolated:
+            plan = replace(plan, explained=self.explanations.of(impl.name))
         try:
             with self.at_home(impl):
                 result = judge(law, impl, plan)
@@ -136,7 +140,16 @@ class Judge:
             result = suite_raised(error, Result(impl.name, law.chapter, law.name, UNKNOWN))
         if remote := remote_of(impl):
             result.observed = remote.take_observed()
+        if not NOW.isolated:
+            self.explains(impl, result)
         return result
+
+    def explains(self, impl: Implementation, result: Result) -> None:
+        """Keep a failure, so that other laws do not explain its cause again. A failure that is
+        expected must not explain one that is not.
+        """
+        if result.law not in impl.known_failures:
+            self.explanations.add(result)
 
     def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
         """Return the verdict of the contract check, in the same form as a law's verdict."""

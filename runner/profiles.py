@@ -29,10 +29,9 @@ class Profile:
 
 DEFAULT = "default"
 PROFILES = {
-    # Hypothesis tries the simplest case first, then another one.
-    "smoke": Profile(cases=2, repeats=10, repeats_on_cpu=10, small=True),
+    "smoke": Profile(cases=1, repeats=10, repeats_on_cpu=10, small=True),
     "quick": Profile(cases=12),
-    "default": Profile(cases=60),
+    "default": Profile(cases=40),
     "thorough": Profile(cases=400, repeats_on_cpu=100),
     "nightly": Profile(cases=4000, repeats_on_cpu=100),
 }

@@ -10,6 +10,7 @@ from flash_attest.impls.contract.registry import Entry
 from flash_attest.properties.judging.origin import Origin, OwnRun
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.law import laws
+from flash_attest.runner.explanations import FILE, Explanations
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.judge import Judge
 from flash_attest.runner.limits import NO_LIMITS, TimeLimits
@@ -36,6 +37,7 @@ def judge_of(
     processes judge beside this one. keeps_streams: whether kernels print where this process prints.
     """
     judge = Judge(plan, entries, folder, name, origin_of, limits)
+    judge.explanations = Explanations(folder / FILE if is_worker else None)
     prepare_to_fork()
     start = partial(prepare, is_worker=is_worker)
     if not isolated:

@@ -37,6 +37,8 @@ REFUSED = {
     "__cvta_generic_to_shared": "a numeric address in shared memory, which only inline PTX uses",
 }
 
+BARRIERS = ("__syncthreads", "__syncthreads_and", "__syncthreads_or", "__syncthreads_count", "__barrier_sync")
+
 
 @dataclass
 class Token:
@@ -59,6 +61,7 @@ def rewrite(preprocessed: str, shim: str) -> tuple[str, list[str]]:
     kernels, templates = _kernels(own)
     _refuse(own)
     _mark_returns(own)
+    _number_barriers(own)
     _share(own)
     _launch(own, templates)
     return "".join(token.text for token in tokens), kernels
@@ -163,6 +166,17 @@ def _mark_returns(own: list[Token]) -> None:
         for j in range(body, _close(own, body) - 1):
             if own[j].text == "return" and own[j + 1].text == ";":
                 own[j].text = "return ::emulator::returned()"
+
+
+def _number_barriers(own: list[Token]) -> None:
+    """Pass each barrier its number in the file, which tells those of two branches on one line
+    apart, also if a macro expands to them. g++ may merge two calls with equal arguments.
+    """
+    for number, i in enumerate(i for i, token in enumerate(own) if token.text in BARRIERS):
+        if i + 1 < len(own) and own[i + 1].text == "(":
+            close = _close(own, i + 1) - 1
+            comma = "" if close == i + 2 else ", "
+            own[close].text = f"{comma}__builtin_FILE(), __builtin_LINE(), {number + 1})"
 
 
 def _share(own: list[Token]) -> None:

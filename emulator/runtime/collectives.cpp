@@ -8,7 +8,9 @@
 namespace emulator {
 namespace {
 
-bool same_place(const Wait& a, const Wait& b) { return a.line == b.line && !strcmp(a.file, b.file); }
+bool same_place(const Wait& a, const Wait& b) {
+    return a.line == b.line && a.place == b.place && !strcmp(a.file, b.file);
+}
 
 std::string threads_of(const Block& in, bool (*member)(const Thread&)) {
     std::string text;
@@ -212,10 +214,11 @@ using namespace emulator;
 
 extern "C" {
 
-int emulator_barrier(int op, int value, const char* file, int line) {
+int emulator_barrier(int op, int value, const char* file, int line, int place) {
     if (!gpu.thread) return 0;
     if (gpu.launch->traced) settle_value();
     gpu.thread->wait = {op, 0, static_cast<uint64_t>(value != 0), 0, 0, 0, file, line};
+    gpu.thread->wait.place = place;
     stop_if_requested(0, file, line);
     gpu.thread->left_early = false;
     gpu.thread->state = State::at_barrier;

@@ -63,8 +63,8 @@ __attribute__((const)) emulator::Dim emulator_block_index();
 __attribute__((const)) emulator::Dim emulator_block_size();
 __attribute__((const)) emulator::Dim emulator_grid_size();
 
-// File and line are the author's, for observations.
-int emulator_barrier(int op, int value, const char* file, int line);
+// File and line are the author's, for observations. place: tells barriers on one line apart.
+int emulator_barrier(int op, int value, const char* file, int line, int place);
 uint64_t emulator_warp(int op, unsigned mask, uint64_t value, int argument, int width, const char* file, int line);
 void emulator_returned();  // called at a `return` in a kernel, so that it differs from running past a barrier
 void emulator_trap(const char* text, const char* file, int line);

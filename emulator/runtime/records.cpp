@@ -37,6 +37,21 @@ void put(unsigned (&to)[3], Dim from) {
     to[2] = from.z;
 }
 
+uintptr_t base_of(const Region* region) {
+    if (!region) return 0;
+    return region->space == MODULE && region->id < 0 ? gpu.launch->code : region->low;
+}
+
+unsigned linear(const unsigned (&thread)[3]) {
+    const Dim& size = gpu.launch->request->block;
+    return thread[0] + size.x * (thread[1] + size.y * thread[2]);
+}
+
+Apart apart_of(const Side& a, const Side& b) {
+    if (memcmp(a.block, b.block, sizeof a.block)) return BLOCKS;
+    return linear(a.thread) / WARP == linear(b.thread) / WARP ? LANES : WARPS;
+}
+
 Dim spread(unsigned linear, Dim size) { return {linear % size.x, linear / size.x % size.y, linear / size.x / size.y}; }
 
 }  // namespace
@@ -94,8 +109,7 @@ Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t si
         record.space = space;
         record.region = id;
         record.same_value = -1;
-        uintptr_t base = !region ? 0 : region->space == MODULE && region->id < 0 ? gpu.launch->code : region->low;
-        record.offset = static_cast<int64_t>(address - base);
+        record.offset = static_cast<int64_t>(address - base_of(region));
         record.size = size;
         record.sides = sides;
         record.first = first;
@@ -107,6 +121,14 @@ Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t si
         recorded.records.push_back(record);
     }
     Record& record = recorded.records[static_cast<size_t>(entry->second)];
+    if (int apart = kind == RACE ? apart_of(first, second) : 0; apart > record.apart) {
+        // A race of two lanes reads as harmless, so the record shows threads as far apart as any.
+        record.apart = apart;
+        record.first = first;
+        record.second = second;
+        record.offset = static_cast<int64_t>(address - base_of(region));
+        record.size = size;
+    }
     if (is_new || recorded.counted_at[entry->second] != recorded.accesses) ++record.count;
     recorded.counted_at[entry->second] = recorded.accesses;
     return record;

@@ -9,9 +9,11 @@ import ctypes
 import linecache
 
 from flash_attest.emulator.observation import (
+    ALLOCATION,
     DYNAMIC_SHARED,
     STATIC_SHARED,
     Action,
+    Apart,
     Kind,
     Observation,
     Side,
@@ -28,7 +30,6 @@ SPACES = {
     NOWHERE: Space.NONE, GLOBAL: Space.GLOBAL, STATIC: Space.SHARED, DYNAMIC: Space.SHARED, MODULE: Space.GLOBAL,
     LOCAL: Space.LOCAL,
 }  # fmt: skip
-ALLOCATION = "allocated memory"  # names device memory that host code allocated
 
 
 class RecordSide(ctypes.Structure):
@@ -45,9 +46,9 @@ class Record(ctypes.Structure):
 
     _fields_ = (
         ("kind", ctypes.c_int), ("space", ctypes.c_int), ("region", ctypes.c_int), ("same_value", ctypes.c_int),
-        ("copies", ctypes.c_int), ("offset", ctypes.c_int64), ("size", ctypes.c_uint64), ("count", ctypes.c_uint64),
-        ("sides", ctypes.c_int), ("first", RecordSide), ("second", RecordSide), ("code", ctypes.c_uint64),
-        ("library", ctypes.c_char_p), ("text", ctypes.c_char * 1024),
+        ("copies", ctypes.c_int), ("apart", ctypes.c_int), ("offset", ctypes.c_int64), ("size", ctypes.c_uint64),
+        ("count", ctypes.c_uint64), ("sides", ctypes.c_int), ("first", RecordSide), ("second", RecordSide),
+        ("code", ctypes.c_uint64), ("library", ctypes.c_char_p), ("text", ctypes.c_char * 1024),
     )  # fmt: skip
 
 
@@ -92,9 +93,18 @@ def _observation(record: Record, storages: dict[int, Stored]) -> Observation:
     detail = record.text.decode(errors="replace").strip()
     if kind is Kind.OUTSIDE and not detail:
         detail = f"{sides[0].what.value}s {record.size} bytes {where}"
+    if kind is Kind.UNINITIALISED and record.space == GLOBAL and record.region in storages:
+        detail = _of_torch_empty(storages[record.region], tensor)
     same = None if record.same_value < 0 else bool(record.same_value)
     first, second = (*sides, None, None)[:2]
-    return Observation(kind, space, tensor, index, first, second, same, record.count, detail)
+    apart = Apart(record.apart) if record.apart else None
+    return Observation(kind, space, tensor, index, first, second, same, record.count, detail, apart)
+
+
+def _of_torch_empty(stored: Stored, name: str) -> str:
+    view = next(view for view in stored.views if view.name == name)
+    dtype = str(view.dtype).removeprefix("torch.")
+    return f"read before anything wrote it\n{name} is {view.shape}, {dtype}, from torch.empty or similar"
 
 
 def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int, ...] | None, str]:

@@ -44,6 +44,7 @@ struct Wait {  // the barrier or warp operation that a thread waits at
     const char* name;  // the operation's name in messages; null: its CUDA name
     const void* operation;  // run by another engine when all have arrived
     bool reduces;  // a barrier of another engine that has a result
+    int place;  // tells barriers on one line apart
 };
 
 struct Copy {  // an asynchronous copy that has not been waited for
@@ -272,7 +273,7 @@ struct Region {
     bool read_only;
     Cell* cells;  // null until the first access
     std::vector<Cell> own;
-    std::vector<bool> written;  // by byte, for device allocations; else empty
+    std::vector<bool> written;  // by byte, for device allocations and torch.empty; else empty
     std::vector<std::pair<uintptr_t, uintptr_t>> spans;  // accessible parts; empty: all of it
     std::vector<std::pair<uintptr_t, uintptr_t>> unwatched;  // variables that the compiler added
 
@@ -331,9 +332,13 @@ enum Kind : int {  // in the order of Kind in emulator/observation.py
     RACE, OUTSIDE, UNINITIALISED, BARRIER, DEADLOCK, MISALIGNED, MASK, ASYNC, LAUNCH, TRAP,
 };
 
+// How far apart the threads of a race are, in the order of Apart in emulator/observation.py.
+enum Apart : int { LANES = 1, WARPS, BLOCKS };
+
 struct Record {
     int kind, space, region, same_value;  // same_value: 1, 0, or -1 if it was not compared
     int copies;  // two writes, which are no mistake if same_value
+    int apart;  // of a race: an Apart; else 0
     int64_t offset;
     uint64_t size, count;
     int sides;

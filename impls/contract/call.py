@@ -35,7 +35,8 @@ def tensors_of(record: object) -> Iterator[tuple[str, torch.Tensor]]:
 class Inputs:
     """The inputs of a call.
 
-    q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias None or (b | 1, h | 1, 1 | sq, sk).
+    q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias None or (b | 1, h | 1, 1 | sq, sk). A bias in
+    torch.bool is a mask, True where a query sees a key.
     """
 
     q: torch.Tensor
@@ -83,7 +84,19 @@ class Outputs:
 
 def to_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
     """(b, s, h, d) -> the same values, contiguous in the implementation's layout."""
-    return (tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor).contiguous()
+    return contiguous(tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor)
+
+
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor, or a copy, with the strides of a new tensor.
+
+    Tensor.contiguous() keeps any stride of a dimension of size 1.
+    """
+    strides = [1]
+    for size in reversed(tensor.shape[1:]):
+        strides.insert(0, strides[0] * max(size, 1))
+    tensor = tensor.contiguous()
+    return tensor if tensor.stride() == tuple(strides) else tensor.as_strided(tensor.shape, strides)
 
 
 def from_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
@@ -101,6 +114,11 @@ def keywords(supports: Supports, **options: Any) -> dict[str, Any]:
     return {
         name: options.get(name, keyword.default) for name, keyword in KEYWORDS.items() if keyword.declared(supports)
     }
+
+
+def gives_dbias(impl: Implementation, x: Inputs) -> bool:
+    """Return whether a backward on these inputs also returns dbias. A boolean mask has none."""
+    return impl.supports.bias_grad and x.bias is not None and x.bias.dtype != torch.bool
 
 
 class Phase(Enum):
@@ -131,7 +149,7 @@ class Call:
         # phase -> the context manager in which the implementation's code runs
         self.around: Callable[[str], AbstractContextManager] = nullcontext
         if wrt is None:
-            wrt = ("q", "k", "v", "bias") if x.bias is not None and impl.supports.bias_grad else ("q", "k", "v")
+            wrt = ("q", "k", "v", "bias") if gives_dbias(impl, x) else ("q", "k", "v")
         self.wrt = tuple(wrt)
 
     def run(self) -> Outputs:
@@ -204,7 +222,7 @@ def _forward_result(impl: Implementation, result: object) -> tuple[torch.Tensor,
 
 def _backward_result(impl: Implementation, x: Inputs, grads: object) -> dict[str, torch.Tensor]:
     names = ["dq", "dk", "dv"]
-    if x.bias is not None and impl.supports.bias_grad:
+    if gives_dbias(impl, x):
         names.append("dbias")
     fits = isinstance(grads, (tuple, list)) and len(grads) in (len(names), 4)
     if not fits or not all(isinstance(g, torch.Tensor) for g in grads[: len(names)]):

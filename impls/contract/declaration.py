@@ -9,6 +9,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from flash_attest.impls.contract.record import (
+    BIAS_KINDS,
     DEVICES,
     DTYPES,
     LARGEST_HEADDIM,
@@ -20,7 +21,8 @@ from flash_attest.impls.contract.record import (
 )
 
 TRACED = "traced"  # this flag has a message of its own, which also covers the device
-LEAST_SHARE = 0.01  # a smaller one leaves two cases of each law in every profile but nightly
+LONGEST_PATH = 2**20  # a length
+LEAST_SHARE = 0.01  # a smaller one leaves one case of each law in every profile but nightly
 
 
 def declaration_problems(impl: Implementation) -> list[str]:
@@ -70,11 +72,13 @@ def declaration_problems(impl: Implementation) -> list[str]:
             f"{prefix}.headdims={s.headdims!r}: should be a container with at least one int from 1 to {LARGEST_HEADDIM}",
         )
         check_values(s, f"{prefix}.")
-        kinds_fit = s.bias == "none" or (not isinstance(s.bias, str) and _subset(s.bias, ("vector", "matrix"), least=1))
-        must(kinds_fit, f"{prefix}.bias={s.bias!r}: should be \"none\" or a subset of {{'vector', 'matrix'}}")
+        kinds_fit = s.bias == "none" or (not isinstance(s.bias, str) and _subset(s.bias, BIAS_KINDS, least=1))
+        kinds = ", ".join(map(repr, BIAS_KINDS))
+        must(kinds_fit, f'{prefix}.bias={s.bias!r}: should be "none" or a subset of {{{kinds}}}')
+        has_numbers = kinds_fit and any(not kind.startswith("boolean") for kind in s.bias_kinds)
         must(
-            not (s.bias_grad and (s.bias == "none" or not impl.backward)),
-            f"{prefix}.bias_grad=True needs a bias and a backward: declare both, or bias_grad=False",
+            not (s.bias_grad and not (has_numbers and impl.backward)),
+            f"{prefix}.bias_grad=True needs a bias of numbers and a backward: declare both, or bias_grad=False",
         )
         must(
             s.accepts is None or callable(s.accepts), f"{prefix}.accepts={s.accepts!r}: should be a function of a case"
@@ -94,6 +98,11 @@ def declaration_problems(impl: Implementation) -> list[str]:
     else:
         problems.append(f"precision={p!r}: should be a Precision(...)")
     must(impl.tile is None or _is_tile(impl.tile), f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N) or None")
+    must(
+        _has_paths(impl.paths),
+        f"paths={impl.paths!r}: should give lengths from 2 to {LONGEST_PATH}, as in {{'seqlen_k': (256, 16384)}}, for "
+        "seqlen_q, seqlen_k or both",
+    )
     must(
         impl.traced is False or (impl.traced is True and _subset(impl.devices, DEVICES) and "cpu" in impl.devices),
         f'traced={impl.traced!r}: should be False, or True with "cpu" among the devices, where kernels are traced',
@@ -164,6 +173,16 @@ def _has_reasons(impl: Implementation) -> bool:
 
 def _is_tile(tile: Any) -> bool:
     return isinstance(tile, Sequence) and len(tile) == 2 and all(isinstance(n, int) and n > 0 for n in tile)
+
+
+def _has_paths(paths: Any) -> bool:
+    return isinstance(paths, Mapping) and all(
+        name in ("seqlen_q", "seqlen_k")
+        and isinstance(edges, Collection)
+        and not isinstance(edges, (str, Mapping))
+        and all(isinstance(n, int) and n is not True and 2 <= n <= LONGEST_PATH for n in edges)
+        for name, edges in paths.items()
+    )
 
 
 def _is_share(share: Any) -> bool:

@@ -19,6 +19,7 @@ GRADIENTS = ("dq", "dk", "dv", "dbias")
 OUTPUTS = ("out", "lse", *GRADIENTS)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
+BIAS_KINDS = ("vector", "matrix", "boolean_vector", "boolean_matrix")
 LARGEST_HEADDIM = 1024
 MOST_OF_EXP = 0.01  # with a larger error, the budget's first-order terms no longer describe the result
 
@@ -93,16 +94,21 @@ class Supports:
         range(8, 257, 8).
     causal: "never"; "optional" if functions take the keyword causal; "always" if they are causal
         and take no keyword.
-    bias: "none", or a subset of {"vector", "matrix"}.
-    bias_grad: whether backward also returns dbias.
+    bias: "none", or a subset of {"vector", "matrix", "boolean_vector", "boolean_matrix"}: numbers
+        that are added to the scores, or a torch.bool mask that is True where a query sees a key. A
+        vector has one row for all queries.
+    bias_grad: whether backward also returns dbias. A boolean mask has no gradient.
     cross: whether seqlen_q and seqlen_k may differ, 0 keys and 0 queries included.
     gqa: whether nheads_k may be less than nheads; query head h reads key head
         h // (nheads // nheads_k).
     softmax_scale: whether functions take scales other than 1 / sqrt(headdim), 0 and negative ones
         included.
     strides: True if q, k, v, dout and bias may be non-contiguous, each with its own strides.
-        "last_contiguous" if the last dimension of each must have stride 1. With False they are made
-        contiguous in your layout. A stride or an offset of 2^31 or more may raise an error instead.
+        "last_contiguous" if the last dimension of each must have stride 1. "aligned" if, in
+        addition, each must begin at a multiple of 16 bytes, and its rows too if they are multiples
+        of 16 bytes long, as TMA and 16-byte loads need. With False they are made contiguous in your
+        layout, at such an address. A stride or an offset of 2^31 or more may raise an error
+        instead.
     accepts: a function of a case that returns None, or the reason for a refusal as text: for what
         the other fields cannot express. Any other result is an error, True and False included.
     """
@@ -115,13 +121,13 @@ class Supports:
     cross: bool = False
     gqa: bool = False
     softmax_scale: bool = False
-    strides: bool | Literal["last_contiguous"] = False
+    strides: bool | Literal["last_contiguous", "aligned"] = False
     accepts: Callable[[Any], str | None] | None = None
 
     @property
     def bias_kinds(self) -> tuple[str, ...]:
         """The supported kinds of bias, in a fixed order; () for "none"."""
-        return tuple(kind for kind in ("vector", "matrix") if self.bias != "none" and kind in self.bias)
+        return tuple(kind for kind in BIAS_KINDS if self.bias != "none" and kind in self.bias)
 
     @property
     def headdim_list(self) -> list[int]:
@@ -181,7 +187,10 @@ class Implementation:
     precision: how it rounds; the error budget follows from it.
     tile: (BLOCK_M, BLOCK_N). Messages name tiles by it ("query tile 1, partial"). Laws about keys
         that a bias hides draw lengths up to 2 BLOCK_N + 2, so that a whole tile can be hidden.
-        Nothing else depends on it.
+        Lengths of two tiles and a bit are drawn now and then if other lengths are shorter.
+    paths: the lengths from which another path is taken, as in {"seqlen_k": (256, 16384)} if
+        decoding begins at 256 keys and splitting at 16384. Cases with t - 1, t and t + 1 are drawn
+        for each t; the other length is short if t is large. {} if there are none, or if unknown.
     traced: whether its kernels run in the emulator on a CPU, where test_races checks every access.
     share: the part of a profile's cases and repeats, and of the size of a case, that is judged:
         less than 1, and at least 0.01, for kernels that are emulated, which are a thousand times
@@ -205,6 +214,7 @@ class Implementation:
     equal_heads: Collection[str] | None = None
     precision: Precision = field(default_factory=Precision)
     tile: tuple[int, int] | None = None
+    paths: Mapping[str, Collection[int]] = field(default_factory=dict)
     traced: bool = False
     share: float | Mapping[str, float] = 1.0
     known_failures: Mapping[str, str] = field(default_factory=dict)

@@ -121,6 +121,15 @@ MUTANTS = [
         FORWARD,
     ),
     planted(
+        "fa2_keys_wrap_around_at_256",
+        "test_single_query_matches_the_definition",
+        FILE,
+        (("p.k.row(b, first_key, h_k) + d,", "p.k.row(b, first_key & 255, h_k) + d,"),),
+        "the index of a key has 8 bits, and no test of decoding had 257 keys",
+        FORWARD,
+        dict(seqlen_k=257),
+    ),
+    planted(
         "fa2_keys_end_at_the_first_query_of_the_tile",
         "test_out_averages_exactly_its_prefix",
         FILE,

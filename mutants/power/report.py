@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from flash_attest.mutants import ALL
 from flash_attest.mutants.judging import EXAMPLES
@@ -98,10 +99,14 @@ def _all_caught(table: Table) -> str:
     return "Every bug that is judged to the end is caught by a law." if unfinished else "Every bug is caught by a law."
 
 
+def _cases(environment: Mapping[str, Any]) -> str:
+    return f"{environment['cases']} case{'s' * (environment['cases'] != 1)}"
+
+
 def _of_one(table: Table) -> list[str]:
     """Describe one environment: its settings, what no law catches, what each suite catches."""
     e = table.environment
-    lines = [f"{e['versions']}; profile {e['profile']}, {e['cases']} cases for each law, seed {e['seed']}."]
+    lines = [f"{e['versions']}; profile {e['profile']}, {_cases(e)} for each law, seed {e['seed']}."]
     lines += [line + "." for line in remarks(table)]
     survivors = [survivor(table, name) for name, row in table.rows.items() if row.survives]
     lines += [
@@ -167,7 +172,7 @@ def summary(table: Table) -> str:
     peers = ", ".join(f"{peer.title} {counts[peer.name]}" for peer in PEERS)
     return ". ".join([
         f"{DEVICES[e['device']]} ({e['machine']}, {e['versions']}): the laws catch {caught} of {counts['judged']} planted "
-        f"bugs, {counts['at once']} of them with {e['cases']} cases for each law (profile {e['profile']}, seed "
+        f"bugs, {counts['at once']} of them with {_cases(e)} for each law (profile {e['profile']}, seed "
         f"{e['seed']}), {counts['later']} by the law that they name in up to {EXAMPLES} cases",
         f"Of the same {counts['judged']}: {peers}",
         f"Caught by another suite and by no law: {counts['by others only']}",

@@ -39,6 +39,13 @@ MUTANTS = [
         story="a captured graph is replayed for any call of the same shape, without new inputs being copied to it",
     ),
     planted(
+        name="answers_are_kept_by_address_and_version",
+        law="test_answers_follow_the_values",
+        edits=kept("*((x.data_ptr(), x._version) for x in (q, k, v))"),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="the version counter tells writes apart, but a new tensor in the memory of a freed one counts from 0 again",
+    ),
+    planted(
         name="sum_is_wider_at_some_addresses",
         law="test_answers_follow_the_values",
         edits=((SUM, "l = alpha * l + (p.double() if q.data_ptr() % 128 else p).sum(-1, keepdim=True).float()"),),
@@ -57,6 +64,17 @@ MUTANTS = [
         smallest=dict(batch=2, nheads=3, seqlen_q=1, seqlen_k=1, headdim=1),
         story="GQA is neither supported nor refused: each query head reads the key head of its own number, past the end",
         declares=dict(supports=replace(IMPL.supports, gqa=False)),
+    ),
+    planted(
+        name="queries_are_restored_only_after_success",
+        law=OUTSIDE,
+        edits=(
+            (START, "    kept = q.clone()\n    q.mul_(2.0)\n" + START),
+            ("else softmax_scale\n    kv_head", "else softmax_scale\n    scale = scale / 2\n    kv_head"),
+            (RETURN, "    q.copy_(kept)\n" + RETURN),
+        ),
+        smallest=dict(batch=2, nheads=3, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="q is scaled in place and restored at the end: a call that raises an error leaves it scaled",
     ),
     planted(
         name="lse_is_in_base_2",
@@ -110,10 +128,10 @@ MUTANTS = [
         law="test_one_tensor_may_be_q_k_and_v",
         edits=(
             (
-                "    return (dq, dk, dv) if bias is None",
+                "    return (dq, dk, dv) if dbias is None",
                 "    kept = {q.data_ptr(): dq, k.data_ptr(): dk, v.data_ptr(): dv}\n"
                 "    dq, dk, dv = (kept[x.data_ptr()] for x in (q, k, v))\n"
-                "    return (dq, dk, dv) if bias is None",
+                "    return (dq, dk, dv) if dbias is None",
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),

@@ -7,7 +7,8 @@ from flash_attest.mutants.tiled.build import planted
 CAUSAL = "s.masked_fill(j > i + seqlen_k - seqlen_q, -INF)"
 LAST_KEY = "last_key = i0 + BLOCK_M + seqlen_k - seqlen_q"
 FIRST_QUERY = "first_query = max(0, j0 - (seqlen_k - seqlen_q))"
-BIAS = "s = s + load_tile(load_tile(full_bias, i0, BLOCK_M).mT, j0, BLOCK_N).mT"
+BIAS = "bias = load_tile(load_tile(full_bias, i0, BLOCK_M).mT, j0, BLOCK_N).mT"
+ADDED = "s.masked_fill(bias == 0, -INF) if full_bias.dtype == torch.bool else s + bias"
 EXPAND = "bias.expand(batch, nheads, seqlen_q, seqlen_k)  # stride 0"
 MAXIMUM = "            m_new = torch.maximum(m, s.amax(-1, keepdim=True))"
 RECOMPUTED = "full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)  # recomputed"
@@ -196,7 +197,7 @@ MUTANTS = [
     planted(
         name="bias_is_scaled",
         law="test_biased_attention_matches_the_definition",
-        edits=((BIAS, BIAS.replace("s + load", "s + scale * load")),),
+        edits=((ADDED, ADDED.replace("s + bias", "s + scale * bias")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=2),
         story="the bias is added before softmax_scale instead of after it",
     ),
@@ -244,7 +245,7 @@ MUTANTS = [
     planted(
         name="masks_below_minus_1e8_are_taken_for_infinite",
         law="test_finite_masks_hide_as_infinity_does",
-        edits=((BIAS, BIAS + "\n        s = s.masked_fill(s < -1e8, -INF)"),),
+        edits=((ADDED, ADDED + "\n        s = s.masked_fill(s < -1e8, -INF)"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="-1e9 means hidden, so a row that is all -1e9 is taken for empty: out is 0, not the mean of v",
     ),

@@ -216,6 +216,26 @@ MUTANTS = [
         story="the default is computed after the head dim was padded to a multiple of 8",
     ),
     planted(
+        name="scale_equal_to_the_default_is_not_applied",
+        law="test_default_scale_may_be_given",
+        edits=((SCALE_FORWARD, SCALE_FORWARD + " if abs(softmax_scale - headdim**-0.5) > 1e-9 else 1.0"),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=2),
+        story="q has been scaled already if the scale is the default: only the caller that names it gets no scale",
+    ),
+    planted(
+        name="scale_is_taken_from_a_table",
+        law="test_default_scale_may_be_given",
+        edits=(
+            (
+                SCALE_FORWARD,
+                SCALE_FORWARD + "\n    if softmax_scale is not None:\n"
+                "        scale = next((d**-0.5 for d in (32, 64, 96, 128) if abs(d**-0.5 - scale) < 0.004), scale)",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=31),
+        story="a given scale selects one of four compiled ones, the nearest: a head dim next to them gets theirs",
+    ),
+    planted(
         name="scale_is_that_of_the_first_call",
         law="test_powers_of_four_move_between_q_and_scale",
         edits=(

@@ -27,6 +27,20 @@ MUTANTS = [
         story="the loop without a mask starts one tile early: dk and dv sum over queries that do not see the key",
     ),
     planted(
+        name="triton_dk_goes_from_tile_to_tile_in_half",
+        law="test_gradients_of_long_sums_match_the_definition",
+        source="backward.py",
+        declares=supporting(torch.bfloat16, cross=True),
+        edits=(
+            (
+                "dk += product(ds_t, q, PRECISION)",
+                "dk = (dk + product(ds_t, q, PRECISION)).to(q.dtype).to(tl.float32)",
+            ),
+        ),
+        smallest=dict(batch=3, nheads=3, seqlen_q=4100, seqlen_k=8, headdim=64),
+        story="dk is kept in the dtype of k from query tile to query tile: right in tests of a few hundred queries",
+    ),
+    planted(
         name="triton_first_query_tile_is_skipped",
         law="test_gradients_match_the_definition",
         source="backward.py",

@@ -179,6 +179,27 @@ MUTANTS = [
         story="columns are assumed to be adjacent, ignoring the last stride",
     ),
     planted(
+        name="triton_address_of_the_first_row_is_not_checked",
+        law="test_any_layout_equals_the_contiguous_one",
+        source="problem.py",
+        declares=supporting(backward=False, strides=True),
+        edits=((" and x.data_ptr() % 16 == 0", ""),),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=8, layout="offset"),
+        story="the compiler is told that addresses are multiples of 16 bytes, and only strides were checked",
+    ),
+    planted(
+        name="triton_maximum_is_that_of_all_rows_of_a_tile",
+        law="test_huge_scores_match_the_definition",
+        source="forward.py",
+        declares=supporting(backward=False),
+        edits=(
+            ("m_new = tl.maximum(m, tl.max(s, 1))", "m_new = tl.maximum(m, tl.max(tl.max(s, 1), 0))"),
+            ("m_new = tl.maximum(m, tl.max(qk, 1)", "m_new = tl.maximum(m, tl.max(tl.max(qk, 1), 0)"),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
+        story="one maximum for each tile saves a reduction: rows far below the largest underflow",
+    ),
+    planted(
         name="triton_float32_products_are_rounded_to_tf32",
         law="test_lse_matches_the_definition",
         source="problem.py",

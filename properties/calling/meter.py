@@ -29,6 +29,7 @@ class Meter:
     z_of_case: float | None = None
     repeats: int = 0
     launches: int = 0  # traced launches, or launches whose equal heads were compared
+    traced: list[Case] = field(default_factory=list)  # the cases in which no race was found
     under: set[str] = field(default_factory=set)  # the perturbations that were active in some repeat
     p: float = 0.0  # the bound on the probability of a difference, for the case with the fewest repeats
     kernels: set[str] = field(default_factory=set)  # the kernels that a sanitizer watched

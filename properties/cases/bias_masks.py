@@ -1,4 +1,4 @@
-"""The keys that -inf entries of a bias hide, and whether they can hide all keys of a query.
+"""The keys that a bias hides by -inf, or by False, and whether it can hide all keys of a query.
 
 Every mask leaves one range of keys visible in each row of the bias; `first_and_window` also leaves
 the first keys visible. `start`, which is drawn for each batch and head of the bias, sets the length
@@ -8,15 +8,28 @@ a row may be empty.
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from flash_attest.oracle import ALIGNMENTS
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.case import ADDED, BIAS_MASKS, OF_NUMBERS, Case
 from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.random_tensors import RandomTensors
 
 FIRST = 4  # the largest number of first keys that first_and_window leaves visible in each row
 HIDING = ("right", "left", "window", "first_and_window", "dead_row")  # the masks with -inf
+
+
+def masks_of(kind: str) -> tuple[str, ...]:
+    """Return the masks that a bias of this kind may have."""
+    masks = tuple(mask for mask in BIAS_MASKS if kind in ADDED or mask not in OF_NUMBERS)
+    return masks if kind.endswith("matrix") else tuple(mask for mask in masks if mask != "dead_row")
+
+
+def hidden_entries(bias: torch.Tensor) -> torch.Tensor:
+    """Return which entries of a bias hide their key: -inf, or False in a boolean mask."""
+    return ~bias if bias.dtype == torch.bool else bias == -math.inf
 
 
 def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
@@ -51,7 +64,7 @@ def may_have_empty_rows(case: Case, alignment: str) -> bool:
     queries = torch.arange(case.seqlen_q)
     first, last = mask.bounds(queries, case.seqlen_q, case.seqlen_k)
     last = last.clamp(max=case.seqlen_k - 1)
-    row = queries if case.bias == "matrix" else torch.zeros_like(queries)
+    row = queries if case.bias_has_rows else torch.zeros_like(queries)
     hidden = torch.ones_like(queries, dtype=torch.bool)
     if case.bias_mask != "dead_row":
         shortest = case.seqlen_k - 1 if case.bias_mask == "left" else 0
@@ -73,7 +86,7 @@ def _left(case: Case, row: torch.Tensor, start: torch.Tensor) -> tuple[torch.Ten
     if case.bias_mask in ("right", "finite"):
         return torch.zeros_like(row), start
     # With a window each query has its own key, aligned bottom right.
-    own = row + (keys - rows if case.bias == "matrix" else keys - 1)
+    own = row + (keys - rows if case.bias_has_rows else keys - 1)
     return own - start, own
 
 

@@ -9,10 +9,17 @@ from typing import Any
 import torch
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-REGIMES = ("spread", "peaked", "flat", "shifted_down", "shifted_up", "large", "exact", "selecting", "mean")
-LAYOUTS = ("contiguous", "transposed", "packed", "gapped", "sliced", "last_strided", "mixed")
-BIASES = (None, "vector", "matrix")
+REGIMES = (
+    "spread", "peaked", "flat", "shifted_down", "shifted_up", "large", "exact", "selecting", "mean", "uneven",
+    "one_sign",
+)  # fmt: skip
+LAYOUTS = (
+    "contiguous", "transposed", "packed", "gapped", "sliced", "last_strided", "offset", "odd_rows", "size_one", "mixed",
+)  # fmt: skip
+ADDED, BOOLEAN = ("vector", "matrix"), ("boolean_vector", "boolean_matrix")
+BIASES = (None, *ADDED, *BOOLEAN)
 BIAS_MASKS = ("none", "right", "left", "window", "first_and_window", "dead_row", "finite", "alibi")
+OF_NUMBERS = ("finite", "alibi")  # masks that a boolean bias cannot have
 
 
 class CaseError(ValueError):
@@ -23,10 +30,10 @@ class CaseError(ValueError):
 class Case:
     """The specification of one call of attention. docs/use/reading-a-failure.md lists the fields.
 
-    bias is None, "vector" (1 row for all queries) or "matrix". bias_batch and bias_nheads are 1 if
-    the bias is broadcast. bias_mask says which entries are -inf ("finite": a number far below 0
-    instead), or that the bias is an ALiBi bias. With bias_keeps_key the mask never hides the last
-    key that a query sees by position.
+    bias is None, "vector" (1 row for all queries) or "matrix", or the same as a boolean mask.
+    bias_batch and bias_nheads are 1 if the bias is broadcast. bias_mask says which entries are -inf
+    or False ("finite": a number far below 0 instead), or that the bias is an ALiBi bias. With
+    bias_keeps_key the mask never hides the last key that a query sees by position.
     """
 
     batch: int = 1
@@ -60,6 +67,8 @@ class Case:
             problems.append(f"bias_batch={self.bias_batch}: should be 1 or batch={self.batch}")
         if self.bias_nheads not in (1, self.nheads):
             problems.append(f"bias_nheads={self.bias_nheads}: should be 1 or nheads={self.nheads}")
+        if self.bias in BOOLEAN and self.bias_mask in OF_NUMBERS:
+            problems.append(f"bias_mask={self.bias_mask}: should be another one if bias={self.bias}")
         if self.softmax_scale is not None and not math.isfinite(self.softmax_scale):
             problems.append(f"softmax_scale={self.softmax_scale}: should be finite")
         if problems:
@@ -76,15 +85,20 @@ class Case:
         return self.batch * self.nheads * self.seqlen_q * self.seqlen_k * self.headdim
 
     @property
+    def bias_has_rows(self) -> bool:
+        """Whether the bias has a row for each query."""
+        return self.bias in ("matrix", "boolean_matrix")
+
+    @property
     def bias_shape(self) -> tuple[int, int, int, int]:
         """The shape of the bias: (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k)."""
-        return (self.bias_batch, self.bias_nheads, self.seqlen_q if self.bias == "matrix" else 1, self.seqlen_k)
+        return (self.bias_batch, self.bias_nheads, self.seqlen_q if self.bias_has_rows else 1, self.seqlen_k)
 
     def but(self, **changed: Any) -> Case:
         """Return the case with some fields changed.
 
         Fields that depend on the changed ones are adapted: nheads_k, the broadcasting of the bias,
-        and bias_dtype.
+        bias_dtype, and the mask of a boolean bias.
         """
         if "nheads" in changed and "nheads_k" not in changed and changed["nheads"] % self.nheads_k:
             changed["nheads_k"] = changed["nheads"]
@@ -94,6 +108,9 @@ class Case:
         dtype = changed.get("dtype", self.dtype)
         if dtype != self.dtype and self.bias_dtype != torch.float32:  # a bias is either float32 or of q's dtype
             changed.setdefault("bias_dtype", dtype)
+        if changed.get("bias") in BOOLEAN:
+            changed.setdefault("bias_dtype", torch.float32)
+            changed.setdefault("bias_mask", "none" if self.bias_mask in OF_NUMBERS else self.bias_mask)
         return replace(self, **changed)
 
     def __str__(self) -> str:

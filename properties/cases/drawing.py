@@ -18,14 +18,29 @@ from hypothesis.errors import Unsatisfiable
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.cover import COURSE
 from flash_attest.properties.failures import AnotherCase
 
-# Hypothesis' own backend makes up to five of six cases by copying a choice of the previous case to
-# another position: seqlen_q=31 five times in a row, or headdim=1 in a third of a run. Registered
-# under another name, the same provider draws every case independently. Shrinking still uses
-# Hypothesis' own backend.
-INDEPENDENT = "independent"
-AVAILABLE_PROVIDERS[INDEPENDENT] = f"{HypothesisProvider.__module__}.{HypothesisProvider.__qualname__}"
+
+class CoveringProvider(HypothesisProvider):
+    """Draws as Hypothesis does, but gives a field the value that the row of the case has.
+
+    Hypothesis' own backend would also make up to five of six cases by copying a choice of the
+    previous case to another position: seqlen_q=31 five times in a row, or headdim=1 in a third of a
+    run. A provider with another name is not treated in this way. Shrinking uses Hypothesis' own.
+    """
+
+    def __init__(self, data: Any, /):
+        super().__init__(data)
+        self._row: dict[str, Any] = {}
+
+    def draw_integer(self, *bounds: Any, **options: Any) -> int:
+        number = COURSE.integer(self._row)
+        return super().draw_integer(*bounds, **options) if number is None else number
+
+
+COVERING = "covering"
+AVAILABLE_PROVIDERS[COVERING] = f"{CoveringProvider.__module__}.{CoveringProvider.__qualname__}"
 
 # How many cases are drawn before the first is judged. In the default profile, these are all cases
 # of a law. Other profiles have hundreds of cases. A failing law needs only a few, and drawing all
@@ -41,7 +56,7 @@ TRIED, FIRST_TRIED = 20, 200
 class Drawing:
     """`examples` cases of a strategy, drawn from the seed `number`.
 
-    No case depends on the previous one or its result. Many cases are drawn at once. This takes a
+    No case depends on the result of a previous one. Many cases are drawn at once. This takes a
     third to a half of the time that Hypothesis needs if each case is judged before the next is
     drawn, because its data is then no longer in the cache.
     """
@@ -52,7 +67,7 @@ class Drawing:
 
     @cached_property
     def cases(self) -> list[Case]:
-        """The simplest case, then random ones. Raises Unsatisfiable if there are none."""
+        """One case for each row of the cover. Raises Unsatisfiable if there are none."""
         return self._first(self.examples)
 
     def hold_each(self, hold: Callable[[Case], None]) -> None:
@@ -90,20 +105,28 @@ class Drawing:
             cases = self.cases if done < self.examples else self._first(2 * done)  # begins with the earlier cases
 
     def _first(self, number: int) -> list[Case]:
+        """Return this many cases; the simplest one if there are no others."""
         cases: list[Case] = []
+        simplest: list[Case] = []
 
         def keep(case: Case) -> None:
-            cases.append(case)
+            (cases if COURSE.begun else simplest).append(case)
 
-        self._run(number, (Phase.generate,), keep)
-        return cases
+        self._run(number + 1, (Phase.generate,), keep)
+        return cases[:number] or simplest
 
     def _shrink(self, position: int, failure: Exception, hold: Callable[[Case], None]) -> None:
-        """Shrink the failing case at this position, and raise the failure of the smallest."""
+        """Shrink the failing case at this position, and raise the failure of the smallest.
+
+        If the simplest case fails as well, nothing is left to shrink.
+        """
         drawn = 0
 
         def hold_from_there(case: Case) -> None:
             nonlocal drawn
+            if not COURSE.begun:
+                self._hold_simplest(case, failure, hold)
+                return
             drawn += 1
             if drawn <= position:
                 return
@@ -115,8 +138,18 @@ class Drawing:
                 reject()
 
         with suppress(Unsatisfiable):  # fewer cases are drawn this time, or none, if `accepts` changes its answer
-            self._run(position + 1, (Phase.generate, Phase.shrink), hold_from_there)
+            self._run(position + 2, (Phase.generate, Phase.shrink), hold_from_there)
         raise failure
+
+    def _hold_simplest(self, case: Case, failure: Exception, hold: Callable[[Case], None]) -> None:
+        """Call hold. Raises what it raises if this is of the same type as the failure."""
+        try:
+            hold(case)
+        except AnotherCase:
+            reject()
+        except Exception as error:
+            if type(error) is type(failure):
+                raise
 
     def _run(self, number: int, phases: tuple[Phase, ...], on_drawn: Callable[[Case], None]) -> None:
         configured = settings(
@@ -129,9 +162,9 @@ class Drawing:
             report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
             verbosity=Verbosity.quiet,
-            backend=INDEPENDENT,
+            backend=COVERING,
         )
-        with seed_alone():
+        with seed_alone(), COURSE.from_the_start(self.number):
             seed(self.number)(configured(given(case=self.strategy)(on_drawn)))()
 
 

@@ -25,6 +25,8 @@ class Draws:
     reach: a length that sequences can reach, if the limits of the device allow it.
     two_tiles: sequences can reach two tiles of keys and part of a third, so that a bias can hide a
         whole tile.
+    limited: whether cases keep within the limits of the device. If not, `toward` and `where` alone
+        bound their sizes.
     where: a condition that fields cannot express.
     toward: changes a drawn case so that `where` is likely to be true.
     """
@@ -38,6 +40,7 @@ class Draws:
     stretch: int = 1
     reach: int = 0
     two_tiles: bool = False
+    limited: bool = True
     where: Callable[[Case], bool] | None = None
     toward: Callable[[Case], Case] = lambda case: case
 

@@ -21,7 +21,7 @@ import torch
 
 from flash_attest.impls.contract.record import DTYPES, KEYWORDS, Supports
 from flash_attest.oracle import Mask, Variant
-from flash_attest.properties.cases.case import BIASES, LAYOUTS, REGIMES, Case, text_of
+from flash_attest.properties.cases.case import ADDED, BIASES, LAYOUTS, REGIMES, Case, text_of
 
 SCALES = (None, 0.5, 0.1, 1.0, -0.25)  # laws in test_extremes add 0 and other negative scales
 
@@ -61,6 +61,8 @@ class Feature:
     advice: how to declare an implementation that does not take the keyword.
     needs: the needs that laws may have of this feature, by name.
     tried: the values that the contract check tries, one by one.
+    mistaken: what kernels compute instead: (words after "out is that", case -> the case that a
+        kernel mistakes it for, or None). Messages name the one that fits (properties/instead).
     """
 
     name: str
@@ -77,6 +79,7 @@ class Feature:
     advice: str = ""
     needs: Mapping[str, Need] = field(default_factory=dict)
     tried: tuple = ()
+    mistaken: tuple[tuple[str, Callable[[Case], Case | None]], ...] = ()
 
     def value(self, case: Case) -> Any:
         """Return the value that a case has."""
@@ -108,10 +111,12 @@ def _yes_or_no(yes: str, no: str) -> Callable[[bool], str]:
     return lambda value: yes if value else no
 
 
-def _takes_layout(s: Supports, layout: str) -> bool:
-    if s.strides == "last_contiguous":
-        return layout != "last_strided"
-    return s.strides or layout == "contiguous"
+REFUSED_LAYOUTS = {  # by each value of `strides`
+    True: (),
+    "last_contiguous": ("last_strided",),
+    "aligned": ("last_strided", "offset", "odd_rows"),
+    False: LAYOUTS[1:],
+}
 
 
 _TABLE = (
@@ -143,6 +148,10 @@ _TABLE = (
         advice='supports.causal="never" or "always"',
         needs={"causal": Need((True,), "never causal"), "not causal": Need((False,), "always causal")},
         tried=(True,),
+        mistaken=(
+            ("of causal=False: the causal mask is left out", lambda case: case.but(causal=False)),
+            ("of causal=True: a causal mask that the call does not ask for", lambda case: case.but(causal=True)),
+        ),
     ),
     Feature(
         name="bias",
@@ -150,13 +159,15 @@ _TABLE = (
         takes=lambda s, kind: kind is None or kind in s.bias_kinds,
         words=lambda kind: "no bias" if kind is None else f"bias {kind}",
         with_value=lambda case, kind: case.but(bias=kind) if kind else case.but(**NO_BIAS),
-        declare='`bias={"vector", "matrix"}`',
+        declare='`bias={"vector", "matrix"}`, `{"boolean_matrix"}`, ...',
         advice='supports.bias="none"',
         needs={
-            "bias": Need(("vector", "matrix"), "takes no bias"),
+            "bias": Need(BIASES[1:], "takes no bias"),
+            "added bias": Need(ADDED, "takes boolean masks alone, which are not added to the scores"),
             "matrix bias": Need(("matrix",), "takes no matrix bias"),
         },
-        tried=("vector", "matrix"),
+        unnamed=(None, *ADDED),  # laws about the mask itself name boolean masks, too
+        tried=BIASES[1:],
     ),
     Feature(
         name="cross",
@@ -203,9 +214,9 @@ _TABLE = (
     Feature(
         name="layout",
         values=LAYOUTS,
-        takes=_takes_layout,
+        takes=lambda s, layout: layout not in REFUSED_LAYOUTS[s.strides],
         words=lambda layout: f"layout {layout}",
-        declare='`strides=True` or `"last_contiguous"`',
+        declare='`strides=True`, `"last_contiguous"` or `"aligned"`',
         neutral="contiguous",
         unnamed=("contiguous",),
         together=True,
@@ -232,6 +243,8 @@ def mask_of(case: Case, alignment: str) -> Mask:
 def variant_of(case: Case, alignment: str, bias: torch.Tensor | None) -> Variant:
     """Return what the oracle needs besides q, k and v, for a case and the tensor of its bias."""
     of_variant = {f.name: f.value(case) for f in _TABLE if f.part is Part.VARIANT}
+    if bias is not None and bias.dtype == torch.bool:
+        bias = torch.zeros_like(bias, dtype=torch.float32).masked_fill(~bias, -torch.inf)
     return Variant(mask_of(case, alignment), bias, **of_variant)
 
 

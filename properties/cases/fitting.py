@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from flash_attest.impls.contract.arguments import rounded_up
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.draws import Draws
-from flash_attest.properties.cases.features import NO_BIAS
+from flash_attest.properties.cases.draws import ANYTHING, Draws
+from flash_attest.properties.cases.features import FEATURES, NO_BIAS
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase
 
@@ -56,3 +56,18 @@ def _nearby(case: Case, may_differ: bool, keeping: bool) -> Iterable[Case]:
         if key not in seen:
             seen.add(key)
             yield case.but(seqlen_q=seqlen_q, seqlen_k=seqlen_k, **bias)
+
+
+def multiple(impl: Implementation) -> int:
+    """Return the number of which `accepts` takes only multiples as lengths; 1 if there is none."""
+    s = impl.supports
+    if s.accepts is None:
+        return 1
+    headdim = min(s.headdim_list, key=lambda d: abs(d - 64))
+    plain = Case(headdim=headdim, dtype=FEATURES["dtype"].drawn(s, None)[0], causal=s.causal == "always")
+    try:
+        least = max((case := fitted(impl, plain, ANYTHING)).seqlen_q, case.seqlen_k)
+        twice = {name: 2 * least for name in ("seqlen_q", "seqlen_k") if getattr(case, name) == least}
+        return least if unsupported(impl, case.but(**twice)) is None else 1
+    except AnotherCase:
+        return 1

@@ -10,6 +10,10 @@ large         |x| <= 10
 exact         small integers: sums are exact, so bits can be compared
 selecting     one key wins by more than 64, so out is a row of v, bit for bit
 mean          v and dout around 1: sums do not cancel
+uneven        each row's scores lie near -160, 0 or 160, and rise or fall along the keys: rows of
+              one tile have very different maxima, and a row's maximum moves from tile to tile
+one_sign      k, v and dout are large and positive, and keys with a larger v have a larger k: dS k
+              exceeds 65504, the largest float16, before it is scaled, but no result does
 
 Every tensor depends only on the case and the device, not on earlier draws.
 """
@@ -17,17 +21,21 @@ Every tensor depends only on the case and the device, not on earlier draws.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 
 from flash_attest.impls.contract.call import Inputs
 from flash_attest.oracle import ALIGNMENTS
 from flash_attest.properties.cases.bias_masks import hidden_by_bias
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.case import ADDED, BOOLEAN, Case
 from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.random_tensors import RandomTensors
 
 SHIFT = 160.0  # how far the shifted regimes move every score; exp(-160) is 0 in float32
+RISE = (0.5, 6.0)  # how far scores of the regime uneven rise in 16 keys; several keys still have a weight
+LARGEST_RESULT = 2.0**15  # of the regime one_sign, half of the largest float16
+LARGEST_DP, LARGEST_DS_K = 2.0**14, 2.0**18  # of the same regime: no float16 holds the second, where scale <= 1/8
 GAP = 64.0  # the lead of the winning score in the regime selecting; exp(-64) is below half an ulp in every dtype
 WINS = 128.0  # the lead that a law gives to one key; next to 1, exp(-128) vanishes in every dtype
 # Mask values that callers use instead of -inf. A running maximum that starts at -1e4 is wrong for
@@ -45,10 +53,11 @@ def build(case: Case, device: str | torch.device) -> Inputs:
     q_shape = (case.batch, case.seqlen_q, case.nheads, case.headdim)
     k_shape = (case.batch, case.seqlen_k, case.nheads_k, case.headdim)
     q, k = _scores(case, random, q_shape, k_shape)
-    v, dout = (_values(case, random, shape) for shape in (k_shape, q_shape))
+    v, dout = (_values(case, random, name, shape) for name, shape in (("v", k_shape), ("dout", q_shape)))
     bias = _bias(case, random) if case.bias else None
     q, k, v, dout = (tensor.to(case.dtype) for tensor in (q, k, v, dout))
-    return Inputs(q=q, k=k, v=v, dout=dout, bias=None if bias is None else bias.to(case.bias_dtype))
+    dtype = torch.bool if case.bias in BOOLEAN else case.bias_dtype
+    return Inputs(q=q, k=k, v=v, dout=dout, bias=None if bias is None else bias.to(dtype))
 
 
 def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
@@ -59,7 +68,12 @@ def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -
         return random.integers(q_shape, -3, 3), random.integers(k_shape, -3, 3)
     if regime == "large":
         return random.uniform(q_shape, -10, 10), random.uniform(k_shape, -10, 10)
-    if regime not in ("shifted_down", "shifted_up"):
+    if regime == "one_sign":
+        large = _Large.of(case)
+        k = random.uniform(k_shape, 0.9, 1.1) * _levels(case, random.device) * large.k
+        per_unit = abs(case.scale) * math.sqrt(case.headdim) * large.k * LEVELS_SPREAD
+        return random.normal(q_shape, 1.0 / (per_unit or 1.0)), k
+    if regime not in ("shifted_down", "shifted_up", "uneven"):
         # The standard deviation of the scores, for any headdim and scale.
         spread = {"peaked": 6.0, "flat": 0.01}.get(regime, 1.0)
         per_unit = abs(case.scale) * math.sqrt(case.headdim) or 1.0
@@ -69,9 +83,51 @@ def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -
         # q and k each get a component along the same direction. The product of the two is SHIFT /
         # scale.
         along = min(math.sqrt(SHIFT / abs(case.scale) / case.headdim), 200.0)
-        sign = math.copysign(1.0, case.scale) * (1.0 if regime == "shifted_up" else -1.0)
+        sign = math.copysign(1.0, case.scale)
+        if regime == "uneven":
+            level = random.integers((*q_shape[:3], 1), -1, 1)
+            rise = random.uniform((1,), *RISE) / 16 / SHIFT * torch.arange(case.seqlen_k, device=random.device)
+            return q + level * along, k + sign * along * (1 + rise.clamp(max=1.0))[:, None, None]
+        sign = sign if regime == "shifted_up" else -sign
         q, k = q + along, k + sign * along
     return q, k
+
+
+LEVELS = (0.5, 1.5)  # of keys in the regime one_sign
+LEVELS_SPREAD = 0.3  # their standard deviation
+
+
+def _levels(case: Case, device: torch.device | str) -> torch.Tensor:
+    """Return a factor (b, sk, hk, 1) for each key of the regime one_sign, which k and v share."""
+    return RandomTensors(case, device, "levels").uniform((case.batch, case.seqlen_k, case.nheads_k, 1), *LEVELS)
+
+
+class _Large(NamedTuple):
+    """The size of k, v and dout in the regime one_sign.
+
+    dP = dout v grows with the level of its key, and so does k. So a row's sum of dS k is the
+    covariance of dP and k under P, at most a quarter of their ranges' product.
+    """
+
+    k: float
+    v: float
+    dout: float
+
+    @classmethod
+    def of(cls, case: Case) -> _Large:
+        """Return sizes with which no dq, dv or dbias exceeds LARGEST_RESULT by much."""
+        rows = max(1, case.seqlen_q)
+        dout = min(16.0, LARGEST_RESULT / (rows * case.nheads // case.nheads_k))  # dv is a sum over these rows
+        dp = LARGEST_DP
+        if (
+            case.bias in ADDED and case.bias_dtype == torch.float16
+        ):  # dbias is a sum of dS over the rows that share the bias
+            share = case.batch * case.nheads * rows / math.prod(case.bias_shape[:2]) / max(1, case.bias_shape[2])
+            dp = min(dp, 4 * LARGEST_RESULT / share)
+        v = min(256.0, dp / (case.headdim * dout))
+        dp = v * case.headdim * dout
+        ds_k = min(LARGEST_DS_K, LARGEST_RESULT / (abs(case.scale) or 1.0))
+        return cls(k=min(256.0, 4 * ds_k / dp), v=v, dout=dout)
 
 
 def _selecting(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
@@ -113,13 +169,18 @@ def _seen_under_every_alignment(case: Case, device: torch.device | str) -> tuple
     return first, (last - first + 1).clamp(1, max(case.seqlen_k, 1))
 
 
-def _values(case: Case, random: RandomTensors, shape: tuple[int, ...]) -> torch.Tensor:
+def _values(case: Case, random: RandomTensors, name: str, shape: tuple[int, ...]) -> torch.Tensor:
     if case.regime == "exact":
         return random.integers(shape, -3, 3)
     if case.regime == "large":
         return random.uniform(shape, -10, 10)
     if case.regime == "mean":
         return random.normal(shape, 0.5) + 1.0
+    if case.regime == "one_sign":
+        large = _Large.of(case)
+        if name == "v":
+            return random.uniform(shape, 0.9, 1.1) * _levels(case, random.device) * large.v
+        return random.uniform(shape, 0.5, 1.5) * large.dout
     return random.normal(shape)
 
 
@@ -127,6 +188,9 @@ def _bias(case: Case, random: RandomTensors) -> torch.Tensor:
     shape = case.bias_shape
     if case.bias_mask == "alibi":
         return _alibi(case, random)
+    if case.bias in BOOLEAN:
+        hidden = hidden_by_bias(case, random)
+        return torch.ones(shape, device=random.device) if hidden is None else (~hidden).expand(shape)
     if case.regime == "exact":
         bias = random.integers(shape, -2, 2)
     else:

@@ -7,16 +7,21 @@ unchanged.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 
+from flash_attest.impls.contract.call import contiguous
 from flash_attest.races.bits import bits
 
 MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so torch's alignment is kept
+GAP = 24  # elements behind each row of `gapped`; with 16, rows of 8 would be as far apart as `interleaved` ones
 
+# Any two of q, k, v and dout differ in each of their first three strides.
+MIXED = {"q": "transposed", "k": "gapped", "v": "interleaved", "dout": "sliced", "bias": "gapped"}
 
-MIXED = {"q": "transposed", "k": "gapped", "v": "packed", "dout": "contiguous", "bias": "gapped"}
+UNALIGNED = ("offset", "odd_rows")  # some addresses are not multiples of 16 bytes
 
 
 @dataclass(frozen=True)
@@ -65,23 +70,47 @@ def place(
     gapped        rows longer than z, the rest unused
     sliced        the beginning of both middle dimensions, like k[:, :n] of a cache, or some heads
     last_strided  the last dimension has stride 2
+    offset        contiguous, but one element after a multiple of 16 bytes
+    odd_rows      rows one element longer than z, so rows begin at every remainder by 16 bytes
+    size_one      contiguous, and dimensions of size 1 have the stride 16 or 32, which is not used;
+                  in other layouts a contiguous tensor has the strides of a new one
+    interleaved   every third of (x, y, 3, z), like v in a qkv that is packed head by head
     """
     w, x, y, z = tensor.shape
     stored, cut = {
         "contiguous": ((w, x, y, z), lambda t: t),
         "transposed": ((w, y, x, z), lambda t: t.transpose(1, 2)),
         "packed": ((w, x, 3, y, z), lambda t: t[:, :, 1]),
-        "gapped": ((w, x, y, z + 16), lambda t: t[..., :z]),
+        "gapped": ((w, x, y, z + GAP), lambda t: t[..., :z]),
         "sliced": ((w, x + 3, y + 2, z), lambda t: t[:, :x, :y]),
         "last_strided": ((w, x, y, 2 * z), lambda t: t[..., ::2]),
+        "offset": ((w, x, y, z), lambda t: t),
+        "odd_rows": ((w, x, y, z + 1), lambda t: t[..., :z]),
+        "size_one": ((w, x, y, z), _with_odd_strides),
+        "interleaved": ((w, x, y, 3, z), lambda t: t[:, :, :, 1]),
     }[layout]
-    count = 1
-    for n in stored:
-        count *= n
+    count = math.prod(stored)
+    before = margin + (layout == "offset")
+    if tensor.dtype == torch.bool:
+        fill = fill == fill and fill != 0  # NaN and 7 differ, as laws compare the two
     spare = 0 if away_from is None else 64 // tensor.element_size()
-    buffer = torch.full((count + 2 * margin + spare,), fill, dtype=tensor.dtype, device=tensor.device)
-    view = cut(buffer[margin : margin + count].view(stored))
+    buffer = torch.full((before + count + margin + spare,), fill, dtype=tensor.dtype, device=tensor.device)
+    view = cut(buffer[before:][:count].view(stored))
     if away_from is not None and (view.data_ptr() - away_from.data_ptr()) % 128 == 0:
-        view = cut(buffer[margin + spare :][:count].view(stored))
+        view = cut(buffer[before + spare :][:count].view(stored))
+    if layout != "size_one" and view.is_contiguous():
+        view = contiguous(view)
     view.copy_(tensor)
     return Placed(tensor=view, buffer=buffer, before=bits(buffer).clone())
+
+
+def _with_odd_strides(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view of a contiguous tensor, in which dimensions of size 1 have another stride.
+
+    The last dimension keeps its stride of 1, which kernels that load vectors ask for.
+    """
+    strides = [
+        stride if size != 1 else 16 if stride != 16 else 32
+        for size, stride in zip(tensor.shape[:-1], tensor.stride()[:-1], strict=True)
+    ]
+    return tensor.as_strided(tensor.shape, (*strides, tensor.stride(-1)))

@@ -10,9 +10,11 @@ import torch
 from flash_attest.impls.contract.call import Inputs
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.bias_masks import may_have_empty_rows
-from flash_attest.properties.cases.case import Case, text_of
+from flash_attest.properties.cases.case import BOOLEAN, Case, text_of
 from flash_attest.properties.cases.features import FEATURES
+from flash_attest.properties.cases.layouts import UNALIGNED
 from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.cases.telling import telling
 
 # Features without a keyword. An undeclared feature with a keyword cannot be passed at all.
 ASKED = ("dtype", "headdim", "gqa", "layout")
@@ -47,13 +49,19 @@ def probes(impl: Implementation, case: Case) -> Iterator[Probe]:
 
 
 def _undeclared(impl: Implementation, case: Case) -> Iterator[Probe]:
-    """Yield calls with undeclared values of features, or lengths that `accepts` refuses."""
+    """Yield calls with undeclared values of features, or lengths that `accepts` refuses.
+
+    No address is less aligned than declared, as a wide load there ends a process on a GPU.
+    """
     kinds = ("bias",) if impl.supports.bias_kinds else ()
     for name in (*ASKED, *kinds):
         feature = FEATURES[name]
         for value in _headdims(impl, case) if name == "headdim" else feature.values:
-            if not feature.takes(impl.supports, value):
-                yield Probe(feature.words(value), feature.changed(case, value), coarse=name == "dtype")
+            if not feature.takes(impl.supports, value) and value not in UNALIGNED:
+                other = feature.changed(case, value)
+                if name == "layout" and telling(other).headdim in impl.supports.headdims:
+                    other = telling(other)
+                yield Probe(feature.words(value), other, coarse=name == "dtype")
     if not impl.supports.cross:
         for q, k in ((1, 2), (2, 1)):
             other = case.but(seqlen_q=q * case.seqlen_q, seqlen_k=k * case.seqlen_k)
@@ -116,6 +124,8 @@ def _other_biases(case: Case) -> Iterator[Probe]:
         yield Probe(what, case, lambda x: x.with_(bias=x.bias[..., 1:].contiguous()), answered=False)
     if case.bias_batch == 1:
         yield Probe("a bias of three dimensions", case, lambda x: x.with_(bias=x.bias[0]))
+    if case.bias in BOOLEAN:  # with numbers it would be another feature, which is asked for above
+        return
     for dtype in (torch.float64, torch.float16, torch.bfloat16):
         if dtype != case.dtype:
             yield Probe(f"a bias in {text_of(dtype)}", case, _converted(dtype, "bias"), coarse=True)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from math import isqrt
+from random import Random
 from typing import Any
 
 import torch
@@ -18,18 +20,39 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from flash_attest.impls.contract.record import LARGEST_HEADDIM, Implementation
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.bias_masks import masks_of
+from flash_attest.properties.cases.case import ADDED, Case
+from flash_attest.properties.cases.cover import COURSE, Factors
 from flash_attest.properties.cases.draws import ANYTHING, Draws
 from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES
-from flash_attest.properties.cases.fitting import fitted
+from flash_attest.properties.cases.fitting import fitted, multiple
+from flash_attest.properties.cases.paths import on_path, path_lengths
 from flash_attest.properties.failures import AnotherCase
 
-HEADS = ((1, 1), (1, 3), (3, 1), (2, 2), (2, 3), (3, 2), (1, 8), (5, 1), (67, 1))  # (batch, nheads_k)
+# (batch, nheads_k), by class. An index of one that is taken for the other shows where they differ.
+HEADS = {
+    "one": ((1, 1),),
+    "heads": ((1, 3), (1, 2), (1, 8)),
+    "batches": ((3, 1), (2, 1), (5, 1)),
+    "as many": ((2, 2), (3, 3)),
+    "more heads": ((2, 3), (2, 5)),
+    "more batches": ((3, 2), (5, 2)),
+    "many heads": ((1, 9), (1, 12), (2, 16)),
+    "many batches": ((67, 1), (67, 3)),
+}
 SHORT = 40  # keys and queries, for laws that make many calls and learn nothing from longer sequences
+MANY = 8  # more batches and key heads than this get shorter lengths rather than fewer heads
 GROUPS = (2, 3, 4, 5, 7, 8, 16)  # query heads for each key head, with GQA
+TILES = (16, 32, 64, 128)  # rows of the tiles of most kernels; a declared one is added
+NEAR = ("any", "multiple", "beside")  # whether a length is a multiple of a tile
 APART = (16, 32, 64, 128)  # how many more keys than queries; the causal diagonal then meets the edges of tiles
+FEW = 8  # queries, for which kernels that decode have a path of their own
+USUAL_HEADDIMS = (64, 96, 128)  # for which kernels have instances and fast paths
 USUAL_TILE = (128, 128)  # for implementations that declare no tile
 LONG = 8  # the factor of lengths for laws that need no oracle for the whole case
+RARE = {"path": 10, "as many": 9, "large": 16}  # one case in that many has such a value
+# Lengths that equal another size, from which a kernel may guess which dimension is which.
+AS_MANY = (None, ("seqlen_k", "nheads_k"), ("seqlen_q", "nheads"), ("seqlen_k", "headdim"))
 FAR = 1040  # keys, more than 1024, from where kernels split, wrap around or round positions
 
 
@@ -52,7 +75,7 @@ class Limits:
         slow.
         """
         if small and device == "cpu":
-            return cls(70, 70, int(2**14 * share), heads=6, stretch=LONG // 2)
+            return cls(70, 70, int(2**14 * share), heads=9, stretch=LONG // 2)
         stretch = LONG if share >= 0.5 else LONG // 2
         if device == "cpu":
             # In an emulator each head takes long, even with short sequences, and a thousand keys
@@ -65,9 +88,13 @@ class Limits:
         """Return the factor by which a law's sequences are longer than usual."""
         return min(max(want.stretch, -(-want.reach // self.seqlen)), self.stretch)
 
-    def longest(self, want: Draws, tile: tuple[int, int] | None) -> int:
-        """Return the longest length, for a law and the tile that an implementation declares."""
+    def longest(self, want: Draws, tile: tuple[int, int] | None, multiple: int = 1) -> int:
+        """Return the longest length, for a law and the tile that an implementation declares.
+
+        multiple: if it takes only multiples of this number, lengths reach two or three of them.
+        """
         most = self.seqlen * self.factor(want)
+        most = max(most, multiple * (3 if 9 * multiple**2 <= self.elements else 2) if multiple > 1 else 1)
         if not want.two_tiles:
             return most
         return max(most, min(2 * (tile or USUAL_TILE)[1] + 2, self.seqlen * self.stretch))
@@ -96,33 +123,43 @@ def edges(most: int, least: int = 1) -> list[int]:
 
 
 @lru_cache(maxsize=1000)
-def seqlens(most: int, least: int = 1) -> st.SearchStrategy[int]:
-    """Draw any length from least to most, or one near the edge of a tile."""
-    return st.one_of(st.integers(least, most), st.sampled_from(edges(most, least) or [least]))
+def near_tiles(near: str, most: int, least: int, tile: int) -> tuple[int, ...]:
+    """Return the lengths from least to most that are multiples of a tile, or lie beside one.
+
+    near: "multiple" or "beside". The tiles are those of TILES and the declared one, with the first
+    three multiples of each and the last one.
+    """
+    whole = [n for size in dict.fromkeys((tile, *TILES)) for n in {size, 2 * size, 3 * size, most // size * size}]
+    lengths = whole if near == "multiple" else [n + d for n in whole for d in (-1, 1, 2)]
+    return tuple(sorted(n for n in lengths if max(least, 1) <= n <= most))
 
 
 @lru_cache(maxsize=1000)
-def seqlens_k(most: int, least: int = 1) -> st.SearchStrategy[int]:
-    """Draw as `seqlens` does, or a negative number: -64 stands for 64 more keys than queries."""
-    further = [-n for n in APART if n < most]
-    return st.one_of(seqlens(most, least), st.sampled_from(further)) if further else seqlens(most, least)
+def integers(least: int, most: int) -> st.SearchStrategy[int]:
+    """Draw any integer from least to most. Strategies are cached, as in `one_of`."""
+    return st.integers(least, most)
 
 
-def headdims(impl: Implementation, most: int) -> st.SearchStrategy[int]:
-    """Draw a supported head dim: any up to `most`, one near an edge, or sometimes a larger one.
+def headdims(impl: Implementation, most: int) -> dict[str, tuple[int, ...]]:
+    """Return the supported head dims by class: any up to `most`, those near an edge, the usual
+    ones, and larger ones.
 
-    If all supported head dims are larger than `most`, the smallest is drawn.
+    If all supported head dims are larger than `most`, the smallest is the only one.
     """
     return _headdims(tuple(impl.supports.headdim_list), most)
 
 
 @lru_cache(maxsize=1000)
-def _headdims(supported: tuple[int, ...], most: int) -> st.SearchStrategy[int]:
-    fitting = [d for d in supported if d <= most] or supported[:1]
-    near = [d for d in edges(most) if d in fitting] or fitting
-    larger = [d for d in (*edges(LARGEST_HEADDIM), *supported[-1:]) if d in supported and d > most]
-    often = max(1, len(fitting) // len(near))  # edges as often as all others together, larger ones sometimes
-    return st.sampled_from(sorted([*fitting, *(near * often), *(larger * max(1, often // 4))]))
+def _headdims(supported: tuple[int, ...], most: int) -> dict[str, tuple[int, ...]]:
+    fitting = tuple(d for d in supported if d <= most) or supported[:1]
+    classes = {
+        "any": fitting,
+        "edge": tuple(d for d in edges(most, 7) if d in fitting),
+        "usual": tuple(d for d in USUAL_HEADDIMS if d in fitting),
+        "large": tuple(d for d in (*edges(LARGEST_HEADDIM), *supported[-1:]) if d in supported and d > most),
+    }
+    few = len(fitting) <= len(classes["usual"]) + len(classes["edge"])
+    return {name: dims for name, dims in classes.items() if dims and not (few and name in ("edge", "usual"))}
 
 
 def attention_cases(
@@ -133,56 +170,162 @@ def attention_cases(
     return _cases(impl, limits, draws, _Choices.of(impl, limits, draws))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Choices:
-    """The strategies that do not depend on drawn values. Making them costs more than drawing."""
+    """What does not depend on drawn values."""
 
-    seqlen: int  # the longest
-    headdim: st.SearchStrategy[int]
-    together: st.SearchStrategy[tuple]  # a value for each feature of TOGETHER
-    bias: st.SearchStrategy[str | None] | None  # which kind; None if there is nothing to draw
+    impl: Implementation
+    want: Draws
+    seqlen: int  # the longest, but for paths
+    longest: int
+    pairs: dict[str, tuple]  # of (batch, nheads_k), by class
+    headdims: dict[str, tuple[int, ...]]
+    values: dict[str, tuple]  # of each factor
+    impossible: list
 
     @classmethod
     def of(cls, impl: Implementation, limits: Limits, want: Draws) -> _Choices:
-        together = _together(*(_typed(want.values(name, impl)) for name in TOGETHER))
-        kinds = want.values("bias", impl)
-        wanted = any(kind is not None for kind in want.features.get("bias", kinds))
-        most = limits.longest(want, impl.tile)
-        return cls(most, headdims(impl, limits.headdim), together, one_of(kinds) if wanted else None)
+        most = limits.longest(want, impl.tile, multiple(impl))
+        dims = headdims(impl, limits.headdim)
+        pairs = {name: tuple((b, n) for b, n in some if b * n <= limits.heads) for name, some in HEADS.items()}
+        paths = path_lengths(impl, limits, want, most)
+        values: dict[str, tuple] = {
+            "lengths": _lengths(impl, want),
+            "near_q": NEAR,
+            "near_k": NEAR if _cross(impl, want) else NEAR[:1],
+            "heads": tuple(name for name, some in pairs.items() if some),
+            "gqa": (want.gqa,) if want.gqa is not None else (False, True) if impl.supports.gqa else (False,),
+            "width": tuple(name for name in dims if name != "large"),
+            **{name: want.values(name, impl) for name in TOGETHER},
+            "bias": want.values("bias", impl),
+            "large": (False, True) if "large" in dims else (False,),
+            "as many": tuple(same for same in AS_MANY if same is None or getattr(want, same[0])[1] is None),
+            "path": (None, *paths),
+        }
+        masks = {kind: [m for m in want.bias_mask if m in masks_of(kind)] for kind in values["bias"] if kind}
+        values["bias"] = tuple(kind for kind in values["bias"] if kind is None or masks[kind])
+        impossible: list = []
+        if values["bias"] and None not in values["bias"]:  # else masks need so many pairs that few cases have no bias
+            values["bias_mask"] = tuple(m for m in want.bias_mask if any(m in some for some in masks.values()))
+            values["bias_of"] = BIAS_OF
+            both = itertools.product(values["bias"], values["bias_mask"])
+            impossible = [(("bias", kind), ("bias_mask", mask)) for kind, mask in both if mask not in masks[kind]]
+        return cls(impl, want, most, max([most, *(n for _, n in paths)]), pairs, dims, values, impossible)
+
+    @cached_property
+    def factors(self) -> Factors:
+        """The factors of the cover."""
+        return Factors(self.values, RARE, self.impossible, self._sizes)
+
+    def draw(self, draw: st.DrawFn, name: str, values: tuple | None = None) -> Any:
+        """Draw a field that has one of these values; by default, those of the factor."""
+        values = self.values[name] if values is None else values
+        if len(values) == 1:
+            return values[0]
+        with COURSE.drawing(self.factors, name, values):
+            return draw(one_of(values))
+
+    def draw_length(self, draw: st.DrawFn, name: str) -> int:
+        """Draw seqlen_q or seqlen_k."""
+        least, most = getattr(self.want, name)
+        with COURSE.drawing(self.factors, name, None):
+            return draw(integers(least, self.longest if most is None else most))
+
+    def _sizes(self, row: dict[str, Any], random: Random) -> dict[str, Any]:
+        """Return sizes of the classes of a row."""
+        seqlen_q, seqlen_k = self._seqlens(row, random)
+        pair = random.choice(self.pairs[row["heads"]])
+        group = random.choice(GROUPS) if row["gqa"] else 1
+        headdim = random.choice(self.headdims["large" if row["large"] else row["width"]])
+        if row["as many"]:
+            name, size = row["as many"]
+            n = min({"nheads_k": pair[1], "nheads": group * pair[1], "headdim": headdim}[size], self.seqlen)
+            equal = seqlen_q == seqlen_k
+            seqlen_q, seqlen_k = (
+                n if equal or name == "seqlen_q" else seqlen_q,
+                n if equal or name == "seqlen_k" else seqlen_k,
+            )
+        if row["path"]:
+            seqlen_q, seqlen_k = on_path(
+                row["path"], seqlen_q, seqlen_k, self.impl, self.want, self.seqlen, causal=row["causal"]
+            )
+        return {
+            "seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "cross": seqlen_q != seqlen_k, "pair": pair, "group": group,
+            "headdim": headdim,
+        }  # fmt: skip
+
+    def _seqlens(self, row: dict[str, Any], random: Random) -> tuple[int, int]:
+        kind = row["lengths"]
+        tile_q, tile_k = self.impl.tile or TILES[:2]
+        (least_q, most_q), (least_k, most_k) = self.want.seqlen_q, self.want.seqlen_k
+        most_q, most_k = (self.seqlen if n is None else n for n in (most_q, most_k))
+
+        def length(near: str, least: int, most: int, tile: int) -> int:
+            lengths = () if near == "any" else near_tiles(near, most, least, tile)
+            return random.choice(lengths) if lengths else random.randint(least, most)
+
+        if kind == "more queries":
+            seqlen_k = length(row["near_k"], least_k, most_k, tile_k)
+            return length(row["near_q"], max(least_q, min(seqlen_k + 1, most_q)), most_q, tile_q), seqlen_k
+        if kind == "few queries":
+            seqlen_q = random.randint(least_q, FEW)
+        else:
+            seqlen_q = length(row["near_q"], max(least_q, most_q // 2) if kind == "long" else least_q, most_q, tile_q)
+        if kind in ("equal", "long"):
+            return seqlen_q, seqlen_q
+        if kind == "apart":
+            return seqlen_q, max(min(seqlen_q + random.choice(APART), most_k), least_k)
+        least_k = max(least_k, min(seqlen_q + 1, most_k)) if kind == "more keys" else least_k
+        return seqlen_q, length(row["near_k"], least_k, most_k, tile_k)
+
+
+def _cross(impl: Implementation, want: Draws) -> bool:
+    """Return whether the two lengths may differ."""
+    return want.cross is not False and (impl.supports.cross or want.cross is True)
+
+
+def _lengths(impl: Implementation, want: Draws) -> tuple[str, ...]:
+    """Return the classes of lengths."""
+    if not _cross(impl, want):
+        return ("equal", "long")
+    first = "any" if want.cross else "equal"
+    if want.seqlen_q[1] is not None or want.seqlen_k[1] is not None:
+        return (first, "any") if first != "any" else (first,)
+    few = ("few queries",) if want.seqlen_q[0] <= FEW else ()
+    return (first, "long", *few, "apart", "more keys", "more queries")
 
 
 @st.composite
 def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, choices: _Choices) -> Case:
     # Sizes come first, so that they shrink first.
-    s, most = impl.supports, choices.seqlen
-    seqlen_q = draw(seqlens(want.seqlen_q[1] if want.seqlen_q[1] is not None else most, want.seqlen_q[0]))
-    cross = want.cross if want.cross is not None else s.cross and draw(BOOLEANS)
-    if cross:
-        longest = want.seqlen_k[1] if want.seqlen_k[1] is not None else most
-        seqlen_k = draw(seqlens_k(longest, want.seqlen_k[0]))
-        if seqlen_k < 0:
-            seqlen_k = min(seqlen_q - seqlen_k, longest)
-    else:
-        seqlen_k = seqlen_q
-    batch, nheads = draw(one_of(HEADS))
-    gqa = want.gqa if want.gqa is not None else s.gqa and draw(BOOLEANS)
-    nheads_k, nheads = (nheads, nheads * draw(one_of(GROUPS))) if gqa else (nheads, nheads)
+    seqlen_q = choices.draw_length(draw, "seqlen_q")
+    cross = want.cross or (_cross(impl, want) and choices.draw(draw, "cross", (False, True)))
+    seqlen_k = choices.draw_length(draw, "seqlen_k") if cross else seqlen_q
+    batch, nheads_k = choices.draw(draw, "pair", tuple(itertools.chain(*choices.pairs.values())))
+    nheads = nheads_k * (choices.draw(draw, "group", GROUPS) if choices.draw(draw, "gqa") else 1)
     # Then the features, the head dim before the others.
-    fields: dict[str, Any] = {"headdim": draw(choices.headdim)}
-    fields |= zip(TOGETHER, draw(choices.together), strict=True)
-    if (kind := None if choices.bias is None else draw(choices.bias)) is not None:
-        details = draw(_bias_details(kind, want.bias_mask, batch, nheads, fields["dtype"]))
-        fields |= {"bias": kind, **dict(zip(BIAS_DETAILS, details, strict=True))}
-    # Then the case is adapted to what the law wants, the device's limits, and `accepts`.
+    dims = tuple(dict.fromkeys(itertools.chain(*choices.headdims.values())))
+    fields: dict[str, Any] = {"headdim": choices.draw(draw, "headdim", dims)}
+    fields |= {name: choices.draw(draw, name) for name in TOGETHER}
+    if (bias := choices.draw(draw, "bias")) is not None:
+        masks, own = want.bias_mask, choices.draw(draw, "bias_of", BIAS_OF)
+        if "bias_mask" in choices.values:
+            masks = (choices.draw(draw, "bias_mask"),)
+        sizes = (batch if own[0] else 1, nheads if own[1] else 1)
+        details = draw(_bias_details(bias, masks, *sizes, fields["dtype"]))
+        fields |= {"bias": bias, **dict(zip(BIAS_DETAILS, details, strict=True))}
     case = Case(batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k, **fields)
+    # Then the case is adapted to what the law wants, the device's limits, and `accepts`.
+    shortens = max(seqlen_q, seqlen_k) <= choices.seqlen
     try:
-        case = fitted(impl, _within(want.toward(case), limits, want), want)
+        case = fitted(impl, _within(want.toward(case), limits, want, shortens), want)
     except AnotherCase:
         reject()
     return case.but(seed=draw(SEEDS))
 
 
-BOOLEANS, SEEDS = st.booleans(), st.integers(0, 999)
+BIAS_OF = tuple(itertools.product((False, True), repeat=2))  # whether each batch and each head has its own bias
+SEEDS = st.integers(0, 999)
 TOGETHER = tuple(feature.name for feature in FEATURES.values() if feature.together)
 
 
@@ -204,28 +347,37 @@ def _bias_details(
 ) -> st.SearchStrategy[tuple]:
     """Draw BIAS_DETAILS of a bias of this kind."""
     return _together(
-        _typed(m for m in masks if m != "dead_row" or kind == "matrix"),
+        _typed(m for m in masks if m in masks_of(kind)),
         _typed((False,)),  # bias_keeps_key: `fitted` sets it if needed
-        _typed(sorted({1, batch})),
-        _typed(sorted({1, nheads})),
-        _typed((torch.float32, *({dtype} - {torch.float32}))),
+        _typed((batch,)),
+        _typed((nheads,)),
+        _typed((torch.float32, *({dtype} - {torch.float32})) if kind in ADDED else (torch.float32,)),
     )
 
 
-def _within(case: Case, limits: Limits, want: Draws) -> Case:
-    """Return the case with fewer heads, if its tensors or score matrices exceed the limits.
+def _within(case: Case, limits: Limits, want: Draws, shortens: bool) -> Case:
+    """Return the case, shortened or with fewer heads if its tensors or scores exceed the limits.
 
     The tensors are checked, too, because the score matrix of a single query is small for any number
-    of keys.
+    of keys. shortens: whether lengths may change.
     """
-    elements = limits.elements * limits.factor(want)
+    if not want.limited:
+        return case
+    elements = limits.elements * (limits.factor(want) if shortens else 1)
     heads = case.batch * case.nheads
     matrix = case.seqlen_q * case.seqlen_k
-    rows = max(case.seqlen_q, case.seqlen_k) * case.headdim
-    if heads <= limits.heads and heads * matrix <= elements and heads * rows <= 4 * limits.elements:
+    longest = max(case.seqlen_q, case.seqlen_k)
+    if heads <= limits.heads and heads * matrix <= elements and heads * longest * case.headdim <= 4 * limits.elements:
         return case
+    fits = min(isqrt(elements // heads), 4 * limits.elements // (heads * case.headdim))
+    many = case.batch * case.nheads_k > MANY
+    if shortens and heads <= limits.heads and fits >= (1 if many else SHORT):
+        lengths = {"seqlen_q": case.seqlen_q, "seqlen_k": case.seqlen_k}
+        return case.but(**{name: n if n <= fits else 1 + (n - 1) % fits for name, n in lengths.items()})
     group = case.nheads // case.nheads_k
-    return case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
+    case = case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
+    # A single head has any usual length, but a law may turn a path of few queries into one of many.
+    return case if matrix <= max(elements, limits.seqlen**2) else case.but(seqlen_q=elements // case.seqlen_k)
 
 
 def short(case: Case) -> Case:

@@ -90,12 +90,15 @@ def copied_whatever_rounds(trial: Trial, score: torch.Tensor) -> torch.Tensor:
 def counted_within(trial: Trial, keys: torch.Tensor) -> torch.Tensor:
     """Return by how many keys exp(lse) may be wrong when it counts keys.
 
-    It is 0 unless exp is declared inexact, or l and lse are rounded to a half dtype: l up to three
-    times in each tile of 16 keys or more, and lse = ln l when it is stored.
+    It is 0 unless exp is declared inexact, parts of the keys are merged by a rounded lse, or l and
+    lse are rounded to a half dtype: l up to three times in each tile of 16 keys or more, and
+    lse = ln l when it is stored.
     """
-    if trial.impl.precision.statistics != "operand" or trial.case.dtype == torch.float32:
-        return (keys * trial.impl.precision.exp + 0.5).floor()
-    u, tiles = oracle.roundoff(trial.case.dtype), math.ceil(trial.case.seqlen_k / 16)
+    precision, tiles = trial.impl.precision, math.ceil(trial.case.seqlen_k / 16)
+    if precision.statistics != "operand" or trial.case.dtype == torch.float32:
+        merges = tiles * 2.0**-24 * (keys.clamp(min=1.0).log() + 1) if precision.merge == "lse" else 0.0
+        return (keys * (precision.exp + merges) + 0.5).floor()
+    u = oracle.roundoff(trial.case.dtype)
     off = keys * torch.expm1(u * (3 * tiles + keys.clamp(min=1.0).log()))
     return (off + 0.5).floor()  # the count is rounded to a whole number
 

@@ -19,7 +19,7 @@ from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.douts import where_it_shows
 from flash_attest.properties.checks.meanings_of_lse import what_lse_is
 from flash_attest.properties.checks.pictures import element_at, number, share, where
-from flash_attest.properties.checks.read_off import read_off
+from flash_attest.properties.checks.reading import Values
 from flash_attest.properties.checks.wrong import wrong_in
 from flash_attest.properties.checks.wrong_already import stop_if_wrong_alike
 from flash_attest.properties.failures import LawBroken
@@ -85,7 +85,7 @@ def _check_near(
             stop_if_wrong_alike(name, got, want, right, sigma, differ, stored_dtype(trial, name, got), trial.form)
         trial.meter.saw(name, result.worst_z)
         if result.worst_z > Z_LIMIT:
-            broken = _beyond_budget(trial, name, got, want, sigma, result.z, "should be")
+            broken = _beyond_budget(trial, name, got, want, sigma, result.z, "should be", not nan_found_elsewhere)
             broken.observed += _others(tensors, scores, name)
             broken.investigate = investigate and partial(investigate, name)
             raise broken
@@ -95,7 +95,7 @@ def _check_near(
                 f"(rms; {RMS_LIMIT} allowed)",
                 *_others(tensors, scores, name),
                 f"no single element exceeds its limit: the worst has z {number(result.worst_z)}, {Z_LIMIT:g} allowed",
-                suggests="a systematic loss of precision: a sum in too narrow a type, a cast too early, or tf32 undeclared",
+                suggests="a precision that is not declared: a cast, a sum in a narrow type, tf32, or an inexact exp",
             )
 
 
@@ -134,7 +134,7 @@ def _check_agree(trial: Trial, pairs: list[tuple], right: list[torch.Tensor], wh
             stop_if_wrong_alike(name, got, want, value, sigma, differ, stored_dtype(trial, name, got), trial.form)
         trial.meter.saw(name, result.worst_z)
         if result.worst_z > Z_LIMIT:
-            broken = _beyond_budget(trial, name, got, want, sigma, result.z, what)
+            broken = _beyond_budget(trial, name, got, want, sigma, result.z, what, defined=False)
             broken.observed += _others(pairs, scores, name)
             raise broken
 
@@ -195,8 +195,9 @@ def stored_dtype(trial: Trial, name: str, got: torch.Tensor) -> torch.dtype:
     return torch.float32 if name == "lse" else got.dtype if got.dtype != torch.float64 else trial.case.dtype
 
 
-def _beyond_budget(trial: Trial, name, got, want, sigma, z, should: str) -> LawBroken:
+def _beyond_budget(trial: Trial, name, got, want, sigma, z, should: str, defined: bool) -> LawBroken:
     bad = ~(z <= Z_LIMIT)
+    reading = Values.of(name, trial.case, got, want, bad, sigma, defined=defined)
     at = tuple(int(i) for i in torch.unravel_index(torch.where(z.isnan(), torch.inf, z).argmax(), z.shape))
     worst, g, w, s = z[at].item(), got[at].item(), want[at].item(), sigma.broadcast_to(z.shape)[at].item()
     headline = f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)}"
@@ -204,15 +205,15 @@ def _beyond_budget(trial: Trial, name, got, want, sigma, z, should: str) -> LawB
         return LawBroken(
             f"{headline} ({share(bad)} wrong)",
             where(trial, name, bad),
-            suggests=read_off(got, want, bad),
             wrong=wrong_in(trial, name, bad),
+            reading=reading,
         )
     return LawBroken(
         f"{headline}: {worst:.3g} times what rounding explains, {Z_LIMIT:g} allowed ({share(bad)} wrong)",
         where(trial, name, bad),
         f"off by {abs(g - w):.3g} there, where rounding explains {_explained(trial, s)}",
-        suggests=read_off(got, want, bad),
         wrong=wrong_in(trial, name, bad),
+        reading=reading,
     )
 
 
@@ -221,9 +222,12 @@ def _explained(trial: Trial, sigma: float) -> str:
     return f"{Z_WORST * sigma:.3g} at its worst" if trial.form == LINEAR else f"{sigma:.3g} (one sigma)"
 
 
-def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, should: str) -> None:
+def check_same(
+    trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, should: str, *, defined: bool = False
+) -> None:
     """Check that two tensors have equal values in every element (0.0 equals -0.0).
 
+    defined: whether `want` is the definition's value, and not another result of the implementation.
     NaN equals NaN: `want` has NaN only if the implementation returned it, and the law about the
     definition finds that.
     """
@@ -236,8 +240,8 @@ def check_same(trial: Trial, name: str, got: torch.Tensor, want: torch.Tensor, s
             f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)} ({share(bad)} wrong)",
             where(trial, name, bad),
             f"largest difference {largest:.3g}" if math.isfinite(largest) and bad.numel() > 1 else "",
-            suggests=read_off(got, want, bad),
             wrong=wrong_in(trial, name, bad),
+            reading=Values.of(name, trial.case, got, want, bad, defined=defined),
         )
 
 
@@ -253,7 +257,7 @@ def check_copied(
         got = torch.where(bits.copied_whatever_rounds(trial, lse), got, want)
     if allowed := bits.copied_within(trial):
         got = torch.where((got.double() - want.double()).abs() <= allowed * want.double().abs(), want, got)
-    check_same(trial, "out", got, want, should)
+    check_same(trial, "out", got, want, should, defined=True)
 
 
 def check_unchanged(

@@ -18,7 +18,8 @@ from flash_attest.properties.trial import Trial
 from flash_attest.races.copies import Copies, compare_copies
 from flash_attest.races.repeat import Repeats
 
-SUGGESTS = "a race, keys that are split by the position of a block, or memory that was never written"
+VARIES = "a race, or memory that was never written"
+CONSTANT = "sums or splits of keys that depend on the position of a block, or memory that blocks share"
 INTENDED = "\n(if this is intended, as with stream-K or unequal splits, leave the output out of `equal_heads`)"
 HEADS = 256  # heads of a launch on a GPU, which then makes hundreds of comparisons
 MOST_ELEMENTS = 2**25  # the largest size of an input
@@ -135,7 +136,8 @@ def broken(trial: Trial, seen: Seen, results: Repeats, name: str) -> LawBroken:
         if seen.varies(name)
         else "the same heads differ in each call: the result depends on where a head is computed",
         under(repeats, name),
-        suggests=SUGGESTS + (INTENDED if name in (trial.impl.equal_heads or ()) else ""),
+        suggests=(VARIES if seen.varies(name) else CONSTANT)
+        + (INTENDED if name in (trial.impl.equal_heads or ()) else ""),
         wrong=wrong_in(trial, name, marked),
     )
 

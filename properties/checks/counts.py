@@ -8,17 +8,28 @@ import torch
 
 from flash_attest.impls.contract.call import Inputs
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.comparisons import check_same
 from flash_attest.properties.checks.meanings_of_lse import what_lse_is
 from flash_attest.properties.checks.pictures import element_at, number, plural, where
-from flash_attest.properties.checks.visible_keys import LSE_ITSELF, picture
-from flash_attest.properties.checks.wrong import Wrong, wrong_in
+from flash_attest.properties.checks.reading import Counts
+from flash_attest.properties.checks.visible_keys import RIGHT_KEYS, picture
+from flash_attest.properties.checks.wrong import wrong_in
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.trial import Trial
 
+LSE_ITSELF = "out has the right keys, so lse itself is wrong"
 MOST_KEYS = 60  # per column of v, so that rounding in bfloat16 stays below half a key
+
+
+def check_seen(trial: Trial) -> None:
+    """Check that each query sees as many keys as it should: by lse, or without lse by out alone."""
+    x, seen = trial.zeroed("q"), trial.visible()
+    if trial.impl.lse is not None:
+        check_counts(trial, x, seen)
+        return
+    trial.needs(countable(trial.case))
+    check_averages(trial, x, seen)
 
 
 def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
@@ -35,45 +46,22 @@ def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
     at = tuple(int(n) for n in bad.nonzero()[0])
     i, g, w = at[-1], got[at].item(), int(want[at].item())
     sees = plural(int(g), "key") if math.isfinite(g) else f"{g} keys"
-    wrong = wrong_in(trial, "lse", bad)
+    wrong, seen = wrong_in(trial, "lse", bad), seen.expand(*got.shape, trial.case.seqlen_k)
+    reading = Counts.of(trial, seen[at[:2]], got[at[:2]])
+
+    def picture_or_meaning() -> tuple[str, list[str]]:
+        phrase, lines = picture(trial, x, seen, at, wrong, reading)
+        return what_lse_is(trial, LSE_ITSELF) if phrase == RIGHT_KEYS else (phrase, lines)
+
     raise LawBroken(
         f"query {i} sees {sees}, should see {w}",
         where(trial, "lse", bad),
         f"{element_at('lse', at)} is {number(lse[at].item())}, should be ln {w} "
         "(every score is 0, so exp(lse) counts the keys)",
-        suggests=_count_pattern(trial, got, want, bad),
-        investigate=lambda: _picture_or_meaning(trial, x, seen.expand(*got.shape, trial.case.seqlen_k), at, wrong),
+        investigate=picture_or_meaning,
         wrong=wrong,
+        reading=reading,
     )
-
-
-def _picture_or_meaning(trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple, wrong: Wrong) -> tuple[str, list[str]]:
-    phrase, lines, wrong.missing, wrong.extra = picture(trial, x, seen, at)
-    return what_lse_is(trial, phrase) if phrase == LSE_ITSELF else (phrase, lines)
-
-
-def _count_pattern(trial: Trial, got: torch.Tensor, want: torch.Tensor, bad: torch.Tensor) -> str | None:
-    """Guess the cause if the counts fit the other alignment, or are all off by one."""
-    guesses = []
-    if trial.case.causal and trial.case.seqlen_q != trial.case.seqlen_k:
-        other, counts = counts_of_other_alignment(trial)
-        if bool((got == counts).all()):
-            guesses.append(f"aligned {other}: see test_alignment_is_as_declared")
-    values = (got - want)[bad].unique().tolist()
-    if values == [-1]:
-        guesses.append("one short: `<` where `<=` was meant")
-        if not got[bad].any():
-            guesses.append("a tile that is skipped: no key is left")
-    if values == [1]:
-        guesses.append("one too many: the mask's bound, or a padding key")
-    return "\nor ".join(guesses) or None
-
-
-def counts_of_other_alignment(trial: Trial) -> tuple[str, torch.Tensor]:
-    """Return the alignment that is not declared, and how many keys each query sees then (sq,)."""
-    case = trial.case
-    other = {"bottom_right": "top_left", "top_left": "bottom_right"}[trial.impl.causal_alignment]
-    return other, mask_of(case, other).visible(case.seqlen_q, case.seqlen_k, device=trial.device).sum(dim=1)
 
 
 def countable(case: Case) -> bool:
@@ -97,5 +85,12 @@ def check_averages(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:
     want = (seen @ marks.double()).transpose(1, 2)  # (b, sq, h, d)
     keys = seen.sum(dim=-1).transpose(1, 2)[..., None]  # (b, sq, h, 1)
     got = trial.run(x).out.double() * keys
-    right = (got - want).abs() <= bits.averaged_within(trial, want, keys)
-    check_same(trial, "out*keys", torch.where(right | (keys == 0), want, got), want, "should be")
+    right = ((got - want).abs() <= bits.averaged_within(trial, want, keys)) | (keys == 0)
+    try:
+        check_same(trial, "out*keys", torch.where(right, want, got), want, "should be", defined=True)
+    except LawBroken as broken:
+        b, i, h, _ = (int(n) for n in (~right).nonzero()[0])
+        reading = broken.reading = Counts.of(trial, seen[b, h] != 0)
+        wrong = broken.wrong
+        broken.investigate = lambda: picture(trial, x, seen != 0, (b, h, i), wrong, reading)
+        raise

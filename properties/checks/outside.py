@@ -9,33 +9,37 @@ import torch
 from flash_attest.impls.contract.arguments import rounded_up
 from flash_attest.impls.contract.call import Inputs, Outputs
 from flash_attest.impls.contract.record import GRADIENTS, Implementation, Precision
-from flash_attest.properties.cases.layouts import MARGIN
+from flash_attest.properties.cases.layouts import MARGIN, Placed
 from flash_attest.properties.cases.outside import Probe, other_alignment
 from flash_attest.properties.checks.comparisons import check_near
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.trial import Trial
 
 AROUND = 7.0  # the value of the memory around the inputs
+RAISE = 'raise an error for such a call, support it, or declare outside="undefined"'
+RESTORE = "inputs should be as before also after an error: check the call first, or restore them in a `finally`"
 FARTHEST = 4  # a kernel may read this many times the size of an input: float64 instead of float16
 
 
 def wrong_outside(trial: Trial, probe: Probe) -> LawBroken | None:
-    """Return a failure if a call gives a wrong result without an error, else None.
+    """Return a failure if a call gives a wrong result without an error, or leaves an input changed
+    with one, else None.
 
-    Forward is called alone, then with its backward.
+    The headline goes on from "called with ..., ". Forward is called alone, then with its backward.
     """
     at = replace(trial, impl=_converting(trial.impl) if probe.coarse else trial.impl, case=probe.case)
     x = probe.change(at.x)
     try:
         for backward in (False, True)[: 1 + at.backward]:
-            got = at.caller.answer(_amid(at, x), backward=backward)
+            handed, placed = _amid(at, x)
+            got = at.caller.answer(handed, backward=backward)
             if got is None:
-                return None
+                return _changed_by_an_error(at, placed, x)
             if not probe.answered:
-                return LawBroken("there is no right answer", *_call(x))
+                return LawBroken("it raises no error, and there is no right answer", *_call(x), RAISE)
             _check(at, probe, got, x, backward)
     except LawBroken as broken:
-        return LawBroken(broken.headline, *_call(x), *broken.observed)
+        return LawBroken(f"it raises no error, and {broken.headline}", *_call(x), *broken.observed, RAISE)
     return None
 
 
@@ -68,8 +72,9 @@ def _check_aligned(at: Trial, probe: Probe, got: Outputs, x: Inputs, backward: b
             check_near(at, name, tensor, getattr(want, name), getattr(budget, name))
 
 
-def _amid(at: Trial, x: Inputs) -> Inputs:
+def _amid(at: Trial, x: Inputs) -> tuple[Inputs, dict[str, Placed]]:
     """Return the inputs in their layout, far inside our memory, so that wrong strides stay in it.
+    Also return that memory.
 
     Outputs are allocated by the implementation, so a write beyond one cannot be caught.
     """
@@ -78,8 +83,18 @@ def _amid(at: Trial, x: Inputs) -> Inputs:
     farthest = FARTHEST * max(scores, *(tensor.numel() for _, tensor in x.items()))
     margin = rounded_up(farthest, MARGIN)  # keeps the alignment that wide loads need
     flat = x.bias is not None and x.bias.dim() == 3
-    handed, _ = at.caller.place(x.with_(bias=x.bias[None]) if flat else x, AROUND, margin)
-    return handed.with_(bias=handed.bias[0]) if flat else handed
+    handed, placed = at.caller.place(x.with_(bias=x.bias[None]) if flat else x, AROUND, margin)
+    return (handed.with_(bias=handed.bias[0]) if flat else handed), placed
+
+
+def _changed_by_an_error(at: Trial, placed: dict[str, Placed], x: Inputs) -> LawBroken | None:
+    """Return a failure if the call that has raised an error left an input changed, else None."""
+    if not at.caller.sees_memory(at.device):
+        return None
+    changed = [name for name, there in placed.items() if there.written()]
+    if not changed:
+        return None
+    return LawBroken(f"it raises an error and leaves {', '.join(changed)} changed", *_call(x), RESTORE)
 
 
 def _converting(impl: Implementation) -> Implementation:

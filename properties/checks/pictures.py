@@ -15,6 +15,7 @@ AXES = {  # the name of each dimension of a tensor
     **dict.fromkeys(("dbias", "bias"), ("b", "h", "i", "j")),
 }
 PLURAL = {"query": "queries", "key": "keys"}
+GROUPS, LEAST_GROUPS = (2, 4, 8, 16, 32, 64, 128), 2  # sizes; how many whole groups show a pattern
 LONG = {"b": "batch", "h": "head", "i": "query", "j": "key", "d": "column"}
 
 
@@ -46,7 +47,7 @@ def element_at(name: str, at: tuple[int, ...]) -> str:
 def where(trial: Trial, name: str, bad: torch.Tensor, is_what: str = "wrong") -> str:
     """Return lines that say which batches, heads, queries, keys and columns are wrong.
 
-    If the implementation declares its tile, the lines count by tile.
+    If the implementation declares its tile, the lines count by tile, unless all tiles are alike.
     """
     axes = AXES.get(name)
     if axes is None or bad.dim() != len(axes):
@@ -61,9 +62,13 @@ def where(trial: Trial, name: str, bad: torch.Tensor, is_what: str = "wrong") ->
             lines.append(f"{LONG[axis]:7} {_all_or_ranges(along, n)}")
     lines = [f"{is_what} in"] + ["  " + line for line in lines]
     for axis, block in zip("ij", trial.impl.tile or (), strict=False):
-        if axis in axes and bad.shape[axes.index(axis)] > block:
+        if axis in axes and bad.shape[axes.index(axis)] > block and not _each_is_wrong(bad, axes.index(axis)):
             lines += _tile_table(bad, axes.index(axis), LONG[axis], "MN"["ij".index(axis)], block)
     return "\n".join(lines)
+
+
+def _each_is_wrong(bad: torch.Tensor, dim: int) -> bool:
+    return bool(bad.transpose(0, dim).reshape(bad.shape[dim], -1).any(dim=1).all())
 
 
 def ranges(numbers: list[int]) -> str:
@@ -79,7 +84,23 @@ def ranges(numbers: list[int]) -> str:
 
 
 def _all_or_ranges(wrong: list[int], n: int) -> str:
-    return f"all of 0..{n - 1}" if len(wrong) == n and n > 1 else f"{ranges(wrong)}   of 0..{n - 1}"
+    if len(wrong) == n and n > 1:
+        return f"all of 0..{n - 1}"
+    return f"{_every(wrong, n) or ranges(wrong)}   of 0..{n - 1}"
+
+
+def _every(wrong: list[int], n: int) -> str:
+    """Return in words which positions in groups of a power of two are wrong; "" if groups differ.
+
+    [0, 1, 2, 4, 5, 6, 8], 9 -> "0..2 in each group of 4". The last group may be partial.
+    """
+    for size in GROUPS:
+        if n < LEAST_GROUPS * size:
+            break
+        first = [i for i in wrong if i < size]
+        if wrong == [i for i in range(n) if i % size in first]:
+            return f"{ranges(first)} in each group of {size}"
+    return ""
 
 
 def _tile_table(bad: torch.Tensor, dim: int, word: str, letter: str, block: int) -> list[str]:

@@ -22,6 +22,12 @@ NOT_TRACED = (
 )
 TRACED = "whether there is a race: test_no_race_is_traced"
 
+CAUSES = {
+    "other_case": "a result or a buffer that is kept from an earlier call",
+    "poison": "memory that was never written",
+}  # by the only perturbation under which repeats differ
+ANY_CAUSE = "a race, atomics that sum in another order, or memory that was never written"
+
 
 def perturbations_of(trial: Trial) -> tuple[Perturbation, ...]:
     """Return the run's perturbations that apply to this implementation on this device."""
@@ -96,6 +102,12 @@ def under(repeats: Repeats, name: str) -> str:
     if only := repeats.only_under(name):
         lines.append(f"only under {' and '.join(only)}: the other repeats agree with the first call")
     return "\n".join(lines)
+
+
+def cause(repeats: Repeats, name: str) -> str:
+    """Return what may make repeats of an output differ, from the perturbations that it needs."""
+    only = repeats.only_under(name)
+    return CAUSES.get(only[0], ANY_CAUSE) if len(only) == 1 else ANY_CAUSE
 
 
 def none_found(trial: Trial, tries: str, n: int) -> str:

@@ -9,12 +9,14 @@ import torch
 
 from flash_attest.impls.contract.call import Inputs
 from flash_attest.properties.checks.pictures import ranges
-from flash_attest.properties.checks.wrong import cells
+from flash_attest.properties.checks.reading import Counts
+from flash_attest.properties.checks.wrong import Wrong, cells
 from flash_attest.properties.trial import Trial
 
 MOST_KEYS = 512  # more would need too many calls for one message
 SHOWN_KEYS, SHOWN_QUERIES = 12, 4
-LSE_ITSELF = "out has the right keys, so lse itself is wrong"
+PADDING = "padding has weight, too"
+RIGHT_KEYS = "the right keys have weight"
 LEGEND = "1 attended   0 masked   . missing   ! extra"
 
 
@@ -36,23 +38,28 @@ def weights(trial: Trial, x: Inputs) -> torch.Tensor | None:
 
 
 def picture(
-    trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple[int, int, int]
-) -> tuple[str, list[str], list[tuple[int, int]], list[tuple[int, int]]]:
+    trial: Trial, x: Inputs, seen: torch.Tensor, at: tuple[int, int, int], wrong_is: Wrong | None, reading: Counts
+) -> tuple[str, list[str]]:
     """Compare the keys that the row at (b, h, i) attends to with those that it should see.
 
     seen: bool (b, h, sq, sk). Returns a phrase and a drawing: "key 64 is missing" and
-    [LEGEND, "key        62 63 64", "query 63    1  1  0", ...]; then the missing and the extra
-    (query, key) pairs of this head. All four are empty if the weights cannot be measured.
+    [LEGEND, "key        62 63 64", "query 63    1  1  0", ...]; both are empty if the weights
+    cannot be measured. Adds what is measured to the reading, and the missing and extra pairs of
+    this head to `wrong_is`.
     """
     p = weights(trial, x)
     b, h, i = at
     if p is None or not bool(p[b, h].isfinite().all()):
-        return "", [], [], []
+        return "", []
     got, want = p[b, h] != 0, seen[b, h]
+    reading.attended = got.cpu()
     wrong = (got[i] != want[i]).nonzero().flatten().tolist()
     if not wrong:
         own = p[b, h, i].sum().item()  # 1 if only existing keys have weight; rounding changes this by at most 2^-9
-        return ("padding has weight, too" if own < 0.99 else LSE_ITSELF), [], [], []
+        reading.padding = bool(want[i].any()) and own < 0.99
+        return (PADDING if reading.padding else RIGHT_KEYS), []
+    if wrong_is is not None:
+        wrong_is.missing, wrong_is.extra = cells(want & ~got), cells(got & ~want)
     missing = [j for j in wrong if want[i, j]]
     extra = [j for j in wrong if not want[i, j]]
     phrases = [f"{_keys(keys)} {what}" for keys, what in ((missing, "missing"), (extra, "extra")) if keys]
@@ -63,7 +70,7 @@ def picture(
     for query in range(start, min(start + SHOWN_QUERIES, want.shape[0])):
         marks = " ".join(f"{_mark(bool(got[query, j]), bool(want[query, j])):>3}" for j in keys)
         lines.append(f"query {query:<5}{marks}")
-    return ", ".join(phrases), lines, cells(want & ~got), cells(got & ~want)
+    return ", ".join(phrases), lines
 
 
 def _keys(keys: list[int]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.properties.cases.bias_masks import may_have_empty_rows
+from flash_attest.properties.cases.bias_masks import masks_of, may_have_empty_rows
 from flash_attest.properties.cases.case import Case, CaseError, text_of
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, Feature
@@ -22,22 +22,30 @@ from flash_attest.properties.law import Law
 
 # Shorter lengths are no clue: without the longer ones hardly any case is left to judge.
 SHORT = 8
+MANY = 8  # more heads than that, in all batches, make a case less plain
 
 
 @dataclass(frozen=True)
 class Clue:
-    """A property of a case. without(case): a similar case without it, or CaseError."""
+    """A property of a case. without(case): a similar case without it, or CaseError.
+
+    added(case): a similar case with it; None if it is a size, which says nothing alone. is_length:
+    whether it is about lengths.
+    """
 
     words: str
     has: Callable[[Case], bool]
     without: Callable[[Case], Case]
+    added: Callable[[Case], Case] | None = None
+    is_length: bool = False
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """The cases that have all of these clues."""
+    """The cases that have all of these clues. not_alone: a right case with the only clue."""
 
     clues: tuple[Clue, ...]
+    not_alone: Case | None = None
 
     def __str__(self) -> str:
         together = " together" if len(self.clues) > 1 else ""
@@ -46,6 +54,15 @@ class LeftOut:
     def holds(self, case: Case) -> bool:
         """Return whether a case has all the clues, so that it is left out."""
         return all(clue.has(case) for clue in self.clues)
+
+    def hold_but_lengths(self, case: Case) -> bool:
+        """Return whether a case has all the clues that are not about lengths."""
+        return all(clue.has(case) for clue in self.clues if not clue.is_length)
+
+    def lacking(self, case: Case | None = None) -> str:
+        """Return the clues that a case lacks, in words; without a case, any of them."""
+        clues = [clue.words for clue in self.clues if case is None or not clue.has(case)]
+        return " or without ".join(clues) if case is None else " and without ".join(clues)
 
 
 def leaving_out(draws: Draws, *groups: LeftOut) -> Draws:
@@ -79,7 +96,12 @@ def leaving_out(draws: Draws, *groups: LeftOut) -> Draws:
 def value_clue(feature: Feature, values: list, simplest: Any) -> Clue:
     """Return the clue that a feature has one of these values."""
     words = ", ".join([feature.words(values[0]), *map(text_of, values[1:])])
-    return Clue(words, lambda case: feature.value(case) in values, lambda case: feature.changed(case, simplest))
+    return Clue(
+        words,
+        lambda case: feature.value(case) in values,
+        lambda case: feature.changed(case, simplest),
+        lambda case: feature.changed(case, values[0]),
+    )
 
 
 def headdim_clue(impl: Implementation, headdim: int, *, larger: bool) -> Clue:
@@ -95,7 +117,8 @@ def headdim_clue(impl: Implementation, headdim: int, *, larger: bool) -> Clue:
             raise CaseError(f"no head dim but {headdim}")
         return case.but(headdim=others[case.headdim % len(others)])
 
-    return Clue(f"headdim {headdim}{' or more' if larger else ''}", has, without)
+    words = f"headdim {headdim}{' or more' if larger else ''}"
+    return Clue(words, has, without, lambda case: case.but(headdim=headdim))
 
 
 def length_clue(n: int, *, larger: bool) -> Clue:
@@ -111,6 +134,7 @@ def length_clue(n: int, *, larger: bool) -> Clue:
         f"a length of {n}{' or more' if larger else ''}",
         has,
         lambda case: case.but(seqlen_q=shorter(case.seqlen_q), seqlen_k=shorter(case.seqlen_k)),
+        is_length=True,
     )
 
 
@@ -121,6 +145,24 @@ def heads_clue() -> Clue:
         lambda case: case.batch * case.nheads > 1,
         lambda case: case.but(batch=1, nheads=1, nheads_k=1),
     )
+
+
+def not_plain(judgement: Judgement, case: Case) -> set[str]:
+    """Return the names of what is not the plainest in a case, lengths aside."""
+    law, impl = judgement.law, judgement.impl
+    empty = may_have_empty_rows(case, impl.causal_alignment)
+    plain = {
+        **{name: FEATURES[name].value(case) in law.draws.values(name, impl)[:1] for name in (*TOGETHER, "bias")},
+        **{name: getattr(case, name) == NO_BIAS[name] for name in BIAS_DETAILS},
+        "headdim": case.headdim == impl.supports.headdim_list[0],
+        "batch": case.batch == 1,
+        "nheads": case.nheads == 1,
+        "many heads": case.batch * case.nheads <= MANY,
+        "gqa": law.draws.gqa is not None or case.nheads == case.nheads_k,
+        "cross": law.draws.cross is not None or case.seqlen_q == case.seqlen_k,
+        "empty rows": not empty,
+    }
+    return {name for name, is_plain in plain.items() if not is_plain}
 
 
 def clues_of(judgement: Judgement, case: Case, fails: Callable[[Case], bool]) -> tuple[Clue, ...]:
@@ -136,7 +178,7 @@ def clues_of(judgement: Judgement, case: Case, fails: Callable[[Case], bool]) ->
         *(_of_feature(judgement, case, name, fails) for name in (*TOGETHER, "bias") if not empty or name not in masks),
         *([] if empty else _of_bias(law, case, fails)),
         _of_headdim(impl, case, fails),
-        *_of_heads(law, case),
+        *_of_heads(law, case, fails),
         None if empty else _of_cross(law, case, fails),
     ]
     clues = [clue for clue in clues if clue is not None]
@@ -163,7 +205,7 @@ def _of_bias(law: Law, case: Case, fails: Callable[[Case], bool]) -> list[Clue]:
             continue
         right = (plain,)
         if name == "bias_mask":
-            masks = law.draws.bias_mask
+            masks = [m for m in law.draws.bias_mask if m in masks_of(case.bias)]
             right = tuple(m for m in masks if m != value and not fails(case.but(bias_mask=m)))
         clues.append(_detail(name, value, plain, right))
     return clues
@@ -196,24 +238,42 @@ def _of_headdim(impl: Implementation, case: Case, fails: Callable[[Case], bool])
     return headdim_clue(impl, case.headdim, larger=larger)
 
 
-def _of_heads(law: Law, case: Case) -> list[Clue]:
-    """Return the clues that lie in the numbers of batches and heads."""
+def _of_heads(law: Law, case: Case, fails: Callable[[Case], bool]) -> list[Clue]:
+    """Return the clues that lie in the numbers of batches and heads.
+
+    A smaller case with fewer heads of one kind has fewer of other kinds, too. So cases with as many
+    of another kind are tried: if they fail, the kind is not the cause.
+    """
+    batch, heads, heads_k = case.batch, case.nheads, case.nheads_k
+
+    def fails_at(batch: int, nheads: int, nheads_k: int) -> bool:
+        return fails(case.but(batch=batch, nheads=nheads, nheads_k=nheads_k))
+
+    # As many heads in batches, or as many batches of one head.
+    if (batch > 1 == heads and fails_at(1, batch, batch)) or (heads > 1 == batch and fails_at(heads, 1, 1)):
+        return [_heads_in_all(batch * heads)]
     clues = []
-    if case.batch > 1:
-        least = case.batch
-        clues.append(Clue(f"batch {least} or more", lambda c: c.batch >= least, lambda c: c.but(batch=1)))
-    if case.nheads != case.nheads_k and law.draws.gqa is None:
+    if batch > 1:
+        clues.append(Clue(f"batch {batch} or more", lambda c: c.batch >= batch, lambda c: c.but(batch=1)))
+    if heads != heads_k and law.draws.gqa is None and not fails_at(batch, heads, heads):
         clues.append(value_clue(FEATURES["gqa"], [True], False))
-    elif case.nheads == case.nheads_k > 1:
-        heads = case.nheads_k
+    elif heads > 1 and (heads != heads_k or fails_at(batch, heads, 1)):
+        clues.append(Clue(f"{heads} or more heads", lambda c: c.nheads >= heads, lambda c: c.but(nheads=1, nheads_k=1)))
+    elif heads_k > 1:
         clues.append(
             Clue(
-                f"{heads} or more heads of k and v",
-                lambda c: c.nheads_k >= heads,
+                f"{heads_k} or more heads of k and v",
+                lambda c: c.nheads_k >= heads_k,
                 lambda c: c.but(nheads=c.nheads // c.nheads_k, nheads_k=1),
             )
         )
     return clues
+
+
+def _heads_in_all(n: int) -> Clue:
+    """Return the clue that there are this many heads, in all batches together."""
+    one = dict(batch=1, nheads=1, nheads_k=1)
+    return Clue(f"batch * nheads of {n} or more", lambda c: c.batch * c.nheads >= n, lambda c: c.but(**one))
 
 
 def _of_cross(law: Law, case: Case, fails: Callable[[Case], bool]) -> Clue | None:
@@ -243,4 +303,5 @@ def _of_lengths(law: Law, case: Case) -> list[Clue]:
     words = " and ".join(f"{name} of {n}" for name, n in tops.items())
     if len(tops) == 2 and case.seqlen_q == case.seqlen_k:
         words = f"lengths of {case.seqlen_q}"
-    return [Clue(f"{words} or more", lambda c: all(getattr(c, name) >= n for name, n in tops.items()), without)]
+    return [Clue(f"{words} or more", lambda c: all(getattr(c, name) >= n for name, n in tops.items()), without,
+                 is_length=True)]  # fmt: skip

@@ -35,8 +35,8 @@ class Item:
 
     @property
     def rank(self) -> tuple:
-        """The sort key: findings that change values come first, then those with smaller cases."""
-        return self.finding.keeps_values, size(self.case)
+        """The sort key: by the rank of the finding, then smaller cases first."""
+        return self.finding.rank, size(self.case)
 
 
 @dataclass
@@ -70,8 +70,9 @@ class Collected:
             run(case)
         except LawBroken as broken:
             for finding in broken.found:
-                item = self.items.setdefault(_key(finding), Item(finding, broken, case))
-                if size(case) < size(item.case):
+                new = Item(finding, broken, case)
+                item = self.items.setdefault(_key(finding), new)
+                if new.rank < item.rank:
                     item.finding, item.broken, item.case = finding, broken, case
             raise
 
@@ -89,8 +90,9 @@ class Collected:
             def again(case: Case) -> None:
                 self.runs(case, run)
 
-            def same(broken: LawBroken, key: tuple = key) -> bool:
-                return any(_key(finding) == key for finding in broken.found)
+            # A race of two blocks stays one: in a smaller case only two lanes may race.
+            def same(broken: LawBroken, key: tuple = key, rank: tuple = item.finding.rank) -> bool:
+                return any(_key(finding) == key and finding.rank <= rank for finding in broken.found)
 
             # One seed is enough, as the accesses hardly depend on random numbers.
             shrink.smallest(judgement, item.case, item.broken, again, same, seconds, seeds=1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hypothesis.errors import Unsatisfiable
 
@@ -18,12 +19,20 @@ from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import not_here, unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Replaces, Undecided
 from flash_attest.properties.judging import conformance
-from flash_attest.properties.judging.beside import Beside, clues_in, look_beside
+from flash_attest.properties.judging.beside import Beside, can_lack, plainest, search_without
 from flash_attest.properties.judging.clues import LeftOut, leaving_out
 from flash_attest.properties.judging.context import ContextLost, blame, check_functions, check_gpu
 from flash_attest.properties.judging.explain import explain, message_of
 from flash_attest.properties.judging.judgement import Judgement, replay_of
 from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.repeats import (
+    Repeat,
+    message_of_repeats,
+    quickly_shrunk,
+    repeat_of,
+    right_without,
+    with_causes,
+)
 from flash_attest.properties.judging.search import Found, Search, has_cases
 from flash_attest.properties.judging.verdict import FAIL, PASS, PLAIN, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import Law
@@ -41,7 +50,9 @@ class Outcome:
     case: Case | None = None
     replay: str = ""  # if there is no case
     beside: str = ""
+    beside_case: Case | None = None
     clue: str = ""
+    same_as: str = ""
     broken: LawBroken | None = None
 
 
@@ -52,7 +63,7 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     judgement = replace(judgement, plan=replace(plan, device=judgement.device))
     outcome, meter = _watched(judgement), judgement.meter
     result = Result(impl.name, law.chapter, law.name, outcome.verdict, outcome.reason, outcome.why)
-    result.beside, result.clue = outcome.beside, outcome.clue
+    result.beside, result.clue, result.same_as = outcome.beside, outcome.clue, outcome.same_as
     result.message, result.cases, result.worst_z = outcome.message, meter.cases, meter.worst_z
     result.tried, result.replay = meter.tried, outcome.replay
     result.repeats = meter.repeats or meter.launches
@@ -60,8 +71,11 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     result.seconds_of = {work.value: seconds for work, seconds in meter.clock.seconds.items()}
     if (broken := outcome.broken) is not None:
         result.findings = sorted(broken.findings)  # a fixed order
+        result.matches = list(broken.matches)
         result.wrong = broken.wrong and broken.wrong.as_dict()
         result.found_at = next((f"{s.file}:{s.line}" for finding in broken.found for s in finding.sites if s.line), "")
+    if outcome.beside_case is not None:
+        result.beside_case = str(outcome.beside_case)
     if outcome.case is not None:
         result.smallest, result.replay = str(outcome.case), judgement.replay(outcome.case)
     return result
@@ -118,7 +132,7 @@ def _outcome(judgement: Judgement) -> Outcome:
             if reason := judgement.law.draws.excludes(plan.case):
                 return Outcome(REFUSED, reason, Reason.NO_CASE)
         with meter.clock.counts(Work.DRAWING):
-            failure = Search(judgement).run()
+            failure = Search(judgement, repeat_of).run()
     except Undecided as undecided:
         return Outcome(UNKNOWN, str(undecided), undecided.why)
     except ContractError as error:
@@ -138,11 +152,52 @@ def _outcome(judgement: Judgement) -> Outcome:
         left_out = f"judged without {contract.without}, where {contract.verdict}" if contract.left_out else ""
         return Outcome(PASS, "; ".join(filter(None, (meter.note, left_out))))
     with meter.clock.counts(Work.SHRINKING):
-        # A law that collects findings has already judged further cases after its first failure.
-        goes_on = plan.goes_on and plan.case is None and not failure.flaky and not judgement.law.collects
-        clues = clues_in(judgement, failure) if goes_on else None
-        beside = look_beside(judgement, clues) if clues else None
-        return _failed(judgement, failure, again=not plan.known.lost_in, clues=clues, beside=beside)
+        return _fails(judgement, failure)
+
+
+def _fails(judgement: Judgement, failure: Found) -> Outcome:
+    """Return the outcome of a failure.
+
+    If another law has explained its cause, the law is judged on without the clues of the cause,
+    until it holds or fails for a cause of its own.
+    """
+    whole, plan, repeats = judgement, judgement.plan, []
+    while isinstance(failure, Repeat):
+        if failure.says_it_better:
+            failure = quickly_shrunk(judgement, failure)
+            break
+        repeats.append(failure)
+        left_out = [repeat.clues for repeat in repeats]
+        found = None
+        if failure.clues.clues and can_lack(judgement, failure.clues, failure.case):
+            found = search_without(whole, left_out, partial(repeat_of, before=repeats))
+        if found is None or found[0].broken is None:
+            return _repeated(whole, repeats, found[1] if found else 0)
+        failure, judgement = found[0], whole.drawing_from(leaving_out(whole.law.draws, *left_out))
+    # A law that collects findings has already judged further cases after its first failure. One of
+    # a single case has no others.
+    done = failure.flaky or judgement.law.collects or judgement.law.once
+    clues = beside = None
+    if plan.goes_on and plan.case is None and not done:
+        failure, clues, beside = plainest(judgement, failure)
+    outcome = _failed(judgement, failure, again=not plan.known.lost_in, clues=clues, beside=beside)
+    outcome.message = with_causes(outcome.message, repeats)
+    return outcome
+
+
+def _repeated(judgement: Judgement, repeats: list[Repeat], cases: int) -> Outcome:
+    """Return the outcome of a law that fails for explained causes only."""
+    first = repeats[0]
+    return Outcome(
+        FAIL,
+        first.broken.headline,
+        message=message_of_repeats(judgement, repeats, cases),
+        case=first.case,
+        beside=right_without(repeats, cases),
+        clue=str(first.clues) or PLAIN,
+        same_as=first.cause.law,
+        broken=first.broken,
+    )
 
 
 def _failed(
@@ -154,10 +209,13 @@ def _failed(
     beside: Beside | None = None,
 ) -> Outcome:
     """Return the outcome of a failure, with its message. again: whether more calls can be made."""
-    message = explain(judgement, failure, again=again, beside=beside)  # may extend the headline
-    broken, line = failure.broken, beside.line if beside else ""
-    clue = "" if clues is None else str(clues) or PLAIN
-    return Outcome(FAIL, broken.headline, message=message, case=failure.case, beside=line, clue=clue, broken=broken)
+    message = explain(judgement, failure, again=again, clues=clues, beside=beside)  # may extend the headline
+    outcome = Outcome(FAIL, failure.broken.headline, message=message, case=failure.case, broken=failure.broken)
+    if beside is not None:
+        outcome.beside, outcome.beside_case = beside.line, beside.found and beside.found.case
+    if clues is not None:
+        outcome.clue = str(clues) or PLAIN
+    return outcome
 
 
 def _contract_is_broken(contract: conformance.Tried) -> Outcome:

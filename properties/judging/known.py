@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -37,10 +37,17 @@ class Known:
     test: str = ""
     called: tuple[str, Case, str] | None = None
     functions: Functions | None = None
-    # By the implementation's id and the device. The implementation is stored, too, so that its id
-    # is not reused.
+    # By the implementation's id, and the device or the cases. The implementation is stored, too, so
+    # that its id is not reused.
     _contracts: dict[tuple[int, str], tuple[Implementation, Tried | Undecided]] = field(default_factory=dict)
+    _computed: dict[tuple[int, str], tuple[Implementation, list[str]]] = field(default_factory=dict)
     _named: dict[str, set[str]] = field(default_factory=dict)  # implementation -> reported changes of global state
+
+    def computed(self, impl: Implementation, key: str, find: Callable[[], list[str]]) -> list[str]:
+        """Return what find() returned for this implementation and key at the first time."""
+        if (id(impl), key) not in self._computed:
+            self._computed[id(impl), key] = (impl, find())
+        return self._computed[id(impl), key][1]
 
     def contract(self, impl: Implementation, device: str) -> Tried | Undecided | None:
         """Return the result of trying the contract; None if it was not tried."""

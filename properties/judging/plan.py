@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.calling.caller import Caller
 from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.judging.explained import Explained
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.origin import OURS, Origin
 from flash_attest.properties.trial import Trial
@@ -53,6 +54,8 @@ class Plan:
     # When a law has to be decided, by time.monotonic, and whose limit that is, in words.
     until: tuple[float, str] | None = None
     lost: Mapping[str, Lost] = field(default_factory=dict)  # by the text of the case (runner/isolation)
+    # Failures of the implementation that other laws have explained, as far as known (repeats.py)
+    explained: Sequence[Explained] = ()
     alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None  # see Trial
     known: Known = field(default_factory=Known)  # the results that the judging process keeps
     caller_of: Callable[[Implementation], type[Caller]] = lambda impl: Caller  # the class that calls an implementation
@@ -75,7 +78,7 @@ class Plan:
 
     def cases_for(self, impl: Implementation, share: float) -> int:
         """Return how many cases a law with this share draws for an implementation."""
-        return max(2, round(self.examples * share * impl.share_on(self.device)))
+        return max(1, round(self.examples * share * impl.share_on(self.device)))
 
     def repeats_for(self, impl: Implementation) -> int:
         """Return how often a call is repeated to see whether its results agree."""

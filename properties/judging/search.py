@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Reason, Undecided, WrongAlready
+from flash_attest.properties.judging.at_hand import some
 from flash_attest.properties.judging.collected import Collected, Enough, size
 from flash_attest.properties.judging.context import blame
 from flash_attest.properties.judging.judgement import Judgement
@@ -25,12 +27,28 @@ from flash_attest.properties.trial import Trial
 class Found:
     """The result of a search: the smallest failure and its case, or neither if the law holds.
 
-    flaky: the case failed once and held once.
+    flaky: the case failed once and held once. failures, right: some of the cases that failed, and
+    those that held, while searching and shrinking.
     """
 
     broken: LawBroken | None = None
     case: Case | None = None
     flaky: bool = False
+    failures: tuple[tuple[LawBroken, Case], ...] = ()
+    right: tuple[Case, ...] = ()
+
+
+# Returns the result of the search if the first failure has a known cause (repeats.py), so that it
+# is not shrunk; otherwise None.
+RepeatOf = Callable[[Judgement, LawBroken, Case], Found | None]
+
+
+class _Repeated(BaseException):
+    """Raised if the first failure has a known cause. Hypothesis stops, as with `_Over`."""
+
+    def __init__(self, found: Found):
+        super().__init__()
+        self.found = found
 
 
 class _Over(BaseException):
@@ -40,13 +58,13 @@ class _Over(BaseException):
 class Search:
     """Runs a law on drawn cases, or on the given one, and stores the result of each."""
 
-    def __init__(self, judgement: Judgement):
-        self.judgement = judgement
+    def __init__(self, judgement: Judgement, repeat_of: RepeatOf | None = None):
+        self.judgement, self.repeat_of = judgement, repeat_of
         self.law, self.plan, self.meter = judgement.law, judgement.plan, judgement.meter
         self.failures: list[tuple[LawBroken, Case]] = []
         self.undecided: list[Undecided] = []
         self.wrong_already: list[WrongAlready] = []  # one for each case that the law does not judge
-        self.held: set[Case] = set()
+        self.held: dict[Case, None] = {}  # in the order in which they held
         self.collected = Collected()
         self.beside_others: tuple[LawBroken, Case] | None = None  # the failure of law.together, and the last case
 
@@ -55,7 +73,7 @@ class Search:
         found = self._run()
         if found.broken is None and self.wrong_already:
             raise self.wrong_already[0]
-        return found
+        return replace(found, failures=tuple(some(self.failures)), right=tuple(self.held))
 
     def _run(self) -> Found:
         try:
@@ -64,9 +82,13 @@ class Search:
             drawing = self.judgement.drawing
             if self.law.together:
                 self.beside_others = self._look_together(drawing.cases)
-            drawing.hold_each(self.collect if self.law.collects else self.holds)
+            hold = self.collect if self.law.collects else self.holds
+            if (left := drawing.examples - self._hold_chosen(hold)) > 0:
+                replace(drawing, examples=left).hold_each(hold)
         except Enough:
             return self.conclude()
+        except _Repeated as repeated:
+            return repeated.found
         except _Over:
             if self.beside_others:
                 return self.conclude()
@@ -74,11 +96,24 @@ class Search:
             right = "" if self.wrong_already else ", all right"
             raise Undecided(f"{self.plan.until[1]}: {judged}{right}", Reason.TIME_LIMIT) from None
         except LawBroken as broken:
-            broken.observed += self.collected.lines
-            return self.conclude(broken)
+            found = self.conclude(broken)
+            found.broken.observed += self.collected.lines
+            return found
         except (FlakyFailure, FlakyReplay):  # Hypothesis ran a case again, with another result
             return self._conclude_flaky()
         return self.conclude()
+
+    def _hold_chosen(self, hold: Callable[[Case], None]) -> int:
+        """Call hold on the cases that the law chooses. Returns how many the law says something
+        about.
+        """
+        number = 0
+        for case in self.law.chosen(self.judgement.impl):
+            if self.judgement.takes(case):
+                with suppress(AnotherCase):
+                    hold(case)
+                    number += 1
+        return number
 
     def holds(self, case: Case) -> None:
         """Run the law on a case. Raises LawBroken, AnotherCase, Undecided or ContextLost."""
@@ -152,7 +187,7 @@ class Search:
                 self.judgement.hold(trial)
             self.meter.judged(case)
             NOW.did(self.meter.cases)
-            self.held.add(case)
+            self.held[case] = None
         except WrongAlready as wrong:
             self.wrong_already.append(WrongAlready(str(wrong)))  # without the frames, which hold tensors
         except LawBroken as broken:
@@ -161,12 +196,22 @@ class Search:
             NOW.found(str(case), broken.headline)
             self.meter.clock.from_now_on(Work.SHRINKING)
             self.judgement.check_context(trial, broken)
+            if repeated := self._repeated(broken, case):
+                raise _Repeated(repeated) from None
             raise
         except OutOfMemory:
             self.meter.forget_since(before)
             raise
 
+    def _repeated(self, broken: LawBroken, case: Case) -> Found | None:
+        """Return the first failure if its cause is known; None for any other failure."""
+        if self.repeat_of is None or len(self.failures) > 1 or self.beside_others:
+            return None
+        return self.repeat_of(self.judgement, broken, case)
+
     def _smallest(self, broken: LawBroken, case: Case) -> Found:
+        if self.judgement.law.once:  # the case is the simplest, and its steps take long
+            return Found(broken, case)
         return Found(*smallest(self.judgement, case, broken, self.holds))
 
     def _unsteady(self) -> tuple[LawBroken, Case]:

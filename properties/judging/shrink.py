@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.bias_masks import HIDING
-from flash_attest.properties.cases.case import Case, CaseError
+from flash_attest.properties.cases.case import BOOLEAN, Case, CaseError
 from flash_attest.properties.cases.features import BIAS_DETAILS, NO_BIAS
 from flash_attest.properties.cases.strategies import TOGETHER
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
@@ -81,6 +81,7 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
     if case.nheads != case.nheads_k:
         yield {"nheads": case.nheads_k}
         yield {"nheads": case.nheads // case.nheads_k, "nheads_k": 1}
+        yield {"nheads_k": case.nheads}  # plainer, though not smaller
     yield from ({"batch": n} for n in _below(case.batch))
     if case.nheads == case.nheads_k:
         yield from ({"nheads": n, "nheads_k": n} for n in _below(case.nheads))
@@ -103,7 +104,8 @@ def _whole_row_hidden(impl: Implementation, case: Case) -> Iterator[dict]:
     """
     if case.bias_mask not in HIDING or case.bias_mask == "dead_row":
         return
-    row = NO_BIAS | dict(bias="matrix", bias_mask="dead_row", bias_keeps_key=impl.empty_rows != "zero")
+    kind = "boolean_matrix" if case.bias in BOOLEAN else "matrix"
+    row = NO_BIAS | dict(bias=kind, bias_mask="dead_row", bias_keeps_key=impl.empty_rows != "zero")
     if case.batch * case.nheads > 1:
         yield row | dict(batch=1, nheads=1, nheads_k=1)
     yield row | dict(seqlen_q=min(case.seqlen_q, case.seqlen_k - 1), seqlen_k=case.seqlen_k - 1)

@@ -24,6 +24,9 @@ from flash_attest.runner.isolation.endings import Ending
 EndedBy = Callable[[Case, float], Ending | dict]
 Found = TypeVar("Found", Ending, Result)
 RIGHT_ALONE = "in a fresh process this case alone is right: it fails because of earlier calls, or comes and goes"
+RULE = """No kernel may end the process, or run forever: a call returns, or raises an error.
+
+This holds whatever the inputs are, and whichever law makes the call."""
 MOST_TRIALS, MOST_SECONDS = 60, 20.0
 OUTSIDE = "the call is outside of what the implementation declares: it should raise an error"
 
@@ -54,10 +57,15 @@ def result(judgement: Judgement, ending: Ending, ended_by: EndedBy, limit: float
     return verdict
 
 
-def message(judgement: Judgement, headline: str, case: Case | None, observed: list[str], replay: str) -> str:
-    """Return a message laid out as in properties/judging/explain.py."""
+def message(
+    judgement: Judgement, headline: str, case: Case | None, observed: list[str], replay: str, rule: str = RULE
+) -> str:
+    """Return a message laid out as in properties/judging/explain.py.
+
+    rule: the rule that is broken. It is the law's only if the law was judged.
+    """
     parts = [headline, f"  {judgement.impl.name}   {case or ''}".rstrip(), ""]
-    parts += [*section("Rule", judgement.law.rule.splitlines()), *section("Observed", observed)]
+    parts += [*section("Rule", rule.splitlines()), *section("Observed", observed)]
     parts += section("Replay", [replay] if replay else [])
     return "\n".join(parts).rstrip() + "\n"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 
 from flash_attest.impls.contract.record import Implementation
@@ -16,6 +16,7 @@ from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.conformance import Tried
+from flash_attest.properties.judging.explained import Explained
 from flash_attest.properties.judging.plan import Lost, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from flash_attest.properties.law import Law
@@ -86,7 +87,9 @@ class Isolated:
                 return verdicts.undecided(judgement, given_up, Reason.TIMED_OUT, began)
             if time.monotonic() > deadline.at:
                 return verdicts.undecided(judgement, self.judge.limits.over or deadline.words, Reason.TIME_LIMIT, began)
+            explained = [asdict(each) for each in self.judge.explanations.of(impl.name)]
             request = {"kind": "law", "law": id(law), "lost": _as_lists(lost), "plan": self._until(deadline)}
+            request["explained"] = explained
             answer = self._ask(request, law, impl, replace(deadline, at=deadline.at + LATER))
             if isinstance(answer, str):
                 return verdicts.undecided(judgement, answer, Reason.WORKER_DIED, began)
@@ -122,7 +125,9 @@ class Isolated:
         if hung and result.verdict not in (FAIL, UNKNOWN):
             right = f"; right on {result.cases} other case{'s' * (result.cases != 1)}"
             result = verdicts.hung(judgement, hung, result.cases, right, self._threads_of(impl))
-        tracing.add_trace(judgement, result, self._traced, partial(self.ask_another, limit=self.limit))
+        if not result.same_as:
+            tracing.add_trace(judgement, result, self._traced, partial(self.ask_another, limit=self.limit))
+        self.judge.explains(impl, result)
         result.seconds = time.perf_counter() - began
         return result
 
@@ -170,7 +175,7 @@ class Isolated:
 
         Only the first failures of an implementation are tried.
         """
-        if result.verdict != FAIL or not result.smallest or self.judge.plan.case is not None:
+        if result.verdict != FAIL or result.same_as or not result.smallest or self.judge.plan.case is not None:
             return
         target = self._target(impl, law)
         self._tried_alone[target] += 1
@@ -200,7 +205,8 @@ class Isolated:
             with self.judge.at_home(impl):
                 return tracing.answer(self.objects[request["law"]], impl, request["case"])
         lost = {case: Lost(*words) for case, words in request["lost"].items()}
-        with self.judge.changed(lost=lost, **request.get("plan", {})):
+        explained = [Explained.of_dict(each) for each in request.get("explained", ())]
+        with self.judge.changed(lost=lost, explained=explained, **request.get("plan", {})):
             if request["kind"] == "contract":
                 result = self.judge.contract(impl)
             else:

@@ -50,7 +50,7 @@ def found_before(judgement: Judgement, ending: Ending) -> Result | None:
     result = Result(judgement.impl.name, law.chapter, law.name, FAIL, headline, cases=ending.seen.cases, smallest=text)
     result.replay = judgement.replay(case)
     lines = ["a smaller case was looked for, but then:", f"  {ending.sentence}", *ending.observed]
-    result.message = crashes.message(judgement, headline, case, lines, result.replay)
+    result.message = crashes.message(judgement, headline, case, lines, result.replay, law.rule)
     return result
 
 

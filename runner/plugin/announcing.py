@@ -31,10 +31,11 @@ def facts(options: Options, chosen: Chosen, directory: Path) -> list[str]:
 
 
 def cases(options: Options) -> str:
-    """Return on which cases a run judges: "profile smoke (2 cases a law), seed 0"."""
+    """Return on which cases a run judges: "profile quick (12 cases a law), seed 0"."""
     if options.case is not None:
         return "one given case"
-    return f"profile {options.profile_name} ({options.profile.cases} cases a law), seed {options.seed}"
+    number = options.profile.cases
+    return f"profile {options.profile_name} ({number} case{'s' * (number != 1)} a law), seed {options.seed}"
 
 
 def limits(options: Options) -> str:

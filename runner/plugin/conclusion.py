@@ -24,11 +24,19 @@ from flash_attest.runner.plugin.outcomes import result_of
 from flash_attest.runner.plugin.report import Report
 
 
-def print_failures(report: Report, out) -> None:
-    """Print the failures by cause. out: pytest's terminal reporter."""
+def print_first(result: dict, out) -> None:
+    """Print the whole message of the first failure, while other laws are judged. out: pytest's
+    terminal reporter.
+    """
+    terminal.print_message(result, console_of(out))
+    out.flush()
+
+
+def print_failures(report: Report, out, shown: dict | None = None) -> None:
+    """Print the failures by cause. shown: the result whose message stands further up."""
     if causes := causes_of(report.results):
         out.section("failures")
-        terminal.print_failures(causes, console_of(out))
+        terminal.print_failures(causes, console_of(out), shown)
 
 
 def print_verdicts(report: Report, out, *, asked: Asked, verbose: bool) -> None:

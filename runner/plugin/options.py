@@ -222,6 +222,8 @@ class Options:
     @property
     def workers(self) -> int:
         """Return how many processes judge."""
+        if self.worker is not None:
+            return int(self.worker["workercount"])
         return len(self.config.getoption("tx", None) or [None])
 
     def plan(self) -> Plan:

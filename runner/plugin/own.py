@@ -279,7 +279,7 @@ class Own:
         for report in terminalreporter.stats.get("failed", []):
             result = result_of(report)
             if (cause := beside.get(id(result))) is not None:
-                as_well = f"probably for the same reason as {law_name(cause.first['law'])}"
+                as_well = f"for the same cause as {law_name(cause.first['law'])}"
                 report.longrepr = f"{result['reason']}\n  ({as_well})\n  {result['replay']}"
         yield
         if self.worker is None and self.results:

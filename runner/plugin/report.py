@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from flash_attest.properties.judging.plain_text import all_plain
+from flash_attest.runner.causes import causes_of
 from flash_attest.runner.page.run import run_page
 from flash_attest.runner.plugin.folder import ANOTHER, Folder, FolderError, Pace
 from flash_attest.runner.plugin.saved import FORMAT, JOURNAL, RESULTS
@@ -111,9 +112,9 @@ class Report:
     def _write_results(self) -> None:
         results = ",\n".join(self._written)
         environment = json.dumps(self.environment, indent=1)
-        written = self.folder.write(
-            RESULTS, f'{{"format": {FORMAT},\n"environment": {environment},\n"results": [\n{results}\n]}}\n'
-        )
+        causes = ",\n".join(json.dumps(cause.as_dict()) for cause in causes_of(self.results))
+        parts = f'"environment": {environment},\n"causes": [\n{causes}\n],\n"results": [\n{results}\n]'
+        written = self.folder.write(RESULTS, f'{{"format": {FORMAT},\n{parts}}}\n')
         if written and self._journalled:
             self.folder.remove(JOURNAL)  # also what it lacks, if it could not be written
             self._journalled = False

@@ -6,14 +6,16 @@ import os
 import shlex
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.plain_text import all_plain, plain
-from flash_attest.properties.judging.verdict import UNKNOWN
+from flash_attest.properties.judging.verdict import FAIL, UNKNOWN
 from flash_attest.races.sanitizer.watch import end
+from flash_attest.runner.explanations import FILE as EXPLANATIONS
 from flash_attest.runner.green import Group, concluded, group_of, is_green
 from flash_attest.runner.isolation.leftovers import end_those_of_imports
 from flash_attest.runner.plugin import ahead, announcing, conclusion, inputs, resume, shard, sources, unjudged
@@ -66,6 +68,7 @@ class Reporter:
         self._first: dict[str, str] = {}  # an implementation -> the id of its first test
         self.started = time.perf_counter()
         self.interrupted = False
+        self.shown: dict | None = None  # the failure whose message was printed as soon as it was known
         self._environ = dict(os.environ)  # before plug-ins are imported
         self._ahead: list = []  # processes that compile kernels before laws need them
 
@@ -107,7 +110,8 @@ class Reporter:
                 config.hook.pytest_deselected(items=elsewhere)
         items += aside
         if any(judges(item) for item in items):
-            items[:] = by_implementation(items, [entry.name for entry in self.chosen.entries])
+            names = [entry.name for entry in self.chosen.entries]
+            items[:] = by_implementation(items, names, self.options.workers)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Start the report. With workers, pytest does not call this on the controller."""
@@ -140,6 +144,7 @@ class Reporter:
         for last in self.report.directory.glob("last-case-*.txt"):
             self._tell(f"an earlier run died in {last_case_in(last)}")
             last.unlink()
+        self._forget_explanations()
         for line in kept.again:
             self._tell(plain(line))
         decided = {(result["law"], result["impl"]) for result in kept.results}
@@ -153,6 +158,11 @@ class Reporter:
         ]:
             self._tell(line, yellow=False)
         self._compile_ahead([impl for _, impl in left])
+
+    def _forget_explanations(self) -> None:
+        """Remove what workers of this run, or of an earlier one that was killed, have shared."""
+        with suppress(OSError):
+            (self.report.directory / EXPLANATIONS).unlink()
 
     def _earlier(self, facts: dict) -> dict[tuple[str, str], float]:
         """Return the seconds of each law in the report that this run replaces, if it judged in the
@@ -249,8 +259,19 @@ class Reporter:
                 self._first.setdefault(result["impl"], report.nodeid)
                 if group_of(result, asked_for=self.options.asked.named) is Group.UNDECIDED:
                     self.undecided[report.nodeid] = f"unknown: {result['reason']}"
+            self._show_first(result)
             if self.progress and (line := self.progress.add(result)):
                 self._tell(f"flash-attest: {line}", yellow=False)
+
+    def _show_first(self, result: dict) -> None:
+        """Print the whole message of the first failure, long before all failures are known."""
+        if self.shown is None and result["verdict"] == FAIL and not result["known"]:
+            self.shown = result
+            out = self.config.pluginmanager.get_plugin("terminalreporter")
+            if out is not None and self.progress is not None:
+                self._tell("", yellow=False)
+                with conclusion.no_commands(out):
+                    conclusion.print_first(result, out)
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo) -> None:
         """Leave pytest's lines about a traceback out: the last lines say how far the run came."""
@@ -270,6 +291,8 @@ class Reporter:
         self.aside.add([], end_those_of_imports())
         for process in self._ahead:
             end(process)
+        if self.worker is None and self.report.planned:
+            self._forget_explanations()
         if self.worker is not None:
             self.config.workeroutput[ASIDE_KEY] = self.aside.for_controller()
         if self.worker is not None or not self.report.planned:
@@ -315,7 +338,7 @@ class Reporter:
             out.write_line(line, yellow=True)
         verbose = self.config.option.verbose > 0
         with conclusion.no_commands(out):
-            conclusion.print_failures(report, out)
+            conclusion.print_failures(report, out, self.shown)
             conclusion.print_verdicts(report, out, asked=self.options.asked, verbose=verbose)
         conclusion.print_annotations(report.results, out, self.options.asked)
         if trouble := report.folder.trouble:

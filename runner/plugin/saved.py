@@ -15,7 +15,11 @@ from flash_attest.properties.judging.verdict import WORST_FIRST, Result
 
 RESULTS = "results.json"
 FORMAT = 2  # the version of results.json; version 1 had none of the fields below
-NEW = {"clue": "", "tried": [], "wrong": None, "declared_at": "", "found_at": ""}  # fields that format 1 lacks
+# Fields that earlier reports lack.
+NEW = {
+    "clue": "", "tried": [], "wrong": None, "declared_at": "", "found_at": "", "same_as": "", "beside_case": "",
+    "matches": [],
+}  # fmt: skip
 JOURNAL = "since-results.jsonl"  # verdicts that are not yet in results.json, one on each line
 EMPTY = Result("", "", "", "").as_dict()
 NAMES = {str: "a text", int: "a whole number", float: "a number", dict: "an object", list: "a list"}

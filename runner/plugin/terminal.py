@@ -12,7 +12,7 @@ from rich.table import Table
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.beside import ALSO
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, law_name
-from flash_attest.runner.causes import Cause
+from flash_attest.runner.causes import Cause, in_words
 from flash_attest.runner.green import RED, Asked, Group, group_of, unjudged
 from flash_attest.runner.page.records import KINDS, worst
 from flash_attest.runner.page.words import ELSEWHERE, KNOWN, UNLOADED, VERDICTS, Verdict
@@ -100,17 +100,28 @@ def worst_z_of(laws: list[dict]) -> str:
     return "" if z is None else f"{float(z):.3g} {tensor}"
 
 
-def print_failures(causes: list[Cause], console: Console) -> None:
+def print_message(result: dict, console: Console) -> None:
+    """Print the whole message of a failure."""
+    say(console, f"[bold red]{escape(result['impl'])}: {escape(law_name(result['law']))}[/]")
+    say(console, f"{escape(result['message'].rstrip() or result['reason'])}\n")
+
+
+def print_failures(causes: list[Cause], console: Console, shown: dict | None = None) -> None:
     """Print the whole message of each cause, and two lines for each other law that fails because of
-    it.
+    it. shown: the result whose message was printed before.
     """
+    if line := in_words(causes):
+        say(console, f"[bold]{line}[/]\n")
     for cause in causes:
-        say(console, f"[bold red]{escape(cause.impl)}: {escape(law_name(cause.first['law']))}[/]")
-        say(console, escape(cause.first["message"].rstrip() or cause.heading))
+        if shown is not None and all(cause.first[name] == shown[name] for name in ("impl", "law")):
+            say(console, f"[bold red]{escape(cause.impl)}: {escape(law_name(cause.first['law']))}[/]")
+            say(console, f"{escape(cause.heading)}\n(the whole message stands further up, where it was found)\n")
+        else:
+            print_message(cause.first, console)
         if cause.others:
             n = len(cause.others)
             law = "1 more law fails" if n == 1 else f"{n} more laws fail"
-            say(console, f"\n[bold]{law}, probably for the same reason[/]")
+            say(console, f"[bold]{law} for the same cause[/]")
         for other in cause.others:
             say(console, f"  {escape(law_name(other['law']))}: {escape(other['reason'])}")
             if other["replay"]:
@@ -180,6 +191,8 @@ def print_observed(results: list[dict], console: Console) -> None:
 
 def print_causes(causes: list[Cause], console: Console) -> None:
     """Print each cause in two lines: what is wrong, and the command that shows it again."""
+    if line := in_words(causes):
+        say(console, f"[bold red]fail[/]  {line}")
     for cause in causes[:MOST_CAUSES]:
         shared = f" ({cause.shared})" if cause.shared else ""
         law = "" if cause.first["replay"] else f"{law_name(cause.first['law'])} "

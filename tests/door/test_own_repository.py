@@ -43,7 +43,7 @@ def test_the_message_is_that_of_the_suite_without_a_traceback(whole):
     sections = whole.stdout.partition("= FAILURES =")[2].split("\n____")
     first, *others = [text for text in sections if "TestWrong.test_in_a_class" in text]
     assert "times what rounding explains, 8 allowed" in first and "Observed" in first
-    assert others and all("probably for the same reason as " in text for text in others)
+    assert others and all("for the same cause as " in text for text in others)
     assert "Traceback" not in first and "decorator.py" not in first
 
 

@@ -170,6 +170,15 @@ def test_tensors_are_converted_to_the_declared_layout_and_back():
     assert torch.equal(from_layout(impl, handed), x)
 
 
+def test_dimensions_of_size_1_have_the_strides_of_a_new_tensor():
+    """Tensor.contiguous() would keep others, which laws about other things would then meet."""
+    impl = implementation(layout="bhsd")
+    for shape in ((2, 5, 1, 8), (1, 1, 1, 1), (2, 0, 3, 8), (3, 1, 2, 1)):
+        for x in (normal(*shape), normal(*shape[:3], 2)[..., :1].expand(shape)):
+            handed = to_layout(impl, x)
+            assert handed.stride() == torch.empty(handed.shape).stride() and torch.equal(from_layout(impl, handed), x)
+
+
 def test_both_layouts_give_the_same_results():
     def bhsd(q, k, v):
         out, lse = torch_math.forward(*(t.transpose(1, 2) for t in (q, k, v)))

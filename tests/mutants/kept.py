@@ -9,8 +9,13 @@ race), so cases are drawn, but not shrunk.
 
 KEPT = {
     "accumulator_is_rounded_to_half": "seqlen_q=5 seqlen_k=33 headdim=1 dtype=float16 regime=mean seed=2",
+    "address_is_rounded_down_to_16_bytes": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset",
+    "address_of_the_first_row_stands_for_all": (
+        "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 nheads=2 layout=odd_rows"
+    ),
     "backward_is_always_causal": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
     "backward_uses_the_default_scale": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
+    "batch_index_has_16_bits": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 batch=65601",
     "batches_from_the_fourth_on_read_its_keys": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 batch=5",
     "bias_is_scaled": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
     "causal_sees_one_key_too_many_from_query_256_on": "seqlen_q=258 seqlen_k=204 headdim=1 dtype=float32 causal=True",
@@ -35,6 +40,9 @@ KEPT = {
     "cuda_bias_gradient_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
     "cuda_bias_gradient_barrier_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 bias=vector",
     "cuda_bias_gradient_barrier_3": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
+    "cuda_both_address_of_the_first_row_is_not_checked": (
+        "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset"
+    ),
     "cuda_both_bias_is_that_of_the_first_head": (
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 bias=vector bias_nheads=2 seed=1"
     ),
@@ -45,6 +53,7 @@ KEPT = {
     ),
     "cuda_both_columns_behind_headdim_are_stored": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_both_diagonal_tile_is_taken_for_clear": "seqlen_q=16 seqlen_k=16 headdim=1 dtype=float32 causal=True",
+    "cuda_both_distance_of_rows_is_not_checked": "seqlen_q=2 seqlen_k=2 headdim=4 dtype=float32 layout=odd_rows",
     "cuda_both_last_columns_of_headdim_are_left_out": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
     "cuda_both_maximum_is_that_of_half_the_lanes": "seqlen_q=1 seqlen_k=9 headdim=1 dtype=float32 regime=shifted_up",
     "cuda_both_number_of_blocks_is_rounded_down": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
@@ -82,11 +91,16 @@ KEPT = {
     "cuda_fa1_statistics_are_written_by_all_lanes": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_fa1_statistics_begin_as_memory_was": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_fa1_sum_is_not_rescaled": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
+    "cuda_fa1_sums_begin_as_torch_empty": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_fa1_values_are_those_of_the_first_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
+    "cuda_fa2_batches_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
     "cuda_fa2_forward_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_fa2_forward_barrier_4": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
+    "cuda_fa2_heads_share_lse_from_65_queries_on": "seqlen_q=65 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
     "cuda_fa2_key_heads_alternate": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=6 nheads_k=3",
     "cuda_fa2_keys_end_at_the_first_query_of_the_tile": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "cuda_fa2_keys_wrap_around_at_256": "seqlen_q=1 seqlen_k=257 headdim=1 dtype=float32",
+    "cuda_fa2_lanes_wait_at_two_barriers_of_one_line": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_fa2_last_tile_of_keys_is_dropped": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_fa2_lse_is_the_logarithm_of_the_sum": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=exact",
     "cuda_fa2_lse_is_written_by_every_piece": "seqlen_q=1 seqlen_k=1 headdim=33 dtype=float32",
@@ -97,9 +111,12 @@ KEPT = {
     ),
     "cuda_fa2_maximum_starts_at_zero": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
     "cuda_fa2_out_is_stored_by_the_strides_of_q": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
+    "cuda_fa2_query_heads_of_a_group_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1",
     "cuda_fa2_rows_without_keys_are_divided_by_zero": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "cuda_fa2_shared_memory_is_a_row_short": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_fa2_sum_is_not_rescaled": "seqlen_q=3 seqlen_k=17 headdim=1 dtype=float32 seed=1",
+    "cuda_fa2_third_tile_of_keys_is_loaded_over_the_second": "seqlen_q=1 seqlen_k=33 headdim=1 dtype=float32",
+    "cuda_fa2_tiles_of_queries_share_lse": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_failed_launch_is_not_noticed": "seqlen_q=1 seqlen_k=1 headdim=118 dtype=float32",
     "cuda_last_factor_is_read_before_it_is_written": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_probabilities_are_read_before_they_are_written": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
@@ -118,15 +135,21 @@ KEPT = {
     ),
     "dk_of_late_keys_is_not_stored": "seqlen_q=1 seqlen_k=257 headdim=1 dtype=float32",
     "dout_in_bfloat16_goes_through_float16": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=bfloat16",
+    "dout_is_read_with_the_batch_stride_of_q": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=mixed",
     "dout_is_read_with_the_strides_of_out": (
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 nheads_k=1 layout=transposed"
     ),
     "dout_of_dead_rows_is_cleared_in_place": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "dq_goes_from_tile_to_tile_in_half": "seqlen_q=3 seqlen_k=4100 headdim=7 dtype=float16 regime=mean",
     "dq_is_not_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5",
+    "dq_is_stored_in_half_before_it_is_scaled": (
+        "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 softmax_scale=0.1 regime=one_sign"
+    ),
     "dq_is_summed_in_any_order": "",
     "dq_keeps_the_last_key_tile_only": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
     "dv_of_late_queries_is_left_out": "seqlen_q=257 seqlen_k=1 headdim=1 dtype=float32",
     "evenness_of_queries_is_taken_for_that_of_keys": "seqlen_q=16 seqlen_k=1 headdim=1 dtype=float32",
+    "heads_beyond_the_grid_are_not_computed": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=65601",
     "keys_are_read_with_the_strides_of_queries": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 layout=mixed",
     "keys_are_taken_for_heads_when_there_are_as_many": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2 regime=shifted_down"
@@ -134,6 +157,7 @@ KEPT = {
     "keys_of_a_batch_are_taken_for_all_of_its_buffer": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=sliced"
     ),
+    "keys_wrap_around_at_65536": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "last_query_tile_is_dropped_in_backward": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
     "last_tile_is_not_rescaled": "seqlen_q=3 seqlen_k=17 headdim=1 dtype=float32 seed=1",
     "loop_over_keys_ends_at_the_first_hidden_tile": (
@@ -141,14 +165,23 @@ KEPT = {
     ),
     "lse_is_that_of_batch_0": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
     "mask_is_compared_in_bfloat16": "seqlen_q=258 seqlen_k=258 headdim=5 dtype=float32 causal=True",
+    "mask_of_a_batch_is_read_as_that_of_a_head": (
+        "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 batch=2 nheads=2 bias=boolean_vector bias_batch=2 seed=1"
+    ),
     "maximum_becomes_the_mask_value_in_a_hidden_tile": (
         "seqlen_q=1 seqlen_k=129 headdim=1 dtype=float32 bias=matrix bias_mask=dead_row bias_keeps_key=True"
     ),
+    "maximum_creeps_away_from_the_one_in_use": "seqlen_q=1 seqlen_k=97 headdim=8 dtype=float16 regime=uneven seed=2",
+    "maximum_is_that_of_all_rows_of_a_tile": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 regime=uneven",
     "numba_bfloat16_is_cut_off": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=bfloat16 seed=2",
+    "numba_fa2_batches_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
     "numba_first_query_may_be_negative": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "numba_float16_is_accumulated_in_float16": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 nheads=3 seed=2",
     "numba_offsets_have_32_bits": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
+    "numba_query_heads_of_a_group_store_one_dk": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1",
     "numba_sizes_are_frozen_from_globals": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32",
+    "numba_sums_of_dq_begin_as_torch_empty": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "number_of_keys_has_16_bits": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "offset_of_a_tile_overflows": "seqlen_q=12 seqlen_k=65 headdim=3 dtype=float32 regime=selecting seed=1",
     "only_64_columns_enter_the_score": "seqlen_q=2 seqlen_k=2 headdim=65 dtype=float32",
     "out_is_truncated_to_bfloat16": (
@@ -160,6 +193,7 @@ KEPT = {
     "queries_before_a_key_tile_are_counted_without_the_offset": (
         "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 causal=True"
     ),
+    "queries_from_65536_on_give_no_gradient": "seqlen_q=65601 seqlen_k=3 headdim=1 dtype=float32",
     "ring_of_tiles_wraps_around": "seqlen_q=1 seqlen_k=473 headdim=1 dtype=float32 seed=2",
     "row_maximum_is_that_of_the_first_tile": (
         "seqlen_q=1 seqlen_k=21 headdim=1 dtype=float32 nheads=3 nheads_k=1 bias=vector bias_nheads=3 bias_mask=right"
@@ -168,9 +202,13 @@ KEPT = {
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix bias_mask=finite"
     ),
     "row_maximum_starts_at_zero": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
+    "rows_lie_as_far_apart_as_the_heads_of_one": (
+        "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=size_one seed=2"
+    ),
     "sum_is_wider_at_some_addresses": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float32 seed=1",
     "tile_that_sees_nothing_is_not_written": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "triton_accumulator_is_not_rescaled": "seqlen_q=1 seqlen_k=39 headdim=1 dtype=float16 seed=3",
+    "triton_address_of_the_first_row_is_not_checked": "seqlen_q=1 seqlen_k=1 headdim=8 dtype=float16 layout=offset",
     "triton_backward_takes_the_diagonal_tile_for_clear": "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 causal=True",
     "triton_bias_batch_moves_by_the_stride_of_a_head": (
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 batch=2 bias=vector bias_batch=2 seed=1"
@@ -181,10 +219,13 @@ KEPT = {
     "triton_causal_aligns_top_left": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 causal=True",
     "triton_columns_after_the_last_multiple_of_32_are_not_written": "seqlen_q=1 seqlen_k=1 headdim=33 dtype=float16",
     "triton_columns_behind_the_row_are_read": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
+    "triton_compiled_atomics_add_to_torch_empty": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
     "triton_compiled_dq_is_loaded_added_and_stored": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float16",
+    "triton_compiled_heads_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 nheads=2",
     "triton_compiled_products_take_the_default_precision": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "triton_compiled_row_sums_go_through_memory": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
     "triton_compiled_tf32_operands_are_cut_off": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "triton_compiled_tiles_of_queries_share_lse": "seqlen_q=65 seqlen_k=65 headdim=1 dtype=float16",
     "triton_dbias_is_that_of_the_first_batch": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 batch=2 bias=matrix",
     "triton_dbias_of_a_vector_is_that_of_one_tile": "seqlen_q=65 seqlen_k=2 headdim=1 dtype=float16 bias=vector",
     "triton_dbias_sums_two_batches_at_most": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 batch=3 bias=matrix",
@@ -192,6 +233,7 @@ KEPT = {
     "triton_dead_rows_keep_their_lse": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float16 causal=True",
     "triton_delta_is_that_of_the_first_tile": "seqlen_q=65 seqlen_k=1 headdim=1 dtype=float16",
     "triton_diagonal_tile_is_taken_for_clear": "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 causal=True",
+    "triton_dk_goes_from_tile_to_tile_in_half": "seqlen_q=768 seqlen_k=3 headdim=1 dtype=bfloat16 regime=mean seed=2",
     "triton_dout_is_read_with_the_strides_of_out": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 layout=packed",
     "triton_dq_ends_at_the_first_query_of_the_tile": "seqlen_q=33 seqlen_k=33 headdim=1 dtype=float16 causal=True",
     "triton_dq_forgets_the_bias": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 bias=vector",
@@ -203,6 +245,9 @@ KEPT = {
     "triton_gqa_sums_one_query_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 nheads=2 nheads_k=1",
     "triton_last_key_tile_is_dropped": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
     "triton_last_stride_is_taken_for_1": "seqlen_q=1 seqlen_k=1 headdim=2 dtype=float16 layout=last_strided",
+    "triton_maximum_is_that_of_all_rows_of_a_tile": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 regime=uneven seed=3"
+    ),
     "triton_negative_scale_stays_out_of_the_queries": (
         "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 softmax_scale=0.5 seed=2"
     ),
@@ -218,6 +263,9 @@ KEPT = {
     ),
     "triton_tail_mask_is_left_to_the_causal_mask": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
     "value_tile_is_the_one_before": "seqlen_q=11 seqlen_k=17 headdim=2 dtype=float32 regime=selecting",
+    "values_are_read_with_the_batch_stride_of_keys": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=mixed"
+    ),
     "values_are_taken_for_contiguous": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
 }
 

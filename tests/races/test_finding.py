@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from flash_attest.emulator.observation import Action, Kind, Side, Site, Space
+from flash_attest.emulator.observation import Action, Apart, Kind, Side, Site, Space
 from flash_attest.properties.failures import findings_of
 from flash_attest.races.finding import Finding, merge
 
@@ -38,3 +38,20 @@ def test_findings_without_a_line_are_told_apart_by_their_words():
 def test_what_changes_values_comes_first():
     broken = findings_of([EQUAL, replace(OTHER, tensor="x")])
     assert broken.headline.startswith("race: x[4]") and [f.keeps_values for f in broken.found] == [False, True]
+
+
+def test_two_blocks_come_first_then_two_warps_then_two_lanes():
+    lanes, warps, blocks = (replace(OTHER, tensor=apart.name, apart=apart) for apart in Apart)
+    benign, outside = (
+        replace(blocks, same_value=True, tensor="same"),
+        Finding(Kind.OUTSIDE, Space.GLOBAL, "x", None, READS),
+    )
+    ranked = findings_of([lanes, benign, warps, outside, blocks]).found
+    assert [finding.tensor for finding in ranked] == ["x", "BLOCKS", "WARPS", "LANES", "same"]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_equal_findings_the_one_of_two_blocks_stays(order):
+    pair, findings = [replace(OTHER, index=(int(apart),), apart=apart) for apart in (Apart.LANES, Apart.BLOCKS)], []
+    merge(findings, [pair[n] for n in order])
+    assert [(finding.index, finding.count) for finding in findings] == [((3,), 4)]

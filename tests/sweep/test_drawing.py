@@ -100,3 +100,12 @@ def test_without_the_sanitizer_its_layer_is_left_out(monkeypatch):
     assert LAYERS["sanitizer"].not_applicable(on_gpu, "cuda") == sanitizer.NOT_FOUND
     monkeypatch.setattr(sanitizer, "find", lambda: "/usr/bin/compute-sanitizer")
     assert LAYERS["sanitizer"].not_applicable(on_gpu, "cuda") != sanitizer.NOT_FOUND
+
+
+def test_some_traces_have_a_case_that_the_law_chooses(tmp_path):
+    runs = [drawn(job(tmp_path), number, PAIRS, VERSIONS, PAIRS) for number in range(150)]
+    traces = [parse_case(run.case_) for run in runs if run.layer == "trace"]
+    known = {str(case.but(seed=0)) for case in LAYERS["trace"].law.chosen(ENTRIES[1].impl)}
+    of_the_law = [case for case in traces if str(case.but(seed=0)) in known]
+    assert len(traces) / 8 < len(of_the_law) < len(traces) / 2
+    assert len({case.seed for case in of_the_law}) > 3

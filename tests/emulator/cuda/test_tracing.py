@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from flash_attest.emulator.cuda import CudaError
-from flash_attest.emulator.observation import Action, Kind, Space
+from flash_attest.emulator.observation import Action, Apart, Kind, Space
 from flash_attest.races.finding import Finding, Layer
 from flash_attest.races.tracing import trace, tracing
 
@@ -47,6 +47,63 @@ def test_a_race_is_described_with_both_lines(cu):
     assert (first.what, first.thread, second.what, second.thread) == (Action.READ, (0, 0, 0), Action.WRITE, (1, 0, 0))
     assert first.site.function == "reverse(float*, float const*, int)" and Path(first.site.file).name == "kernel.cu"
     assert (finding.same_value, finding.count, finding.layer) == (False, 2, Layer.TRACE)
+
+
+COUNT = """
+__global__ void count(float* x) {
+    x[threadIdx.x % 2] += 1.0f;
+}
+"""
+
+
+@pytest.mark.parametrize("grid, block, apart", [(1, 32, Apart.LANES), (1, 96, Apart.WARPS), (3, 96, Apart.BLOCKS)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_threads_of_a_race_are_as_far_apart_as_any_that_race(cu, grid, block, apart, seed):
+    """Lanes of one warp race first in each of these launches, which reads as harmless."""
+    for finding in findings_of(cu(COUNT, "count"), "count", torch.zeros(2), grid=grid, block=block, seed=seed):
+        one, other = finding.sides
+        pairs = {
+            Apart.BLOCKS: one.block != other.block,
+            Apart.WARPS: one.block == other.block and one.thread[0] // 32 != other.thread[0] // 32,
+            Apart.LANES: one.block == other.block and one.thread[0] // 32 == other.thread[0] // 32,
+        }
+        assert finding.apart is apart and pairs[apart], finding
+
+
+BRANCHES = """
+#define WAIT __syncthreads()
+__global__ void one_line(float* x) {
+    __shared__ float tile[64];
+    if (threadIdx.x < 32) { tile[threadIdx.x] = 1; __syncthreads(); } else { tile[threadIdx.x] = 1; __syncthreads(); }
+    x[threadIdx.x] = tile[63 - threadIdx.x];
+}
+__global__ void macro(float* x) {
+    __shared__ float tile[64];
+    if (threadIdx.x < 32) { tile[threadIdx.x] = 1; WAIT; } else { tile[threadIdx.x] = 1; WAIT; }
+    x[threadIdx.x] = tile[63 - threadIdx.x];
+}
+__global__ void votes(float* x) {
+    int other = threadIdx.x < 32 ? __syncthreads_or(threadIdx.x == 0) : __syncthreads_or((threadIdx.x == 0));
+    x[threadIdx.x] = other;
+}
+__global__ void right(float* x) {
+    __shared__ float tile[64];
+    if (blockIdx.x) { tile[threadIdx.x] = 1; WAIT; } else { tile[threadIdx.x] = 2; WAIT; }
+    x[blockIdx.x * 64 + threadIdx.x] = tile[63 - threadIdx.x] + __syncthreads_or(0);
+}
+"""
+
+
+@pytest.mark.parametrize("level", ["-O1", "-O2"])
+def test_equal_barriers_of_two_branches_on_one_line_are_two(cu, level):
+    """g++ may merge calls with equal arguments, so each barrier passes its number in the file."""
+    file = cu(BRANCHES, "one_line", "macro", "votes", "right", level=level)
+    for name in ("one_line", "macro", "votes"):
+        (finding,) = findings_of(file, name, torch.zeros(64), block=64)
+        assert finding.headline.startswith("barrier: threads of one block wait at different barriers, kernel.cu:"), name
+        with pytest.raises(CudaError, match="different barriers"):
+            file[name].launch(1, 64)(torch.zeros(64))
+    assert findings_of(file, "right", torch.zeros(128), grid=2, block=64) == []
 
 
 def test_an_element_of_a_strided_tensor_has_its_index(cu):

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from flash_attest.impls import Implementation, Supports
 from flash_attest.properties.cases.case import DTYPES, Case
-from flash_attest.properties.cases.drawing import INDEPENDENT, seed_alone
+from flash_attest.properties.cases.cover import COURSE
+from flash_attest.properties.cases.drawing import COVERING, seed_alone
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.strategies import attention_cases
 
@@ -69,13 +70,13 @@ def _drawn(number: int, draws: Draws, n: int, device: str, small: bool) -> tuple
     strategy = attention_cases(IMPLS[number], device, draws, small=small)
 
     @seed(0)
-    @settings(QUIET, max_examples=n, phases=(Phase.generate,), backend=INDEPENDENT)
+    @settings(QUIET, max_examples=n, phases=(Phase.generate,), backend=COVERING)
     @given(st.data())
     def keep(data):
         begun[0] += 1
         cases.append(data.draw(strategy))
 
-    with seed_alone():
+    with seed_alone(), COURSE.from_the_start(0):
         keep()
     return cases, begun[0] - len(cases)
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @given(st.builds(
     Case, seqlen_q=st.integers(0, 200), seqlen_k=st.integers(0, 200), headdim=st.integers(1, 256),
     dtype=st.sampled_from(list(DTYPES.values())), bias_dtype=st.sampled_from(list(DTYPES.values())),
-    causal=st.booleans(), bias=st.sampled_from(BIASES), bias_mask=st.sampled_from(BIAS_MASKS),
+    causal=st.booleans(), bias=st.sampled_from(BIASES[:3]), bias_mask=st.sampled_from(BIAS_MASKS),
     softmax_scale=st.none() | st.floats(allow_nan=False, allow_infinity=False),
     regime=st.sampled_from(REGIMES), layout=st.sampled_from(LAYOUTS), seed=st.integers(0, 2**40),
 ))  # fmt: skip

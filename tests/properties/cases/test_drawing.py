@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis.errors import Unsatisfiable
 
+from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.drawing import DRAWN_FIRST, FIRST_TRIED, TRIED, Drawing
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.strategies import attention_cases
@@ -45,10 +46,38 @@ def test_a_larger_number_begins_with_the_same_cases():
     assert drawing(20, number=1).cases != few
 
 
-def test_the_first_case_is_the_simplest():
-    first, second = drawing(2).cases
-    assert (first.seqlen_q, first.seqlen_k, first.headdim, first.batch, first.nheads) == (1, 1, 1, 1, 1)
-    assert second.seqlen_q * second.headdim > 1
+def test_the_first_case_is_not_the_simplest_one():
+    """A case with one query, key and column shows few bugs, and many laws have two cases only."""
+    (first,) = drawing(1).cases
+    assert first.seqlen_q * first.seqlen_k * first.headdim > 1
+
+
+def test_where_there_is_only_one_case_it_is_the_simplest():
+    only = drawing(5, draws=Draws.of(where=lambda case: str(case) == "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"))
+    assert [str(case) for case in only.cases] == ["seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"]
+
+
+def test_where_every_case_fails_the_simplest_is_tried_before_shrinking():
+    calls = []
+
+    def hold(case):
+        calls.append(case)
+        raise LawBroken(str(case))
+
+    with pytest.raises(LawBroken, match=r"^seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32$"):
+        drawing(5).hold_each(hold)
+    assert len(set(calls)) == 2
+
+
+def test_the_simplest_case_is_not_the_result_where_it_is_undecided():
+    def hold(case):
+        if case.seqlen_q > 1:
+            raise LawBroken(str(case))
+        if case == Case(headdim=1):
+            raise Undecided(str(case))
+
+    with pytest.raises(LawBroken, match=r"^seqlen_q=2 seqlen_k=\d+ headdim=1 dtype=float32"):
+        drawing(5).hold_each(hold)
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -59,11 +88,11 @@ def test_a_case_is_not_made_from_the_one_before(number):
     """
     cases = drawing(400, number).cases
     assert len(set(cases)) >= 398
-    for field, most in (("seqlen_q", 0.1), ("headdim", 0.1), ("regime", 0.25), ("bias_mask", 0.6)):
+    for field, most in (("seqlen_q", 0.15), ("headdim", 0.2), ("regime", 0.15), ("bias_mask", 0.6)):
         values = [getattr(case, field) for case in cases]
         assert Counter(values).most_common(1)[0][1] <= most * len(cases), field
     again = sum(case.seqlen_q == before.seqlen_q for before, case in pairwise(cases))
-    assert again <= 0.1 * len(cases)
+    assert again <= 0.15 * len(cases)
 
 
 @pytest.mark.parametrize("examples", (60, 150))

@@ -108,11 +108,12 @@ def test_causal_has_three_declarations(causal, taken):
 
 
 @pytest.mark.parametrize(("strides", "refused"), [
-    (False, {"transposed", "packed", "gapped", "sliced", "last_strided", "mixed"}),
+    (False, set(LAYOUTS) - {"contiguous"}),
+    ("aligned", {"last_strided", "offset", "odd_rows"}),
     ("last_contiguous", {"last_strided"}),
     (True, set()),
 ])  # fmt: skip
-def test_strides_have_three_declarations(strides, refused):
+def test_strides_have_four_declarations(strides, refused):
     feature = FEATURES["layout"]
     assert {value for value in feature.values if not feature.takes(Supports(strides=strides), value)} == refused
 
@@ -123,6 +124,14 @@ def test_all_other_layouts_have_a_contiguous_last_dimension():
     """
     for name, layout in product(("q", "k", "v", "dout", "bias"), set(LAYOUTS) - {"last_strided"}):
         assert lay_out(torch.zeros(2, 3, 4, 5), layout_of(name, layout)).stride(3) == 1, (name, layout)
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v", "dout", "bias"])
+def test_rows_begin_at_multiples_of_16_bytes_where_that_is_declared(name):
+    refused = {layout for layout in LAYOUTS if not FEATURES["layout"].takes(Supports(strides="aligned"), layout)}
+    for layout in set(LAYOUTS) - refused:
+        tensor = lay_out(torch.zeros(2, 3, 4, 8, dtype=torch.float16), layout_of(name, layout))
+        assert all(n % 16 == 0 for n in (tensor.data_ptr(), *(2 * stride for stride in tensor.stride()[:3]))), layout
 
 
 def test_the_docs_name_all_fields_of_a_case():

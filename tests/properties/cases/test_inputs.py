@@ -131,6 +131,50 @@ def test_mean_values_are_around_one():
     assert all(abs(t.mean()) < 0.05 for t in (x.q, x.k))
 
 
+def test_uneven_rows_of_a_tile_share_no_maximum():
+    """exp(S - m) is 0 in float32 if m is the maximum of a row that lies 160 above."""
+    top = scores(case("uneven", seqlen_q=16, batch=40)).amax(-1)
+    assert ((top.amax(-1) - top.amin(-1)) > 110).float().mean() > 0.95
+
+
+def test_uneven_scores_rise_along_the_keys_and_fall_in_other_rows():
+    """The maximum of a row moves from tile to tile, and several keys still have a weight."""
+    c = case("uneven", batch=30, seqlen_k=128)
+    s = scores(c)
+    slope = (s[..., 64:].mean(-1) - s[..., :64].mean(-1)) / 64 * 16
+    assert slope.min() < -3 and slope.max() > 3 and slope.abs().max() < 8
+    assert (s.softmax(-1).amax(-1) < 0.9).float().mean() > 0.5
+
+
+SIZES = [  # the largest that a GPU draws, one query, few keys, head dims with a small and a large default scale
+    dict(seqlen_q=1100, nheads=16, nheads_k=1, batch=1), dict(seqlen_q=1), dict(seqlen_k=2), dict(headdim=1),
+    dict(headdim=256, seqlen_k=3), dict(softmax_scale=1.0), dict(softmax_scale=-0.25), dict(softmax_scale=2.0**-10),
+    dict(bias="vector", bias_dtype=torch.float16), dict(bias="matrix", bias_dtype=torch.float16, nheads=3, nheads_k=3),
+]  # fmt: skip
+
+
+def answers(c: Case) -> oracle.Attention:
+    x = build(c, "cpu")
+    return oracle.attention(x.q, x.k, x.v, variant_of(c, "bottom_right", x.bias), dout=x.dout)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_no_result_of_one_sign_overflows_in_float16(sizes):
+    for seed in range(5):
+        want = answers(case("one_sign", dtype=torch.float16, seed=seed, **sizes))
+        results = [t for t in (want.out, want.dq, want.dk, want.dv, want.dbias) if t is not None]
+        assert max(float(t.abs().max()) for t in results) < 60000, seed
+
+
+@pytest.mark.parametrize("headdim", [64, 96, 128, 256])
+def test_before_it_is_scaled_dq_of_one_sign_overflows_in_float16(headdim):
+    c = case("one_sign", headdim=headdim, dtype=torch.float16)
+    x = build(c, "cpu")
+    assert answers(c).dq.abs().max() / c.scale > 65504
+    assert min(float(t.min()) for t in (x.k, x.v, x.dout)) > 0
+    assert scores(c).std() < 4
+
+
 def test_spread_is_standard_normal():
     for name, tensor in build(case("spread"), "cpu").items():
         assert abs(tensor.mean()) < 0.05 and abs(tensor.std() - 1) < 0.05, name

@@ -1,25 +1,30 @@
 """Tensors have the strides of their layout, and writes around a placed tensor are detected."""
 
 import math
+from itertools import combinations
 
 import pytest
 import torch
 
 from flash_attest.properties.cases.case import DTYPES, LAYOUTS
-from flash_attest.properties.cases.layouts import MARGIN, lay_out, place
+from flash_attest.properties.cases.layouts import MARGIN, lay_out, layout_of, place
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 each_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
-STORED = [name for name in LAYOUTS if name != "mixed"]
+STORED = ["interleaved", *(name for name in LAYOUTS if name != "mixed")]
 SHAPE = (2, 5, 3, 8)
 STRIDES = {  # of a (2, 5, 3, 8) tensor
     "contiguous": (120, 24, 8, 1),
     "transposed": (120, 8, 40, 1),
     "packed": (360, 72, 8, 1),
-    "gapped": (360, 72, 24, 1),
+    "gapped": (480, 96, 32, 1),
     "sliced": (320, 40, 8, 1),
     "last_strided": (240, 48, 16, 2),
+    "offset": (120, 24, 8, 1),
+    "odd_rows": (135, 27, 9, 1),
+    "size_one": (120, 24, 8, 1),
+    "interleaved": (360, 72, 24, 1),
 }
 each_layout = pytest.mark.parametrize("layout", STORED)
 
@@ -97,11 +102,41 @@ def test_a_write_into_the_tensor_is_counted(values, layout):
     assert placed.written() == 24
 
 
-@pytest.mark.parametrize("layout", ["packed", "gapped", "sliced", "last_strided"])
+@pytest.mark.parametrize("layout", ["packed", "gapped", "sliced", "last_strided", "odd_rows", "interleaved"])
 def test_a_write_between_rows_is_counted(values, layout):
     placed = place(values, layout, fill=math.nan)
     placed.buffer[MARGIN + int(placed.buffer[MARGIN:-MARGIN].isnan().nonzero()[0])] = 0.0
     assert placed.written() == 1
+
+
+@each_dtype
+@pytest.mark.parametrize(("layout", "remainders"), [("offset", {1}), ("odd_rows", set(range(8))), ("gapped", {0})])
+def test_rows_begin_at_these_elements_after_a_multiple_of_16_bytes(values, layout, remainders, dtype):
+    """A kernel must check both the address and the strides: each layout has only one at odds."""
+    tensor = place(values.to(dtype), layout, fill=math.nan).tensor
+    addresses = {
+        tensor[b, s, h].data_ptr() % 16 // dtype.itemsize for b in range(2) for s in range(5) for h in range(3)
+    }
+    assert addresses == {n % (16 // dtype.itemsize) for n in remainders}
+    assert (tensor.data_ptr() % 16 == 0) == (layout != "offset")
+
+
+@each_layout
+def test_a_dimension_of_size_1_has_another_stride_in_one_layout(layout):
+    """is_contiguous() says nothing about it."""
+    tensor = place(torch.zeros(1, 5, 1, 8), layout, fill=math.nan).tensor
+    odd = tensor.is_contiguous() and tensor.stride() != (40, 8, 8, 1)
+    assert odd == (layout == "size_one")
+    assert layout != "size_one" or tensor.stride() == (16, 8, 16, 1)
+    assert place(torch.zeros(3, 1, 2, 8), "size_one", fill=0.0).tensor.stride() == (16, 32, 8, 1)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 3, 8), (2, 2, 2, 64), (2, 40, 2, 72)], ids=str)
+def test_mixed_inputs_differ_in_every_stride(shape):
+    """A kernel may take any one stride of an input for another input's."""
+    strides = {name: lay_out(torch.zeros(shape), layout_of(name, "mixed")).stride() for name in ("q", "k", "v", "dout")}
+    for one, other in combinations(strides, 2):
+        assert not any(a == b for a, b in zip(strides[one][:3], strides[other][:3], strict=True)), (one, other)
 
 
 def test_changing_zero_to_minus_zero_is_counted(values):
@@ -114,7 +149,7 @@ def test_contiguous_tensors_are_not_copied(values):
     assert lay_out(values, "contiguous") is values
 
 
-@pytest.mark.parametrize("layout", ["transposed", "packed", "gapped", "sliced", "last_strided"])
+@pytest.mark.parametrize("layout", ["transposed", "packed", "gapped", "sliced", "last_strided", "odd_rows"])
 def test_other_layouts_are_not_contiguous(values, layout):
     laid = lay_out(values, layout)
     assert torch.equal(laid, values) and not laid.is_contiguous()

@@ -1,5 +1,6 @@
 """Drawn cases are supported, reach the edges of tiles, and shrink to simple cases."""
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -7,15 +8,17 @@ import torch
 from hypothesis import given
 
 from flash_attest.properties.cases.bias_masks import may_have_empty_rows
-from flash_attest.properties.cases.case import BIAS_MASKS, LAYOUTS, REGIMES, Case, parse_case
+from flash_attest.properties.cases.case import BIAS_MASKS, DTYPES, LAYOUTS, REGIMES, Case, parse_case
 from flash_attest.properties.cases.drawing import Drawing
 from flash_attest.properties.cases.draws import Draws
+from flash_attest.properties.cases.fitting import multiple
 from flash_attest.properties.cases.strategies import GROUPS, Limits, attention_cases, edges
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.law import laws
 from tests.properties.cases.drawing import (
     ALL,
     ALWAYS_CAUSAL,
+    EVERYTHING,
     GQA,
     IMPLS,
     LARGE_HEADDIM,
@@ -161,6 +164,77 @@ def test_gqa_shares_each_key_head_among_query_heads():
     assert max(case.nheads for case in cases if case.nheads_k == 1) <= max(GROUPS)
 
 
+def test_more_than_eight_heads_without_gqa_and_many_batches_of_several_heads_are_drawn():
+    cases, _ = drawn(ALL)
+    plain = {(case.batch, case.nheads) for case in cases if case.nheads == case.nheads_k}
+    assert {(1, 9), (1, 12), (2, 16), (67, 3)} <= plain
+
+
+def few(case):
+    return case.seqlen_q <= 8
+
+
+def pairs(cases, *features):
+    """Return the pairs of values of two features that the cases have."""
+    return {tuple(feature(case) for feature in features) for case in cases}
+
+
+def test_pairs_that_fast_paths_need_are_met_in_60_cases():
+    """They shipped wrong: few queries with a usual head dim, several batches, a layout, or large
+    scores.
+    """
+    cases = Drawing(attention_cases(ALL, "cpu", Draws.of(layout=LAYOUTS)), 0, 60).cases
+    others = {
+        "headdim": (lambda case: case.headdim, (64, 96, 128)),
+        "batches": (lambda case: case.batch > 1, (False, True)),
+        "gqa": (lambda case: case.nheads != case.nheads_k, (False, True)),
+        "causal": (lambda case: case.causal, (False, True)),
+        "layout": (lambda case: case.layout, LAYOUTS),
+        "regime": (lambda case: case.regime, REGIMES),
+        "dtype": (lambda case: case.dtype, DTYPES.values()),
+    }
+    for name, (feature, values) in others.items():
+        assert pairs(cases, few, feature) >= {(True, value) for value in values}, name
+    layout, batches = others["layout"][0], others["batches"][0]
+    assert pairs(cases, layout, batches) == {(value, several) for value in LAYOUTS for several in (False, True)}
+    assert len(pairs(cases, layout, others["regime"][0])) >= 55  # of 110; every case has another pair
+
+
+def test_the_laws_of_a_run_meet_the_pairs_of_sizes_with_two_cases_each():
+    """So that two cases of each law of a kernel in the emulator are enough for these."""
+    cases = [
+        case
+        for number, law in enumerate(laws().values())
+        for case in Drawing(attention_cases(ALL, "cpu", law.draws), number, 2).cases
+    ]
+    sizes = [
+        few, lambda case: case.seqlen_q < case.seqlen_k, lambda case: case.batch > 1, lambda case: case.nheads_k > 1,
+        lambda case: case.nheads_k > 8, lambda case: case.headdim in (64, 96, 128), lambda case: case.seqlen_k % 16 == 0,
+        lambda case: case.causal, lambda case: case.nheads != case.nheads_k,
+    ]  # fmt: skip
+    for one, other in itertools.combinations(sizes, 2):
+        assert (True, True) in pairs(cases, one, other)
+    regimes = pairs(cases, lambda case: case.regime, few)
+    assert {regime for regime, short in regimes if short} == set(REGIMES)
+
+
+def test_two_and_three_tiles_are_drawn_where_only_multiples_are_taken():
+    """A kernel that takes multiples of 128 alone may be wrong from the second tile on."""
+
+    def accepts(case):
+        return "lengths must divide by 128" if case.seqlen_q % 128 or case.seqlen_k % 128 else None
+
+    declared = implementation("multiples_of_128", accepts=accepts, **EVERYTHING)
+    cases = Drawing(attention_cases(declared, "cpu"), 0, 60).cases
+    usual = [case for case in cases if min(case.seqlen_q, case.seqlen_k) > 2]
+    for name in ("seqlen_q", "seqlen_k"):
+        lengths = Counter(getattr(case, name) for case in usual)
+        assert {128, 256, 384} <= lengths.keys() and lengths[128] < 50, name
+    assert multiple(declared) == 128 and multiple(ALL) == 1 and multiple(MULTIPLES) == 32
+    small = Drawing(attention_cases(declared, "cpu", small=True), 0, 20).cases
+    assert {128, 256} <= {case.seqlen_k for case in small}
+
+
 def test_vector_bias_has_no_dead_row():
     """A vector has one row for all queries, so a single dead row needs a matrix."""
     cases, _ = drawn(VECTOR)
@@ -194,7 +268,7 @@ def test_score_matrices_fit_the_device(device):
     cases, _ = drawn(ALL, device=device)
     sizes = Limits.on(device)
     assert max(c.batch * c.nheads * c.seqlen_q * c.seqlen_k for c in cases) <= sizes.elements
-    assert max(max(c.seqlen_q, c.seqlen_k) for c in cases) <= sizes.seqlen
+    assert max(max(c.seqlen_q, c.seqlen_k) for c in cases if min(c.seqlen_q, c.seqlen_k) > 2) <= sizes.seqlen
 
 
 def test_a_gpu_gets_longer_sequences():

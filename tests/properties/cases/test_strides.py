@@ -70,7 +70,7 @@ def test_an_expanded_dout_may_be_refused_where_the_last_dimension_has_to_be_cont
 def test_another_word_is_a_wrong_declaration():
     impl = declaring(True)
     object.__setattr__(impl.supports, "strides", "any")
-    expected = "supports.strides='any': should be one of True, False, 'last_contiguous'"
+    expected = "supports.strides='any': should be one of True, False, 'last_contiguous', 'aligned'"
     assert declaration_problems(impl) == [expected]
 
 

@@ -215,39 +215,6 @@ def test_only_the_named_outputs_are_checked():
     check_budget(t, attention(t, lse=t.want().lse.float() + 1), None, "out")
 
 
-# --- guesses --------------------------------------------------------------------------------------
-
-
-def guess(got: torch.Tensor, want: torch.Tensor) -> str | None:
-    return broken(check_same, trial(), "out", got, want, "should be").suggests
-
-
-def test_nan_is_recognized():
-    x = normal(*SHAPE)
-    assert guess(with_one(x, NAN), x).startswith("NaN: ")
-
-
-def test_zeros_are_recognized():
-    x = normal(*SHAPE)
-    assert guess(with_one(x, 0.0), x).startswith("zeros: ")
-
-
-@pytest.mark.parametrize(("factor", "words"), [(0.9, "0.9 times"), (1 / math.log(2), "base 2"), (0.5, "0.5 times")])
-def test_a_constant_factor_is_recognized(factor, words):
-    x = normal(*SHAPE)
-    assert words in guess(x * factor, x)
-
-
-def test_a_single_wrong_row_is_no_constant_factor():
-    """All columns of a row are wrong by one factor if the row sum is wrong."""
-    x = normal(1, 1, 1, 8)
-    assert guess(x * 0.9, x) is None
-
-
-def test_noise_gets_no_guess():
-    assert guess(normal(*SHAPE), normal(*SHAPE, seed=1)) is None
-
-
 # --- sums and roundings ---------------------------------------------------------------------------
 
 

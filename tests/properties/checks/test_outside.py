@@ -196,6 +196,19 @@ def test_inputs_are_aligned_as_torch_aligns_them():
     assert offsets == {0}
 
 
+def test_a_wrong_use_of_the_stride_of_one_head_is_named():
+    """Tensor.contiguous() leaves this stride as it is, so a wrapper that calls it is wrong, too."""
+
+    def by_heads(q, k, v):
+        q, k, v = (x.contiguous() for x in (q, k, v))
+        rows = [(x.stride(0), x.shape[2] * x.stride(2), x.stride(2), 1) for x in (q, k, v)]
+        return unchecked(*(x.as_strided(x.shape, strides) for x, strides in zip((q, k, v), rows, strict=True)))
+
+    result = verdict(by_heads)
+    assert result.verdict == FAIL
+    assert result.reason.startswith("called with layout size_one, it raises no error, and out[")
+
+
 def test_nothing_is_asked_where_nothing_is_promised_outside():
     result = verdict(first_columns, outside="undefined")
     assert (result.verdict, result.why) == (REFUSED, Reason.NOT_DECLARED)

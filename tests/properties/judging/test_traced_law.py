@@ -42,7 +42,11 @@ def test_traced_is_a_promise_about_the_cpu(devices, traced):
 
 def test_it_passes_for_a_correct_kernel_and_states_how_many_cases(flash):
     result = judge(LAW, flash, Plan(examples=20))
-    assert result.verdict == PASS and re.fullmatch(r"none for 10 cases traced, \d+ launches", result.reason)
+    assert result.verdict == PASS
+    assert re.fullmatch(
+        r"no race in 10 cases: \d+ heads, batch \d, .* tiles, causal, forward only; 10 launches",
+        result.reason,
+    )
 
 
 def test_it_is_judged_on_the_cpu_wherever_the_run_is(flash):
@@ -170,11 +174,23 @@ def test_wrong_values_without_a_race_were_traced():
     result = message_of(SCALED_TWICE)
     assert result.verdict == FAIL and "race" not in result.reason
     assert "  traced (1 launch): no race, and no access out of bounds\n" in result.message
-    assert "repeating shows no race" not in result.message and "docs/why/bugs.md#tolerances" in result.message
+    assert "repeating shows no race" not in result.message and "docs/why/bugs.md#races" not in result.message
+
+
+def test_a_harmless_race_explains_no_wrong_value():
+    """The race is listed, but the headline and the suggestion are those of the wrong values."""
+    harmless = ("    load_tile(Q, q,", "    if (threadIdx.x < 2) factor[0] = 0.0f;\n    load_tile(Q, q,")
+    both = planted("scores_are_scaled_twice_beside_a_harmless_race", (*SCALED_TWICE.edits, harmless), "two faults")
+    result = message_of(both)
+    assert result.verdict == FAIL and "race" not in result.reason
+    observed = lines(result.message.split("Observed\n")[1].split("Suggests")[0])
+    at = observed.index("traced, and no cause of wrong values:")
+    assert observed[at + 1].startswith("race: ") and "the write left the value as it was" in observed[at + 4]
+    assert "docs/why/bugs.md#races" not in result.message
 
 
 def test_what_is_too_large_is_not_traced(monkeypatch):
-    monkeypatch.setattr("flash_attest.properties.judging.traced.MOST_PRODUCTS", 1)
+    monkeypatch.setattr("flash_attest.properties.judging.traced.MOST_CHOSEN", 1)
     result = message_of(SCALED_TWICE, case=parse_case("seqlen_q=1 seqlen_k=2 headdim=8"))
     assert result.verdict == FAIL and "  not traced: the case is too large\n" in result.message
 

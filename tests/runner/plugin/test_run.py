@@ -115,7 +115,7 @@ def test_a_failure_ends_with_status_1_and_the_last_lines_say_what_and_where(fail
 def test_failures_stand_by_cause_with_one_whole_message_each(failing):
     run, _ = failing
     assert run.stdout.count("\nReplay\n") == 2
-    assert run.stdout.count("probably for the same reason\n") == 2
+    assert run.stdout.count("for the same cause\n") == 2
     assert "short test summary" not in run.stdout
 
 

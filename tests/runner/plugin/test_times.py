@@ -135,7 +135,9 @@ def test_laws_of_one_implementation_follow_each_other():
     """Laws that may end the process come last, after laws that are always judged on the CPU."""
 
     def item(law, impl=None):
-        function = SimpleNamespace(law=SimpleNamespace(last=law == "last", device="cpu" if law == "cpu" else None))
+        function = SimpleNamespace(
+            law=SimpleNamespace(last=law == "last", device="cpu" if law == "cpu" else None, chapter=law)
+        )
         judged = {} if impl is None else {"callspec": SimpleNamespace(id=impl)}
         return SimpleNamespace(law=law, fixturenames=("judge",) if impl else (), function=function, **judged)
 

@@ -9,9 +9,9 @@ CUDA_SHIM_INLINE dim3 size(Dim d) { return dim3(d.x, d.y, d.z); }
 CUDA_SHIM_INLINE void returned() { emulator_returned(); }  // source.py puts it into each `return;` of a kernel
 
 // The asm keeps the compiler from moving memory accesses across a barrier or a warp operation.
-CUDA_SHIM_INLINE int barrier(int op, int value, const char* file, int line) {
+CUDA_SHIM_INLINE int barrier(int op, int value, const char* file, int line, int place) {
     asm volatile("" ::: "memory");
-    int result = emulator_barrier(op, value, file, line);
+    int result = emulator_barrier(op, value, file, line, place);
     asm volatile("" ::: "memory");
     return result;
 }
@@ -42,20 +42,23 @@ CUDA_SHIM_INLINE T shuffle(int op, unsigned mask, T value, int argument, int wid
 // Default arguments are evaluated at the call, so these are the author's file and line.
 #define CUDA_SHIM_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
-CUDA_SHIM_INLINE void __syncthreads(CUDA_SHIM_HERE) {
-    ::emulator::barrier(::emulator::SYNC, 0, file, line);
+// source.py passes the number of the barrier in the file, so that two on one line are told apart.
+#define CUDA_SHIM_PLACE CUDA_SHIM_HERE, int place = 0
+
+CUDA_SHIM_INLINE void __syncthreads(CUDA_SHIM_PLACE) {
+    ::emulator::barrier(::emulator::SYNC, 0, file, line, place);
 }
-CUDA_SHIM_INLINE int __syncthreads_and(int p, CUDA_SHIM_HERE) {
-    return ::emulator::barrier(::emulator::SYNC_AND, p, file, line);
+CUDA_SHIM_INLINE int __syncthreads_and(int p, CUDA_SHIM_PLACE) {
+    return ::emulator::barrier(::emulator::SYNC_AND, p, file, line, place);
 }
-CUDA_SHIM_INLINE int __syncthreads_or(int p, CUDA_SHIM_HERE) {
-    return ::emulator::barrier(::emulator::SYNC_OR, p, file, line);
+CUDA_SHIM_INLINE int __syncthreads_or(int p, CUDA_SHIM_PLACE) {
+    return ::emulator::barrier(::emulator::SYNC_OR, p, file, line, place);
 }
-CUDA_SHIM_INLINE int __syncthreads_count(int p, CUDA_SHIM_HERE) {
-    return ::emulator::barrier(::emulator::SYNC_COUNT, p, file, line);
+CUDA_SHIM_INLINE int __syncthreads_count(int p, CUDA_SHIM_PLACE) {
+    return ::emulator::barrier(::emulator::SYNC_COUNT, p, file, line, place);
 }
-CUDA_SHIM_INLINE void __barrier_sync(unsigned, CUDA_SHIM_HERE) {
-    ::emulator::barrier(::emulator::SYNC, 0, file, line);
+CUDA_SHIM_INLINE void __barrier_sync(unsigned, CUDA_SHIM_PLACE) {
+    ::emulator::barrier(::emulator::SYNC, 0, file, line, place);
 }
 
 CUDA_SHIM_INLINE void __syncwarp(unsigned mask = 0xffffffffu, CUDA_SHIM_HERE) {

@@ -1,0 +1,160 @@
+"""Which classes the cases of a law combine: rows that soon contain every pair of two classes.
+
+A bug often needs two conditions at once, such as few queries and large scores. If each condition
+is drawn by itself, a pair of rare ones may not be met in 60 cases. Here each row contains as many
+pairs as possible that no earlier row contains (pairwise testing; Cohen et al. 1997, "The AETG
+system"). Details within a class are random.
+
+A strategy draws fields, not classes, so a failing case shrinks field by field. While cases are
+generated, the row of a case says which value each field gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+ATTEMPTS = 4  # rows that are made for each one that is taken
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """The choices of a case that a row determines.
+
+    values: by the name of the factor, the simplest first. rare: how many rows there are for each
+    one with another value than the simplest; such values are expensive and form no pairs.
+    impossible: pairs of (factor, value) that no case has.
+    details: (row, random numbers) -> further values by name, which follow from the classes.
+    """
+
+    values: Mapping[str, tuple]
+    rare: Mapping[str, int]
+    impossible: Collection[tuple[tuple[str, Any], tuple[str, Any]]] = ()
+    details: Callable[[dict[str, Any], Random], dict[str, Any]] = lambda row, random: {}
+
+
+class Cover:
+    """An endless sequence of rows, which follows from the factors and the random numbers alone.
+
+    Its first rows contain every possible pair. Then it begins again, with other rows.
+    """
+
+    def __init__(self, factors: Factors, random: Random):
+        self.factors, self.random, self.number = factors, random, random.randrange(1000)
+        several = {name: values for name, values in factors.values.items() if len(values) > 1}
+        self.rare = {name: (rows, len(several[name])) for name, rows in factors.rare.items() if name in several}
+        # Each value of each factor has a bit.
+        self.columns: dict[str, list[int]] = {}
+        width = 0
+        for name in several:
+            if name not in self.rare:
+                self.columns[name] = list(range(width, width + len(several[name])))
+                width += len(several[name])
+        self.possible = [0] * width  # for each value, the values that may be in a row with it
+        for column in self.columns.values():
+            others = ((1 << width) - 1) & ~_bits(column)
+            for value in column:
+                self.possible[value] = others
+        for pair in factors.impossible:
+            if all(value in several.get(name, ()) for name, value in pair):
+                one, other = (self.columns[name][several[name].index(value)] for name, value in pair)
+                self.possible[one] &= ~(1 << other)
+                self.possible[other] &= ~(1 << one)
+        self.missing: list[int] = []  # for each value, those with which no row has combined it
+
+    def row(self) -> dict[str, Any]:
+        """Return the next row: a value of each factor, and what `details` adds."""
+        if not any(self.missing):
+            self.missing = list(self.possible)
+        chosen = max((self._attempt() for _ in range(ATTEMPTS)), key=self._new)
+        together = _bits(chosen.values())
+        for value in chosen.values():
+            self.missing[value] &= ~together
+        row = {name: values[0] for name, values in self.factors.values.items() if values}
+        row |= {name: self.factors.values[name][value - self.columns[name][0]] for name, value in chosen.items()}
+        self.number += 1
+        for name, (rows, values) in self.rare.items():
+            if self.number % rows == 0:
+                row[name] = self.factors.values[name][self.random.randrange(1, values)]
+        return row | self.factors.details(row, self.random)
+
+    def _attempt(self) -> dict[str, int]:
+        """Return a row of values that each add the most missing pairs, one factor after another."""
+        chosen: dict[str, int] = {}
+        together, allowed = 0, -1
+        for name in self.random.sample(list(self.columns), len(self.columns)):
+            best, most = [], -1
+            for value in self.columns[name]:
+                if allowed >> value & 1:
+                    gain = (self.missing[value] & together if together else self.missing[value]).bit_count()
+                    if gain > most:
+                        best, most = [value], gain
+                    elif gain == most:
+                        best.append(value)
+            value = best[int(self.random.random() * len(best))]
+            chosen[name] = value
+            together |= 1 << value
+            allowed &= self.possible[value]
+        return chosen
+
+    def _new(self, chosen: Mapping[str, int]) -> int:
+        together = _bits(chosen.values())
+        return sum((self.missing[value] & together).bit_count() for value in chosen.values())
+
+
+def _bits(values: Iterable[int]) -> int:
+    return sum(1 << value for value in values)
+
+
+class Course:
+    """The cover from which cases are now drawn, and the field that is being drawn."""
+
+    def __init__(self) -> None:
+        self._random: Random | None = None
+        self._cover: Cover | None = None
+        self._field: tuple[Factors, str, tuple | None] | None = None
+
+    @contextmanager
+    def from_the_start(self, number: int) -> Iterator[None]:
+        """In this block, cases have the rows of a cover, from its first one."""
+        self._random, self._cover = Random(number), None
+        try:
+            yield
+        finally:
+            self._random = self._cover = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether a case has had a row. Hypothesis begins with the simplest case, without one."""
+        return self._cover is not None
+
+    @contextmanager
+    def drawing(self, factors: Factors, name: str, values: tuple | None) -> Iterator[None]:
+        """In this block, a field is drawn. values: those it may have; None for an integer."""
+        self._field = factors, name, values
+        try:
+            yield
+        finally:
+            self._field = None
+
+    def integer(self, row: dict[str, Any]) -> int | None:
+        """Return the integer to draw now: a value, or its index in `values`. None if any will do.
+
+        row: that of the case, or an empty dictionary, into which its row is put.
+        """
+        if self._field is None or self._random is None:
+            return None
+        factors, name, values = self._field
+        if self._cover is None:
+            self._cover = Cover(factors, self._random)
+        if not row:
+            row |= self._cover.row()
+        if name not in row or (values is not None and row[name] not in values):
+            return None
+        return row[name] if values is None else values.index(row[name])
+
+
+COURSE = Course()

@@ -1,0 +1,204 @@
+"""Holds what a kernel answered in one plain call of a case, and finds what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from flash_attest import oracle
+from flash_attest.impls.contract.call import Inputs, Outputs, tensors_of
+from flash_attest.impls.contract.record import GRADIENTS, Implementation, Precision
+from flash_attest.oracle.attention import Operands, operands, softmax
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import variant_of
+
+# The error under a mistake must be this much smaller than the error under the right definition:
+# in the root of the mean square, and in units of the budget at the worst element.
+BETTER = 4.0
+MANY = 16  # wrong elements
+CLEARLY = 64.0  # the z of a wrong answer with fewer wrong elements than that
+
+
+def same(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor: the default of Changed.back."""
+    return tensor
+
+
+@dataclass(frozen=True)
+class Changed:
+    """The inputs with which the oracle computes a wrong definition.
+
+    back(name, tensor): an output of the oracle in the shape in which the kernel returns it. It is
+    applied to sigma, too.
+    """
+
+    x: Inputs
+    variant: oracle.Variant
+    back: Callable[[str, torch.Tensor], torch.Tensor] = same
+
+
+@dataclass
+class Predicted:
+    """The outputs under one definition, by name, and a function that returns their sigma."""
+
+    want: dict[str, torch.Tensor]
+    sigma: Callable[[], dict[str, torch.Tensor]]
+
+
+@dataclass
+class Answer:
+    """The outputs of a kernel for the inputs x, all on the CPU, in the public layout.
+
+    form_of: gives the form of the budget for a precision.
+    """
+
+    impl: Implementation
+    case: Case
+    x: Inputs
+    got: dict[str, torch.Tensor]
+    form_of: Callable[[Precision], str]
+    _kept: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def variant(self) -> oracle.Variant:
+        """The right definition."""
+        return variant_of(self.case, self.impl.causal_alignment, self.x.bias)
+
+    @property
+    def backward(self) -> bool:
+        return any(name in GRADIENTS for name in self.got)
+
+    @cached_property
+    def plain(self) -> Changed:
+        """The inputs of the right definition."""
+        return Changed(self.x, self.variant)
+
+    @cached_property
+    def right(self) -> Predicted:
+        """The outputs under the right definition."""
+        return self.under(self.plain)
+
+    @cached_property
+    def right_sigma(self) -> dict[str, torch.Tensor]:
+        """The budget of the right definition."""
+        return self.right.sigma()
+
+    @cached_property
+    def _scores(self) -> dict[str, oracle.Score]:
+        sigma = self.right_sigma
+        return {name: self.score(name, self.right.want[name], sigma[name]) for name in self.got}
+
+    @cached_property
+    def wrong(self) -> dict[str, float]:
+        """The wrong outputs, each with its worst z."""
+        return {name: score.worst_z for name, score in self._scores.items() if not score.within}
+
+    @cached_property
+    def strong(self) -> bool:
+        """Whether many elements are wrong, so that no other definition fits by chance."""
+        return sum(int((self._scores[name].z > oracle.Z_LIMIT).sum()) for name in self.wrong) >= MANY
+
+    @cached_property
+    def telling(self) -> bool:
+        """Whether wrong outputs are finite, out is not 0, and some row that sees a key is wrong.
+
+        A row that sees none has one right result only: too many definitions fit a wrong one.
+        """
+        sees = self.right.want["lse"] > -torch.inf
+        for name in self.wrong:
+            bad, got = self._scores[name].z > oracle.Z_LIMIT, self.got[name]
+            of_dead = ~sees if name == "lse" else torch.zeros((), dtype=torch.bool)
+            if not bool((got.isfinite() | of_dead).all()) or (name == "out" and not bool(got.any())):
+                return False
+            if name in ("out", "lse") and bool(bad.any()):
+                rows = bad if name == "lse" else bad.any(-1).transpose(1, 2)
+                if not bool((rows & sees).any()):
+                    return False
+        return True
+
+    def kept(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what make() returned at the first time."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
+    @property
+    def seen(self) -> torch.Tensor:
+        """bool (sq, sk): the keys that each query sees by position."""
+        return self.variant.mask.visible(self.case.seqlen_q, self.case.seqlen_k)
+
+    @property
+    def group(self) -> int:
+        return self.case.nheads // self.case.nheads_k
+
+    def under(
+        self, changed: Changed, precision: Precision | None = None, dout: torch.Tensor | None = None
+    ) -> Predicted:
+        """Return the outputs under a changed definition, with the budget derived under it."""
+        x, variant, back = changed.x, changed.variant, changed.back
+        dout = (x.dout if dout is None else dout) if self.backward else None
+        want = oracle.attention(x.q, x.k, x.v, variant, dout=dout)
+        precision = precision or self.impl.precision
+
+        def sigma() -> dict[str, torch.Tensor]:
+            form = self.form_of(precision)
+            budget = oracle.budget(x.q, x.k, x.v, variant, want, dout=dout, precision=precision, form=form)
+            return {name: back(name, tensor).abs() for name, tensor in tensors_of(budget)}
+
+        return Predicted({name: back(name, tensor) for name, tensor in tensors_of(want)}, sigma)
+
+    def score(self, name: str, want: torch.Tensor, sigma: torch.Tensor, form: str = "") -> oracle.Score:
+        """Return the score of an output, with the form of the declared precision by default."""
+        got = self.got[name]
+        dtype = torch.float32 if name == "lse" else self.case.dtype if got.dtype == torch.float64 else got.dtype
+        return oracle.score(got, want, sigma, dtype, form or self.form_of(self.impl.precision))
+
+    def operands(self, changed: Changed) -> tuple[Operands, torch.Tensor]:
+        """Return the operands of the oracle under a definition, and P (b, h, i, j)."""
+        x = changed.x
+        p = operands(x.q, x.k, x.v, changed.variant, x.dout)
+        rows = slice(None)
+        return p, softmax(p.mask(p.products(rows), rows))[0]
+
+    def fits(self, predicted: Predicted, names: list[str]) -> dict[str, float]:
+        """Return the outputs of `names` that are within the budget of a prediction, with their z.
+
+        A wrong output must also be much closer to the prediction than to the right value. This is
+        tried first, as it needs no budget.
+        """
+        near = [name for name in names if name in predicted.want and self._is_nearer(name, predicted.want[name])]
+        if not near:
+            return {}
+        sigma, found = predicted.sigma(), {}
+        for name in near:
+            score = self.score(name, predicted.want[name], sigma[name])
+            if score.within and (name not in self.wrong or self.wrong[name] > BETTER * score.worst_z):
+                found[name] = score.worst_z
+        return found
+
+    def contradicts(self, predicted: Predicted) -> bool:
+        """Return whether a right answer is wrong by a prediction, as far as it says something."""
+        names = [name for name in self.got if name in predicted.want]
+        sigma = self.right_sigma
+        return any(not self.score(name, predicted.want[name], sigma[name]).within for name in names)
+
+    def _is_nearer(self, name: str, want: torch.Tensor) -> bool:
+        if name not in self.wrong:
+            return True
+        got = self.got[name].double()
+        return BETTER * _distance(got, want) <= _distance(got, self.right.want[name])
+
+
+def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    """Return the root mean square of a - b, where equal infinities differ by 0."""
+    return (a - b).masked_fill(a == b, 0.0).square().mean().sqrt().nan_to_num(torch.inf).item()
+
+
+def answer_of(impl: Implementation, case: Case, x: Inputs, got: Outputs, form_of: Callable[[Precision], str]) -> Answer:
+    """Return the Answer, with all tensors on the CPU."""
+    x = Inputs(**{name: tensor.detach().cpu() for name, tensor in x.items()})
+    return Answer(impl, case, x, {name: tensor.detach().cpu() for name, tensor in got.items()}, form_of)

@@ -1,0 +1,45 @@
+"""The cases on which a failure is compared with the table: the failing one, and larger ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.properties.cases.case import Case, CaseError
+from flash_attest.properties.cases.support import unsupported
+
+USUAL_TILE = 16
+LARGEST_TILE = 128
+ROOTED = 9  # from this head dim on, 1 / sqrt(headdim) is not taken for another factor
+SCALE = 0.3  # the same, in place of a given scale that is a power of two
+
+
+def grown(impl: Implementation, case: Case) -> Iterator[Case]:
+    """Yield larger cases with the same features, all of whose sizes are larger, or some."""
+    tile = min(max(impl.tile or (USUAL_TILE,)), LARGEST_TILE)
+    n = 2 * tile + 3
+    lengths = dict(seqlen_q=n + 4 * (case.seqlen_q > case.seqlen_k), seqlen_k=n + 4 * (case.seqlen_q < case.seqlen_k))
+    one_query = lengths | dict(seqlen_q=1) if case.seqlen_q == 1 else lengths
+    heads = dict(batch=2, nheads=4, nheads_k=2) if case.nheads != case.nheads_k else dict(batch=2, nheads=2, nheads_k=2)
+    known = impl.supports.headdim_list
+    larger = [d for d in known if d >= max(ROOTED, case.headdim) and math.isqrt(d) ** 2 != d] or [known[-1]]
+    width = dict(headdim=larger[0]) if case.headdim < larger[0] else {}
+    plain: dict = dict(regime="spread")
+    if case.softmax_scale and abs(case.softmax_scale) != 1 and math.frexp(abs(case.softmax_scale))[0] == 0.5:
+        plain["softmax_scale"] = math.copysign(SCALE, case.softmax_scale)
+    tried = [case]
+    for changes in (
+        lengths | heads | width | plain,
+        one_query | heads | width | plain,
+        one_query | width | plain,
+        heads | width | plain,
+        one_query,
+    ):
+        try:
+            changed = case.but(**changes)
+        except CaseError:
+            continue
+        if changed not in tried and unsupported(impl, changed) is None:
+            tried.append(changed)
+            yield changed

@@ -1,0 +1,75 @@
+"""Finds what a kernel computed instead, by plain calls of the failing case and of larger ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from flash_attest import oracle
+from flash_attest.impls.contract.record import ContractError, Precision
+from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.failures import LawBroken, Undecided
+from flash_attest.properties.instead.answer import Answer, answer_of
+from flash_attest.properties.instead.cases import grown
+from flash_attest.properties.instead.matches import statements
+from flash_attest.properties.instead.roundings import rounding_of
+from flash_attest.properties.judging.context import blaming_calls
+from flash_attest.properties.judging.judgement import Judgement
+
+MOST_GROWN = 2  # larger cases that fail, too
+MOST_CASES = 4  # of those at hand
+MOST_PRODUCTS = 2**24  # of a case: its scores, times headdim
+MOST_SECONDS = 3.0  # for the calls of one failure; a slow kernel is compared at its smallest case alone
+
+
+def computed_instead(judgement: Judgement, failing: Iterable[Case]) -> list[str]:
+    """Return what the kernel computed instead in all failing cases, one statement a line; [] if
+    nothing fits.
+
+    Each failing case, and a larger one, is called once, with its own inputs, whatever inputs the
+    law uses. The statements for the same cases are kept, as several laws fail at the same ones.
+    Raises ContextLost.
+    """
+    cases = [case for case in dict.fromkeys(failing) if case.products <= MOST_PRODUCTS][:MOST_CASES]
+    key = "; ".join(map(str, cases))
+    return judgement.plan.known.computed(judgement.impl, key, lambda: _found(judgement, cases))
+
+
+def _found(judgement: Judgement, cases: list[Case]) -> list[str]:
+    stop = time.perf_counter() + MOST_SECONDS
+    wrong = [answer for case in cases for answer in answer_in(judgement, case) if answer.wrong]
+    if not wrong:
+        return []
+    larger: list[Answer] = []
+    right: list[Answer] = []
+    for case in grown(judgement.impl, cases[0]):
+        if len(larger) == MOST_GROWN or time.perf_counter() > stop:
+            break
+        for answer in [] if case in cases else answer_in(judgement, case):
+            (larger if answer.wrong else right).append(answer)
+    answers = [*larger, *wrong]
+    shifted = answers[0].case.but(regime="shifted_up")
+    return statements(answers, right) or rounding_of(answers, lambda: answer_in(judgement, shifted))
+
+
+def answer_in(judgement: Judgement, case: Case) -> list[Answer]:
+    """Return the answer of a plain call in a list, or [] if there is none."""
+    impl, plan = judgement.impl, judgement.plan
+    if str(case) in plan.lost or unsupported(impl, case) is not None:
+        return []
+    judgement.write_down(case)
+    trial = plan.trial(impl, case)
+
+    def form_of(precision: Precision) -> str:
+        return oracle.form_of(case.regime, case.dtype, precision)
+
+    try:
+        with blaming_calls(trial, judgement.test):
+            answer = answer_of(impl, case, trial.x, trial.run(backward=trial.backward), form_of)
+    except LawBroken as broken:
+        judgement.check_context(trial, broken)
+        return []
+    except (Undecided, ContractError):
+        return []
+    return [answer]

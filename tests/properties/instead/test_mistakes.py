@@ -1,0 +1,168 @@
+"""Each mistake of the table is named, and no other; a right kernel has no mistake to name."""
+
+import re
+from collections import Counter
+
+import pytest
+import torch
+
+from flash_attest.mutants import ALL
+from flash_attest.mutants.mutant import build
+from flash_attest.properties.instead.table import TABLE
+from tests.properties.instead.stand_ins import answer_of_case, edited, making, said, said_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+# Plain cases: the first one that a mistake changes is tried. All are longer than a tile of 16.
+CASES = (
+    "seqlen_q=35 seqlen_k=39 headdim=7 nheads=2",
+    "seqlen_q=35 seqlen_k=39 headdim=7 causal=True",
+    "seqlen_q=35 seqlen_k=39 headdim=7 softmax_scale=-0.3",
+    "seqlen_q=21 seqlen_k=23 headdim=7 nheads=6 nheads_k=3 batch=2",
+    "seqlen_q=21 seqlen_k=21 headdim=7 nheads=2 batch=3 bias=matrix bias_batch=3 bias_nheads=2",
+    "seqlen_q=40 seqlen_k=21 headdim=7 nheads=2 batch=3 bias=vector",
+    "seqlen_q=131 seqlen_k=135 headdim=7",
+    "seqlen_q=18 seqlen_k=18 headdim=130",
+    "seqlen_q=131 seqlen_k=5 headdim=7 bias=vector",
+)
+# Mistakes that are alike in the case that shows the one: a group has two heads, and 7 is padded to
+# 8.
+PADDED = "of the default scale for a head dim that is padded to a "
+ALSO = {
+    "group in": "with a factor of nheads // nheads_k, or with a factor of 2",
+    "mean of group in": "of the mean of a group of heads, not of its sum, or with a factor of 1/2",
+    "scale of a multiple of 8": f"{PADDED}multiple of #, or {PADDED}power of two",
+    "scale of the next power": f"{PADDED}multiple of #, or {PADDED}power of two",
+}
+
+
+def first_case(mistake) -> str:
+    """Return the first case in which a mistake shows."""
+    return next(case for case in CASES if answer_of_case(making(mistake), case).wrong)
+
+
+@pytest.mark.parametrize("mistake", TABLE, ids=lambda mistake: mistake.name)
+def test_each_mistake_is_named_and_no_other(mistake):
+    impl, case = making(mistake), first_case(mistake)
+    (line,) = said_of(impl, case)
+    # Tiles that end at the same key are named together.
+    words = re.sub(r"(tile|multiple) of \d+", r"\1 of #", mistake.said(answer_of_case(impl, case)))
+    said_words = re.sub(r"(tile|multiple) of \d+[\d, or]*(?<=\d)", r"\1 of #", line)
+    outputs, _, rest = re.fullmatch(r"([a-z, ]+?) (is that|are those) (.*)", said_words).groups()
+    assert rest == ALSO.get(mistake.name, words)
+    assert set(re.split(r", | and ", outputs)) <= {"out", "lse", "dq", "dk", "dv", "dbias"}
+    size = re.search(r"(?:tile|multiple) of (\d+)", mistake.said(answer_of_case(impl, case)))
+    assert size is None or size[1] in re.findall(r"\d+", re.search(r"(?:tile|multiple) of ([\d, or]+)", line)[1])
+
+
+def test_names_are_unique():
+    assert [name for name, n in Counter(mistake.name for mistake in TABLE).items() if n > 1] == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_right_kernel_makes_no_mistake(case):
+    assert answer_of_case(making(None), case).wrong == {}
+
+
+# --- edits of a tiled kernel: the larger cases tell what the smallest cannot ----------------------
+
+FORWARD_SCALE = ("k.shape[1]\n    scale = headdim**-0.5 if softmax_scale is None else softmax_scale",
+                 "k.shape[1]\n    scale = headdim**-0.5")  # fmt: skip
+SCORES = "s = scale * (qi @ kj.mT)"
+EXP = "p = torch.exp(s - m_safe)"
+DS = "ds = p * (dp - delta_i)"
+NAMED = {
+    "dq and dk are those without delta: dS = P dP in place of P (dP - delta)": (
+        "seqlen_q=1 seqlen_k=1 headdim=1",
+        ((DS, "ds = p * dp"),),
+    ),
+    "dq is that with the factor softmax_scale once too often": (
+        "seqlen_q=1 seqlen_k=2 headdim=1 softmax_scale=0.5",
+        (("dq = (dq * scale).to(q.dtype)", "dq = (dq * scale * scale).to(q.dtype)"),),
+    ),
+    "out, lse, dq, dk and dv are those of softmax_scale = 1: the scale is left out": (
+        "seqlen_q=1 seqlen_k=2 headdim=4",
+        tuple((f"k.shape[1{end}]\n    scale = headdim**-0.5 if softmax_scale is None else softmax_scale",
+               f"k.shape[1{end}]\n    scale = 1.0") for end in ("", ":3")),
+    ),
+    # The backward is right: its gradients follow from out and lse.
+    "out and lse are those of the default softmax_scale: -0.25, as given, is ignored": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 softmax_scale=-0.25",
+        (FORWARD_SCALE,),
+    ),
+    "out, lse, dq, dk and dv are those with one key fewer in each row: the causal mask ends one key too early": (
+        "seqlen_q=1 seqlen_k=2 headdim=1 causal=True",
+        (("s.masked_fill(j > i + seqlen_k - seqlen_q, -INF)", "s.masked_fill(j >= i + seqlen_k - seqlen_q, -INF)"),),
+    ),
+    "out is that before it is divided by the row sum l": (
+        "seqlen_q=1 seqlen_k=2 headdim=1",
+        (("oi = torch.where(l == 0, 0.0, acc / l)", "oi = acc"),),
+    ),
+    "dv is that with the opposite sign": (
+        "seqlen_q=1 seqlen_k=1 headdim=1",
+        (("dvj += as_operand(p, q).mT @ doi", "dvj -= as_operand(p, q).mT @ doi"),),
+    ),
+    "out, lse, dq, dk, dv and dbias are those with the bias subtracted": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 bias=vector",
+        (("s = s + load_tile(load_tile(full_bias", "s = s - load_tile(load_tile(full_bias"),),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", NAMED)
+def test_an_edit_is_named_by_its_smallest_case(words):
+    case, edits = NAMED[words]
+    assert said(edited(*edits), case) == [words]
+
+
+# --- planted bugs: most are none of the table's mistakes ------------------------------------------
+
+BUGS = {mutant.name: mutant for mutant in ALL}
+STATED = {
+    "causal_aligns_top_left": ("seqlen_q=1 seqlen_k=2 headdim=1 causal=True",
+                                     "out, lse, dq, dk and dv are those of causal_alignment='top_left'"),
+    "gqa_sums_the_wrong_heads": ("seqlen_q=1 seqlen_k=1 headdim=1 nheads=6 nheads_k=3",
+                                       "dk and dv are those summed over the heads h % nheads_k in place of h // group"),
+    "lse_is_that_of_batch_0": ("batch=2 headdim=1", "dq, dk and dv are those with lse of batch 0 in every batch"),
+    "padding_keys_count_as_score_zero": (
+        "headdim=1",
+        "out and lse are those with padding keys counted, as keys of score 0 up to the next multiple of 16"),
+    "bias_is_rounded_to_bfloat16": (
+        "headdim=1 bias=vector", "out, lse, dq, dk, dv and dbias are those with the bias rounded to bfloat16"),
+}  # fmt: skip
+NOT_STATED = {
+    "row_maximum_starts_at_zero": "headdim=1 regime=shifted_down",
+    "maximum_is_not_subtracted": "headdim=1 regime=shifted_up",
+    "exponential_has_a_short_constant": "seqlen_k=2 headdim=1",
+    "probabilities_have_four_bits": "seqlen_q=2 seqlen_k=2 headdim=1",
+    "causal_mask_value_is_finite": "seqlen_q=2 seqlen_k=1 headdim=1 causal=True",
+    "dead_row_has_lse_zero": "headdim=1 bias=matrix bias_mask=dead_row",
+    "log_n_scaling_is_left_on": "seqlen_q=65 headdim=1 causal=True",
+    "last_tile_is_not_rescaled": "seqlen_q=1 seqlen_k=20 headdim=1 seed=121",
+    "batches_from_the_fourth_on_read_its_keys": "seqlen_k=2 headdim=1 batch=5",
+    "causal_skipped_in_second_query_tile": "seqlen_q=18 seqlen_k=1 headdim=1 causal=True",
+}
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_a_planted_bug_of_the_table_is_named(name):
+    case, words = STATED[name]
+    assert said(build(BUGS[name]), case) == [words]
+
+
+@pytest.mark.parametrize("name", NOT_STATED)
+def test_a_planted_bug_that_is_none_of_these_is_not_named(name):
+    assert said(build(BUGS[name]), NOT_STATED[name]) == []
+
+
+def test_noise_is_not_named():
+    """Random errors are larger than every declared rounding, and no definition has them."""
+    right = making(None)
+
+    def noisy(q, k, v, **keywords):
+        out, lse = right.forward(q, k, v, **keywords)
+        return out + 0.01 * torch.randn(out.shape, generator=torch.Generator().manual_seed(0)), lse
+
+    impl = type(right)(**{**{f: getattr(right, f) for f in ("backward", "lse", "supports", "devices")},
+                          "name": "noisy", "forward": noisy})  # fmt: skip
+    assert said(impl, "seqlen_q=35 headdim=7") == []
