@@ -172,10 +172,11 @@ def attention_cases(
 
 @dataclass(frozen=True, eq=False)
 class _Choices:
-    """What does not depend on drawn values."""
+    """Holds everything that does not depend on drawn values."""
 
     impl: Implementation
     want: Draws
+    multiple: int  # of which lengths are taken, else 1
     seqlen: int  # the longest, but for paths
     longest: int
     pairs: dict[str, tuple]  # of (batch, nheads_k), by class
@@ -185,7 +186,8 @@ class _Choices:
 
     @classmethod
     def of(cls, impl: Implementation, limits: Limits, want: Draws) -> _Choices:
-        most = limits.longest(want, impl.tile, multiple(impl))
+        taken = multiple(impl)
+        most = limits.longest(want, impl.tile, taken)
         dims = headdims(impl, limits.headdim)
         pairs = {name: tuple((b, n) for b, n in some if b * n <= limits.heads) for name, some in HEADS.items()}
         paths = path_lengths(impl, limits, want, most)
@@ -205,12 +207,12 @@ class _Choices:
         masks = {kind: [m for m in want.bias_mask if m in masks_of(kind)] for kind in values["bias"] if kind}
         values["bias"] = tuple(kind for kind in values["bias"] if kind is None or masks[kind])
         impossible: list = []
-        if values["bias"] and None not in values["bias"]:  # else masks need so many pairs that few cases have no bias
+        if values["bias"] and None not in values["bias"]:  # else nearly every case would have one, for pairs of masks
             values["bias_mask"] = tuple(m for m in want.bias_mask if any(m in some for some in masks.values()))
             values["bias_of"] = BIAS_OF
             both = itertools.product(values["bias"], values["bias_mask"])
             impossible = [(("bias", kind), ("bias_mask", mask)) for kind, mask in both if mask not in masks[kind]]
-        return cls(impl, want, most, max([most, *(n for _, n in paths)]), pairs, dims, values, impossible)
+        return cls(impl, want, taken, most, max([most, *(n for _, n in paths)]), pairs, dims, values, impossible)
 
     @cached_property
     def factors(self) -> Factors:
@@ -261,6 +263,8 @@ class _Choices:
         most_q, most_k = (self.seqlen if n is None else n for n in (most_q, most_k))
 
         def length(near: str, least: int, most: int, tile: int) -> int:
+            if self.multiple > 1 and least <= most // self.multiple * self.multiple:
+                return self.multiple * random.randint(-(-least // self.multiple), most // self.multiple)
             lengths = () if near == "any" else near_tiles(near, most, least, tile)
             return random.choice(lengths) if lengths else random.randint(least, most)
 
@@ -318,7 +322,7 @@ def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, c
     # Then the case is adapted to what the law wants, the device's limits, and `accepts`.
     shortens = max(seqlen_q, seqlen_k) <= choices.seqlen
     try:
-        case = fitted(impl, _within(want.toward(case), limits, want, shortens), want)
+        case = fitted(impl, _within(want.toward(case), limits, want, shortens, choices.multiple), want)
     except AnotherCase:
         reject()
     return case.but(seed=draw(SEEDS))
@@ -355,11 +359,11 @@ def _bias_details(
     )
 
 
-def _within(case: Case, limits: Limits, want: Draws, shortens: bool) -> Case:
+def _within(case: Case, limits: Limits, want: Draws, shortens: bool, multiple: int = 1) -> Case:
     """Return the case, shortened or with fewer heads if its tensors or scores exceed the limits.
 
     The tensors are checked, too, because the score matrix of a single query is small for any number
-    of keys. shortens: whether lengths may change.
+    of keys. shortens: whether lengths may change. They stay multiples of `multiple`.
     """
     if not want.limited:
         return case
@@ -371,9 +375,10 @@ def _within(case: Case, limits: Limits, want: Draws, shortens: bool) -> Case:
         return case
     fits = min(isqrt(elements // heads), 4 * limits.elements // (heads * case.headdim))
     many = case.batch * case.nheads_k > MANY
-    if shortens and heads <= limits.heads and fits >= (1 if many else SHORT):
+    if shortens and heads <= limits.heads and fits >= (multiple if many else max(multiple, SHORT)):
+        fits = fits // multiple * multiple
         lengths = {"seqlen_q": case.seqlen_q, "seqlen_k": case.seqlen_k}
-        return case.but(**{name: n if n <= fits else 1 + (n - 1) % fits for name, n in lengths.items()})
+        return case.but(**{name: n if n <= fits else multiple + (n - multiple) % fits for name, n in lengths.items()})
     group = case.nheads // case.nheads_k
     case = case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
     # A single head has any usual length, but a law may turn a path of few queries into one of many.
