@@ -10,6 +10,7 @@ from pathlib import Path
 
 DYNAMIC_SHARED = "dynamic shared memory"  # name of memory of Space.SHARED that no variable names
 STATIC_SHARED = "shared memory"
+ALLOCATION = "allocated memory"  # names device memory that host code allocated
 
 
 class Kind(Enum):
@@ -135,6 +136,13 @@ class Observation:
     def sites(self) -> tuple[Site, ...]:
         """Return the lines, in the order of this run."""
         return tuple(side.site for side in self.sides)
+
+    @property
+    def is_of_fresh_tensor(self) -> bool:
+        """Return whether it is a read of torch.empty's memory, which is right if no result depends
+        on it: kernels read whole tiles, and drop the part of them that does not exist.
+        """
+        return self.kind is Kind.UNINITIALISED and self.space is Space.GLOBAL and self.tensor != ALLOCATION
 
     @property
     def place(self) -> str:

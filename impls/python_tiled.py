@@ -78,8 +78,8 @@ def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=
 
     dq = q.new_zeros(q.shape, dtype=torch.float32)  # summed over K tiles, so it lives in float32 until the end
     dk, dv = k.new_zeros(k.shape), v.new_zeros(v.shape)
-    has_dbias = bias is not None and bias.dtype != torch.bool
-    dbias = bias.new_zeros(bias.shape, dtype=torch.float32) if has_dbias else None
+    gives_dbias = bias is not None and bias.dtype != torch.bool
+    dbias = bias.new_zeros(bias.shape, dtype=torch.float32) if gives_dbias else None
     for j0 in range(0, seqlen_k, BLOCK_N):
         kj = load_tile(k.transpose(1, 2), j0, BLOCK_N)[:, kv_head]  # once per K tile
         vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)[:, kv_head]  # once per K tile
@@ -107,7 +107,7 @@ def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=
         store_tile(dk.transpose(1, 2), j0, sum_query_heads(dkj, nheads_k))
         store_tile(dv.transpose(1, 2), j0, sum_query_heads(dvj, nheads_k))
     dq = (dq * scale).to(q.dtype)
-    return (dq, dk, dv, dbias.to(bias.dtype)) if has_dbias else (dq, dk, dv)
+    return (dq, dk, dv) if dbias is None else (dq, dk, dv, dbias.to(bias.dtype))
 
 
 def scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal):

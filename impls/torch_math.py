@@ -20,8 +20,8 @@ def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
 
     s = scale * torch.einsum("bihd,bjhd->bhij", q.float(), per_query_head(k.float(), nheads))
     if bias is not None and bias.dtype == torch.bool:
-        s = s.masked_fill(~bias, float("-inf"))
-    elif bias is not None:
+        s, bias = s.masked_fill(~bias, float("-inf")), None
+    if bias is not None:
         s = s + bias.float()
     if causal:  # bottom right: query i sees keys 0 .. i + seqlen_k - seqlen_q
         visible = torch.ones(seqlen_q, seqlen_k, dtype=torch.bool, device=q.device).tril(seqlen_k - seqlen_q)

@@ -31,7 +31,8 @@ from flash_attest.mutants.mutant import (
 
 ALL: tuple[Mutant, ...] = tuple(
     sorted(
-        (*tiled.MUTANTS, *triton.MUTANTS, *cuda.MUTANTS, *numba.MUTANTS, *races.MUTANTS), key=lambda mutant: mutant.name
+        (*tiled.MUTANTS, *triton.MUTANTS, *cuda.MUTANTS, *numba.MUTANTS, *races.MUTANTS, *races.OF_SIZES),
+        key=lambda mutant: mutant.name,
     )
 )
 

@@ -96,6 +96,7 @@ class LawBroken(AssertionError):
         self.investigate = investigate
         self.findings = frozenset(findings) or frozenset({headline})
         self.found = tuple(found)
+        self.matches: list[str] = []  # what the kernel computed instead, as explain.py finds out
         self.wrong = wrong
         self.reading = reading
 

@@ -7,6 +7,7 @@ from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.traced_cases import traced_cases
 from flash_attest.properties.checks import copies
 from flash_attest.properties.checks.covered import covered
+from flash_attest.properties.checks.fresh_memory import with_effect
 from flash_attest.properties.checks.pictures import plural, share, where
 from flash_attest.properties.checks.repeated import beyond, cause, check_spread, none_found, repeats_of, under
 from flash_attest.properties.checks.wrong import wrong_in
@@ -114,8 +115,9 @@ def test_no_race_is_traced(trial):
 
     races/rule.py has the exact rule. The kernels run on the CPU and every access is checked; each
     case has its own order of threads and blocks. Also reported: accesses outside of every tensor,
-    reads of shared memory before its block has written it, barriers that not all threads reach,
-    deadlocks, misaligned vectors, and failed launches that the host code does not check.
+    reads of shared memory before its block has written it, reads of torch.empty's memory before
+    anything has written it if results depend on it, barriers that not all threads reach, deadlocks,
+    misaligned vectors, and failed launches that the host code does not check.
     """
     with tracing(seed=trial.case.seed) as trace:
         try:
@@ -128,8 +130,8 @@ def test_no_race_is_traced(trial):
             "traced=True, but no traced kernel was launched",
             "run the kernels in the emulator when the tensors are on the CPU, or declare traced=False",
         )
-    if trace.findings:
-        raise findings_of(trace.findings)
+    if found := [*trace.findings, *with_effect(trial, trace.unwritten)]:
+        raise findings_of(found)
     trial.meter.launches += trace.launches
     trial.meter.traced.append(trial.case)
     what = covered(trial.meter.traced, trial.impl)

@@ -13,61 +13,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch._library.custom_ops import OPDEFS
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from flash_attest.emulator.runtime.fresh import FRESH, OperatorsSeen
 from flash_attest.races.bits import INTEGERS
 
 # Byte patterns: the largest numbers (NaN in float16), all bits set (NaN, and -1 as an integer),
 # zeros.
 PATTERNS = (0x7F, 0xFF, 0x00)
-
-_FRESH = (
-    torch.ops.aten.empty.memory_format,
-    torch.ops.aten.empty_like.default,
-    torch.ops.aten.empty_strided.default,
-    torch.ops.aten.new_empty.default,
-    torch.ops.aten.new_empty_strided.default,
-)
+INTEGER_TYPES = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 _current: list[tuple[int, str, list[int]]] = []
 
-_KEYS = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA}
 
+class FillFresh(OperatorsSeen):
+    """Fill tensors from torch.empty and similar functions with bytes `pattern` in this block.
 
-class FillFresh(TorchDispatchMode):
-    """Fill tensors from torch.empty and similar functions with bytes `pattern` in this block."""
+    integers: also those that hold integers, which kernels may use as addresses or counts.
+    """
 
-    supports_higher_order_operators = True  # flex_attention is such an operator; this mode does not change it
+    def __init__(self, pattern: int, device: str, integers: bool = False):
+        super().__init__(device)
+        self.pattern, self.integers = pattern, integers
 
-    def __init__(self, pattern: int, device: str):
-        super().__init__()
-        self.pattern, self.device = pattern, device
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Let compiled code run as it does without this mode."""
-        return True
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.name() in OPDEFS:
-            return self._within(func, args, kwargs or {})
-        result = func(*args, **(kwargs or {}))
-        if func in _FRESH and result.is_floating_point() and result.device.type in ("cpu", "cuda"):
+    def done(self, func, args, kwargs, result):
+        if func not in FRESH or result.device.type not in ("cpu", "cuda"):
+            return
+        if result.is_floating_point() or (self.integers and result.dtype in INTEGER_TYPES):
             fill_bytes(result, self.pattern)
-        return result
-
-    def _within(self, func, args, kwargs):
-        """Run a torch.library.custom_op with this mode switched on; torch switches it off inside.
-
-        The operator's function is called directly, below autograd, as calling the operator would
-        call this function again.
-        """
-        for key in (torch._C.DispatchKey.CompositeExplicitAutograd, _KEYS[self.device]):  # for all devices, or one
-            if func.has_kernel_for_dispatch_key(key):
-                with self:
-                    return func._op_dk(key, *args, **kwargs)
-        return func(*args, **kwargs)
 
 
 def fill_bytes(tensor: torch.Tensor, pattern: int) -> None:

@@ -21,13 +21,20 @@ MOST_PRODUCTS, MOST_CHOSEN = 2**20, 5 * 2**20
 
 @dataclass
 class Tracing:
-    """The findings, one for each kind, lines and tensor, and finally the number of launches."""
+    """The findings, one for each kind, lines and tensor, and finally the number of launches.
+
+    unwritten: reads of memory from torch.empty that nothing had written. They are right if no
+    result depends on them, so they are no findings by themselves.
+    """
 
     findings: list[Finding] = field(default_factory=list)
+    unwritten: list[Finding] = field(default_factory=list)
     launches: int = 0
 
     def add(self, observations: list[Observation]) -> None:
-        merge(self.findings, map(Finding.of, observations))
+        found = [Finding.of(observation) for observation in observations]
+        merge(self.findings, (finding for finding in found if not finding.is_of_fresh_tensor))
+        merge(self.unwritten, (finding for finding in found if finding.is_of_fresh_tensor))
 
 
 @contextmanager

@@ -2,13 +2,15 @@
 
 A wrong merge would hide a second bug, so failures of an implementation have one cause only on
 evidence: a law fails on the smallest case of the other (properties/judging/repeats.py), headlines
-are equal, a race has the same lines, or smallest cases need the same thing to fail (the clue: a
-head dim, a mask, a layout) and the same kind of result is wrong.
+are equal, the same is computed instead (`matches`), a race has the same lines, or smallest cases
+need the same thing to fail (the clue: a head dim, a mask, a layout) and the same kind of result is
+wrong.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -96,7 +98,13 @@ def in_words(causes: Sequence[Cause]) -> str:
 
 
 def _cause(members: list[dict]) -> Cause:
-    first, *others = sorted(members, key=_order)
+    clues = Counter(without_lengths(result["clue"]) for result in members)
+
+    def order(result: dict) -> tuple:
+        of_contract, is_short, *rest = _order(result)
+        return of_contract, is_short, -clues[without_lengths(result["clue"])], *rest
+
+    first, *others = sorted(members, key=order)
     return Cause(first["impl"], first, tuple(others))
 
 
@@ -110,6 +118,8 @@ def _keys(result: dict) -> set[tuple[str, ...]]:
         keys.add(("law", result["same_as"]))
     if RACE.search(reason) and (sites := SITE.findall(reason)):
         keys.add(("race", *sorted({site.rpartition("/")[2] for site in sites})))
+    if result["matches"]:
+        keys.add(("matches", *sorted(result["matches"])))
     if clue:
         tensor = (result["wrong"] or {}).get("tensor", "")
         keys.add(("clue", without_lengths(clue), kind_of(result["chapter"], tensor, clue)))
@@ -123,8 +133,8 @@ def _place(result: dict) -> str:
 
 
 def _order(result: dict) -> tuple:
-    """Return a sort key for the laws of a cause: whole messages first, the best description of it,
-    then small cases.
+    """Return a sort key for failures: whole messages first, the best description, then small
+    cases.
     """
     of_contract, *rank = rank_of(result)
-    return of_contract, bool(result["same_as"]), rank, len(result["smallest"]), result["law"]
+    return of_contract, bool(result["same_as"]), *rank, len(result["smallest"]), result["law"]

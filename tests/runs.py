@@ -77,7 +77,7 @@ def check(*arguments: object, folder: Path, **variables: str) -> Run:
 def environment() -> dict[str, str]:
     """Return the environment variables for a run."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "HYPOTHESIS"))}
-    return inherited | {"COLUMNS": "160"}
+    return inherited | {"COLUMNS": "160", "OMP_NUM_THREADS": "1"}
 
 
 def results(report: Path) -> dict[str, dict]:

@@ -45,7 +45,7 @@ def _started() -> subprocess.Popen:
     process ends.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.warm"],
+        [sys.executable, "-m", "tests.warm"], env=os.environ | {"OMP_NUM_THREADS": "1"},
         cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     atexit.register(process.communicate)

@@ -23,8 +23,8 @@ _PATTERN = bytes([POISON]) * MARGIN
 
 @dataclass
 class View:
-    """One tensor argument: name, shape, strides, bytes per element, and its first byte in the
-    storage.
+    """One tensor argument: name, shape, strides, bytes per element, its first byte in the storage,
+    and its dtype.
     """
 
     name: str
@@ -32,6 +32,7 @@ class View:
     strides: tuple[int, ...]
     width: int
     start: int
+    dtype: torch.dtype
 
     @property
     def end(self) -> int:
@@ -133,7 +134,7 @@ def _storages(tensors: list[tuple[str, torch.Tensor]]) -> tuple[list[Stored], li
     for name, tensor in tensors:
         place = next(p for p in storages if p.holds(tensor.untyped_storage()))
         start = tensor.data_ptr() - place.source if tensor.numel() else 0
-        place.views.append(View(name, tuple(tensor.shape), tensor.stride(), tensor.element_size(), start))
+        place.views.append(View(name, tuple(tensor.shape), tensor.stride(), tensor.element_size(), start, tensor.dtype))
         starts.append((place, start))
     return storages, starts
 

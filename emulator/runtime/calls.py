@@ -14,7 +14,9 @@ import torch
 
 from flash_attest.emulator.errors import EmulatorError
 from flash_attest.emulator.observation import Observation
+from flash_attest.emulator.runtime import watch
 from flash_attest.emulator.runtime.arena import LARGE, Arena, Stored
+from flash_attest.emulator.runtime.fresh import Fresh
 from flash_attest.emulator.runtime.library import runtime
 from flash_attest.emulator.runtime.records import take_observations
 
@@ -47,10 +49,14 @@ def memory_of(tensors: list[tuple[str, torch.Tensor]]) -> Iterator[CallMemory]:
     with _lock, _arena.holding(tensors) as (storages, addresses):
         runtime().emulator_begin_call()
         regions = [_add_region(number, stored) for number, stored in enumerate(storages)]
+        fresh = watching.fresh if (watching := watch.current()) else Fresh()
+        followed = [fresh.begin(region, s.source, s.nbytes) for region, s in zip(regions, storages, strict=True)]
         try:
             yield CallMemory(storages, addresses)
         finally:
-            for region in regions:
+            for region, storage in zip(regions, followed, strict=True):
+                if storage is not None:
+                    runtime().emulator_get_written(region, storage.written)
                 runtime().emulator_remove_storage(region)
 
 

@@ -9,6 +9,7 @@ import ctypes
 import linecache
 
 from flash_attest.emulator.observation import (
+    ALLOCATION,
     DYNAMIC_SHARED,
     STATIC_SHARED,
     Action,
@@ -29,7 +30,6 @@ SPACES = {
     NOWHERE: Space.NONE, GLOBAL: Space.GLOBAL, STATIC: Space.SHARED, DYNAMIC: Space.SHARED, MODULE: Space.GLOBAL,
     LOCAL: Space.LOCAL,
 }  # fmt: skip
-ALLOCATION = "allocated memory"  # names device memory that host code allocated
 
 
 class RecordSide(ctypes.Structure):
@@ -93,10 +93,18 @@ def _observation(record: Record, storages: dict[int, Stored]) -> Observation:
     detail = record.text.decode(errors="replace").strip()
     if kind is Kind.OUTSIDE and not detail:
         detail = f"{sides[0].what.value}s {record.size} bytes {where}"
+    if kind is Kind.UNINITIALISED and record.space == GLOBAL and record.region in storages:
+        detail = _of_torch_empty(storages[record.region], tensor)
     same = None if record.same_value < 0 else bool(record.same_value)
     first, second = (*sides, None, None)[:2]
     apart = Apart(record.apart) if record.apart else None
     return Observation(kind, space, tensor, index, first, second, same, record.count, detail, apart)
+
+
+def _of_torch_empty(stored: Stored, name: str) -> str:
+    view = next(view for view in stored.views if view.name == name)
+    dtype = str(view.dtype).removeprefix("torch.")
+    return f"read before anything wrote it\n{name} is {view.shape}, {dtype}, from torch.empty or similar"
 
 
 def _place(record: Record, storages: dict[int, Stored]) -> tuple[str, tuple[int, ...] | None, str]:

@@ -123,6 +123,17 @@ void emulator_add_span(void* storage, size_t from, size_t to) {
     region->spans.insert(region->spans.begin(), {region->low + from, region->low + to});
 }
 
+// Which bytes of a storage have been written: reads of the others are recorded.
+void emulator_set_written(void* storage, const unsigned char* written) {
+    auto* region = static_cast<Region*>(storage);
+    region->written.assign(written, written + (region->high - region->low));
+}
+
+void emulator_get_written(void* storage, unsigned char* written) {
+    auto* region = static_cast<Region*>(storage);
+    std::copy(region->written.begin(), region->written.end(), written);
+}
+
 void emulator_remove_storage(void* storage) {
     remove_region(static_cast<Region*>(storage));
     delete static_cast<Region*>(storage);

@@ -273,7 +273,7 @@ struct Region {
     bool read_only;
     Cell* cells;  // null until the first access
     std::vector<Cell> own;
-    std::vector<bool> written;  // by byte, for device allocations; else empty
+    std::vector<bool> written;  // by byte, for device allocations and torch.empty; else empty
     std::vector<std::pair<uintptr_t, uintptr_t>> spans;  // accessible parts; empty: all of it
     std::vector<std::pair<uintptr_t, uintptr_t>> unwatched;  // variables that the compiler added
 

@@ -251,10 +251,12 @@ void check_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
     checking.in_shared = is_shared(*region);
     new_access();
     if (!region->written.empty()) {
+        // An atomic operation on a tensor reads, too: adding to torch.empty is a common mistake.
+        bool reads = what == READ || (what == ATOMIC && region->id >= 0);
         for (size_t i = address - region->low, end = i + bytes; i < end; ++i) {
-            if (what == READ && !region->written[i]) {
+            if (reads && !region->written[i]) {
                 add_record(UNINITIALISED, region, address, bytes, 1, side_here(what, pc));
-                break;
+                reads = false;  // once for each access
             }
             if (what != READ) region->written[i] = true;
         }

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from flash_attest.emulator.observation import Observation
+from flash_attest.emulator.runtime.fresh import Following, Fresh
 from flash_attest.emulator.runtime.library import runtime
 
 LIMIT = 60.0  # seconds for one launch; a longer one is a deadlock, or too much for a CPU
@@ -20,10 +21,12 @@ LIMIT = 60.0  # seconds for one launch; a longer one is a deadlock, or too much 
 class Watch:
     """Checking that is switched on.
 
-    Kernel families then run traced builds and pass observations to `observe`.
+    Kernel families then run traced builds and pass observations to `observe`. fresh: the memory of
+    torch.empty in this block.
     """
 
     observe: Callable[[list[Observation]], None]
+    fresh: Fresh = field(default_factory=Fresh)
 
     def launches(self) -> int:
         """Return how many kernels have run since checking was switched on."""
@@ -95,7 +98,8 @@ def watching(observe: Callable[[list[Observation]], None], seed: int, switch: fl
         _configure(True, seed, switch, limit)
         _mode.watch = Watch(observe)
         try:
-            yield _mode.watch
+            with Following(_mode.watch.fresh):
+                yield _mode.watch
         finally:
             _mode.watch = None
             _configure(False, 0, 0.0, LIMIT)

@@ -128,10 +128,10 @@ MUTANTS = [
         law="test_one_tensor_may_be_q_k_and_v",
         edits=(
             (
-                "    return (dq, dk, dv) if bias is None",
+                "    return (dq, dk, dv) if dbias is None",
                 "    kept = {q.data_ptr(): dq, k.data_ptr(): dk, v.data_ptr(): dv}\n"
                 "    dq, dk, dv = (kept[x.data_ptr()] for x in (q, k, v))\n"
-                "    return (dq, dk, dv) if bias is None",
+                "    return (dq, dk, dv) if dbias is None",
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),

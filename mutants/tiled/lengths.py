@@ -98,12 +98,12 @@ MUTANTS = [
         law="test_padding_keys_count_nothing",
         declares=dict(
             backward=None,
-            lse=None,
             supports=Supports(dtypes={torch.float16}, headdims=IMPL.supports.headdims, cross=True),
         ),
         edits=(
             ("    if j0 + BLOCK_N > seqlen_k:  # tail mask", "    if False:  # tail mask"),
             (RETURN, "    return out\n"),
+            ('    lse="natural",\n', ""),
         ),
         smallest=ONE,
         story="the simplest kernel, which returns out alone, sums the zeros behind the last key into l",

@@ -11,7 +11,7 @@ from contextlib import suppress
 from itertools import product
 
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.case import ADDED, Case
 from flash_attest.properties.cases.draws import ANYTHING, Draws
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.fitting import fitted
@@ -47,7 +47,8 @@ def traced_cases(impl: Implementation) -> list[Case]:
     tiles, wide_tiles = (_tiles(*(impl.tile or assumed)) for assumed in ASSUMED_TILES)
     keys = impl.tile[1] if impl.tile else ASSUMED_TILES[0][1]
     long = [(1, n * keys + 2) for n in (LONG, 2, 1)] if s.cross else []
-    only_causal, kinds = s.causal == "always", s.bias_kinds or (None,)
+    kinds = tuple(kind for kind in ADDED if kind in s.bias_kinds) or s.bias_kinds or (None,)
+    only_causal = s.causal == "always"
     heads = (SEVERAL, ONE_BATCH, dict(batch=2), ONE)
     groups = (GROUP, ONE_BATCH, ONE) if s.gqa else (ONE_BATCH, ONE)
     chosen = [
@@ -80,7 +81,7 @@ def _first(impl: Implementation, number: int, sizes: Iterable[tuple[dict, Length
     for (heads, lengths), (headdim, dtype) in product(sizes, others):
         seqlen_q, seqlen_k = _adapted(impl, *lengths, fields["causal"])
         case = Case(seqlen_q=seqlen_q, seqlen_k=seqlen_k, headdim=headdim, dtype=dtype, **heads, **fields)
-        if case.bias == "matrix":
+        if case.bias in ("matrix", "boolean_matrix"):
             case = case.but(bias_nheads=case.nheads)
         for want in (Draws(cross=True), ANYTHING):  # the first keeps lengths that differ
             with suppress(AnotherCase):

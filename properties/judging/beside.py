@@ -132,7 +132,7 @@ def plainest(judgement: Judgement, failure: Found) -> tuple[Found, LeftOut | Non
     other = beside.found if beside else None
     if other is None or other.flaky or not same_kind(other.broken, failure.broken):
         return failure, clues, beside
-    if not not_plain(judgement, other.case) < not_plain(judgement, failure.case):
+    if len(not_plain(judgement, other.case)) >= len(not_plain(judgement, failure.case)):
         return failure, clues, beside
     seen = (*other.failures, (failure.broken, failure.case), *failure.failures)
     plainer = replace(other, failures=tuple(some(list(seen))), right=(*failure.right, *other.right))

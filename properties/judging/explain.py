@@ -68,7 +68,7 @@ def explain(
         broken.headline, unsteady = f"{broken.headline} ({traced.phrase})", True
     if clues is not None and clues.not_alone is not None:
         observed.append(f"{clues} alone is not enough: right with {clues.not_alone}")
-    matches = _matches(judgement, cases) if again and plan.goes_on and not unsteady else []
+    matches = broken.matches = _matches(judgement, cases) if again and plan.goes_on and not unsteady else []
     # The sections of the message.
     parts = [
         broken.headline,

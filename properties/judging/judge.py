@@ -71,6 +71,7 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
     result.seconds_of = {work.value: seconds for work, seconds in meter.clock.seconds.items()}
     if (broken := outcome.broken) is not None:
         result.findings = sorted(broken.findings)  # a fixed order
+        result.matches = list(broken.matches)
         result.wrong = broken.wrong and broken.wrong.as_dict()
         result.found_at = next((f"{s.file}:{s.line}" for finding in broken.found for s in finding.sites if s.line), "")
     if outcome.beside_case is not None:

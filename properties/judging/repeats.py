@@ -13,6 +13,7 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.fitting import fitted
+from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided
 from flash_attest.properties.judging.beside import clues_in
 from flash_attest.properties.judging.clues import LeftOut
@@ -51,14 +52,37 @@ def repeat_of(judgement: Judgement, broken: LawBroken, case: Case, before: Seque
     law, plan = judgement.law, judgement.plan
     if not plan.goes_on or plan.case is not None or law.bug == "races":
         return None
-    if law.collects or law.together or law.once:
+    if law.collects or law.together:
         return None
+    if law.once:
+        return _at_any_size(judgement, broken, case)
     both = {repeat.cause for repeat in before}
     for known in sorted(plan.explained, key=lambda known: known.rank):
         for text in (known.case, known.beside if known in both else ""):
             for again in _cases(judgement, text, case) if text else ():
                 if repeat := _repeat(judgement, known, broken, again, is_smallest=text is known.case):
                     return repeat
+    return None
+
+
+def _at_any_size(judgement: Judgement, broken: LawBroken, case: Case) -> Repeat | None:
+    """Return how a law of large sizes repeats a failure of the plainest case.
+
+    If its rule does not hold there either, its sizes are not the cause.
+    """
+    law, impl = judgement.law, judgement.impl
+    for known in sorted(judgement.plan.explained, key=lambda known: known.rank):
+        small = _with_features(law, impl, parse_case(known.case))
+        if known.clue != PLAIN or unsupported(impl, small) or str(small) in judgement.plan.lost:
+            continue
+        try:
+            judgement.hold_aside(small)
+        except LawBroken as same:
+            alike = type(same) is type(broken) and not isinstance(same, Raises)
+            if alike and all(_kind(judgement, each, known) == known.kind for each in (same, broken)):
+                return Repeat(broken, case, cause=known, clues=LeftOut(()))
+        except Exception:  # the law may need its sizes
+            continue
     return None
 
 
@@ -123,10 +147,7 @@ def _wanted(law: Law, impl: Implementation, case: Case) -> Case:
 
     Raises AnotherCase or CaseError.
     """
-    for feature in FEATURES.values():
-        values = law.draws.values(feature.name, impl)
-        if values and feature.value(case) not in values:
-            case = feature.changed(case, values[0])
+    case = _with_features(law, impl, case)
     if law.draws.cross is False:
         longer = max(case.seqlen_q, case.seqlen_k)
         case = case.but(seqlen_q=longer, seqlen_k=longer)
@@ -134,6 +155,15 @@ def _wanted(law: Law, impl: Implementation, case: Case) -> Case:
     masked = (case.but(bias_mask=mask) for mask in masks)
     case = next((each for each in masked if law.draws.excludes(each) is None), case)
     return fitted(impl, law.draws.toward(case), law.draws)
+
+
+def _with_features(law: Law, impl: Implementation, case: Case) -> Case:
+    """Return the case with values of all features that a law wants."""
+    for feature in FEATURES.values():
+        values = law.draws.values(feature.name, impl)
+        if values and feature.value(case) not in values:
+            case = feature.changed(case, values[0])
+    return case
 
 
 def quickly_shrunk(judgement: Judgement, repeat: Repeat) -> Found:

@@ -96,8 +96,9 @@ class Search:
             right = "" if self.wrong_already else ", all right"
             raise Undecided(f"{self.plan.until[1]}: {judged}{right}", Reason.TIME_LIMIT) from None
         except LawBroken as broken:
-            broken.observed += self.collected.lines
-            return self.conclude(broken)
+            found = self.conclude(broken)
+            found.broken.observed += self.collected.lines
+            return found
         except (FlakyFailure, FlakyReplay):  # Hypothesis ran a case again, with another result
             return self._conclude_flaky()
         return self.conclude()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from flash_attest.emulator.errors import EmulatorError
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.checks.fresh_memory import with_effect
 from flash_attest.properties.checks.pictures import plural
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided
 from flash_attest.properties.judging.judgement import Judgement
@@ -63,13 +64,20 @@ def trace_failure(judgement: Judgement, case: Case) -> Traced:
                 pass
     except EmulatorError as error:
         return not_traced(str(error).partition("\n")[0])
-    if found.findings:
-        return _with(found.findings)
+    if findings := [*found.findings, *_with_effect(judgement, case, found.unwritten)]:
+        return _with(findings)
     if not found.launches:
         return not_traced(stopped or "no kernel was launched")
     traced = "a plain call of this case, traced" if law.device == "cuda" else "traced"
     launches, until = plural(found.launches, "launch", "launches"), f" until {stopped}" if stopped else ""
     return Traced(lines=[f"{traced} ({launches}){until}: no race, and no access out of bounds"])
+
+
+def _with_effect(judgement: Judgement, case: Case, unwritten: list[Finding]) -> list[Finding]:
+    try:
+        return with_effect(Trial(judgement.impl, case, "cpu", known=judgement.plan.known), unwritten)
+    except (Undecided, EmulatorError):
+        return []
 
 
 def _make_calls(law: Law, trial: Trial) -> None:

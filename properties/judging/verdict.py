@@ -40,6 +40,7 @@ class Result:
     beside_case: str = ""  # the smallest case of the other failure that `beside` names, if there is one
     observed: dict = field(default_factory=dict)  # with --untrusted: calls, and the operators of PyTorch that they used
     clue: str = ""  # of a failure: what its smallest case needs to fail, or PLAIN; "" if not looked for
+    matches: list[str] = field(default_factory=list)  # of a failure: what the kernel computed instead
     same_as: str = ""  # of a failure: the law whose failure has the same cause, and the whole message
     tried: list[Tried] = field(default_factory=list)  # the judged cases
     wrong: dict | None = None  # of a failure: where (properties/checks/wrong.py)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flash_attest.oracle import Z_LIMIT
+from flash_attest.runner.causes import causes_of, in_words
 from flash_attest.runner.page import cards, matrix, records, rows, strip, tried, worst
 from flash_attest.runner.page.template import HERE, render
 from flash_attest.runner.page.words import VERDICTS, plural
@@ -44,6 +45,7 @@ def run_page(results: list[dict], environment: dict) -> str:
         chapters=chapters,
         table=table,
         failures=failures,
+        laws_for_causes=in_words(causes_of(results)),
         undecided=undecided,
         elsewhere=cards.elsewhere(results, left_out),
         rules=cards.rules_of((*failures, *undecided)),

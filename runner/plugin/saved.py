@@ -18,6 +18,7 @@ FORMAT = 2  # the version of results.json; version 1 had none of the fields belo
 # Fields that earlier reports lack.
 NEW = {
     "clue": "", "tried": [], "wrong": None, "declared_at": "", "found_at": "", "same_as": "", "beside_case": "",
+    "matches": [],
 }  # fmt: skip
 JOURNAL = "since-results.jsonl"  # verdicts that are not yet in results.json, one on each line
 EMPTY = Result("", "", "", "").as_dict()

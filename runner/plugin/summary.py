@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 
 from flash_attest.properties.judging.verdict import law_name
-from flash_attest.runner.causes import causes_of
+from flash_attest.runner.causes import causes_of, in_words
 from flash_attest.runner.green import Asked, Group, group_of
 from flash_attest.runner.plugin.terminal import undecided_in, verdict_of, worst_z_of
 
@@ -37,6 +37,8 @@ def summary(environment: dict, results: list[dict]) -> str:
         lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += ["", *(f"- {_text(remark)}" for remark in environment.get("remarks", ()))]
     causes = causes_of(results)
+    if line := in_words(causes):
+        lines += ["", f"{line}."]
     for cause in causes[:MOST_CAUSES]:
         shared = f" ({_text(cause.shared)})" if cause.shared else ""
         lines += ["", f"### {_text(cause.impl)}: {_text(cause.heading)}{shared}", ""]

@@ -96,7 +96,7 @@ def test_a_wrong_declaration_is_named(repository, mistake):
 def test_two_of_one_name_fail_in_workers_too(repository):
     source, words = TWO_OF_ONE_NAME
     with beside(repository, source) as file:
-        run = pytest_in(repository, "-q", "-n", 2, file, "-k", "contract")
+        run = pytest_in(repository, "-q", "-n", 1, file, "-k", "contract")
     assert run.returncode == pytest.ExitCode.TESTS_FAILED and words in run.stdout and "INTERNALERROR" not in run.stdout
 
 

@@ -171,6 +171,14 @@ def test_an_inexact_exp_is_guessed():
     assert "declare its largest relative error, Precision(exp=...)" in message
 
 
+def test_an_inexact_exp_is_not_guessed_if_scores_are_rounded():
+    """lse of one key is then off by another number in each row, and exp(0) is 1."""
+    case = parse_case("seqlen_q=33 seqlen_k=100 headdim=48 dtype=bfloat16")
+    undeclared = of(Precision(scaled="q"), Precision())
+    result = judge(laws()["test_lse_matches_the_definition"], undeclared, Plan(case=case, try_contract=False))
+    assert result.verdict == FAIL and "Precision(exp=...)" not in result.message
+
+
 def test_more_than_is_declared_fails():
     """The kernel uses fp8, which has fewer digits near the maximum than int8, which it declares."""
     how = Plan(case=parse_case("seqlen_q=33 seqlen_k=100 headdim=2 dtype=float16 regime=peaked"), try_contract=False)

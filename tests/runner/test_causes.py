@@ -5,7 +5,7 @@ comes first.
 from __future__ import annotations
 
 from flash_attest.properties.judging.verdict import FAIL, PASS, PLAIN, Result
-from flash_attest.runner.causes import causes_of
+from flash_attest.runner.causes import causes_of, in_words
 
 
 def failure(law: str, reason: str, clue: str = "", chapter: str = "test_forward", impl: str = "mine", **fields) -> dict:
@@ -34,10 +34,79 @@ def test_failures_on_the_plainest_cases_are_one_cause():
     assert grouped(failure("a", "out is 1", PLAIN), failure("b", "out is 2", PLAIN)) == [["a", "b"]]
 
 
+def test_the_plainest_cases_are_one_cause_only_of_one_tensor():
+    out, lse = ({"tensor": name, "missing": [], "extra": []} for name in ("out", "lse"))
+    a, b, c = (
+        failure("a", "x", PLAIN, wrong=out),
+        failure("b", "y", PLAIN, wrong=lse),
+        failure("c", "z", PLAIN, wrong=out),
+    )
+    assert grouped(a, b, c) == [["a", "c"], ["b"]]
+
+
+def test_a_law_that_fails_on_the_smallest_case_of_another_has_its_cause():
+    a, b = failure("a", "x", "causal"), failure("b", "y", "bias", same_as="test_a", smallest="")
+    assert grouped(b, a, failure("c", "z", "gqa")) == [["a", "b"], ["c"]]
+
+
+def test_a_race_at_the_same_lines_is_one_cause():
+    one = failure("a", "out is 1, should be 2 (race, fa2.cuh:76 and fa2.cuh:82)")
+    same = failure("b", "race in shared memory: kernels/fa2.cuh:82 and kernels/fa2.cuh:76", chapter="test_races")
+    assert grouped(one, same) == [["a", "b"]]
+    elsewhere = failure("b", "race in shared memory: fa2.cuh:90 and fa2.cuh:76", chapter="test_races")
+    assert grouped(one, elsewhere) == [["a"], ["b"]]
+
+
+def test_what_is_computed_instead_is_a_cause_and_the_clue_of_most_laws_comes_first():
+    matches = ["out and lse are those without the last key"]
+    a = failure("a", "x", "headdim 2 or more", matches=matches)
+    b, c = (failure(law, law, "causal", matches=matches) for law in "bc")
+    assert grouped(a, b, c) == [["b", "c", "a"]]
+    other = failure("d", "z", "headdim 3 or more", matches=["lse is in base 2"])
+    assert grouped(a, b, other) == [["a", "b"], ["d"]]
+
+
+def test_an_exception_raised_at_two_places_is_two_causes():
+    a, b, c = (
+        failure(
+            law, "forward raises ValueError: no", message=f"...\n  at mine.py:3, in forward: f()\n  at {at}: raise\n"
+        )
+        for law, at in (("a", "mine.py:9, in f"), ("b", "mine.py:9, in f"), ("c", "mine.py:20, in g"))
+    )
+    assert grouped(a, b, c) == [["a", "b"], ["c"]]
+
+
+def test_a_whole_message_comes_first_unless_the_contract_fails():
+    whole = failure("whole", "x", "causal", smallest="seqlen_q=200", chapter="test_extremes")
+    short = failure("short", "y", "causal", same_as="test_whole", chapter="test_causal")
+    assert grouped(short, whole) == [["whole", "short"]]
+
+
+def test_a_value_without_a_budget_describes_better():
+    exact = failure("exact", "x", "causal", chapter="test_extremes")
+    near = failure("near", "y", "causal", chapter="test_causal", worst_z={"out": 9.0})
+    assert grouped(near, exact) == [["exact", "near"]]
+
+
+def test_laws_and_causes_are_counted():
+    a, b, c = failure("a", "x", "causal"), failure("b", "y", "causal"), failure("c", "z", "gqa")
+    assert in_words(causes_of([a, b, c])) == "3 laws fail for 2 causes"
+    assert in_words(causes_of([a, b])) == "2 laws fail for 1 cause"
+    assert in_words(causes_of([a, c])) == ""
+
+
+def test_a_cause_in_results_names_its_laws():
+    (cause,) = causes_of([failure("b", "y", "causal", same_as="test_a"), failure("a", "x", "causal")])
+    assert cause.as_dict() == {
+        "impl": "mine", "law": "test_a", "laws": ["test_a", "test_b"], "reason": "x",
+        "shared": "2 laws fail, with causal",
+    }  # fmt: skip
+
+
 def test_a_headline_joins_what_two_clues_part():
     """The middle failure shares the headline of the first and the clue of the last."""
     assert grouped(failure("a", "x", "causal"), failure("c", "y", "bias"), failure("b", "x", "bias")) == [
-        ["a", "b", "c"]
+        ["b", "c", "a"]
     ]
 
 

@@ -95,6 +95,67 @@ def test_rows_without_keys_hide_nothing(law):
     assert result.verdict == FAIL and result.beside == "right on 60 cases without rows that may see no key"
 
 
+# --- the plainest case ----------------------------------------------------------------------------
+
+
+def wrong_where(wrong):
+    """Return attention that is off by 1 where wrong(q, k, options)."""
+
+    def forward(q, k, v, **options):
+        out, lse = torch_math.forward(q, k, v, **options)
+        return out + wrong(q, k, options), lse
+
+    return implementation(forward)
+
+
+@pytest.mark.parametrize("seed", (0, 1, 2))
+def test_the_number_of_heads_is_blamed_and_not_gqa(seed):
+    result = judge(OUT, wrong_where(lambda q, k, options: q.shape[2] > 1), replace(PLAN, seed=seed))
+    assert result.clue == "2 or more heads" and parse_case(result.smallest).nheads_k == 2
+
+
+@pytest.mark.parametrize("seed", (0, 1, 2))
+def test_heads_of_all_batches_are_blamed(seed):
+    impl = wrong_where(lambda q, k, options: q.shape[0] * q.shape[2] > 1)
+    assert judge(OUT, impl, replace(PLAN, seed=seed)).clue == "batch * nheads of 2 or more"
+
+
+def test_gqa_is_blamed_where_it_is_the_cause():
+    result = judge(OUT, wrong_where(lambda q, k, options: q.shape[2] > k.shape[2]), PLAN)
+    assert result.clue == "nheads_k < nheads"
+
+
+@pytest.mark.parametrize("seed", (0, 1, 2))
+def test_a_plainer_case_becomes_the_headline(seed):
+    """Many batches, or many keys: from a case with one key, no smaller step leads to many keys."""
+    impl = wrong_where(lambda q, k, options: q.shape[0] >= 60 or k.shape[1] >= 33)
+    result = judge(OUT, impl, replace(PLAN, seed=seed))
+    smallest = parse_case(result.smallest)
+    assert (smallest.batch, smallest.seqlen_k) == (1, 33) and result.clue == "seqlen_k of 33 or more"
+
+
+def test_head_dims_that_are_right_are_named():
+    impl = implementation(not_launched_at_96, headdims={32, 64, 96, 128})
+    message = judge(OUT, impl, PLAN).message
+    assert "\n  other head dims:   right at all of 32 64 128\n" in message and "together" not in message
+
+
+def test_a_clue_that_is_not_enough_says_so():
+    def both(q, k, options):
+        return bool(options.get("causal")) and q.shape[1] > 16 and q.shape[1] % 16 == 1
+
+    message = judge(OUT, wrong_where(both), PLAN).message
+    assert "\n  causal alone is not enough: right with seqlen_q=" in message
+
+
+def test_what_another_failure_lacks_is_named():
+    """The words name only what the other case lacks, not all clues together."""
+    left_out = LeftOut(clues_of(Judgement(OUT, torch_math.IMPL), Case(headdim=65, causal=True), lambda case: False))
+    assert str(left_out) == "causal and headdim 65 together"
+    assert left_out.lacking(Case(headdim=65)) == "causal"
+    assert left_out.lacking() == "causal or without headdim 65"
+
+
 # --- what it costs --------------------------------------------------------------------------------
 
 

@@ -96,6 +96,7 @@ def test_drawn_cases_shrink_and_the_replay_ends_in_the_same_way(tmp_path, patien
     assert result.smallest.startswith("seqlen_q=41 seqlen_k=41 headdim=16 dtype=float32")
     headings = re.findall(r"^(?! )(.+)$", result.message, re.MULTILINE)
     assert headings == ["forward ends the process: signal 6 (abort)", "Rule", "Observed", "Replay"]
+    assert "\nRule\n  No kernel may end the process" in result.message  # not what this law says of results
     assert re.search(r"at .*test_core.py:\d+|at .*judging.py:\d+, in forward", result.message)
     case = parse_case(result.replay.split("--case '")[1].rstrip("'"))
     with isolated(tmp_path, impl, case=case) as judging:

@@ -18,6 +18,7 @@ IMPLS = (
 )  # fmt: skip
 ON_GPU = 17  # the implementations from this one on
 LAWS = 69
+CONTRACT = 10**6  # as the n-th law: there are fewer
 LENGTHS = (1, 2, 16, 31, 33, 64, 65, 127, 129, 255, 258, 513, 1040)
 MESSAGE = """\
 {reason}

@@ -136,7 +136,7 @@ def test_the_strip_of_a_whole_run_has_its_verdict():
 def test_a_file_that_cannot_be_loaded_is_no_law_that_fails():
     results, facts = data.green()
     unloaded = data.result(
-        "hers", data.LAWS, "fail", why="not loaded", reason="hers.py:3: importing it raises NameError"
+        "hers", data.CONTRACT, "fail", why="not loaded", reason="hers.py:3: importing it raises NameError"
     )
     page = run_page([*results, unloaded], facts)
     assert "not green: 1 file cannot be loaded; 1065 laws hold" in page and 'class="strip bad"' in page
