@@ -206,12 +206,12 @@ class _Choices:
         }
         masks = {kind: [m for m in want.bias_mask if m in masks_of(kind)] for kind in values["bias"] if kind}
         values["bias"] = tuple(kind for kind in values["bias"] if kind is None or masks[kind])
-        impossible: list = []
+        impossible: list = list(OWN_LENGTH)
         if values["bias"] and None not in values["bias"]:  # else nearly every case would have one, for pairs of masks
             values["bias_mask"] = tuple(m for m in want.bias_mask if any(m in some for some in masks.values()))
             values["bias_of"] = BIAS_OF
             both = itertools.product(values["bias"], values["bias_mask"])
-            impossible = [(("bias", kind), ("bias_mask", mask)) for kind, mask in both if mask not in masks[kind]]
+            impossible += [(("bias", kind), ("bias_mask", mask)) for kind, mask in both if mask not in masks[kind]]
         return cls(impl, want, taken, most, max([most, *(n for _, n in paths)]), pairs, dims, values, impossible)
 
     @cached_property
@@ -328,6 +328,11 @@ def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, c
     return case.but(seed=draw(SEEDS))
 
 
+# In these classes a length is not drawn near a tile, so such a pair would be covered in vain.
+OWN_LENGTH = [
+    *((("lengths", kind), ("near_k", near)) for kind in ("equal", "long", "apart") for near in NEAR[1:]),
+    *((("lengths", "few queries"), ("near_q", near)) for near in NEAR[1:]),
+]
 BIAS_OF = tuple(itertools.product((False, True), repeat=2))  # whether each batch and each head has its own bias
 SEEDS = st.integers(0, 999)
 TOGETHER = tuple(feature.name for feature in FEATURES.values() if feature.together)

@@ -229,7 +229,7 @@ def test_two_and_three_tiles_are_drawn_where_only_multiples_are_taken():
     usual = [case for case in cases if min(case.seqlen_q, case.seqlen_k) > 2]
     for name in ("seqlen_q", "seqlen_k"):
         lengths = Counter(getattr(case, name) for case in usual)
-        assert {128, 256, 384} == lengths.keys() and lengths[128] < 40, name
+        assert {128, 256, 384} == lengths.keys() and len(usual) - lengths[128] >= 12, name
     assert multiple(declared) == 128 and multiple(ALL) == 1 and multiple(MULTIPLES) == 32
     long = implementation("long", accepts=lambda case: "too short" if case.seqlen_q < 16 else None)
     one = implementation("one", accepts=lambda case: None if case.seqlen_q == case.seqlen_k == 128 else "128 only")
