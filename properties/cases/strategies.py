@@ -51,8 +51,10 @@ USUAL_HEADDIMS = (64, 96, 128)  # for which kernels have instances and fast path
 USUAL_TILE = (128, 128)  # for implementations that declare no tile
 LONG = 8  # the factor of lengths for laws that need no oracle for the whole case
 RARE = {"path": 10, "as many": 9, "large": 16}  # one case in that many has such a value
-# Lengths that equal another size, from which a kernel may guess which dimension is which.
-AS_MANY = (None, ("seqlen_k", "nheads_k"), ("seqlen_q", "nheads"), ("seqlen_k", "headdim"))
+# One key, and lengths that equal another size, from which a kernel may guess its dimensions.
+AS_MANY = (
+    None, ("seqlen_k", "one"), ("seqlen_k", "nheads_k"), ("seqlen_q", "nheads"), ("seqlen_k", "headdim"),
+)  # fmt: skip
 FAR = 1040  # keys, more than 1024, from where kernels split, wrap around or round positions
 
 
@@ -241,7 +243,7 @@ class _Choices:
         headdim = random.choice(self.headdims["large" if row["large"] else row["width"]])
         if row["as many"]:
             name, size = row["as many"]
-            n = min({"nheads_k": pair[1], "nheads": group * pair[1], "headdim": headdim}[size], self.seqlen)
+            n = min({"one": 1, "nheads_k": pair[1], "nheads": group * pair[1], "headdim": headdim}[size], self.seqlen)
             equal = seqlen_q == seqlen_k
             seqlen_q, seqlen_k = (
                 n if equal or name == "seqlen_q" else seqlen_q,

@@ -226,7 +226,7 @@ def test_two_and_three_tiles_are_drawn_where_only_multiples_are_taken():
 
     declared = implementation("multiples_of_128", accepts=accepts, **EVERYTHING)
     cases = Drawing(attention_cases(declared, "cpu"), 0, 60).cases
-    usual = [case for case in cases if min(case.seqlen_q, case.seqlen_k) > 2]
+    usual = [case for case in cases if case.seqlen_k < 1000]  # longer ones are those of a path
     for name in ("seqlen_q", "seqlen_k"):
         lengths = Counter(getattr(case, name) for case in usual)
         assert {128, 256, 384} == lengths.keys() and len(usual) - lengths[128] >= 12, name
