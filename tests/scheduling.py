@@ -12,8 +12,8 @@ TOGETHER = ("tests/page/",)
 SPLIT = ("tests/mutants/test_mutants.py", "tests/impls/triton/test_compile.py")
 # These files come first, so that none of them is the last one to run.
 FIRST = (
-    "tests/runner/torture/", "tests/impls/triton/", "tests/mutants/", "tests/runner/untrusted/",
-    "tests/runner/plugin/test_run.py", "tests/runner/plugin/test_surroundings.py", "tests/impls/", "tests/emulator/",
+    "tests/runner/torture/", "tests/page/", "tests/runner/untrusted/", "tests/runner/isolation/", "tests/mutants/",
+    "tests/impls/triton/", "tests/runner/plugin/", "tests/door/", "tests/impls/", "tests/emulator/",
 )  # fmt: skip
 
 

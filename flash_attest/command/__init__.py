@@ -17,6 +17,7 @@ from types import ModuleType
 
 from flash_attest import __version__
 from flash_attest.arguments import INTERRUPTED, WRONG, no_text
+from flash_attest.command.streams import open_closed
 from flash_attest.did_you_mean import did_you_mean
 from flash_attest.interrupted import interrupt
 
@@ -39,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
+        open_closed()
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, interrupt)
         for stream in (sys.stdout, sys.stderr):  # their encoding may lack a character

@@ -28,6 +28,7 @@ from flash_attest.arguments import (
     whole,
 )
 from flash_attest.command import chapters, targets
+from flash_attest.command.streams import reader_may_leave
 from flash_attest.places import ROOMS
 from flash_attest.runner.profiles import DEFAULT, PROFILES
 
@@ -134,7 +135,8 @@ def run(arguments: list[str]) -> int:
             _look_up(chosen, options)
         except targets.TargetError as error:
             parser.error(str(error))
-        return _judge(pytest_arguments(options, chosen, tests), options)
+        with reader_may_leave():
+            return _judge(pytest_arguments(options, chosen, tests), options)
 
 
 def pytest_arguments(options: argparse.Namespace, chosen: targets.Targets, tests: list[str]) -> list[str]:

@@ -26,7 +26,8 @@ def facts(options: Options, chosen: Chosen, directory: Path) -> list[str]:
         lines.append(f"flash-attest: {limited}")
     if not options.isolated:
         why = " (the plug-ins use CUDA when they are imported)" if options.may_isolate else ""
-        lines.append(f"flash-attest: laws are judged in the pytest process, which a crash ends{why}")
+        ends = "" if chosen.untrusted else ", which a crash ends"  # there it ends the kernel process
+        lines.append(f"flash-attest: laws are judged in the pytest process{ends}{why}")
     return [*lines, header()] if chosen.untrusted else lines
 
 

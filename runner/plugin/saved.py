@@ -52,20 +52,12 @@ def sound(report: str | Path) -> tuple[dict, list[tuple[str, bool]]]:
     file = given if given.is_file() else given / RESULTS
     if not file.exists():
         raise NoReport(f"{given} has no {RESULTS}")
-    try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-        _ = record["environment"]["versions"].keys()
-        results = record["results"]
-        if not isinstance(results, list):
-            raise TypeError(f"results: should be a list, is {type(results).__name__}")
-        if (newer := record.get("format", 1)) > FORMAT:
-            raise NoReport(
-                f"{file} has format {newer}, which a newer flash-attest wrote: this one reads up to {FORMAT}"
-            )
-    except NoReport:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise NoReport(f"{file} should be the results.json of a run ({type(error).__name__}: {error})") from None
+    record = _loaded(file)
+    if problem := _problem_with(record):
+        raise NoReport(f"{file} should be the results.json of a run: {problem}")
+    if (newer := record.get("format", 1)) > FORMAT:
+        raise NoReport(f"{file} has format {newer}, which a newer flash-attest wrote: this one reads up to {FORMAT}")
+    results = record["results"]
     entries, damaged = _entries((f"{file}: result {n}", result) for n, result in enumerate(results))
     in_journal, more = _journal(file.with_name(JOURNAL))
     record["results"] = [NEW | result for result in (in_journal | entries).values()]
@@ -73,6 +65,33 @@ def sound(report: str | Path) -> tuple[dict, list[tuple[str, bool]]]:
     if "decided" in record["environment"]:
         record["environment"]["decided"] = len(record["results"])
     return record, damaged + more
+
+
+def _loaded(file: Path) -> object:
+    """Return what a file has as JSON. Raises NoReport."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise NoReport(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise NoReport(f"{file} should be the results.json of a run: it is no text in UTF-8") from None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        problem = "it is no JSON" if text.strip() else "it is empty"
+        raise NoReport(f"{file} should be the results.json of a run: {problem}") from None
+
+
+def _problem_with(record: object) -> str:
+    """Return what a results.json lacks that every run writes; "" if nothing."""
+    if not isinstance(record, dict):
+        return f"it should hold an object, not {json.dumps(record)[:40]}"
+    environment = record.get("environment")
+    if not isinstance(environment, dict) or not isinstance(environment.get("versions"), dict):
+        return "it should have an environment with versions"
+    if not isinstance(record.get("results"), list):
+        return "it should have a list of results"
+    return "" if isinstance(record.get("format", 1), int) else "its format should be a whole number"
 
 
 def _entries(results: Iterable[tuple[str, object]]) -> tuple[dict[tuple[str, str], dict], list[tuple[str, bool]]]:

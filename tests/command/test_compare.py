@@ -54,7 +54,7 @@ def broken(folder, change) -> None:
     ("spoil", "words"),
     [
         (lambda folder: (folder / "results.json").unlink(), "new: has no results.json"),
-        (lambda folder: (folder / "results.json").write_text("{"), "should be the results.json of a run (JSONDecodeError"),
+        (lambda folder: (folder / "results.json").write_text("{"), "should be the results.json of a run: it is no JSON"),
         (lambda folder: broken(folder, lambda r: r["results"][3].pop("law")), "result 3 is damaged: law should be"),
         (lambda folder: broken(folder, lambda r: r["results"][3].update(verdict="odd")),
          "result 3 is damaged: verdict should be one of fail, unknown, pass, refused, is 'odd'"),

@@ -228,20 +228,20 @@ def test_waiting_for_it_is_a_sign_of_life(installed, monkeypatch):
     assert judged(case=CASE).verdict == PASS and signs and not any(seen.in_call for seen in signs)
     monkeypatch.undo()
     NOW.begins("properties/test_races.py::test_x[y] seqlen_q=1")
-    time.sleep(0.2)
+    time.sleep(1.0)
     NOW.lives()
-    assert NOW.seen().seconds < 0.15
+    assert NOW.seen().seconds < 0.8
 
 
 def test_the_process_ends_with_the_one_that_waits_for_it():
     """The process also ends if the tool between the two does not notice."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as judging:
-        waits = f"from flash_attest.runner import alone; import time; alone.end_with({judging.pid}); print(); time.sleep(60)"
+        waits = f"from flash_attest.runner import alone; import time; alone.end_with({judging.pid}); print(); time.sleep(999)"
         with subprocess.Popen([sys.executable, "-uc", waits], cwd=ROOT, stdout=subprocess.PIPE) as watched:
             watched.stdout.readline()
             assert watched.poll() is None
             judging.kill()
-            assert watched.wait(10) == 1
+            assert watched.wait(60) == 1
 
 
 # --- kernels of the asynchronous proxy ------------------------------------------------------------

@@ -69,11 +69,11 @@ def test_what_ends_the_process_on_a_cpu_is_no_problem_on_a_gpu(tmp_path):
 
 
 def test_a_call_that_does_not_return_leaves_the_contract_unknown(tmp_path):
-    contract, law = verdicts(half(lambda: time.sleep(1000)), tmp_path, limit=0.5)
+    contract, law = verdicts(half(lambda: time.sleep(1000)), tmp_path, limit=2.0)
     assert (contract.verdict, contract.why) == (UNKNOWN, Reason.TIMED_OUT)
-    assert contract.reason == "forward does not return within 0.5 s   [with dtype float16]"
+    assert contract.reason == "forward does not return within 2 s   [with dtype float16]"
     assert (law.verdict, law.reason) == (PASS, "judged without dtype float16, where the contract check timed out")
-    assert contract.replay.endswith(" --case-timeout 0.5")
+    assert contract.replay.endswith(" --case-timeout 2")
 
 
 def test_an_implementation_that_never_returns_is_given_up(tmp_path):
@@ -82,4 +82,4 @@ def test_an_implementation_that_never_returns_is_given_up(tmp_path):
     assert (contract.verdict, contract.why) == (UNKNOWN, Reason.TIMED_OUT) and law.verdict == UNKNOWN
     assert contract.message.startswith("good did not return in time when its contract was tried: forward does not ")
     assert law.reason == "the contract check timed out (see contract_is_kept): forward does not return within 0.5 s"
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60

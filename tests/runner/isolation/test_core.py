@@ -141,7 +141,7 @@ def test_what_kills_its_parent_does_not_end_the_run(tmp_path):
 
     def kill():
         os.kill(os.getppid(), signal.SIGABRT)
-        time.sleep(10)  # the process dies with its parent
+        time.sleep(1000)  # the process dies with its parent
 
     result, neighbour = judged(kill, tmp_path, case=LONG)
     assert result.verdict == FAIL and "3 of 3 repeats" in result.message and neighbour.verdict == PASS
@@ -266,6 +266,14 @@ def test_a_process_that_it_forks_does_not_judge(tmp_path):
     assert result.verdict == PASS and len(set(pids.read_text().split())) == 1
 
 
+def wait_until_ended(judging):
+    """Wait for the end of the judging process."""
+    stop = time.monotonic() + 60
+    while judging._process.alive():
+        assert time.monotonic() < stop
+        time.sleep(0.01)
+
+
 def later():
     """Abort in a thread, after the call has returned."""
     threading.Timer(0.2, os.abort).start()
@@ -276,7 +284,7 @@ def test_a_thread_that_ends_the_process_later_costs_no_neighbour_its_verdict(tmp
     impl = hostile(later)
     with isolated(tmp_path, impl, good.IMPL, case=LONG, plugins=False) as judging:
         judging.law(LAW, impl)
-        time.sleep(0.5)
+        wait_until_ended(judging)
         neighbour = judging.law(LAW, good.IMPL)
     assert neighbour.verdict == PASS
     assert judging.remarks == [f"after its verdict on {LAW.test_id('hostile')} the process ended: signal 6 (abort)"]
@@ -286,7 +294,7 @@ def test_a_thread_that_ends_the_process_later_is_found(tmp_path):
     impl = hostile(later)
     with isolated(tmp_path, impl, good.IMPL, case=LONG) as judging:
         judging.law(LAW, impl)
-        time.sleep(0.5)
+        wait_until_ended(judging)
         result = judging.law(OTHER, impl)
         neighbour = judging.law(LAW, good.IMPL)
     assert result.verdict == UNKNOWN

@@ -54,7 +54,7 @@ def test_a_call_that_does_not_return_is_unknown_with_its_case(act, tmp_path):
     assert (result.verdict, result.why) == (UNKNOWN, Reason.TIMED_OUT)
     assert result.reason == "forward does not return within 0.3 s" and result.smallest == str(LONG)
     assert result.replay.endswith(f"--case-timeout 0.3 --case '{LONG}'")
-    assert neighbour.verdict == PASS and time.monotonic() - started < 20
+    assert neighbour.verdict == PASS and time.monotonic() - started < 120
 
 
 def test_the_law_goes_on_without_the_case_that_hangs(tmp_path):
@@ -74,13 +74,12 @@ def test_the_law_goes_on_without_the_case_that_hangs(tmp_path):
     drawn = lengths.read_text().split()
     hung = int(drawn[len(drawn) // 2])
     lengths.unlink()
-    with isolated(tmp_path, impl, try_contract=False, limit=0.5) as judging:
+    with isolated(tmp_path, impl, try_contract=False, limit=2.0) as judging:
         result = judging.law(LAW, impl)
     assert (result.verdict, result.why) == (UNKNOWN, Reason.TIMED_OUT)
     times = drawn.count(str(hung))
     assert (
-        times <= 3
-        and result.reason == f"forward does not return within 0.5 s; right on {len(drawn) - times} other cases"
+        times <= 3 and result.reason == f"forward does not return within 2 s; right on {len(drawn) - times} other cases"
     )
     assert set(lengths.read_text().split()) == set(drawn)  # the same cases, including the others
 
@@ -96,7 +95,7 @@ def test_a_wrong_result_is_a_failure_although_cases_beside_it_hang(tmp_path):
     impl = replace(good.IMPL, name="hangs", forward=forward)
     short = parse_case("seqlen_q=75 seqlen_k=75 headdim=16 dtype=float32")
     # Ten times the limit is allowed outside of calls: a busy machine imports modules there.
-    with isolated(tmp_path, impl, try_contract=False, limit=1.0, case=short) as judging:
+    with isolated(tmp_path, impl, try_contract=False, limit=3.0, case=short) as judging:
         result = judging.law(LAW, impl)
     assert result.verdict == FAIL and result.reason.startswith("out[")
     assert result.smallest == str(short) and result.replay.endswith(f"--case '{short}'")
@@ -112,8 +111,8 @@ def test_an_implementation_that_always_hangs_ends_the_run_in_time(tmp_path):
 def test_the_limit_is_longer_while_something_compiles(tmp_path):
     compiler = tmp_path / "cc1plus"
     shutil.copy(shutil.which("sleep"), compiler)
-    impl = hostile(lambda: subprocess.run([compiler, "1.5"], check=True))
-    with isolated(tmp_path, impl, limit=0.5, case=LONG) as judging:
+    impl = hostile(lambda: subprocess.run([compiler, "2.5"], check=True))
+    with isolated(tmp_path, impl, limit=1.0, case=LONG) as judging:
         assert judging.law(LAW, impl).verdict == PASS
 
 
@@ -121,21 +120,21 @@ def test_the_limit_is_longer_while_something_compiles(tmp_path):
 def test_a_call_that_compiles_in_its_own_process_has_more_time(compiles, tmp_path):
     def act():
         with counted() if compiles else nullcontext():  # as our builds do, also while they wait for another worker
-            time.sleep(1)
+            time.sleep(2)
 
     impl = hostile(act)
-    with isolated(tmp_path, impl, limit=0.3, case=LONG) as judging:
+    with isolated(tmp_path, impl, limit=1.0, case=LONG) as judging:
         assert judging.law(LAW, impl).verdict == (PASS if compiles else UNKNOWN)
 
 
 def test_what_a_compiler_tells_afterwards_counts_too(tmp_path):
     def act():
         time.sleep(0.2)
-        NOW.compiled(1.5)
-        time.sleep(0.8)
+        NOW.compiled(60.0)
+        time.sleep(1.5)
 
     impl = hostile(act)
-    with isolated(tmp_path, impl, limit=0.3, case=LONG) as judging:
+    with isolated(tmp_path, impl, limit=1.0, case=LONG) as judging:
         assert judging.law(LAW, impl).verdict == PASS
 
 

@@ -60,7 +60,7 @@ def test_threads_that_an_import_starts_are_named_where_a_call_does_not_return(tm
     assert result.why is Reason.TIMED_OUT and f"\n  {importing.START_LATER}: pool_0\n" in result.message
 
 
-@pytest.mark.parametrize("workers", ("0", "1"))
+@pytest.mark.parametrize("workers", ("0", pytest.param("1", marks=pytest.mark.thorough)))  # torture has 1
 def test_what_cannot_be_imported_stops_no_other(workers, tmp_path):
     aborts, leaves = tmp_path / "aborts.py", tmp_path / "leaves.py"
     aborts.write_text("import os\nos.abort()\n")

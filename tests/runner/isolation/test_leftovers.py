@@ -62,7 +62,8 @@ def daemon(seconds: str) -> None:
 
 def shell(seconds: str) -> None:
     subprocess.Popen(f"sleep {seconds} & sleep {seconds}", shell=True)
-    time.sleep(0.2)  # until the shell has started both
+    while len(sleeping(seconds)) < 2:
+        time.sleep(0.01)
 
 
 def deaf(seconds: str) -> None:
@@ -78,7 +79,7 @@ def deaf(seconds: str) -> None:
 def kills_its_parent(seconds: str) -> None:
     daemon(seconds)
     os.kill(os.getppid(), signal.SIGKILL)
-    time.sleep(10)
+    time.sleep(1000)
 
 
 LEAVES = {
@@ -147,9 +148,9 @@ def test_too_many_processes_end_the_call(monkeypatch, tmp_path):
     def bomb():
         for _ in range(60):
             if os.fork() == 0:
-                time.sleep(60)
+                time.sleep(1000)
                 os._exit(0)
-        time.sleep(60)
+        time.sleep(1000)
 
     impl = hostile(bomb)
     with isolated(tmp_path, impl, good.IMPL, case=LONG) as judging:

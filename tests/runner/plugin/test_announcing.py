@@ -58,3 +58,10 @@ def test_the_header_says_on_which_cases():
     assert line == "flash-attest: at most 0.5 s for a law, at most 10 min for the run"
     _, line = facts(options(isolated=False), CHOSEN, Path("r"))
     assert line.endswith("which a crash ends (the plug-ins use CUDA when they are imported)")
+
+
+def test_with_untrusted_a_crash_ends_the_kernel_process_alone():
+    chosen = SimpleNamespace(**vars(CHOSEN) | {"untrusted": True})
+    _, laws, untrusted = facts(options(isolated=False, may_isolate=False), chosen, Path("r"))
+    assert laws == "flash-attest: laws are judged in the pytest process"
+    assert "called, in a kernel process" in untrusted

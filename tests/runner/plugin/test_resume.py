@@ -323,17 +323,17 @@ def test_a_killed_run_goes_on_with_workers(tmp_path):
         command(*chosen, report=tmp_path),
         cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while len(decided := decided_in(tmp_path)) < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    before = decided_in(tmp_path)
-    assert 3 <= len(decided) <= len(before) < 7
+    before, planned = decided_in(tmp_path), earlier(tmp_path).record["environment"]["planned"]
+    assert 3 <= len(decided) <= len(before) < planned
     assert "running: " in (tmp_path / "index.html").read_text()
-    run = attest(*chosen, "-n", "2", "--resume", report=tmp_path)
+    run = attest(*chosen, "-n", "1", "--resume", report=tmp_path)
     after = results(tmp_path)
-    assert run.returncode == 0 and len(after) == 7, run.stdout
+    assert run.returncode == 0 and len(after) == planned, run.stdout
     assert {name: e["seconds"] for name, e in after.items() if e["before"]} == {
         name: e["seconds"] for name, e in before.items() if e["verdict"] != "unknown"
     }

@@ -86,17 +86,31 @@ def test_a_damaged_result_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", "null", "7", '{"environment": 7, "results": []}', '{"environment": {"versions": 7}, "results": []}',
-     '{"environment": {"versions": {}}, "results": 7}', '{"environment": {"versions": {}}}', "[" * 100_000, "\0" * 99],
-)  # fmt: skip
-def test_a_results_json_that_is_none_is_named(tmp_path, text):
+    ("text", "words"),
+    [
+        ("", "it is empty"),
+        ("{", "it is no JSON"),
+        ("[" * 100_000, "it is no JSON"),
+        ("\0" * 99, "it is no JSON"),
+        ("[]", "it should hold an object, not []"),
+        ("null", "it should hold an object, not null"),
+        ("7", "it should hold an object, not 7"),
+        ("{}", "it should have an environment with versions"),
+        ('{"environment": 7, "results": []}', "it should have an environment with versions"),
+        ('{"environment": {"versions": 7}, "results": []}', "it should have an environment with versions"),
+        ('{"environment": {"versions": {}}, "results": 7}', "it should have a list of results"),
+        ('{"environment": {"versions": {}}}', "it should have a list of results"),
+        ('{"environment": {"versions": {}}, "results": [], "format": "2"}', "its format should be a whole number"),
+    ],
+)
+def test_a_results_json_that_is_none_is_named(tmp_path, text, words):
     (tmp_path / RESULTS).write_text(text)
-    with pytest.raises(NoReport, match=r"results\.json should be the results.json of a run \("):
+    with pytest.raises(NoReport) as raised:
         sound(tmp_path)
+    assert str(raised.value) == f"{tmp_path / RESULTS} should be the results.json of a run: {words}"
 
 
 def test_a_file_that_is_no_text_is_named(tmp_path):
     (tmp_path / RESULTS).write_bytes(b"\xff\xfe")
-    with pytest.raises(NoReport, match="UnicodeDecodeError"):
+    with pytest.raises(NoReport, match="it is no text in UTF-8"):
         sound(tmp_path)

@@ -12,7 +12,7 @@ from tests.plugins import good
 from tests.runner.torture.table import FAIL, UNKNOWN, Table
 
 TABLE = Table()
-HANGS = "forward does not return within 1 s"
+HANGS = "forward does not return within 2 s"
 
 
 @TABLE.gives(UNKNOWN, HANGS)
@@ -77,12 +77,12 @@ class Hanging(Exception):
         time.sleep(1000)
 
 
-@TABLE.gives(UNKNOWN, "forward raises Hanging, whose __str__ does not return within 1 s")
+@TABLE.gives(UNKNOWN, "forward raises Hanging, whose __str__ does not return within 2 s")
 def str_hangs(q, k, v):
     raise Hanging
 
 
-@TABLE.gives(UNKNOWN, "forward raises Hanging, whose __str__ does not return within 1 s")
+@TABLE.gives(UNKNOWN, "forward raises Hanging, whose __str__ does not return within 2 s")
 def str_of_memory_error_hangs(q, k, v):
     raise type("Hanging", (MemoryError,), {"__str__": lambda self: time.sleep(1000)})
 

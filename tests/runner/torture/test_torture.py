@@ -22,7 +22,7 @@ TABLES = {
 }
 TABLES |= {name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("surroundings", "hangs")}
 TABLES |= {name: importlib.import_module(f"tests.runner.torture.{name}").TABLE for name in ("patches", "tensors")}
-RUNS = {"hangs": (1.0, ["hangs"])}  # name -> --case-timeout, tables
+RUNS = {"hangs": (2.0, ["hangs"])}  # name -> --case-timeout, tables
 RUNS["others"] = (60.0, [name for name in TABLES if name != "hangs"])
 RUN_OF = {name: run for run, (_, names) in RUNS.items() for name in names}
 LAW_IS_JUDGED = ("good", "after", "default_dtype", "default_device", "autocast", "json", "seeds", "environment")
@@ -129,7 +129,7 @@ def imported(request, tmp_path_factory, pytestconfig):
     for name in names:
         (folder / f"{name}.py").write_text(SOURCES[name][0].replace("{name}", name))
     which = f"test_contract_is_kept or ({LAW} and ({' or '.join(LAW_IS_JUDGED)}))"
-    limits = ("-n", request.param, "-k", which, "--case", CASE, "--case-timeout", 5)
+    limits = ("-n", request.param, "-k", which, "--case", CASE, "--case-timeout", 10)
     return run(folder, [folder / f"{name}.py" for name in names], *limits)
 
 

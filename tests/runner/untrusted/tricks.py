@@ -281,5 +281,4 @@ IMPLS = [
     )
     for forward in TRICKS
 ]
-CHEAT = next(impl for impl in IMPLS if impl.forward is reads_the_expected_value_in_frames)
-END = next(impl for impl in IMPLS if impl.forward is ends_with_status_0)
+TWO = [impl for impl in IMPLS if impl.forward in (reads_the_expected_value_in_frames, ends_with_status_0)]
