@@ -115,7 +115,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, of_out: bool = True)
 
     cut_t = P (root(truncated_seqlen_k) delta + root(truncated_headdim) dP)
 
-    adds up over rows with its sign, for dq, dk and dbias. Which of the two is larger depends on the
+    adds up over rows with its sign, for dk and dbias. Which of the two is larger depends on the
     unit, so both are added although they have opposite signs.
 
     declared.py derives the noise of other fields of the declared precision.
