@@ -64,6 +64,8 @@ def adapted(function: Callable[..., Any], *, bias_grad: bool = False) -> tuple[C
         with emulated(), torch.enable_grad():
             inputs = [x.detach().requires_grad_() for x in (q, k, v)]
             bias = keywords.get("bias") if bias_grad else None
+            if bias is not None and bias.dtype == torch.bool:  # a mask has no gradient
+                bias = None
             if bias is not None:
                 bias = keywords["bias"] = bias.detach().requires_grad_()
             result = function(*inputs, **keywords)

@@ -113,7 +113,7 @@ def check(
         if not result.ok:
             print(result.failures[0].message)
 
-    profile: how many cases each law gets: "smoke" 1, "quick" 12, "default" 40,
+    profile: how many cases each law gets: "smoke" 2, "quick" 12, "default" 30,
         "thorough" 400, "nightly" 4000.
     laws: names of laws, with or without "test_"; None judges all that apply, after the
         contract. `flash-attest laws` lists them.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -22,11 +21,13 @@ from flash_attest.oracle.structure import roundings_repeat
 from flash_attest.properties.cases.case import Case, text_of
 from flash_attest.properties.checks.comparisons import check_budget
 from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.instead.given import computed_in
 from flash_attest.properties.trial import Trial
 
 GRADIENTS = {"dq": "q", "dk": "k", "dv": "v", "dbias": "bias"}  # gradient: the input that has its shape
 LAYOUTS = ("bshd", "bhsd")
 INPUTS = (None, "random", "structured")
+MATCHES = "Matches (within the error budget)"
 
 
 def assert_attention_close(
@@ -66,7 +67,8 @@ def assert_attention_close(
         through DLPack; NumPy arrays are accepted.
     lse: (batch, nheads, seqlen_q) in float32, the natural logarithm of a row's sum of exp(score).
     bias, dbias: (batch or 1, nheads or 1, seqlen_q or 1, seqlen_k). The bias is added to the scores
-        after softmax_scale, and may hold -inf.
+        after softmax_scale, and may hold -inf. A bias in torch.bool is a mask, True where a query
+        sees a key.
     dout: the gradient of the loss with respect to out. Any gradient needs it.
     causal_alignment: "bottom_right": query i sees key j if j <= i + seqlen_k - seqlen_q.
         "top_left": query i sees key j if j <= i.
@@ -205,8 +207,8 @@ def _check_tensors(x: Inputs, results: dict[str, torch.Tensor], layout: str) -> 
         raise ValueError(
             f"{', '.join(gradients)} given without dout: pass the gradient of the loss with respect to out"
         )
-    if "dbias" in results and x.bias is None:
-        raise ValueError("dbias given without bias")
+    if "dbias" in results and (x.bias is None or x.bias.dtype == torch.bool):
+        raise ValueError(f"dbias given {'without bias' if x.bias is None else 'for a boolean mask, which has none'}")
     (batch, seqlen_q, nheads, headdim), (_, seqlen_k, nheads_k, _) = x.q.shape, x.k.shape
     if not batch or not 1 <= headdim <= LARGEST_HEADDIM:
         raise ValueError(f"q has batch {batch} and headdim {headdim}: should be at least 1, and 1 to {LARGEST_HEADDIM}")
@@ -246,12 +248,10 @@ def _wrong_shape(name: str, shape: tuple, want: tuple, layout: str) -> str:
 def _check_bias(bias: torch.Tensor, sizes: tuple[int, int, int, int]) -> None:
     """Check a bias.
 
-    Raises ValueError for a boolean mask, and for a shape that does not broadcast.
+    Raises ValueError for integers, and for a shape that does not broadcast.
     """
-    if bias.dtype == torch.bool:
-        raise ValueError("bias is bool: pass torch.zeros(mask.shape).masked_fill(~mask, -torch.inf), to be added")
-    if not bias.is_floating_point():
-        raise ValueError(f"bias has dtype {text_of(bias.dtype)}: should be a floating point dtype")
+    if bias.dtype != torch.bool and not bias.is_floating_point():
+        raise ValueError(f"bias has dtype {text_of(bias.dtype)}: should be a floating point dtype, or bool for a mask")
     batch, nheads, seqlen_q, seqlen_k = sizes
     fits = bias.dim() == 4 and all(n in (1, m) for n, m in zip(bias.shape, sizes[:3], strict=False))
     if not fits or bias.shape[-1] != seqlen_k:
@@ -264,7 +264,8 @@ def _case_of(x: Inputs, causal: bool, softmax_scale: float | None) -> Case:
     bias = {}
     if x.bias is not None:
         rows = "vector" if x.bias.shape[2] == 1 and seqlen_q != 1 else "matrix"
-        bias = dict(bias=rows, bias_batch=x.bias.shape[0], bias_nheads=x.bias.shape[1])
+        kind = f"boolean_{rows}" if x.bias.dtype == torch.bool else rows
+        bias = dict(bias=kind, bias_batch=x.bias.shape[0], bias_nheads=x.bias.shape[1])
         bias["bias_dtype"] = x.bias.dtype if x.bias.dtype in DTYPES else torch.float32
     return Case(
         batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, x.q.dtype, causal, softmax_scale=softmax_scale, **bias
@@ -275,50 +276,23 @@ def _message(trial: Given, broken: LawBroken, results: dict[str, torch.Tensor]) 
     """Return the message: a first line that could be the title of an issue, the case, facts,
     guesses.
     """
-    wrong = broken.headline.partition("[")[0].partition(":")[0]
     guesses = broken.suggests.splitlines() if broken.suggests else []
-    if wrong in results and (other := _right_for(trial, wrong, results[wrong])):
-        guesses.insert(0, f"{wrong} is right for {other}")
     lines = [broken.headline, f"  {trial.case}", ""]
-    for title, texts in (("Observed", broken.observed), ("Suggests (read off the pattern, not proven)", guesses)):
+    for title, texts in (
+        ("Observed", broken.observed),
+        (MATCHES, _matches(trial, results)),
+        ("Suggests (read off the pattern, not proven)", guesses),
+    ):
         if lines_of_section := [f"  {line}".rstrip() for line in texts if line]:
             lines += [title, *lines_of_section, ""]
     return "\n".join(lines).rstrip()
 
 
-def _right_for(trial: Given, name: str, got: torch.Tensor) -> str:
-    """Return the other definition of attention for which this result is right, or ""."""
-    case, x = trial.case, trial.x
-    other = "top_left" if trial.impl.causal_alignment == "bottom_right" else "bottom_right"
-    definitions: list[tuple[str, dict[str, Any]]] = [(f"causal={not case.causal}", {"causal": not case.causal})]
-    if case.causal and case.seqlen_q != case.seqlen_k:
-        definitions.append((f"causal_alignment={other!r}", {"alignment": other}))
-    definitions += [("softmax_scale=1", {"softmax_scale": 1.0})] if case.scale != 1 else []
-    if case.softmax_scale is not None:
-        definitions.append(("the default softmax_scale", {"softmax_scale": None}))
-    if x.bias is not None and name != "dbias":
-        definitions.append(("no bias", {"bias": None}))
-    for words, changed in definitions:
-        alignment, bias = changed.pop("alignment", trial.impl.causal_alignment), changed.pop("bias", x.bias)
-        if _is_right(trial, case.but(**changed), alignment, bias, name, got):
-            return words
-    if name == "lse" and _is_right(trial, case, trial.impl.causal_alignment, x.bias, name, got.double() * math.log(2)):
-        return "base 2: multiply it by ln 2"
-    return ""
+def _matches(trial: Given, results: dict[str, torch.Tensor]) -> list[str]:
+    """Return the definition of attention, or the rounding, for which the results are right."""
 
+    def form_of_precision(precision: Precision) -> str:
+        form = form_of("spread", trial.case.dtype, precision)
+        return LINEAR if LINEAR in (form, trial.form) else INDEPENDENT
 
-def _is_right(
-    trial: Given, case: Case, alignment: str, bias: torch.Tensor | None, name: str, got: torch.Tensor
-) -> bool:
-    impl = Implementation(
-        name="attention", forward=_not_called, causal_alignment=alignment, precision=trial.impl.precision,
-        supports=trial.impl.supports,
-    )  # fmt: skip
-    case = case if bias is not None else case.but(bias=None, bias_batch=1, bias_nheads=1, bias_dtype=torch.float32)
-    other = Given(impl, case, trial.device)
-    other.x, other.inputs = trial.x.with_(bias=bias), trial.inputs
-    try:
-        check_budget(other, Outputs(**{name: got}), None, name)
-    except LawBroken:
-        return False
-    return True
+    return computed_in(trial.impl, trial.case, trial.x, results, form_of_precision)

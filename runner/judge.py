@@ -20,7 +20,7 @@ from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.judgement import Judgement, replay_of
 from flash_attest.properties.judging.origin import OURS, Origin, OwnRun
 from flash_attest.properties.judging.plan import Plan, contract_test
-from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
+from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result, law_name
 from flash_attest.properties.law import Law
 from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.properties.progress import NOW
@@ -183,7 +183,8 @@ class Judge:
             timed_out = timed_out and not broken
             if timed_out:
                 result.verdict, result.why = UNKNOWN, Reason.TIMED_OUT
-            limit = self.plan.case_timeout if timed_out else 0.0
+            hangs = timed_out or (isinstance(impl, Unloadable) and DOES_NOT_END in problems[0])
+            limit = self.plan.case_timeout if hangs else 0.0
             result.replay = replay_of(self.origins.get(impl.name, OURS), contract_test(impl.name), limit=limit)
             headline = f"{impl.name} {BROKEN.get(result.why, DOES_NOT_KEEP)}"
             result.message = _contract_message(headline, problems, judged, result.replay)
@@ -220,9 +221,11 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
         result.known = known
     if result.verdict == PASS and known:
         result.verdict, result.reason = FAIL, f"passes, but known_failures lists it ({known}): take it off the list"
-        result.message = f"{result.law}: {result.reason}"
+        replay = f"\n\nReplay\n  {result.replay}" if result.replay else ""
+        result.message = f"{law_name(result.law)}: {result.reason}{replay}\n"
 
 
+DOES_NOT_END = "importing it does not end"  # in runner/isolation/importing.py
 NOT_JUDGED = "Its laws are not judged until it keeps the contract."
 NO_RETURN = "Its laws are not judged until this call returns, or has more time (--case-timeout)."
 NOT_LOADED = "Nothing in the file is judged until it can be loaded."

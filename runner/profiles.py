@@ -29,9 +29,9 @@ class Profile:
 
 DEFAULT = "default"
 PROFILES = {
-    "smoke": Profile(cases=1, repeats=10, repeats_on_cpu=10, small=True),
+    "smoke": Profile(cases=2, repeats=10, repeats_on_cpu=10, small=True),
     "quick": Profile(cases=12),
-    "default": Profile(cases=40),
+    "default": Profile(cases=30),
     "thorough": Profile(cases=400, repeats_on_cpu=100),
     "nightly": Profile(cases=4000, repeats_on_cpu=100),
 }

@@ -1,4 +1,4 @@
-"""Which classes the cases of a law combine: rows that soon contain every pair of two classes.
+"""Chooses the classes that each case of a law combines, so that every pair of classes is met soon.
 
 A bug often needs two conditions at once, such as few queries and large scores. If each condition
 is drawn by itself, a pair of rare ones may not be met in 60 cases. Here each row contains as many
@@ -44,6 +44,7 @@ class Cover:
 
     def __init__(self, factors: Factors, random: Random):
         self.factors, self.random, self.number = factors, random, random.randrange(1000)
+        self.of_details = Random(random.random())  # so that details do not change the next rows
         several = {name: values for name, values in factors.values.items() if len(values) > 1}
         self.rare = {name: (rows, len(several[name])) for name, rows in factors.rare.items() if name in several}
         # Each value of each factor has a bit.
@@ -79,7 +80,7 @@ class Cover:
         for name, (rows, values) in self.rare.items():
             if self.number % rows == 0:
                 row[name] = self.factors.values[name][self.random.randrange(1, values)]
-        return row | self.factors.details(row, self.random)
+        return row | self.factors.details(row, self.of_details)
 
     def _attempt(self) -> dict[str, int]:
         """Return a row of values that each add the most missing pairs, one factor after another."""
@@ -143,7 +144,7 @@ class Course:
     def integer(self, row: dict[str, Any]) -> int | None:
         """Return the integer to draw now: a value, or its index in `values`. None if any will do.
 
-        row: that of the case, or an empty dictionary, into which its row is put.
+        row: the row of the case, or an empty dictionary, into which it is put.
         """
         if self._field is None or self._random is None:
             return None

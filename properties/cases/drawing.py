@@ -59,11 +59,14 @@ class Drawing:
     No case depends on the result of a previous one. Many cases are drawn at once. This takes a
     third to a half of the time that Hypothesis needs if each case is judged before the next is
     drawn, because its data is then no longer in the cache.
+
+    once: whether the simplest case comes first, and alone if it counts.
     """
 
     strategy: st.SearchStrategy[Case]
     number: int
     examples: int
+    once: bool = False
 
     @cached_property
     def cases(self) -> list[Case]:
@@ -113,6 +116,8 @@ class Drawing:
             (cases if COURSE.begun else simplest).append(case)
 
         self._run(number + 1, (Phase.generate,), keep)
+        if self.once:
+            cases = simplest + cases
         return cases[:number] or simplest
 
     def _shrink(self, position: int, failure: Exception, hold: Callable[[Case], None]) -> None:

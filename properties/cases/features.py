@@ -61,8 +61,8 @@ class Feature:
     advice: how to declare an implementation that does not take the keyword.
     needs: the needs that laws may have of this feature, by name.
     tried: the values that the contract check tries, one by one.
-    mistaken: what kernels compute instead: (words after "out is that", case -> the case that a
-        kernel mistakes it for, or None). Messages name the one that fits (properties/instead).
+    mistaken: what kernels compute instead: (name, words after "out is the one", case -> the case
+        that a kernel mistakes it for, or None). Messages name what fits (properties/instead).
     """
 
     name: str
@@ -79,7 +79,7 @@ class Feature:
     advice: str = ""
     needs: Mapping[str, Need] = field(default_factory=dict)
     tried: tuple = ()
-    mistaken: tuple[tuple[str, Callable[[Case], Case | None]], ...] = ()
+    mistaken: tuple[tuple[str, str, Callable[[Case], Case | None]], ...] = ()
 
     def value(self, case: Case) -> Any:
         """Return the value that a case has."""
@@ -149,8 +149,8 @@ _TABLE = (
         needs={"causal": Need((True,), "never causal"), "not causal": Need((False,), "always causal")},
         tried=(True,),
         mistaken=(
-            ("of causal=False: the causal mask is left out", lambda case: case.but(causal=False)),
-            ("of causal=True: a causal mask that the call does not ask for", lambda case: case.but(causal=True)),
+            ("causal ignored", "of causal=False: the causal mask is left out", lambda case: case.but(causal=False)),
+            ("causal", "of causal=True: a causal mask is applied, unasked", lambda case: case.but(causal=True)),
         ),
     ),
     Feature(
@@ -243,9 +243,14 @@ def mask_of(case: Case, alignment: str) -> Mask:
 def variant_of(case: Case, alignment: str, bias: torch.Tensor | None) -> Variant:
     """Return what the oracle needs besides q, k and v, for a case and the tensor of its bias."""
     of_variant = {f.name: f.value(case) for f in _TABLE if f.part is Part.VARIANT}
-    if bias is not None and bias.dtype == torch.bool:
-        bias = torch.zeros_like(bias, dtype=torch.float32).masked_fill(~bias, -torch.inf)
-    return Variant(mask_of(case, alignment), bias, **of_variant)
+    return Variant(mask_of(case, alignment), None if bias is None else numbers_of(bias), **of_variant)
+
+
+def numbers_of(bias: torch.Tensor) -> torch.Tensor:
+    """Return what is added to the scores: of a boolean mask, 0 where it is True, else -inf."""
+    if bias.dtype != torch.bool:
+        return bias
+    return torch.zeros_like(bias, dtype=torch.float32).masked_fill(~bias, -torch.inf)
 
 
 def documentation() -> str:

@@ -67,7 +67,10 @@ def multiple(impl: Implementation) -> int:
     plain = Case(headdim=headdim, dtype=FEATURES["dtype"].drawn(s, None)[0], causal=s.causal == "always")
     try:
         least = max((case := fitted(impl, plain, ANYTHING)).seqlen_q, case.seqlen_k)
-        twice = {name: 2 * least for name in ("seqlen_q", "seqlen_k") if getattr(case, name) == least}
-        return least if unsupported(impl, case.but(**twice)) is None else 1
     except AnotherCase:
         return 1
+    longer = [
+        unsupported(impl, case.but(**{name: n for name in ("seqlen_q", "seqlen_k") if getattr(case, name) == least}))
+        for n in (2 * least, 2 * least + 1)
+    ]
+    return least if longer[0] is None and longer[1] is not None else 1

@@ -51,8 +51,10 @@ USUAL_HEADDIMS = (64, 96, 128)  # for which kernels have instances and fast path
 USUAL_TILE = (128, 128)  # for implementations that declare no tile
 LONG = 8  # the factor of lengths for laws that need no oracle for the whole case
 RARE = {"path": 10, "as many": 9, "large": 16}  # one case in that many has such a value
-# Lengths that equal another size, from which a kernel may guess which dimension is which.
-AS_MANY = (None, ("seqlen_k", "nheads_k"), ("seqlen_q", "nheads"), ("seqlen_k", "headdim"))
+# One key, and lengths that equal another size, from which a kernel may guess its dimensions.
+AS_MANY = (
+    None, ("seqlen_k", "one"), ("seqlen_k", "nheads_k"), ("seqlen_q", "nheads"), ("seqlen_k", "headdim"),
+)  # fmt: skip
 FAR = 1040  # keys, more than 1024, from where kernels split, wrap around or round positions
 
 
@@ -172,10 +174,11 @@ def attention_cases(
 
 @dataclass(frozen=True, eq=False)
 class _Choices:
-    """What does not depend on drawn values."""
+    """Holds everything that does not depend on drawn values."""
 
     impl: Implementation
     want: Draws
+    multiple: int  # of which lengths are taken, else 1
     seqlen: int  # the longest, but for paths
     longest: int
     pairs: dict[str, tuple]  # of (batch, nheads_k), by class
@@ -185,7 +188,8 @@ class _Choices:
 
     @classmethod
     def of(cls, impl: Implementation, limits: Limits, want: Draws) -> _Choices:
-        most = limits.longest(want, impl.tile, multiple(impl))
+        taken = multiple(impl)
+        most = limits.longest(want, impl.tile, taken)
         dims = headdims(impl, limits.headdim)
         pairs = {name: tuple((b, n) for b, n in some if b * n <= limits.heads) for name, some in HEADS.items()}
         paths = path_lengths(impl, limits, want, most)
@@ -204,13 +208,13 @@ class _Choices:
         }
         masks = {kind: [m for m in want.bias_mask if m in masks_of(kind)] for kind in values["bias"] if kind}
         values["bias"] = tuple(kind for kind in values["bias"] if kind is None or masks[kind])
-        impossible: list = []
-        if values["bias"] and None not in values["bias"]:  # else masks need so many pairs that few cases have no bias
+        impossible: list = list(OWN_LENGTH)
+        if values["bias"] and None not in values["bias"]:  # else nearly every case would have one, for pairs of masks
             values["bias_mask"] = tuple(m for m in want.bias_mask if any(m in some for some in masks.values()))
             values["bias_of"] = BIAS_OF
             both = itertools.product(values["bias"], values["bias_mask"])
-            impossible = [(("bias", kind), ("bias_mask", mask)) for kind, mask in both if mask not in masks[kind]]
-        return cls(impl, want, most, max([most, *(n for _, n in paths)]), pairs, dims, values, impossible)
+            impossible += [(("bias", kind), ("bias_mask", mask)) for kind, mask in both if mask not in masks[kind]]
+        return cls(impl, want, taken, most, max([most, *(n for _, n in paths)]), pairs, dims, values, impossible)
 
     @cached_property
     def factors(self) -> Factors:
@@ -239,7 +243,7 @@ class _Choices:
         headdim = random.choice(self.headdims["large" if row["large"] else row["width"]])
         if row["as many"]:
             name, size = row["as many"]
-            n = min({"nheads_k": pair[1], "nheads": group * pair[1], "headdim": headdim}[size], self.seqlen)
+            n = min({"one": 1, "nheads_k": pair[1], "nheads": group * pair[1], "headdim": headdim}[size], self.seqlen)
             equal = seqlen_q == seqlen_k
             seqlen_q, seqlen_k = (
                 n if equal or name == "seqlen_q" else seqlen_q,
@@ -261,6 +265,8 @@ class _Choices:
         most_q, most_k = (self.seqlen if n is None else n for n in (most_q, most_k))
 
         def length(near: str, least: int, most: int, tile: int) -> int:
+            if self.multiple > 1 and least <= most // self.multiple * self.multiple:
+                return self.multiple * random.randint(-(-least // self.multiple), most // self.multiple)
             lengths = () if near == "any" else near_tiles(near, most, least, tile)
             return random.choice(lengths) if lengths else random.randint(least, most)
 
@@ -318,12 +324,17 @@ def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, c
     # Then the case is adapted to what the law wants, the device's limits, and `accepts`.
     shortens = max(seqlen_q, seqlen_k) <= choices.seqlen
     try:
-        case = fitted(impl, _within(want.toward(case), limits, want, shortens), want)
+        case = fitted(impl, _within(want.toward(case), limits, want, shortens, choices.multiple), want)
     except AnotherCase:
         reject()
     return case.but(seed=draw(SEEDS))
 
 
+# In these classes a length is not drawn near a tile, so such a pair would be covered in vain.
+OWN_LENGTH = [
+    *((("lengths", kind), ("near_k", near)) for kind in ("equal", "long", "apart") for near in NEAR[1:]),
+    *((("lengths", "few queries"), ("near_q", near)) for near in NEAR[1:]),
+]
 BIAS_OF = tuple(itertools.product((False, True), repeat=2))  # whether each batch and each head has its own bias
 SEEDS = st.integers(0, 999)
 TOGETHER = tuple(feature.name for feature in FEATURES.values() if feature.together)
@@ -355,11 +366,11 @@ def _bias_details(
     )
 
 
-def _within(case: Case, limits: Limits, want: Draws, shortens: bool) -> Case:
+def _within(case: Case, limits: Limits, want: Draws, shortens: bool, multiple: int = 1) -> Case:
     """Return the case, shortened or with fewer heads if its tensors or scores exceed the limits.
 
     The tensors are checked, too, because the score matrix of a single query is small for any number
-    of keys. shortens: whether lengths may change.
+    of keys. shortens: whether lengths may change. They stay multiples of `multiple`.
     """
     if not want.limited:
         return case
@@ -371,9 +382,10 @@ def _within(case: Case, limits: Limits, want: Draws, shortens: bool) -> Case:
         return case
     fits = min(isqrt(elements // heads), 4 * limits.elements // (heads * case.headdim))
     many = case.batch * case.nheads_k > MANY
-    if shortens and heads <= limits.heads and fits >= (1 if many else SHORT):
+    if shortens and heads <= limits.heads and fits >= (multiple if many else max(multiple, SHORT)):
+        fits = fits // multiple * multiple
         lengths = {"seqlen_q": case.seqlen_q, "seqlen_k": case.seqlen_k}
-        return case.but(**{name: n if n <= fits else 1 + (n - 1) % fits for name, n in lengths.items()})
+        return case.but(**{name: n if n <= fits else multiple + (n - multiple) % fits for name, n in lengths.items()})
     group = case.nheads // case.nheads_k
     case = case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
     # A single head has any usual length, but a law may turn a path of few queries into one of many.

@@ -22,7 +22,7 @@ from flash_attest.races.tracing import MOST_CHOSEN
 # queries then ends within the queries of one of them.
 ASSUMED_TILES = (64, 64), (128, 64)
 LONG = 4  # tiles of keys for a single query
-FEW = 17  # queries and keys, if a case with whole tiles is too large
+FEW = 17  # queries and keys of a short case, and of one that would be too large with whole tiles
 # Head dims, if they are supported: a whole one, and two that end within a vector or a tile.
 HEADDIMS = (16, 20, 36)
 
@@ -33,11 +33,12 @@ GROUP = dict(nheads=2)
 
 
 def traced_cases(impl: Implementation) -> list[Case]:
-    """Return up to three cases that `impl` supports, none above MOST_CHOSEN products.
+    """Return up to four cases that `impl` supports, none above MOST_CHOSEN products.
 
     1. Two batches, two heads, two tiles of queries, two tiles of keys and part of a third.
     2. The same tiles with GQA, a bias of its own for each head, and the causal mask.
-    3. Two batches, two heads and a single query with four tiles of keys and part of a fifth.
+    3. Two heads and a single query with four tiles of keys and part of a fifth.
+    4. Two batches and two heads of a few queries and keys, for which kernels may use small tiles.
 
     A case that would be too large, or is not supported, lacks some of this: the first case keeps
     its heads as long as it can, the second its tiles. With an `accepts`, the lengths are the
@@ -61,7 +62,8 @@ def traced_cases(impl: Implementation) -> list[Case]:
             seed=2,
             bias=kinds[-1],
         ),
-        _first(impl, 2, product(heads, long), causal=only_causal, seed=3, bias=kinds[0]),
+        _first(impl, 2, product((ONE_BATCH, ONE), long), causal=only_causal, seed=3, bias=kinds[0]),
+        _first(impl, 3, product(heads, [(FEW, FEW)]), causal=only_causal, seed=4),
     ]
     return list(dict.fromkeys(filter(None, chosen)))
 

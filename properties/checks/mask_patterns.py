@@ -43,6 +43,14 @@ class Whole:
         """The last key that each query sees, or -1. (sq, 1)"""
         return torch.where(self.seen, self.keys, -1).amax(dim=1, keepdim=True)
 
+    @property
+    def next(self) -> torch.Tensor:
+        """The key behind the last one that each query sees by the rule of the mask. (sq, 1)"""
+        if not self.case.causal or self.case.bias is not None:
+            return torch.where(self.last < 0, -1, self.last + 1)
+        past = self.seen.shape[1] - self.seen.shape[0] if self.alignment == "bottom_right" else 0
+        return self.queries[:, None] + past + 1
+
     @cached_property
     def first(self) -> torch.Tensor:
         """The first key that each query sees, or seqlen_k. (sq, 1)"""
@@ -123,6 +131,16 @@ def _mistakes(counts: Counts, whole: Whole, wrong: torch.Tensor) -> Iterator[tup
                 lambda w, m=rows, n=columns: _without_tiles_at_the_end(w, m, n),
             )
             yield (
+                "the loop over key tiles ends where top_left alignment would end it",
+                tiles,
+                lambda w, m=rows, n=columns: w.seen & (w.keys // n * n < (w.queries[:, None] // m + 1) * m),
+            )
+            yield (
+                "one too many: `<=` where `<` was meant, in the tiles that are visited",
+                tiles,
+                lambda w, m=rows, n=columns: w.seen | ((w.keys == w.next) & (w.keys // n * n < _end(w, m) + 1)),
+            )
+            yield (
                 "no key is masked inside the tiles that the mask crosses",
                 tiles,
                 lambda w, m=rows, n=columns: _whole_tiles(w.seen, m, n),
@@ -142,7 +160,7 @@ def _mistakes(counts: Counts, whole: Whole, wrong: torch.Tensor) -> Iterator[tup
 def _effects(tiles: tuple[int, ...]) -> Iterator[tuple[str, str, Mistake]]:
     """Yield mistakes in the keys of a query: words, the tile that they mean, and the mask."""
     yield "one short: `<` where `<=` was meant", "", lambda w: w.seen & (w.keys != w.last)
-    yield "one too many: `<=` where `<` was meant", "", lambda w: w.seen | ((w.keys == w.last + 1) & (w.last >= 0))
+    yield "one too many: `<=` where `<` was meant", "", lambda w: w.seen | (w.keys == w.next)
     yield "nothing is masked: all keys count", "", lambda w: torch.ones_like(w.seen)
     yield "no key is left", "", lambda w: torch.zeros_like(w.seen)
     yield "the first key is left out", "", lambda w: w.seen & (w.keys != w.first)
@@ -210,9 +228,13 @@ def _rows_of(size: int, *, last: bool) -> Mistake:
 
 def _without_tiles_at_the_end(w: Whole, m: int, n: int) -> torch.Tensor:
     """Return the mask without the key tiles that begin at the last key of a query tile."""
-    end = w.last[(w.queries // m * m + m - 1).clamp(max=len(w.queries) - 1)]
     start = w.keys // n * n
-    return w.seen & ((start < end) | (start == 0))
+    return w.seen & ((start < _end(w, m)) | (start == 0))
+
+
+def _end(w: Whole, m: int) -> torch.Tensor:
+    """Return the last key that the last query of each query's tile sees, or -1. (sq, 1)"""
+    return w.last[(w.queries // m * m + m - 1).clamp(max=len(w.queries) - 1)]
 
 
 def _whole_tiles(seen: torch.Tensor, m: int, n: int) -> torch.Tensor:

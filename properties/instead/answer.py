@@ -14,7 +14,7 @@ from flash_attest.impls.contract.call import Inputs, Outputs, tensors_of
 from flash_attest.impls.contract.record import GRADIENTS, Implementation, Precision
 from flash_attest.oracle.attention import Operands, operands, softmax
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.features import variant_of
+from flash_attest.properties.cases.features import numbers_of, variant_of
 
 # The error under a mistake must be this much smaller than the error under the right definition:
 # in the root of the mean square, and in units of the budget at the worst element.
@@ -53,7 +53,8 @@ class Predicted:
 class Answer:
     """The outputs of a kernel for the inputs x, all on the CPU, in the public layout.
 
-    form_of: gives the form of the budget for a precision.
+    x: the inputs, with the numbers of a boolean mask. form_of: gives the form of the budget for a
+    precision.
     """
 
     impl: Implementation
@@ -62,6 +63,10 @@ class Answer:
     got: dict[str, torch.Tensor]
     form_of: Callable[[Precision], str]
     _kept: dict[Any, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        if self.x.bias is not None:
+            self.x = self.x.with_(bias=numbers_of(self.x.bias))
 
     @property
     def variant(self) -> oracle.Variant:
@@ -103,21 +108,30 @@ class Answer:
         return sum(int((self._scores[name].z > oracle.Z_LIMIT).sum()) for name in self.wrong) >= MANY
 
     @cached_property
-    def telling(self) -> bool:
-        """Whether wrong outputs are finite, out is not 0, and some row that sees a key is wrong.
+    def dead(self) -> bool:
+        """Whether out and lse are wrong only in rows that see no key, and no gradient is wrong.
 
-        A row that sees none has one right result only: too many definitions fit a wrong one.
+        Such a row has one right result only, so too many definitions fit a wrong one.
         """
         sees = self.right.want["lse"] > -torch.inf
         for name in self.wrong:
-            bad, got = self._scores[name].z > oracle.Z_LIMIT, self.got[name]
-            of_dead = ~sees if name == "lse" else torch.zeros((), dtype=torch.bool)
-            if not bool((got.isfinite() | of_dead).all()) or (name == "out" and not bool(got.any())):
+            bad = self._scores[name].z > oracle.Z_LIMIT
+            if name in GRADIENTS or not bool(bad.any()):
                 return False
-            if name in ("out", "lse") and bool(bad.any()):
-                rows = bad if name == "lse" else bad.any(-1).transpose(1, 2)
-                if not bool((rows & sees).any()):
-                    return False
+            rows = bad if name == "lse" else bad.any(-1).transpose(1, 2)
+            if bool((rows & sees).any()):
+                return False
+        return True
+
+    @cached_property
+    def telling(self) -> bool:
+        """Whether wrong outputs are finite, but for lse of a row without keys, and out is not 0."""
+        dead = self.right.want["lse"] == -torch.inf
+        for name in self.wrong:
+            got = self.got[name]
+            finite = got.isfinite() | dead if name == "lse" else got.isfinite()
+            if not bool(finite.all()) or (name == "out" and not bool(got.any())):
+                return False
         return True
 
     def kept(self, name: str, make: Callable[[], Any]) -> Any:
@@ -159,10 +173,12 @@ class Answer:
 
     def operands(self, changed: Changed) -> tuple[Operands, torch.Tensor]:
         """Return the operands of the oracle under a definition, and P (b, h, i, j)."""
-        x = changed.x
+        if changed is self.plain and "operands" in self._kept:
+            return self._kept["operands"]
+        x, rows = changed.x, slice(None)
         p = operands(x.q, x.k, x.v, changed.variant, x.dout)
-        rows = slice(None)
-        return p, softmax(p.mask(p.products(rows), rows))[0]
+        result = p, softmax(p.mask(p.products(rows), rows))[0]
+        return self.kept("operands", lambda: result) if changed is self.plain else result
 
     def fits(self, predicted: Predicted, names: list[str]) -> dict[str, float]:
         """Return the outputs of `names` that are within the budget of a prediction, with their z.
@@ -199,6 +215,7 @@ def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
 
 
 def answer_of(impl: Implementation, case: Case, x: Inputs, got: Outputs, form_of: Callable[[Precision], str]) -> Answer:
-    """Return the Answer, with all tensors on the CPU."""
+    """Return the Answer, with all tensors on the CPU, and a boolean bias as one of 0 and -inf."""
     x = Inputs(**{name: tensor.detach().cpu() for name, tensor in x.items()})
+    x = x.with_(bias=variant_of(case, impl.causal_alignment, x.bias).bias)
     return Answer(impl, case, x, {name: tensor.detach().cpu() for name, tensor in got.items()}, form_of)

@@ -7,21 +7,30 @@ from collections.abc import Iterator
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case, CaseError
-from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.cases.draws import ANYTHING
+from flash_attest.properties.cases.fitting import fitted
+from flash_attest.properties.failures import AnotherCase
 
 USUAL_TILE = 16
 LARGEST_TILE = 128
+MOST_EMULATED = 67  # the longest case of kernels that run in an emulator, or are slow
 ROOTED = 9  # from this head dim on, 1 / sqrt(headdim) is not taken for another factor
 SCALE = 0.3  # the same, in place of a given scale that is a power of two
 
 
-def grown(impl: Implementation, case: Case) -> Iterator[Case]:
-    """Yield larger cases with the same features, all of whose sizes are larger, or some."""
+def grown(impl: Implementation, case: Case, device: str) -> Iterator[Case]:
+    """Yield larger cases with the same features, all of whose sizes are larger, or some.
+
+    Kernels in an emulator get one batch, and fewer tiles if tiles are large.
+    """
+    emulated = impl.traced or impl.share_on(device) < 1
     tile = min(max(impl.tile or (USUAL_TILE,)), LARGEST_TILE)
-    n = 2 * tile + 3
+    n = min(2 * tile + 3, MOST_EMULATED) if emulated else 2 * tile + 3
     lengths = dict(seqlen_q=n + 4 * (case.seqlen_q > case.seqlen_k), seqlen_k=n + 4 * (case.seqlen_q < case.seqlen_k))
     one_query = lengths | dict(seqlen_q=1) if case.seqlen_q == 1 else lengths
     heads = dict(batch=2, nheads=4, nheads_k=2) if case.nheads != case.nheads_k else dict(batch=2, nheads=2, nheads_k=2)
+    if emulated:
+        heads["batch"] = 1
     known = impl.supports.headdim_list
     larger = [d for d in known if d >= max(ROOTED, case.headdim) and math.isqrt(d) ** 2 != d] or [known[-1]]
     width = dict(headdim=larger[0]) if case.headdim < larger[0] else {}
@@ -37,9 +46,9 @@ def grown(impl: Implementation, case: Case) -> Iterator[Case]:
         one_query,
     ):
         try:
-            changed = case.but(**changes)
-        except CaseError:
+            changed = fitted(impl, case.but(**changes), ANYTHING)
+        except (CaseError, AnotherCase):
             continue
-        if changed not in tried and unsupported(impl, changed) is None:
+        if changed not in tried and changed.bias == case.bias and changed.bias_mask == case.bias_mask:
             tried.append(changed)
             yield changed

@@ -181,26 +181,30 @@ def _of_last_keys(tile: int) -> Mistake:
             return None
         p, _ = answer.operands(answer.plain)
         first = (n - 1) // tile * tile
-        dq = p.scale * (_ds(answer)[..., first:] @ p.k[:, :, first:])
+        dq = p.scale * (ds_of(answer)[..., first:] @ p.k[:, :, first:])
         return Predicted({"dq": dq.transpose(1, 2)}, answer.right.sigma)
 
     return of_gradients(f"dq of the last {tile} keys", f"of the last tile of {tile} keys alone: earlier tiles are lost",
                         predicted)  # fmt: skip
 
 
-def _ds(answer: Answer) -> torch.Tensor:
+def ds_of(answer: Answer) -> torch.Tensor:
     """Return dS (b, h, i, j): the gradient of a bias that is not broadcast."""
     case, x = answer.case, answer.x
-    full = torch.zeros(case.batch, case.nheads, case.seqlen_q, case.seqlen_k, dtype=torch.float64)
-    bias = full if x.bias is None else full + x.bias.double()
-    return answer.under(Changed(x.with_(bias=bias), replace(answer.variant, bias=bias))).want["dbias"]
+
+    def make() -> torch.Tensor:
+        full = torch.zeros(case.batch, case.nheads, case.seqlen_q, case.seqlen_k, dtype=torch.float64)
+        bias = full if x.bias is None else full + x.bias.double()
+        return answer.under(Changed(x.with_(bias=bias), replace(answer.variant, bias=bias))).want["dbias"]
+
+    return answer.kept("dS", make)
 
 
 def _of_dbias(name: str, words: str, at: int) -> Mistake:
     """Return the mistake of keeping one batch, head or query where dbias should be a sum."""
 
     def predicted(answer: Answer) -> Predicted | None:
-        bias, ds = answer.x.bias, _ds(answer) if "dbias" in answer.got else None
+        bias, ds = answer.x.bias, ds_of(answer) if "dbias" in answer.got else None
         if ds is None or bias.shape == ds.shape:
             return None
         for dim in range(3):
@@ -220,7 +224,7 @@ def _of_last_queries(tile: int) -> Mistake:
             return None
         if tile not in ((known[0],) if known else TILES):
             return None
-        last = _ds(answer)[:, :, (rows - 1) // tile * tile :]
+        last = ds_of(answer)[:, :, (rows - 1) // tile * tile :]
         return Predicted({"dbias": sum_broadcast(last, answer.x.bias)}, answer.right.sigma)
 
     return of_gradients(f"dbias of the last {tile} queries",

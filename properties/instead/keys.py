@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from flash_attest.oracle import Mask
+from flash_attest.properties.cases.case import BOOLEAN
 from flash_attest.properties.instead.answer import Answer, Changed
 from flash_attest.properties.instead.inputs import Words
 from flash_attest.properties.instead.mistake import Mistake, definition
@@ -187,12 +188,26 @@ def _row_of_its_tile(answer: Answer, bias: torch.Tensor) -> torch.Tensor | None:
     return bias[:, :, torch.arange(rows) // tile * tile] if rows > 1 else None
 
 
+def _of_boolean(
+    change: Callable[[torch.Tensor], torch.Tensor],
+) -> Callable[[Answer, torch.Tensor], torch.Tensor | None]:
+    """Return another reading of a boolean bias. change: bool, True where visible -> the bias."""
+    return lambda answer, bias: change(bias == 0) if answer.case.bias in BOOLEAN else None
+
+
 def _rounded(dtype: torch.dtype) -> Callable[[Answer, torch.Tensor], torch.Tensor | None]:
     return lambda answer, bias: bias.to(dtype).to(bias.dtype)
 
 
+def _mask_as(visible: float, hidden: float) -> Callable[[Answer, torch.Tensor], torch.Tensor | None]:
+    """Return a boolean mask with other numbers where it is True, and where it is False."""
+    return lambda a, bias: torch.where(bias == 0, visible, hidden) if a.case.bias in BOOLEAN else None
+
+
 BIASES = (
     definition("bias ignored", "without the bias", _none),
+    biased("mask inverted", "with the keys that the mask hides: True is taken for hidden", _mask_as(-math.inf, 0.0)),
+    biased("mask added", "with the mask added to the scores, as 0 and 1", _mask_as(1.0, 0.0)),
     biased("bias scaled", "with the bias times softmax_scale", lambda a, bias: bias.double() * a.case.scale),
     biased("bias negated", "with the bias subtracted", lambda a, bias: -bias),
     biased("bias in base 2", "with the bias times ln 2: it is added in base 2, without log2(e)",
@@ -206,6 +221,10 @@ BIASES = (
     biased("bias of the next row", "with the bias row of the next query", _rolled(2, -1)),
     biased("bias of the next key", "with the bias of the next key", _rolled(3, -1)),
     biased("bias transposed", "with the bias transposed", _transposed),
+    biased("boolean inverted", "with the boolean bias inverted: True hides a key",
+           _of_boolean(lambda seen: torch.zeros(seen.shape).masked_fill(seen, -math.inf))),
+    biased("boolean added", "with the boolean bias added as numbers: 1 is True, 0 is False",
+           _of_boolean(lambda seen: seen.float())),
     biased("bias in bfloat16", "with the bias rounded to bfloat16", _rounded(torch.bfloat16)),
     biased("bias in float16", "with the bias rounded to float16", _rounded(torch.float16)),
 )  # fmt: skip

@@ -47,14 +47,15 @@ class Fits:
         return found
 
 
-def statements(answers: Iterable[Answer], right: Iterable[Answer] = ()) -> list[str]:
+def statements(
+    answers: Iterable[Answer], right: Iterable[Answer] = (), table: tuple[Mistake, ...] = TABLE
+) -> list[str]:
     """Return what the kernel computed instead, in at most two sentences; [] if nothing fits.
 
     answers: the wrong ones, the largest case first: only what it shows is named. right: right
     answers of similar cases. If few elements are wrong, a mistake must not contradict these.
     """
     fits: list[Fits] = []
-    table: tuple[Mistake, ...] = TABLE
     for answer in answers:
         if not answer.telling:
             return []
@@ -62,6 +63,8 @@ def statements(answers: Iterable[Answer], right: Iterable[Answer] = ()) -> list[
         table = tuple(mistake for mistake in table if fits[0].of[mistake.name])
         if not table:
             return []
+    if all(each.answer.dead for each in fits):
+        return []
     table = tuple(mistake for mistake in table if not _differs(fits, mistake))
     if fits and not any(each.answer.strong for each in fits):
         if max(max(each.answer.wrong.values()) for each in fits) < CLEARLY:
@@ -123,7 +126,7 @@ def _either(words: list[str]) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    """Return the outputs as the beginning of a sentence: "dk and dv are those"."""
+    """Return the outputs as the beginning of a sentence: "dk and dv are the ones"."""
     if len(names) == 1:
-        return f"{names[0]} is that"
-    return f"{', '.join(names[:-1])} and {names[-1]} are those"
+        return f"{names[0]} is the one"
+    return f"{', '.join(names[:-1])} and {names[-1]} are the ones"

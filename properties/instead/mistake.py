@@ -17,7 +17,7 @@ from flash_attest.properties.instead.answer import Answer, Changed, Predicted
 class Mistake:
     """One entry of the table.
 
-    words: the end of "out is that ..." or "dk and dv are those ...", for the answer that it fits.
+    words: the end of "out is the one ..." or "dk and dv are the ones ...", for an answer.
     predict(answer): the outputs under this mistake. There may be several predictions, as a kernel
     may make the mistake in both passes or in one. None if the mistake changes nothing in this case.
     """
@@ -70,22 +70,23 @@ def given(
 ) -> Predicted | None:
     """Return the gradients that a backward gives with these inputs, and with this lse and delta.
 
-    By default lse is the returned one, and delta = sum_d dout out with the returned out. The
-    backward computes P' = exp(S - lse), so that P' = r P with r = exp(right lse - lse), in which
-    right lse belongs to the changed inputs. So its gradients are
+    By default lse is the returned one (without one, lse of these inputs), and delta is
+    sum_d dout out with the returned out. The backward computes P' = exp(S - lse), so that P' = r P
+    with r = exp(right lse - lse), in which right lse belongs to the changed inputs. So its
+    gradients are
 
         dv = sum_i P_i r_i dout_i                dS = P (dP' - delta') + P shift
 
-    Here dP' and delta' are those of the oracle with dout' = r dout, and shift = delta' - r delta.
+    Here dP' and delta' come from the oracle with dout' = r dout, and shift = delta' - r delta.
     The oracle with dout' gives the budget, and the part with `shift` adds the roundings of its
-    products. None if some number is not finite, or if nothing tells lse.
+    products. None if some number is not finite.
     """
-    lse = answer.got.get("lse") if lse is None else lse
-    if not answer.backward or lse is None:
+    if not answer.backward:
         return None
     p, probs = answer.operands(changed)
-    plain = answer.under(Changed(changed.x, changed.variant))
-    usual, lse, dout = plain.want["lse"], lse.double(), p.dout
+    plain = answer.right if changed is answer.plain else answer.under(Changed(changed.x, changed.variant))
+    usual, dout = plain.want["lse"], p.dout
+    lse = (answer.got.get("lse", usual) if lse is None else lse).double()
     dead = usual == -torch.inf
     ratio = (usual - lse).masked_fill(dead, 0.0).exp().masked_fill(dead, 0.0)[..., None]
     if delta is None:

@@ -49,6 +49,7 @@ def _of_unscaled(answer: Answer) -> Iterator[Predicted]:
 
 RESULTS = (
     Mistake("not divided by l", "before it is divided by the row sum l", _not_divided),
+    _lse("lse in base 2", "in base 2: multiply it by ln 2", lambda lse: lse / math.log(2)),
     _lse("lse times ln 2", "times ln 2, as if it had been in base 2", lambda lse: lse * math.log(2)),
     _lse("lse plus ln 2", "plus ln 2: the row sum l has a factor of 2", lambda lse: lse + math.log(2)),
     *(

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from flash_attest.impls.contract.record import Precision
+from flash_attest.impls.contract.record import GRADIENTS, Precision
 from flash_attest.oracle import roundoff
 from flash_attest.properties.instead import emulated
 from flash_attest.properties.instead.answer import Answer, Changed
@@ -87,18 +87,24 @@ ROUNDINGS = (
 )  # fmt: skip
 
 
-def rounding_of(answers: list[Answer], larger: Callable[[], list[Answer]] = list) -> list[str]:
+def rounding_of(answers: list[Answer], larger: Callable[[], list[Answer]] | None = None) -> list[str]:
     """Return a statement that says which rounding explains all wrong answers; [] if none does.
 
-    larger(): answers to inputs with large scores. They are asked for only if they decide.
+    larger(): answers to inputs with large scores. They are asked for only if they decide, as they
+    do whether exp is inexact.
     """
-    if not all(answer.telling for answer in answers):
+    if not all(answer.telling for answer in answers) or all(answer.dead for answer in answers):
         return []
-    fitting = [rounding for rounding in _candidates(answers) if all(_fits(answer, rounding) for answer in answers)]
+    fitting = [
+        rounding
+        for rounding in _candidates(answers)
+        if any(_shows(answer, rounding) for answer in answers) and all(_fits(answer, rounding) for answer in answers)
+    ]
     exact = [rounding for rounding in fitting if rounding.emulated]
     if not exact and not all(map(_both_signs, answers)):
         fitting = []
-    fitting = fitting or _of_exp(answers, larger())
+    if not fitting and larger is not None:
+        fitting = _of_exp(answers, larger())
     sizes = {id(rounding): _size(answers[0], rounding) for rounding in exact or fitting}
     least = min(sizes.values(), default=0.0)
     best = [rounding for rounding in exact or fitting if sizes[id(rounding)] <= least + math.log(ALIKE)]
@@ -163,15 +169,26 @@ def _should_show(answer: Answer, name: str, sigma: torch.Tensor) -> bool:
     return bool((ratio[ratio.isfinite()] > MISSED).double().mean() > 0.5)
 
 
-def _as_predicted(answer: Answer, rounding: Rounding) -> bool:
-    """Return whether lse is what the rounded numbers give; without lse, whether out is.
+def _shows(answer: Answer, rounding: Rounding) -> bool:
+    """Return whether some output is wrong in which a rounding before the softmax shows."""
+    return not rounding.emulated or any(name in answer.wrong for name in _predicted(answer, rounding))
 
-    A rounding of the backward must predict the wrong gradients.
+
+def _predicted(answer: Answer, rounding: Rounding) -> list[str]:
+    """Return the outputs that emulated inputs predict: lse, or out without lse.
+
+    For a rounding of the backward, they are the wrong gradients.
     """
-    backward = "scaled_in_backward" in rounding.declared
-    names = sorted(answer.wrong) if backward else ["lse" if "lse" in answer.got else "out"]
+    if "scaled_in_backward" in rounding.declared:
+        return [name for name in answer.wrong if name in GRADIENTS]
+    return ["lse" if "lse" in answer.got else "out"]
+
+
+def _as_predicted(answer: Answer, rounding: Rounding) -> bool:
+    """Return whether an answer is what the rounded inputs give."""
+    names = _predicted(answer, rounding)
     for inputs in rounding.emulated(answer):
-        predicted = given(answer, inputs) if backward else answer.under(inputs)
+        predicted = given(answer, inputs) if "scaled_in_backward" in rounding.declared else answer.under(inputs)
         if predicted and answer.fits(only(predicted, *names), names).keys() == {*names}:
             return True
     return False

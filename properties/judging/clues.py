@@ -231,7 +231,9 @@ def _of_empty_rows(impl: Implementation) -> Clue:
 
 def _of_headdim(impl: Implementation, case: Case, fails: Callable[[Case], bool]) -> Clue | None:
     known = impl.supports.headdim_list
-    if case.headdim == known[0] or fails(case.but(headdim=known[0])):
+    # The smallest head dim that can be judged decides: a law or `accepts` may refuse smaller ones.
+    smaller = (fails(case.but(headdim=d)) for d in known if d < case.headdim)
+    if next((fails_there for fails_there in smaller if fails_there is not None), True):
         return None
     next_larger = next((d for d in known if d > case.headdim), None)
     larger = next_larger is not None and fails(case.but(headdim=next_larger))

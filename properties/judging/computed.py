@@ -16,6 +16,7 @@ from flash_attest.properties.instead.matches import statements
 from flash_attest.properties.instead.roundings import rounding_of
 from flash_attest.properties.judging.context import blaming_calls
 from flash_attest.properties.judging.judgement import Judgement
+from flash_attest.races import tracing
 
 MOST_GROWN = 2  # larger cases that fail, too
 MOST_CASES = 4  # of those at hand
@@ -31,7 +32,9 @@ def computed_instead(judgement: Judgement, failing: Iterable[Case]) -> list[str]
     law uses. The statements for the same cases are kept, as several laws fail at the same ones.
     Raises ContextLost.
     """
-    cases = [case for case in dict.fromkeys(failing) if case.products <= MOST_PRODUCTS][:MOST_CASES]
+    slow = judgement.impl.share_on(judgement.device) < 1
+    most = min(MOST_PRODUCTS, tracing.MOST_PRODUCTS) if slow else MOST_PRODUCTS
+    cases = [case for case in dict.fromkeys(failing) if case.products <= most][:MOST_CASES]
     key = "; ".join(map(str, cases))
     return judgement.plan.known.computed(judgement.impl, key, lambda: _found(judgement, cases))
 
@@ -43,14 +46,28 @@ def _found(judgement: Judgement, cases: list[Case]) -> list[str]:
         return []
     larger: list[Answer] = []
     right: list[Answer] = []
-    for case in grown(judgement.impl, cases[0]):
+    for case in grown(judgement.impl, cases[0], judgement.device):
         if len(larger) == MOST_GROWN or time.perf_counter() > stop:
             break
         for answer in [] if case in cases else answer_in(judgement, case):
             (larger if answer.wrong else right).append(answer)
     answers = [*larger, *wrong]
     shifted = answers[0].case.but(regime="shifted_up")
-    return statements(answers, right) or rounding_of(answers, lambda: answer_in(judgement, shifted))
+    if lines := statements(answers, right):
+        return [line + _right_if_swapped(judgement, answers) for line in lines]
+    return rounding_of(answers, lambda: answer_in(judgement, shifted))
+
+
+def _right_if_swapped(judgement: Judgement, answers: list[Answer]) -> str:
+    """Return the end of a statement, if it holds for more queries than keys alone, or for fewer."""
+    longer = {answer.case.seqlen_q - answer.case.seqlen_k > 0 for answer in answers}
+    case = answers[0].case
+    if len(longer) > 1 or not case.causal or any(answer.case.seqlen_q == answer.case.seqlen_k for answer in answers):
+        return ""
+    swapped = answer_in(judgement, case.but(seqlen_q=case.seqlen_k, seqlen_k=case.seqlen_q))
+    if not swapped or swapped[0].wrong:
+        return ""
+    return f"; right with {'fewer' if longer.pop() else 'more'} queries than keys"
 
 
 def answer_in(judgement: Judgement, case: Case) -> list[Answer]:

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from flash_attest.impls.contract.record import GRADIENTS
-from flash_attest.properties.judging.verdict import FAIL, PLAIN
+from flash_attest.properties.judging.verdict import FAIL
 
 # The chapter whose law describes a mistake best comes first: "which key is missing" says more than
 # "which number is off".
@@ -19,6 +19,7 @@ BEST_FIRST = (
     "test_backward", "test_extremes", "test_memory", "test_laws", "test_races",
 )  # fmt: skip
 # A clue about lengths names the smallest length that fails, which differs from law to law.
+SIZES = ("seqlen_q", "seqlen_k", "headdim", "dtype", "seed", "batch", "nheads", "nheads_k")
 LENGTH = re.compile(r"(a length|lengths) of \d+")
 
 
@@ -27,7 +28,8 @@ class Explained:
     """A failure whose message is whole.
 
     case: its smallest case, as text. beside: the case of the other failure that its message names,
-    or "". reason: its headline. clue: as in Result. kind: see `kind_of`. rank: see `rank_of`.
+    or "". reason: its headline. clue: as in Result. chapter, tensor: see `kind_of`. rank: see
+    `rank_of`.
     """
 
     law: str
@@ -35,7 +37,8 @@ class Explained:
     beside: str
     reason: str
     clue: str
-    kind: str
+    chapter: str
+    tensor: str
     rank: tuple
 
     @classmethod
@@ -49,23 +52,29 @@ class Explained:
 
         A failure that comes and goes has no clue, nor has one that ends the process.
         """
-        tensor = (result["wrong"] or {}).get("tensor", "")
         if result["verdict"] != FAIL or result["known"] or result["same_as"] or not result["clue"]:
             return None
-        clue, kind = result["clue"], kind_of(result["chapter"], tensor, result["clue"])
+        tensor = (result["wrong"] or {}).get("tensor", "")
         cases = result["smallest"], result["beside_case"]
-        return cls(result["law"], *cases, result["reason"], clue, kind, rank_of(result))
+        return cls(result["law"], *cases, result["reason"], result["clue"], result["chapter"], tensor, rank_of(result))
 
 
-def kind_of(chapter: str, tensor: str, clue: str) -> str:
+def kind_of(chapter: str, tensor: str, *, alone: bool) -> str:
     """Return which kind of result is wrong. A wrong mask and a wrong gradient are different
-    mistakes. If even the plainest cases fail, they share nothing, so the tensor must be the same.
+    mistakes. alone: whether the cases share nothing else; the tensor must then be the same.
     """
     if chapter in ("test_races", "test_contract"):
         return chapter
-    if clue == PLAIN and tensor:
+    if alone and tensor:
         return tensor.partition("*")[0]
     return "gradients" if tensor in GRADIENTS or chapter == "test_backward" else "forward"
+
+
+def special_in(case: str) -> str:
+    """Return the fields of a case that are neither sizes nor its dtype. A law that wants them, as
+    one about causal masks does, has no clue in them.
+    """
+    return " ".join(field for field in case.split() if field.partition("=")[0] not in SIZES)
 
 
 def rank_of(result: dict) -> tuple:

@@ -74,6 +74,8 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
         result.matches = list(broken.matches)
         result.wrong = broken.wrong and broken.wrong.as_dict()
         result.found_at = next((f"{s.file}:{s.line}" for finding in broken.found for s in finding.sites if s.line), "")
+    if outcome.verdict == PASS and law.name in impl.known_failures:  # which makes it a failure
+        result.replay = replay_of(plan.origin, judgement.test)
     if outcome.beside_case is not None:
         result.beside_case = str(outcome.beside_case)
     if outcome.case is not None:

@@ -54,7 +54,7 @@ class Judgement:
         law, impl, plan = self.law, self.impl, self.plan
         number = zlib.crc32(f"{plan.seed} {law.chapter}.{law.name}.{impl.name}".encode())
         strategy = attention_cases(impl, plan.device, law.draws, small=plan.small)
-        return Drawing(strategy, number, 1 if law.once else plan.cases_for(impl, law.share))
+        return Drawing(strategy, number, 1 if law.once else plan.cases_for(impl, law.share), law.once)
 
     def takes(self, case: Case) -> bool:
         """Return whether the implementation supports the case and the law wants it."""

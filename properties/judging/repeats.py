@@ -16,14 +16,20 @@ from flash_attest.properties.cases.fitting import fitted
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Raises, Undecided
 from flash_attest.properties.judging.beside import clues_in
-from flash_attest.properties.judging.clues import LeftOut
+from flash_attest.properties.judging.clues import Clue, LeftOut
 from flash_attest.properties.judging.explain import section
-from flash_attest.properties.judging.explained import Explained, kind_of, rank_of, without_lengths
+from flash_attest.properties.judging.explained import (
+    Explained,
+    kind_of,
+    rank_of,
+    special_in,
+    without_lengths,
+)
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.search import Found
 from flash_attest.properties.judging.shrink import smallest
 from flash_attest.properties.judging.verdict import FAIL, PLAIN, Result, law_name
-from flash_attest.properties.law import Law
+from flash_attest.properties.law import Law, laws
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ def _at_any_size(judgement: Judgement, broken: LawBroken, case: Case) -> Repeat 
             judgement.hold_aside(small)
         except LawBroken as same:
             alike = type(same) is type(broken) and not isinstance(same, Raises)
-            if alike and all(_kind(judgement, each, known) == known.kind for each in (same, broken)):
+            if alike and _are_alike(judgement, known, (same, broken), alone=not special_in(known.case)):
                 return Repeat(broken, case, cause=known, clues=LeftOut(()))
         except Exception:  # the law may need its sizes
             continue
@@ -102,22 +108,36 @@ def _repeat(
         return None
     if type(same) is not type(broken):
         return None
-    if isinstance(same, Raises):
-        if same.headline != known.reason:
-            return None
-    elif any(_kind(judgement, failure, known) != known.kind for failure in (same, broken)):
+    if isinstance(same, Raises) and same.headline != known.reason:
         return None
     clues = clues_in(judgement, Found(same, case))
     if clues is None:
         return None
-    if is_smallest and without_lengths(str(clues) or PLAIN) != without_lengths(known.clue):
+    free = str(LeftOut(tuple(clue for clue in clues.clues if not _is_wanted(known, clue)))) or PLAIN
+    if is_smallest and without_lengths(free) != without_lengths(known.clue):
+        return None
+    alone = not clues.clues and not special_in(known.case)
+    if not isinstance(same, Raises) and not _are_alike(judgement, known, (same, broken), alone=alone):
         return None
     rank = rank_of(_as_result(judgement, same).as_dict())
     return Repeat(same, case, cause=known, clues=clues, says_it_better=rank < known.rank)
 
 
-def _kind(judgement: Judgement, broken: LawBroken, known: Explained) -> str:
-    return kind_of(judgement.law.chapter, broken.wrong.tensor if broken.wrong else "", known.clue)
+def _is_wanted(known: Explained, clue: Clue) -> bool:
+    """Return whether the law of a known failure wants what this clue says, so that it could not
+    find the clue.
+    """
+    try:
+        return laws()[known.law].draws.excludes(clue.without(parse_case(known.case))) is not None
+    except CaseError:
+        return True
+
+
+def _are_alike(judgement: Judgement, known: Explained, failures: Sequence[LawBroken], *, alone: bool) -> bool:
+    """Return whether the same kind of result is wrong in a known failure and in these."""
+    kind = kind_of(known.chapter, known.tensor, alone=alone)
+    tensors = [broken.wrong.tensor if broken.wrong else "" for broken in failures]
+    return all(kind_of(judgement.law.chapter, tensor, alone=alone) == kind for tensor in tensors)
 
 
 def _as_result(judgement: Judgement, broken: LawBroken) -> Result:

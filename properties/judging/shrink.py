@@ -113,4 +113,4 @@ def _whole_row_hidden(impl: Implementation, case: Case) -> Iterator[dict]:
 
 def _below(n: int) -> list[int]:
     """Return a few numbers below n, the smallest first."""
-    return sorted({m for m in (1, 2, 3, n // 4, n // 2, 3 * n // 4, n - 2, n - 1) if 1 <= m < n})
+    return sorted({m for m in (1, 2, 3, n // 4, n // 2, n // 2 + 1, 3 * n // 4, n - 2, n - 1) if 1 <= m < n})

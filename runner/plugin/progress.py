@@ -52,7 +52,7 @@ class Progress:
             parts.append(f"{self.fails} {'fails' if self.fails == 1 else 'fail'}")
         share = self.done / self.whole if self.whole else 0.0
         left = (now - self.began) * (1 - share) / share if share >= SURE else None
-        if left is not None:
+        if left is not None and self.judged < len(self.weights):
             parts.append(f"about {duration(left)} left")
         if near := self.limits.near(left):
             parts.append(near)

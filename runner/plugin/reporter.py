@@ -127,6 +127,8 @@ class Reporter:
 
     def _start(self, tests: Iterable[str]) -> None:
         """Begin the report, before the first law is judged. A run that judges nothing has none."""
+        if nodes := self.config.pluginmanager.get_plugin("terminaldistreporter"):
+            nodes.ensure_show_status = lambda: None  # it would print "bringing up nodes..." again
         planned = {test: judged for test in tests if (judged := judged_in(test))}
         if not planned or self.report.planned or self.config.getoption("collectonly"):
             return

@@ -191,8 +191,6 @@ def print_observed(results: list[dict], console: Console) -> None:
 
 def print_causes(causes: list[Cause], console: Console) -> None:
     """Print each cause in two lines: what is wrong, and the command that shows it again."""
-    if line := in_words(causes):
-        say(console, f"[bold red]fail[/]  {line}")
     for cause in causes[:MOST_CAUSES]:
         shared = f" ({cause.shared})" if cause.shared else ""
         law = "" if cause.first["replay"] else f"{law_name(cause.first['law'])} "

@@ -63,8 +63,10 @@ def without_the_last_key(x: Inputs) -> torch.Tensor:
 
 def test_a_missing_key_fails_with_the_element_its_value_and_where():
     x = inputs()
+    out = call(TILED, x).out
+    out[:, 32:] = without_the_last_key(x)[:, 32:]  # in the last tile of queries
     with pytest.raises(AssertionError) as failed:
-        assert_attention_close(without_the_last_key(x), x.q, x.k, x.v, precision=TILED.precision, tile=(16, 16))
+        assert_attention_close(out, x.q, x.k, x.v, precision=TILED.precision, tile=(16, 16))
     first, *lines = str(failed.value).splitlines()
     assert first.startswith("out[b=") and "times what rounding explains, 8 allowed" in first
     assert lines[0].startswith("  batch=2 nheads=4 nheads_k=2") or "seqlen_q=33 seqlen_k=70" in lines[0]
@@ -74,10 +76,10 @@ def test_a_missing_key_fails_with_the_element_its_value_and_where():
 @pytest.mark.parametrize(
     ("given", "asked", "words"),
     [
-        ({"causal": True}, {}, "out is right for causal=True"),
-        ({}, {"causal": True}, "out is right for causal=False"),
-        ({"softmax_scale": 1.0}, {}, "out is right for softmax_scale=1"),
-        ({}, {"softmax_scale": 0.5}, "out is right for the default softmax_scale"),
+        ({"causal": True}, {}, "out is the one of causal=True"),
+        ({}, {"causal": True}, "out is the one of causal=False"),
+        ({"softmax_scale": 1.0}, {}, "out is the one of softmax_scale = 1"),
+        ({}, {"softmax_scale": 0.5}, "out is the one of the default softmax_scale"),
     ],
 )
 def test_the_message_says_what_the_result_is_right_for(given, asked, words):
@@ -90,8 +92,25 @@ def test_the_message_says_what_the_result_is_right_for(given, asked, words):
 def test_the_other_alignment_is_named():
     x = inputs()
     out = call(TILED, x, causal=True).out
-    with pytest.raises(AssertionError, match="right for causal_alignment='bottom_right'"):
+    with pytest.raises(AssertionError, match="out is the one of causal_alignment='bottom_right'"):
         assert_attention_close(out, x.q, x.k, x.v, causal=True, causal_alignment="top_left", precision=TILED.precision)
+
+
+def test_of_large_tensors_one_head_is_enough():
+    """With three batches and four heads, the scores are too many for the whole table."""
+    x = inputs(b=3, sq=130, sk=170, h=4, hk=2)
+    out = call(TILED, x, causal=True).out
+    with pytest.raises(AssertionError, match="out is the one of causal=True"):
+        assert_attention_close(out, x.q, x.k, x.v, precision=TILED.precision)
+
+
+def test_a_mistake_in_the_gradients_is_named():
+    x = inputs(torch.float32)
+    got = call(TILED, x, backward=True)
+    given = {n: t for n, t in got.items() if n != "out"} | {"dout": x.dout}
+    given["dk"] = given["dk"] * x.q.shape[-1] ** 0.5
+    with pytest.raises(AssertionError, match="dk is the one without the factor softmax_scale"):
+        assert_attention_close(got.out, x.q, x.k, x.v, precision=TILED.precision, **given)
 
 
 def test_layout_bhsd_and_arrays_of_numpy():
@@ -118,7 +137,7 @@ def test_each_wrong_result_fails_as_itself(name):
 def test_lse_in_base_2_is_named():
     x = inputs()
     got = call(TILED, x)
-    with pytest.raises(AssertionError, match=r"lse is right for base 2"):
+    with pytest.raises(AssertionError, match=r"lse is the one in base 2: multiply it by ln 2"):
         assert_attention_close(got.out, x.q, x.k, x.v, lse=got.lse * 1.442695, precision=TILED.precision)
 
 
@@ -139,10 +158,13 @@ OUT = call(TILED, X).out
             r"lse has shape \(2, 33, 4\), should be \(batch, nheads, seqlen_q\) = \(2, 4, 33\)",
         ),
         ({"lse": torch.zeros(2, 4, 33).half()}, "lse has dtype float16, should have float32"),
-        ({"bias": torch.ones(1, 1, 33, 70, dtype=torch.bool)}, r"bias is bool: pass torch.zeros"),
+        (
+            {"bias": torch.ones(1, 1, 33, 70, dtype=torch.bool), "dbias": torch.ones(1, 1, 33, 70), "dout": OUT},
+            "dbias given for a boolean mask, which has none",
+        ),
         (
             {"bias": torch.ones(1, 1, 33, 70, dtype=torch.int64)},
-            "bias has dtype int64: should be a floating point dtype",
+            "bias has dtype int64: should be a floating point dtype, or bool for a mask",
         ),
         ({"out": None}, "out is None: pass what attention returned"),
         ({"out": (OUT, OUT)}, "out is a tuple: pass its tensors separately"),

@@ -148,7 +148,7 @@ def test_the_readmes_tests_are_right():
     exec(PYTHON[1], names)
     names["test_forward"]()
     assert "out_averages_exactly_its_prefix" in names["test_attention"].pytestmark[0].kwargs["ids"]
-    with pytest.raises(AssertionError, match="out is right for causal=True"):
+    with pytest.raises(AssertionError, match="out is the one of causal=True"):
         assert_attention_close(attention(q, k, v, causal=True), q, k, v)
 
 

@@ -7,9 +7,15 @@ import pytest
 import torch
 
 from flash_attest.oracle import ALIGNMENTS
-from flash_attest.properties.cases.bias_masks import FIRST, hidden_by_bias, may_have_empty_rows
-from flash_attest.properties.cases.case import BIAS_MASKS, Case
-from flash_attest.properties.cases.features import mask_of
+from flash_attest.properties.cases.bias_masks import (
+    FIRST,
+    hidden_by_bias,
+    hidden_entries,
+    masks_of,
+    may_have_empty_rows,
+)
+from flash_attest.properties.cases.case import ADDED, BIAS_MASKS, BOOLEAN, OF_NUMBERS, Case, CaseError
+from flash_attest.properties.cases.features import mask_of, variant_of
 from flash_attest.properties.cases.inputs import FINITE_MASKS, build
 from flash_attest.properties.cases.random_tensors import RandomTensors
 
@@ -36,6 +42,28 @@ def test_bias_has_the_shape_and_dtype_of_its_case(mask, kind):
     c = biased(mask, kind, bias_dtype=torch.bfloat16)
     bias = build(c, "cpu").bias
     assert bias.shape == c.bias_shape and bias.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("mask", masks_of("boolean_matrix"))
+@pytest.mark.parametrize("kind", BOOLEAN)
+def test_a_boolean_mask_is_false_where_it_hides_a_key(mask, kind):
+    c = biased(mask, "boolean_matrix" if mask == "dead_row" else kind)
+    bias = build(c, "cpu").bias
+    assert bias.dtype == torch.bool and bias.shape == c.bias_shape and bool(bias.any())
+    assert torch.equal(hidden_entries(bias), ~bias) and bool(bias.all()) == (mask == "none")
+    plain = variant_of(c, "bottom_right", bias).bias
+    assert torch.equal(plain == 0, bias) and torch.equal(plain == -INF, ~bias)
+    if mask in ("right", "left"):  # padding begins or ends somewhere, and the last or the first keys are hidden
+        assert bool((bias.int().diff(dim=-1) * (1 if mask == "left" else -1) >= 0).all())
+
+
+def test_a_boolean_mask_holds_no_numbers():
+    for mask in OF_NUMBERS:
+        with pytest.raises(CaseError, match=f"bias_mask={mask}: should be another one if bias=boolean_vector"):
+            biased(mask, "boolean_vector")
+        assert biased(mask, "vector", bias_dtype=torch.float32).but(bias="boolean_vector").bias_mask == "none"
+    assert {"dead_row", *OF_NUMBERS}.isdisjoint(masks_of("boolean_vector"))
+    assert {mask for kind in ADDED for mask in masks_of(kind)} == set(BIAS_MASKS)
 
 
 @pytest.mark.parametrize("mask", ["none", "finite", "alibi"])

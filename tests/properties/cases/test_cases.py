@@ -12,7 +12,17 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flash_attest.properties.cases.case import BIAS_MASKS, BIASES, DTYPES, LAYOUTS, REGIMES, Case, CaseError, parse_case
+from flash_attest.properties.cases.case import (
+    ADDED,
+    BIAS_MASKS,
+    BOOLEAN,
+    DTYPES,
+    LAYOUTS,
+    REGIMES,
+    Case,
+    CaseError,
+    parse_case,
+)
 from flash_attest.properties.cases.inputs import build
 from tests.places import ROOT
 
@@ -29,12 +39,18 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @given(st.builds(
     Case, seqlen_q=st.integers(0, 200), seqlen_k=st.integers(0, 200), headdim=st.integers(1, 256),
     dtype=st.sampled_from(list(DTYPES.values())), bias_dtype=st.sampled_from(list(DTYPES.values())),
-    causal=st.booleans(), bias=st.sampled_from(BIASES[:3]), bias_mask=st.sampled_from(BIAS_MASKS),
+    causal=st.booleans(), bias=st.sampled_from((None, *ADDED)), bias_mask=st.sampled_from(BIAS_MASKS),
     softmax_scale=st.none() | st.floats(allow_nan=False, allow_infinity=False),
     regime=st.sampled_from(REGIMES), layout=st.sampled_from(LAYOUTS), seed=st.integers(0, 2**40),
 ))  # fmt: skip
 def test_a_printed_case_parses_to_the_same_case(case):
     assert parse_case(str(case)) == case
+
+
+@pytest.mark.parametrize("kind", BOOLEAN)
+def test_a_printed_case_with_a_boolean_mask_parses_to_the_same_case(kind):
+    case = Case(seqlen_q=3, seqlen_k=5, bias=kind, bias_mask="right")
+    assert parse_case(str(case)) == case and f"bias={kind}" in str(case)
 
 
 def test_multi_query_attention_parses_to_the_same_case():

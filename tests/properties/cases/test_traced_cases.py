@@ -34,18 +34,20 @@ def test_each_case_has_several_heads_and_tiles():
     assert lines(ALL, tile=(64, 32)) == [
         "seqlen_q=65 seqlen_k=66 headdim=16 dtype=float32 batch=2 nheads=2 seed=1",
         "seqlen_q=65 seqlen_k=66 headdim=20 dtype=float16 nheads=2 nheads_k=1 causal=True bias=matrix bias_nheads=2 seed=2",
-        "seqlen_q=1 seqlen_k=130 headdim=36 dtype=float32 batch=2 nheads=2 bias=vector seed=3",
+        "seqlen_q=1 seqlen_k=130 headdim=36 dtype=float32 nheads=2 bias=vector seed=3",
+        "seqlen_q=17 seqlen_k=17 headdim=16 dtype=float16 batch=2 nheads=2 seed=4",
     ]
 
 
 def test_without_a_tile_the_lengths_are_those_of_usual_tiles():
-    assert [(case.seqlen_q, case.seqlen_k) for case in traced_cases(impl(ALL))] == [(65, 130), (129, 130), (1, 258)]
+    assert [(case.seqlen_q, case.seqlen_k) for case in traced_cases(impl(ALL))[:3]] == [(65, 130), (129, 130), (1, 258)]
 
 
 def test_lengths_are_equal_without_cross_attention():
     assert lines(PLAIN, tile=(64, 32)) == [
         "seqlen_q=66 seqlen_k=66 headdim=64 dtype=float16 batch=2 nheads=2 seed=1",
         "seqlen_q=66 seqlen_k=66 headdim=64 dtype=float16 nheads=2 seed=2",
+        "seqlen_q=17 seqlen_k=17 headdim=64 dtype=float16 batch=2 nheads=2 seed=4",
     ]
 
 
@@ -56,7 +58,7 @@ def test_lengths_are_equal_without_cross_attention():
 ])  # fmt: skip
 def test_lengths_are_those_that_accepts_takes(name, accepts, lengths):
     cases = traced_cases(impl(replace(ALL, accepts=accepts)))
-    assert [(case.seqlen_q, case.seqlen_k) for case in cases] == lengths
+    assert [(case.seqlen_q, case.seqlen_k) for case in cases[:3]] == lengths
 
 
 @pytest.mark.parametrize("supports", [ALL, PLAIN, replace(PLAIN, headdims={1024}, cross=True)])
@@ -84,8 +86,8 @@ def test_chosen_cases_come_first_and_drawn_ones_fill_up():
         held.append(trial.case)
 
     one = replace(torch_math.IMPL, share=0.01)
-    for examples, number in ((2, 3), (400, 4)):
+    for examples, number in ((2, 4), (500, 5)):
         held.clear()
         result = judge(test_counted.law, one, Plan(examples=examples, try_contract=False))
         assert result.verdict == PASS and result.cases == number == len(held), result.reason
-        assert held[:3] == traced_cases(one)
+        assert held[:4] == traced_cases(one)

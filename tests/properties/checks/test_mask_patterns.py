@@ -118,3 +118,21 @@ def test_declared_tiles_are_tried():
         "from the second query tile on (query tile of 48)"
     )
     assert first_guess(reading(LONG, of_tile_48)) == ""
+
+
+OF_TILES = {
+    "one too many: `<=` where `<` was meant, in the tiles that are visited": lambda seen, i, j: (
+        (j < seen.sum(1, keepdim=True) + 1) & (j // 64 <= i // 64)
+    ),
+    "a key tile that begins at the last key of a query tile is skipped: `>=` where `>` was meant": lambda seen, i, j: (
+        seen & ((j // 64 * 64 < (i // 64 * 64 + 63).clamp(max=len(i) - 1)) | (j < 64))
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "mistake"), OF_TILES.items(), ids=OF_TILES)
+def test_a_mistake_in_tiles_is_named(words, mistake):
+    """Other mistakes may fit the same lengths, so that only further lengths tell them apart."""
+    first, next_one = (reading(Case(seqlen_q=n, seqlen_k=n, causal=True), mistake, tile=(64, 64)) for n in (129, 193))
+    fitting = [guess for guess in guesses(first) if guess.holds(next_one)]
+    assert (words, "tiles of 64 by 64") in [(guess.words, guess.detail) for guess in fitting]

@@ -12,6 +12,7 @@ from flash_attest.mutants.mutant import build
 from flash_attest.mutants.tiled.build import planted
 from flash_attest.oracle import form_of
 from flash_attest.properties.cases.case import Case, parse_case
+from flash_attest.properties.cases.features import variant_of
 from flash_attest.properties.instead.answer import Answer
 from flash_attest.properties.instead.matches import statements
 from flash_attest.properties.instead.mistake import Mistake
@@ -24,7 +25,7 @@ EVERYTHING = Supports(
     dtypes={torch.float32, torch.float16, torch.bfloat16},
     headdims=range(1, 257),
     causal="optional",
-    bias={"vector", "matrix"},
+    bias={"vector", "matrix", "boolean_vector", "boolean_matrix"},
     bias_grad=True,
     cross=True,
     gqa=True,
@@ -55,6 +56,7 @@ def making(mistake: Mistake | None, name: str = "stand_in", **declared) -> Imple
 
     def answer(x: Inputs, got: dict, causal, softmax_scale) -> Answer:
         case = _case(x, causal, softmax_scale)
+        x = x.with_(bias=variant_of(case, impl.causal_alignment, x.bias).bias)
         return Answer(impl, case, x, got, lambda precision: form_of("spread", case.dtype, precision))
 
     def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
@@ -67,8 +69,9 @@ def making(mistake: Mistake | None, name: str = "stand_in", **declared) -> Imple
 
     def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None):
         x = Inputs(q, k, v, dout, bias)
-        names = ["dq", "dk", "dv", *(["dbias"] if bias is not None else [])]
-        got = answer(x, {"out": out, "lse": lse} | dict.fromkeys(names, q), causal, softmax_scale)
+        names = ["dq", "dk", "dv", *(["dbias"] if bias is not None and bias.dtype != torch.bool else [])]
+        shaped = {"dq": q, "dk": k, "dv": v, "dbias": bias}
+        got = answer(x, {"out": out, "lse": lse} | {name: shaped[name] for name in names}, causal, softmax_scale)
         results = got.right.want | _first(mistake, got, tuple(names))
         return tuple(results[name].to(bias.dtype if name == "dbias" else q.dtype) for name in names)
 
@@ -92,6 +95,8 @@ def _case(x: Inputs, causal: bool, softmax_scale: float | None) -> Case:
     if x.bias is not None:
         kind = "vector" if x.bias.shape[2] == 1 and seqlen_q != 1 else "matrix"
         bias = dict(bias=kind, bias_batch=x.bias.shape[0], bias_nheads=x.bias.shape[1], bias_dtype=x.bias.dtype)
+        if x.bias.dtype == torch.bool:
+            bias |= dict(bias=f"boolean_{kind}", bias_dtype=torch.float32)
     return Case(
         batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, x.q.dtype, causal, softmax_scale=softmax_scale, **bias
     )

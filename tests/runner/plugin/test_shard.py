@@ -284,4 +284,4 @@ def test_a_real_part_alone_is_no_whole(second):
 def test_smoke_has_its_own_cases_and_repeats(second):
     _, report = second
     environment = json.loads((report / "results.json").read_text())["environment"]
-    assert (environment["profile"], environment["cases_per_law"], environment["repeats"]) == ("smoke", 1, 10)
+    assert (environment["profile"], environment["cases_per_law"], environment["repeats"]) == ("smoke", 2, 10)
