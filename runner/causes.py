@@ -128,6 +128,9 @@ def _keys(result: dict) -> set[tuple[str, ...]]:
         special = special_in(result["smallest"]) if clue == PLAIN else ""
         kind = kind_of(result["chapter"], tensor, alone=clue == PLAIN and not special)
         keys.add(("clue", without_lengths(clue), special, kind))
+        if special and " " not in special:  # a law of any mask finds a clue in what a law of causal masks wants
+            name, _, value = special.partition("=")
+            keys.add(("clue", name if value == "True" else f"{name} {value}", "", kind))
     return keys
 
 
@@ -142,4 +145,5 @@ def _order(result: dict) -> tuple:
     cases.
     """
     of_contract, *rank = rank_of(result)
-    return of_contract, bool(result["same_as"]), *rank, len(result["smallest"]), result["law"]
+    is_short = bool(result["same_as"]) and "\nSame cause as " in result["message"]
+    return of_contract, is_short, *rank, len(result["smallest"]), result["law"]

@@ -163,10 +163,10 @@ def _fails(judgement: Judgement, failure: Found) -> Outcome:
     If another law has explained its cause, the law is judged on without the clues of the cause,
     until it holds or fails for a cause of its own.
     """
-    whole, plan, repeats = judgement, judgement.plan, []
+    whole, plan, repeats, same_as = judgement, judgement.plan, [], ""
     while isinstance(failure, Repeat):
         if failure.says_it_better:
-            failure = quickly_shrunk(judgement, failure)
+            same_as, failure = failure.cause.law, quickly_shrunk(judgement, failure)
             break
         repeats.append(failure)
         left_out = [repeat.clues for repeat in repeats]
@@ -183,6 +183,7 @@ def _fails(judgement: Judgement, failure: Found) -> Outcome:
     if plan.goes_on and plan.case is None and not done:
         failure, clues, beside = plainest(judgement, failure)
     outcome = _failed(judgement, failure, again=not plan.known.lost_in, clues=clues, beside=beside)
+    outcome.same_as = same_as
     outcome.message = with_causes(outcome.message, repeats)
     return outcome
 

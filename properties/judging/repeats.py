@@ -113,14 +113,24 @@ def _repeat(
     clues = clues_in(judgement, Found(same, case))
     if clues is None:
         return None
-    free = str(LeftOut(tuple(clue for clue in clues.clues if not _is_wanted(known, clue)))) or PLAIN
-    if is_smallest and without_lengths(free) != without_lengths(known.clue):
+    if is_smallest and not _need_the_same(judgement, known, clues, case):
         return None
     alone = not clues.clues and not special_in(known.case)
     if not isinstance(same, Raises) and not _are_alike(judgement, known, (same, broken), alone=alone):
         return None
     rank = rank_of(_as_result(judgement, same).as_dict())
     return Repeat(same, case, cause=known, clues=clues, says_it_better=rank < known.rank)
+
+
+def _need_the_same(judgement: Judgement, known: Explained, clues: LeftOut, case: Case) -> bool:
+    """Return whether a known failure has these clues, except those that only one of the two laws
+    can find, as the other law wants what they say.
+    """
+    draws = judgement.law.draws
+    wanted = {f.words(f.value(case)) for f in FEATURES.values() if f.name in draws.features}
+    own = {without_lengths(clue.words) for clue in clues.clues if not _is_wanted(known, clue)}
+    others = set() if known.clue == PLAIN else {*known.clue.removesuffix(" together").split(" and ")}
+    return own == {without_lengths(words) for words in others - wanted}
 
 
 def _is_wanted(known: Explained, clue: Clue) -> bool:

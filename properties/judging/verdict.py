@@ -41,7 +41,7 @@ class Result:
     observed: dict = field(default_factory=dict)  # with --untrusted: calls, and the operators of PyTorch that they used
     clue: str = ""  # of a failure: what its smallest case needs to fail, or PLAIN; "" if not looked for
     matches: list[str] = field(default_factory=list)  # of a failure: what the kernel computed instead
-    same_as: str = ""  # of a failure: the law whose failure has the same cause, and the whole message
+    same_as: str = ""  # of a failure: the law whose failure has the same cause and was explained before
     tried: list[Tried] = field(default_factory=list)  # the judged cases
     wrong: dict | None = None  # of a failure: where (properties/checks/wrong.py)
     declared_at: str = ""  # FILE:LINE of the implementation

@@ -49,6 +49,11 @@ def test_a_law_that_fails_on_the_smallest_case_of_another_has_its_cause():
     assert grouped(b, a, failure("c", "z", "gqa")) == [["a", "b"], ["c"]]
 
 
+def test_what_a_law_wants_is_the_clue_of_other_laws():
+    a = failure("a", "x", PLAIN, smallest="seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True")
+    assert grouped(a, failure("b", "y", "causal"), failure("c", "z", "bias vector")) == [["b", "a"], ["c"]]
+
+
 def test_a_race_at_the_same_lines_is_one_cause():
     one = failure("a", "out is 1, should be 2 (race, fa2.cuh:76 and fa2.cuh:82)")
     same = failure("b", "race in shared memory: kernels/fa2.cuh:82 and kernels/fa2.cuh:76", chapter="test_races")
@@ -78,7 +83,9 @@ def test_an_exception_raised_at_two_places_is_two_causes():
 
 def test_a_whole_message_comes_first_unless_the_contract_fails():
     whole = failure("whole", "x", "causal", smallest="seqlen_q=200", chapter="test_extremes")
-    short = failure("short", "y", "causal", same_as="test_whole", chapter="test_causal")
+    short = failure(
+        "short", "y", "causal", same_as="test_whole", chapter="test_causal", message="\nSame cause as whole"
+    )
     assert grouped(short, whole) == [["whole", "short"]]
 
 
@@ -101,7 +108,9 @@ def test_laws_and_causes_are_counted():
 
 
 def test_a_cause_in_results_names_its_laws():
-    (cause,) = causes_of([failure("b", "y", "causal", same_as="test_a"), failure("a", "x", "causal")])
+    (cause,) = causes_of(
+        [failure("b", "y", "causal", same_as="test_a", message="\nSame cause as a"), failure("a", "x", "causal")]
+    )
     assert cause.as_dict() == {
         "impl": "mine", "law": "test_a", "laws": ["test_a", "test_b"], "reason": "x",
         "shared": "2 laws fail, with causal",
