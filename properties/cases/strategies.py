@@ -45,6 +45,7 @@ MANY = 8  # more batches and key heads than this get shorter lengths rather than
 GROUPS = (2, 3, 4, 5, 7, 8, 16)  # query heads for each key head, with GQA
 TILES = (16, 32, 64, 128)  # rows of the tiles of most kernels; a declared one is added
 NEAR = ("any", "multiple", "beside")  # whether a length is a multiple of a tile
+BESIDE = (-1, 1, 1, 2)  # from a multiple: one row in the last tile shows the most mistakes
 APART = (16, 32, 64, 128)  # how many more keys than queries; the causal diagonal then meets the edges of tiles
 FEW = 8  # queries, for which kernels that decode have a path of their own
 USUAL_HEADDIMS = (64, 96, 128)  # for which kernels have instances and fast paths
@@ -125,15 +126,21 @@ def edges(most: int, least: int = 1) -> list[int]:
 
 
 @lru_cache(maxsize=1000)
-def near_tiles(near: str, most: int, least: int, tile: int) -> tuple[int, ...]:
+def near_tiles(near: str, most: int, least: int, tile: int | None) -> tuple[int, ...]:
     """Return the lengths from least to most that are multiples of a tile, or lie beside one.
 
-    near: "multiple" or "beside". The tiles are those of TILES and the declared one, with the first
-    three multiples of each and the last one.
+    near: "multiple" or "beside". The tiles are those of TILES, with the first three multiples of
+    each and the last one. tile: the declared one; its lengths are half of all, or more.
     """
-    whole = [n for size in dict.fromkeys((tile, *TILES)) for n in {size, 2 * size, 3 * size, most // size * size}]
-    lengths = whole if near == "multiple" else [n + d for n in whole for d in (-1, 1, 2)]
-    return tuple(sorted(n for n in lengths if max(least, 1) <= n <= most))
+
+    def lengths(size: int) -> list[int]:
+        whole = {size, 2 * size, 3 * size, most // size * size}
+        beside = whole if near == "multiple" else [n + d for n in whole for d in BESIDE]
+        return [n for n in beside if max(least, 1) <= n <= most]
+
+    usual = [n for size in TILES if size != tile for n in lengths(size)]
+    declared = lengths(tile) if tile else []
+    return tuple(sorted(usual + declared * max(1, len(usual) // max(1, len(declared)))))
 
 
 @lru_cache(maxsize=1000)
@@ -260,11 +267,11 @@ class _Choices:
 
     def _seqlens(self, row: dict[str, Any], random: Random) -> tuple[int, int]:
         kind = row["lengths"]
-        tile_q, tile_k = self.impl.tile or TILES[:2]
+        tile_q, tile_k = self.impl.tile or (None, None)
         (least_q, most_q), (least_k, most_k) = self.want.seqlen_q, self.want.seqlen_k
         most_q, most_k = (self.seqlen if n is None else n for n in (most_q, most_k))
 
-        def length(near: str, least: int, most: int, tile: int) -> int:
+        def length(near: str, least: int, most: int, tile: int | None) -> int:
             if self.multiple > 1 and least <= most // self.multiple * self.multiple:
                 return self.multiple * random.randint(-(-least // self.multiple), most // self.multiple)
             lengths = () if near == "any" else near_tiles(near, most, least, tile)
@@ -323,8 +330,9 @@ def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, c
     case = Case(batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k, **fields)
     # Then the case is adapted to what the law wants, the device's limits, and `accepts`.
     shortens = max(seqlen_q, seqlen_k) <= choices.seqlen
+    stays = any(_is_beside(n, tile) for n, tile in zip((seqlen_q, seqlen_k), impl.tile or (), strict=False))
     try:
-        case = fitted(impl, _within(want.toward(case), limits, want, shortens, choices.multiple), want)
+        case = fitted(impl, _within(want.toward(case), limits, want, shortens, stays, choices.multiple), want)
     except AnotherCase:
         reject()
     return case.but(seed=draw(SEEDS))
@@ -366,11 +374,17 @@ def _bias_details(
     )
 
 
-def _within(case: Case, limits: Limits, want: Draws, shortens: bool, multiple: int = 1) -> Case:
+def _is_beside(n: int, tile: int) -> bool:
+    """Return whether a length lies beside a multiple of a tile."""
+    return n >= tile - 1 and any((n - d) % tile == 0 for d in BESIDE)
+
+
+def _within(case: Case, limits: Limits, want: Draws, shortens: bool, stays: bool = False, multiple: int = 1) -> Case:
     """Return the case, shortened or with fewer heads if its tensors or scores exceed the limits.
 
     The tensors are checked, too, because the score matrix of a single query is small for any number
-    of keys. shortens: whether lengths may change. They stay multiples of `multiple`.
+    of keys. shortens: whether lengths may change. They stay multiples of `multiple`. stays: whether
+    heads are left out instead, as a length lies beside a tile of the implementation.
     """
     if not want.limited:
         return case
@@ -382,7 +396,7 @@ def _within(case: Case, limits: Limits, want: Draws, shortens: bool, multiple: i
         return case
     fits = min(isqrt(elements // heads), 4 * limits.elements // (heads * case.headdim))
     many = case.batch * case.nheads_k > MANY
-    if shortens and heads <= limits.heads and fits >= (multiple if many else max(multiple, SHORT)):
+    if shortens and not stays and heads <= limits.heads and fits >= (multiple if many else max(multiple, SHORT)):
         fits = fits // multiple * multiple
         lengths = {"seqlen_q": case.seqlen_q, "seqlen_k": case.seqlen_k}
         return case.but(**{name: n if n <= fits else multiple + (n - multiple) % fits for name, n in lengths.items()})
