@@ -187,8 +187,8 @@ class Implementation:
     precision: how it rounds; the error budget follows from it.
     tile: (BLOCK_M, BLOCK_N). Messages name tiles by it ("query tile 1, partial"). Laws about keys
         that a bias hides draw lengths up to 2 BLOCK_N + 2, so that a whole tile can be hidden.
-        Half of the lengths that are drawn near a tile are near this one; two tiles and a bit are drawn
-        now and then if other lengths are shorter.
+        Half of the lengths that are drawn near a tile are near this one; two tiles and a bit are
+        drawn now and then if other lengths are shorter.
     paths: the lengths from which another path is taken, as in {"seqlen_k": (256, 16384)} if
         decoding begins at 256 keys and splitting at 16384. Cases with t - 1, t and t + 1 are drawn
         for each t; the other length is short if t is large. {} if there are none, or if unknown.
