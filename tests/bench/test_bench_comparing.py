@@ -11,7 +11,7 @@ from flash_attest.impls import torch_math
 from flash_attest.properties.cases.case import Case
 from tests.places import PLUGINS
 
-pytestmark = pytest.mark.usefixtures("one_thread", "gpus_stay")
+pytestmark = pytest.mark.usefixtures("gpus_stay")
 CASE = Case(seqlen_q=8, seqlen_k=8, headdim=8)
 
 

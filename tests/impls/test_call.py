@@ -15,9 +15,6 @@ from tests.trials import SHAPE, implementation, normal
 INF = math.inf
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def inputs(**changed) -> Inputs:
     c = Case(**(dict(batch=2, seqlen_q=5, seqlen_k=7, nheads=3, nheads_k=3, headdim=8) | changed))
     return build(c, "cpu")

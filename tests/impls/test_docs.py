@@ -41,8 +41,6 @@ LAWS = [
     )
 ]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def implementations(name, folder):
     """Return the implementations in a file of the docs, loaded in the way of --impl-from or of the

@@ -34,9 +34,6 @@ def every_implementation():
                     yield pytest.param((impl, device), id=f"{impl.name}-{device}")
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.fixture(params=every_implementation())
 def tested(request):
     return request.param

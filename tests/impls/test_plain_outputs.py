@@ -14,8 +14,6 @@ from flash_attest.properties.law import laws
 from tests.impls.test_call import contract_error, differentiable, inputs
 from tests.trials import implementation
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class Lying(torch.Tensor):
     """A tensor that is equal to everything, finite, and at distance 0 from everything."""

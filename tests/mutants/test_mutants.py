@@ -45,9 +45,6 @@ from tests.mutants.kept import KEPT, NIGHTLY
 NAMED = re.compile(
     r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises|\w+\.(?:cuh?|py):\d+)\b"
 )
-
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 SANITIZED = "test_sanitizers_report_nothing"
 
 LATER = {*KEPT, *NIGHTLY, *(mutant.name for mutant in (*barriers.MUTANTS, *RACES))}

@@ -34,7 +34,6 @@ BARRIERS = barriers.barriers()
 
 pytestmark = [
     pytest.mark.skipif(bool(elsewhere(CUDA[0])), reason=elsewhere(CUDA[0])),
-    pytest.mark.usefixtures("one_thread"),
 ]
 
 

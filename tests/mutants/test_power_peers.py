@@ -21,8 +21,6 @@ from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import Undecided
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 RIGHT = replace(python_tiled.IMPL, share=0.05)  # the smallest shapes
 
 

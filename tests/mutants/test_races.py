@@ -39,7 +39,7 @@ TRACE = Cell("trace")
 ONE, TWO = "cuda_fa2_row_sums_go_through_memory", "cuda_fa2_copies_are_not_waited_for"
 UNEDITED = "unedited_cuda_fa2"
 needs_gxx = pytest.mark.skipif(bool(elsewhere(BY_NAME[ONE])), reason=elsewhere(BY_NAME[ONE]))
-pytestmark = pytest.mark.usefixtures("one_thread", "gpus_stay")
+pytestmark = pytest.mark.usefixtures("gpus_stay")
 
 
 # ---- planted races -------------------------------------------------------------------------------

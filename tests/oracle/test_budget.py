@@ -17,9 +17,6 @@ MIDDLE = (1, 129, 257, 2, 64)  # batch, seqlen_q, seqlen_k, nheads, headdim
 SIZES = (MIDDLE, (1, 128, 128, 2, 128), (3, 7, 5, 1, 16), (1, 300, 40, 2, 80), (2, 65, 1, 2, 8), (1, 1, 65, 3, 32))
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def judge(regime, size, dtype, run, precision=USUAL, causal=False, device="cpu", seed=0, names=NAMES):
     """Return {name: Score} of run(q, k, v, dout), which returns a record with `names`."""
     q, k, v, dout = draw(regime, size, dtype, seed, device)

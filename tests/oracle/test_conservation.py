@@ -11,9 +11,6 @@ from tests.oracle.calls import conservation
 LAW_SIZES = ((1, 129, 257, 2, 64), (2, 7, 5, 3, 16), (1, 1500, 700, 1, 32))
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.mark.parametrize("regime", FORM_OF_REGIME)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_conservation_holds_without_an_oracle(dtype, regime):

@@ -16,8 +16,6 @@ from flash_attest.oracle.rounding import units
 from tests.oracle.attentions import DTYPES, Precision, draw
 from tests.oracle.calls import NAMES, attention, budget, text
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def worst_roundings(q, k, v, dout, un, sign):
     """Return out, dq, dk, dv with an error of sign(tensor) u in each rounding of P, T and out."""

@@ -26,9 +26,6 @@ NAMES = ("out", "lse", "dq", "dk", "dv", "dbias")
 BIASES = {"vector": (0, 0, 0), "matrix": (1, 1, 1), "per head": (0, 1, 1), "per batch": (1, 0, 0)}
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def draw(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, bias=None, dead=(), seed=0, dtype=torch.float64):
     """Draw q, k, v, dout, bias. dead: the (i, j) pairs that a -inf in bias hides."""
     generator = torch.Generator().manual_seed(seed)

@@ -11,9 +11,6 @@ from flash_attest.oracle import Z_LIMIT, pair_score, score
 INF, NAN = math.inf, math.nan
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def of(*numbers):
     return torch.tensor(numbers, dtype=torch.float64)
 

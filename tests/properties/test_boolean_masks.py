@@ -13,8 +13,6 @@ from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 from flash_attest.properties.law import laws
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 OUTSIDE = "test_calls_outside_the_promise_raise_or_are_right"
 KINDS = {"boolean_vector", "boolean_matrix"}
 

@@ -12,8 +12,6 @@ from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 from flash_attest.properties.law import laws
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 FAILED_ONCE = Plan(
     case=parse_case("seqlen_q=16 seqlen_k=33 headdim=127 dtype=float16 batch=2 nheads=2 regime=selecting seed=30")
 )

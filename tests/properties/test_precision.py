@@ -18,8 +18,6 @@ from flash_attest.properties.law import laws
 from flash_attest.properties.trial import Trial
 from tests.properties.rounding_kernels import USUAL, Made, kernel
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 DECLARED = {
     "merged by lse": Precision(merge="lse"),
     "scaled q": Precision(scaled="q"),

@@ -14,8 +14,6 @@ from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import PASS
 from flash_attest.properties.law import laws
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 LAYOUT = "test_any_layout_equals_the_contiguous_one"
 HUGE = "test_huge_scores_match_the_definition"
 GRADIENTS = "test_gradients_match_the_definition"

@@ -18,8 +18,6 @@ from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.properties.law import laws
 from flash_attest.properties.trial import Trial
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def judged(law: str, impl: Implementation, examples: int = 12, **plan):
     return judge(laws()[law], impl, Plan(examples=examples, try_contract=False, **plan))

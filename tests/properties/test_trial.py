@@ -11,8 +11,6 @@ from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.trial import Trial
 from tests.trials import broken, implementation, trial
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def raising(error: Exception):
     def forward(q, k, v):

@@ -12,8 +12,6 @@ from flash_attest.races import compare
 from flash_attest.races.compare import Comparison
 from tests.places import ROOT
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def _kernel():
     """Return the comparison that GPUs use."""

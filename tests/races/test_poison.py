@@ -19,9 +19,6 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 ZERO = torch.zeros(4)
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 # --- fresh memory ---------------------------------------------------------------------------------
 
 LIKE = torch.zeros(5, 7)

@@ -31,9 +31,6 @@ REPEATS_AGREE = laws()["test_repeats_agree"]
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def scripted(*results: dict[str, torch.Tensor]):
     """Return a call that returns these results one after another, and then the last one forever."""
     remaining = list(results)

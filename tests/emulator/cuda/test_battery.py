@@ -55,9 +55,6 @@ def traced(micro: Micro, level: str, seed: int = 0, switch: float = 0.0) -> list
 every = pytest.mark.parametrize("micro", BATTERY, ids=str)
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.mark.parametrize("level", LEVELS)
 @every
 def test_verdict_and_result(micro: Micro, level: str):

@@ -18,8 +18,6 @@ from tests.emulator.cuda.sources.scale import SCALE
 SOURCES = Path(__file__).parent / "sources"
 GEMM = SOURCES / "gemm_ptx.cu"
 ROW, COLUMN, INNER = 64, 128, 96
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 needs_nvcc = pytest.mark.skipif(nvcc.nvcc() is None, reason="nvcc, which makes PTX of CUDA C++, is not installed")
 
 

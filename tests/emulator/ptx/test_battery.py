@@ -26,8 +26,6 @@ FAULTY = [micro for micro in BATTERY if micro.faults]
 TAG = re.compile(r"//! (\w+)$")
 ORDERS = [*((seed, 0.0) for seed in range(20)), (1, 0.1), (2, 0.3)]  # (seed, switch)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @functools.cache
 def module(micro: Micro) -> Module:

@@ -23,9 +23,6 @@ def fa1():
     return Host("fa1")
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def tensors(seqlen_q, seqlen_k, headdim, dtype=FLOAT32, batch=1, nheads=2, nheads_k=None):
     """Return q, k, v, dout."""
     of_q, of_k = (batch, seqlen_q, nheads, headdim), (batch, seqlen_k, nheads_k or nheads, headdim)

@@ -17,8 +17,6 @@ from tests.impls.operator_checks import assert_same_bits
 
 INF = float("inf")
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def is_attention(got, q, k, v, bias=None, **options):
     """Assert that every output in `got` is within the budget, with the dout of `gradients`."""

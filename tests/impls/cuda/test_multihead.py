@@ -16,9 +16,6 @@ LONGEST = 1000  # rows: the limit of the exercise
 WIDEST = 1024  # columns of one head
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def uniform(N, d_model, largest, seed, device):
     """Return Q, K, V with values from -largest to largest."""
     random = torch.Generator().manual_seed(seed)

@@ -23,8 +23,6 @@ OPERATORS = {
     flash_attention_2: functions.OPERATORS["fa2"],
 }
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def run_python(program):
     """Run Python in a new process in the checkout, and return its output."""

@@ -19,8 +19,6 @@ from flash_attest.impls.cuda.problem import integers
 from tests.impls.cuda.calls import F16, F32, LEFT, each, inputs, on_a_gpu
 from tests.impls.operator_checks import assert_same_bits
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture
 def no_launch(monkeypatch):

@@ -21,8 +21,6 @@ from tests.impls.operator_checks import assert_same_bits
 
 BYTES = {"backward": backward_bytes, "bias_gradient": bias_gradient_bytes}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def tensors(seqlen_q, seqlen_k, headdim, nheads=2, bias=None):
     """Return q, k, v, bias of one batch and one key head. They do not require gradients."""

@@ -23,8 +23,6 @@ REGISTERS = 64 * 1024  # in a multiprocessor
 # of its instructions.
 OUTSIDE = 512
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def compiled(monkeypatch, name: str, tile: Tile, dtype: torch.dtype, kernel: str) -> Compiled:
     """Return a kernel that the backward launches with this tile."""

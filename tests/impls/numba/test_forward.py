@@ -28,8 +28,6 @@ EVERY = [  # except for a tile that needs more shared memory than sm_80 has, whi
     if module.forward_bytes(*tile) <= tuning.shared_memory_limit(DEVICE)
 ]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 # --- every tile -----------------------------------------------------------------------------------
 

@@ -17,8 +17,6 @@ from flash_attest.impls.numba.tiles import THREADS
 DEVICE = torch.device("cpu" if EMULATED else "cuda")
 DTYPES = (torch.bfloat16, torch.float16)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @cuda.jit
 def convert(x, widened, rounded, y):

@@ -27,8 +27,6 @@ MASKS = {"full": dict(), "causal": dict(causal=True), "top_left": dict(causal=Tr
 SCALES = {"default": dict(), "scale_0": dict(softmax_scale=0), "scale_negative": dict(softmax_scale=-0.5)}
 each = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def run(function, x, **options):
     """Return {"out", "lse", "dq", ...}."""

@@ -13,8 +13,6 @@ from flash_attest.impls.numba.matmul import ROWS, SIDE, matmul
 DEVICE = torch.device("cpu" if EMULATED else "cuda")
 EPS = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def integers(*shape, dtype=torch.float32, seed=0):
     """Return small whole numbers, whose sums of products are exact in float32."""

@@ -23,8 +23,6 @@ from tests.impls.runs import python
 each = pytest.mark.parametrize("name", ("fa1", "fa2"))
 FUNCTIONS = {"fa1": functions.flash_attention_1, "fa2": functions.flash_attention_2}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def printed(program):
     """Run a program in a new process. Returns its output."""

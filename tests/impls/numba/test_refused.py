@@ -20,8 +20,6 @@ from tests.impls.operator_checks import assert_same_bits
 
 each = pytest.mark.parametrize("function", (flash_attention_1, flash_attention_2), ids=("fa1", "fa2"))
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture
 def no_launch(monkeypatch):

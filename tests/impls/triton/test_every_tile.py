@@ -28,9 +28,6 @@ FILE = Path(every_tile.__file__)
 DEVICE = "cpu" if EMULATED else "cuda"
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def forced(impl):
     """Return (kernel, tile) that an Implementation forces."""
     ((kernel, tile),) = impl.forward.__self__.tiles.items()

@@ -31,9 +31,6 @@ from tests.thorough import covering
 INF = float("inf")
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def manual(q, k, v, bias=None, causal=False, softmax_scale=None, alignment=RIGHT):
     """Return out, lse of torch_math in float32.
 

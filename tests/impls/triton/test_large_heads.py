@@ -27,7 +27,6 @@ CASES = {
 
 pytestmark = [
     pytest.mark.skipif(not EMULATED, reason="on a GPU the laws judge them"),
-    pytest.mark.usefixtures("one_thread"),
 ]
 
 

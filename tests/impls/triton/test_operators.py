@@ -18,8 +18,6 @@ from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
 from tests.impls.triton.calls import LEFT, RIGHT, gradients, inputs, on_a_gpu, randn
 from tests.thorough import covering
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 PACKED = {"func": 3, "kvpacked": 2, "qkvpacked": 1}
 
 

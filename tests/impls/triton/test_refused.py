@@ -17,8 +17,6 @@ from tests.impls.triton.calls import DEVICE, LEFT, on_a_gpu
 
 INF = float("inf")
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture
 def no_launch(monkeypatch):

@@ -21,8 +21,6 @@ from flash_attest.properties.cases.random_tensors import RandomTensors
 
 INF = math.inf
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def case(**changed) -> Case:
     return Case(**(dict(batch=2, seqlen_q=40, seqlen_k=40, headdim=64) | changed))

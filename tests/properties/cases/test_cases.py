@@ -29,9 +29,6 @@ from tests.places import ROOT
 QUIET = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 # --- Case: printing, parsing, changing ------------------------------------------------------------
 
 

@@ -16,7 +16,6 @@ from tests.trials import implementation
 
 LAWS = ("test_prefix_alone_equals_prefix_of_the_whole", "test_split_keys_merge_by_lse")
 SUPPORTS = dict(dtypes={torch.float32}, headdims={8}, causal="optional", cross=True, accepts=multiples_of_32)
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def tiled(off=0.0):

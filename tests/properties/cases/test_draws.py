@@ -8,8 +8,6 @@ from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.features import SCALES
 from tests.properties.cases.drawing import ALL, LEAST, drawn
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 # name -> what a law wants, and a condition that its cases then fulfil
 WANTS = {
     "causal": (Draws.of(causal=True), lambda c: c.causal),

@@ -14,8 +14,6 @@ from flash_attest.properties.cases.random_tensors import RandomTensors
 
 HEADDIMS = (1, 2, 3, 8, 40, 64, 65, 128, 256)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def case(regime: str = "spread", **changed) -> Case:
     return Case(**(dict(batch=2, seqlen_q=40, seqlen_k=40, headdim=64, regime=regime) | changed))

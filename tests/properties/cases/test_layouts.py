@@ -9,8 +9,6 @@ import torch
 from flash_attest.properties.cases.case import DTYPES, LAYOUTS
 from flash_attest.properties.cases.layouts import MARGIN, lay_out, layout_of, place
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 each_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 STORED = ["interleaved", *(name for name in LAYOUTS if name != "mixed")]
 SHAPE = (2, 5, 3, 8)

@@ -34,8 +34,6 @@ from tests.properties.cases.drawing import (
     smallest,
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 each_impl = pytest.mark.parametrize("declared", IMPLS, ids=lambda impl: impl.name)
 
 

@@ -13,8 +13,6 @@ from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 from flash_attest.properties.law import laws
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 AMONG_LAYOUTS = (
     "test_any_layout_equals_the_contiguous_one",
     "test_memory_around_inputs_is_not_read",

@@ -26,9 +26,6 @@ from tests.trials import AT, SHAPE, broken, normal, trial, with_one
 INF, NAN = math.inf, math.nan
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 # --- check_same -----------------------------------------------------------------------------------
 
 

@@ -10,8 +10,6 @@ from flash_attest.properties.checks.comparisons import check_copied
 from flash_attest.properties.failures import LawBroken
 from tests.trials import SHAPE, normal, trial, with_one
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_a_copied_row_of_v_must_have_the_same_bits():
     v = normal(*SHAPE)

@@ -12,8 +12,6 @@ from flash_attest.properties.judging.verdict import FAIL, PASS
 from flash_attest.properties.law import laws
 from tests.properties.rounding_kernels import kernel
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 LAW = laws()["test_out_averages_exactly_its_prefix"]
 RIGHT = kernel(Precision(), backward=False)
 

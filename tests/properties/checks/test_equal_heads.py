@@ -20,7 +20,6 @@ from tests.trials import implementation
 
 COPIES_AGREE = laws()["test_copies_agree"]
 PLAN = Plan(examples=60, repeats=40, goes_on=False)
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def forward(q, k, v):

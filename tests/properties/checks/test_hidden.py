@@ -12,8 +12,6 @@ from flash_attest.properties.judging.verdict import FAIL, PASS
 from flash_attest.properties.law import laws
 from tests.properties.rounding_kernels import INF, _heads, _scores, kernel
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 LAWS = ("test_hidden_keys_change_no_bit", "test_keys_hidden_by_bias_change_no_bit")
 RIGHT = kernel(Precision(), backward=False)
 

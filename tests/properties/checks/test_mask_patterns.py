@@ -13,9 +13,6 @@ CROSS = Case(seqlen_q=130, seqlen_k=150, causal=True)
 OTHERS = [Case(seqlen_q=n, seqlen_k=n + apart, causal=True) for n, apart in ((1, 0), (2, 3), (17, 20), (70, 0))]
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def seen_by(case, alignment="bottom_right"):
     return mask_of(case, alignment).visible(case.seqlen_q, case.seqlen_k, device="cpu")
 

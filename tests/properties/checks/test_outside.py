@@ -21,8 +21,6 @@ LAW = laws()["test_calls_outside_the_promise_raise_or_are_right"]
 PLAIN = Case(batch=2, seqlen_q=8, seqlen_k=8, nheads=3, nheads_k=3, headdim=8)
 FLOAT, HALF = {torch.float32}, {torch.float16, torch.bfloat16}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def unchecked(q, k, v, *, causal=False, bias=None, softmax_scale=None):
     """Call torch_math without its checks."""

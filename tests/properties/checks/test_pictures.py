@@ -8,8 +8,6 @@ import torch
 from flash_attest.properties.checks.pictures import element_at, plural, ranges, where
 from tests.trials import lines, trial
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.mark.parametrize(
     ("numbers", "text"),

@@ -16,8 +16,6 @@ KEYS = 70
 SHOULD_SEE = torch.tensor([1, 2, 3, 4, 65])  # how many of the first keys each query should see
 SEEN = torch.arange(KEYS) < SHOULD_SEE[:, None]  # (sq, sk)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def counting(last_sees: torch.Tensor | None = None, lse: float | None = None) -> Trial:
     """Return a trial in which the last query of the last head and batch sees other keys or has

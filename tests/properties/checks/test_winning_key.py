@@ -18,8 +18,6 @@ from tests.trials import broken
 LAW = laws()["test_winning_key_is_copied"]
 CASE = Case(seqlen_q=8, seqlen_k=8, regime="selecting")
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def zeros(q, k, v, **options):
     return torch.zeros_like(q), torch.zeros(q.shape[0], q.shape[2], q.shape[1])

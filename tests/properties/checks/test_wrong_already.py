@@ -15,8 +15,6 @@ from flash_attest.properties.law import laws
 from tests.properties.rounding_kernels import kernel
 from tests.trials import normal
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 RIGHT = kernel(Precision(), backward=False)
 ORDER = laws()["test_order_of_keys_does_not_matter"]
 MANY = Plan(examples=60, try_contract=False)

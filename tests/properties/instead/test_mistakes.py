@@ -11,8 +11,6 @@ from flash_attest.mutants.mutant import build
 from flash_attest.properties.instead.table import TABLE
 from tests.properties.instead.stand_ins import answer_of_case, edited, making, said, said_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 # Plain cases: the first one that a mistake changes is tried. All are longer than a tile of 16.
 CASES = (
     "seqlen_q=35 seqlen_k=39 headdim=7 nheads=2",

@@ -9,8 +9,6 @@ from tests.properties.instead.stand_ins import edited, said
 from tests.properties.rounding_kernels import USUAL
 from tests.properties.test_precision import DECLARED, MADE, of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TF32 = 'or multiply in float32 (input_precision="ieee", or allow_tf32 = False)'
 SUMS = 'sums kept in the dtype of q: declare Precision(accumulate="operand"), or keep them in float32'
 TILES = "P v summed in the dtype of q over a tile: declare Precision(tile_sum=64), or sum it in float32"

@@ -28,8 +28,6 @@ LSE = laws()["test_lse_matches_the_definition"]
 PLAN = Plan(examples=30, try_contract=False)
 GUESSED = replace(PLAN, goes_on=False)  # a definition that matches would take the place of a guess
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def implementation(forward, backward=None, tile=None, accepts=None, **supports):
     least = dict(causal="never", bias="none", bias_grad=False, softmax_scale=False, gqa=False, cross=False)

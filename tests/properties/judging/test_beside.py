@@ -20,8 +20,6 @@ from flash_attest.properties.law import laws
 OUT = laws()["test_out_matches_the_definition"]
 PLAN = Plan(examples=60, try_contract=False)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def sign_ignored(options):
     scale = options.get("softmax_scale")

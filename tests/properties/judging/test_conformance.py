@@ -22,8 +22,6 @@ from flash_attest.runner.judge import Judge, compare_with_known
 OUT = laws()["test_out_matches_the_definition"]
 BIASED = laws()["test_biased_attention_matches_the_definition"]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def raising(where, **declared):
     """Return torch_math, except that it raises if where(q, k, options) holds."""

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from itertools import count
 
-import pytest
 import torch
 
 from flash_attest.emulator.observation import STATIC_SHARED, Action, Kind, Side, Site, Space
@@ -16,7 +15,6 @@ from flash_attest.properties.law import laws
 from flash_attest.races.finding import Finding
 from tests.trials import implementation, lines
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 LAW = laws()["test_out_matches_the_definition"]
 SAME = "3 of 3 repeats fail in the same way: repeating shows no race"
 DIFFERENT = "the same call gives different results"

@@ -47,8 +47,6 @@ MEASURED = re.compile(
     r"\b\d[\d.e+]*(?= times what rounding explains)|(?<![=\w.])-?\d+(?:\.\d+(?:e[+-]?\d+)?|e[+-]?\d+)(?![\w.])"
 )
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 BREAK_A_RULE = [name for name in FAILURES if name != "exception"]
 PLAN = Plan(examples=60, repeats=40, origin=OwnRun("--impl-from my_attention.py"))

@@ -26,8 +26,6 @@ OUT, COPY, SINGLE, LSE, HUGE = (
     )
 )  # fmt: skip
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def implementation(forward, **changed):
     supports = replace(torch_math.IMPL.supports, bias_grad=False, headdims={32, 64, 96, 128})

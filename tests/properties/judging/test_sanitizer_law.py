@@ -34,8 +34,6 @@ LAW = replace(laws()["test_sanitizers_report_nothing"], device=None)  # as a GPU
 PLUGIN = "tests/plugins/good.py"
 CASE = parse_case("seqlen_q=70 seqlen_k=70 headdim=16 dtype=float32")
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture
 def installed(tmp_path, monkeypatch):

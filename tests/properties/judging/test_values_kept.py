@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 
 from flash_attest.impls import torch_math
@@ -13,8 +12,6 @@ from tests.trials import broken
 
 LAW = laws()["test_answers_follow_the_values"]
 CASE = Case(seqlen_q=1, seqlen_k=1, dtype=torch.float32)
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def message_of(forward, case):

@@ -21,8 +21,6 @@ GRADIENTS = laws()["test_gradients_match_the_definition"]
 PREFIX = laws()["test_query_sees_exactly_its_prefix"]
 PLAN = Plan(examples=20, try_contract=False, goes_on=False)
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 # --- lse ------------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ from flash_attest.properties.machine import nearby
 from flash_attest.properties.machine.nearby import Nearby
 from flash_attest.properties.trial import Trial
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 ELSEWHERE = "cpu:0"  # another name of the CPU, to which tensors are moved as they are to a GPU
 CASE = Case(2, 5, 7, 4, 2, 3, torch.float16, bias="matrix", bias_dtype=torch.float32, causal=True)
 

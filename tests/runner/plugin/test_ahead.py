@@ -26,7 +26,6 @@ from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.plugin import ahead
 from flash_attest.runner.plugin.reporter import Reporter
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 CONSTANTS = ("BLOCK_D", "ALIGN", "BIAS", "UNMASKED", "PRECISION", "ATOMIC")
 
 

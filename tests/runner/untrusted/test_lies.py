@@ -27,7 +27,6 @@ CAUGHT_BY = {
 CALLS = 60  # more than is_right_in_its_first_calls waits for
 
 pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
     pytest.mark.skipif(not reading.permitted(), reason="this system lets no process read the memory of its children"),
 ]
 

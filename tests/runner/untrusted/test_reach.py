@@ -15,8 +15,6 @@ from flash_attest.runner.untrusted.remote import remote_of
 from tests.runner.untrusted.runs import HERE, LIMIT
 from tests.runner.untrusted.tricks import MARK, right
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 REPORT, VICTIM = HERE / "report_of_tricks", HERE / "mistakes.py"
 LAST = ("leaves_a_daemon", "prints_without_end", "starts_many_processes", "leaves_a_sitecustomize")  # tested alone
 NAMES = [

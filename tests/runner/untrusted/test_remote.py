@@ -24,8 +24,6 @@ from tests.places import PLUGINS, ROOT
 from tests.runner.untrusted.runs import HERE
 from tests.trials import broken
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CASE = Case(batch=2, seqlen_q=5, seqlen_k=7, nheads=4, nheads_k=2, headdim=8, bias="matrix", causal=True)
 FORGETFUL = ("traced", "known_failures")  # fields that --untrusted changes
 

@@ -16,8 +16,6 @@ from tests.runner.untrusted import tricks
 from tests.runner.untrusted.runs import judged, trusted_verdict, untrusted
 from tests.trials import broken
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 DEFINITION = "test_out_matches_the_definition"
 # These tricks pass if kernels run in the judging process: only --untrusted catches them.
 NEEDS_UNTRUSTED = (
