@@ -5,7 +5,7 @@ import torch
 from flash_attest.impls.contract.call import gives_dbias
 from flash_attest.impls.contract.record import GRADIENTS
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.strategies import short
+from flash_attest.properties.cases.limits import short
 from flash_attest.properties.checks.comparisons import (
     NEGLIGIBLE,
     check_agree,

@@ -6,8 +6,8 @@ from flash_attest.impls.contract.call import Inputs
 from flash_attest.properties.cases.bias_masks import HIDING, hidden_entries
 from flash_attest.properties.cases.case import ADDED, BOOLEAN
 from flash_attest.properties.cases.inputs import WINS
+from flash_attest.properties.cases.limits import FAR
 from flash_attest.properties.cases.random_tensors import RandomTensors
-from flash_attest.properties.cases.strategies import FAR
 from flash_attest.properties.checks.comparisons import (
     check_agree,
     check_all_agree,

@@ -9,8 +9,8 @@ from flash_attest.properties.calling.meter import MOST_LOOKS
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.inputs import build
+from flash_attest.properties.cases.limits import short
 from flash_attest.properties.cases.outside import probes
-from flash_attest.properties.cases.strategies import short
 from flash_attest.properties.checks.comparisons import check_all_agree, check_budget, check_unchanged
 from flash_attest.properties.checks.outside import wrong_outside
 from flash_attest.properties.failures import LawBroken, Reason, Undecided

@@ -4,7 +4,7 @@ import torch
 
 from flash_attest.impls.contract.call import Outputs
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.strategies import FAR
+from flash_attest.properties.cases.limits import FAR
 from flash_attest.properties.checks.comparisons import check_agree, check_copied
 from flash_attest.properties.checks.counts import check_averages, check_counts, countable
 from flash_attest.properties.checks.hidden import check_hidden

@@ -7,7 +7,7 @@ memory.
 import torch
 
 from flash_attest import oracle
-from flash_attest.properties.cases.strategies import LONG
+from flash_attest.properties.cases.limits import LONG
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.comparisons import (
     NEGLIGIBLE,

@@ -12,8 +12,8 @@ from flash_attest.properties.cases.case import BIASES, LAYOUTS, Case
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.layouts import Placed
+from flash_attest.properties.cases.limits import short
 from flash_attest.properties.cases.sparse_memory import spread
-from flash_attest.properties.cases.strategies import short
 from flash_attest.properties.cases.telling import of_several, telling
 from flash_attest.properties.checks.comparisons import all_same, check_all_agree, check_budget, check_unchanged
 from flash_attest.properties.checks.pictures import element_at, number, plural, share, where

@@ -5,7 +5,8 @@ import torch
 from flash_attest.properties.cases.beyond_16_bits import BEYOND, of_some_queries, of_two_keys, with_sizes
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.inputs import WINS
-from flash_attest.properties.cases.strategies import LONG, edges
+from flash_attest.properties.cases.limits import LONG
+from flash_attest.properties.cases.strategies import edges
 from flash_attest.properties.checks.comparisons import check_budget, check_copied
 from flash_attest.properties.checks.counts import check_seen
 from flash_attest.properties.failures import Reason, Undecided

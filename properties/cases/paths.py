@@ -13,7 +13,7 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.draws import Draws
 
 if TYPE_CHECKING:
-    from flash_attest.properties.cases.strategies import Limits
+    from flash_attest.properties.cases.limits import Limits
 
 USUAL = {"seqlen_k": (256, 512, 1024, 4096)}  # if nothing is declared
 FEWEST = 2  # with many keys a case has at most this many queries, and with many queries as few keys

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import isqrt
 from random import Random
 from typing import Any
 
@@ -26,6 +25,7 @@ from flash_attest.properties.cases.cover import COURSE, Factors
 from flash_attest.properties.cases.draws import ANYTHING, Draws
 from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES
 from flash_attest.properties.cases.fitting import fitted, multiple
+from flash_attest.properties.cases.limits import Limits, within
 from flash_attest.properties.cases.paths import on_path, path_lengths
 from flash_attest.properties.failures import AnotherCase
 
@@ -40,8 +40,6 @@ HEADS = {
     "many heads": ((1, 9), (1, 12), (2, 16)),
     "many batches": ((67, 1), (67, 3)),
 }
-SHORT = 40  # keys and queries, for laws that make many calls and learn nothing from longer sequences
-MANY = 8  # more batches and key heads than this get shorter lengths rather than fewer heads
 GROUPS = (2, 3, 4, 5, 7, 8, 16)  # query heads for each key head, with GQA
 TILES = (16, 32, 64, 128)  # rows of the tiles of most kernels; a declared one is added
 NEAR = ("any", "multiple", "beside")  # whether a length is a multiple of a tile
@@ -49,58 +47,11 @@ BESIDE = (-1, 1, 1, 2)  # from a multiple: one row in the last tile shows the mo
 APART = (16, 32, 64, 128)  # how many more keys than queries; the causal diagonal then meets the edges of tiles
 FEW = 8  # queries, for which kernels that decode have a path of their own
 USUAL_HEADDIMS = (64, 96, 128)  # for which kernels have instances and fast paths
-USUAL_TILE = (128, 128)  # for implementations that declare no tile
-LONG = 8  # the factor of lengths for laws that need no oracle for the whole case
 RARE = {"path": 10, "as many": 9, "large": 16}  # one case in that many has such a value
 # One key, and lengths that equal another size, from which a kernel may guess its dimensions.
 AS_MANY = (
     None, ("seqlen_k", "one"), ("seqlen_k", "nheads_k"), ("seqlen_q", "nheads"), ("seqlen_k", "headdim"),
 )  # fmt: skip
-FAR = 1040  # keys, more than 1024, from where kernels split, wrap around or round positions
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The limits of cases on a device. On a CPU cases are small, as kernels may be emulated."""
-
-    seqlen: int
-    headdim: int
-    elements: int  # in all score matrices, which the oracle holds at once; q, k and v may each have four times as many
-    heads: int = 10**6  # the largest batch * nheads; a case with more gets one key head
-    stretch: int = LONG  # the largest factor of lengths that a law may ask for
-
-    @classmethod
-    def on(cls, device: str, share: float = 1.0, small: bool = False) -> Limits:
-        """Return the limits for "cpu" or "cuda".
-
-        They are lower for an implementation that is judged on a share of the cases. small: on a
-        CPU, lengths go only a little beyond a tile of 64, with few heads, because emulators are
-        slow.
-        """
-        if small and device == "cpu":
-            return cls(70, 70, int(2**14 * share), heads=9, stretch=LONG // 2)
-        stretch = LONG if share >= 0.5 else LONG // 2
-        if device == "cpu":
-            # In an emulator each head takes long, even with short sequences, and a thousand keys
-            # take seconds.
-            heads = cls.heads if share == 1 else 12
-            return cls(130, 130, int(2**18 * share), heads, stretch)
-        return cls(1100, 256, int(2**23 * share), stretch=stretch)
-
-    def factor(self, want: Draws) -> int:
-        """Return the factor by which a law's sequences are longer than usual."""
-        return min(max(want.stretch, -(-want.reach // self.seqlen)), self.stretch)
-
-    def longest(self, want: Draws, tile: tuple[int, int] | None, multiple: int = 1) -> int:
-        """Return the longest length, for a law and the tile that an implementation declares.
-
-        multiple: if it takes only multiples of this number, lengths reach two or three of them.
-        """
-        most = self.seqlen * self.factor(want)
-        most = max(most, multiple * (3 if 9 * multiple**2 <= self.elements else 2) if multiple > 1 else 1)
-        if not want.two_tiles:
-            return most
-        return max(most, min(2 * (tile or USUAL_TILE)[1] + 2, self.seqlen * self.stretch))
 
 
 def one_of(values: tuple) -> st.SearchStrategy:
@@ -332,7 +283,7 @@ def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, c
     shortens = max(seqlen_q, seqlen_k) <= choices.seqlen
     stays = any(_is_beside(n, tile) for n, tile in zip((seqlen_q, seqlen_k), impl.tile or (), strict=False))
     try:
-        case = fitted(impl, _within(want.toward(case), limits, want, shortens, stays, choices.multiple), want)
+        case = fitted(impl, within(want.toward(case), limits, want, shortens, stays, choices.multiple), want)
     except AnotherCase:
         reject()
     return case.but(seed=draw(SEEDS))
@@ -377,35 +328,3 @@ def _bias_details(
 def _is_beside(n: int, tile: int) -> bool:
     """Return whether a length lies beside a multiple of a tile."""
     return n >= tile - 1 and any((n - d) % tile == 0 for d in BESIDE)
-
-
-def _within(case: Case, limits: Limits, want: Draws, shortens: bool, stays: bool = False, multiple: int = 1) -> Case:
-    """Return the case, shortened or with fewer heads if its tensors or scores exceed the limits.
-
-    The tensors are checked, too, because the score matrix of a single query is small for any number
-    of keys. shortens: whether lengths may change. They stay multiples of `multiple`. stays: whether
-    heads are left out instead, as a length lies beside a tile of the implementation.
-    """
-    if not want.limited:
-        return case
-    elements = limits.elements * (limits.factor(want) if shortens else 1)
-    heads = case.batch * case.nheads
-    matrix = case.seqlen_q * case.seqlen_k
-    longest = max(case.seqlen_q, case.seqlen_k)
-    if heads <= limits.heads and heads * matrix <= elements and heads * longest * case.headdim <= 4 * limits.elements:
-        return case
-    fits = min(isqrt(elements // heads), 4 * limits.elements // (heads * case.headdim))
-    many = case.batch * case.nheads_k > MANY
-    if shortens and not stays and heads <= limits.heads and fits >= (multiple if many else max(multiple, SHORT)):
-        fits = fits // multiple * multiple
-        lengths = {"seqlen_q": case.seqlen_q, "seqlen_k": case.seqlen_k}
-        return case.but(**{name: n if n <= fits else multiple + (n - multiple) % fits for name, n in lengths.items()})
-    group = case.nheads // case.nheads_k
-    case = case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
-    # A single head has any usual length, but a law may turn a path of few queries into one of many.
-    return case if matrix <= max(elements, limits.seqlen**2) else case.but(seqlen_q=elements // case.seqlen_k)
-
-
-def short(case: Case) -> Case:
-    """Return the case with short lengths, so that many calls take little time (`Draws.toward`)."""
-    return case.but(seqlen_q=min(case.seqlen_q, SHORT), seqlen_k=min(case.seqlen_k, SHORT))

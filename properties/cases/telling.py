@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.limits import short
 from flash_attest.properties.cases.sparse_memory import LARGEST
-from flash_attest.properties.cases.strategies import short
 
 VECTOR = 8  # elements; 16 bytes in a half dtype
 

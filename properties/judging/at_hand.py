@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from flash_attest.impls.contract.record import ContractError
 from flash_attest.properties.cases.case import Case, CaseError
 from flash_attest.properties.cases.fitting import fitted
-from flash_attest.properties.cases.strategies import USUAL_TILE
+from flash_attest.properties.cases.limits import USUAL_TILE
 from flash_attest.properties.checks import mask_patterns, read_off
 from flash_attest.properties.checks.reading import Counts, Guess, Values
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided, is_out_of_memory

@@ -9,7 +9,7 @@ import pytest
 
 from flash_attest.impls import ContractError, torch_math
 from flash_attest.properties.cases.draws import Draws
-from flash_attest.properties.cases.strategies import LONG, Limits
+from flash_attest.properties.cases.limits import LONG, Limits
 from flash_attest.properties.judging.plan import Plan
 from tests.impls.runs import python, results
 

@@ -5,8 +5,9 @@ import pytest
 from flash_attest.impls.contract.record import ContractError
 from flash_attest.properties.cases.drawing import Drawing
 from flash_attest.properties.cases.draws import Draws
+from flash_attest.properties.cases.limits import Limits
 from flash_attest.properties.cases.paths import path_lengths
-from flash_attest.properties.cases.strategies import RARE, Limits, attention_cases
+from flash_attest.properties.cases.strategies import RARE, attention_cases
 from tests.properties.cases.drawing import ANY, EVERYTHING, implementation
 
 DECODING = implementation("decoding_path", paths={"seqlen_k": (256, 16384)}, **EVERYTHING)

@@ -12,7 +12,8 @@ from flash_attest.properties.cases.case import BIAS_MASKS, DTYPES, LAYOUTS, REGI
 from flash_attest.properties.cases.drawing import Drawing
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.fitting import multiple
-from flash_attest.properties.cases.strategies import GROUPS, Limits, attention_cases, edges
+from flash_attest.properties.cases.limits import Limits
+from flash_attest.properties.cases.strategies import GROUPS, attention_cases, edges
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.law import laws
 from tests.properties.cases.drawing import (
