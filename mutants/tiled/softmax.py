@@ -77,7 +77,7 @@ MUTANTS = [
                 "-(-s).masked_fill(s == -INF, -INF).amax(-1, keepdim=True))",
             ),
         ),
-        smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
+        smallest=dict(batch=1, nheads=1, seqlen_q=40, seqlen_k=40, headdim=1),  # few keys rarely differ by 88
         story="scale * max(q k) is the minimum when the scale is negative",
     ),
     planted(

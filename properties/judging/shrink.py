@@ -77,6 +77,12 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
     lengths = ("seqlen_q", "seqlen_k")
     if case.seqlen_q == case.seqlen_k:
         yield from (dict.fromkeys(lengths, n) for n in _below(case.seqlen_q))
+    else:
+        yield from (dict.fromkeys(lengths, n) for n in (1, 2, 3) if n < min(case.seqlen_q, case.seqlen_k))
+    # A kernel may take a size for another one that equals it.
+    yield from (
+        {name: n, "headdim": n} for name in lengths if getattr(case, name) == case.headdim for n in _below(case.headdim)
+    )
     yield from ({name: n} for name in lengths for n in _below(getattr(case, name)))
     if case.nheads != case.nheads_k:
         yield {"nheads": case.nheads_k}

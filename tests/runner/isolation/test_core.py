@@ -126,7 +126,7 @@ def test_a_case_that_is_right_in_a_fresh_process_is_told(tmp_path):
     with isolated(tmp_path, late, wrong) as judging:
         first, plain = judging.law(LAW, late), judging.law(LAW, wrong)
     assert first.verdict == plain.verdict == FAIL
-    assert f"\n  {crashes.RIGHT_ALONE}\n\nSuggests" in first.message
+    assert f"\n  {crashes.RIGHT_ALONE}\n\nReplay" in first.message
     assert crashes.RIGHT_ALONE not in plain.message
 
 
