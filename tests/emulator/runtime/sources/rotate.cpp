@@ -24,7 +24,7 @@ static void rotate(void* data) {
     unsigned i = emulator_thread_index().x, next = (i + 1) % emulator_block_size().x;
     announce(p->x + i, WRITE);
     p->x[i] = static_cast<float>(i);
-    if (p->barrier) emulator_barrier(SYNC, 0, __FILE__, __LINE__);
+    if (p->barrier) emulator_barrier(SYNC, 0, __FILE__, __LINE__, 0);
     announce(p->x + next, READ);
     float value = p->x[next];
     announce(p->out + i, WRITE);
