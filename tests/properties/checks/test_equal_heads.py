@@ -40,7 +40,7 @@ def of(forward, exact=True, **declared):
 def test_heads_that_agree_say_how_much_that_means():
     result = judge(COPIES_AGREE, of(forward, tile=(16, 16)), PLAN)
     assert result.verdict == PASS
-    assert "32 comparisons of equal heads in 12 calls of 3 cases under order, other_case, poison: p < " in result.reason
+    assert "24 comparisons of equal heads in 12 calls of 3 cases under order, other_case, poison: p < " in result.reason
 
 
 def test_the_bound_is_that_of_the_case_with_the_fewest_comparisons():
@@ -56,7 +56,7 @@ def test_the_bound_is_that_of_the_case_with_the_fewest_comparisons():
     ).reason
     calls = len(seen)
     assert f"none found in {sum(seen)} comparisons of equal heads in {calls} calls of 10 cases under no" in reason
-    assert f"p < {3 / (4 * min(seen)):.2g} for each" in reason and min(seen) < seen[-1]
+    assert f"p < {3 / (4 * min(seen)):.2g} for each" in reason and min(seen) < max(seen)
 
 
 def one_bit(q, k, v):
