@@ -188,13 +188,6 @@ def _row_of_its_tile(answer: Answer, bias: torch.Tensor) -> torch.Tensor | None:
     return bias[:, :, torch.arange(rows) // tile * tile] if rows > 1 else None
 
 
-def _of_boolean(
-    change: Callable[[torch.Tensor], torch.Tensor],
-) -> Callable[[Answer, torch.Tensor], torch.Tensor | None]:
-    """Return another reading of a boolean bias. change: bool, True where visible -> the bias."""
-    return lambda answer, bias: change(bias == 0) if answer.case.bias in BOOLEAN else None
-
-
 def _rounded(dtype: torch.dtype) -> Callable[[Answer, torch.Tensor], torch.Tensor | None]:
     return lambda answer, bias: bias.to(dtype).to(bias.dtype)
 
@@ -221,10 +214,6 @@ BIASES = (
     biased("bias of the next row", "with the bias row of the next query", _rolled(2, -1)),
     biased("bias of the next key", "with the bias of the next key", _rolled(3, -1)),
     biased("bias transposed", "with the bias transposed", _transposed),
-    biased("boolean inverted", "with the boolean bias inverted: True hides a key",
-           _of_boolean(lambda seen: torch.zeros(seen.shape).masked_fill(seen, -math.inf))),
-    biased("boolean added", "with the boolean bias added as numbers: 1 is True, 0 is False",
-           _of_boolean(lambda seen: seen.float())),
     biased("bias in bfloat16", "with the bias rounded to bfloat16", _rounded(torch.bfloat16)),
     biased("bias in float16", "with the bias rounded to float16", _rounded(torch.float16)),
 )  # fmt: skip

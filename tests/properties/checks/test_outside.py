@@ -27,7 +27,10 @@ def unchecked(q, k, v, *, causal=False, bias=None, softmax_scale=None):
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     k, v = (torch_math.per_query_head(x, q.shape[2]) for x in (k, v))
     s = scale * torch.einsum("bihd,bjhd->bhij", q.float(), k.float())
-    s = s if bias is None else s + bias.float()
+    if bias is not None and bias.dtype == torch.bool:
+        s = s.masked_fill(~bias, -torch.inf)
+    elif bias is not None:
+        s = s + bias.float()
     if causal:
         s = s.masked_fill(~torch.ones(s.shape[-2:], dtype=torch.bool).tril(s.shape[3] - s.shape[2]), -torch.inf)
     return torch.einsum("bhij,bjhd->bihd", s.softmax(-1), v.float()).to(q.dtype)

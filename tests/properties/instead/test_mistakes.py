@@ -48,7 +48,7 @@ def _parametrized(mistake):
     return pytest.param(mistake, marks=pytest.mark.thorough if repeats else (), id=mistake.name)
 
 
-@pytest.mark.parametrize("mistake", map(_parametrized, TABLE))
+@pytest.mark.parametrize("mistake", [*map(_parametrized, TABLE)])
 def test_each_mistake_is_named_and_no_other(mistake):
     impl, case = making(mistake), first_case(mistake)
     (line,) = said_of(impl, case)
