@@ -28,7 +28,7 @@ def fitted(impl: Implementation, case: Case, want: Draws) -> Case:
 
     if fits(case):
         return case
-    if impl.supports.accepts is not None or impl.empty_rows != "zero":
+    if impl.supports.accepts is not None or impl.empty_rows != "zero" or case.bias_mask == "finite":
         for candidate in _nearby(case, may_differ=want.cross is not True, keeping=impl.empty_rows != "zero"):
             if fits(candidate):
                 return candidate

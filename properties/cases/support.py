@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import Case
@@ -89,9 +91,16 @@ def unsupported(impl: Implementation, case: Case) -> str | None:
             break
     if what is None and impl.empty_rows != "zero" and may_have_empty_rows(case, impl.causal_alignment):
         what = "a row with no visible key"
+    if what is None and case.bias_mask == "finite" and narrow_statistics(impl, case):
+        what = "a bias of -1e4 or less, to which float16 and bfloat16 round a row's maximum by up to 128,"
     if what is not None:
         return f"{what} is not supported by {impl.name}"
     return _refused(impl.supports.accepts, case) if impl.supports.accepts else None
+
+
+def narrow_statistics(impl: Implementation, case: Case) -> bool:
+    """Return whether the maximum and the sum of a row are kept in a half dtype."""
+    return impl.precision.statistics == "operand" and case.dtype != torch.float32
 
 
 def _refused(accepts: Callable[[Case], str | None], case: Case) -> str | None:

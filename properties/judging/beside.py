@@ -20,7 +20,7 @@ from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.search import Found, RepeatOf, Search
 
 ALSO = "also wrong"  # the start of the line about another failure
-RIGHT = 2  # right cases to which a clue is added
+RIGHT = 3  # right cases to which a clue is added
 SEEDS = 2  # besides the case's own: with one seed only, another wrong value of a feature may look right
 MOST_SECONDS = 10.0  # the time for finding clues
 
@@ -57,10 +57,10 @@ def clues_in(judgement: Judgement, failure: Found) -> LeftOut | None:
 def _right_with(clue: Clue, right: tuple[Case, ...], fails: Callable[[Case], bool | None]) -> Case | None:
     """Return a right case that is still right with the clue added, so that the clue is not enough.
 
-    The longest right cases are tried.
+    Right cases of different lengths are tried, the longest first.
     """
-    lacking = [case for case in right if clue.added and not clue.has(case)]
-    for case in sorted(lacking, key=lambda case: case.seqlen_q * case.seqlen_k, reverse=True)[:RIGHT]:
+    lacking = {(case.seqlen_q, case.seqlen_k): case for case in right if clue.added and not clue.has(case)}
+    for case in sorted(lacking.values(), key=lambda case: case.seqlen_q * case.seqlen_k, reverse=True)[:RIGHT]:
         try:
             added = clue.added(case)
         except CaseError:

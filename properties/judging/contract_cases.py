@@ -18,7 +18,7 @@ from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase, Reason, Undecided
 from flash_attest.properties.judging.clues import Clue, headdim_clue, heads_clue, length_clue, value_clue
 
-ANYTHING = Draws.of(layout=FEATURES["layout"].values)
+ANYTHING = Draws.of(layout=FEATURES["layout"].values, bias=FEATURES["bias"].values)
 DRAWN = 5  # cases, of which the largest becomes the plain one: with one query and one head, all layouts are the same
 
 

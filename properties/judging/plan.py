@@ -78,7 +78,7 @@ class Plan:
 
     def cases_for(self, impl: Implementation, share: float) -> int:
         """Return how many cases a law with this share draws for an implementation."""
-        return max(1, round(self.examples * share * impl.share_on(self.device)))
+        return max(2, round(self.examples * share * impl.share_on(self.device)))
 
     def repeats_for(self, impl: Implementation) -> int:
         """Return how often a call is repeated to see whether its results agree."""

@@ -41,7 +41,7 @@ def test_a_share_of_the_cases_and_repeats_is_run():
     assert (plan.cases_for(whole, 1.0), plan.cases_for(whole, 0.5), plan.repeats_for(whole)) == (60, 30, 100)
     assert (plan.cases_for(tenth, 1.0), plan.cases_for(tenth, 0.5), plan.repeats_for(tenth)) == (6, 3, 10)
     least = replace(torch_math.IMPL, share=0.01)
-    assert (plan.cases_for(least, 1.0), plan.repeats_for(least)) == (1, 2)
+    assert (plan.cases_for(least, 1.0), plan.repeats_for(least)) == (2, 2)
 
 
 def test_a_share_may_be_for_one_device():

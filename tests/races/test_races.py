@@ -1,6 +1,7 @@
 """Repeats find differences between calls, or give a bound on the probability of unseen ones."""
 
 import itertools
+import re
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
@@ -177,7 +178,7 @@ def wrong_in_one_call_of_twenty(q, k, v):
 def test_repeats_that_differ_in_one_call_of_twenty_are_caught():
     result = judge(REPEATS_AGREE, implementation(wrong_in_one_call_of_twenty, "one_in_twenty", **DECLARED), PLAN)
     assert result.verdict == FAIL
-    assert "out: " in result.reason and "repeats differs from the first call, in " in result.reason
+    assert re.search(r"out: .* repeats differs? from the first call, in ", result.reason)
 
 
 def test_repeats_that_agree_say_how_much_that_means():

@@ -46,7 +46,7 @@ PARTS = {
     "more than one head": lambda q, k, options: q.shape[0] * q.shape[2] > 1,
     "dtype float32": lambda q, k, options: q.dtype == torch.float32,
     "dtype float16": lambda q, k, options: q.dtype == torch.float16,
-    "bias matrix": has_bias("matrix"),
+    "bias matrix or bias boolean_matrix": has_bias("matrix"),
     "causal": lambda q, k, options: options["causal"],
     "softmax_scale 0.5, 0.1, 1.0, -0.25": lambda q, k, options: options["softmax_scale"] is not None,
 }
@@ -59,7 +59,7 @@ def test_a_problem_in_part_is_reported_and_the_rest_is_judged(part, tmp_path):
     assert outcome.judged and outcome.without == part
     assert (
         outcome.problems[0]
-        == f"forward raises RuntimeError: invalid configuration argument   [with {part.split(',')[0]}]"
+        == f"forward raises RuntimeError: invalid configuration argument   [with {part.split(',')[0].replace(' or bias', ', bias')}]"
     )
     contract = Judge(Plan(), [], tmp_path, "main").contract(impl)
     assert contract.verdict == FAIL and f"Its laws are judged without {part}." in contract.message

@@ -17,7 +17,7 @@ from flash_attest.properties import trial
 from flash_attest.properties.cases import inputs
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import LawBroken, OutOfMemory, Reason, Undecided
-from flash_attest.properties.judging import conformance, explain, search
+from flash_attest.properties.judging import conformance, neighbours, search
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.judging.plan import Plan
@@ -85,7 +85,7 @@ def test_a_cpu_is_not_waited_for(pauses):
 @pytest.fixture
 def shared(monkeypatch, pauses):
     """Makes waiting for the memory of a CPU work like waiting for the memory of a GPU."""
-    for module in (search, conformance, explain):
+    for module in (search, conformance, neighbours):
         monkeypatch.setattr(module, "when_memory_suffices", partial(_as_on_a_gpu, when_memory_suffices))
     return pauses
 

@@ -122,7 +122,7 @@ def test_an_exception_does_not_keep_it_from_being_put_back():
 
 def test_what_the_contract_check_does_not_see_breaks_a_law():
     def forward(q, k, v):
-        if q.shape[1] == 3:
+        if 3 <= q.shape[1] < 16:
             torch.manual_seed(0)
         return good.forward(q, k, v)
 
