@@ -57,10 +57,8 @@ def test_a_problem_in_part_is_reported_and_the_rest_is_judged(part, tmp_path):
     impl = raising(PARTS[part])
     outcome = conformance.tried(impl, Plan())
     assert outcome.judged and outcome.without == part
-    assert (
-        outcome.problems[0]
-        == f"forward raises RuntimeError: invalid configuration argument   [with {part.split(',')[0].replace(' or bias', ', bias')}]"
-    )
+    shown = part.split(",")[0].replace(" or bias", ", bias")
+    assert outcome.problems[0] == f"forward raises RuntimeError: invalid configuration argument   [with {shown}]"
     contract = Judge(Plan(), [], tmp_path, "main").contract(impl)
     assert contract.verdict == FAIL and f"Its laws are judged without {part}." in contract.message
     result = judge(OUT, impl, Plan(examples=12))
