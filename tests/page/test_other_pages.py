@@ -10,7 +10,8 @@ from flash_attest.mutants.power.tables import tables_of
 from tests.page.test_using import IN_VIEW, pasted, said, shown
 from tests.places import ROOT
 
-_, GPU = tables_of([ROOT / "docs" / "measured" / "power.json"])
+CPU, GPU = tables_of([ROOT / "docs" / "measured" / "power.json"])
+JUDGED = CPU.rows.keys() | GPU.rows.keys()  # planted bugs
 CAUGHT = sum(row.caught for row in GPU.rows.values())
 FIRST = {  # page -> the verdict, and a link below it
     "sweep_red": ("not green: 2 findings in 4 runs of 3 implementations", "write after read, no barrier between"),
@@ -66,7 +67,7 @@ def test_bugs_that_nobody_misses_are_hidden(visit):
     """Few matches open their folds; many leave them closed, with a count."""
     page = visit("power")
     page.locator("[name=missed]").select_option("laws")
-    assert page.locator("#matches").inner_text().endswith(f" of {len(ALL)}")
+    assert page.locator("#matches").inner_text().endswith(f" of {len(JUDGED)}")
     assert len(shown(page, "tbody[data-item]")) == len(GPU.rows) - CAUGHT
     page.locator("[name=missed]").select_option("pytorch")
     assert not shown(page, "tbody[data-item]")
@@ -80,5 +81,5 @@ def test_a_row_of_the_matrix_of_bugs_leads_to_them(visit):
     row.locator("a").first.click()
     fold = page.locator("#bugs\\.causal")
     assert fold.evaluate("(e) => e.open") and fold.evaluate(IN_VIEW)
-    causal = sum(chapter_of(bug) == "causal" for bug in ALL)
+    causal = sum(chapter_of(bug) == "causal" for bug in ALL if bug.name in JUDGED)
     assert len(shown(page, "#bugs\\.causal tbody")) == causal > 20
