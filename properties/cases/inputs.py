@@ -119,9 +119,8 @@ class _Large(NamedTuple):
         rows = max(1, case.seqlen_q)
         dout = min(16.0, LARGEST_RESULT / (rows * case.nheads // case.nheads_k))  # dv is a sum over these rows
         dp = LARGEST_DP
-        if (
-            case.bias in ADDED and case.bias_dtype == torch.float16
-        ):  # dbias is a sum of dS over the rows that share the bias
+        # dbias is a sum of dS over the rows that share the bias.
+        if case.bias in ADDED and case.bias_dtype == torch.float16:
             share = case.batch * case.nheads * rows / math.prod(case.bias_shape[:2]) / max(1, case.bias_shape[2])
             dp = min(dp, 4 * LARGEST_RESULT / share)
         v = min(256.0, dp / (case.headdim * dout))

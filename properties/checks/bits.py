@@ -8,6 +8,7 @@ import torch
 
 from flash_attest import oracle
 from flash_attest.oracle.rounding import units
+from flash_attest.properties.cases.support import narrow_statistics
 from flash_attest.properties.trial import Trial
 
 
@@ -95,7 +96,7 @@ def counted_within(trial: Trial, keys: torch.Tensor) -> torch.Tensor:
     lse = ln l when it is stored.
     """
     precision, tiles = trial.impl.precision, math.ceil(trial.case.seqlen_k / 16)
-    if precision.statistics != "operand" or trial.case.dtype == torch.float32:
+    if not narrow_statistics(trial.impl, trial.case):
         merges = tiles * 2.0**-24 * (keys.clamp(min=1.0).log() + 1) if precision.merge == "lse" else 0.0
         return (keys * (precision.exp + merges) + 0.5).floor()
     u = oracle.roundoff(trial.case.dtype)

@@ -90,9 +90,8 @@ def guesses(judgement: Judgement, cases: AtHand) -> list[str]:
         if False in told or told.count(True) + 1 < guess.least or not all(map(guess.is_right, right)):
             continue
         lines.setdefault(guess.words, []).extend([guess.detail] * bool(guess.detail))
-    if isinstance(
-        broken.reading, Counts
-    ):  # mistakes of a mask are alternatives: the simplest one, for any of its tiles
+    # Mistakes of a mask are alternatives: the simplest one is named, for any of its tiles.
+    if isinstance(broken.reading, Counts):
         return [f"{words} ({tiles[0]})" if len(tiles) == 1 else words for words, tiles in lines.items()][:1]
     plain = (["2"], ["1/2"])  # a factor that the words give as a number already
     return [
