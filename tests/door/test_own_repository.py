@@ -74,10 +74,13 @@ def test_the_replay_line_works_in_her_repository(whole, repository):
 
 
 def test_first_failure_and_last_failed(repository, tmp_path):
-    first = pytest_in(repository, "--cache-clear", "-x", "-q", "-k", f"class and ({OUT} or contract)")
+    cache = ("-o", f"cache_dir={tmp_path / 'cache'}")  # other runs in this repository write to its own
+    first = pytest_in(repository, *cache, "-x", "-q", "-k", f"class and ({OUT} or contract)")
     assert "1 failed" in first.stdout and "stopping after 1 failures" in first.stdout
-    again = pytest_in(repository, "--lf", "-q", "-k", "class", f"--attest-report={tmp_path / 'report'}")
-    assert "1 failed" in again.stdout and again.returncode == pytest.ExitCode.TESTS_FAILED
+    failed = json.loads((tmp_path / "cache/v/cache/lastfailed").read_text())
+    assert len(failed) == 1, first.stdout
+    again = pytest_in(repository, *cache, "--lf", "-q", "-k", "class", f"--attest-report={tmp_path / 'report'}")
+    assert "1 failed" in again.stdout and again.returncode == pytest.ExitCode.TESTS_FAILED, (failed, again.stdout)
     environment = json.loads((tmp_path / "report" / "results.json").read_text())["environment"]
     assert environment["complete"] and environment["planned"] == 1
 
