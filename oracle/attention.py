@@ -1,16 +1,23 @@
 """Attention by its definition: forward and backward in float64.
 
-    S_ij  = softmax_scale * sum_d q_id k_jd + bias_ij, or -inf where query i does not see key j
-    m_i   = max_j S_ij                               l_i = sum_j exp(S_ij - m_i)
-    P_ij  = exp(S_ij - m_i) / l_i
+    R_ij  = softmax_scale * sum_d q_id k_jd
+    S_ij  = softcap tanh(R_ij / softcap) + bias_ij, or -inf where query i does not see key j
+    m_i   = max(max_j S_ij, sink)                    l_i = exp(sink - m_i) + sum_j exp(S_ij - m_i)
+    P_ij  = exp(S_ij - m_i) / l_i                    P_sink,i = exp(sink - m_i) / l_i
     out_i = sum_j P_ij v_j                           lse_i = m_i + ln l_i
-    dP_ij = sum_d dout_id v_jd                       delta_i = sum_d dout_id out_id
+    dP_ij = sum_d dout_id v_jd                       delta_i = sum_d dout_id out_id - dlse_i
     T_ij  = P_ij (dP_ij - delta_i)                   the gradient of S
-    dq_i  = softmax_scale * sum_j T_ij k_j
-    dk_j  = softmax_scale * sum_i T_ij q_i           dv_j  = sum_i P_ij dout_i
+    U_ij  = T_ij (1 - tanh(R_ij / softcap)^2)        the gradient of R
+    dq_i  = softmax_scale * sum_j U_ij k_j
+    dk_j  = softmax_scale * sum_i U_ij q_i           dv_j  = sum_i P_ij dout_i
     dbias = T, summed over the dimensions along which bias is broadcast
+    dsink = - sum_i P_sink,i delta_i, summed over the batch
 
-A row that sees no key has P = 0, so out = 0, lse = ln 0 = -inf and no gradient. This code is
+Without a softcap S = R + bias and U = T. Without sinks, sink = -inf. dlse is the gradient of the
+loss with respect to lse, 0 if it does not depend on lse (FlashAttention-2, section 3.1, has plain
+attention; the cap is that of Gemma 2, the sink that of gpt-oss).
+
+A row that sees no key has P = 0, so out = 0, lse = sink and no gradient but dsink. This code is
 written to be read, not to be fast. It takes queries in chunks only because S does not fit into
 memory at the lengths that kernels are made for.
 """
@@ -33,10 +40,10 @@ SCORES_PER_CHUNK = 2**24
 
 @dataclass(frozen=True)
 class Attention:
-    """out, dq (batch, seqlen_q, nheads, headdim), dk, dv (batch, seqlen_k, nheads_k, headdim).
+    """out (batch, seqlen_q, nheads, headdim_v), lse (batch, nheads, seqlen_q), and the gradients.
 
-    lse (batch, nheads, seqlen_q); dbias like bias. All are float64. The gradients are None without
-    dout, and dbias is None without bias.
+    These have the shapes of q, k, v, bias and sinks. All are float64. The gradients are None
+    without dout and dlse, dbias is None without bias, and dsink without sinks.
     """
 
     out: torch.Tensor
@@ -45,14 +52,17 @@ class Attention:
     dk: torch.Tensor | None = None
     dv: torch.Tensor | None = None
     dbias: torch.Tensor | None = None
+    dsink: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Operands:
-    """q, dout (batch, nheads, seqlen_q, headdim), k, v (batch, nheads, seqlen_k, headdim), float64.
+    """q (batch, nheads, seqlen_q, headdim), k (batch, nheads, seqlen_k, headdim), dout and v the
+    same with headdim_v, dlse (batch, nheads, seqlen_q, 1), sinks (nheads, 1, 1), all float64.
 
     Each query head has its own copy of its key head. group: how many query heads share a key head.
-    The bias of `variant` is detached.
+    The bias of `variant` is detached. dout and dlse are None if no gradient is wanted; dlse is also
+    None if the loss does not depend on lse.
     """
 
     q: torch.Tensor
@@ -62,6 +72,8 @@ class Operands:
     variant: Variant
     scale: float
     group: int
+    dlse: torch.Tensor | None = None
+    sinks: torch.Tensor | None = None
 
     @property
     def masked(self) -> bool:
@@ -80,8 +92,10 @@ class Operands:
         return (self.q[:, :, chunk] @ self.k.mT).mul_(self.scale)
 
     def mask(self, products: torch.Tensor, chunk: slice) -> torch.Tensor:
-        """products (batch, nheads, i, j) -> S: with bias, and -inf where i does not see j."""
+        """products (batch, nheads, i, j) -> S: capped, with bias, -inf where i does not see j."""
         s, bias, mask = products, self.variant.bias, self.variant.mask
+        if self.variant.softcap is not None:
+            s = self.variant.softcap * torch.tanh(s / self.variant.softcap)
         if bias is not None:
             s = s + (bias[:, :, chunk] if bias.shape[2] > 1 else bias)
         if not mask.sees_all:
@@ -89,16 +103,32 @@ class Operands:
             s = s.masked_fill(~seen, -math.inf)
         return s
 
+    def delta(self, chunk: slice, out: torch.Tensor) -> torch.Tensor:
+        """out (batch, nheads, i, headdim_v) -> delta (batch, nheads, i, 1)."""
+        delta = (self.dout[:, :, chunk] * out).sum(-1, keepdim=True)
+        return delta if self.dlse is None else delta - self.dlse[:, :, chunk]
+
+    def uncapped(self, t: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
+        """t, products (batch, nheads, i, j) -> the gradient of the products, from that of S."""
+        if self.variant.softcap is None:
+            return t
+        return t * (1 - torch.tanh(products / self.variant.softcap) ** 2)
+
     def sum_group(self, x: torch.Tensor) -> torch.Tensor:
         """x (batch, nheads, ...) -> (batch, nheads_k, ...), summed over the heads of a group."""
         return x if self.group == 1 else x.unflatten(1, (-1, self.group)).sum(2)
 
 
 def operands(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, variant: Variant, dout: torch.Tensor | None = None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    variant: Variant,
+    dout: torch.Tensor | None = None,
+    dlse: torch.Tensor | None = None,
 ) -> Operands:
-    """q, dout (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim) of any
-    dtype -> Operands.
+    """q (batch, seqlen_q, nheads, headdim), k (batch, seqlen_k, nheads_k, headdim), dout and v the
+    same with headdim_v, dlse (batch, nheads, seqlen_q), of any dtype -> Operands.
     """
     nheads, nheads_k = q.shape[2], k.shape[2]
     if nheads_k == 0 or nheads % nheads_k:
@@ -116,21 +146,27 @@ def operands(
         k=k,
         v=v,
         dout=None if dout is None else heads_first(dout),
+        dlse=None if dlse is None else dlse.detach().double().unsqueeze(-1),
+        sinks=None if variant.sinks is None else variant.sinks.detach().double()[:, None, None],
         variant=variant if variant.bias is None else replace(variant, bias=variant.bias.detach()),
         scale=variant.scale(q.shape[3]),
         group=group,
     )
 
 
-def softmax(s: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """s (..., j) -> P (..., j), m (..., 1) with 0 in rows that see no key, lse (..., 1)."""
-    if s.shape[-1] == 0:
-        m = s.new_zeros(*s.shape[:-1], 1)
-    else:
-        m = s.amax(-1, keepdim=True)
-        m = m.masked_fill(m == -math.inf, 0.0)  # otherwise -inf - -inf below would be NaN
+def softmax(s: torch.Tensor, sinks: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """s (..., j), sinks (..., 1, 1) -> P (..., j), m (..., 1), lse (..., 1).
+
+    m is 0 in rows with neither a key nor a sink.
+    """
+    m = s.amax(-1, keepdim=True) if s.shape[-1] else s.new_full((*s.shape[:-1], 1), -math.inf)
+    if sinks is not None:
+        m = torch.maximum(m, sinks)
+    m = m.masked_fill(m == -math.inf, 0.0)  # otherwise -inf - -inf below would be NaN
     e = torch.exp(s - m)
     l = e.sum(-1, keepdim=True)
+    if sinks is not None:
+        l = l + torch.exp(sinks - m)
     return e / l.masked_fill(l == 0, 1.0), m, m + torch.log(l)
 
 
@@ -144,30 +180,45 @@ def sum_broadcast(t: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 
 
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, variant: Variant, *, dout: torch.Tensor | None = None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    variant: Variant,
+    *,
+    dout: torch.Tensor | None = None,
+    dlse: torch.Tensor | None = None,
 ) -> Attention:
-    """q, dout (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim) ->
-    Attention, in float64.
+    """q (batch, seqlen_q, nheads, headdim), k (batch, seqlen_k, nheads_k, headdim), dout and v the
+    same with headdim_v, dlse (batch, nheads, seqlen_q) -> Attention, in float64.
+
+    Gradients are computed if dout is given; dlse without dout has none.
 
     Raises ValueError unless nheads_k divides nheads.
     """
-    p, bias = operands(q, k, v, variant, dout), variant.bias
+    p, bias, sinks = operands(q, k, v, variant, dout, dlse), variant.bias, variant.sinks
     backward = dout is not None
-    out, lse = torch.zeros_like(p.q), p.q.new_zeros(p.q.shape[:3])
+    out, lse = p.q.new_zeros(*p.q.shape[:3], p.v.shape[3]), p.q.new_zeros(p.q.shape[:3])
     dq, dk, dv = (torch.zeros_like(x) if backward else None for x in (p.q, p.k, p.v))
     dbias = torch.zeros_like(bias, dtype=torch.float64) if backward and bias is not None else None
+    dsink = p.q.new_zeros(sinks.shape) if backward and sinks is not None else None
     for chunk in p.chunks():
-        probs, _, row_lse = softmax(p.mask(p.products(chunk), chunk))
+        products = p.products(chunk)
+        probs, _, row_lse = softmax(p.mask(products, chunk), p.sinks)
         out[:, :, chunk] = o = probs @ p.v
         lse[:, :, chunk] = row_lse.squeeze(-1)
         if not backward:
             continue
         dout_rows = p.dout[:, :, chunk]
-        delta = (dout_rows * o).sum(-1, keepdim=True)
+        delta = p.delta(chunk, o)
         t = probs * (dout_rows @ p.v.mT - delta)
-        dq[:, :, chunk] = p.scale * (t @ p.k)
-        dk += p.scale * (t.mT @ p.q[:, :, chunk])
+        u = p.uncapped(t, products)
+        dq[:, :, chunk] = p.scale * (u @ p.k)
+        dk += p.scale * (u.mT @ p.q[:, :, chunk])
         dv += probs.mT @ dout_rows
+        if dsink is not None:
+            # Without a key, lse is the sink; without a sink, its share is 0.
+            share = torch.exp(p.sinks - row_lse).masked_fill(p.sinks == -math.inf, 0.0)
+            dsink -= (share * delta).sum((0, 2, 3))
         if dbias is not None:
             dbias[:, :, chunk if bias.shape[2] > 1 else slice(None)] += sum_broadcast(t, bias)
 
@@ -181,6 +232,7 @@ def attention(
         dk=heads_last(p.sum_group(dk)) if backward else None,
         dv=heads_last(p.sum_group(dv)) if backward else None,
         dbias=dbias,
+        dsink=dsink,
     )
 
 
@@ -188,10 +240,10 @@ def row_maximum(q: torch.Tensor, k: torch.Tensor, variant: Variant) -> torch.Ten
     """q (batch, seqlen_q, nheads, headdim), k (batch, seqlen_k, nheads_k, headdim) -> m (batch,
     nheads, seqlen_q), float64.
 
-    m_i = max_j S_ij, or 0 in rows that see no key.
+    m_i = max(max_j S_ij, sink), or 0 in rows with neither a key nor a sink.
     """
     p = operands(q, k, k, variant)
     m = p.q.new_zeros(p.q.shape[:3])
     for chunk in p.chunks():
-        m[:, :, chunk] = softmax(p.mask(p.products(chunk), chunk))[1].squeeze(-1)
+        m[:, :, chunk] = softmax(p.mask(p.products(chunk), chunk), p.sinks)[1].squeeze(-1)
     return m

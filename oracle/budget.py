@@ -89,6 +89,7 @@ FORM_OF_REGIME = {
     "mean": INDEPENDENT,
     "uneven": INDEPENDENT,
     "one_sign": INDEPENDENT,
+    "rising": INDEPENDENT,
 }
 
 
@@ -120,6 +121,7 @@ def budget(
     want: Attention,
     *,
     dout: torch.Tensor | None = None,
+    dlse: torch.Tensor | None = None,
     precision: object,
     form: str = INDEPENDENT,
 ) -> Budget:

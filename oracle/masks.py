@@ -14,22 +14,34 @@ ALIGNMENTS = ("bottom_right", "top_left")
 class Mask:
     """The keys that are hidden from a query by position alone. (A bias of -inf hides by value.)
 
-    causal: query i sees key j only if j <= i + seqlen_k - seqlen_q ("bottom_right": the last query
-    sees every key), or j <= i ("top_left"). Raises ValueError for an unknown alignment.
+    Query i stands at key i' = i + seqlen_k - seqlen_q ("bottom_right": the last query at the last
+    key), or i' = i ("top_left").
+
+    causal: query i sees key j only if j <= i'.
+    window: (left, right). Query i sees key j only if i' - left <= j <= i' + right; None leaves a
+    side open. With causal, both conditions hold, so a right side changes nothing.
+
+    Raises ValueError for an unknown alignment, or for another window than None or a pair of
+    non-negative integers and None.
     """
 
     causal: bool = False
     alignment: str = "bottom_right"
+    window: tuple[int | None, int | None] | None = None
 
     def __post_init__(self):
         if self.alignment not in ALIGNMENTS:
             known = ", ".join(map(repr, ALIGNMENTS))
             raise ValueError(f"alignment={self.alignment!r}: should be one of {known}")
+        if self.window is not None and not _is_window(self.window):
+            raise ValueError(
+                f"window={self.window!r}: should be (left, right), integers of at least 0, or None for an open side"
+            )
 
     @property
     def sees_all(self) -> bool:
         """Whether every query sees every key at all lengths."""
-        return self == Mask(alignment=self.alignment)
+        return not self.causal and self.window in (None, (None, None))
 
     def bounds(self, rows: torch.Tensor, seqlen_q: int, seqlen_k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """rows (n), query indices -> first, last (n): a query sees keys first .. last.
@@ -38,8 +50,14 @@ class Mask:
         last < 0. Every mask that hides a prefix and a suffix of the keys fits this form.
         """
         first, last = torch.zeros_like(rows), torch.full_like(rows, seqlen_k - 1)
+        at = rows + (seqlen_k - seqlen_q) if self.alignment == "bottom_right" else rows
+        left, right = self.window or (None, None)
         if self.causal:
-            last = rows + (seqlen_k - seqlen_q) if self.alignment == "bottom_right" else rows
+            right = 0
+        if left is not None:
+            first = at - left
+        if right is not None:
+            last = at + right
         return first, last
 
     def visible(
@@ -59,7 +77,15 @@ class Mask:
         return _has_empty_rows(self, seqlen_q, seqlen_k)
 
 
+def _is_window(window: object) -> bool:
+    return (
+        isinstance(window, tuple)
+        and len(window) == 2
+        and all(side is None or (isinstance(side, int) and side is not True and side >= 0) for side in window)
+    )
+
+
 @lru_cache(maxsize=4096)  # called several times for each case
 def _has_empty_rows(mask: Mask, seqlen_q: int, seqlen_k: int) -> bool:
     first, last = mask.bounds(torch.arange(seqlen_q), seqlen_q, seqlen_k)
-    return bool((torch.clamp(last, max=seqlen_k - 1) < first).any())
+    return bool((torch.clamp(last, max=seqlen_k - 1) < first.clamp(min=0)).any())
