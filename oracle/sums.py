@@ -89,9 +89,10 @@ class BroadcastSum:
         self.noise[:, :, rows] += sum_broadcast(noise, self.like)
         self.terms[:, :, rows] += sum_broadcast(size, self.like)
         for name, error in signed.items():
-            into = self.signed.setdefault(name, self._zeros())
+            if name not in self.signed:
+                self.signed[name] = self._zeros()
             if error is not None:
-                into[:, :, rows] += sum_broadcast(error, self.like)
+                self.signed[name][:, :, rows] += sum_broadcast(error, self.like)
 
     def total(self, want: torch.Tensor, rows: int) -> torch.Tensor:
         """Return the noise in the shape of `want`. rows: batch * nheads * seqlen_q."""
