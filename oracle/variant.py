@@ -17,12 +17,12 @@ class Variant:
     A new feature becomes a field, so it does not change the signatures that take a Variant.
 
     mask: which keys each query sees. bias: None or (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k),
-    which may hold -inf anywhere. softmax_scale: None means 1 / sqrt(headdim). softcap: the scores
-    are softcap * tanh(scores / softcap) before the bias is added; None means no cap. sinks: None or
-    (nheads), a score for each query head that takes a share of the softmax and has no value; -inf
-    takes none.
+    which may hold -inf anywhere. softmax_scale: None means 1 / sqrt(headdim).
+    softcap: None, or c > 0: scores before the bias are c tanh(score / c).
+    sinks: None or (nheads), of a floating point dtype: the score of one more key of each query
+    head, which has no value. -inf: the head has no sink.
 
-    Raises ValueError for a softcap that is not a positive number.
+    Raises ValueError for a softcap or sinks that cannot be.
     """
 
     mask: Mask = field(default_factory=Mask)
@@ -32,9 +32,21 @@ class Variant:
     sinks: torch.Tensor | None = None
 
     def __post_init__(self):
-        if self.softcap is not None and not (math.isfinite(self.softcap) and self.softcap > 0):
-            raise ValueError(f"softcap={self.softcap!r}: should be a positive number, or None for no cap")
+        if self.softcap is not None and not (0 < self.softcap < math.inf):
+            raise ValueError(f"softcap={self.softcap!r}: should be None, or a finite number above 0")
+        if self.sinks is not None:
+            _check_sinks(self.sinks)
 
     def scale(self, headdim: int) -> float:
         """Return softmax_scale, or its default for this head dim."""
         return 1 / math.sqrt(headdim) if self.softmax_scale is None else float(self.softmax_scale)
+
+
+def _check_sinks(sinks: torch.Tensor) -> None:
+    """Raise ValueError unless sinks (nheads) are numbers below inf."""
+    if sinks.ndim != 1 or not sinks.is_floating_point():
+        shape, dtype = tuple(sinks.shape), str(sinks.dtype).removeprefix("torch.")
+        raise ValueError(f"sinks has shape {shape} and dtype {dtype}: should be (nheads) of a floating point dtype")
+    if bool((impossible := ~(sinks < math.inf)).any()):
+        head = int(impossible.nonzero()[0])
+        raise ValueError(f"sinks[{head}]={sinks[head].item()}: should be a number, or -inf for a head without a sink")
