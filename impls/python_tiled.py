@@ -14,6 +14,7 @@ torch.backends.cuda.matmul.allow_tf32 = False.
 import torch
 
 from flash_attest.impls import Implementation, Precision, Supports
+from flash_attest.impls.contract.arguments import check_sinks, check_softcap, check_window
 
 BLOCK_M, BLOCK_N = 16, 16  # queries and keys in one tile; small, so that a case on a CPU has many tiles
 HEADDIMS_V = {(1, 3), (3, 1), (64, 16), (16, 64), (72, 130), (192, 128)}  # (headdim, headdim_v); all pairs are right
@@ -159,7 +160,7 @@ def scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, 
 def window_of(window, causal):
     """Return (left, right), inf where a side is open. A causal mask is the window (None, 0)."""
     left, right = (INF if side is None else side for side in window or (None, None))
-    return left, min(right, 0) if causal else right
+    return left, 0 if causal else right
 
 
 def load_tile(x, start, block, padding=0.0):
@@ -227,12 +228,9 @@ def check(q, k, v, window, bias, softcap, sinks):
         fits = bias.dim() == 4 and bias.shape[3] == seqlen_k
         if not fits or any(n not in (1, want) for n, want in zip(bias.shape, full, strict=True)):
             raise ValueError(f"python_tiled: bias {tuple(bias.shape)} does not broadcast to {full}")
-    if window is not None and any(side is not None and side < 0 for side in window):
-        raise ValueError(f"python_tiled: window={window}: a side should be None or at least 0")
-    if softcap is not None and softcap <= 0:
-        raise ValueError(f"python_tiled: softcap={softcap} should be positive")
-    if sinks is not None and (sinks.dtype != torch.float32 or sinks.shape != (nheads,)):
-        raise ValueError(f"python_tiled: sinks {tuple(sinks.shape)} in {sinks.dtype} should be ({nheads},) in float32")
+    check_window(window)
+    check_softcap(softcap)
+    check_sinks(sinks, nheads, q.device)
 
 
 IMPL = Implementation(
