@@ -127,8 +127,7 @@ def backward(
         store_tile(dk.transpose(1, 2), j0, sum_query_heads(dkj, nheads_k))
         store_tile(dv.transpose(1, 2), j0, sum_query_heads(dvj, nheads_k))
     dq = (dq * scale).to(q.dtype)
-    if dbias is not None:
-        dbias = dbias.to(bias.dtype)
+    dbias = dbias.to(bias.dtype) if gives_dbias else None
     return tuple(gradient for gradient in (dq, dk, dv, dbias, dsink) if gradient is not None)
 
 

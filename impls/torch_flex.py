@@ -59,7 +59,9 @@ def with_sink(out, lse, sinks):
     """Return out and lse with sinks (h, 1): a sink takes its share of each row and has no value."""
     finite = lse.clamp(min=LEAST)  # -inf - -inf would be NaN
     share = torch.sigmoid(finite - sinks).unsqueeze(-1)
-    return (out * share).to(out.dtype), torch.logaddexp(finite, sinks).masked_fill((lse == -INF) & (sinks == -INF), -INF)
+    return (out * share).to(out.dtype), torch.logaddexp(finite, sinks).masked_fill(
+        (lse == -INF) & (sinks == -INF), -INF
+    )
 
 
 @functools.cache
