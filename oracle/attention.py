@@ -101,7 +101,7 @@ class Operands:
         return None if cap is None else 1 - torch.tanh(products / cap).square_()
 
     def mask(self, products: torch.Tensor, chunk: slice) -> torch.Tensor:
-        """products (batch, nheads, i, j) -> S: with softcap, bias, and -inf where i does not see j."""
+        """products (batch, nheads, i, j) -> S: capped, with bias, -inf where i does not see j."""
         s, bias, mask = self.capped(products), self.variant.bias, self.variant.mask
         if bias is not None:
             s = s + (bias[:, :, chunk] if bias.shape[2] > 1 else bias)

@@ -1,4 +1,4 @@
-"""What a feature of attention is: the record of which features.py has a table."""
+"""Feature: the record of one feature of attention. features.py has a table of them."""
 
 from __future__ import annotations
 
