@@ -94,6 +94,7 @@ FORM_OF_REGIME = {
     "uneven": INDEPENDENT,
     "rising": INDEPENDENT,
     "one_sign": INDEPENDENT,
+    "rising": INDEPENDENT,
 }
 
 
