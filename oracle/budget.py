@@ -94,7 +94,6 @@ FORM_OF_REGIME = {
     "uneven": INDEPENDENT,
     "rising": INDEPENDENT,
     "one_sign": INDEPENDENT,
-    "rising": INDEPENDENT,
 }
 
 
