@@ -92,7 +92,6 @@ FORM_OF_REGIME = {
     "selecting": LINEAR,
     "mean": INDEPENDENT,
     "uneven": INDEPENDENT,
-    "rising": INDEPENDENT,
     "one_sign": INDEPENDENT,
     "rising": INDEPENDENT,
 }

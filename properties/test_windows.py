@@ -18,7 +18,7 @@ def hides_a_key(case: Case) -> bool:
 
 
 def toward_hidden_keys(case: Case) -> Case:
-    """Return the case with a window shorter than the keys, without causal if only its right counts."""
+    """Return the case with a shorter window than keys, not causal if it has a right side only."""
     window = tuple(n if n is None else n % max(1, case.seqlen_k) for n in case.window)
     return case.but(window=window, causal=case.causal and window[0] is not None)
 
