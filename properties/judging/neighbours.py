@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
-from flash_attest.properties.cases.case import Case, CaseError
+from flash_attest.properties.cases.case import Case, CaseError, text_of
 from flash_attest.properties.cases.strategies import edges
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from flash_attest.properties.judging.judgement import Judgement
@@ -54,17 +55,29 @@ class Lengths:
         return ""
 
     @property
+    def threshold(self) -> str:
+        """From which size on a window is wrong, or up to which; "" if neither."""
+        wrong = [*self.wrong, self.at]
+        if not self.fields[0].startswith("window") or len(wrong) < 2 or not self.right:
+            return ""
+        if min(wrong) > max(self.right):
+            return f"wrong at {min(wrong)} and more"
+        return f"wrong up to {max(wrong)}" if max(wrong) < min(self.right) else ""
+
+    @property
     def line(self) -> str:
         """The line of a message; "" if no other length could be judged."""
         if not self.right and not self.wrong:
             return ""
         name = "seqlen_q = seqlen_k" if len(self.fields) == 2 else self.fields[0]
-        words = "other head dims:   " if name == "headdim" else f"other lengths, {name} = n:   "
+        words = {"headdim": "other head dims:   "}.get(name, f"other lengths, {name} = n:   ")
+        if name.startswith("window"):
+            words = f"other windows, {name}:   "
         if self.right and self.wrong:
             words += f"right at {_listed(self.right)}   wrong at {_listed(self.wrong)}"
         else:
             words += f"{'right' if self.right else 'wrong'} at all of {_listed(self.right or self.wrong)}"
-        return words + (f"   ({self.pattern})" if self.pattern else "") + self.cut
+        return words + (f"   ({pattern})" if (pattern := self.threshold or self.pattern) else "") + self.cut
 
 
 def neighbours(judgement: Judgement, case: Case, padding: bool) -> list[Lengths]:
@@ -81,7 +94,7 @@ def neighbours(judgement: Judgement, case: Case, padding: bool) -> list[Lengths]
 def other_headdims(judgement: Judgement, case: Case) -> list[Lengths]:
     """Judge the case at other head dims, if its own is not the smallest one. Raises ContextLost."""
     known = judgement.impl.supports.headdim_list
-    if case.headdim == known[0]:
+    if case.headdim == known[0] or case.headdim_v != case.headdim:
         return []
     tried = Lengths(("headdim",), case.headdim)
     at, stop = known.index(case.headdim), time.perf_counter() + SECONDS_OF_HEADDIMS
@@ -90,6 +103,24 @@ def other_headdims(judgement: Judgement, case: Case) -> list[Lengths]:
         if time.perf_counter() < stop:
             _try(judgement, case, tried, d)
     return [tried]
+
+
+def other_windows(judgement: Judgement, case: Case) -> list[Lengths]:
+    """Judge the case with other sizes of its window, side by side. Raises ContextLost."""
+    tried, stop = [], time.perf_counter() + SECONDS_OF_HEADDIMS
+    for side, own in enumerate(case.window or ()):
+        if own is None:
+            continue
+        sizes = Lengths((f"window={text_of(_with_side(case.window, side, 'n'))}",), own)
+        for n in sorted({*range(4), own - 1, own + 1, 2 * own, case.seqlen_k - 1, case.seqlen_k} - {own, -1}):
+            if time.perf_counter() < stop:
+                _judge(judgement, case.but(window=_with_side(case.window, side, n)), sizes, n)
+        tried.append(sizes)
+    return tried
+
+
+def _with_side(window: tuple, side: int, n: Any) -> tuple:
+    return (n, window[1]) if side == 0 else (window[0], n)
 
 
 def _tried(judgement: Judgement, case: Case, fields: tuple[str, ...], padding: bool) -> Lengths:
@@ -122,6 +153,11 @@ def _try(judgement: Judgement, case: Case, lengths: Lengths, n: int) -> bool:
         other = case.but(**dict.fromkeys(lengths.fields, n))
     except CaseError:
         return False
+    return _judge(judgement, other, lengths, n)
+
+
+def _judge(judgement: Judgement, other: Case, lengths: Lengths, n: int) -> bool:
+    """Judge another case, and put it down as n. Returns whether it is right or wrong."""
     if not judgement.takes(other):
         return False
     outcome = outcome_of(judgement, other)

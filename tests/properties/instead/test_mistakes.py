@@ -25,13 +25,14 @@ CASES = (
     "seqlen_q=131 seqlen_k=5 headdim=7 bias=vector",
     "seqlen_q=35 seqlen_k=39 headdim=7 nheads=2 bias=boolean_matrix bias_mask=right bias_nheads=2",
     "seqlen_q=21 seqlen_k=23 headdim=7 bias=boolean_matrix bias_mask=window",
-    "seqlen_q=35 seqlen_k=39 headdim=7 window=3:1",
-    "seqlen_q=35 seqlen_k=39 headdim=7 window=3:1 causal=True",
+    "seqlen_q=35 seqlen_k=39 headdim=7 window=3:2",
+    "seqlen_q=35 seqlen_k=39 headdim=7 window=3:2 causal=True",
     "seqlen_q=35 seqlen_k=39 headdim=7 softcap=2.0",
     "seqlen_q=35 seqlen_k=39 headdim=7 softcap=2.0 bias=matrix",
     "seqlen_q=35 seqlen_k=39 headdim=7 nheads=4 nheads_k=2 sinks=count",
     "seqlen_q=35 seqlen_k=39 headdim=7 nheads=3 batch=3 sinks=spread dlse=True",
-    "seqlen_q=35 seqlen_k=39 headdim=7 headdim_v=16 dlse=True",
+    "seqlen_q=35 seqlen_k=39 headdim=7 nheads=4 nheads_k=2 sinks=spread softcap=2.0",
+    "seqlen_q=35 seqlen_k=39 headdim=7 headdim_v=13 dlse=True",
     "seqlen_q=35 seqlen_k=39 headdim=7 headdim_v=130",
 )
 # Mistakes that are alike in the case that shows the one: a group has two heads, and 7 is padded to
