@@ -135,7 +135,8 @@ class _Large(NamedTuple):
         v = min(256.0, dp / (case.headdim_v * dout))
         dp = v * case.headdim_v * dout
         ds_k = min(LARGEST_DS_K, LARGEST_RESULT / (abs(case.scale) or 1.0))
-        return cls(k=min(256.0, 4 * ds_k / dp), v=v, dout=dout)
+        # A sink is one more key, with k = v = 0, so it widens both ranges.
+        return cls(k=min(256.0, (1 if case.sinks else 4) * ds_k / dp), v=v, dout=dout)
 
 
 def _selecting(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:

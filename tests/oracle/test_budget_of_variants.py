@@ -14,8 +14,8 @@ from tests.oracle.kernel import kernel, tanh_approx, tanh_of_exp
 
 SIZE = (1, 40, 70, 4)  # batch, seqlen_q, seqlen_k, nheads; two query heads share a key head
 SINKS = ("count", "some_off", "above", "high")
-# What a right kernel reaches in 10,000 cases of all regimes and features, where the bound is not
-# that of the worst case.
+# More than a right kernel reached in 10,000 cases of all regimes and features, in the independent
+# form. The linear form allows for the worst case.
 TYPICAL = 4.5
 
 

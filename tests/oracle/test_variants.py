@@ -154,7 +154,7 @@ def test_impossible_windows_are_refused(window):
         Mask(window=window)
 
 
-@pytest.mark.parametrize("softcap", [0, 0.0, -30.0, INF, math.nan], ids=str)
+@pytest.mark.parametrize("softcap", [0, 0.0, -30.0, INF, math.nan, True, "30"], ids=str)
 def test_impossible_softcaps_are_refused(softcap):
     with pytest.raises(ValueError, match=f"softcap={softcap!r}: should be None, or a finite number above 0"):
         Variant(softcap=softcap)
