@@ -10,15 +10,22 @@ DP = "dp = doi @ vj.mT"
 
 MUTANTS = [
     planted(
-        name="columns_of_v_beyond_headdim_are_left_out",
+        name="columns_of_v_wrap_around_at_headdim",
         law="test_columns_of_v_are_their_own",
+        edits=((ACC, ACC.replace("@ vj", "@ vj[..., torch.arange(v.shape[3]) % headdim]")),),
+        smallest=dict(headdim_v=3),
+        story="v is loaded with the columns of a tile of k: later columns of out are the first ones again",
+    ),
+    planted(
+        name="columns_of_v_beyond_headdim_are_left_out",
+        law="test_out_matches_the_definition",
         edits=((ACC, ACC + "\n            acc[..., headdim:] = 0"),),
         smallest=dict(headdim_v=3),
         story="the loop over the columns of v ends at the headdim of q and k",
     ),
     planted(
         name="columns_of_dv_beyond_headdim_are_not_stored",
-        law="test_columns_of_v_are_their_own",
+        law="test_gradients_match_the_definition",
         edits=((DV, "        dvj[..., headdim:] = 0\n" + DV),),
         smallest=dict(headdim_v=3),
         story="the mask of the store of dv is that of dk",
