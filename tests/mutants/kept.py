@@ -10,16 +10,24 @@ race), so cases are drawn, but not shrunk.
 KEPT = {
     "accumulator_is_rounded_to_half": "seqlen_q=5 seqlen_k=33 headdim=1 dtype=float16 regime=mean seed=2",
     "address_is_rounded_down_to_16_bytes": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset",
-    "address_of_the_first_row_stands_for_all": (
-        "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 nheads=2 layout=odd_rows"
-    ),
+    "address_of_the_first_row_stands_for_all": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 nheads=2 layout=odd_rows",
+    "backward_ignores_the_cap": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=2.0",
+    "backward_ignores_the_window": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "backward_is_always_causal": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
+    "backward_recomputes_p_without_the_sink": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
     "backward_uses_the_default_scale": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
     "batch_index_has_16_bits": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 batch=65601",
     "batches_from_the_fourth_on_read_its_keys": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 batch=5",
+    "bias_is_capped_too": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=vector softcap=2.0",
     "bias_is_scaled": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
+    "cap_is_applied_after_the_mask": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True softcap=2.0",
+    "cap_is_applied_before_the_scale": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softcap=5.0 softmax_scale=0.5",
+    "causal_is_ignored_with_a_window": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True window=0:",
     "causal_sees_one_key_too_many_from_query_256_on": "seqlen_q=258 seqlen_k=204 headdim=1 dtype=float32 causal=True",
     "columns_of_bias_wrap_at_512": "seqlen_q=1 seqlen_k=588 headdim=1 dtype=float32 bias=vector seed=1",
+    "columns_of_dk_beyond_headdim_v_are_not_stored": "seqlen_q=1 seqlen_k=2 headdim=3 dtype=float32 headdim_v=1",
+    "columns_of_dv_beyond_headdim_are_not_stored": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 headdim_v=3",
+    "columns_of_v_beyond_headdim_are_left_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 headdim_v=3",
     "cuda_backward_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_backward_barrier_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_backward_barrier_3": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
@@ -40,9 +48,7 @@ KEPT = {
     "cuda_bias_gradient_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
     "cuda_bias_gradient_barrier_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 bias=vector",
     "cuda_bias_gradient_barrier_3": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
-    "cuda_both_address_of_the_first_row_is_not_checked": (
-        "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset"
-    ),
+    "cuda_both_address_of_the_first_row_is_not_checked": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset",
     "cuda_both_bias_is_that_of_the_first_head": (
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 bias=vector bias_nheads=2 seed=1"
     ),
@@ -125,10 +131,16 @@ KEPT = {
     "cuda_scores_of_hidden_keys_are_not_written": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_shared_memory_is_a_row_short": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_tiles_are_read_before_they_are_loaded": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "dbias_is_multiplied_by_the_derivative_of_the_cap": (
+        "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=vector softcap=2.0"
+    ),
     "dbias_is_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
     "dbias_keeps_the_last_query_tile": "seqlen_q=17 seqlen_k=2 headdim=1 dtype=float32 bias=vector",
     "dbias_of_the_last_partial_tile_is_not_stored": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 bias=matrix",
     "delta_is_that_of_the_first_tile": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32",
+    "delta_sums_the_columns_of_headdim": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 headdim_v=3",
+    "derivative_of_the_cap_is_left_out": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=2.0",
+    "derivative_of_the_cap_is_not_squared": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=2.0",
     "dk_is_not_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5",
     "dk_is_scaled_twice_when_q_requires_no_grad": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5 seed=2"
@@ -140,6 +152,7 @@ KEPT = {
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 nheads_k=1 layout=transposed"
     ),
     "dout_of_dead_rows_is_cleared_in_place": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "dp_sums_the_columns_of_headdim": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 headdim_v=3",
     "dq_goes_from_tile_to_tile_in_half": "seqlen_q=3 seqlen_k=4100 headdim=7 dtype=float16 regime=mean",
     "dq_is_not_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5",
     "dq_is_stored_in_half_before_it_is_scaled": (
@@ -147,8 +160,18 @@ KEPT = {
     ),
     "dq_is_summed_in_any_order": "",
     "dq_keeps_the_last_key_tile_only": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
+    "dsink_has_the_sign_of_delta": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
+    "dsink_is_that_of_the_first_batch": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 sinks=count",
+    "dsink_is_that_of_the_last_query_tile": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
+    "dsink_is_the_weight_of_the_sink": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
+    "dsink_lacks_the_gradient_of_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count dlse=True",
     "dv_of_late_queries_is_left_out": "seqlen_q=257 seqlen_k=1 headdim=1 dtype=float32",
     "evenness_of_queries_is_taken_for_that_of_keys": "seqlen_q=16 seqlen_k=1 headdim=1 dtype=float32",
+    "first_tile_of_the_window_is_skipped_if_it_is_partial": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
+    "gradient_of_lse_has_the_wrong_sign": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 dlse=True",
+    "gradient_of_lse_is_dropped_without_dout": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 dlse=True",
+    "gradient_of_lse_is_taken_for_base_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 dlse=True",
+    "gradient_of_lse_is_that_of_the_first_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 dlse=True",
     "heads_beyond_the_grid_are_not_computed": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=65601",
     "keys_are_read_with_the_strides_of_queries": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 layout=mixed",
     "keys_are_taken_for_heads_when_there_are_as_many": (
@@ -160,10 +183,15 @@ KEPT = {
     "keys_wrap_around_at_65536": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "last_query_tile_is_dropped_in_backward": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
     "last_tile_is_not_rescaled": "seqlen_q=3 seqlen_k=17 headdim=1 dtype=float32 seed=1",
+    "left_side_of_the_window_aligns_top_left": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "loop_over_keys_ends_at_the_first_hidden_tile": (
         "seqlen_q=19 seqlen_k=35 headdim=1 dtype=float32 nheads=12 nheads_k=3 bias=vector bias_mask=first_and_window seed=3"
     ),
     "lse_is_that_of_batch_0": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
+    "lse_is_that_of_the_keys_alone": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
+    "lse_of_a_tile_without_keys_lacks_the_sink": (
+        "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True sinks=count"
+    ),
     "mask_is_compared_in_bfloat16": "seqlen_q=258 seqlen_k=258 headdim=5 dtype=float32 causal=True",
     "mask_of_a_batch_is_read_as_that_of_a_head": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 batch=2 nheads=2 bias=boolean_vector bias_batch=2 seed=1"
@@ -193,7 +221,14 @@ KEPT = {
     "queries_before_a_key_tile_are_counted_without_the_offset": (
         "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 causal=True"
     ),
+    "queries_behind_a_key_tile_are_counted_from_its_first_key": (
+        "seqlen_q=17 seqlen_k=17 headdim=1 dtype=float32 window=1:"
+    ),
+    "queries_behind_a_key_tile_are_counted_without_the_offset": (
+        "seqlen_q=18 seqlen_k=1 headdim=1 dtype=float32 window=0:"
+    ),
     "queries_from_65536_on_give_no_gradient": "seqlen_q=65601 seqlen_k=3 headdim=1 dtype=float32",
+    "right_side_of_the_window_is_ignored": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 window=:0",
     "ring_of_tiles_wraps_around": "seqlen_q=1 seqlen_k=473 headdim=1 dtype=float32 seed=2",
     "row_maximum_is_that_of_the_first_tile": (
         "seqlen_q=1 seqlen_k=21 headdim=1 dtype=float32 nheads=3 nheads_k=1 bias=vector bias_nheads=3 bias_mask=right"
@@ -202,11 +237,23 @@ KEPT = {
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix bias_mask=finite"
     ),
     "row_maximum_starts_at_zero": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
-    "rows_lie_as_far_apart_as_the_heads_of_one": (
-        "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=size_one seed=2"
+    "rows_lie_as_far_apart_as_the_heads_of_one": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=size_one seed=2",
+    "scale_is_that_of_headdim_v": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 headdim_v=3",
+    "scores_are_cut_at_the_cap": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=2.0",
+    "second_tile_of_the_edge_is_not_masked": "seqlen_q=3 seqlen_k=18 headdim=1 dtype=float32 window=0:",
+    "sink_is_capped": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 softcap=2.0 sinks=count",
+    "sink_is_scaled": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 softmax_scale=0.5 sinks=count",
+    "sink_is_that_of_the_head_modulo_key_heads": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1 sinks=count"
     ),
+    "sink_is_that_of_the_key_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1 sinks=count",
+    "sink_joins_once_for_each_key_tile": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 sinks=count",
+    "sink_joins_without_exp": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
+    "sink_that_is_off_gives_nan": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 sinks=some_off",
     "sum_is_wider_at_some_addresses": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float32 seed=1",
+    "tanh_is_approximate_and_not_declared": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=2.0",
     "tile_that_sees_nothing_is_not_written": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "tiles_before_the_window_are_taken_for_whole": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 window=0:",
     "triton_accumulator_is_not_rescaled": "seqlen_q=1 seqlen_k=39 headdim=1 dtype=float16 seed=3",
     "triton_address_of_the_first_row_is_not_checked": "seqlen_q=1 seqlen_k=1 headdim=8 dtype=float16 layout=offset",
     "triton_backward_takes_the_diagonal_tile_for_clear": "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 causal=True",
@@ -267,6 +314,10 @@ KEPT = {
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=mixed"
     ),
     "values_are_taken_for_contiguous": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
+    "window_beyond_the_keys_is_dropped": "seqlen_q=3 seqlen_k=1 headdim=1 dtype=float32 window=:1",
+    "window_counts_the_query_itself": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 window=0:",
+    "window_is_ignored_with_a_causal_mask": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 causal=True window=0:",
+    "window_of_0_is_taken_for_none": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
 }
 
 # These are judged only in `tox -e thorough`: bugs of the Numba kernels that are also planted in the
