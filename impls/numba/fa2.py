@@ -145,7 +145,8 @@ def forward(q, k, v, bias, out, lse, softmax_scale: float, softcap: float, p: Pr
     """Write out and lse. Tensors have unit strides; bias is empty if there is none."""
     tile = choose("fa2_forward", forward_bytes, p.headdim, q.device)
     blocks = -(-p.seqlen_q // tile.M) * p.nheads * p.batch
+    kernel = make_forward(*tile, None if EMULATED else p.capped)
     launch(
-        make_forward(*tile, None if EMULATED else p.capped), blocks, forward_bytes(*tile),
+        kernel, blocks, forward_bytes(*tile),
         q, k, v, bias, out, lse, np.float32(softmax_scale), np.float32(softcap), p,
     )  # fmt: skip
