@@ -26,11 +26,12 @@ A = sum_d size(scale q k), D = sum_d size(dout v) of the terms of R and dP:
                + (n_k + n_q) sum_ij size(P) D
                + sum size(v) rounding(dv) + sum size(dout) rounding(out)
 
-Sums lose terms, always with the same sign, and out is rounded alike in many rows (noise.py). Both
-make delta wrong with the same sign, so this error, `lost`, adds up over rows: size(scale sum_i q_i
-lost_i) in sum_dk, size(sum lost_i) in sum_dbias and twice in v_dv, as dv and out both lose terms.
+Sums lose terms, always with the same sign, and out is rounded alike in many rows
+(noise_backward.py). Both make delta wrong with the same sign, so this error, `lost`, adds up over
+rows: size(scale sum_i q_i lost_i) in sum_dk, size(sum lost_i) in sum_dbias and twice in v_dv, as dv
+and out both lose terms.
 (The rounding of out is an error of out alone, but v_dv counts it twice, too.) The truncation of T
-by matrix units (cut_t in noise.py) adds up likewise in sum_dk and sum_dbias.
+by matrix units (`cut` of T) adds up likewise in sum_dk and sum_dbias.
 
 n_q = seqlen_q group unit(acc) and n_k = seqlen_k unit(acc) are the noise of adding terms.
 rounding(x) is the last rounding of a measured x: size(x) (unit(u_out) + steps(4)) + unit(tiny_out).
@@ -162,39 +163,40 @@ def _row_sums(p, algebra: type, un, wanted: set[str]) -> dict[str, torch.Tensor]
     if p.group > 1:
         sums |= {name: torch.zeros_like(p.k) for name in of_keys}
     for chunk in p.chunks():
-        n = noise(p, chunk, algebra, un, of_out=False)
-        r, e_delta, e_norm = n.products, n.e_delta.squeeze(-1), n.e_norm.squeeze(-1)
+        n = noise(p, chunk, algebra, un, wants_out=False)
+        s, t, r = n.scores, n.t, n.scores.products
+        e_delta, e_norm = n.delta.noise.squeeze(-1), n.lse.norm.squeeze(-1)
         if "t" in wanted:
-            sums["t"][:, :, chunk] = n.e_t.sum(-1)
+            sums["t"][:, :, chunk] = t.noise.sum(-1)
             sums["delta"][:, :, chunk] = e_delta
-            sums["size_t"][:, :, chunk] = n.size_t.sum(-1)
+            sums["size_t"][:, :, chunk] = t.size.sum(-1)
         if "r" in wanted:
-            of_r = (n.e_t * size(r)).sum(-1)
-            of_r += e_delta * size((n.probs * r).sum(-1)) + e_norm * size((n.t * r).sum(-1))
-            if n.e_scaled is not None:
-                of_r += (n.size_t * n.e_scaled).sum(-1)
+            of_r = (t.noise * size(r)).sum(-1)
+            of_r += e_delta * size((s.probs * r).sum(-1)) + e_norm * size((t.value * r).sum(-1))
+            if s.scaled is not None:
+                of_r += (t.size * s.scaled).sum(-1)
             sums["r"][:, :, chunk] = of_r
-            sums["terms_r"][:, :, chunk] = (n.size_t * n.qk).sum(-1)
+            sums["terms_r"][:, :, chunk] = (t.size * s.qk).sum(-1)
         if "dp" in wanted:
-            size_dp = size(n.dp)
-            of_p = size_dp * n.size_p
-            of_dp = (of_p * n.e_s).addcmul_(n.size_t, n.e_forward)
+            size_dp = size(n.dp.value)
+            of_p = size_dp * s.size_p
+            of_dp = (of_p * n.again).addcmul_(t.size, s.noise)
             of_dp.add_(of_p, alpha=2 * unit(un.u_p) + 4 * unit(un.u_mul))
-            of_dp.add_(size_dp if n.seen is None else size_dp.mul_(n.seen), alpha=2 * unit(un.tiny_p))
-            sums["dp"][:, :, chunk] = of_dp.sum(-1) + e_norm * size(n.delta.squeeze(-1))
-            if n.e_parts is not None:
-                sums["dp"][:, :, chunk] += n.e_parts.squeeze(-1)
-            sums["terms_dp"][:, :, chunk] = (n.size_p * n.dov).sum(-1)
+            of_dp.add_(size_dp if s.seen is None else size_dp.mul_(s.seen), alpha=2 * unit(un.tiny_p))
+            sums["dp"][:, :, chunk] = of_dp.sum(-1) + e_norm * size(n.delta.value.squeeze(-1))
+            if n.delta.parts is not None:
+                sums["dp"][:, :, chunk] += n.delta.parts.squeeze(-1)
+            sums["terms_dp"][:, :, chunk] = (s.size_p * n.dp.terms).sum(-1)
         if "dk_heads" in sums:
-            sums["dk_heads"] += p.scale * (n.t.mT @ p.q[:, :, chunk])
+            sums["dk_heads"] += p.scale * (t.value.mT @ p.q[:, :, chunk])
         if "dv_heads" in sums:
-            sums["dv_heads"] += n.probs.mT @ p.dout[:, :, chunk]
-        if "lost" in wanted and n.lost_delta is not None:
-            sums["lost"][:, :, chunk] = n.lost_delta.squeeze(-1)
-        if "shared" in wanted and n.shared is not None:
-            sums["shared"][:, :, chunk] = (n.shared * n.delta).squeeze(-1)
-        if "cut" in wanted and n.cut_t is not None:
-            sums["cut"][:, :, chunk] = n.cut_t.sum(-1)
+            sums["dv_heads"] += s.probs.mT @ p.dout[:, :, chunk]
+        if "lost" in wanted and n.delta.lost is not None:
+            sums["lost"][:, :, chunk] = n.delta.lost.squeeze(-1)
+        if "shared" in wanted and n.lse.shared is not None:
+            sums["shared"][:, :, chunk] = (n.lse.shared * n.delta.value).squeeze(-1)
+        if "cut" in wanted and t.cut is not None:
+            sums["cut"][:, :, chunk] = t.cut.sum(-1)
     return sums
 
 

@@ -14,7 +14,7 @@
                           no larger than its head's.)
     tile_sum     E_out += total_n of each tile, n = tile_sum, in the operands' dtype, and
                           size(sum_j L v), with L = P where P is below u times the tile's sum
-                          (independent form; noise.py says why)
+                          (independent form; noise_forward.py says why)
     statistics   E_lse += size(lse) unit(u) + 3 tiles unit(u)           E_row += 3 tiles unit(u)
                  E_s   += unit(u) sum |m| over the rises of m from the key's tile on, in the forward
                           lse is stored rounded. l is rounded up to three times in each tile, of 16
@@ -33,7 +33,7 @@
     exp          E_s   += unit(exp)                                     E_lse += size(exp)
                           exp is a polynomial in the fraction of the exponent. The mean of its error
                           is the same in P and l, so it cancels in out. It does not cancel in lse
-                          and in P of the backward, where all rows share it (`shared` in noise.py).
+                          and in P of the backward, where all rows share it (`shared` of Lse).
     merge        E_lse += size(lse) steps(1) + steps(4)
                  E_row += (size(lse) + 1) steps(2) + steps(4)
                           A part's weight exp(lse_part - lse) inherits the roundings of both. The

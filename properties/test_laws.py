@@ -7,6 +7,8 @@ memory.
 import torch
 
 from flash_attest import oracle
+from flash_attest.impls.contract.call import Outputs
+from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.limits import LONG
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.comparisons import (
@@ -14,6 +16,7 @@ from flash_attest.properties.checks.comparisons import (
     check_agree,
     check_near,
     check_same,
+    check_unchanged,
     combined,
     storing,
 )
@@ -68,7 +71,7 @@ def test_out_is_additive_in_v(trial):
     check_near(trial, "out", whole, parts[0] + parts[1], sigma, right.out)
 
 
-@law(causal=False, needs=("not causal",), bug="softmax-and-lse")
+@law(causal=False, window=False, needs=("not causal",), bug="softmax-and-lse")
 def test_order_of_keys_does_not_matter(trial):
     """Permuting the keys (k, v and the columns of the bias) permutes dk, dv and dbias, and no more.
 
@@ -98,17 +101,72 @@ def test_order_of_batches_and_heads_does_not_matter(trial):
         "k": x.k[batches][:, :, groups],
         "v": x.v[batches][:, :, groups],
     }
+    if x.sinks is not None:
+        shuffled["sinks"] = x.sinks[heads]
+    if x.dlse is not None:
+        shuffled["dlse"] = x.dlse[batches][:, heads]
     if x.bias is not None:
         bias = x.bias[batches] if case.bias_batch > 1 else x.bias
         shuffled["bias"] = bias[:, heads] if case.bias_nheads > 1 else bias
     shuffled = x.with_(**{name: tensor.contiguous() for name, tensor in shuffled.items()})
     back = {name: (0, batches, 2, groups if name in ("dk", "dv") else heads) for name in ("out", "dq", "dk", "dv")}
-    back |= {"lse": (0, batches, 1, heads)}
+    back |= {"lse": (0, batches, 1, heads), "dsink": (0, heads)}
     back |= {"dbias": (*((0, batches) if case.bias_batch > 1 else ()), *((1, heads) if case.bias_nheads > 1 else ()))}
     _agrees_after(trial, shuffled, back, "with batches and heads in another order it is")
 
 
-@law(regime=("exact",), bug="softmax-and-lse")
+def with_neighbours(case: Case) -> Case:
+    """Return the case, with a second batch if it has only one batch and key head."""
+    return case.but(batch=2) if case.batch * case.nheads_k == 1 else case
+
+
+@law(where=lambda case: case.batch * case.nheads_k > 1, toward=with_neighbours, share=0.5, bug="boundaries")
+def test_neighbours_change_no_bit(trial):
+    """The inputs of other batches and heads, even NaN, do not influence the results of a head.
+
+    q, k, v, dout and dlse are replaced in all batches and heads but one key head with its query
+    heads: by other numbers, or by NaN. The results of these heads keep their bits, or stay within
+    the budget if they are not declared repeatable, or if one quantization step serves many heads
+    (then only numbers replace the others). Gradients that are sums over several heads or batches
+    are left out.
+    """
+    x, case, random = trial.x, trial.case, trial.random("others")
+    exact = bits.keeps_when_others_change(trial)
+    own = _own_head(trial, random.number(0, case.batch - 1), random.number(0, case.nheads_k - 1))
+    with_nan = exact and case.seed % 2 == 0
+    changed = {}
+    for name in ("q", "k", "v", "dout", *(("dlse",) if x.dlse is not None else ())):
+        tensor = getattr(x, name)
+        other = torch.full_like(tensor, torch.nan) if with_nan else random.uniform(tensor.shape, -10, 10)
+        changed[name] = torch.where(own[name], tensor, other.to(tensor.dtype))
+    changed = x.with_(**changed)
+    before, after = trial.run(backward=trial.backward), trial.run(changed, backward=trial.backward)
+    results = {name: torch.where(own[name], now, getattr(before, name)) for name, now in after.items() if name in own}
+    should = f"as only other batches and heads changed{' to NaN' * with_nan} it should still be"
+    check_unchanged(trial, before, Outputs(**results), should, keeps_bits=exact, other=changed)
+
+
+def _own_head(trial: Trial, batch: int, head: int) -> dict[str, torch.Tensor]:
+    """Return what belongs to one key head and its query heads: a mask for each input and output.
+
+    Results that are sums with other heads or batches have no mask.
+    """
+    case = trial.case
+    batches = torch.arange(case.batch, device=trial.device) == batch
+    of_k = torch.arange(case.nheads_k, device=trial.device) == head
+    of_q = of_k.repeat_interleave(case.nheads // case.nheads_k)
+    q, k = (batches[:, None, None, None] & heads[:, None] for heads in (of_q, of_k))  # (b, 1, h | hk, 1)
+    rows = batches[:, None, None] & of_q[:, None]  # (b, h, 1)
+    own = dict.fromkeys(("q", "dout", "out", "dq"), q) | dict.fromkeys(("k", "v", "dk", "dv"), k)
+    own |= {"lse": rows, "dlse": rows}
+    if case.bias_batch == case.batch and case.bias_nheads == case.nheads:
+        own["dbias"] = rows[..., None]
+    if case.batch == 1:
+        own["dsink"] = of_q
+    return own
+
+
+@law(regime=("exact",), softcap=False, sinks=False, bug="softmax-and-lse")
 def test_shifting_all_scores_changes_only_lse(trial):
     """Adding a vector c to every key leaves out unchanged and adds softmax_scale <q_i, c> to lse_i.
 
@@ -129,8 +187,8 @@ def test_shifting_all_scores_changes_only_lse(trial):
         check_agree(trial, "lse", after.lse, before.lse.double() + shift, sigma, what, right=right.lse)
 
 
-@law(causal=False, needs=("not causal", "lse", "cross"), seqlen_k=(2, None), bug="softmax-and-lse",
-     bias_mask=("none", "finite", "alibi"))  # fmt: skip
+@law(causal=False, window=False, sinks=False, needs=("not causal", "lse", "cross"), seqlen_k=(2, None),
+     bug="softmax-and-lse", bias_mask=("none", "finite", "alibi"))  # fmt: skip
 def test_split_keys_merge_by_lse(trial):
     """Attention over two parts of the keys, merged by their lse, is attention over all keys.
 
@@ -176,7 +234,7 @@ def _per_row(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(1, 2)[..., None]
 
 
-@law(needs=("backward",), stretch=LONG, bug="backward", share=0.5)
+@law(needs=("backward",), stretch=LONG, softcap=False, sinks=False, dlse=False, bug="backward", share=0.5)
 def test_gradients_of_keys_sum_to_zero(trial):
     """sum_j dk_j = 0, as softmax ignores a shift of all keys by the same vector.
 
@@ -190,6 +248,8 @@ def test_gradients_of_keys_sum_to_zero(trial):
     bias_mask=("none", "right", "alibi"),
     needs=("dbias", "matrix bias"),
     stretch=LONG,
+    sinks=False,
+    dlse=False,
     bug="backward",
     share=0.5,
     where=lambda case: case.bias_batch == case.batch and case.bias_nheads == case.nheads,
@@ -202,9 +262,9 @@ def test_rows_of_dbias_sum_to_zero(trial):
 
 @law(needs=("backward",), stretch=LONG, bug="backward", share=0.5)
 def test_q_dq_equals_k_dk(trial):
-    """<q, dq> = <k, dk> for every head of k, as S is linear in q and in k.
+    """<q, dq> = <k, dk> for every head of k, as the scores R are linear in q and in k.
 
-    Both are sum_ij dS_ij S_ij.
+    Both are sum_ij dR_ij R_ij, where R are the scores before the bias and a softcap.
     """
     _conserved(trial, "q_dq", "<q,dq>-<k,dk>")
 
