@@ -66,6 +66,8 @@ def implementation(
             dtypes={torch.float32} if wide else set(DTYPES),
             headdims=range(LARGEST_HEADDIM + 1, WIDEST_HEADDIM + 1) if wide else range(1, LARGEST_HEADDIM + 1),
             causal="optional",
+            window={"left", "right", "both"},
+            softcap=True,
             bias={"vector", "matrix"},
             bias_grad=not wide,
             cross=True,
