@@ -110,6 +110,11 @@ class Operands:
             s = s.masked_fill(~seen, -math.inf)
         return s
 
+    def zeros_like_out(self) -> torch.Tensor:
+        """Return zeros (batch, nheads, seqlen_q, headdim_v), stored in the order of the result."""
+        batch, nheads, seqlen_q = self.q.shape[:3]
+        return self.q.new_zeros(batch, seqlen_q, nheads, self.v.shape[3]).transpose(1, 2)
+
     def sum_group(self, x: torch.Tensor) -> torch.Tensor:
         """x (batch, nheads, ...) -> (batch, nheads_k, ...), summed over the heads of a group."""
         return x if self.group == 1 else x.unflatten(1, (-1, self.group)).sum(2)
@@ -155,9 +160,7 @@ def operands(
     )
 
 
-def softmax(
-    s: torch.Tensor, sinks: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def softmax(s: torch.Tensor, sinks: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """s (..., j), sinks (..., 1, 1) -> P (..., j), m (..., 1), lse (..., 1).
 
     m is 0 in rows that see neither a key nor a sink.
@@ -200,7 +203,7 @@ def attention(
     """
     p, bias = operands(q, k, v, variant, dout, dlse), variant.bias
     backward = p.dout is not None
-    out, lse = p.q.new_zeros(*p.q.shape[:3], p.v.shape[3]), p.q.new_zeros(p.q.shape[:3])
+    out, lse = p.zeros_like_out(), p.q.new_zeros(p.q.shape[:3])
     dq, dk, dv = (torch.zeros_like(x) if backward else None for x in (p.q, p.k, p.v))
     dbias = torch.zeros_like(bias, dtype=torch.float64) if backward and bias is not None else None
     dsink = p.q.new_zeros(p.q.shape[1]) if backward and p.sinks is not None else None
@@ -220,7 +223,7 @@ def attention(
         if dbias is not None:
             dbias[:, :, chunk if bias.shape[2] > 1 else slice(None)] += sum_broadcast(t, bias)
         if dsink is not None:
-            dsink -= (sink_weight(p, row_lse) * delta).sum((0, 2, 3))
+            dsink -= (sink_weight(p.sinks, row_lse) * delta).sum((0, 2, 3))
         slope = p.slope(r)
         u = t if slope is None else t.mul_(slope)
         dq[:, :, chunk] = p.scale * (u @ p.k)
@@ -240,9 +243,9 @@ def attention(
     )
 
 
-def sink_weight(p: Operands, lse: torch.Tensor) -> torch.Tensor:
-    """lse (batch, nheads, i, 1) -> P_sink, in the same shape; 0 where a head has no sink."""
-    return torch.exp(p.sinks - lse.masked_fill(lse == -math.inf, 0.0))
+def sink_weight(sinks: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
+    """sinks (nheads, 1, 1), lse (batch, nheads, i, 1) -> P_sink, like lse; 0 without a sink."""
+    return torch.exp(sinks - lse.masked_fill(lse == -math.inf, 0.0))
 
 
 def row_maximum(q: torch.Tensor, k: torch.Tensor, variant: Variant) -> torch.Tensor:

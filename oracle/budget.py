@@ -1,24 +1,26 @@
 """The error budget: how far rounding may take each element of a correct kernel from the oracle.
 
-noise.py derives the noise E of S, P, out, lse, delta and T, stage by stage. This module propagates
-it through the products that make the outputs. All elements of row i share the noise of lse and of
-delta, so in dq this noise multiplies the row's sum before sizes are taken:
+noise.py derives the noise E of S, P, out, lse, delta, T and U, stage by stage. This module
+propagates it through the products that make the outputs. All elements of row i share the noise of
+lse and of delta, so in dq this noise multiplies the row's sum before sizes are taken. f is the
+slope of the softcap; without one, f = 1 and U = T:
 
-    dq     size(scale) [sum_j E_T size(k) + E_delta size(sum_j P k) + E_lse size(sum_j T k)]
+    dq     size(scale) [sum_j E_U size(k) + E_delta size(sum_j P f k) + E_lse size(sum_j U k)]
            + total_seqlen_k + size(dq) (steps(4) + truncated_seqlen_k)
-    dk     size(scale) sum_i [E_T + size(P) E_delta + size(T) E_lse] size(q)
+    dk     size(scale) sum_i [E_U + size(P f) E_delta + size(U) E_lse] size(q)
            + total_(seqlen_q group) + size(dk) (steps(4) + truncated_(seqlen_q group))
     dv     sum_i [size(P) (E_s + E_lse + unit(u_p) + 2 unit(u_mul)) + unit(tiny_p)] size(dout)
            + total_(seqlen_q group) + size(dv) (steps(4) + truncated_(seqlen_q group))
     dbias  E_T + size(P) E_delta + size(T) E_lse, summed over the broadcast dimensions of bias
            + total_(number of summands) + size(dbias) steps(1)
+    dsink  in sinks.py
 
 Errors with the same sign in many rows add up over rows with their sign. Sums lose small terms (L in
-noise_forward.py), which makes delta wrong, too. The rounding of out is another such error of delta.
+noise_out.py), which makes delta wrong, too. The rounding of out is another such error of delta.
 Each of m lost terms is below u = 2^-24 of its sum:
 
-    dq     += size(scale sum_j P k D)
-    dk     += size(scale sum_i P q D)
+    dq     += size(scale sum_j P f k D)
+    dk     += size(scale sum_i P f q D)    dsink += size(sum P_sink D)
     dbias  += size(sum P D)                D_i = sum_d dout [sum_j L v + out - out as stored]
     dv     += size(min(sum_i L dout, m u max(|dv|, root of sum terms^2)))
 
@@ -33,8 +35,8 @@ This is first order in u, so it applies while E_s is well below 1, but not if a 
 about 1. If a declared precision makes E_s that large, declared.py derives terms that replace E_s,
 and also E_lse in dq, dk, dv and dbias. A rounded k or q adds further terms to dq and dk:
 
-    dq += unit(u) size(scale) sum_j size(T k) + unit(tiny) sum_j size(T)
-    dk += unit(u) size(scale) sum_i size(T q) + unit(tiny) sum_i size(T)
+    dq += unit(u) size(scale) sum_j size(U k) + unit(tiny) sum_j size(U)
+    dk += unit(u) size(scale) sum_i size(U q) + unit(tiny) sum_i size(U)
 
 The form is independent if inputs are random numbers. Rounding errors are then practically
 independent, their sum grows with the root of their number, and the budget is tight: a correct
@@ -74,6 +76,7 @@ from .algebra import FORMS
 from .attention import Attention, Operands, operands
 from .noise import Noise, noise
 from .rounding import Units, is_coarse, units
+from .sinks import dsink_rows
 from .sums import BroadcastSum, SumOfProducts
 from .variant import Variant
 
@@ -89,17 +92,17 @@ FORM_OF_REGIME = {
     "selecting": LINEAR,
     "mean": INDEPENDENT,
     "uneven": INDEPENDENT,
-    "one_sign": INDEPENDENT,
     "rising": INDEPENDENT,
+    "one_sign": INDEPENDENT,
 }
 
 
-def form_of(regime: str, dtype: torch.dtype, precision: object) -> str:
+def form_of(regime: str, dtype: torch.dtype, precision: object, softcap: float | None = None) -> str:
     """Return the form for inputs of this regime, and operands of this dtype and precision."""
     # P is truncated, always towards 0.
     biased = precision.multiply == "tf32_cut" and precision.probabilities == "float32"
     shared = biased or (precision.multiply != "operand" and dtype == torch.float32)
-    return LINEAR if shared or is_coarse(dtype, precision) else FORM_OF_REGIME[regime]
+    return LINEAR if shared or is_coarse(dtype, precision, softcap is not None) else FORM_OF_REGIME[regime]
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,7 @@ class Budget:
     dk: torch.Tensor | None = None
     dv: torch.Tensor | None = None
     dbias: torch.Tensor | None = None
+    dsink: torch.Tensor | None = None
 
 
 def budget(
@@ -134,69 +138,72 @@ def budget(
     """
     algebra = FORMS[form]
     size = algebra.size
-    p, bias = operands(q, k, v, variant, dout), variant.bias
-    un = units(q.dtype, precision, max(q.shape[:3].numel(), k.shape[1]))
-    e_out, e_lse = torch.zeros_like(p.q), p.q.new_zeros(p.q.shape[:3])
-    if dout is not None:
+    p, bias = operands(q, k, v, variant, dout, dlse), variant.bias
+    un = units(q.dtype, precision, max(q.shape[:3].numel(), k.shape[1]), variant.softcap is not None)
+    e_out, e_lse = p.zeros_like_out(), p.q.new_zeros(p.q.shape[:3])
+    backward, rows = p.dout is not None, p.q.shape[:3].numel()
+    if backward:
         e_dq = torch.zeros_like(p.q)
-        dk, dv = SumOfProducts(p, un, algebra, p.q, p.scale), SumOfProducts(p, un, algebra, p.dout)
+        dk, dv = SumOfProducts(p, un, algebra, p.k, p.q, p.scale), SumOfProducts(p, un, algebra, p.v, p.dout)
         dbias = None if bias is None else BroadcastSum(bias, un, algebra)
+        dsink = None if p.sinks is None else BroadcastSum(p.sinks[None], un, algebra)
         size_k = size(p.k)
-        subnormal = p.k.new_zeros(*p.k.shape[:3], 1)  # the sizes of T, summed where the scaled q may be subnormal
+        subnormal = p.k.new_zeros(*p.k.shape[:3], 1)  # the sizes of U, summed where the scaled q may be subnormal
     for chunk in p.chunks():
         n = noise(p, chunk, algebra, un)
         e_out[:, :, chunk], e_lse[:, :, chunk] = n.out.noise, n.lse.noise.squeeze(-1)
-        if dout is None:
+        if not backward:
             continue
         e_dq[:, :, chunk] = _of_dq(p, n, un, algebra, size_k)
-        # Errors that are added up with their signs: lost terms, truncated products, and errors of
-        # lse that rows share.
-        shared = n.lse.shared
-        signed = {
-            "lost": None if n.delta.lost is None else n.scores.probs * n.delta.lost,
-            "cut": n.t.cut,
-            "shared": None if shared is None else n.t.value * shared,
-        }
-        e_t = torch.addcmul(n.t.noise, n.scores.size_p, n.delta.noise).addcmul_(n.t.size, n.lse.norm)
-        sizes = dk.add(chunk, e_t, n.t.size, n.t.value, signed)
-        if un.scaled_in_backward in ("q", "both"):  # dk = T^T q uses the rounded q
+        e_u, signed = n.with_shared(n.u), n.signed(n.u)
+        sizes = dk.add(chunk, e_u, n.u.size, n.u.value, signed)
+        if un.scaled_in_backward in ("q", "both"):  # dk = U^T q uses the rounded q
             dk.noise += sizes * algebra.unit(un.u)
-            subnormal += n.t.size.sum(-2).unsqueeze(-1)
+            subnormal += n.u.size.sum(-2).unsqueeze(-1)
         if dbias is not None:
-            dbias.add(chunk, e_t, n.t.size, signed)
-        del e_t, signed  # each of these matrices is large
-        signed = {"small": n.lost, "shared": None if shared is None else n.scores.probs * shared}
-        dv.add(chunk, _of_dv(n, un, algebra), n.scores.size_p, n.scores.probs, signed)
+            if n.t is not n.u:
+                e_u, signed = n.with_shared(n.t), n.signed(n.t)
+            dbias.add(chunk, e_u, n.t.size, signed)
+        del e_u, signed  # each of these matrices is large
+        shared = None if n.lse.shared is None else n.scores.probs * n.lse.shared
+        dv.add(chunk, _of_dv(n, un, algebra), n.scores.size_p, n.scores.probs, {"small": n.lost, "shared": shared})
+        if dsink is not None:
+            sink, of_delta = n.scores.sink, n.delta
+            e_rows = dsink_rows(sink, of_delta.value, of_delta.noise, n.lse.norm, rows, algebra, un)
+            dsink.add(chunk, e_rows, size(sink.weight * of_delta.value), n.signed_dsink())
 
     def heads_last(noise_of: torch.Tensor) -> torch.Tensor:
         return algebra.sigma(noise_of.transpose(1, 2))
 
     sigma = {"out": heads_last(e_out), "lse": algebra.sigma(e_lse)}
-    if dout is not None:
+    if backward:
         dk.noise *= size(p.scale)
         dk.terms *= size(p.scale)
         dk.noise += subnormal * _of_subnormal(p, un, algebra)
         sigma |= {"dq": heads_last(e_dq), "dk": heads_last(dk.total(want.dk)), "dv": heads_last(dv.total(want.dv))}
         if dbias is not None:
-            sigma["dbias"] = algebra.sigma(dbias.total(want.dbias, p.q.shape[:3].numel()))
+            sigma["dbias"] = algebra.sigma(dbias.total(want.dbias, rows, algebra.steps(1)))
+        if dsink is not None:
+            of_heads = dsink.total(want.dsink[:, None, None][None], rows, algebra.steps(4))
+            sigma["dsink"] = algebra.sigma(of_heads.flatten())
     return Budget(**sigma)
 
 
 def _of_dq(p: Operands, n: Noise, un: Units, algebra: type, size_k: torch.Tensor) -> torch.Tensor:
     """Return the noise (batch, nheads, i, headdim) of dq."""
     size, size_scale, seqlen_k = algebra.size, algebra.size(p.scale), p.k.shape[2]
-    tk, pk = n.t.value @ p.k, n.scores.probs @ p.k
-    dq, terms = p.scale * tk, size_scale * (n.t.size @ size_k)
+    uk, pk = n.u.value @ p.k, n.u.of_delta @ p.k
+    dq, terms = p.scale * uk, size_scale * (n.u.size @ size_k)
     cut = algebra.truncation(seqlen_k) if un.matrix else 0.0
     noise_of = (
-        size_scale * (n.t.noise @ size_k + size(pk) * n.delta.noise + size(tk) * n.lse.norm)
+        size_scale * (n.u.noise @ size_k + size(pk) * n.delta.noise + size(uk) * n.lse.norm)
         + algebra.total(seqlen_k, un.acc, dq, terms)
         + size(dq) * (algebra.steps(4) + cut)
     )
     if n.delta.lost is not None:  # out of one key that takes nearly all the weight is rounded to v in every column
         noise_of += size_scale * size(pk * n.delta.lost)
-    if un.scaled_in_backward in ("k", "both"):  # dq = T k uses the rounded k
-        noise_of += terms * algebra.unit(un.u) + n.t.size.sum(-1, keepdim=True) * _of_subnormal(p, un, algebra)
+    if un.scaled_in_backward in ("k", "both"):  # dq = U k uses the rounded k
+        noise_of += terms * algebra.unit(un.u) + n.u.size.sum(-1, keepdim=True) * _of_subnormal(p, un, algebra)
     return noise_of
 
 

@@ -2,13 +2,15 @@
 
 A chunk goes through one stage for each intermediate result of a kernel:
 
-    forward    score, out, lse      noise_forward.py
-    backward   dP, delta, T         noise_backward.py
+    scores         noise_scores.py
+    out, lse       noise_out.py
+    dP, delta, T   noise_backward.py, with U, the gradient of R
 
-Each stage has the formula of its noise in the docstring of its file. What a kernel declares, and
-what a variant of attention adds, are terms of a stage. The names are the same as in attention.py.
-E_x is the noise of x, a variance or a bound. unit, steps, total and size are functions of the form
-(algebra.py). Units (rounding.py) says what the declared precision rounds.
+Each stage has the formula of its noise in the docstring of its file. What a kernel declares
+(declared.py), and what a variant of attention adds (softcap.py, sinks.py), are terms of a stage.
+The names are the same as in attention.py. E_x is the noise of x, a variance or a bound. unit,
+steps, total and size are functions of the form (algebra.py). Units (rounding.py) says what the
+declared precision rounds.
 """
 
 from __future__ import annotations
@@ -18,14 +20,17 @@ from dataclasses import dataclass
 import torch
 
 from .attention import Operands
-from .noise_backward import DP, Delta, T, of_delta, of_dp, of_t
-from .noise_forward import Chunk, Lse, Out, Scores, of_lse, of_out, of_scores
+from .noise_backward import DP, Delta, T, of_delta, of_dp, of_t, of_u
+from .noise_out import Lse, Out, of_lse, of_out
+from .noise_scores import Chunk, Scores, of_scores
 from .rounding import Units
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of one chunk, by stage. dp, delta and t are None without dout.
+    """The noise of one chunk, by stage. dp, delta, u and t are None without dout.
+
+    t is None without a bias, too, if there is a softcap: then only the bias needs T beside U.
 
     again (batch, nheads, i, j): the relative noise of P = exp(S - lse) in the backward, from S
     alone. lost (batch, nheads, i, j): the elements of P that sums may lose, all with the same
@@ -39,7 +44,31 @@ class Noise:
     lost: torch.Tensor | None
     dp: DP | None = None
     delta: Delta | None = None
+    u: T | None = None
     t: T | None = None
+
+    def with_shared(self, t: T) -> torch.Tensor:
+        """Return the noise of T or U with the errors that a row shares, those of lse and delta."""
+        return torch.addcmul(t.noise, t.size_of_delta, self.delta.noise).addcmul_(t.size, self.lse.norm)
+
+    def signed(self, t: T) -> dict[str, torch.Tensor | None]:
+        """Return the errors of T or U that are added up over rows with their sign, None for 0."""
+        return {
+            "lost": None if self.delta.lost is None else t.of_delta * self.delta.lost,
+            "cut": t.cut,
+            "shared": None if self.lse.shared is None else t.value * self.lse.shared,
+        }
+
+    def signed_dsink(self) -> dict[str, torch.Tensor | None]:
+        """Return the same of P_sink delta (batch, nheads, i, 1), with the error of the sink."""
+        weight, delta, lse = self.scores.sink.weight, self.delta, self.lse
+        of_sink = self.scores.sink.shared
+        return {
+            "lost": None if delta.lost is None else weight * delta.lost,
+            "cut": None if delta.cut is None else weight * delta.cut,
+            "shared": None if lse.shared is None else weight * delta.value * lse.shared,
+            "sink": None if of_sink is None else weight * delta.value * of_sink,
+        }
 
 
 def noise(p: Operands, chunk: slice, form: type, un: Units, wants_out: bool = True) -> Noise:
@@ -54,4 +83,6 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, wants_out: bool = Tr
         return Noise(s, out, lse, again, lost)
     dp = of_dp(c, s)
     delta = of_delta(c, s, out, dp)
-    return Noise(s, out, lse, again, lost, dp, delta, of_t(c, s, lse, dp, delta, again))
+    t = of_t(c, s, lse, dp, delta, again)
+    u = of_u(c, s, lse, delta, t)
+    return Noise(s, out, lse, again, lost, dp, delta, u, t if u is t or p.variant.bias is not None else None)

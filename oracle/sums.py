@@ -1,4 +1,4 @@
-"""The noise of sums over rows: of dk, dv and dbias.
+"""The noise of sums over rows: of dk, dv, dbias and dsink.
 
 A sum collects, chunk by chunk, the noise of its terms and their sizes. Then `total` adds the errors
 of adding the terms up. Errors with the same sign in many rows are added up with their sign before
@@ -22,11 +22,13 @@ class SumOfProducts:
     heads share a key head.
     """
 
-    def __init__(self, p: Operands, un: Units, form: type, factor: torch.Tensor, scale: float = 1.0):
-        self.p, self.un, self.form, self.factor, self.scale = p, un, form, factor, scale
+    def __init__(
+        self, p: Operands, un: Units, form: type, like: torch.Tensor, factor: torch.Tensor, scale: float = 1.0
+    ):
+        self.p, self.un, self.form, self.like, self.factor, self.scale = p, un, form, like, factor, scale
         self.n_terms = factor.shape[2] * p.group
-        self.noise, self.terms = self._zeros(), self._zeros()
-        self.heads = self._zeros() if p.group > 1 else None
+        self.noise, self.terms = torch.zeros_like(like), torch.zeros_like(like)
+        self.heads = torch.zeros_like(like) if p.group > 1 else None
         self.signed: dict[str, torch.Tensor | float] = {}
 
     def add(
@@ -69,13 +71,10 @@ class SumOfProducts:
             noise += size(torch.minimum(small.abs(), most))
         return noise + size(want) * (form.truncation(self.n_terms) if un.matrix else 0.0)
 
-    def _zeros(self) -> torch.Tensor:
-        return self.factor.new_zeros(*self.p.k.shape[:3], self.factor.shape[3])
-
 
 class BroadcastSum:
     """A sum of x (batch, nheads, i, j) over the dimensions along which `like` is broadcast, with
-    its noise: dbias.
+    its noise: dbias, or dsink, where j has one element.
     """
 
     def __init__(self, like: torch.Tensor, un: Units, form: type):
@@ -94,12 +93,15 @@ class BroadcastSum:
             if error is not None:
                 self.signed[name][:, :, rows] += sum_broadcast(error, self.like)
 
-    def total(self, want: torch.Tensor, rows: int) -> torch.Tensor:
-        """Return the noise in the shape of `want`. rows: batch * nheads * seqlen_q."""
+    def total(self, want: torch.Tensor, rows: int, steps: float) -> torch.Tensor:
+        """Return the noise in the shape of `want`. rows: batch * nheads * seqlen_q.
+
+        steps: the noise of some last operations on the sum.
+        """
         noise, broadcast = self.noise, rows // max(1, self.like.shape[:3].numel())
         if broadcast > 1:
             noise = noise + self.form.total(broadcast, self.un.acc, want, self.terms)
-        return noise + sum(map(self.form.size, self.signed.values()), self.form.size(want) * self.form.steps(1))
+        return noise + sum(map(self.form.size, self.signed.values()), self.form.size(want) * steps)
 
     def _zeros(self) -> torch.Tensor:
         return torch.zeros_like(self.like, dtype=torch.float64)

@@ -7,8 +7,7 @@ memory.
 import torch
 
 from flash_attest import oracle
-from flash_attest.impls.contract.call import Outputs
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.case import ADDED
 from flash_attest.properties.cases.limits import LONG
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.comparisons import (
@@ -16,7 +15,6 @@ from flash_attest.properties.checks.comparisons import (
     check_agree,
     check_near,
     check_same,
-    check_unchanged,
     combined,
     storing,
 )
@@ -115,57 +113,6 @@ def test_order_of_batches_and_heads_does_not_matter(trial):
     _agrees_after(trial, shuffled, back, "with batches and heads in another order it is")
 
 
-def with_neighbours(case: Case) -> Case:
-    """Return the case, with a second batch if it has only one batch and key head."""
-    return case.but(batch=2) if case.batch * case.nheads_k == 1 else case
-
-
-@law(where=lambda case: case.batch * case.nheads_k > 1, toward=with_neighbours, share=0.5, bug="boundaries")
-def test_neighbours_change_no_bit(trial):
-    """The inputs of other batches and heads, even NaN, do not influence the results of a head.
-
-    q, k, v, dout and dlse are replaced in all batches and heads but one key head with its query
-    heads: by other numbers, or by NaN. The results of these heads keep their bits, or stay within
-    the budget if they are not declared repeatable, or if one quantization step serves many heads
-    (then only numbers replace the others). Gradients that are sums over several heads or batches
-    are left out.
-    """
-    x, case, random = trial.x, trial.case, trial.random("others")
-    exact = bits.keeps_when_others_change(trial)
-    own = _own_head(trial, random.number(0, case.batch - 1), random.number(0, case.nheads_k - 1))
-    with_nan = exact and case.seed % 2 == 0
-    changed = {}
-    for name in ("q", "k", "v", "dout", *(("dlse",) if x.dlse is not None else ())):
-        tensor = getattr(x, name)
-        other = torch.full_like(tensor, torch.nan) if with_nan else random.uniform(tensor.shape, -10, 10)
-        changed[name] = torch.where(own[name], tensor, other.to(tensor.dtype))
-    changed = x.with_(**changed)
-    before, after = trial.run(backward=trial.backward), trial.run(changed, backward=trial.backward)
-    results = {name: torch.where(own[name], now, getattr(before, name)) for name, now in after.items() if name in own}
-    should = f"as only other batches and heads changed{' to NaN' * with_nan} it should still be"
-    check_unchanged(trial, before, Outputs(**results), should, keeps_bits=exact, other=changed)
-
-
-def _own_head(trial: Trial, batch: int, head: int) -> dict[str, torch.Tensor]:
-    """Return what belongs to one key head and its query heads: a mask for each input and output.
-
-    Results that are sums with other heads or batches have no mask.
-    """
-    case = trial.case
-    batches = torch.arange(case.batch, device=trial.device) == batch
-    of_k = torch.arange(case.nheads_k, device=trial.device) == head
-    of_q = of_k.repeat_interleave(case.nheads // case.nheads_k)
-    q, k = (batches[:, None, None, None] & heads[:, None] for heads in (of_q, of_k))  # (b, 1, h | hk, 1)
-    rows = batches[:, None, None] & of_q[:, None]  # (b, h, 1)
-    own = dict.fromkeys(("q", "dout", "out", "dq"), q) | dict.fromkeys(("k", "v", "dk", "dv"), k)
-    own |= {"lse": rows, "dlse": rows}
-    if case.bias_batch == case.batch and case.bias_nheads == case.nheads:
-        own["dbias"] = rows[..., None]
-    if case.batch == 1:
-        own["dsink"] = of_q
-    return own
-
-
 @law(regime=("exact",), softcap=False, sinks=False, bug="softmax-and-lse")
 def test_shifting_all_scores_changes_only_lse(trial):
     """Adding a vector c to every key leaves out unchanged and adds softmax_scale <q_i, c> to lse_i.
@@ -234,11 +181,12 @@ def _per_row(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(1, 2)[..., None]
 
 
-@law(needs=("backward",), stretch=LONG, softcap=False, sinks=False, dlse=False, bug="backward", share=0.5)
+@law(needs=("backward",), stretch=LONG, softcap=False, sinks=False, bug="backward", share=0.5)
 def test_gradients_of_keys_sum_to_zero(trial):
     """sum_j dk_j = 0, as softmax ignores a shift of all keys by the same vector.
 
-    Such a shift adds the same number to all scores of a row.
+    Such a shift adds the same number to all scores of a row, and to lse. So with a gradient of lse,
+    sum_j dk_j is softmax_scale sum_i dlse_i q_i.
     """
     _conserved(trial, "sum_dk", "sum of dk")
 
@@ -249,15 +197,35 @@ def test_gradients_of_keys_sum_to_zero(trial):
     needs=("dbias", "matrix bias"),
     stretch=LONG,
     sinks=False,
-    dlse=False,
     bug="backward",
     share=0.5,
     where=lambda case: case.bias_batch == case.batch and case.bias_nheads == case.nheads,
     toward=lambda case: case.but(bias_batch=case.batch, bias_nheads=case.nheads),
 )
 def test_rows_of_dbias_sum_to_zero(trial):
-    """sum_j dbias_ij = 0: a constant added to a row of the bias does not change out."""
+    """sum_j dbias_ij = 0: a constant added to a row of the bias does not change out.
+
+    It adds itself to lse. So with a gradient of lse, the sum is dlse_i.
+    """
     _conserved(trial, "sum_dbias", "sum of dbias")
+
+
+@law(
+    bias=ADDED,
+    bias_mask=("none", "right", "alibi"),
+    sinks=True,
+    needs=("dbias", "added bias", "sinks", "dsink"),
+    stretch=LONG,
+    bug="backward",
+    share=0.5,
+)
+def test_bias_and_sink_conserve(trial):
+    """sum_ij dbias_ij + dsink = sum_i dlse_i for each head, over all batches and queries.
+
+    A constant added to all scores of a row, and to its sink, does not change out. It adds itself to
+    lse, which has a gradient of 0 if there is no dlse. If heads share a bias, their sums are added.
+    """
+    _conserved(trial, "sum_dbias_dsink", "sum of dbias and dsink")
 
 
 @law(needs=("backward",), stretch=LONG, bug="backward", share=0.5)
@@ -280,8 +248,9 @@ def _conserved(trial: Trial, name: str, what: str) -> None:
     got = trial.run(backward=True)
     with trial.meter.clock.counts(Work.BUDGET):
         sums = oracle.conservation(
-            x.q, x.k, x.v, trial.variant(x), x.dout, got, precision=trial.impl.precision, form=trial.form, only=(name,)
-        )
+            x.q, x.k, x.v, trial.variant(x), x.dout, got,
+            dlse=x.dlse, precision=trial.impl.precision, form=trial.form, only=(name,),
+        )  # fmt: skip
     residual, sigma = sums[name]
     # The residual is in float64, as sigma already includes the roundings of the stored gradients.
     check_near(trial, what, residual.double(), torch.zeros_like(residual), sigma)

@@ -21,6 +21,7 @@ from flash_attest.impls.contract.record import KEYWORDS, ContractError, Implemen
 from flash_attest.impls.contract.returned import plain, problems_of
 from flash_attest.texts import cut, type_name
 
+ONE_LAYOUT = ("bias", "sinks", "dlse")  # inputs whose dimensions have the same order in every layout
 GRADIENT_OF = {"sinks": "dsink"}  # the others have the name of their input, with a d before it
 MOST_DESCRIBED, LONGEST_DESCRIPTION = 8, 500  # items of a result, and characters, in a message
 
@@ -108,6 +109,11 @@ def contiguous(tensor: torch.Tensor) -> torch.Tensor:
 def from_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
     """Return a view (b, s, h, d) of a tensor in the implementation's layout."""
     return tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor
+
+
+def public_input(impl: Implementation, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view of an input in the public layout. Bias, sinks and dlse have only one layout."""
+    return tensor if name in ONE_LAYOUT else from_layout(impl, tensor)
 
 
 def keywords(supports: Supports, **options: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch
 
-from flash_attest.impls.contract.call import Call, Inputs, Outputs, Phase, contiguous, to_layout
+from flash_attest.impls.contract.call import ONE_LAYOUT, Call, Inputs, Outputs, Phase, contiguous, to_layout
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.calling.handed import handed_of, problem_with
 from flash_attest.properties.calling.meter import Meter
@@ -82,7 +82,7 @@ class Caller:
 
     def as_stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Return an input in the implementation's layout. Bias, sinks and dlse have only one."""
-        return contiguous(tensor) if name in ("bias", "sinks", "dlse") else to_layout(self.impl, tensor)
+        return contiguous(tensor) if name in ONE_LAYOUT else to_layout(self.impl, tensor)
 
     def stored(self, x: Inputs) -> Inputs:
         """Turn inputs in the public layout into contiguous ones in the implementation's layout."""
