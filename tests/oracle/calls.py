@@ -10,8 +10,10 @@ from flash_attest.oracle import INDEPENDENT, Mask, Variant
 NAMES = ("out", "dq", "dk", "dv")
 
 
-def variant(causal=False, alignment="bottom_right", bias=None, softmax_scale=None) -> Variant:
-    return Variant(Mask(causal, alignment), bias, softmax_scale)
+def variant(
+    causal=False, alignment="bottom_right", bias=None, softmax_scale=None, window=None, softcap=None
+) -> Variant:
+    return Variant(Mask(causal, alignment, window), bias, softmax_scale, softcap)
 
 
 def attention(q, k, v, *, dout=None, **options) -> oracle.Attention:

@@ -5,7 +5,7 @@ call.
 import torch
 
 from flash_attest.emulator.cuda import load
-from flash_attest.impls.contract.arguments import sizes_of
+from flash_attest.impls.contract.arguments import Sizes
 from flash_attest.impls.cuda.problem import integers
 from flash_attest.impls.diagonals import diagonals
 from tests.impls.cuda import values
@@ -90,13 +90,13 @@ class Host:
         return got
 
 
-def is_attention(got, q, k, v, dout=None, *, bias=None, causal=None, softmax_scale=None):
+def is_attention(got, q, k, v, dout=None, *, bias=None, causal=None, **options):
     """Check that every output is within the budget, and that l and m agree with lse."""
     got = dict(got)
     if "l" in got:
         l, m = got.pop("l"), got.pop("m")
         assert torch.allclose(m + l.log(), got["lse"], rtol=1e-6, atol=1e-6), "m + log(l) should be lse"
-    options = dict(causal=causal is not None, alignment=causal or "bottom_right", softmax_scale=softmax_scale)
+    options |= dict(causal=causal is not None, alignment=causal or "bottom_right")
     values.is_attention(got, q, k, v, bias, dout, **options)
 
 
@@ -105,7 +105,9 @@ def unwritten(*shape, dtype=torch.float32):
 
 
 def mask_of(q, k, causal=None, window=None):
-    return diagonals(sizes_of(q, k, k), causal is not None, window, causal or "bottom_right")
+    (batch, seqlen_q, nheads, headdim), (seqlen_k, nheads_k) = q.shape, k.shape[1:3]
+    sizes = Sizes(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim)
+    return diagonals(sizes, causal is not None, window, causal or "bottom_right")
 
 
 def scale_of(q, softmax_scale):
