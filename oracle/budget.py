@@ -58,8 +58,9 @@ Through that common sign P's errors affect delta (noise_backward.py).
 Float32 operands that are multiplied as tf32 take the linear form in every regime. An element of q
 is rounded once for all keys, and an element of k once for all queries, so the scores' errors along
 a row or a column are not independent. The linear form is also taken if P is truncated to tf32,
-always towards 0, if q or k are scaled in a half dtype or quantised, and if the statistics of a row
-are kept in a half dtype.
+always towards 0, if q or k are scaled in a half dtype or quantised, if the statistics of a row are
+kept in a half dtype, and if a softcap has a declared error of tanh, which equal scores share. A
+softcap below the size of the scores makes many scores equal, so then the form is linear, too.
 
 The linear bound is less sensitive, by about the root of the number of terms. It still shows one
 extra key among 100 in the regime flat: lse is off by 0.01, a thousand times the bound.
@@ -95,10 +96,21 @@ FORM_OF_REGIME = {
     "rising": INDEPENDENT,
     "one_sign": INDEPENDENT,
 }
+# Scores of other regimes are about 1. A softcap below the size of scores makes many of them equal.
+SIZE_OF_SCORES = {
+    "peaked": 6.0,
+    "large": 100.0,
+    "shifted_down": 160.0,
+    "shifted_up": 160.0,
+    "uneven": 160.0,
+    "rising": 160.0,
+}
 
 
 def form_of(regime: str, dtype: torch.dtype, precision: object, softcap: float | None = None) -> str:
     """Return the form for inputs of this regime, and operands of this dtype and precision."""
+    if softcap is not None and softcap < SIZE_OF_SCORES.get(regime, 1.0):
+        return LINEAR
     # P is truncated, always towards 0.
     biased = precision.multiply == "tf32_cut" and precision.probabilities == "float32"
     shared = biased or (precision.multiply != "operand" and dtype == torch.float32)
