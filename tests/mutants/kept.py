@@ -36,6 +36,7 @@ KEPT = {
     "cuda_backward_delta_is_missing": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_backward_delta_reads_dout_by_the_strides_of_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
     "cuda_backward_dk_behind_the_last_key_is_stored": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_backward_dq_has_a_sum_from_the_first_key_tile_on": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 window=0:",
     "cuda_backward_dq_is_added_to_what_was_there": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_backward_dq_is_the_first_sum": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32",
     "cuda_backward_dv_is_that_of_the_first_query_head": (
@@ -43,15 +44,23 @@ KEPT = {
     ),
     "cuda_backward_forgets_the_bias": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector seed=2",
     "cuda_backward_lse_is_that_of_the_key_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=3 nheads_k=1",
+    "cuda_backward_masks_only_the_right_side": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
+    "cuda_backward_queries_end_with_those_of_the_first_key": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
+    "cuda_backward_slope_of_the_cap_is_missing": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 softcap=5.0",
     "cuda_backward_splits_add_to_one_sum": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32",
+    "cuda_backward_sums_are_those_of_the_first_blocks": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32 window=0:",
     "cuda_backward_sums_of_unseen_queries_are_added": "seqlen_q=65 seqlen_k=65 headdim=1 dtype=float32 causal=True",
     "cuda_bias_gradient_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
     "cuda_bias_gradient_barrier_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 bias=vector",
     "cuda_bias_gradient_barrier_3": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
-    "cuda_both_address_of_the_first_row_is_not_checked": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset",
+    "cuda_both_address_of_the_first_row_is_not_checked": (
+        "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset"
+    ),
+    "cuda_both_bias_is_capped_too": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector softcap=5.0",
     "cuda_both_bias_is_that_of_the_first_head": (
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 bias=vector bias_nheads=2 seed=1"
     ),
+    "cuda_both_cap_comes_before_the_scale": "seqlen_q=1 seqlen_k=1 headdim=2 dtype=float32 softcap=5.0",
     "cuda_both_causal_mask_is_one_key_off": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True",
     "cuda_both_causal_mask_starts_at_the_top_left": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 causal=True",
     "cuda_both_columns_behind_headdim_are_read": (
@@ -61,6 +70,7 @@ KEPT = {
     "cuda_both_diagonal_tile_is_taken_for_clear": "seqlen_q=16 seqlen_k=16 headdim=1 dtype=float32 causal=True",
     "cuda_both_distance_of_rows_is_not_checked": "seqlen_q=2 seqlen_k=2 headdim=4 dtype=float32 layout=odd_rows",
     "cuda_both_last_columns_of_headdim_are_left_out": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
+    "cuda_both_left_edge_tile_is_taken_for_clear": "seqlen_q=17 seqlen_k=16 headdim=1 dtype=float32 window=0:",
     "cuda_both_maximum_is_that_of_half_the_lanes": "seqlen_q=1 seqlen_k=9 headdim=1 dtype=float32 regime=shifted_up",
     "cuda_both_number_of_blocks_is_rounded_down": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_both_offset_in_a_tile_is_unsigned": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16",
@@ -82,6 +92,7 @@ KEPT = {
     "cuda_both_sum_reaches_into_the_next_group": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_both_tail_mask_is_left_to_the_causal_mask": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_both_turned_scores_are_masked_as_upright_ones": "seqlen_q=17 seqlen_k=17 headdim=1 dtype=float32",
+    "cuda_both_window_is_left_to_the_causal_mask": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "cuda_dbias_is_not_summed_over_the_batch": (
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 batch=2 bias=matrix bias_mask=alibi"
     ),
@@ -99,11 +110,14 @@ KEPT = {
     "cuda_fa1_sum_is_not_rescaled": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
     "cuda_fa1_sums_begin_as_torch_empty": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_fa1_values_are_those_of_the_first_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
+    "cuda_fa2_barrier_is_left_out_behind_the_left_edge": "seqlen_q=16 seqlen_k=32 headdim=1 dtype=float32 window=16:",
     "cuda_fa2_batches_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
+    "cuda_fa2_first_tile_of_the_window_is_skipped": "seqlen_q=2 seqlen_k=3 headdim=1 dtype=float32 window=0:",
     "cuda_fa2_forward_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_fa2_forward_barrier_4": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
     "cuda_fa2_heads_share_lse_from_65_queries_on": "seqlen_q=65 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
     "cuda_fa2_key_heads_alternate": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=6 nheads_k=3",
+    "cuda_fa2_keys_begin_at_the_last_query_of_the_tile": "seqlen_q=3 seqlen_k=5 headdim=1 dtype=float32 window=1:",
     "cuda_fa2_keys_end_at_the_first_query_of_the_tile": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "cuda_fa2_keys_wrap_around_at_256": "seqlen_q=1 seqlen_k=257 headdim=1 dtype=float32",
     "cuda_fa2_lanes_wait_at_two_barriers_of_one_line": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
@@ -120,6 +134,7 @@ KEPT = {
     "cuda_fa2_query_heads_of_a_group_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1",
     "cuda_fa2_rows_without_keys_are_divided_by_zero": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "cuda_fa2_shared_memory_is_a_row_short": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_fa2_skipped_tile_is_still_on_its_way": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 window=0:",
     "cuda_fa2_sum_is_not_rescaled": "seqlen_q=3 seqlen_k=17 headdim=1 dtype=float32 seed=1",
     "cuda_fa2_third_tile_of_keys_is_loaded_over_the_second": "seqlen_q=1 seqlen_k=33 headdim=1 dtype=float32",
     "cuda_fa2_tiles_of_queries_share_lse": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32",
@@ -324,6 +339,13 @@ KEPT = {
 # CUDA kernels, and barriers, which tests/emulator/numba/test_barriers.py removes from the PTX. A
 # Numba kernel takes a second to compile.
 NIGHTLY = {
+    "numba_window_is_one_key_longer_on_the_left",
+    "numba_keys_begin_at_the_last_query_of_the_tile",
+    "numba_backward_leaves_the_left_edge_unmasked",
+    "numba_queries_end_with_those_of_the_first_key",
+    "numba_barrier_is_left_out_behind_the_left_edge",
+    "numba_slope_of_the_cap_is_missing",
+    "numba_slope_of_the_cap_is_in_dv",
     "numba_scale_zero_is_taken_for_the_default",
     "numba_shared_memory_is_passed_in_elements",
     "numba_lse_is_the_row_sum",
