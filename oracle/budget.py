@@ -92,8 +92,8 @@ FORM_OF_REGIME = {
     "selecting": LINEAR,
     "mean": INDEPENDENT,
     "uneven": INDEPENDENT,
-    "one_sign": INDEPENDENT,
     "rising": INDEPENDENT,
+    "one_sign": INDEPENDENT,
 }
 
 

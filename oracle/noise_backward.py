@@ -7,8 +7,9 @@
                     + total_headdim_v
             delta = sum_d dout out, and out was stored rounded. An error of P_ij moves all of out_i
             along v_j. So its effect on delta is a single error, with the factor dP_ij, and not
-            headdim_v independent errors. With dlse, which is subtracted from delta, there are also
-            size(delta) steps(1) and, if statistics are in a half dtype, size(dlse) unit(u).
+            headdim_v independent errors. With dlse, which is subtracted from delta, there is also
+            (size(delta) + size(dlse)) steps(1), as it may be multiplied by ln 2. If statistics are
+            in a half dtype, so is dlse: size(dlse) unit(u).
     T       E_T   = size(T) (E_s + 2 unit(u_p) + 2 unit(u_mul) + steps(4)) + size(P) E_dP
                     + size(dP - delta) unit(tiny_p) + unit(tiny_p / min(1, |scale|))
             P may be cast before it is multiplied (CUTLASS reads it back from shared memory). T is
@@ -137,7 +138,9 @@ def of_delta(c: Chunk, s: Scores, out: Out, dp: DP) -> Delta:
         parts = summed(parts, (size_dout * out.tiles).sum(-1, keepdim=True))
     if c.dlse is not None:
         delta = of_out - c.dlse
-        noise += size(delta) * form.steps(1) + size(c.dlse) * (unit(un.u) if un.narrow else 0.0)
+        noise += (size(delta) + size(c.dlse)) * form.steps(1)
+        if un.narrow:
+            noise += size(c.dlse) * unit(un.u)
     lost = cut = None
     if out.lost is not None:
         lost = (c.dout * out.lost).sum(-1, keepdim=True)

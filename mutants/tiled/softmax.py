@@ -55,6 +55,13 @@ MUTANTS = [
         story="rows whose scores are all very negative underflow",
     ),
     planted(
+        name="row_maximum_is_that_of_all_batches",
+        law="test_neighbours_change_no_bit",
+        edits=((MAXIMUM, MAXIMUM.replace("s.amax(-1,", "s.amax((0, -1),")),),
+        smallest=dict(batch=2, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="one maximum serves all batches: right within rounding, until another batch has larger scores or NaN",
+    ),
+    planted(
         name="row_maximum_is_that_of_the_first_tile",
         law="test_order_of_keys_does_not_matter",
         edits=((f"m_new = {MAXIMUM}", f"m_new = {MAXIMUM} if j0 == 0 else m"),),
