@@ -169,8 +169,10 @@ class Kernel:
 
 
 def largest_block_d(arguments: dict) -> int:
-    """Return the larger of the padded head dims of k and v. What fits for both, fits for one."""
-    return max(arguments["BLOCK_DV"], arguments.get("BLOCK_D", 0))  # a kernel without k has one
+    """Return the larger of the padded head dims of k and v. A tile that fits for two such head
+    dims fits for one.
+    """
+    return max(arguments.get(name, 0) for name in ("BLOCK_D", "BLOCK_DV"))
 
 
 def config(tile: Tile) -> triton.Config:

@@ -62,7 +62,7 @@ def test_a_key_names_arguments_of_some_kernel(kernel):
     """Triton silently ignores a name that no kernel has."""
     known = {name for each in KERNELS.values() for name in each.tuned.arg_names}
     assert set(KEY) <= known
-    assert {"tuning_key", "BLOCK_D", "ALIGN"} <= set(KEY) & set(kernel.tuned.arg_names)
+    assert {"tuning_key", "BLOCK_DV", "ALIGN"} <= set(KEY) & set(kernel.tuned.arg_names)
 
 
 # --- how one is chosen ----------------------------------------------------------------------------
