@@ -14,6 +14,7 @@ from flash_attest.impls.contract.arguments import (
     check_like,
     check_one_device,
     check_options,
+    check_sinks,
     check_sizes,
     sizes_of,
     unit_stride,
@@ -208,8 +209,7 @@ def problem_of(
     check_options(causal, softmax_scale, alignment)
     check_window(window)
     check_softcap(softcap)
-    if sinks is not None:
-        check_like("sinks", sinks, (sizes.nheads,), torch.float32, q.device)
+    check_sinks(sinks, sizes.nheads, q.device)
     scale = sizes.headdim**-0.5 if softmax_scale is None else float(softmax_scale)  # 0 is a valid scale
     begin, diagonal = diagonals(sizes, causal, window, alignment)
     return Problem(*sizes, headdim_v, scale, float(softcap or 0.0), begin, diagonal, causal, tf32, forced)
