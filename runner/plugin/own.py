@@ -78,7 +78,9 @@ class Own:
         for law in self.bound.values():
             law.judged, law.impl = self._judged, law.impl.on(self.options.device)
         self.entries = self._entries()
-        judged = {(law.impl.name, law.law.chapter if law.law else CONTRACT, law.test_name) for law in self.bound.values()}
+        judged = {
+            (law.impl.name, law.law.chapter if law.law else CONTRACT, law.test_name) for law in self.bound.values()
+        }
         self.planned = by_chapter((impl, chapter) for impl, chapter, _ in judged)
         self.tests = len(self.bound)
         self.lacks_laws = self._lacks_laws()  # whether other tests of these implementations were deselected
@@ -209,7 +211,9 @@ class Own:
                 repeats=options.repeats, command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
             )  # fmt: skip
             try:
-                self.report.start(all_plain(facts), sum(sum(of.values()) for of in planned.values()), planned_of=planned)
+                self.report.start(
+                    all_plain(facts), sum(sum(of.values()) for of in planned.values()), planned_of=planned
+                )
             except FolderError as error:
                 raise pytest.UsageError(str(error).replace("--report", "--attest-report")) from None
         if self.device_name:

@@ -57,7 +57,8 @@ class Report:
         results.
 
         `planned`: how many laws there are to judge. `kept`: results of an earlier run, which this
-        run starts with. `planned_of`: implementation -> chapter -> how many of these laws. Raises FolderError if the folder is in use or cannot be written to.
+        run starts with. `planned_of`: implementation -> chapter -> how many of the laws. Raises
+        FolderError if the folder is in use or cannot be written to.
         """
         self.folder.take(environment["command"])
         self._planned_of = planned_of
