@@ -1,11 +1,12 @@
 """FlashAttention-2 in tensor operations, written to be read: one line per step, with its formula.
 
 The loops are those of a kernel, over tiles of BLOCK_M queries by BLOCK_N keys. A partial last tile
-is padded with zeros when it is loaded, masked when it is used, and cut when it is stored. Only
-batch and heads are vectorised. The letters are those of the paper (FA2 Alg. 1 and 2): S scores, P
-probabilities, m the running row maximum, l the running row sum.
+is padded with zeros when it is loaded, masked when it is used, and cut when it is stored. Tiles
+that no query sees are skipped. Only batch and heads are vectorised. The letters are those of the
+paper (FA2 Alg. 1 and 2): S scores, P probabilities, m the running row maximum, l the running row
+sum. R are the scores before the softcap.
 
-Precision: operands are multiplied in their own dtype and summed in float32. P and dS are rounded to
+Precision: operands are multiplied in their own dtype and summed in float32. P and dR are rounded to
 the operands' dtype before the second product. float32 products rely on torch's default,
 torch.backends.cuda.matmul.allow_tf32 = False.
 """
@@ -13,36 +14,42 @@ torch.backends.cuda.matmul.allow_tf32 = False.
 import torch
 
 from flash_attest.impls import Implementation, Precision, Supports
+from flash_attest.impls.contract.arguments import check_sinks, check_softcap, check_window
 
 BLOCK_M, BLOCK_N = 16, 16  # queries and keys in one tile; small, so that a case on a CPU has many tiles
+HEADDIMS_V = {(1, 3), (3, 1), (64, 16), (16, 64), (72, 130), (192, 128)}  # (headdim, headdim_v); all pairs are right
 INF = float("inf")
 
 
-def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
-    """(b, sq, h, d), (b, sk, hk, d), (b, sk, hk, d) -> out (b, sq, h, d), lse (b, h, sq) float32.
+def forward(q, k, v, *, causal=False, window=None, bias=None, softmax_scale=None, softcap=None, sinks=None):
+    """(b, sq, h, d), (b, sk, hk, d), (b, sk, hk, dv) -> out (b, sq, h, dv), lse (b, h, sq) float32.
 
-    FlashAttention-2, Algorithm 1. Raises ValueError for a call outside of `supports`.
+    FlashAttention-2, Algorithm 1. sinks (h): a sink is a score that joins each row sum, and has no
+    value. Raises ValueError for a call outside of `supports`.
     """
-    check(q, k, v, bias)
+    check(q, k, v, window, bias, softcap, sinks)
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k = k.shape[1]
     scale = headdim**-0.5 if softmax_scale is None else softmax_scale
     kv_head = key_head_of(q, k)
     full_bias = None if bias is None else bias.expand(batch, nheads, seqlen_q, seqlen_k)  # stride 0 where it broadcasts
+    left, right = window_of(window, causal)
+    sink = q.new_full((nheads,), -INF, dtype=torch.float32) if sinks is None else sinks  # exp(-inf) = 0: no sink
 
-    out = q.new_zeros(q.shape)
+    out = q.new_zeros(batch, seqlen_q, nheads, v.shape[3])
     lse = q.new_zeros(batch, nheads, seqlen_q, dtype=torch.float32)
     for i0 in range(0, seqlen_q, BLOCK_M):
         qi = load_tile(q.transpose(1, 2), i0, BLOCK_M)
-        m = qi.new_full((batch, nheads, BLOCK_M, 1), -INF)
-        l = qi.new_zeros(batch, nheads, BLOCK_M, 1)
-        acc = qi.new_zeros(batch, nheads, BLOCK_M, headdim)
+        m = sink[:, None, None].expand(batch, nheads, BLOCK_M, 1)  #           the sink is the first score: m = sink
+        l = (m > -INF).float()  #                                              l = exp(sink - m)
+        acc = qi.new_zeros(batch, nheads, BLOCK_M, v.shape[3])
 
-        last_key = i0 + BLOCK_M + seqlen_k - seqlen_q  # one past the last key that this tile's last query sees
-        for j0 in range(0, min(seqlen_k, last_key) if causal else seqlen_k, BLOCK_N):
+        first_key = i0 + seqlen_k - seqlen_q - left  # the first key that this tile's first query sees
+        last_key = i0 + BLOCK_M + seqlen_k - seqlen_q + right  # one past the last key that this tile's last query sees
+        for j0 in range(max(0, first_key) // BLOCK_N * BLOCK_N, min(seqlen_k, last_key), BLOCK_N):
             kj = load_tile(k.transpose(1, 2), j0, BLOCK_N)[:, kv_head]
             vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)[:, kv_head]
-            s = scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)
+            s, _ = scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, right)
 
             m_new = torch.maximum(m, s.amax(-1, keepdim=True))  #              m = max(m, rowmax(S))
             m_safe = m_new.masked_fill(m_new == -INF, 0.0)  #                  no visible key yet: exp(-inf - 0) = 0
@@ -52,27 +59,34 @@ def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
             acc = alpha * acc + as_operand(p, q) @ vj  #                       O = alpha O + P V
             m = m_new
 
-        oi = torch.where(l == 0, 0.0, acc / l)  #                              O / l; a dead row has l = 0 and gives 0
-        lse_i = m + torch.log(l)  #                                            L = m + log l; dead: -inf
+        oi = torch.where(l == 0, 0.0, acc / l)  #                              O / l; a dead row has acc = 0 and gives 0
+        lse_i = m + torch.log(l)  #                                            L = m + log l; dead: the sink, or -inf
         store_tile(out.transpose(1, 2), i0, oi)
         store_tile(lse.unsqueeze(-1), i0, lse_i)
     return out, lse
 
 
-def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None):
-    """dout, out like q; lse (b, h, sq) -> dq, dk, dv like q, k, v[, dbias like bias].
+def backward(
+    dout, q, k, v, out, lse, *,
+    causal=False, window=None, bias=None, softmax_scale=None, softcap=None, sinks=None, dlse=None,
+):  # fmt: skip
+    """dout, out (b, sq, h, dv); lse, dlse (b, h, sq) -> dq, dk, dv[, dbias][, dsink].
 
-    FlashAttention-2, Algorithm 2. A boolean bias has no gradient. Raises ValueError for a call
-    outside of `supports`.
+    FlashAttention-2, Algorithm 2. dlse is the gradient with respect to lse. dsink is float32 (h),
+    the others are like q, k, v and bias. A boolean bias has no gradient. Raises ValueError for a
+    call outside of `supports`.
     """
-    check(q, k, v, bias)
+    check(q, k, v, window, bias, softcap, sinks)
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k, nheads_k = k.shape[1:3]
     scale = headdim**-0.5 if softmax_scale is None else softmax_scale  # as in forward
     kv_head = key_head_of(q, k)  # as in forward
     full_bias = None if bias is None else bias.expand(batch, nheads, seqlen_q, seqlen_k)  # as in forward
+    left, right = window_of(window, causal)  # as in forward
 
     delta = (dout.float() * out.float()).sum(-1, keepdim=True)  #              delta = rowsum(dO * O)
+    if dlse is not None:
+        delta = delta - dlse.transpose(1, 2).unsqueeze(-1)  #                  delta -= dL, as dL / dS = P
     dead = lse == -INF
     lse = lse.masked_fill(dead, INF).unsqueeze(-1)  #                          so that P = exp(-inf - inf) = 0
 
@@ -80,26 +94,32 @@ def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=
     dk, dv = k.new_zeros(k.shape), v.new_zeros(v.shape)
     gives_dbias = bias is not None and bias.dtype != torch.bool
     dbias = bias.new_zeros(bias.shape, dtype=torch.float32) if gives_dbias else None
+    dsink = None
+    if sinks is not None:
+        p_sink = torch.exp(sinks[:, None, None] - lse)  #                      P_sink = exp(sink - L)
+        dsink = -(p_sink * delta.transpose(1, 2)).sum((0, 2, 3))  #            dsink = -sum(P_sink * delta): its dP is 0
     for j0 in range(0, seqlen_k, BLOCK_N):
         kj = load_tile(k.transpose(1, 2), j0, BLOCK_N)[:, kv_head]  # once per K tile
         vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)[:, kv_head]  # once per K tile
         dkj = kj.new_zeros(batch, nheads, BLOCK_N, headdim)
-        dvj = vj.new_zeros(batch, nheads, BLOCK_N, headdim)
+        dvj = vj.new_zeros(batch, nheads, BLOCK_N, v.shape[3])
 
-        first_query = max(0, j0 - (seqlen_k - seqlen_q))  # the first query that sees this tile's first key
-        for i0 in range(first_query // BLOCK_M * BLOCK_M if causal else 0, seqlen_q, BLOCK_M):
+        first_query = j0 - (seqlen_k - seqlen_q) - right  # the first query that sees this tile's first key
+        last_query = j0 + BLOCK_N - (seqlen_k - seqlen_q) + left  # one past the last query that sees its last key
+        for i0 in range(max(0, first_query) // BLOCK_M * BLOCK_M, min(seqlen_q, last_query), BLOCK_M):
             qi = load_tile(q.transpose(1, 2), i0, BLOCK_M)  # once per K tile and Q tile
             doi = load_tile(dout.transpose(1, 2), i0, BLOCK_M)
             lse_i = load_tile(lse, i0, BLOCK_M, padding=INF)  #                a padding query has P = 0
             delta_i = load_tile(delta.transpose(1, 2), i0, BLOCK_M)
-            s = scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)  # recomputed
+            s, slope = scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, right)  # recomputed
 
             p = torch.exp(s - lse_i)  #                                        P = exp(S - L): no maximum, no sum
             dvj += as_operand(p, q).mT @ doi  #                                dV = P^T dO
             dp = doi @ vj.mT  #                                                dP = dO V^T
             ds = p * (dp - delta_i)  #                                         dS = P * (dP - delta)
-            add_tile(dq.transpose(1, 2), i0, as_operand(ds, q) @ kj)  #        dQ = scale dS K: the scale is below
-            dkj += as_operand(ds, q).mT @ qi  #                                dK = scale dS^T Q
+            dr = ds if softcap is None else ds * slope  #                      dR = dS * (1 - tanh(R / softcap)^2)
+            add_tile(dq.transpose(1, 2), i0, as_operand(dr, q) @ kj)  #        dQ = scale dR K: the scale is below
+            dkj += as_operand(dr, q).mT @ qi  #                                dK = scale dR^T Q
             if dbias is not None:
                 add_bias_tile(dbias, i0, j0, ds, seqlen_q, seqlen_k)  #        dbias = dS, summed where it broadcasts
 
@@ -107,15 +127,21 @@ def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=
         store_tile(dk.transpose(1, 2), j0, sum_query_heads(dkj, nheads_k))
         store_tile(dv.transpose(1, 2), j0, sum_query_heads(dvj, nheads_k))
     dq = (dq * scale).to(q.dtype)
-    return (dq, dk, dv) if dbias is None else (dq, dk, dv, dbias.to(bias.dtype))
+    dbias = dbias.to(bias.dtype) if gives_dbias else None
+    return tuple(gradient for gradient in (dq, dk, dv, dbias, dsink) if gradient is not None)
 
 
-def scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal):
-    """(b, h, BLOCK_M, d), (b, h, BLOCK_N, d) -> S = scale Q K^T + bias, -inf where masked.
+def scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, right):
+    """(b, h, BLOCK_M, d), (b, h, BLOCK_N, d) -> S, -inf where masked, and dS / dR.
 
-    S has shape (b, h, BLOCK_M, BLOCK_N). A boolean bias masks where it is False.
+    R = scale Q K^T, S = softcap tanh(R / softcap) + bias, each (b, h, BLOCK_M, BLOCK_N). Without a
+    softcap S = R + bias, and dS / dR is None. A boolean bias masks where it is False.
     """
     s = scale * (qi @ kj.mT)  # scaled before the maximum is taken: the scale may be negative
+    slope = None
+    if softcap is not None:
+        t = torch.tanh(s / softcap)
+        s, slope = softcap * t, 1 - t * t
     if full_bias is not None:
         bias = load_tile(load_tile(full_bias, i0, BLOCK_M).mT, j0, BLOCK_N).mT  # float32: 1 where a boolean is True
         s = s.masked_fill(bias == 0, -INF) if full_bias.dtype == torch.bool else s + bias
@@ -123,9 +149,17 @@ def scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal):
     j = j0 + torch.arange(BLOCK_N, device=s.device)
     if j0 + BLOCK_N > seqlen_k:  # tail mask: the last tile's padding keys
         s = s.masked_fill(j >= seqlen_k, -INF)
-    if causal:  # causal mask, bottom right: query i sees keys 0 .. i + seqlen_k - seqlen_q
-        s = s.masked_fill(j > i + seqlen_k - seqlen_q, -INF)
-    return s
+    if left < INF:  # window, bottom right: query i sees keys i + seqlen_k - seqlen_q - left ..
+        s = s.masked_fill(j < i + seqlen_k - seqlen_q - left, -INF)
+    if right < INF:  # .. i + seqlen_k - seqlen_q + right
+        s = s.masked_fill(j > i + seqlen_k - seqlen_q + right, -INF)
+    return s, slope
+
+
+def window_of(window, causal):
+    """Return (left, right), inf where a side is open. A causal mask is the window (None, 0)."""
+    left, right = (INF if side is None else side for side in window or (None, None))
+    return left, 0 if causal else right
 
 
 def load_tile(x, start, block, padding=0.0):
@@ -174,18 +208,18 @@ def sum_query_heads(x, nheads_k):
     return x.unflatten(1, (nheads_k, -1)).sum(2)
 
 
-def check(q, k, v, bias):
+def check(q, k, v, window, bias, softcap, sinks):
     """Raise ValueError for a call outside of `supports`."""
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k, nheads_k = k.shape[1:3]
     if not (q.dtype == k.dtype == v.dtype) or q.dtype not in IMPL.supports.dtypes:
         raise ValueError(f"python_tiled: q, k, v are {q.dtype}, {k.dtype}, {v.dtype}: should be one supported dtype")
-    if k.shape != v.shape or k.shape != (batch, seqlen_k, nheads_k, headdim):
+    if k.shape[:3] != v.shape[:3] or k.shape != (batch, seqlen_k, nheads_k, headdim):
         raise ValueError(
             f"python_tiled: q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)} do not fit together"
         )
-    if headdim not in IMPL.supports.headdims:
-        raise ValueError(f"python_tiled: headdim={headdim}: should be 1 to 256")
+    if headdim not in IMPL.supports.headdims or v.shape[3] not in IMPL.supports.headdims:
+        raise ValueError(f"python_tiled: headdim={headdim}, headdim_v={v.shape[3]}: should be 1 to 256")
     if nheads_k == 0 or nheads % nheads_k:
         raise ValueError(f"python_tiled: nheads={nheads} should be a multiple of nheads_k={nheads_k}")
     if bias is not None:
@@ -193,6 +227,9 @@ def check(q, k, v, bias):
         fits = bias.dim() == 4 and bias.shape[3] == seqlen_k
         if not fits or any(n not in (1, want) for n, want in zip(bias.shape, full, strict=True)):
             raise ValueError(f"python_tiled: bias {tuple(bias.shape)} does not broadcast to {full}")
+    check_window(window)
+    check_softcap(softcap)
+    check_sinks(sinks, nheads, q.device)
 
 
 IMPL = Implementation(
@@ -209,6 +246,12 @@ IMPL = Implementation(
         cross=True,
         gqa=True,
         softmax_scale=True,
+        window={"left", "right", "both"},
+        softcap=True,
+        sinks=True,
+        sink_grad=True,
+        lse_grad=True,
+        headdims_v=HEADDIMS_V,
         strides=True,
     ),
     causal_alignment="bottom_right",

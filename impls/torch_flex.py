@@ -2,9 +2,10 @@
 
 Each new combination of dtype, bias, set of inputs that require grad, and special size compiles for
 5 to 10 s. So `supports` is small enough for four graphs: with and without bias, with and without
-gradients. Everything else that varies is data: the score function reads the scale and the causal
-offset from tensors, batch and heads are one dimension, and lengths are dynamic multiples of 128. It
-does not run on a CPU, because PyTorch has no backward there.
+gradients. Everything else that varies is data: the score function reads the scale, the softcap and
+the window from tensors, batch and heads are one dimension, and lengths are dynamic multiples of
+128. A sink is applied to out and lse, whose gradients PyTorch knows. It does not run on a CPU,
+because PyTorch has no backward there.
 """
 
 import functools
@@ -13,6 +14,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from flash_attest.impls import Implementation, Precision, Supports
+from flash_attest.impls.contract.arguments import check_sinks, check_softcap, check_window
 from flash_attest.impls.contract.shares import MADE_FOR_EACH_SHAPE
 
 HEADDIM = 64
@@ -21,33 +23,57 @@ MULTIPLE = 128
 # leave room for it.
 SMALL_TILES = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_M1": 32, "BLOCK_N1": 64, "BLOCK_M2": 64, "BLOCK_N2": 32}
 SMALL_TILES |= {"num_stages": 1}
+INF = float("inf")
+LEAST = torch.finfo(torch.float32).min
 
 
-def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+def forward(q, k, v, *, causal=False, window=None, bias=None, softmax_scale=None, softcap=None, sinks=None):
     """(b, h, sq, d), (b, h, sk, d), (b, h, sk, d) -> out (b, h, sq, d), lse (b, h, sq)."""
-    check(q, k, v, bias)
+    check(q, k, v, window, bias, softcap, sinks)
     batch, nheads, seqlen_q, headdim = q.shape
     seqlen_k = k.shape[2]
-    scale = torch.tensor(headdim**-0.5 if softmax_scale is None else softmax_scale, device=q.device)
-    last = torch.tensor(seqlen_k - seqlen_q if causal else seqlen_k, device=q.device)  # query i sees keys 0 .. i + last
+    scale = headdim**-0.5 if softmax_scale is None else softmax_scale
+    options = [scale, softcap is not None, softcap or 1.0, *bounds_of(window, causal, seqlen_q, seqlen_k)]
+    options = [torch.tensor(option, device=q.device) for option in options]
     q, k, v = (x.flatten(0, 1).unsqueeze(1) for x in (q, k, v))  # (b h, 1, s, d): flex specialises on nheads
     if bias is not None:
         bias = bias.float().expand(batch, nheads, seqlen_q, seqlen_k).flatten(0, 1).contiguous()
     if torch.is_grad_enabled():  # all inputs or none, as PyTorch compiles for each set of inputs that require grad
         q, k, v, bias = (x if x is None or x.requires_grad else x.detach().requires_grad_() for x in (q, k, v, bias))
     with torch._dynamo.config.patch(recompile_limit=64):  # beyond this limit, PyTorch silently runs in eager mode
-        out, lse = compiled(bias is not None)(q, k, v, bias, scale, last)
-    return out.view(batch, nheads, seqlen_q, headdim), lse.view(batch, nheads, seqlen_q)
+        out, lse = compiled(bias is not None)(q, k, v, bias, *options)
+    out, lse = out.view(batch, nheads, seqlen_q, headdim), lse.view(batch, nheads, seqlen_q)
+    return (out, lse) if sinks is None else with_sink(out, lse, sinks.unsqueeze(1))
+
+
+def bounds_of(window, causal, seqlen_q, seqlen_k):
+    """Return first, last: query i sees keys i + first .. i + last."""
+    left, right = window or (None, None)
+    diagonal = seqlen_k - seqlen_q
+    if causal:
+        right = 0
+    return -seqlen_q if left is None else diagonal - left, seqlen_k if right is None else diagonal + right
+
+
+def with_sink(out, lse, sinks):
+    """Return out and lse with sinks (h, 1): a sink takes its share of each row and has no value."""
+    finite = lse.clamp(min=LEAST)  # -inf - -inf would be NaN
+    share = torch.sigmoid(finite - sinks).unsqueeze(-1)
+    return (out * share).to(out.dtype), torch.logaddexp(finite, sinks).masked_fill(
+        (lse == -INF) & (sinks == -INF), -INF
+    )
 
 
 @functools.cache
 def compiled(biased):
     """Return the attention function with or without a bias. Its first call compiles it."""
 
-    def attention(q, k, v, bias, scale, last):
+    def attention(q, k, v, bias, scale, capped, softcap, first, last):
         def score(s, b, h, i, j):
-            s = s * scale + bias[b, i, j] if biased else s * scale
-            return torch.where(j <= i + last, s, -float("inf"))
+            s = s * scale
+            s = torch.where(capped, softcap * torch.tanh(s / softcap), s)
+            s = s + bias[b, i, j] if biased else s
+            return torch.where((i + first <= j) & (j <= i + last), s, -INF)
 
         options = SMALL_TILES if biased else None
         if hasattr(flex, "AuxRequest"):  # torch 2.9 and later
@@ -68,7 +94,7 @@ def accepts(case):
     return None
 
 
-def check(q, k, v, bias):
+def check(q, k, v, window, bias, softcap, sinks):
     """Raise ValueError for a call outside of `supports`."""
     (batch, nheads, seqlen_q, headdim), seqlen_k = q.shape, k.shape[2]
     if not q.is_cuda:
@@ -90,6 +116,9 @@ def check(q, k, v, bias):
         bias.shape[3] != seqlen_k or any(n not in (1, m) for n, m in zip(bias.shape, full, strict=True))
     ):
         raise ValueError(f"torch_flex: bias {tuple(bias.shape)} does not broadcast to {full}")
+    check_window(window)
+    check_softcap(softcap)
+    check_sinks(sinks, nheads, q.device)
 
 
 IMPL = Implementation(
@@ -106,6 +135,11 @@ IMPL = Implementation(
         bias_grad=True,
         cross=True,
         softmax_scale=True,
+        window={"left", "right", "both"},
+        softcap=True,
+        sinks=True,
+        sink_grad=True,
+        lse_grad=True,
         accepts=accepts,
     ),
     causal_alignment="bottom_right",

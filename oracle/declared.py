@@ -14,7 +14,7 @@
                           no larger than its head's.)
     tile_sum     E_out += total_n of each tile, n = tile_sum, in the operands' dtype, and
                           size(sum_j L v), with L = P where P is below u times the tile's sum
-                          (independent form; noise.py says why)
+                          (independent form; noise_forward.py says why)
     statistics   E_lse += size(lse) unit(u) + 3 tiles unit(u)           E_row += 3 tiles unit(u)
                  E_s   += unit(u) sum |m| over the rises of m from the key's tile on, in the forward
                           lse is stored rounded. l is rounded up to three times in each tile, of 16
@@ -33,7 +33,7 @@
     exp          E_s   += unit(exp)                                     E_lse += size(exp)
                           exp is a polynomial in the fraction of the exponent. The mean of its error
                           is the same in P and l, so it cancels in out. It does not cancel in lse
-                          and in P of the backward, where all rows share it (`shared` in noise.py).
+                          and in P of the backward, where all rows share it (`shared` of Lse).
     merge        E_lse += size(lse) steps(1) + steps(4)
                  E_row += (size(lse) + 1) steps(2) + steps(4)
                           A part's weight exp(lse_part - lse) inherits the roundings of both. The
@@ -60,12 +60,15 @@ exp(D) - 1 is not close to D:
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
 from .attention import Operands
 from .rounding import FP8, INT8_STEPS, Accumulator, Units
+
+if TYPE_CHECKING:
+    from .sinks import SinkScores
 
 SMALLEST_TILE = 16  # keys of one instruction of a matrix unit
 # An update of l in a half dtype rounds up to three times: exp(m - m') or the sum of the tile, their
@@ -115,14 +118,16 @@ class Rows(NamedTuple):
     e_s: torch.Tensor | float
 
 
-def of_rows(lse: torch.Tensor, m: torch.Tensor, seqlen_k: int, form: type, un: Units) -> Rows:
+def of_rows(lse: torch.Tensor, m: torch.Tensor, seqlen_k: int, sink: SinkScores | None, form: type, un: Units) -> Rows:
     """lse, m (batch, nheads, i, 1), finite -> the noise of merging and of narrow statistics."""
     e_row = e_lse = e_s = 0.0
     if un.merged:
         e_row = (form.size(lse) + 1.0) * form.steps(2) + form.steps(4)
+        if sink is not None:  # a part of its own, next to which all keys may have a small weight
+            e_row = e_row + form.size(sink.lse_of_keys) * form.steps(2)
         e_lse = form.size(lse) * form.steps(1) + form.steps(4)
     if un.narrow:
-        tiles = -(-seqlen_k // SMALLEST_TILE)
+        tiles = -(-seqlen_k // SMALLEST_TILE) + (sink is not None)
         of_l = tiles * UPDATE * form.unit(un.u)
         if un.merged:
             e_s = (form.size(lse) + 1.0) * form.unit(un.u)
@@ -136,18 +141,41 @@ def of_rows(lse: torch.Tensor, m: torch.Tensor, seqlen_k: int, form: type, un: U
     return Rows(e_row, e_lse, e_s)
 
 
-def of_maximum(s: torch.Tensor, un: Units) -> torch.Tensor | None:
-    """s (batch, nheads, i, j), -inf where hidden -> the part of E_s from an m that is rounded late.
+class Rises(NamedTuple):
+    """The part of E_s, and of E_sink, from an m that is rounded late; None if there is none."""
+
+    keys: torch.Tensor | None
+    sink: torch.Tensor | None
+
+
+NO_RISES = Rises(None, None)
+
+
+def of_maximum(s: torch.Tensor, sinks: torch.Tensor | None, un: Units) -> Rises:
+    """s (batch, nheads, i, j), -inf where hidden, sinks (nheads, 1, 1) -> Rises.
 
     This is the linear form, as statistics in a half dtype always take it. None for a single tile.
+    The sink counts as a tile, before or after the others.
     """
     seqlen_k = s.shape[-1]
-    if seqlen_k <= SMALLEST_TILE:
-        return None
+    if not seqlen_k or (seqlen_k <= SMALLEST_TILE and sinks is None):
+        return NO_RISES
     padded = torch.nn.functional.pad(s, (0, -seqlen_k % SMALLEST_TILE), value=-math.inf)
     largest = padded.unflatten(-1, (-1, SMALLEST_TILE)).amax(-1)  # of each tile
-    both = torch.maximum(_risen(largest), _risen(largest.flip(-1)).flip(-1))
-    return (both * un.u).repeat_interleave(SMALLEST_TILE, -1)[..., :seqlen_k]
+    of_sink = None
+    if sinks is None:
+        of_tiles = _in_both_orders(largest)
+    else:
+        sink = sinks.expand(*largest.shape[:-1], 1)
+        before, after = (_in_both_orders(torch.cat(x, -1)) for x in ((sink, largest), (largest, sink)))
+        of_tiles = torch.maximum(before[..., 1:], after[..., :-1])
+        of_sink = torch.maximum(before[..., :1], after[..., -1:]) * un.u
+    return Rises((of_tiles * un.u).repeat_interleave(SMALLEST_TILE, -1)[..., :seqlen_k], of_sink)
+
+
+def _in_both_orders(largest: torch.Tensor) -> torch.Tensor:
+    """largest (..., tiles) -> the larger sum of rises of each tile, from either end."""
+    return torch.maximum(_risen(largest), _risen(largest.flip(-1)).flip(-1))
 
 
 def _risen(largest: torch.Tensor) -> torch.Tensor:
@@ -191,11 +219,18 @@ class Growth(NamedTuple):
     grown: torch.Tensor  # exp(D) - 1
     e_s: torch.Tensor  # in out and delta
     row: torch.Tensor  # ln sum_j P exp(D), in lse
+    sink: torch.Tensor | None  # what replaces E_sink + E_keys, in out and delta
 
 
-def of_exponent(e_s: torch.Tensor, probs: torch.Tensor) -> Growth:
+def of_exponent(e_s: torch.Tensor, probs: torch.Tensor, sink: SinkScores | None) -> Growth:
     """e_s, probs (batch, nheads, i, j) -> Growth."""
     larger = grown(e_s)
     shrunk = (probs * torch.exp(-e_s.clamp(max=LARGEST_EXPONENT))).sum(-1, keepdim=True)
-    row = torch.log1p((probs * larger).sum(-1, keepdim=True))
-    return Growth(larger, larger / shrunk.masked_fill(shrunk == 0, 1.0), row)
+    more, of_sink = (probs * larger).sum(-1, keepdim=True), None
+    if sink is not None:
+        bound = sink.e_sink + sink.e_keys
+        shrunk = shrunk + sink.weight * torch.exp(-bound.clamp(max=LARGEST_EXPONENT))
+        of_sink = grown(bound)
+        more = more + sink.weight * of_sink + sink.keys * grown(sink.e_keys)
+    shrunk = shrunk.masked_fill(shrunk == 0, 1.0)
+    return Growth(larger, larger / shrunk, torch.log1p(more), None if of_sink is None else of_sink / shrunk)

@@ -14,33 +14,44 @@ ALIGNMENTS = ("bottom_right", "top_left")
 class Mask:
     """The keys that are hidden from a query by position alone. (A bias of -inf hides by value.)
 
-    causal: query i sees key j only if j <= i + seqlen_k - seqlen_q ("bottom_right": the last query
-    sees every key), or j <= i ("top_left"). Raises ValueError for an unknown alignment.
+    A query i stands at i' = i + seqlen_k - seqlen_q ("bottom_right": the last query stands at the
+    last key), or at i' = i ("top_left").
+
+    causal: query i sees key j only if j <= i'.
+    window: None, or (left, right): query i sees key j only if i' - left <= j <= i' + right. A side
+    is None if it is open. With causal the two intersect.
+
+    Raises ValueError for an unknown alignment, and for a side that is not None or an int >= 0.
     """
 
     causal: bool = False
     alignment: str = "bottom_right"
+    window: tuple[int | None, int | None] | None = None
 
     def __post_init__(self):
         if self.alignment not in ALIGNMENTS:
             known = ", ".join(map(repr, ALIGNMENTS))
             raise ValueError(f"alignment={self.alignment!r}: should be one of {known}")
+        if self.window is not None and not _is_window(self.window):
+            raise ValueError(f"window={self.window!r}: should be None or (left, right), each an int >= 0 or None")
 
     @property
     def sees_all(self) -> bool:
         """Whether every query sees every key at all lengths."""
-        return self == Mask(alignment=self.alignment)
+        return not self.causal and self.window in (None, (None, None))
 
     def bounds(self, rows: torch.Tensor, seqlen_q: int, seqlen_k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """rows (n), query indices -> first, last (n): a query sees keys first .. last.
 
-        first may be negative and last beyond the keys. A query sees none if last < first, or
-        last < 0. Every mask that hides a prefix and a suffix of the keys fits this form.
+        first >= 0, and a query sees no key if last < first. last may be beyond the keys. Every mask
+        that hides a prefix and a suffix of the keys fits this form.
         """
-        first, last = torch.zeros_like(rows), torch.full_like(rows, seqlen_k - 1)
+        at = rows + (seqlen_k - seqlen_q) if self.alignment == "bottom_right" else rows
+        left, right = self.window or (None, None)
         if self.causal:
-            last = rows + (seqlen_k - seqlen_q) if self.alignment == "bottom_right" else rows
-        return first, last
+            right = 0  # no window reaches less far to the right
+        first = torch.zeros_like(rows) if left is None else (at - left).clamp(min=0)
+        return first, torch.full_like(rows, seqlen_k - 1) if right is None else at + right
 
     def visible(
         self,
@@ -55,8 +66,17 @@ class Mask:
         return (first[:, None] <= keys) & (keys <= last[:, None])
 
     def has_empty_rows(self, seqlen_q: int, seqlen_k: int) -> bool:
-        """Return whether some query sees no key at all."""
+        """Return whether some query sees no key at all. With a sink, its lse is the sink."""
         return _has_empty_rows(self, seqlen_q, seqlen_k)
+
+
+def _is_window(window: object) -> bool:
+    """Return whether this is a pair of sides, each None or an int >= 0."""
+    return (
+        isinstance(window, tuple)
+        and len(window) == 2
+        and all(side is None or (isinstance(side, int) and not isinstance(side, bool) and side >= 0) for side in window)
+    )
 
 
 @lru_cache(maxsize=4096)  # called several times for each case

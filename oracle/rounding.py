@@ -85,12 +85,15 @@ class Units:
     quantize: str  # "none", "int8" or "fp8"
     quantize_by: str
     exp: float  # the relative error of exp beyond float32's
+    tanh: float  # the same of tanh, in a softcap; 0 without one
     coarse: bool  # whether the error of an exponent may be so large that exp is not linear in it
     stored: torch.dtype  # the dtype of out
 
 
-def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
+def units(dtype: torch.dtype, precision: object, terms: int = 1, capped: bool = False) -> Units:
     """Return the Units of operands of this dtype. precision has the fields of impls.Precision.
+
+    capped: whether there is a softcap.
 
     float16 and bfloat16 are exact in tf32, so with these dtypes tf32 rounds only P and T, and only
     if they stay float32. terms: the largest number of products of a sum. Flushing only makes
@@ -121,7 +124,8 @@ def units(dtype: torch.dtype, precision: object, terms: int = 1) -> Units:
         quantize=precision.quantize,
         quantize_by=precision.quantize_by,
         exp=precision.exp,
-        coarse=is_coarse(dtype, precision),
+        tanh=of_tanh(precision) if capped else 0.0,
+        coarse=is_coarse(dtype, precision, capped),
         stored=dtype,
     )
 
@@ -131,8 +135,17 @@ def in_backward(precision: object) -> str:
     return precision.scaled_in_backward or precision.scaled
 
 
-def is_coarse(dtype: torch.dtype, precision: object) -> bool:
-    """Return whether scores, or q, k or statistics that many share, are rounded below float32."""
+def of_tanh(precision: object) -> float:
+    """Return the declared relative error of tanh."""
+    return getattr(precision, "tanh", 0.0)
+
+
+def is_coarse(dtype: torch.dtype, precision: object, capped: bool = False) -> bool:
+    """Return whether scores, or q, k or statistics that many share, are rounded below float32.
+
+    capped: whether there is a softcap, and so tanh counts.
+    """
     scaled = {precision.scaled, in_backward(precision)}
     rounded = scaled != {"scores"} or "operand" in (precision.statistics, precision.scores)
-    return precision.quantize != "none" or (rounded and dtype != torch.float32)
+    tanh = capped and of_tanh(precision) > 0
+    return tanh or precision.quantize != "none" or (rounded and dtype != torch.float32)

@@ -36,7 +36,7 @@ def roundings_repeat(q: torch.Tensor, k: torch.Tensor, variant: Variant, dtype: 
     u = roundoff(dtype if precision.probabilities == "operand" else torch.float32)
     p = operands(q, k, k, variant)
     for chunk in p.chunks():
-        weights, *_ = softmax(p.mask(p.products(chunk), chunk))
+        weights, *_ = softmax(p.mask(p.products(chunk), chunk), p.sinks)
         if _alike(weights, u) or _alike(weights.mT, u):
             return True
     return False

@@ -18,12 +18,35 @@ class Variant:
 
     mask: which keys each query sees. bias: None or (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k),
     which may hold -inf anywhere. softmax_scale: None means 1 / sqrt(headdim).
+    softcap: None, or c > 0: scores before the bias are c tanh(score / c).
+    sinks: None or (nheads), of a floating point dtype: the score of one more key of each query
+    head, which has no value. -inf: the head has no sink.
+
+    Raises ValueError for a softcap or sinks that cannot be.
     """
 
     mask: Mask = field(default_factory=Mask)
     bias: torch.Tensor | None = None
     softmax_scale: float | None = None
+    softcap: float | None = None
+    sinks: torch.Tensor | None = None
+
+    def __post_init__(self):
+        if self.softcap is not None and not (0 < self.softcap < math.inf):
+            raise ValueError(f"softcap={self.softcap!r}: should be None, or a finite number above 0")
+        if self.sinks is not None:
+            _check_sinks(self.sinks)
 
     def scale(self, headdim: int) -> float:
         """Return softmax_scale, or its default for this head dim."""
         return 1 / math.sqrt(headdim) if self.softmax_scale is None else float(self.softmax_scale)
+
+
+def _check_sinks(sinks: torch.Tensor) -> None:
+    """Raise ValueError unless sinks (nheads) are numbers below inf."""
+    if sinks.ndim != 1 or not sinks.is_floating_point():
+        shape, dtype = tuple(sinks.shape), str(sinks.dtype).removeprefix("torch.")
+        raise ValueError(f"sinks has shape {shape} and dtype {dtype}: should be (nheads) of a floating point dtype")
+    if bool((impossible := ~(sinks < math.inf)).any()):
+        head = int(impossible.nonzero()[0])
+        raise ValueError(f"sinks[{head}]={sinks[head].item()}: should be a number, or -inf for a head without a sink")

@@ -15,7 +15,7 @@ from flash_attest.properties.checks.comparisons import (
     check_copied,
     check_same,
 )
-from flash_attest.properties.checks.counts import check_averages, check_counts, countable
+from flash_attest.properties.checks.counts import COUNTED, check_averages, check_counts, countable
 from flash_attest.properties.checks.hidden import check_hidden
 from flash_attest.properties.law import law
 from flash_attest.properties.trial import Trial
@@ -47,7 +47,7 @@ def test_broadcast_bias_equals_its_copy(trial):
     check_all_agree(trial, got, copied, trial.expected(), "with the bias written out it is")
 
 
-@law(bias=ADDED, needs=("bias", "added bias", "lse"), bias_mask=("none", "right"), bug="softmax-and-lse")
+@law(bias=ADDED, needs=("bias", "added bias", "lse"), bias_mask=("none", "right"), sinks=False, bug="softmax-and-lse")
 def test_constant_in_bias_changes_only_lse(trial):
     """A constant c added to each row of the bias leaves out unchanged and adds c to lse.
 
@@ -69,30 +69,34 @@ def test_constant_in_bias_changes_only_lse(trial):
     check_agree(trial, "lse", after.lse, want, sigma.lse, "with the constant added it should be", right=right.lse)
 
 
-@law(bias=True, bias_mask=HIDING, needs=("bias", "lse"), two_tiles=True, bug="masks")
+@law(bias=True, bias_mask=HIDING, needs=("bias", "lse"), two_tiles=True, sinks=COUNTED, bug="masks")
 def test_infinite_bias_hides_exactly_its_keys(trial):
     """With q = 0 and a bias of 0 or -inf, exp(lse) is the number of keys that the query sees.
 
-    A boolean mask hides a key where it is False. The count is a whole number, so no tolerance is
-    needed. Right and left padding, a window and a dead row hide whole tiles at the start, at the
-    end, or everywhere.
+    A boolean mask hides a key where it is False. The count is an integer, so no tolerance is
+    needed. A sink adds another integer. Right and left padding, a window and a dead row hide whole
+    tiles at the start, at the end, or everywhere.
     """
     check_counts(trial, *_hidden_or_zero(trial))
 
 
-@law(bias=True, bias_mask=HIDING, needs=("bias",), two_tiles=True, where=countable, share=0.5, bug="masks")
+@law(
+    bias=True, bias_mask=HIDING, needs=("bias",), two_tiles=True, sinks=COUNTED, where=countable, share=0.5, bug="masks"
+)  # fmt: skip
 def test_out_averages_the_keys_that_a_bias_leaves(trial):
     """With q = 0 and a bias of 0 or -inf, out is the mean of v over the keys that the query sees.
 
-    v_j is 1 in column j mod headdim and 0 elsewhere, so out counts the keys of each column, even if
-    there is no lse. A boolean mask hides a key where it is False.
+    v_j is 1 in column j mod headdim_v and 0 elsewhere, so out counts the keys of each column, even
+    if there is no lse. A sink of log n counts as n more keys with v = 0. A boolean mask hides a key
+    where it is False.
     """
     check_averages(trial, *_hidden_or_zero(trial))
 
 
 @law(
-    bias=ADDED, bias_mask=HIDING, needs=("bias", "added bias"), two_tiles=True, where=countable, share=0.5, bug="masks"
-)
+    bias=ADDED, bias_mask=HIDING, needs=("bias", "added bias"), two_tiles=True, sinks=False, where=countable, share=0.5,
+    bug="masks",
+)  # fmt: skip
 def test_finite_masks_hide_as_infinity_does(trial):
     """With q = 0, a key masked by a large negative bias has weight 0 next to keys of bias 0.
 
@@ -140,7 +144,7 @@ def test_keys_hidden_by_bias_change_no_bit(trial):
         hidden_entries(x.bias).all(dim=2).all(dim=1).expand(case.batch, case.seqlen_k)[:, :, None, None]
     )  # (b, sk, 1, 1)
     random = trial.random("other keys")
-    other = {name: random.uniform(x.k.shape, -10, 10).to(case.dtype) for name in ("k", "v")}
+    other = {name: random.uniform(getattr(x, name).shape, -10, 10).to(case.dtype) for name in ("k", "v")}
     changed = x.with_(**{name: torch.where(hidden, other[name], getattr(x, name)) for name in other})
     check_hidden(trial, changed, hidden, "as only hidden keys changed it should still be")
 
@@ -161,7 +165,9 @@ def test_alibi_matches_the_definition(trial):
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(bias=True, bias_mask=("none",), causal=False, needs=("bias",), bug="boundaries", reach=FAR)
+@law(
+    bias=True, bias_mask=("none",), causal=False, window=False, sinks=False, needs=("bias",), bug="boundaries", reach=FAR
+)  # fmt: skip
 def test_bias_picks_its_key(trial):
     """With q = 0 and a bias of 128 at one key of each row, out is the v of that key, bit for bit.
 
@@ -173,7 +179,7 @@ def test_bias_picks_its_key(trial):
     bias = torch.zeros_like(x.bias).scatter(3, picked, True if case.bias in BOOLEAN else WINS)
     key = picked[..., 0].expand(case.batch, case.nheads, case.seqlen_q).transpose(1, 2)  # (b, sq, h)
     v = x.v.repeat_interleave(case.nheads // case.nheads_k, dim=2)
-    want = v.gather(1, key[..., None].expand(-1, -1, -1, case.headdim))
+    want = v.gather(1, key[..., None].expand(-1, -1, -1, case.headdim_v))
     got = trial.run(x.with_(bias=bias)).out
     check_copied(trial, got, want, "should be v of the key that its bias selects:")
 

@@ -2,12 +2,13 @@
 
 import torch
 
-from flash_attest.impls.contract.call import Outputs
+from flash_attest.oracle import ALIGNMENTS
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.limits import FAR
 from flash_attest.properties.checks.comparisons import check_agree, check_copied
-from flash_attest.properties.checks.counts import check_averages, check_counts, countable
-from flash_attest.properties.checks.hidden import check_hidden
+from flash_attest.properties.checks.counts import COUNTED, check_averages, check_counts, countable
+from flash_attest.properties.checks.hidden import check_unseen
 from flash_attest.properties.law import law
 
 HALVES = (8, 16, 32, 64, 128)  # half a tile of 16 to 256 keys
@@ -25,24 +26,25 @@ def toward_half_a_tile(case: Case) -> Case:
     return case.but(seqlen_q=case.seqlen_k - fitting[case.seqlen_q % len(fitting)])
 
 
-@law(causal=True, bias=False, needs=("causal", "lse"), bug="masks", toward=toward_half_a_tile)
+@law(causal=True, window=False, bias=False, sinks=COUNTED, needs=("causal", "lse"), bug="masks",
+     toward=toward_half_a_tile)  # fmt: skip
 def test_query_sees_exactly_its_prefix(trial):
     """query i sees key j  iff  j <= i + seqlen_k - seqlen_q      (bottom_right; top_left: j <= i)
 
     With q = 0 every score is 0, so all visible keys have the same weight and exp(lse_i) is the
-    number of visible keys. That is an integer, so no tolerance is needed. With random q, most draws
-    would not show an error of one key.
+    number of visible keys. That is an integer, so no tolerance is needed. A sink adds another
+    integer. With random q, most draws would not show an error of one key.
     """
     check_counts(trial, trial.zeroed("q"), trial.visible())
 
 
-@law(causal=True, bias=False, needs=("causal",), bug="masks", where=countable, reach=FAR,
+@law(causal=True, window=False, bias=False, sinks=COUNTED, needs=("causal",), bug="masks", where=countable, reach=FAR,
      toward=toward_half_a_tile)  # fmt: skip
 def test_out_averages_exactly_its_prefix(trial):
     """With q = 0, out_i is the mean of v over exactly the keys that query i sees.
 
-    v_j is 1 in column j mod headdim and 0 elsewhere, so out_i times the number of visible keys
-    counts them, column by column.
+    v_j is 1 in column j mod headdim_v and 0 elsewhere, so out_i times the number of visible keys
+    counts them, column by column. A sink of log n counts as n more keys with v = 0.
     """
     check_averages(trial, trial.zeroed("q"), trial.visible())
 
@@ -57,21 +59,8 @@ def test_hidden_keys_change_no_bit(trial):
     replaced k and v are made larger, v by 2^40 (float16: 2^10), and results stay within the budget.
     """
     first = trial.random("hidden").number(0, trial.case.seqlen_k - 1)
-    blind = ~trial.visible()[:, first:].any(dim=1)  # (sq,) queries that see none of the changed keys
-    trial.needs(bool(blind.any()))
-    x, random = trial.x, trial.random("other keys")
-    changed = {name: getattr(x, name).clone() for name in ("k", "v")}
-    for tensor in changed.values():
-        tensor[:, first:] = random.uniform(tensor[:, first:].shape, -10, 10).to(tensor.dtype)
-    rows = {"out": blind[None, :, None, None], "dq": blind[None, :, None, None], "lse": blind[None, None, :]}
-
-    def of_blind(outputs: Outputs, before: Outputs) -> Outputs:
-        kept = {name: (tensor, getattr(before, name)) for name, tensor in outputs.items() if name in rows}
-        return Outputs(**{name: torch.where(rows[name], now, was) for name, (now, was) in kept.items()})
-
-    later = (torch.arange(trial.case.seqlen_k, device=trial.device) >= first)[:, None, None]  # (sk, 1, 1)
-    should = f"as keys {first}.. are hidden from this query it should still be"
-    check_hidden(trial, x.with_(**changed), later, should, of_blind)
+    replaced = torch.arange(trial.case.seqlen_k, device=trial.device) >= first
+    check_unseen(trial, replaced, f"as keys {first}.. are hidden from this query it should still be")
 
 
 @law(causal=True, cross=False, needs=("causal",), seqlen_q=(2, None), seqlen_k=(2, None), bug="masks")
@@ -84,7 +73,9 @@ def test_prefix_alone_equals_prefix_of_the_whole(trial):
     x, case = trial.x, trial.case
     n = trial.cut("prefix", case.seqlen_q, lambda n: [case.but(seqlen_q=n, seqlen_k=n)])
     bias = None if x.bias is None else x.bias[:, :, : n if case.bias_has_rows else 1, :n].contiguous()
-    x_short = x.with_(bias=bias, **{name: getattr(x, name)[:, :n].contiguous() for name in ("q", "k", "v", "dout")})
+    dlse = None if x.dlse is None else x.dlse[..., :n].contiguous()
+    first_rows = {name: getattr(x, name)[:, :n].contiguous() for name in ("q", "k", "v", "dout")}
+    x_short = x.with_(bias=bias, dlse=dlse, **first_rows)
     backward = trial.backward
     got, whole = trial.run(x_short, backward=backward), trial.run(backward=backward)
     expected = trial.expected(backward=backward)
@@ -96,18 +87,24 @@ def test_prefix_alone_equals_prefix_of_the_whole(trial):
             check_agree(trial, name, getattr(got, name), of_whole, sigma, should, right=right)
 
 
-@law(causal=True, cross=True, bias=False, needs=("causal", "lse", "cross"), bug="masks",
-     where=lambda case: case.seqlen_q != case.seqlen_k)  # fmt: skip
+def alignments_differ(case: Case) -> bool:
+    """Return whether some query sees another number of keys under the other alignment."""
+    counts = [mask_of(case, each).visible(case.seqlen_q, case.seqlen_k).sum(dim=1) for each in ALIGNMENTS]
+    return not torch.equal(*counts)
+
+
+@law(causal=True, cross=True, bias=False, sinks=COUNTED, needs=("causal", "lse", "cross"), bug="masks",
+     where=alignments_differ)  # fmt: skip
 def test_alignment_is_as_declared(trial):
     """bottom_right: query i sees key j iff j <= i + seqlen_k - seqlen_q; top_left: iff j <= i.
 
     The two differ if seqlen_q != seqlen_k. With q = 0, exp(lse) counts the visible keys of each
-    query, and the counts tell the two alignments apart.
+    query, and the counts tell the two alignments apart. A window moves along with the diagonal.
     """
     check_counts(trial, trial.zeroed("q"), trial.visible())
 
 
-@law(causal=True, bias=False, needs=("causal",), bug="masks")
+@law(causal=True, bias=False, sinks=False, needs=("causal",), bug="masks")
 def test_row_that_sees_one_key_copies_it(trial):
     """A query that sees one key gives it all the weight: out is the v of that key, bit for bit.
 

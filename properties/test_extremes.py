@@ -12,6 +12,7 @@ from flash_attest.properties.checks.comparisons import (
     check_all_agree,
     check_budget,
     check_copied,
+    check_near,
     check_same,
     check_unchanged,
 )
@@ -64,10 +65,10 @@ def test_tiny_scores_match_the_definition(trial):
 
 @law(needs=("empty rows",), bug="masks", bias=BIASES, bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
 def test_rows_without_keys_give_zero(trial):
-    """A row that sees no key has out = 0, lse = -inf and dq = 0, exactly.
+    """A row that sees no key has out = 0, lse = -inf (with a sink, lse = sink) and dq = 0, exactly.
 
     Its sum over keys is empty, so out is neither NaN nor the mean of v. Such a row has only masked
-    keys, or only keys that come after it under bottom-right alignment.
+    keys, or only keys that come after it under bottom-right alignment, or outside of its window.
     """
     empty = _empty_rows(trial)  # (b, h, sq)
     trial.needs(bool(empty.any()))
@@ -77,11 +78,7 @@ def test_rows_without_keys_give_zero(trial):
             rows = empty.transpose(1, 2)[..., None]
             zero = torch.zeros_like(tensor)
             check_same(trial, name, torch.where(rows, tensor, zero), zero, "its query sees no key, so it should be")
-    if got.lse is not None:
-        nothing = torch.full_like(got.lse, -torch.inf)
-        check_same(
-            trial, "lse", torch.where(empty, got.lse, nothing), nothing, "its query sees no key, so it should be"
-        )
+    _check_lse_of_empty(trial, got.lse, empty, "its query sees no key, so it should be")
 
 
 @law(needs=("empty rows",), bug="masks", bias=BIASES, bias_mask=MAY_BE_EMPTY, where=may_be_empty, toward=toward_empty)
@@ -94,7 +91,7 @@ def test_rows_without_keys_leave_the_others_alone(trial):
     check_budget(trial, trial.run(backward=trial.backward))
 
 
-@law(seqlen_k=(1, 1), cross=True, needs=("cross",), bug="boundaries")
+@law(seqlen_k=(1, 1), cross=True, sinks=False, needs=("cross",), bug="boundaries")
 def test_single_key_is_copied(trial):
     """With one key, out is its v, bit for bit, for every query that sees it and any score.
 
@@ -116,8 +113,9 @@ def toward_many_keys(case: Case) -> Case:
 def test_single_query_matches_the_definition(trial):
     """One query over many keys (decoding) gives results within the error budget.
 
-    Under bottom-right alignment it sees all keys. Decoding has its own kernels, which split the
-    keys from some hundreds on, so cases have 255 to 1,030 keys, however short others are.
+    Under bottom-right alignment it sees all keys, or those of its window. Decoding has its own
+    kernels, which split the keys from some hundreds on, so cases have 255 to 1,030 keys, however
+    short others are.
     """
     check_budget(trial, trial.run(backward=trial.backward))
 
@@ -126,17 +124,23 @@ def test_single_query_matches_the_definition(trial):
 def test_no_keys_give_zero(trial):
     """With seqlen_k = 0 every row is an empty sum: out = 0, lse = -inf and dq = 0.
 
-    dk, dv and dbias have no elements.
+    dk, dv and dbias have no elements. A sink has all the weight, so lse is the sink, and dsink is
+    the sum of dlse.
     """
     got = trial.run(backward=trial.backward)
     for name, tensor in got.items():
-        want = torch.full_like(tensor, -torch.inf if name == "lse" else 0.0)
-        check_same(trial, name, tensor, want, "there is no key, so it should be")
+        if name not in ("lse", "dsink"):
+            check_same(trial, name, tensor, torch.zeros_like(tensor), "there is no key, so it should be")
+    if got.lse is not None:
+        empty = torch.ones_like(got.lse, dtype=torch.bool)
+        _check_lse_of_empty(trial, got.lse, empty, "there is no key, so it should be")
+    if got.dsink is not None:
+        check_budget(trial, got, None, "dsink")
 
 
 @law(seqlen_q=(0, 0), cross=True, needs=("cross",), bug="boundaries", share=0.5, bias_mask=("none",))
 def test_no_queries_give_no_gradient(trial):
-    """With seqlen_q = 0 nothing reaches the keys: dk, dv and dbias are 0.
+    """With seqlen_q = 0 nothing reaches the keys: dk, dv, dbias and dsink are 0.
 
     out and dq have no elements.
     """
@@ -199,6 +203,18 @@ def test_powers_of_four_move_between_q_and_scale(trial):
     trial.needs_supported(trial.case.but(softmax_scale=s / 4))
     plain, moved = trial.run(), trial.run(x.with_(q=4 * x.q), softmax_scale=s / 4)
     check_unchanged(trial, plain, moved, f"with scale {s} and q itself it is", keeps_bits=bits.keeps_when_moved(trial))
+
+
+def _check_lse_of_empty(trial: Trial, lse: torch.Tensor | None, empty: torch.Tensor, should: str) -> None:
+    """Check that lse (b, h, sq) of empty rows is -inf, or the sink within the error budget."""
+    if lse is None:
+        return
+    if trial.x.sinks is None:
+        nothing = torch.full_like(lse, -torch.inf)
+        check_same(trial, "lse", torch.where(empty, lse, nothing), nothing, should)
+        return
+    want, sigma = trial.expected()
+    check_near(trial, "lse", torch.where(empty, lse, want.lse.to(lse.dtype)), want.lse, sigma.lse)
 
 
 def _empty_rows(trial: Trial) -> torch.Tensor:

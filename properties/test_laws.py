@@ -7,6 +7,7 @@ memory.
 import torch
 
 from flash_attest import oracle
+from flash_attest.properties.cases.case import ADDED
 from flash_attest.properties.cases.limits import LONG
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.comparisons import (
@@ -68,7 +69,7 @@ def test_out_is_additive_in_v(trial):
     check_near(trial, "out", whole, parts[0] + parts[1], sigma, right.out)
 
 
-@law(causal=False, needs=("not causal",), bug="softmax-and-lse")
+@law(causal=False, window=False, needs=("not causal",), bug="softmax-and-lse")
 def test_order_of_keys_does_not_matter(trial):
     """Permuting the keys (k, v and the columns of the bias) permutes dk, dv and dbias, and no more.
 
@@ -98,17 +99,21 @@ def test_order_of_batches_and_heads_does_not_matter(trial):
         "k": x.k[batches][:, :, groups],
         "v": x.v[batches][:, :, groups],
     }
+    if x.sinks is not None:
+        shuffled["sinks"] = x.sinks[heads]
+    if x.dlse is not None:
+        shuffled["dlse"] = x.dlse[batches][:, heads]
     if x.bias is not None:
         bias = x.bias[batches] if case.bias_batch > 1 else x.bias
         shuffled["bias"] = bias[:, heads] if case.bias_nheads > 1 else bias
     shuffled = x.with_(**{name: tensor.contiguous() for name, tensor in shuffled.items()})
     back = {name: (0, batches, 2, groups if name in ("dk", "dv") else heads) for name in ("out", "dq", "dk", "dv")}
-    back |= {"lse": (0, batches, 1, heads)}
+    back |= {"lse": (0, batches, 1, heads), "dsink": (0, heads)}
     back |= {"dbias": (*((0, batches) if case.bias_batch > 1 else ()), *((1, heads) if case.bias_nheads > 1 else ()))}
     _agrees_after(trial, shuffled, back, "with batches and heads in another order it is")
 
 
-@law(regime=("exact",), bug="softmax-and-lse")
+@law(regime=("exact",), softcap=False, sinks=False, bug="softmax-and-lse")
 def test_shifting_all_scores_changes_only_lse(trial):
     """Adding a vector c to every key leaves out unchanged and adds softmax_scale <q_i, c> to lse_i.
 
@@ -129,8 +134,8 @@ def test_shifting_all_scores_changes_only_lse(trial):
         check_agree(trial, "lse", after.lse, before.lse.double() + shift, sigma, what, right=right.lse)
 
 
-@law(causal=False, needs=("not causal", "lse", "cross"), seqlen_k=(2, None), bug="softmax-and-lse",
-     bias_mask=("none", "finite", "alibi"))  # fmt: skip
+@law(causal=False, window=False, sinks=False, needs=("not causal", "lse", "cross"), seqlen_k=(2, None),
+     bug="softmax-and-lse", bias_mask=("none", "finite", "alibi"))  # fmt: skip
 def test_split_keys_merge_by_lse(trial):
     """Attention over two parts of the keys, merged by their lse, is attention over all keys.
 
@@ -176,11 +181,12 @@ def _per_row(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(1, 2)[..., None]
 
 
-@law(needs=("backward",), stretch=LONG, bug="backward", share=0.5)
+@law(needs=("backward",), stretch=LONG, softcap=False, sinks=False, bug="backward", share=0.5)
 def test_gradients_of_keys_sum_to_zero(trial):
     """sum_j dk_j = 0, as softmax ignores a shift of all keys by the same vector.
 
-    Such a shift adds the same number to all scores of a row.
+    Such a shift adds the same number to all scores of a row, and to lse. So with a gradient of lse,
+    sum_j dk_j is softmax_scale sum_i dlse_i q_i.
     """
     _conserved(trial, "sum_dk", "sum of dk")
 
@@ -190,21 +196,43 @@ def test_gradients_of_keys_sum_to_zero(trial):
     bias_mask=("none", "right", "alibi"),
     needs=("dbias", "matrix bias"),
     stretch=LONG,
+    sinks=False,
     bug="backward",
     share=0.5,
     where=lambda case: case.bias_batch == case.batch and case.bias_nheads == case.nheads,
     toward=lambda case: case.but(bias_batch=case.batch, bias_nheads=case.nheads),
 )
 def test_rows_of_dbias_sum_to_zero(trial):
-    """sum_j dbias_ij = 0: a constant added to a row of the bias does not change out."""
+    """sum_j dbias_ij = 0: a constant added to a row of the bias does not change out.
+
+    It adds itself to lse. So with a gradient of lse, the sum is dlse_i.
+    """
     _conserved(trial, "sum_dbias", "sum of dbias")
+
+
+@law(
+    bias=ADDED,
+    bias_mask=("none", "right", "alibi"),
+    sinks=True,
+    needs=("dbias", "added bias", "sinks", "dsink"),
+    stretch=LONG,
+    bug="backward",
+    share=0.5,
+)
+def test_bias_and_sink_conserve(trial):
+    """sum_ij dbias_ij + dsink = sum_i dlse_i for each head, over all batches and queries.
+
+    A constant added to all scores of a row, and to its sink, does not change out. It adds itself to
+    lse, which has a gradient of 0 if there is no dlse. If heads share a bias, their sums are added.
+    """
+    _conserved(trial, "sum_dbias_dsink", "sum of dbias and dsink")
 
 
 @law(needs=("backward",), stretch=LONG, bug="backward", share=0.5)
 def test_q_dq_equals_k_dk(trial):
-    """<q, dq> = <k, dk> for every head of k, as S is linear in q and in k.
+    """<q, dq> = <k, dk> for every head of k, as the scores R are linear in q and in k.
 
-    Both are sum_ij dS_ij S_ij.
+    Both are sum_ij dR_ij R_ij, where R are the scores before the bias and a softcap.
     """
     _conserved(trial, "q_dq", "<q,dq>-<k,dk>")
 
@@ -220,8 +248,9 @@ def _conserved(trial: Trial, name: str, what: str) -> None:
     got = trial.run(backward=True)
     with trial.meter.clock.counts(Work.BUDGET):
         sums = oracle.conservation(
-            x.q, x.k, x.v, trial.variant(x), x.dout, got, precision=trial.impl.precision, form=trial.form, only=(name,)
-        )
+            x.q, x.k, x.v, trial.variant(x), x.dout, got,
+            dlse=x.dlse, precision=trial.impl.precision, form=trial.form, only=(name,),
+        )  # fmt: skip
     residual, sigma = sums[name]
     # The residual is in float64, as sigma already includes the roundings of the stored gradients.
     check_near(trial, what, residual.double(), torch.zeros_like(residual), sigma)

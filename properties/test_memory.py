@@ -5,13 +5,14 @@ from functools import partial
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs, Outputs, from_layout
+from flash_attest.impls.contract.call import Inputs, Outputs, from_layout, public_input
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.beyond_32_bits import batches_to_look_at, enlarged, inputs_of
 from flash_attest.properties.cases.case import BIASES, LAYOUTS, Case
+from flash_attest.properties.cases.draws import PLAIN
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.inputs import build
-from flash_attest.properties.cases.layouts import Placed
+from flash_attest.properties.cases.layouts import DENSE, Placed
 from flash_attest.properties.cases.limits import short
 from flash_attest.properties.cases.sparse_memory import spread
 from flash_attest.properties.cases.telling import of_several, telling
@@ -52,15 +53,15 @@ def test_inputs_come_back_unchanged(trial):
 
 def _written(trial: Trial, name: str, there: Placed) -> tuple[str, str]:
     """Return what was written to an input or around it, and where."""
-    public = there.tensor if name == "bias" else from_layout(trial.impl, there.tensor)
+    now = public_input(trial.impl, name, there.tensor)
     before = getattr(trial.x, name)
-    if not bool((changed := public != before).any()):
+    if not bool((changed := now != before).any()):
         return (
             f"{plural(there.written(), 'element')} around {name} (margins, gaps between rows) changed in the call",
             "",
         )
     at = tuple(int(i) for i in changed.nonzero()[0])
-    values = f"from {number(before[at].item())} to {number(public[at].item())}"
+    values = f"from {number(before[at].item())} to {number(now[at].item())}"
     headline = f"{element_at(name, at)} changed {values} during the call ({share(changed)} changed)"
     return headline, where(trial, name, changed)
 
@@ -97,9 +98,10 @@ def test_offsets_need_64_bits(trial):
     backward, stored, answered = trial.backward, trial.caller.stored(trial.x), 0
     plain = trial.run(backward=backward)
     expected = trial.expected(backward=backward)
+    spreads = {name: tensor for name, tensor in stored.items() if name not in DENSE}
     for dim in range(3):
-        if any(tensor.shape[dim] > 1 for _, tensor in stored.items()):
-            far = Inputs(**{name: spread(tensor, dim) for name, tensor in stored.items()})
+        if any(tensor.shape[dim] > 1 for tensor in spreads.values()):
+            far = stored.with_(**{name: spread(tensor, dim) for name, tensor in spreads.items()})
             if (got := trial.caller.answer(far, backward=backward)) is not None:
                 _check_all_agree(
                     trial, got, plain, expected, f"where dimension {dim} of the inputs is not spread it is"
@@ -115,6 +117,7 @@ def test_offsets_need_64_bits(trial):
     gqa=False,
     bias=False,
     softmax_scale=False,
+    **PLAIN,
     regime=("spread",),
     bug="boundaries",
 )

@@ -2,31 +2,35 @@
 
 import torch
 
+from flash_attest.impls.contract.call import Outputs
 from flash_attest.properties.cases.beyond_16_bits import BEYOND, of_some_queries, of_two_keys, with_sizes
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.draws import PLAIN
 from flash_attest.properties.cases.inputs import WINS
 from flash_attest.properties.cases.limits import LONG
 from flash_attest.properties.cases.strategies import edges
-from flash_attest.properties.checks.comparisons import check_budget, check_copied
-from flash_attest.properties.checks.counts import check_seen
+from flash_attest.properties.checks import bits
+from flash_attest.properties.checks.comparisons import check_budget, check_copied, check_unchanged
+from flash_attest.properties.checks.counts import COUNTED, check_seen
 from flash_attest.properties.failures import Reason, Undecided
 from flash_attest.properties.law import law
 from flash_attest.properties.trial import Trial
 
 EDGES = set(edges(2**14))
 BEYOND_16_BITS = dict(
-    once=True, share=0.05, limited=False, gqa=False, bias=False, softmax_scale=False, regime=("spread",),
+    once=True, share=0.05, limited=False, gqa=False, bias=False, softmax_scale=False, regime=("spread",), **PLAIN,
     bug="boundaries",
 )  # fmt: skip
 
 
-@law(causal=False, bias=False, needs=("not causal",), bug="boundaries")
+@law(causal=False, window=False, bias=False, sinks=COUNTED, needs=("not causal",), bug="boundaries")
 def test_padding_keys_count_nothing(trial):
     """With q = 0, exp(lse) is seqlen_k in every row, as every key has the same weight.
 
     The last key may be anywhere in its tile. A padding key that counts with score 0 makes exp(lse)
-    larger by one, and a missing tail makes it smaller. Without lse, out counts the keys of each
-    column: v_j is 1 in column j mod headdim and 0 elsewhere, so their number is out * seqlen_k.
+    larger by one, and a missing tail makes it smaller. A sink adds another integer. Without lse,
+    out counts the keys of each column: v_j is 1 in column j mod headdim_v and 0 elsewhere, so their
+    number is out * seqlen_k.
     """
     check_seen(trial)
 
@@ -54,8 +58,8 @@ def test_ragged_sizes_match_the_definition(trial):
 
 
 @law(
-    causal=False, bias=False, softmax_scale=False, needs=("not causal",), regime=("spread", "large"), stretch=LONG,
-    bug="boundaries",
+    causal=False, window=False, bias=False, softmax_scale=False, softcap=False, sinks=False, needs=("not causal",),
+    regime=("spread", "large"), stretch=LONG, bug="boundaries",
 )  # fmt: skip
 def test_every_column_of_headdim_matters(trial):
     """If each key is a unit vector of its own column, a query along key j gets v_j, bit for bit.
@@ -81,9 +85,30 @@ def test_every_column_of_headdim_matters(trial):
     check_copied(trial, trial.run(x).out, want, "should be v of the key with the same column:")
 
 
-@law(bias=False, stretch=LONG, seqlen_q=(200, None), seqlen_k=(200, None), share=0.1, bug="masks")
+@law(headdim_v=True, needs=("headdim_v",), bug="boundaries")
+def test_columns_of_v_are_their_own(trial):
+    """A column of out depends on that column of v alone, and a column of dv on that column of dout.
+
+    Other columns of v become NaN, and other columns of dout get other values. The rest of out and
+    dv keeps its bits, or stays within the budget if it is not declared repeatable. headdim_v
+    differs from headdim, so a loop or an offset with the wrong one of them reaches other columns.
+    """
+    x, width, random = trial.x, trial.case.headdim_v, trial.random("columns")
+    trial.needs(width > 1 and bits.keeps_when_others_change(trial))
+    first = torch.arange(width, device=trial.device) < random.number(1, width - 1)
+    kept = first if trial.case.seed % 2 else ~first
+    before = trial.run(backward=trial.backward)
+    after = {"out": trial.run(x.with_(v=x.v.masked_fill(~kept, torch.nan))).out}
+    if trial.backward:
+        other = random.uniform(x.dout.shape, -10, 10).to(x.dout.dtype)
+        after["dv"] = trial.run(x.with_(dout=torch.where(kept, x.dout, other)), backward=True).dv
+    own = Outputs(**{name: torch.where(kept, now, getattr(before, name)) for name, now in after.items()})
+    check_unchanged(trial, before, own, "as only other columns changed it should still be")
+
+
+@law(bias=False, sinks=COUNTED, stretch=LONG, seqlen_q=(200, None), seqlen_k=(200, None), share=0.1, bug="masks")
 def test_long_sequences_see_their_keys(trial):
-    """With q = 0, exp(lse) counts the keys of each query in long sequences, causal or not.
+    """With q = 0, exp(lse) counts the keys of each query in long sequences, under every mask.
 
     Other laws would be slow at these lengths. Bugs that begin at the tenth tile, or where an offset
     overflows, do not show with 100 keys. Without lse, out counts the keys, column by column.

@@ -85,7 +85,7 @@ class Trial:
 
         It depends on the regime.
         """
-        return oracle.form_of(self.case.regime, self.case.dtype, self.impl.precision)
+        return oracle.form_of(self.case.regime, self.case.dtype, self.impl.precision, self.case.softcap)
 
     def zeroed(self, *names: str) -> Inputs:
         """Return the inputs of the case with some of them set to 0."""
@@ -143,7 +143,7 @@ class Trial:
         with self.meter.clock.counts(Work.ORACLE):
             (x,) = self.nearby.bring(x)
             return self.nearby.send(
-                oracle.attention(x.q, x.k, x.v, self.variant(x, **changed), dout=x.dout if backward else None)
+                oracle.attention(x.q, x.k, x.v, self.variant(x, **changed), **self._gradients(x, backward))
             )
 
     def budget(self, want: oracle.Attention, x: Inputs | None = None, *, backward: bool = False, **changed):
@@ -157,11 +157,15 @@ class Trial:
                 x.v,
                 self.variant(x, **changed),
                 want,
-                dout=x.dout if backward else None,
+                **self._gradients(x, backward),
                 precision=self.impl.precision,
                 form=self.form,
             )
             return self.nearby.send(sigma)
+
+    def _gradients(self, x: Inputs, backward: bool) -> dict[str, torch.Tensor | None]:
+        """Return the gradients with respect to out and lse, where they are wanted."""
+        return {"dout": x.dout, "dlse": x.dlse} if backward else {}
 
     def expected(self, x: Inputs | None = None, *, backward: bool = False, **changed) -> Expected:
         """Return the oracle's answer with its budget."""
@@ -171,7 +175,7 @@ class Trial:
     def variant(self, x: Inputs | None = None, **changed) -> oracle.Variant:
         """Return what the oracle needs besides q, k and v. `changed` has new values for fields."""
         x = self.x if x is None else x
-        return variant_of(self.case.but(**changed), self.impl.causal_alignment, x.bias)
+        return variant_of(self.case.but(**changed), self.impl.causal_alignment, x)
 
     def visible(self) -> torch.Tensor:
         """Return bool (sq, sk): which keys each query sees by position (a bias may hide more)."""

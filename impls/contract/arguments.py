@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Collection
 from typing import NamedTuple
@@ -122,6 +123,28 @@ def check_options(causal: object, softmax_scale: object, alignment: object) -> N
         softmax_scale = float(softmax_scale)  # NumPy's float16 cannot be compared with 2^127
     if softmax_scale is not None and not (number and abs(softmax_scale) <= LARGEST_SCALE):
         raise ValueError(f"softmax_scale is {softmax_scale!r}: should be a number of magnitude at most 2^127, or None")
+
+
+def check_window(window: object) -> None:
+    """Raises ValueError unless window is None, or a pair of integers >= 0 or None."""
+    if window is None:
+        return
+    pair = isinstance(window, tuple) and len(window) == 2
+    if not pair or any(side is not None and not (type(side) is int and side >= 0) for side in window):
+        raise ValueError(f"window is {window!r}: should be None or (left, right), each an integer >= 0 or None")
+
+
+def check_softcap(softcap: object) -> None:
+    """Raises ValueError unless softcap is None or a positive finite number. 0 does not mean off."""
+    number = isinstance(softcap, numbers.Real) and not isinstance(softcap, bool)
+    if softcap is not None and not (number and 0 < float(softcap) < math.inf):
+        raise ValueError(f"softcap is {softcap!r}: should be a positive number, or None")
+
+
+def check_sinks(sinks: object, nheads: int, device: torch.device) -> None:
+    """Raises ValueError unless sinks is None, or float32 (nheads,) on `device`."""
+    if sinks is not None:
+        check_like("sinks", sinks, (nheads,), torch.float32, device)
 
 
 def check_no_tangent(**tensors: torch.Tensor | None) -> None:

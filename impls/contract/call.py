@@ -21,6 +21,8 @@ from flash_attest.impls.contract.record import KEYWORDS, ContractError, Implemen
 from flash_attest.impls.contract.returned import plain, problems_of
 from flash_attest.texts import cut, type_name
 
+ONE_LAYOUT = ("bias", "sinks", "dlse")  # inputs whose dimensions have the same order in every layout
+GRADIENT_OF = {"sinks": "dsink"}  # the others have the name of their input, with a d before it
 MOST_DESCRIBED, LONGEST_DESCRIPTION = 8, 500  # items of a result, and characters, in a message
 
 
@@ -35,8 +37,10 @@ def tensors_of(record: object) -> Iterator[tuple[str, torch.Tensor]]:
 class Inputs:
     """The inputs of a call.
 
-    q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias None or (b | 1, h | 1, 1 | sq, sk). A bias in
-    torch.bool is a mask, True where a query sees a key.
+    q (b, sq, h, d), dout (b, sq, h, dv), k (b, sk, hk, d), v (b, sk, hk, dv), where dv is
+    headdim_v; bias None or (b | 1, h | 1, 1 | sq, sk). A bias in torch.bool is a mask, True where a
+    query sees a key. sinks (h) or None; dlse (b, h, sq) or None, the gradient with respect to the
+    natural logarithm. Both are float32.
     """
 
     q: torch.Tensor
@@ -44,6 +48,8 @@ class Inputs:
     v: torch.Tensor
     dout: torch.Tensor
     bias: torch.Tensor | None = None
+    sinks: torch.Tensor | None = None
+    dlse: torch.Tensor | None = None
 
     def with_(self, **changed: torch.Tensor) -> Inputs:
         """Return the same inputs with some tensors replaced."""
@@ -63,7 +69,7 @@ class Inputs:
 class Outputs:
     """The outputs of a call. Those that were not computed are None.
 
-    out, dq (b, sq, h, d), lse (b, h, sq), dk, dv (b, sk, hk, d), dbias shaped like bias.
+    out (b, sq, h, dv), lse (b, h, sq); gradients are shaped like q, k, v, bias and sinks.
     """
 
     out: torch.Tensor | None = None
@@ -72,6 +78,7 @@ class Outputs:
     dk: torch.Tensor | None = None
     dv: torch.Tensor | None = None
     dbias: torch.Tensor | None = None
+    dsink: torch.Tensor | None = None
 
     def copy(self) -> Outputs:
         """Return a deep copy: the same values in new memory."""
@@ -104,6 +111,11 @@ def from_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor
 
 
+def public_input(impl: Implementation, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view of an input in the public layout. Bias, sinks and dlse have only one layout."""
+    return tensor if name in ONE_LAYOUT else from_layout(impl, tensor)
+
+
 def keywords(supports: Supports, **options: Any) -> dict[str, Any]:
     """Return the keywords that `supports` declares, with their values or defaults.
 
@@ -121,6 +133,16 @@ def gives_dbias(impl: Implementation, x: Inputs) -> bool:
     return impl.supports.bias_grad and x.bias is not None and x.bias.dtype != torch.bool
 
 
+def gradients_of(impl: Implementation, x: Inputs) -> dict[str, str]:
+    """Return gradient -> its input, for each gradient that a backward on these inputs returns."""
+    names = {"dq": "q", "dk": "k", "dv": "v"}
+    if gives_dbias(impl, x):
+        names["dbias"] = "bias"
+    if impl.supports.sink_grad and x.sinks is not None:
+        names["dsink"] = "sinks"
+    return names
+
+
 class Phase(Enum):
     """The phases of a call."""
 
@@ -135,7 +157,7 @@ class Call:
     backward: whether to compute gradients.
     wrt: the inputs that require a gradient (for backward="autograd"); None means every input that
     can have one.
-    options: causal, softmax_scale, ... (KEYWORDS).
+    options: causal, softmax_scale, ... (KEYWORDS), but for the tensors.
     """
 
     def __init__(
@@ -148,9 +170,7 @@ class Call:
         self.twice = False  # with autograd: run backward twice on one graph, and return the second run's gradients
         # phase -> the context manager in which the implementation's code runs
         self.around: Callable[[str], AbstractContextManager] = nullcontext
-        if wrt is None:
-            wrt = ("q", "k", "v", "bias") if gives_dbias(impl, x) else ("q", "k", "v")
-        self.wrt = tuple(wrt)
+        self.wrt = tuple(gradients_of(impl, x).values() if wrt is None else wrt)
 
     def run(self) -> Outputs:
         """Run the call. Return outputs in the public layout, with gradients if `backward` is set.
@@ -161,14 +181,14 @@ class Call:
         # Forward. For autograd, its inputs are leaves that require grad.
         self.enters(self.phase.value)
         differentiate = self.backward and impl.backward == "autograd"
-        leaves = dict(q=x.q, k=x.k, v=x.v, bias=x.bias)
+        leaves = dict(q=x.q, k=x.k, v=x.v, bias=x.bias, sinks=x.sinks)
         if differentiate:
             leaves = {
                 name: tensor if tensor is None else tensor.detach().requires_grad_(name in self.wrt)
                 for name, tensor in leaves.items()
             }
         operands = leaves["q"], leaves["k"], leaves["v"]
-        given = keywords(impl.supports, bias=leaves["bias"], **self.options)
+        given = keywords(impl.supports, bias=leaves["bias"], sinks=leaves["sinks"], **self.options)
         with torch.set_grad_enabled(differentiate):
             with self.around(self.phase.value):
                 returned = impl.forward(*operands, **given)
@@ -185,20 +205,26 @@ class Call:
         gradients: dict[str, torch.Tensor] = {}
         if differentiate:
             with self.around(self.phase.value):
-                gradients = _autograd(out, x.dout, leaves, self.wrt, self.twice)
+                dlse = _dlse(impl, x)
+                of = {"out": (out, x.dout)} if dlse is None else {"out": (out, x.dout), "lse": (lse, dlse)}
+                gradients = _autograd(of, leaves, self.wrt, self.twice)
         elif self.backward:
             with torch.no_grad():
+                if impl.supports.lse_grad:
+                    given["dlse"] = _dlse(impl, x)
                 with self.around(self.phase.value):
                     gradients = impl.backward(x.dout, *operands, *returned, **given)
                 gradients = _backward_result(impl, x, gradients)
         # Gradients and lse in the public form, detached as out is: what is tied to a returned
         # tensor object ends here.
         gradients = {name: plain(name, grad, trains=True).detach() for name, grad in gradients.items()}
-        _check_gradients(x, gradients)
-        public = {name: g if name == "dbias" else from_layout(impl, g) for name, g in gradients.items()}
-        if lse is not None:
-            lse = lse.detach().double() * math.log(2) if impl.lse == "log2" else lse.detach()
-        return Outputs(out=from_layout(impl, out.detach()), lse=lse, **public)
+        _check_gradients(impl, x, gradients)
+        public = {name: from_layout(impl, g) if name in ("dq", "dk", "dv") else g for name, g in gradients.items()}
+        return Outputs(
+            out=from_layout(impl, out.detach()),
+            lse=None if lse is None else _public_lse(impl, x, lse.detach()),
+            **public,
+        )
 
 
 def run(
@@ -220,43 +246,71 @@ def _forward_result(impl: Implementation, result: object) -> tuple[torch.Tensor,
     raise ContractError(f"forward returns {_describe(result)}: should be out, or (out, lse)")
 
 
+def _public_lse(impl: Implementation, x: Inputs, lse: torch.Tensor) -> torch.Tensor:
+    """Return lse in natural log, with the sink."""
+    if impl.lse == "log2":
+        lse = lse.double() * math.log(2)
+    if x.sinks is not None and not impl.sink_in_lse:
+        lse = torch.logaddexp(lse.double(), x.sinks.double()[:, None])
+    return lse
+
+
+def _dlse(impl: Implementation, x: Inputs) -> torch.Tensor | None:
+    """Return the gradient with respect to the lse that forward returns, in its base."""
+    return x.dlse if x.dlse is None or impl.lse != "log2" else x.dlse * math.log(2)
+
+
 def _backward_result(impl: Implementation, x: Inputs, grads: object) -> dict[str, torch.Tensor]:
-    names = ["dq", "dk", "dv"]
-    if gives_dbias(impl, x):
-        names.append("dbias")
-    fits = isinstance(grads, (tuple, list)) and len(grads) in (len(names), 4)
-    if not fits or not all(isinstance(g, torch.Tensor) for g in grads[: len(names)]):
-        raise ContractError(f"backward returns {_describe(grads)}: should be ({', '.join(names)})")
-    return dict(zip(names, grads, strict=False))
+    """Return the gradients by name. Without a bias or sinks, their gradients may be left out, or be
+    anything.
+    """
+    wanted = tuple(gradients_of(impl, x))
+    declared = ("dq", "dk", "dv", *(("dsink",) if impl.supports.sink_grad else ()))
+    orders = (wanted, declared, (*declared[:3], "dbias", *declared[3:]))
+    items = grads if isinstance(grads, (tuple, list)) else ()
+    names = next((names for names in orders if len(names) == len(items)), ())
+    result = {name: grad for name, grad in zip(names, items, strict=False) if name in wanted}
+    if tuple(result) != wanted or not all(isinstance(grad, torch.Tensor) for grad in result.values()):
+        raise ContractError(f"backward returns {_describe(grads)}: should be ({', '.join(wanted)})")
+    return result
 
 
 def _autograd(
-    out: torch.Tensor, dout: torch.Tensor, leaves: dict[str, torch.Tensor], wrt: tuple[str, ...], twice: bool
+    outputs: dict[str, tuple[torch.Tensor, torch.Tensor]],
+    leaves: dict[str, torch.Tensor],
+    wrt: tuple[str, ...],
+    twice: bool,
 ) -> dict[str, torch.Tensor]:
+    """outputs: name -> the output, and the gradient with respect to it."""
     if not wrt:
         return {}
-    if not out.requires_grad and out.numel() and leaves["k"].numel():
-        raise ContractError(
-            'out does not require grad, so backward="autograd" has nothing to differentiate: '
-            "use a torch.autograd.Function, or declare backward=None"
-        )
+    out = outputs["out"][0]
+    for name, (output, _) in outputs.items():
+        if not output.requires_grad and output.numel() and leaves["k"].numel():
+            instead = "backward=None" if name == "out" else "supports.lse_grad=False"
+            raise ContractError(
+                f'{name} does not require grad, so backward="autograd" has nothing to differentiate: '
+                f"use a torch.autograd.Function, or declare {instead}"
+            )
     grads = [None] * len(wrt)
-    if out.requires_grad:
+    differentiable = [pair for pair in outputs.values() if pair[0].requires_grad]
+    if differentiable:
         asked_for = [leaves[name] for name in wrt]
+        of, by = zip(*differentiable, strict=True)
         if twice:
-            torch.autograd.grad(out, asked_for, dout, allow_unused=True, retain_graph=True)
-        grads = torch.autograd.grad(out, asked_for, dout, allow_unused=True)
+            torch.autograd.grad(of, asked_for, by, allow_unused=True, retain_graph=True)
+        grads = torch.autograd.grad(of, asked_for, by, allow_unused=True)
     empty = out.numel() == 0 or leaves["k"].numel() == 0  # out depends on no input, so a gradient of None means 0
     grads = [torch.zeros_like(leaves[name]) if g is None and empty else g for name, g in zip(wrt, grads, strict=True)]
     missing = [name for name, grad in zip(wrt, grads, strict=True) if grad is None]
     if missing:
         raise ContractError(f"autograd gives no gradient for {', '.join(missing)}: out does not depend on it")
-    return {"d" + name: grad for name, grad in zip(wrt, grads, strict=True)}
+    return {GRADIENT_OF.get(name, f"d{name}"): grad for name, grad in zip(wrt, grads, strict=True)}
 
 
 def _check_forward(impl: Implementation, x: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> None:
-    problems = problems_of("out", out, x.q.shape, x.q.dtype, x.q.device)
-    if out.shape != x.q.shape and tuple(out.shape) == tuple(x.q.transpose(1, 2).shape):
+    problems = problems_of("out", out, x.dout.shape, x.q.dtype, x.q.device)
+    if out.shape != x.dout.shape and tuple(out.shape) == tuple(x.dout.transpose(1, 2).shape):
         other = "bshd" if impl.layout == "bhsd" else "bhsd"
         problems[0] += f"; this is layout {other!r}: declare layout={other!r} if q, k, v are taken in it too"
     if lse is not None:
@@ -270,10 +324,10 @@ def _sizes(impl: Implementation, q: torch.Tensor) -> tuple[int, int, int]:
     return (q.shape[0], q.shape[1], q.shape[2]) if impl.layout == "bhsd" else (q.shape[0], q.shape[2], q.shape[1])
 
 
-def _check_gradients(x: Inputs, results: dict[str, torch.Tensor]) -> None:
-    problems = []
+def _check_gradients(impl: Implementation, x: Inputs, results: dict[str, torch.Tensor]) -> None:
+    problems, input_of = [], gradients_of(impl, x)
     for name, grad in results.items():
-        like = getattr(x, name[1:])
+        like = getattr(x, input_of.get(name, name[1:]))
         problems += problems_of(name, grad, like.shape, like.dtype, like.device)
     if problems:
         raise ContractError(problems)

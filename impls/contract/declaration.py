@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -15,6 +15,7 @@ from flash_attest.impls.contract.record import (
     LARGEST_HEADDIM,
     MOST_OF_EXP,
     OUTPUTS,
+    WINDOW_KINDS,
     Implementation,
     Precision,
     Supports,
@@ -80,6 +81,8 @@ def declaration_problems(impl: Implementation) -> list[str]:
             not (s.bias_grad and not (has_numbers and impl.backward)),
             f"{prefix}.bias_grad=True needs a bias of numbers and a backward: declare both, or bias_grad=False",
         )
+        for problem in _feature_problems(impl, s):
+            problems.append(f"{prefix}.{problem}")
         must(
             s.accepts is None or callable(s.accepts), f"{prefix}.accepts={s.accepts!r}: should be a function of a case"
         )
@@ -93,8 +96,10 @@ def declaration_problems(impl: Implementation) -> list[str]:
         check_values(p, "precision.")
         whole = p.tile_sum is None or (isinstance(p.tile_sum, int) and p.tile_sum is not True and p.tile_sum > 0)
         must(whole, f"precision.tile_sum={p.tile_sum!r}: should be a number of keys, at least 1, or None")
-        number = isinstance(p.exp, (int, float)) and p.exp is not True and 0 <= p.exp <= MOST_OF_EXP
-        must(number, f"precision.exp={p.exp!r}: should be a relative error, from 0 to {MOST_OF_EXP}")
+        for name in ("exp", "tanh"):
+            error = getattr(p, name)
+            number = isinstance(error, (int, float)) and error is not True and 0 <= error <= MOST_OF_EXP
+            must(number, f"precision.{name}={error!r}: should be a relative error, from 0 to {MOST_OF_EXP}")
     else:
         problems.append(f"precision={p!r}: should be a Precision(...)")
     must(impl.tile is None or _is_tile(impl.tile), f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N) or None")
@@ -116,6 +121,34 @@ def declaration_problems(impl: Implementation) -> list[str]:
     for law, why in impl.known_failures.items() if listed else ():
         must("#" in str(why), f"known_failures[{law!r}]={why!r}: should name its issue, as in 'why, #123'")
     return problems
+
+
+def _feature_problems(impl: Implementation, s: Supports) -> Iterator[str]:
+    """Yield what is wrong with the declared window, sinks, gradients and head dims of v."""
+    kinds = ", ".join(map(repr, WINDOW_KINDS))
+    if s.window != "none" and not _subset(s.window, WINDOW_KINDS, least=1):
+        yield f'window={s.window!r}: should be "none" or a subset of {{{kinds}}}'
+    if s.sink_grad and not (s.sinks and impl.backward):
+        yield "sink_grad=True needs sinks and a backward: declare both, or sink_grad=False"
+    if s.lse_grad and not (impl.lse and impl.backward):
+        yield "lse_grad=True needs an lse and a backward: declare both, or lse_grad=False"
+    if s.lse_grad and not impl.sink_in_lse:
+        yield "lse_grad=True needs an lse with the sink: declare sink_in_lse=True, or lse_grad=False"
+    pairs = s.headdims_v
+    if isinstance(pairs, str) or not isinstance(pairs, Collection) or not all(map(_is_pair, pairs)):
+        yield (
+            f"headdims_v={pairs!r}: should be pairs (headdim, headdim_v) of different ints from 1 to "
+            f"{LARGEST_HEADDIM}, as in {{(192, 128)}}"
+        )
+
+
+def _is_pair(pair: Any) -> bool:
+    return (
+        isinstance(pair, tuple)
+        and len(pair) == 2
+        and all(isinstance(d, int) and d is not True and 1 <= d <= LARGEST_HEADDIM for d in pair)
+        and pair[0] != pair[1]
+    )
 
 
 @cache

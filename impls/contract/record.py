@@ -15,13 +15,16 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-GRADIENTS = ("dq", "dk", "dv", "dbias")
+GRADIENTS = ("dq", "dk", "dv", "dbias", "dsink")
 OUTPUTS = ("out", "lse", *GRADIENTS)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
 BIAS_KINDS = ("vector", "matrix", "boolean_vector", "boolean_matrix")
+WINDOW_KINDS = ("left", "right", "both")  # the sides on which a window is bounded
 LARGEST_HEADDIM = 1024
-MOST_OF_EXP = 0.01  # with a larger error, the budget's first-order terms no longer describe the result
+# The largest `exp` and `tanh` of Precision. With a larger error, the budget's first-order terms no
+# longer describe the result.
+MOST_OF_EXP = 0.01
 
 
 class ContractError(ValueError):
@@ -68,6 +71,8 @@ class Precision:
         of rows of a head.
     exp: the largest relative error of P = exp(...) if it exceeds the error of float32, such as
         8.8e-5 for the cubic polynomial of FlashAttention-4.
+    tanh: the largest relative error of the tanh of a softcap if it exceeds the error of float32,
+        such as 2**-11 for the instruction tanh.approx.
     """
 
     multiply: Literal["operand", "tf32", "tf32_cut", "tf32x3"] = "operand"
@@ -83,6 +88,7 @@ class Precision:
     quantize: Literal["none", "int8", "fp8"] = "none"
     quantize_by: Literal["tensor", "head", "block"] = "tensor"
     exp: float = 0.0
+    tanh: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,19 @@ class Supports:
         h // (nheads // nheads_k).
     softmax_scale: whether functions take scales other than 1 / sqrt(headdim), 0 and negative ones
         included.
+    window: "none", or a subset of {"left", "right", "both"}: functions take the keyword window, a
+        pair (left, right). Query i sees the keys from i' - left to i' + right, where i' is the key
+        on the diagonal that `causal_alignment` declares. A side may be None, which leaves it open:
+        "left" is (n, None), "right" (None, n). With causal, a key must be visible under both.
+    softcap: whether functions take the keyword softcap: scores become
+        softcap * tanh(scores / softcap) before the bias is added. None turns it off.
+    sinks: whether functions take the keyword sinks, float32 (nheads): a score for each query head
+        that takes its share of the softmax and has no value. None turns it off, -inf for one head.
+    sink_grad: whether backward also returns dsink, float32 (nheads).
+    lse_grad: whether a gradient of lse is taken: backward gets the keyword dlse, shaped like lse,
+        or None. It is the gradient with respect to the lse that forward returned, in its base.
+    headdims_v: pairs (headdim, headdim_v) that are taken although v, out, dout and dv have another
+        head dim than q and k, as in {(192, 128)}.
     strides: True if q, k, v, dout and bias may be non-contiguous, each with its own strides.
         "last_contiguous" if the last dimension of each must have stride 1. "aligned" if, in
         addition, each must begin at a multiple of 16 bytes, and its rows too if they are multiples
@@ -121,6 +140,12 @@ class Supports:
     cross: bool = False
     gqa: bool = False
     softmax_scale: bool = False
+    window: Literal["none"] | Collection[str] = "none"
+    softcap: bool = False
+    sinks: bool = False
+    sink_grad: bool = False
+    lse_grad: bool = False
+    headdims_v: Collection[tuple[int, int]] = ()
     strides: bool | Literal["last_contiguous", "aligned"] = False
     accepts: Callable[[Any], str | None] | None = None
 
@@ -128,6 +153,11 @@ class Supports:
     def bias_kinds(self) -> tuple[str, ...]:
         """The supported kinds of bias, in a fixed order; () for "none"."""
         return tuple(kind for kind in BIAS_KINDS if self.bias != "none" and kind in self.bias)
+
+    @property
+    def window_kinds(self) -> tuple[str, ...]:
+        """The supported kinds of window, in a fixed order; () for "none"."""
+        return tuple(kind for kind in WINDOW_KINDS if self.window != "none" and kind in self.window)
 
     @property
     def headdim_list(self) -> list[int]:
@@ -144,8 +174,11 @@ class Keyword(NamedTuple):
 
 KEYWORDS = {
     "causal": Keyword(False, lambda supports: supports.causal == "optional"),
+    "window": Keyword(None, lambda supports: bool(supports.window_kinds)),
     "bias": Keyword(None, lambda supports: bool(supports.bias_kinds)),
     "softmax_scale": Keyword(None, lambda supports: supports.softmax_scale),
+    "softcap": Keyword(None, lambda supports: supports.softcap),
+    "sinks": Keyword(None, lambda supports: supports.sinks),
 }
 
 
@@ -153,10 +186,10 @@ KEYWORDS = {
 class Implementation:
     """One implementation of attention and its contract. See docs/use/adding-an-implementation.md.
 
-    forward(q, k, v, *, causal, bias, softmax_scale) -> out, or (out, lse)
-    backward(dout, q, k, v, out, lse, *, causal, bias, softmax_scale) -> (dq, dk, dv[, dbias])
+    forward(q, k, v, *, causal, window, bias, softmax_scale, softcap, sinks) -> out, or (out, lse)
+    backward(dout, q, k, v, out, lse, *, the same, dlse) -> (dq, dk, dv[, dbias][, dsink])
     with q, dout, out (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim)
-    in layout "bshd".
+    in layout "bshd". v, out and dout have headdim_v columns if `supports.headdims_v` says so.
     A keyword is passed only if `supports` declares it.
 
     name: a unique name of the form [a-z0-9_]+; it becomes part of test ids.
@@ -173,8 +206,10 @@ class Implementation:
         (docs/why/conventions.md#causal).
     lse: the base of lse, "natural" or "log2", if forward returns (out, lse). lse is float32,
         (batch, nheads, seqlen_q) in both layouts.
-    empty_rows: "zero" if a row that sees no key has out 0 and lse -inf. With "undefined" no such
-        case is drawn: where the mask of a bias could leave a row empty, it keeps a key in each row.
+    sink_in_lse: whether lse contains the sink. If not, it is the lse of the keys alone.
+    empty_rows: "zero" if a row that sees no key has out 0 and lse -inf, or its sink. With
+        "undefined" no such case is drawn: where the mask of a bias could leave a row empty, it
+        keeps a key in each row.
     outside: "error" if a call outside of `supports` raises an error or gives the right answer.
         "undefined" if it may do anything; then test_calls_outside_the_promise_raise_or_are_right is
         refused.
@@ -209,6 +244,7 @@ class Implementation:
     supports: Supports | Mapping[str, Supports] = field(default_factory=Supports)
     causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
     lse: Literal["natural", "log2"] | None = None
+    sink_in_lse: bool = True
     empty_rows: Literal["zero", "undefined"] = "zero"
     outside: Literal["error", "undefined"] = "error"
     repeatable: Collection[str] = frozenset(OUTPUTS)
@@ -246,6 +282,11 @@ class Implementation:
     def gives_dbias(self) -> bool:
         """True if backward also returns dbias."""
         return bool(self.backward) and self.supports.bias_grad
+
+    @property
+    def gives_dsink(self) -> bool:
+        """True if backward also returns dsink."""
+        return bool(self.backward) and self.supports.sink_grad
 
     def share_on(self, device: str) -> float:
         """Return `share` on "cpu" or "cuda". It is 1 if `share` is a mapping without the device."""

@@ -7,12 +7,33 @@ from flash_attest.mutants.tiled import (
     calling,
     inputs,
     lengths,
+    lse_gradients,
     masks,
     memory,
     races,
     shapes,
+    sinks,
+    softcap,
     softmax,
+    values,
+    windows,
 )
 
-FILES = (backward, boundaries, calling, inputs, lengths, masks, memory, races, shapes, softmax)
+FILES = (
+    backward,
+    boundaries,
+    calling,
+    inputs,
+    lengths,
+    lse_gradients,
+    masks,
+    memory,
+    races,
+    shapes,
+    sinks,
+    softcap,
+    softmax,
+    values,
+    windows,
+)
 MUTANTS: list[Mutant] = [mutant for file in FILES for mutant in file.MUTANTS]

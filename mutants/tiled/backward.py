@@ -106,8 +106,8 @@ MUTANTS = [
         law="test_gradients_match_the_definition",
         edits=(
             (
-                "add_tile(dq.transpose(1, 2), i0, as_operand(ds, q) @ kj)",
-                "add_tile(dq.transpose(1, 2), i0, ds.half().float() @ kj)",
+                "add_tile(dq.transpose(1, 2), i0, as_operand(dr, q) @ kj)",
+                "add_tile(dq.transpose(1, 2), i0, dr.half().float() @ kj)",
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
@@ -210,8 +210,8 @@ MUTANTS = [
         impl="torch_math",
         edits=(
             (
-                "softmax(-1).masked_fill(dead, 0.0)\n",
-                "softmax(-1).masked_fill(dead, 0.0)\n"
+                "softmax(-1).masked_fill(dead, 0.0)[..., :seqlen_k]\n",
+                "softmax(-1).masked_fill(dead, 0.0)[..., :seqlen_k]\n"
                 "    if s.requires_grad:\n"
                 "        s.register_hook(lambda grad: (p.data.mul_(0.5), None)[1])\n",
             ),

@@ -7,6 +7,8 @@ import torch
 from flash_attest.impls import Supports
 from flash_attest.mutants.tiled.build import planted
 
+OUT = "    out = q.new_zeros(batch, seqlen_q, nheads, v.shape[3])\n"
+LAST_KEY = "min(seqlen_k, last_key), BLOCK_N)"
 FORWARD = dict(backward=None, supports=Supports(dtypes={torch.float32}, headdims=range(1, 131), cross=True))
 
 MUTANTS = [
@@ -22,8 +24,10 @@ MUTANTS = [
         law="test_padding_keys_count_nothing",
         edits=(
             (
-                "range(0, min(seqlen_k, last_key) if causal else seqlen_k, BLOCK_N)",
-                "range(0, min(seqlen_k, last_key) if causal else max(BLOCK_N, seqlen_k // BLOCK_N * BLOCK_N), BLOCK_N)",
+                LAST_KEY,
+                LAST_KEY.replace(
+                    "seqlen_k", "seqlen_k if right < INF else max(BLOCK_N, seqlen_k // BLOCK_N * BLOCK_N)"
+                ),
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
@@ -59,8 +63,8 @@ MUTANTS = [
         law="test_ragged_sizes_match_the_definition",
         edits=(
             (
-                "if causal else 0, seqlen_q, BLOCK_M)",
-                "if causal else 0, max(BLOCK_M, seqlen_q // BLOCK_M * BLOCK_M), BLOCK_M)",
+                "min(seqlen_q, last_query), BLOCK_M)",
+                "min(max(BLOCK_M, seqlen_q // BLOCK_M * BLOCK_M), last_query), BLOCK_M)",
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
@@ -105,8 +109,8 @@ MUTANTS = [
         law="test_ragged_sizes_match_the_definition",
         edits=(
             (
-                "    out = q.new_zeros(q.shape)\n",
-                "    k = k.transpose(1, 2) if seqlen_k == k.shape[2] else k\n    out = q.new_zeros(q.shape)\n",
+                OUT,
+                "    k = k.transpose(1, 2) if seqlen_k == k.shape[2] else k\n" + OUT,
             ),
         ),
         smallest=dict(batch=3, nheads=6, seqlen_q=3, seqlen_k=3, headdim=1),
@@ -158,8 +162,8 @@ MUTANTS = [
         law="test_single_query_matches_the_definition",
         edits=(
             (
-                "range(0, min(seqlen_k, last_key) if causal else seqlen_k, BLOCK_N)",
-                "range(0, 64 * max(1, seqlen_k // 64) if seqlen_q == 1 else seqlen_k, BLOCK_N)",
+                LAST_KEY,
+                "min(64 * max(1, seqlen_k // 64) if seqlen_q == 1 else seqlen_k, last_key), BLOCK_N)",
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_k=65, headdim=1),
@@ -168,7 +172,7 @@ MUTANTS = [
     planted(
         name="queries_before_a_key_tile_are_counted_without_the_offset",
         law="test_single_query_matches_the_definition",
-        edits=(("max(0, j0 - (seqlen_k - seqlen_q))", "max(0, j0)"),),
+        edits=(("first_query = j0 - (seqlen_k - seqlen_q) - right", "first_query = j0 - right"),),
         smallest=dict(batch=1, nheads=1, seqlen_k=17, headdim=1, causal=True),
         story="the backward's first query tile is computed for seqlen_q = seqlen_k: late keys get no gradient",
     ),
@@ -228,7 +232,9 @@ MUTANTS = [
         name="mask_is_compared_in_bfloat16",
         law="test_out_averages_exactly_its_prefix",
         declares=FORWARD | dict(supports=Supports(dtypes={torch.float32}, headdims=range(1, 131), causal="optional")),
-        edits=(("j > i + seqlen_k - seqlen_q, -INF)", "j > (i + seqlen_k - seqlen_q).bfloat16(), -INF)"),),
+        edits=(
+            ("j > i + seqlen_k - seqlen_q + right, -INF)", "j > (i + seqlen_k - seqlen_q + right).bfloat16(), -INF)"),
+        ),
         smallest=dict(batch=1, nheads=1),
         story="positions are converted to bfloat16, which holds all integers up to 256 only",
     ),

@@ -8,14 +8,22 @@ from flash_attest.impls.python_tiled import IMPL
 from flash_attest.mutants.mutant import OUTSIDE
 from flash_attest.mutants.tiled.build import planted
 
-START = "    check(q, k, v, bias)\n    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = k.shape[1]\n"
+START = (
+    "    check(q, k, v, window, bias, softcap, sinks)\n"
+    "    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = k.shape[1]\n"
+)
+OUT = "    out = q.new_zeros(batch, seqlen_q, nheads, v.shape[3])\n"
 RETURN = "    return out, lse\n"
+GRADIENTS = "    return tuple(gradient for gradient in"
 SUM = "l = alpha * l + p.sum(-1, keepdim=True)"
 
 
 def kept(key: str) -> tuple[tuple[str, str], ...]:
     """Return edits that cache forward's result by a key."""
-    given = "q.shape, k.shape, q.dtype, causal, softmax_scale, None if bias is None else (bias.shape, bias.dtype)"
+    given = (
+        "q.shape, k.shape, v.shape, q.dtype, causal, window, softmax_scale, softcap, sinks is None, "
+        "None if bias is None else (bias.shape, bias.dtype)"
+    )
     return (
         ('INF = float("inf")\n', 'INF = float("inf")\nKEPT = {}\n'),
         (START, f"    key = ({key}, {given})\n    if key in KEPT:\n        return KEPT[key]\n" + START),
@@ -95,8 +103,8 @@ MUTANTS = [
         law="test_contract_is_kept",
         edits=(
             (
-                "    out = q.new_zeros(q.shape)\n",
-                "    q.mul_(scale)\n    scale = 1.0\n    out = q.new_zeros(q.shape)\n",
+                OUT,
+                "    q.mul_(scale)\n    scale = 1.0\n" + OUT,
             ),
         ),
         smallest={},
@@ -128,10 +136,9 @@ MUTANTS = [
         law="test_one_tensor_may_be_q_k_and_v",
         edits=(
             (
-                "    return (dq, dk, dv) if dbias is None",
+                GRADIENTS,
                 "    kept = {q.data_ptr(): dq, k.data_ptr(): dk, v.data_ptr(): dv}\n"
-                "    dq, dk, dv = (kept[x.data_ptr()] for x in (q, k, v))\n"
-                "    return (dq, dk, dv) if dbias is None",
+                "    dq, dk, dv = (kept[x.data_ptr()] for x in (q, k, v))\n" + GRADIENTS,
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),

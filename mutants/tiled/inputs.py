@@ -10,7 +10,7 @@ from flash_attest.impls.python_tiled import IMPL
 from flash_attest.mutants.tiled.build import planted
 from flash_attest.mutants.tiled.masks import ADDED, MAXIMUM
 
-OUT = "    out = q.new_zeros(q.shape)\n"
+OUT = "    out = q.new_zeros(batch, seqlen_q, nheads, v.shape[3])\n"
 DELTA = "    delta = (dout.float() * out.float())"
 VECTOR = "(16 // x.element_size())"  # elements in 16 bytes
 SCALED = "    dq = (dq * scale).to(q.dtype)\n"

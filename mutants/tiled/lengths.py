@@ -10,7 +10,7 @@ from flash_attest.mutants.mutant import ONE
 from flash_attest.mutants.tiled.boundaries import FORWARD
 from flash_attest.mutants.tiled.build import planted
 
-ROWS_OF_KEYS = "range(0, min(seqlen_k, last_key) if causal else seqlen_k, BLOCK_N)"
+ROWS_OF_KEYS = "min(seqlen_k, last_key), BLOCK_N)"
 KEYS = "            kj = load_tile(k.transpose(1, 2), j0, BLOCK_N)"
 VALUES = "            vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)"
 HEADS = "    kv_head = key_head_of(q, k)\n"
@@ -30,14 +30,14 @@ MUTANTS = [
         name="number_of_keys_has_16_bits",
         law="test_keys_beyond_65535",
         declares=FORWARD,
-        edits=((ROWS_OF_KEYS, "range(0, seqlen_k % 65536 or seqlen_k, BLOCK_N)"),),
+        edits=((ROWS_OF_KEYS, "min(seqlen_k % 65536 or seqlen_k, last_key), BLOCK_N)"),),
         smallest=ONE | dict(seqlen_q=1, seqlen_k=BEYOND, headdim=1),
         story="seqlen_k is passed as an unsigned short: a cache of 65,601 keys has 65",
     ),
     planted(
         name="queries_from_65536_on_give_no_gradient",
         law="test_queries_beyond_65535",
-        edits=(("if causal else 0, seqlen_q, BLOCK_M)", "if causal else 0, min(seqlen_q, 65536), BLOCK_M)"),),
+        edits=(("min(seqlen_q, last_query)", "min(seqlen_q, 65536, last_query)"),),
         smallest=ONE | dict(seqlen_q=BEYOND, seqlen_k=3, headdim=1),
         story="the backward counts rows in 16 bits: dq of later rows is 0, and dk and dv lack them; the forward is right",
     ),
@@ -61,7 +61,7 @@ MUTANTS = [
         edits=(
             (
                 ROWS_OF_KEYS,
-                "range(0, seqlen_k // 256 * 256 if seqlen_q == 1 and seqlen_k > 256 else seqlen_k, BLOCK_N)",
+                "min(seqlen_k // 256 * 256 if seqlen_q == 1 and seqlen_k > 256 else seqlen_k, last_key), BLOCK_N)",
             ),
         ),
         smallest=ONE | dict(seqlen_q=1, seqlen_k=257, headdim=1),
@@ -86,8 +86,8 @@ MUTANTS = [
         law="test_query_sees_exactly_its_prefix",
         edits=(
             (
-                "last_key = i0 + BLOCK_M + seqlen_k - seqlen_q",
-                "last_key = (i0 // 64 * 64 + seqlen_k - seqlen_q) // 64 * 64 + 64",
+                "last_key = i0 + BLOCK_M + seqlen_k - seqlen_q + right",
+                "last_key = (i0 // 64 * 64 + seqlen_k - seqlen_q) // 64 * 64 + 64 + right",
             ),
         ),
         smallest=ONE | dict(seqlen_q=2, seqlen_k=65, headdim=1),

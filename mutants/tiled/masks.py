@@ -4,14 +4,14 @@ docs/why/bugs.md#masks.
 
 from flash_attest.mutants.tiled.build import planted
 
-CAUSAL = "s.masked_fill(j > i + seqlen_k - seqlen_q, -INF)"
-LAST_KEY = "last_key = i0 + BLOCK_M + seqlen_k - seqlen_q"
-FIRST_QUERY = "first_query = max(0, j0 - (seqlen_k - seqlen_q))"
+CAUSAL = "s.masked_fill(j > i + seqlen_k - seqlen_q + right, -INF)"  # right is 0 with a causal mask
+LAST_KEY = "last_key = i0 + BLOCK_M + seqlen_k - seqlen_q + right"
+FIRST_QUERY = "first_query = j0 - (seqlen_k - seqlen_q) - right"
 BIAS = "bias = load_tile(load_tile(full_bias, i0, BLOCK_M).mT, j0, BLOCK_N).mT"
 ADDED = "s.masked_fill(bias == 0, -INF) if full_bias.dtype == torch.bool else s + bias"
 EXPAND = "bias.expand(batch, nheads, seqlen_q, seqlen_k)  # stride 0"
 MAXIMUM = "            m_new = torch.maximum(m, s.amax(-1, keepdim=True))"
-RECOMPUTED = "full_bias, i0, j0, seqlen_q, seqlen_k, scale, causal)  # recomputed"
+RECOMPUTED = "full_bias, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, right)  # recomputed"
 
 # Computes exp(-inf - -inf) if a whole tile is hidden, in tiles as large as those of kernels.
 MAXIMUM_IS_THE_MASK_VALUE = (
@@ -19,32 +19,40 @@ MAXIMUM_IS_THE_MASK_VALUE = (
     ("m_safe = m_new.masked_fill(m_new == -INF, 0.0)", "m_safe = m_new"),
 )
 
+START = "        l = (m > -INF).float()"
+
+
+def starting_at(least: str) -> str:
+    """Return the code of a row maximum that starts at a finite number."""
+    return f"        m = m.clamp(min={least})\n        l = torch.exp(sink[:, None, None] - m)"
+
+
 MUTANTS = [
     planted(
         name="causal_strict_in_partial_tile",
         law="test_query_sees_exactly_its_prefix",
-        edits=((CAUSAL, "s.masked_fill(j > i + seqlen_k - seqlen_q - int(0 < i0 > seqlen_q - BLOCK_M), -INF)"),),
+        edits=((CAUSAL, CAUSAL.replace("right", "right - int(0 < i0 > seqlen_q - BLOCK_M)")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=17, headdim=1),
         story="`<` where `<=` was meant, in the code for the last, partial query tile only",
     ),
     planted(
         name="causal_sees_one_key_too_many_from_query_256_on",
         law="test_long_sequences_see_their_keys",
-        edits=((CAUSAL, "s.masked_fill(j > i + seqlen_k - seqlen_q + int(i0 >= 256), -INF)"),),
+        edits=((CAUSAL, CAUSAL.replace("right", "right + int(i0 >= 256)")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=258, headdim=1),
         story="a fast path for long sequences omits its offset, in forward and backward alike, so sums still agree",
     ),
     planted(
         name="causal_sees_one_key_too_many",
         law="test_query_sees_exactly_its_prefix",
-        edits=((CAUSAL, "s.masked_fill(j > i + 1 + seqlen_k - seqlen_q, -INF)"),),
+        edits=((CAUSAL, CAUSAL.replace("right", "right + 1")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="the bound is one too far; seqlen 1 and the last query have no key that shows it",
     ),
     planted(
         name="causal_skipped_in_second_query_tile",
         law="test_query_sees_exactly_its_prefix",
-        edits=(("    if causal:  # causal mask", "    if causal and i0 != BLOCK_M:  # causal mask"),),
+        edits=(("    if right < INF:", "    if right < INF and i0 != BLOCK_M:"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=18, seqlen_k=18, headdim=1),
         story="the second Q block of a thread block skips the causal mask",
     ),
@@ -83,9 +91,9 @@ MUTANTS = [
         name="causal_aligns_top_left",
         law="test_alignment_is_as_declared",
         edits=(
-            (CAUSAL, "s.masked_fill(j > i, -INF)"),
-            (LAST_KEY, "last_key = i0 + BLOCK_M"),
-            (FIRST_QUERY, "first_query = j0"),
+            (CAUSAL, "s.masked_fill(j > i + right, -INF)"),
+            (LAST_KEY, "last_key = i0 + BLOCK_M + right"),
+            (FIRST_QUERY, "first_query = j0 - right"),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2, headdim=1),
         story="the alignment of FlashAttention before 2.1",
@@ -94,9 +102,9 @@ MUTANTS = [
         name="alignment_switches_with_more_queries_than_keys",
         law="test_alignment_is_as_declared",
         edits=(
-            (CAUSAL, "s.masked_fill(j > i + max(seqlen_k - seqlen_q, 0), -INF)"),
-            (LAST_KEY, "last_key = i0 + BLOCK_M + max(seqlen_k - seqlen_q, 0)"),
-            (FIRST_QUERY, "first_query = max(0, j0 - max(seqlen_k - seqlen_q, 0))"),
+            (CAUSAL, "s.masked_fill(j > i + max(seqlen_k - seqlen_q, 0) + right, -INF)"),
+            (LAST_KEY, "last_key = i0 + BLOCK_M + max(seqlen_k - seqlen_q, 0) + right"),
+            (FIRST_QUERY, "first_query = j0 - max(seqlen_k - seqlen_q, 0) - right"),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=1, headdim=1),
         story="top left or bottom right, by the sign of seqlen_k - seqlen_q",
@@ -104,21 +112,21 @@ MUTANTS = [
     planted(
         name="bound_on_keys_forgets_the_offset",
         law="test_alignment_is_as_declared",
-        edits=((LAST_KEY, "last_key = i0 + BLOCK_M"),),
+        edits=((LAST_KEY, "last_key = i0 + BLOCK_M + right"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=17, headdim=1),
         story="the mask is aligned bottom right, the loop over key tiles top left",
     ),
     planted(
         name="backward_ignores_causal",
         law="test_hidden_keys_change_no_bit",
-        edits=((RECOMPUTED, RECOMPUTED.replace("causal", "False")),),
+        edits=((RECOMPUTED, RECOMPUTED.replace("right", "INF if causal else right")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="P is recomputed without the mask",
     ),
     planted(
         name="backward_is_always_causal",
         law="test_gradients_match_the_definition",
-        edits=((RECOMPUTED, RECOMPUTED.replace("causal", "True")),),
+        edits=((RECOMPUTED, RECOMPUTED.replace("right", "0")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1, causal=False),
         story="the backward ignores causal=False; a test matrix with causal=[True] only missed it for a year",
     ),
@@ -254,8 +262,8 @@ MUTANTS = [
         law="test_finite_masks_hide_as_infinity_does",
         edits=(
             (
-                "m = qi.new_full((batch, nheads, BLOCK_M, 1), -INF)",
-                "m = qi.new_full((batch, nheads, BLOCK_M, 1), -1e8)",
+                START,
+                starting_at("-1e8"),
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),

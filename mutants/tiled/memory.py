@@ -15,7 +15,8 @@ SPARE = (
     "x.untyped_storage().nbytes() // x.element_size() - x.storage_offset() - 1"
     " - sum((n - 1) * stride for n, stride in zip(x.shape, x.stride()))"
 )
-OUT = "    out = q.new_zeros(q.shape)\n"
+OUT = "    out = q.new_zeros(batch, seqlen_q, nheads, v.shape[3])\n"
+KEY_TILES = "        for j0 in range(max(0, first_key)"
 DQ = "dq = q.new_zeros(q.shape, dtype=torch.float32)"
 DELTA = "    delta = (dout.float() * out.float())"
 
@@ -43,12 +44,12 @@ MUTANTS = [
         law="test_memory_around_inputs_is_not_read",
         edits=(
             (
-                "        m = qi.new_full(",
+                "        m = sink[",
                 "        x = q\n"
                 f"        if headdim % 8 and {SPARE} >= q.stride(3):\n"
                 "            past = q.as_strided(q.shape[:3], q.stride()[:3], q.storage_offset() + headdim * q.stride(3))\n"
                 "            qi = qi + 0.0 * load_tile(past.transpose(1, 2).unsqueeze(-1), i0, BLOCK_M)\n"
-                "        m = qi.new_full(",
+                "        m = sink[",
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
@@ -59,7 +60,11 @@ MUTANTS = [
         law="test_outputs_stay_as_they_were_returned",
         edits=(
             ('INF = float("inf")\n', 'INF = float("inf")\nKEPT = {}\n'),
-            (OUT, "    out = KEPT.setdefault((q.shape, q.dtype), q.new_zeros(q.shape))\n"),
+            (
+                OUT,
+                "    shape = (batch, seqlen_q, nheads, v.shape[3])\n"
+                "    out = KEPT.setdefault((shape, q.dtype), q.new_zeros(shape))\n",
+            ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
         story="the output is allocated once for each shape, so the next call overwrites what the last one returned",
@@ -165,10 +170,8 @@ MUTANTS = [
         edits=(
             (OUT, OUT.replace("new_zeros", "new_empty")),
             (
-                "        for j0 in range(0, min(seqlen_k, last_key) if causal",
-                "        if causal and last_key <= 0:\n"
-                "            continue\n"
-                "        for j0 in range(0, min(seqlen_k, last_key) if causal",
+                KEY_TILES,
+                "        if causal and last_key <= 0:\n            continue\n" + KEY_TILES,
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=17, seqlen_k=1, headdim=1, causal=True),

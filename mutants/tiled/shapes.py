@@ -7,8 +7,8 @@ import torch
 from flash_attest.impls import Supports
 from flash_attest.mutants.tiled.build import planted
 
-OUT = "    out = q.new_zeros(q.shape)\n"
-KEY_TILES = "range(0, min(seqlen_k, last_key) if causal else seqlen_k, BLOCK_N)"
+OUT = "    out = q.new_zeros(batch, seqlen_q, nheads, v.shape[3])\n"
+KEY_TILES = "min(seqlen_k, last_key), BLOCK_N)"
 HEADS = "    return torch.arange(q.shape[2], device=q.device) // max(group, 1)"
 FORWARD = dict(
     backward=None, supports=Supports(dtypes={torch.float32}, headdims=range(1, 131), cross=True, strides=True)

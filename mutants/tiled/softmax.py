@@ -5,10 +5,11 @@ docs/why/bugs.md#softmax-and-lse.
 import torch
 
 from flash_attest.mutants.tiled.build import planted
+from flash_attest.mutants.tiled.masks import START, starting_at
 
 MAXIMUM = "torch.maximum(m, s.amax(-1, keepdim=True))"
 ACC = "acc = alpha * acc + as_operand(p, q) @ vj"
-OF_VALUES = "vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)[:, kv_head]\n            s = "
+OF_VALUES = "vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)[:, kv_head]\n            s, _ = "
 LSE = "lse_i = m + torch.log(l)"
 DEFAULT = "headdim**-0.5 if softmax_scale is None else softmax_scale"
 SCALE_FORWARD, SCALE_BACKWARD = "k.shape[1]\n    scale = " + DEFAULT, "k.shape[1:3]\n    scale = " + DEFAULT
@@ -39,8 +40,8 @@ MUTANTS = [
         law="test_biased_attention_matches_the_definition",
         edits=(
             (
-                "m = qi.new_full((batch, nheads, BLOCK_M, 1), -INF)",
-                "m = qi.new_full((batch, nheads, BLOCK_M, 1), -1e4)",
+                START,
+                starting_at("-1e4"),
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=2),
@@ -49,9 +50,16 @@ MUTANTS = [
     planted(
         name="row_maximum_starts_at_zero",
         law="test_huge_scores_match_the_definition",
-        edits=(("BLOCK_M, 1), -INF)", "BLOCK_M, 1), 0.0)"),),
+        edits=((START, starting_at("0.0")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, regime="shifted_down"),
         story="rows whose scores are all very negative underflow",
+    ),
+    planted(
+        name="row_maximum_is_that_of_all_batches",
+        law="test_neighbours_change_no_bit",
+        edits=((MAXIMUM, MAXIMUM.replace("s.amax(-1,", "s.amax((0, -1),")),),
+        smallest=dict(batch=2, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
+        story="one maximum serves all batches: right within rounding, until another batch has larger scores or NaN",
     ),
     planted(
         name="row_maximum_is_that_of_the_first_tile",

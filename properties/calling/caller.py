@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import torch
 
-from flash_attest.impls.contract.call import Call, Inputs, Outputs, Phase, contiguous, to_layout
+from flash_attest.impls.contract.call import ONE_LAYOUT, Call, Inputs, Outputs, Phase, contiguous, to_layout
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.calling.handed import handed_of, problem_with
 from flash_attest.properties.calling.meter import Meter
@@ -81,8 +81,8 @@ class Caller:
         return Inputs(**{name: p.tensor for name, p in placed.items()}), placed
 
     def as_stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return an input in the implementation's layout. A bias has only one layout."""
-        return contiguous(tensor) if name == "bias" else to_layout(self.impl, tensor)
+        """Return an input in the implementation's layout. Bias, sinks and dlse have only one."""
+        return contiguous(tensor) if name in ONE_LAYOUT else to_layout(self.impl, tensor)
 
     def stored(self, x: Inputs) -> Inputs:
         """Turn inputs in the public layout into contiguous ones in the implementation's layout."""

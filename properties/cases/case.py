@@ -11,7 +11,7 @@ import torch
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 REGIMES = (
     "spread", "peaked", "flat", "shifted_down", "shifted_up", "large", "exact", "selecting", "mean", "uneven",
-    "one_sign",
+    "one_sign", "rising",
 )  # fmt: skip
 LAYOUTS = (
     "contiguous", "transposed", "packed", "gapped", "sliced", "last_strided", "offset", "odd_rows", "size_one", "mixed",
@@ -20,6 +20,9 @@ ADDED, BOOLEAN = ("vector", "matrix"), ("boolean_vector", "boolean_matrix")
 BIASES = (None, *ADDED, *BOOLEAN)
 BIAS_MASKS = ("none", "right", "left", "window", "first_and_window", "dead_row", "finite", "alibi")
 OF_NUMBERS = ("finite", "alibi")  # masks that a boolean bias cannot have
+SINKS = (None, "count", "spread", "some_off", "high")
+
+Window = tuple[int | None, int | None]  # how many keys a query sees to the left and the right; None is an open side
 
 
 class CaseError(ValueError):
@@ -33,7 +36,9 @@ class Case:
     bias is None, "vector" (1 row for all queries) or "matrix", or the same as a boolean mask.
     bias_batch and bias_nheads are 1 if the bias is broadcast. bias_mask says which entries are -inf
     or False ("finite": a number far below 0 instead), or that the bias is an ALiBi bias. With
-    bias_keeps_key the mask never hides the last key that a query sees by position.
+    bias_keeps_key the mask never hides the last key that a query sees by position. sinks says how
+    large the sinks are (inputs.py). headdim_v is headdim unless it is given. dlse: whether the loss
+    depends on lse, too.
     """
 
     batch: int = 1
@@ -51,11 +56,18 @@ class Case:
     bias_mask: str = "none"
     bias_keeps_key: bool = False
     softmax_scale: float | None = None
+    window: Window | None = None
+    softcap: float | None = None
+    sinks: str | None = None
+    headdim_v: int | None = None
+    dlse: bool = False
     regime: str = "spread"
     layout: str = "contiguous"
     seed: int = 0
 
     def __post_init__(self):
+        if self.headdim_v is None:
+            object.__setattr__(self, "headdim_v", self.headdim)
         problems = [f"{name}={getattr(self, name)}: should be at least {least}" for name, least in _LEAST.items()
                     if getattr(self, name) < least]  # fmt: skip
         for name, allowed in _ALLOWED.items():
@@ -71,6 +83,12 @@ class Case:
             problems.append(f"bias_mask={self.bias_mask}: should be another one if bias={self.bias}")
         if self.softmax_scale is not None and not math.isfinite(self.softmax_scale):
             problems.append(f"softmax_scale={self.softmax_scale}: should be finite")
+        if self.softcap is not None and not (math.isfinite(self.softcap) and self.softcap > 0):
+            problems.append(f"softcap={self.softcap}: should be a positive number, or None")
+        if self.window is not None and not _is_window(self.window):
+            problems.append(
+                f"window={text_of(self.window)}: should be left:right, such as 3:0, and an open side is left out, as in 3:"
+            )
         if problems:
             raise CaseError("; ".join(problems))
 
@@ -105,6 +123,8 @@ class Case:
         for size, of in (("bias_batch", "batch"), ("bias_nheads", "nheads")):
             if of in changed and size not in changed and getattr(self, size) != 1:
                 changed[size] = changed[of]
+        if "headdim" in changed and "headdim_v" not in changed and self.headdim_v == self.headdim:
+            changed["headdim_v"] = changed["headdim"]
         dtype = changed.get("dtype", self.dtype)
         if dtype != self.dtype and self.bias_dtype != torch.float32:  # a bias is either float32 or of q's dtype
             changed.setdefault("bias_dtype", dtype)
@@ -115,7 +135,8 @@ class Case:
 
     def __str__(self) -> str:
         always = ("seqlen_q", "seqlen_k", "headdim", "dtype")
-        default = {f.name: f.default for f in fields(self)} | {"nheads_k": self.nheads}  # parse_case does the same
+        default = {f.name: f.default for f in fields(self)}
+        default |= {"nheads_k": self.nheads, "headdim_v": self.headdim}  # parse_case does the same
         shown = [f for f in fields(self) if f.name in always or getattr(self, f.name) != default[f.name]]
         shown.sort(key=lambda f: always.index(f.name) if f.name in always else len(always))
         return " ".join(f"{f.name}={text_of(getattr(self, f.name))}" for f in shown)
@@ -123,12 +144,23 @@ class Case:
     __repr__ = __str__
 
 
-_LEAST = dict(batch=1, seqlen_q=0, seqlen_k=0, nheads=1, nheads_k=1, headdim=1, seed=0)
+def _is_window(window: Any) -> bool:
+    """Return whether this is a pair of numbers, of which one may be None."""
+    return (
+        isinstance(window, tuple)
+        and len(window) == 2
+        and window != (None, None)
+        and all(n is None or (isinstance(n, int) and n is not True and n >= 0) for n in window)
+    )
+
+
+_LEAST = dict(batch=1, seqlen_q=0, seqlen_k=0, nheads=1, nheads_k=1, headdim=1, headdim_v=1, seed=0)
 _ALLOWED = dict(
     dtype=tuple(DTYPES.values()),
     bias_dtype=tuple(DTYPES.values()),
     bias=BIASES,
     bias_mask=BIAS_MASKS,
+    sinks=SINKS,
     regime=REGIMES,
     layout=LAYOUTS,
 )
@@ -137,7 +169,8 @@ _ALLOWED = dict(
 def parse_case(text: str) -> Case:
     """Parse a case such as "seqlen_q=65 headdim=64 dtype=float16".
 
-    Missing fields have their defaults, but seqlen_k follows seqlen_q, and nheads_k follows nheads.
+    Missing fields have their defaults, but seqlen_k follows seqlen_q, nheads_k follows nheads, and
+    headdim_v follows headdim.
     Raises CaseError with the wrong word and the known fields.
     """
     known = {f.name: f for f in fields(Case)}
@@ -165,6 +198,8 @@ def _read(name: str, value: str) -> Any:
     default = getattr(Case, name)
     if value == "None" and default is None:
         return None
+    if name == "window":
+        return _read_window(value)
     kind = Case.__dataclass_fields__[name].type.removesuffix(" | None")  # "int", "float", ...: annotations are text
     if kind == "torch.dtype":
         if value.removeprefix("torch.") not in DTYPES:
@@ -179,8 +214,19 @@ def _read(name: str, value: str) -> Any:
         raise CaseError(f"--case: {name}={value}: should {like}") from None
 
 
+def _read_window(value: str) -> Window:
+    left, colon, right = value.partition(":")
+    if not colon or not all(side.isdecimal() for side in (left, right) if side):
+        raise CaseError(
+            f"--case: window={value}: should be left:right, such as 3:0, and an open side is left out, as in 3:"
+        )
+    return tuple(int(side) if side else None for side in (left, right))
+
+
 def text_of(value: Any) -> str:
-    """Return a value of a case as text: torch.float16 becomes "float16"."""
+    """Return a value of a case as text: torch.float16 becomes "float16", (3, None) becomes "3:"."""
+    if isinstance(value, tuple):
+        return ":".join("" if side is None else str(side) for side in value)
     return str(value).removeprefix("torch.")
 
 

@@ -18,6 +18,8 @@ from random import Random
 from typing import Any
 
 ATTEMPTS = 4  # rows that are made for each one that is taken
+HOW_MANY = (0, 1, 2, None)  # factors of `alone` that have another value than the simplest; None: all
+WEIGHTS = (4, 4, 2, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +28,7 @@ class Factors:
 
     values: by the name of the factor, the simplest first. rare: how many rows there are for each
     one with another value than the simplest; such values are expensive and form no pairs.
+    alone: factors of which most rows have the simplest value: HOW_MANY have another one.
     impossible: pairs of (factor, value) that no case has.
     details: (row, random numbers) -> further values by name, which follow from the classes.
     """
@@ -34,6 +37,7 @@ class Factors:
     rare: Mapping[str, int]
     impossible: Collection[tuple[tuple[str, Any], tuple[str, Any]]] = ()
     details: Callable[[dict[str, Any], Random], dict[str, Any]] = lambda row, random: {}
+    alone: Collection[str] = ()
 
 
 class Cover:
@@ -64,13 +68,15 @@ class Cover:
                 one, other = (self.columns[name][several[name].index(value)] for name, value in pair)
                 self.possible[one] &= ~(1 << other)
                 self.possible[other] &= ~(1 << one)
+        self.alone = [name for name in self.columns if name in factors.alone]
         self.missing: list[int] = []  # for each value, those with which no row has combined it
 
     def row(self) -> dict[str, Any]:
         """Return the next row: a value of each factor, and what `details` adds."""
         if not any(self.missing):
             self.missing = list(self.possible)
-        chosen = max((self._attempt() for _ in range(ATTEMPTS)), key=self._new)
+        off = self._off()
+        chosen = max((self._attempt(off) for _ in range(ATTEMPTS)), key=self._new)
         together = _bits(chosen.values())
         for value in chosen.values():
             self.missing[value] &= ~together
@@ -82,13 +88,27 @@ class Cover:
                 row[name] = self.factors.values[name][self.random.randrange(1, values)]
         return row | self.factors.details(row, self.of_details)
 
-    def _attempt(self) -> dict[str, int]:
-        """Return a row of values that each add the most missing pairs, one factor after another."""
+    def _off(self) -> set[str]:
+        """Return the factors of `alone` that have their simplest value in the next row."""
+        if not self.alone:
+            return set()
+        (number,) = self.random.choices(HOW_MANY, WEIGHTS)
+        number = len(self.alone) if number is None else min(number, len(self.alone))
+        return set(self.alone) - set(self.random.sample(self.alone, number))
+
+    def _attempt(self, off: set[str]) -> dict[str, int]:
+        """Return a row of values that each add the most missing pairs, one factor after another.
+
+        off: the factors that have their simplest value, the others of `alone` have another one.
+        """
         chosen: dict[str, int] = {}
         together, allowed = 0, -1
         for name in self.random.sample(list(self.columns), len(self.columns)):
             best, most = [], -1
-            for value in self.columns[name]:
+            values = self.columns[name]
+            if name in self.alone:
+                values = values[:1] if name in off else values[1:]
+            for value in values:
                 if allowed >> value & 1:
                     gain = (self.missing[value] & together if together else self.missing[value]).bit_count()
                     if gain > most:

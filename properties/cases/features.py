@@ -12,99 +12,47 @@ mathematics in the oracle. If implementations get a keyword, it also needs an en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from flash_attest.impls.contract.record import DTYPES, KEYWORDS, Supports
+from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.record import DTYPES, KEYWORDS, WINDOW_KINDS, Supports
 from flash_attest.oracle import Mask, Variant
-from flash_attest.properties.cases.case import ADDED, BIASES, LAYOUTS, REGIMES, Case, text_of
+from flash_attest.properties.cases.case import ADDED, BIASES, LAYOUTS, REGIMES, SINKS, Case, Window, text_of
+from flash_attest.properties.cases.feature import Feature, Need, Part
 
 SCALES = (None, 0.5, 0.1, 1.0, -0.25)  # laws in test_extremes add 0 and other negative scales
+# A cap shows where scores reach it. A usual one, 30, does so in the regimes with large scores.
+SOFTCAPS = (None, 5.0, 2.0, 30.0, 1e4)
+TENSORS = ("bias", "sinks")  # keywords that are tensors
 
 
-class Part(Enum):
-    """The record of the oracle that takes the feature as an argument."""
-
-    MASK = "mask"
-    VARIANT = "variant"
-
-
-@dataclass(frozen=True)
-class Need:
-    """A need of a law: the implementation takes one of these values. If not, `reason` is shown."""
-
-    values: tuple
-    reason: str
+def kind_of_window(window: Window | None) -> str | None:
+    """Return the sides on which a window is bounded: "left", "right", "both", or None."""
+    if window is None:
+        return None
+    return "both" if None not in window else "right" if window[0] is None else "left"
 
 
-@dataclass(frozen=True)
-class Feature:
-    """One feature of attention.
+WINDOWS: dict[str | None, Window | None] = {None: None, "left": (2, None), "right": (None, 1), "both": (2, 1)}
 
-    name: the name in laws and tables.
-    values: the values to draw, the simplest first.
-    takes: (supports, value) -> whether an implementation with this declaration takes the value.
-    words: value -> the value in the words of messages: "bias vector".
-    of: case -> its value; by default the field of a case that has the feature's name.
-    with_value: (case, value) -> the case with that value; by default that field is changed.
-    declare: how `Supports` declares it, as documentation shows it.
-    neutral: the value that turns the feature off; also None if there is no such value.
-    unnamed: the values that a law gets if it does not name the feature; None means all.
-    together: whether the value is drawn together with others in a single draw. strategies.py draws
-    the other features one by one.
-    part: whether it is an argument of oracle.Mask or of oracle.Variant. A bias, which is a tensor,
-        is passed separately.
-    advice: how to declare an implementation that does not take the keyword.
-    needs: the needs that laws may have of this feature, by name.
-    tried: the values that the contract check tries, one by one.
-    mistaken: what kernels compute instead: (name, words after "out is the one", case -> the case
-        that a kernel mistakes it for, or None). Messages name what fits (properties/instead).
-    """
 
-    name: str
-    values: tuple
-    takes: Callable[[Supports, Any], bool]
-    words: Callable[[Any], str]
-    of: Callable[[Case], Any] | None = None
-    with_value: Callable[[Case, Any], Case] | None = None
-    declare: str = ""
-    neutral: Any = None
-    unnamed: tuple | None = None
-    together: bool = False
-    part: Part | None = None
-    advice: str = ""
-    needs: Mapping[str, Need] = field(default_factory=dict)
-    tried: tuple = ()
-    mistaken: tuple[tuple[str, str, Callable[[Case], Case | None]], ...] = ()
+def _with_window(case: Case, kind: str | None) -> Case:
+    """Return the case with a window of this kind. Sides that it has already keep their size."""
+    window = WINDOWS[kind]
+    if window is not None and case.window is not None:
+        window = tuple(n if n is None or old is None else old for n, old in zip(window, case.window, strict=True))
+    return case.but(window=window)
 
-    def value(self, case: Case) -> Any:
-        """Return the value that a case has."""
-        return self.of(case) if self.of else getattr(case, self.name)
 
-    def changed(self, case: Case, value: Any) -> Case:
-        """Return the case with another value."""
-        return self.with_value(case, value) if self.with_value else case.but(**{self.name: value})
-
-    def wanted(self, want: Any) -> tuple:
-        """Return the values that a law wants.
-
-        True means every value except the neutral one, False means only the neutral one.
-        """
-        if isinstance(want, tuple):
-            return want
-        if want is True:
-            return tuple(value for value in self.values if value != self.neutral)
-        return (self.neutral,) if want is False else (want,)
-
-    def drawn(self, supports: Supports, wanted: tuple | None) -> tuple:
-        """Return the values to draw for an implementation and a law, the simplest first."""
-        if wanted is None:
-            wanted = self.values if self.unnamed is None else self.unnamed
-        return tuple(value for value in wanted if self.takes(supports, value))
+def _with_declared_pair(case: Case, supports: Supports) -> Case:
+    """Return the case with the declared headdim and headdim_v that are nearest to its own."""
+    if case.headdim_v == case.headdim or not supports.headdims_v:
+        return case
+    pair = min(supports.headdims_v, key=lambda pair: (abs(pair[0] - case.headdim), pair))
+    return case.but(headdim=pair[0], headdim_v=pair[1])
 
 
 def _yes_or_no(yes: str, no: str) -> Callable[[bool], str]:
@@ -132,8 +80,12 @@ _TABLE = (
     Feature(
         name="headdim",
         values=(),  # strategies.headdims draws them for each implementation
-        takes=lambda s, headdim: headdim in s.headdims,
-        words=lambda headdim: f"headdim {headdim}",
+        of=lambda case: case.headdim if case.headdim_v == case.headdim else (case.headdim, case.headdim_v),
+        takes=lambda s, dims: dims in (s.headdims_v if isinstance(dims, tuple) else s.headdims),
+        words=lambda dims: (
+            "headdim {} and headdim_v {}".format(*dims) if isinstance(dims, tuple) else f"headdim {dims}"
+        ),
+        with_value=lambda case, headdim: case.but(headdim=headdim),
         declare="`headdims=range(1, 129)`",
     ),
     Feature(
@@ -212,6 +164,68 @@ _TABLE = (
         tried=(0.5,),
     ),
     Feature(
+        name="window",
+        values=(None, *WINDOW_KINDS),
+        takes=lambda s, kind: kind is None or kind in s.window_kinds,
+        words=lambda kind: {None: "no window", "both": "window on both sides"}.get(kind, f"window on the {kind}"),
+        of=lambda case: kind_of_window(case.window),
+        with_value=_with_window,
+        declare='`window={"left", "right", "both"}`',
+        alone=True,
+        part=Part.MASK,
+        advice='supports.window="none"',
+        needs={"window": Need(WINDOW_KINDS, "takes no window")},
+        tried=WINDOW_KINDS,
+    ),
+    Feature(
+        name="softcap",
+        values=SOFTCAPS,
+        takes=lambda s, cap: cap is None or s.softcap,
+        words=lambda cap: "no softcap" if cap is None else f"softcap {cap}",
+        declare="`softcap=True`",
+        alone=True,
+        part=Part.VARIANT,
+        advice="supports.softcap=False",
+        needs={"softcap": Need(SOFTCAPS[1:], "takes no softcap")},
+        tried=(30.0,),
+    ),
+    Feature(
+        name="sinks",
+        values=SINKS,
+        takes=lambda s, kind: kind is None or s.sinks,
+        words=lambda kind: "no sinks" if kind is None else f"sinks {kind}",
+        declare="`sinks=True`",
+        alone=True,
+        advice="supports.sinks=False",
+        needs={"sinks": Need(SINKS[1:], "takes no sinks")},
+        tried=("count",),
+    ),
+    Feature(
+        name="headdim_v",
+        values=(False, True),
+        takes=lambda s, differs: not differs or bool(s.headdims_v),
+        words=_yes_or_no("headdim_v != headdim", "headdim_v = headdim"),
+        of=lambda case: case.headdim_v != case.headdim,
+        with_value=lambda case, differs: case.but(headdim_v=2 * case.headdim if differs else case.headdim),
+        adapted=_with_declared_pair,
+        declare="`headdims_v={(192, 128)}`",
+        neutral=False,
+        alone=True,
+        needs={"headdim_v": Need((True,), "takes no headdim_v that differs from headdim")},
+        tried=(True,),
+    ),
+    Feature(
+        name="dlse",
+        values=(False, True),
+        takes=lambda s, dlse: s.lse_grad or not dlse,
+        words=_yes_or_no("a gradient of lse", "no gradient of lse"),
+        declare="`lse_grad=True`",
+        neutral=False,
+        alone=True,
+        needs={"dlse": Need((True,), "takes no gradient of lse")},
+        tried=(True,),
+    ),
+    Feature(
         name="layout",
         values=LAYOUTS,
         takes=lambda s, layout: layout not in REFUSED_LAYOUTS[s.strides],
@@ -231,19 +245,23 @@ NO_BIAS = {"bias": None} | {name: getattr(Case, name) for name in BIAS_DETAILS}
 
 
 def keywords_of(case: Case) -> dict[str, Any]:
-    """Return the keywords of a call, without the bias, which is a tensor."""
-    return {name: FEATURES[name].value(case) for name in KEYWORDS if name != "bias"}
+    """Return the keywords of a call, without those that are tensors."""
+    return {name: getattr(case, name) for name in KEYWORDS if name not in TENSORS}
 
 
 def mask_of(case: Case, alignment: str) -> Mask:
     """Return the mask by position of a case. (Its bias may hide further keys.)"""
-    return Mask(alignment=alignment, **{f.name: f.value(case) for f in _TABLE if f.part is Part.MASK})
+    return Mask(alignment=alignment, **_of_part(case, Part.MASK))
 
 
-def variant_of(case: Case, alignment: str, bias: torch.Tensor | None) -> Variant:
-    """Return what the oracle needs besides q, k and v, for a case and the tensor of its bias."""
-    of_variant = {f.name: f.value(case) for f in _TABLE if f.part is Part.VARIANT}
-    return Variant(mask_of(case, alignment), None if bias is None else numbers_of(bias), **of_variant)
+def variant_of(case: Case, alignment: str, x: Inputs) -> Variant:
+    """Return what the oracle needs besides q, k and v, for a case and its inputs."""
+    bias = None if x.bias is None else numbers_of(x.bias)
+    return Variant(mask_of(case, alignment), bias, sinks=x.sinks, **_of_part(case, Part.VARIANT))
+
+
+def _of_part(case: Case, part: Part) -> dict[str, Any]:
+    return {feature.name: getattr(case, feature.name) for feature in _TABLE if feature.part is part}
 
 
 def numbers_of(bias: torch.Tensor) -> torch.Tensor:

@@ -12,6 +12,7 @@ selecting     one key wins by more than 64, so out is a row of v, bit for bit
 mean          v and dout around 1: sums do not cancel
 uneven        each row's scores lie near -160, 0 or 160, and rise or fall along the keys: rows of
               one tile have very different maxima, and a row's maximum moves from tile to tile
+rising        scores rise along the keys, so a row's maximum moves in every tile
 one_sign      k, v and dout are large and positive, and keys with a larger v have a larger k: dS k
               exceeds 65504, the largest float16, before it is scaled, but no result does
 
@@ -33,7 +34,9 @@ from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.random_tensors import RandomTensors
 
 SHIFT = 160.0  # how far the shifted regimes move every score; exp(-160) is 0 in float32
-RISE = (0.5, 6.0)  # how far scores of the regime uneven rise in 16 keys; several keys still have a weight
+RISE = (0.5, 6.0)  # how far scores of the regimes uneven and rising rise in 16 keys; several keys still have a weight
+HIGHEST = 4.0  # scores of the regime rising reach at most this many times SHIFT
+HIGH = 100.0  # how far sinks of this kind lie above every score; exp(-100) is below the smallest float32
 LARGEST_RESULT = 2.0**15  # of the regime one_sign, half of the largest float16
 LARGEST_DP, LARGEST_DS_K = 2.0**14, 2.0**18  # of the same regime: no float16 holds the second, where scale <= 1/8
 GAP = 64.0  # the lead of the winning score in the regime selecting; exp(-64) is below half an ulp in every dtype
@@ -45,7 +48,8 @@ FINITE_MASKS = (-1e4, -3e4)
 
 
 def build(case: Case, device: str | torch.device) -> Inputs:
-    """Return q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) or None.
+    """Return q (b, sq, h, d), dout (b, sq, h, dv), k (b, sk, hk, d), v (b, sk, hk, dv), bias
+    (b | 1, h | 1, 1 | sq, sk) or None, sinks (h) or None, dlse (b, h, sq) or None.
 
     All are contiguous.
     """
@@ -53,11 +57,14 @@ def build(case: Case, device: str | torch.device) -> Inputs:
     q_shape = (case.batch, case.seqlen_q, case.nheads, case.headdim)
     k_shape = (case.batch, case.seqlen_k, case.nheads_k, case.headdim)
     q, k = _scores(case, random, q_shape, k_shape)
-    v, dout = (_values(case, random, name, shape) for name, shape in (("v", k_shape), ("dout", q_shape)))
+    v = _values(case, random, "v", (*k_shape[:3], case.headdim_v))
+    dout = _values(case, random, "dout", (*q_shape[:3], case.headdim_v))
     bias = _bias(case, random) if case.bias else None
     q, k, v, dout = (tensor.to(case.dtype) for tensor in (q, k, v, dout))
     dtype = torch.bool if case.bias in BOOLEAN else case.bias_dtype
-    return Inputs(q=q, k=k, v=v, dout=dout, bias=None if bias is None else bias.to(dtype))
+    bias = None if bias is None else bias.to(dtype)
+    x = Inputs(q=q, k=k, v=v, dout=dout, bias=bias, dlse=_dlse(case, device) if case.dlse else None)
+    return x.with_(sinks=_sinks(case, x)) if case.sinks else x
 
 
 def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,7 +80,7 @@ def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -
         k = random.uniform(k_shape, 0.9, 1.1) * _levels(case, random.device) * large.k
         per_unit = abs(case.scale) * math.sqrt(case.headdim) * large.k * LEVELS_SPREAD
         return random.normal(q_shape, 1.0 / (per_unit or 1.0)), k
-    if regime not in ("shifted_down", "shifted_up", "uneven"):
+    if regime not in ("shifted_down", "shifted_up", "uneven", "rising"):
         # The standard deviation of the scores, for any headdim and scale.
         spread = {"peaked": 6.0, "flat": 0.01}.get(regime, 1.0)
         per_unit = abs(case.scale) * math.sqrt(case.headdim) or 1.0
@@ -84,9 +91,11 @@ def _scores(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -
         # scale.
         along = min(math.sqrt(SHIFT / abs(case.scale) / case.headdim), 200.0)
         sign = math.copysign(1.0, case.scale)
-        if regime == "uneven":
+        if regime in ("uneven", "rising"):
             level = random.integers((*q_shape[:3], 1), -1, 1)
             rise = random.uniform((1,), *RISE) / 16 / SHIFT * torch.arange(case.seqlen_k, device=random.device)
+            if regime == "rising":
+                return q + along, k + sign * along * rise.clamp(max=HIGHEST)[:, None, None]
             return q + level * along, k + sign * along * (1 + rise.clamp(max=1.0))[:, None, None]
         sign = sign if regime == "shifted_up" else -sign
         q, k = q + along, k + sign * along
@@ -181,6 +190,42 @@ def _values(case: Case, random: RandomTensors, name: str, shape: tuple[int, ...]
             return random.uniform(shape, 0.9, 1.1) * _levels(case, random.device) * large.v
         return random.uniform(shape, 0.5, 1.5) * large.dout
     return random.normal(shape)
+
+
+def _sinks(case: Case, x: Inputs) -> torch.Tensor:
+    """Return the sinks (h), float32, of these kinds:
+
+    count     exp(sink) is 1, 2, 3, ..., so that exp(lse) counts whole numbers where scores are 0
+    spread    near the level of the scores
+    some_off  the same, and -inf for every second head
+    high      above every score, so out is nearly 0
+    """
+    random, heads = RandomTensors(case, x.q.device, "sinks"), torch.arange(case.nheads, device=x.q.device)
+    if case.sinks == "count":
+        return (heads + 1.0).log()
+    if case.sinks == "high":
+        q, k = (float(tensor.float().norm(dim=-1).amax()) if tensor.numel() else 0.0 for tensor in (x.q, x.k))
+        largest = abs(case.scale) * q * k
+        largest = largest if case.softcap is None else min(largest, case.softcap)
+        if x.bias is not None and x.bias.is_floating_point() and x.bias.numel():
+            largest += max(0.0, float(x.bias.amax()))
+        return largest + HIGH + heads / 8.0
+    level = {"shifted_down": -SHIFT, "shifted_up": SHIFT}.get(case.regime, 1.0)
+    level = level if case.softcap is None else max(-case.softcap, min(level, case.softcap))
+    sinks = level + random.normal((case.nheads,), 2.0)
+    off = (heads + random.number(0, 1)) % 2 == 1
+    return sinks.masked_fill(off, -torch.inf) if case.sinks == "some_off" else sinks
+
+
+def _dlse(case: Case, device: str | torch.device) -> torch.Tensor:
+    """Return dlse (b, h, sq), float32, about as large as the sum over dout * out."""
+    random, shape = RandomTensors(case, device, "dlse"), (case.batch, case.nheads, case.seqlen_q)
+    if case.regime == "exact":
+        return random.integers(shape, -3, 3)
+    if case.regime == "one_sign":
+        large = _Large.of(case)
+        return random.uniform(shape, 0.5, 1.5) * large.dout * large.v
+    return random.normal(shape, 1.0) + (1.0 if case.regime == "mean" else 0.0)
 
 
 def _bias(case: Case, random: RandomTensors) -> torch.Tensor:

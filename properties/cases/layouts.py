@@ -18,6 +18,8 @@ from flash_attest.races.bits import bits
 MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so torch's alignment is kept
 GAP = 24  # elements behind each row of `gapped`; with 16, rows of 8 would be as far apart as `interleaved` ones
 
+DENSE = ("sinks", "dlse")  # inputs that are contiguous in every layout
+
 # Any two of q, k, v and dout differ in each of their first three strides.
 MIXED = {"q": "transposed", "k": "gapped", "v": "interleaved", "dout": "sliced", "bias": "gapped"}
 
@@ -53,13 +55,17 @@ def layout_of(name: str, layout: str) -> str:
     With "mixed" each input has a different layout, so that using the strides of another tensor
     shows.
     """
+    if name in DENSE:
+        return "contiguous"
     return MIXED[name] if layout == "mixed" else layout
 
 
 def place(
     tensor: torch.Tensor, layout: str, fill: float, margin: int = MARGIN, away_from: torch.Tensor | None = None
 ) -> Placed:
-    """Store the values of a 4-D tensor (w, x, y, z) in this layout, surrounded by `fill`.
+    """Store the values of a tensor (w, x, y, z) in this layout, surrounded by `fill`.
+
+    A tensor of fewer dimensions is stored as if its first ones had size 1.
 
     margin: the least number of elements before and after.
     away_from: a tensor whose address must differ modulo 128; torch aligns to 64 bytes.
@@ -76,7 +82,7 @@ def place(
                   in other layouts a contiguous tensor has the strides of a new one
     interleaved   every third of (x, y, 3, z), like v in a qkv that is packed head by head
     """
-    w, x, y, z = tensor.shape
+    w, x, y, z = (1,) * (4 - tensor.dim()) + tuple(tensor.shape)
     stored, cut = {
         "contiguous": ((w, x, y, z), lambda t: t),
         "transposed": ((w, y, x, z), lambda t: t.transpose(1, 2)),
@@ -99,7 +105,7 @@ def place(
     if away_from is not None and (view.data_ptr() - away_from.data_ptr()) % 128 == 0:
         view = cut(buffer[before + spare :][:count].view(stored))
     if layout != "size_one" and view.is_contiguous():
-        view = contiguous(view)
+        view = contiguous(view.view(tensor.shape))
     view.copy_(tensor)
     return Placed(tensor=view, buffer=buffer, before=bits(buffer).clone())
 

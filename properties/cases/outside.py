@@ -17,7 +17,7 @@ from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.cases.telling import telling
 
 # Features without a keyword. An undeclared feature with a keyword cannot be passed at all.
-ASKED = ("dtype", "headdim", "gqa", "layout")
+ASKED = ("dtype", "headdim", "headdim_v", "gqa", "layout")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from flash_attest.impls.contract.record import LARGEST_HEADDIM, Implementation
 from flash_attest.properties.cases.bias_masks import masks_of
-from flash_attest.properties.cases.case import ADDED, Case
+from flash_attest.properties.cases.case import ADDED, Case, Window
 from flash_attest.properties.cases.cover import COURSE, Factors
 from flash_attest.properties.cases.draws import ANYTHING, Draws
 from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES
@@ -122,6 +122,12 @@ def _headdims(supported: tuple[int, ...], most: int) -> dict[str, tuple[int, ...
     return {name: dims for name, dims in classes.items() if dims and not (few and name in ("edge", "usual"))}
 
 
+def headdim_pairs(impl: Implementation, limits: Limits) -> tuple[tuple[int, int], ...]:
+    """Return the declared pairs (headdim, headdim_v), those within the limits if there are any."""
+    pairs = tuple(sorted(impl.supports.headdims_v))
+    return tuple(pair for pair in pairs if max(pair) <= limits.headdim) or pairs[:1]
+
+
 def attention_cases(
     impl: Implementation, device: str, draws: Draws = ANYTHING, *, small: bool = False
 ) -> st.SearchStrategy[Case]:
@@ -141,6 +147,7 @@ class _Choices:
     longest: int
     pairs: dict[str, tuple]  # of (batch, nheads_k), by class
     headdims: dict[str, tuple[int, ...]]
+    headdim_pairs: tuple[tuple[int, int], ...]  # (headdim, headdim_v) that differ
     values: dict[str, tuple]  # of each factor
     impossible: list
 
@@ -160,6 +167,7 @@ class _Choices:
             "width": tuple(name for name in dims if name != "large"),
             **{name: want.values(name, impl) for name in TOGETHER},
             "bias": want.values("bias", impl),
+            **{name: want.values(name, impl) for name in ALONE},
             "large": (False, True) if "large" in dims else (False,),
             "as many": tuple(same for same in AS_MANY if same is None or getattr(want, same[0])[1] is None),
             "path": (None, *paths),
@@ -172,12 +180,14 @@ class _Choices:
             values["bias_of"] = BIAS_OF
             both = itertools.product(values["bias"], values["bias_mask"])
             impossible += [(("bias", kind), ("bias_mask", mask)) for kind, mask in both if mask not in masks[kind]]
-        return cls(impl, want, taken, most, max([most, *(n for _, n in paths)]), pairs, dims, values, impossible)
+        longest = max([most, *(n for _, n in paths)])
+        return cls(impl, want, taken, most, longest, pairs, dims, headdim_pairs(impl, limits), values, impossible)
 
     @cached_property
     def factors(self) -> Factors:
         """The factors of the cover."""
-        return Factors(self.values, RARE, self.impossible, self._sizes)
+        off = [name for name in ALONE if FEATURES[name].neutral in self.values[name][:1]]
+        return Factors(self.values, RARE, self.impossible, self._sizes, off)
 
     def draw(self, draw: st.DrawFn, name: str, values: tuple | None = None) -> Any:
         """Draw a field that has one of these values; by default, those of the factor."""
@@ -186,6 +196,16 @@ class _Choices:
             return values[0]
         with COURSE.drawing(self.factors, name, values):
             return draw(one_of(values))
+
+    def draw_window(self, draw: st.DrawFn, kind: str | None) -> Window | None:
+        """Draw the number of keys on each side of a window of this kind."""
+        if kind is None:
+            return None
+        return tuple(self._draw_side(draw, side) if kind in (side, "both") else None for side in SIDES)
+
+    def _draw_side(self, draw: st.DrawFn, side: str) -> int:
+        with COURSE.drawing(self.factors, side, None):
+            return draw(integers(0, self.longest + 1))
 
     def draw_length(self, draw: st.DrawFn, name: str) -> int:
         """Draw seqlen_q or seqlen_k."""
@@ -199,6 +219,7 @@ class _Choices:
         pair = random.choice(self.pairs[row["heads"]])
         group = random.choice(GROUPS) if row["gqa"] else 1
         headdim = random.choice(self.headdims["large" if row["large"] else row["width"]])
+        pairs = {"headdims": random.choice(self.headdim_pairs)} if row["headdim_v"] else {}
         if row["as many"]:
             name, size = row["as many"]
             n = min({"one": 1, "nheads_k": pair[1], "nheads": group * pair[1], "headdim": headdim}[size], self.seqlen)
@@ -213,8 +234,23 @@ class _Choices:
             )
         return {
             "seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "cross": seqlen_q != seqlen_k, "pair": pair, "group": group,
-            "headdim": headdim,
+            "headdim": headdim, **pairs, **self._window(row, seqlen_k, random),
         }  # fmt: skip
+
+    def _window(self, row: dict[str, Any], seqlen_k: int, random: Random) -> dict[str, int]:
+        """Return how many keys the window of a row has on its sides.
+
+        Half of the sizes are any that hide keys. The others are at its edges, at those of a tile,
+        or hide nothing.
+        """
+
+        def size() -> int:
+            tile = random.choice(TILES if self.impl.tile is None else (self.impl.tile[1], *TILES))
+            others = (0, 1, tile + random.choice(BESIDE), seqlen_k - 1, seqlen_k + 1)
+            return max(0, random.choice((*(random.randrange(max(seqlen_k, 1)) for _ in others), *others)))
+
+        kind = row["window"]
+        return {side: size() for side in SIDES if kind in (side, "both")}
 
     def _seqlens(self, row: dict[str, Any], random: Random) -> tuple[int, int]:
         kind = row["lengths"]
@@ -271,6 +307,10 @@ def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, c
     dims = tuple(dict.fromkeys(itertools.chain(*choices.headdims.values())))
     fields: dict[str, Any] = {"headdim": choices.draw(draw, "headdim", dims)}
     fields |= {name: choices.draw(draw, name) for name in TOGETHER}
+    fields |= {name: choices.draw(draw, name) for name in ALONE}
+    fields["window"] = choices.draw_window(draw, fields["window"])
+    if fields.pop("headdim_v"):
+        fields["headdim"], fields["headdim_v"] = choices.draw(draw, "headdims", choices.headdim_pairs)
     if (bias := choices.draw(draw, "bias")) is not None:
         masks, own = want.bias_mask, choices.draw(draw, "bias_of", BIAS_OF)
         if "bias_mask" in choices.values:
@@ -297,6 +337,8 @@ OWN_LENGTH = [
 BIAS_OF = tuple(itertools.product((False, True), repeat=2))  # whether each batch and each head has its own bias
 SEEDS = st.integers(0, 999)
 TOGETHER = tuple(feature.name for feature in FEATURES.values() if feature.together)
+ALONE = tuple(feature.name for feature in FEATURES.values() if feature.alone)
+SIDES = ("left", "right")  # of a window
 
 
 @lru_cache(maxsize=1000)

@@ -88,19 +88,22 @@ def copied_whatever_rounds(trial: Trial, score: torch.Tensor) -> torch.Tensor:
     return small.transpose(1, 2).unsqueeze(-1)
 
 
-def counted_within(trial: Trial, keys: torch.Tensor) -> torch.Tensor:
-    """Return by how many keys exp(lse) may be wrong when it counts keys.
+def counted_within(trial: Trial, keys: torch.Tensor, scores: torch.Tensor | float = 0.0) -> torch.Tensor:
+    """Return by how many keys exp(lse - score) may be wrong when it counts keys.
 
     It is 0 unless exp is declared inexact, parts of the keys are merged by a rounded lse, or l and
-    lse are rounded to a half dtype: l up to three times in each tile of 16 keys or more, and
-    lse = ln l when it is stored.
+    lse are rounded to a half dtype: l up to three times in each tile of 16 keys or more, and lse =
+    score + ln l when it is stored. scores: of the keys, each a softcap, so a declared error of tanh
+    is also one of the score. Score, maximum and lse are rounded to float32 in each tile.
     """
     precision, tiles = trial.impl.precision, math.ceil(trial.case.seqlen_k / 16)
+    score = torch.as_tensor(scores, dtype=torch.float64, device=keys.device).abs()
+    of_score = score * (precision.tanh + (tiles + 3) * 2.0**-24)
     if not narrow_statistics(trial.impl, trial.case):
         merges = tiles * 2.0**-24 * (keys.clamp(min=1.0).log() + 1) if precision.merge == "lse" else 0.0
-        return (keys * (precision.exp + merges) + 0.5).floor()
+        return (keys * torch.expm1(precision.exp + merges + of_score) + 0.5).floor()
     u = oracle.roundoff(trial.case.dtype)
-    off = keys * torch.expm1(u * (3 * tiles + keys.clamp(min=1.0).log()))
+    off = keys * torch.expm1(u * (3 * tiles + keys.clamp(min=1.0).log() + score) + of_score)
     return (off + 0.5).floor()  # the count is rounded to a whole number
 
 
@@ -122,6 +125,8 @@ def averaged_within(trial: Trial, count: torch.Tensor, keys: torch.Tensor) -> to
         relative += min(n, un.tile_sum) * un.u
     if un.narrow:
         relative += (3 * tiles + 1) * un.u
+    if trial.x.sinks is not None:  # exp of a sink, which is a logarithm that was rounded
+        relative += 2 * (float(trial.x.sinks.abs().max()) + 2) * (un.u if un.narrow else 2.0**-24)
     if un.merged:
         relative += 2 * (math.log(max(n, 1)) + 1) * (un.u if un.narrow else 2.0**-24)
     return oracle.Z_LIMIT / oracle.Z_WORST * (count * relative + keys * un.tiny_out)

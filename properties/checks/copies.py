@@ -49,16 +49,24 @@ def inputs_of(trial: Trial, many: bool) -> Inputs:
     """Return the case's inputs with every head equal to the first.
 
     many: add batches until there are as many heads as a GPU runs at once. None are added if all
-    batches share a bias, as the oracle would sum its gradient over them.
+    batches share a bias or sinks, as the oracle would sum their gradients over them.
     """
     case, times = trial.case, 1
-    if many and (case.bias is None or case.bias_batch == case.batch > 1):
-        fits = MOST_ELEMENTS // (case.nheads * case.headdim * max(case.seqlen_q, case.seqlen_k))
+    if many and not _sums_over_batches(trial):
+        widest = max(case.headdim, case.headdim_v)
+        fits = MOST_ELEMENTS // (case.nheads * widest * max(case.seqlen_q, case.seqlen_k))
         batch = max(case.batch, min(-(-HEADS // case.nheads), fits))
         bias_batch = batch if case.bias else 1
         if unsupported(trial.impl, case.but(batch=batch, bias_batch=bias_batch)) is None:
             times = batch
     return Inputs(**{name: _equal(name, tensor, times) for name, tensor in trial.x.items()})
+
+
+def _sums_over_batches(trial: Trial) -> bool:
+    """Return whether a gradient is a sum over batches: of a bias that they share, or of sinks."""
+    case = trial.case
+    shares_bias = case.bias is not None and (case.bias_batch == 1 or case.batch == 1)
+    return shares_bias or (case.sinks is not None and trial.impl.gives_dsink)
 
 
 def _equal(name: str, tensor: torch.Tensor, batch: int) -> torch.Tensor:
@@ -67,7 +75,7 @@ def _equal(name: str, tensor: torch.Tensor, batch: int) -> torch.Tensor:
     A bias may keep a single batch.
     """
     axes, shape = axes_of(name, tensor, least=1), list(tensor.shape)
-    if not (name == "bias" and shape[0] == 1):
+    if name != "sinks" and not (name == "bias" and shape[0] == 1):
         shape[0] = max(shape[0], batch)
     first = tensor[tuple(slice(0, 1) if axis in axes else slice(None) for axis in range(tensor.dim()))]
     return first.expand(shape).contiguous()
@@ -150,8 +158,8 @@ def check_spread(trial: Trial, results: Repeats, x: Inputs) -> None:
     several = {name: pair for name, pair in results.between.items() if axes_of(name, pair[0])}
     if not several:
         return
-    if x.bias is None or x.bias.shape[0] == x.q.shape[0]:  # all batches are equal, so the oracle needs only the first
-        x = Inputs(**{name: tensor[:1] for name, tensor in x.items()})
+    if not _sums_over_batches(trial):  # all batches are equal, so the oracle needs only the first
+        x = x.with_(**{name: tensor[:1] for name, tensor in x.items() if name != "sinks"})
     expected = trial.expected(x, backward=trial.backward)
     for name, (least, most) in several.items():
         axes, bound = axes_of(name, least), getattr(expected.sigma, name)

@@ -72,6 +72,26 @@ def check_hidden(
                 raise
 
 
+def check_unseen(trial: Trial, replaced: torch.Tensor, should: str) -> None:
+    """Check that queries which see none of some keys keep their results if k and v of these change.
+
+    out, lse and dq of these queries are compared, as in `check_hidden`. replaced: bool (sk,). Draws
+    another case if each query sees one of these keys.
+    """
+    blind = ~trial.visible()[:, replaced].any(dim=1)  # (sq,)
+    trial.needs(bool(blind.any()) and bool(replaced.any()))
+    x, random, hidden = trial.x, trial.random("other keys"), replaced[:, None, None]  # (sk, 1, 1)
+    other = {name: random.uniform(getattr(x, name).shape, -10, 10).to(trial.case.dtype) for name in ("k", "v")}
+    changed = {name: torch.where(hidden, tensor, getattr(x, name)) for name, tensor in other.items()}
+    rows = {"out": blind[None, :, None, None], "dq": blind[None, :, None, None], "lse": blind[None, None, :]}
+
+    def of_blind(outputs: Outputs, before: Outputs) -> Outputs:
+        kept = {name: (tensor, getattr(before, name)) for name, tensor in outputs.items() if name in rows}
+        return Outputs(**{name: torch.where(rows[name], now, was) for name, (now, was) in kept.items()})
+
+    check_hidden(trial, x.with_(**changed), hidden, should, of_blind)
+
+
 def _louder_scores(trial: Trial, changed: Inputs) -> float:
     """Return a power of two by which k may be multiplied. k, up to 10, stays finite in float16."""
     k = changed.k.double().repeat_interleave(trial.case.nheads // trial.case.nheads_k, dim=2)

@@ -46,10 +46,10 @@ class Whole:
     @property
     def next(self) -> torch.Tensor:
         """The key behind the last one that each query sees by the rule of the mask. (sq, 1)"""
-        if not self.case.causal or self.case.bias is not None:
+        if self.case.bias is not None:
             return torch.where(self.last < 0, -1, self.last + 1)
-        past = self.seen.shape[1] - self.seen.shape[0] if self.alignment == "bottom_right" else 0
-        return self.queries[:, None] + past + 1
+        _, last = mask_of(self.case, self.alignment).bounds(self.queries, *self.seen.shape)
+        return last[:, None] + 1
 
     @cached_property
     def first(self) -> torch.Tensor:
@@ -106,13 +106,15 @@ def _mistakes(counts: Counts, whole: Whole, wrong: torch.Tensor) -> Iterator[tup
     case = counts.case
     queries = counts.tile[:1] if counts.tile else TILES
     keys = counts.tile[1:] if counts.tile else TILES
-    if case.causal and case.bias is None:
+    if (case.causal or case.window is not None) and case.bias is None:
         other = OTHER[counts.alignment]
         yield (
             f'the mask is aligned {other}: declare causal_alignment="{other}", or shift the mask',
             "",
             lambda w: mask_of(w.case, other).visible(w.case.seqlen_q, w.case.seqlen_k, device="cpu"),
         )
+    if case.window is not None and case.bias is None:
+        yield from _of_windows(case)
     yield from _effects(keys)
     for size in dict.fromkeys((*queries, *GROUPS)):
         yield f"each group of {size} queries has the bound of its last query", "", _rows_of(size, last=True)
@@ -157,6 +159,41 @@ def _mistakes(counts: Counts, whole: Whole, wrong: torch.Tensor) -> Iterator[tup
             )
 
 
+def _of_windows(case: Case) -> Iterator[tuple[str, str, Mistake]]:
+    """Yield mistakes in the sides of a window, as `_mistakes` does."""
+
+    def changed(*sides: Callable[[int], int | None]) -> Mistake:
+        """Return the mask whose window has another size on each side. An open side stays open."""
+
+        def mask(w: Whole) -> torch.Tensor:
+            sizes = zip(sides, w.case.window or (None, None), strict=True)
+            window = tuple(None if n is None else change(n) for change, n in sizes)
+            other = w.case.but(window=None if window == (None, None) else window)
+            return mask_of(other, w.alignment).visible(w.case.seqlen_q, w.case.seqlen_k, device="cpu")
+
+        return mask
+
+    def same(n: int) -> int:
+        return n
+
+    def ignored(n: int) -> None:
+        return None
+
+    def longer(n: int) -> int:
+        return n + 1
+
+    def shorter(n: int) -> int:
+        return max(0, n - 1)
+
+    left, right = (size is not None for size in case.window)
+    yield "the window is ignored", "", changed(ignored, ignored)
+    for change, words in ((ignored, "ignored"), (longer, "one key longer"), (shorter, "one key shorter")):
+        if left:
+            yield f"the window is {words} on the left", "", changed(change, same)
+        if right:
+            yield f"the window is {words} on the right", "", changed(same, change)
+
+
 def _effects(tiles: tuple[int, ...]) -> Iterator[tuple[str, str, Mistake]]:
     """Yield mistakes in the keys of a query: words, the tile that they mean, and the mask."""
     yield "one short: `<` where `<=` was meant", "", lambda w: w.seen & (w.keys != w.last)
@@ -181,7 +218,17 @@ def _effects(tiles: tuple[int, ...]) -> Iterator[tuple[str, str, Mistake]]:
         yield (
             "all keys of the last tile that a query sees count",
             tile,
-            lambda w, n=n: w.seen | ((w.keys < (w.last // n + 1) * n) & (w.last >= 0)),
+            lambda w, n=n: w.seen | ((w.keys < (w.last // n + 1) * n) & (w.keys > w.last) & (w.last >= 0)),
+        )
+        yield (
+            "the first tile of keys that a query sees is left out",
+            tile,
+            lambda w, n=n: w.seen & (w.keys >= (w.first // n + 1) * n),
+        )
+        yield (
+            "all keys of the first tile that a query sees count",
+            tile,
+            lambda w, n=n: w.seen | ((w.keys >= w.first // n * n) & (w.keys < w.first) & (w.last >= 0)),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -65,9 +66,26 @@ def meaning_of_lse(trial: Trial, lse: torch.Tensor) -> Meaning | None:
             True,
         ),
     ]
+    known += [(value[seen], *words) for value, *words in _without_or_with_two_sinks(trial)]
     if trial.impl.lse == "log2":  # the suite has multiplied this lse by ln 2
         known.insert(0, (want * math.log(2), "in natural log", 'lse is in natural log: declare lse="natural"', True))
     return next((Meaning(*words) for value, *words in known if is_near(value)), None)
+
+
+def _without_or_with_two_sinks(trial: Trial) -> Iterator[tuple]:
+    """Yield lse with a wrong sink (b, h, sq), each with the words of its Meaning."""
+    if trial.x.sinks is None:
+        return
+    x, sink = trial.x, trial.x.sinks.double()[:, None]
+    keys = trial.want(x.with_(sinks=None)).lse
+    if trial.impl.sink_in_lse:
+        alone = "lse is log sum_j exp(score) without the sink: declare sink_in_lse=False, or add exp(sink)"
+        yield keys, "without the sink", alone, True
+    else:  # the suite has added the sink to this lse
+        twice = "lse already contains the sink, which the suite adds again: leave sink_in_lse=False out"
+        yield torch.logaddexp(torch.logaddexp(keys, sink), sink), "with the sink counted twice", twice, True
+    raw = (keys.exp() + sink).log()
+    yield raw, "with the sink itself", "lse is log(sum_j exp(score) + sink): should add exp(sink)"
 
 
 def what_lse_is(trial: Trial, otherwise: str = "") -> tuple[str, list[str]]:
@@ -108,9 +126,10 @@ def _scores_are_right(asked: Trial) -> bool:
     If q, k or the score is rounded, lse of one key is off by another number in each row, and no
     inexact exp explains that.
     """
-    one = asked.case.but(seqlen_k=1, seqlen_q=ROWS, causal=False)
+    alone = dict(seqlen_k=1, window=None, sinks=None)
+    one = asked.case.but(**alone, seqlen_q=ROWS, causal=False)
     if unsupported(asked.impl, one):
-        one = asked.case.but(seqlen_k=1, seqlen_q=1, batch=ROWS)
+        one = asked.case.but(**alone, seqlen_q=1, batch=ROWS)
         if unsupported(asked.impl, one):
             return False
     trial = replace(asked, case=one, meter=Meter())

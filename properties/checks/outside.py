@@ -113,7 +113,7 @@ def _converting(impl: Implementation) -> Implementation:
         result = impl.backward(dout, q, k, v, out, lse, **options)
         if not isinstance(result, (tuple, list)):
             return result
-        inputs = (q, k, v, options.get("bias"))
+        inputs = (q, k, v, options.get("bias"))  # these cases have no sinks
         return tuple(_as(x.dtype, grad) if x is not None else grad for x, grad in zip(inputs, result, strict=False))
 
     return replace(impl, forward=forward, backward=backward if callable(impl.backward) else impl.backward)

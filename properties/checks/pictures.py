@@ -9,7 +9,8 @@ from flash_attest.properties.trial import Trial
 AXES = {  # the name of each dimension of a tensor
     **dict.fromkeys(("out", "dq", "q", "dout", "out*keys"), ("b", "i", "h", "d")),
     **dict.fromkeys(("dk", "dv", "k", "v"), ("b", "j", "h", "d")),
-    **dict.fromkeys(("lse", "sum of dbias"), ("b", "h", "i")),
+    **dict.fromkeys(("lse", "dlse", "sum of dbias"), ("b", "h", "i")),
+    **dict.fromkeys(("sinks", "dsink", "sum of dbias and dsink"), ("h",)),
     **dict.fromkeys(("<q,dq>-<k,dk>", "<v,dv>-<out,dout>"), ("b", "h")),
     "sum of dk": ("b", "h", "d"),
     **dict.fromkeys(("dbias", "bias"), ("b", "h", "i", "j")),

@@ -23,15 +23,15 @@ LEGEND = "1 attended   0 masked   . missing   ! extra"
 def weights(trial: Trial, x: Inputs) -> torch.Tensor | None:
     """Return P (b, h, sq, sk) of the implementation, or None if that takes too many calls.
 
-    One call measures headdim keys.
+    One call measures headdim_v keys.
     """
     case = trial.case
     if case.seqlen_k > MOST_KEYS:
         return None
     columns = []
-    for first in range(0, case.seqlen_k, case.headdim):
+    for first in range(0, case.seqlen_k, case.headdim_v):
         v = torch.zeros_like(x.v)
-        for d in range(min(case.headdim, case.seqlen_k - first)):
+        for d in range(min(case.headdim_v, case.seqlen_k - first)):
             v[:, first + d, :, d] = 1
         columns.append(trial.run(x.with_(v=v)).out.transpose(1, 2))  # (b, h, sq, d)
     return torch.cat(columns, dim=-1)[..., : case.seqlen_k]
@@ -56,6 +56,8 @@ def picture(
     wrong = (got[i] != want[i]).nonzero().flatten().tolist()
     if not wrong:
         own = p[b, h, i].sum().item()  # 1 if only existing keys have weight; rounding changes this by at most 2^-9
+        if x.sinks is not None:
+            return RIGHT_KEYS, [f"the weights of the keys sum to {own:.4g}; the sink has the rest"]
         reading.padding = bool(want[i].any()) and own < 0.99
         return (PADDING if reading.padding else RIGHT_KEYS), []
     if wrong_is is not None:

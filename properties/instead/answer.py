@@ -71,7 +71,7 @@ class Answer:
     @property
     def variant(self) -> oracle.Variant:
         """The right definition."""
-        return variant_of(self.case, self.impl.causal_alignment, self.x.bias)
+        return variant_of(self.case, self.impl.causal_alignment, self.x)
 
     @property
     def backward(self) -> bool:
@@ -217,5 +217,5 @@ def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
 def answer_of(impl: Implementation, case: Case, x: Inputs, got: Outputs, form_of: Callable[[Precision], str]) -> Answer:
     """Return the Answer, with all tensors on the CPU, and a boolean bias as one of 0 and -inf."""
     x = Inputs(**{name: tensor.detach().cpu() for name, tensor in x.items()})
-    x = x.with_(bias=variant_of(case, impl.causal_alignment, x.bias).bias)
+    x = x.with_(bias=variant_of(case, impl.causal_alignment, x).bias)
     return Answer(impl, case, x, {name: tensor.detach().cpu() for name, tensor in got.items()}, form_of)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.features import FEATURES, Feature, variant_of
+from flash_attest.properties.cases.feature import Feature
+from flash_attest.properties.cases.features import FEATURES, variant_of
 from flash_attest.properties.instead import gradients, inputs, keys, narrow, results
 from flash_attest.properties.instead.answer import Answer, Changed
 from flash_attest.properties.instead.mistake import Mistake, definition
@@ -19,7 +20,7 @@ def of_feature(feature: Feature) -> list[Mistake]:
             case = other(answer.case)
             if case is None or case == answer.case:
                 return None
-            return Changed(answer.x, variant_of(case, answer.impl.causal_alignment, answer.x.bias))
+            return Changed(answer.x, variant_of(case, answer.impl.causal_alignment, answer.x))
 
         return changed
 

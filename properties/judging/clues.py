@@ -15,7 +15,8 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.bias_masks import masks_of, may_have_empty_rows
 from flash_attest.properties.cases.case import Case, CaseError, text_of
 from flash_attest.properties.cases.draws import Draws
-from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, Feature
+from flash_attest.properties.cases.feature import Feature
+from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS
 from flash_attest.properties.cases.strategies import TOGETHER
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law

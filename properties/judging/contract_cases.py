@@ -11,7 +11,8 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.drawing import Drawing
 from flash_attest.properties.cases.draws import Draws
-from flash_attest.properties.cases.features import FEATURES, Feature
+from flash_attest.properties.cases.feature import Feature
+from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.fitting import fitted
 from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.cases.support import unsupported
@@ -26,7 +27,7 @@ def all_values(impl: Implementation, feature: Feature, value: Any, case: Case, p
     """Return the clue for a value that shows a problem, with the feature's other such values."""
     others = [v for v in feature.values if v != value and v not in feature.tried and v != feature.value(plain)]
     others = [v for v in others if feature.takes(impl.supports, v)]
-    cases = [(v, nearest(impl, feature.changed(case, v))) for v in others]
+    cases = [(v, nearest(impl, feature.adapted(feature.changed(case, v), impl.supports))) for v in others]
     values = [value, *(v for v, other in cases if other and wrong(other))]
     return value_clue(feature, values, feature.value(plain))
 
@@ -78,7 +79,7 @@ def of_features(impl: Implementation, plain: Case) -> Iterator[tuple[Feature, An
     for feature in FEATURES.values():
         for value in feature.tried:
             if feature.takes(impl.supports, value) and value != feature.value(plain):
-                case = nearest(impl, feature.changed(plain, value))
+                case = nearest(impl, feature.adapted(feature.changed(plain, value), impl.supports))
                 if case is not None:
                     yield feature, value, case
 

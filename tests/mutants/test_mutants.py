@@ -30,6 +30,7 @@ from flash_attest.mutants.numba import barriers
 from flash_attest.mutants.numba.build import NUMBA
 from flash_attest.mutants.races import MUTANTS as RACES
 from flash_attest.mutants.tiled.build import TILED, planted
+from flash_attest.mutants.tiled.calling import START
 from flash_attest.mutants.triton.build import TRITON
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.judging import shrink
@@ -218,8 +219,7 @@ def test_edits_change_the_source():
 
 def test_traceback_shows_the_mutated_line():
     """The traceback shows it although the file on disk does not have the edit."""
-    start = "    check(q, k, v, bias)\n    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = k.shape[1]\n"
-    crash = mutant_of("crash", ((start, "    1 / 0  # planted\n"),))
+    crash = mutant_of("crash", ((START, "    1 / 0  # planted\n"),))
     with pytest.raises(ZeroDivisionError) as caught:
         build(crash).forward(None, None, None)
     assert "1 / 0  # planted" in str(caught.traceback[-1].statement)

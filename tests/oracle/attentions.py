@@ -29,6 +29,7 @@ class Precision:
     quantize: str = "none"
     quantize_by: str = "tensor"
     exp: float = 0.0
+    tanh: float = 0.0
 
 
 def draw(regime, size, dtype, seed=0, device="cpu"):

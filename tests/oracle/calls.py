@@ -18,7 +18,7 @@ def attention(q, k, v, *, dout=None, **options) -> oracle.Attention:
     return oracle.attention(q, k, v, variant(**options), dout=dout)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ScoringBudget(oracle.Budget):
     """A budget that knows the dtypes of the outputs: q's, the bias's, and float32 for lse."""
 

@@ -48,9 +48,9 @@ TWINS = {
         ((OUT, "    v = v.as_strided(v.shape, k.stride()) if k.stride() == v.stride() else v\n" + OUT),),
         {},
     ),
-    "dout is copied where its strides are not those of q": (
+    "dout is copied where its strides are not those of out": (
         LAYOUT,
-        ((DELTA, "    dout = torch.empty_like(q).copy_(dout) if dout.stride() != q.stride() else dout\n" + DELTA),),
+        ((DELTA, "    dout = torch.empty_like(out).copy_(dout) if dout.stride() != out.stride() else dout\n" + DELTA),),
         {},
     ),
     "rows of a contiguous tensor lie nheads * headdim apart": (
@@ -69,7 +69,7 @@ TWINS = {
     "k is scaled before dS k": (
         GRADIENTS,
         (
-            ("as_operand(ds, q) @ kj)", "as_operand(ds, q) @ as_operand(scale * kj, q))"),
+            ("as_operand(dr, q) @ kj)", "as_operand(dr, q) @ as_operand(scale * kj, q))"),
             (SCALED, "    dq = dq.to(q.dtype)\n"),
         ),
         dict(precision=Precision(scaled_in_backward="k")),

@@ -46,10 +46,11 @@ def test_bias_has_the_shape_and_dtype_of_its_case(mask, kind):
 @pytest.mark.parametrize("kind", BOOLEAN)
 def test_a_boolean_mask_is_false_where_it_hides_a_key(mask, kind):
     c = biased(mask, "boolean_matrix" if mask == "dead_row" else kind)
-    bias = build(c, "cpu").bias
+    x = build(c, "cpu")
+    bias = x.bias
     assert bias.dtype == torch.bool and bias.shape == c.bias_shape and bool(bias.any())
     assert torch.equal(hidden_entries(bias), ~bias) and bool(bias.all()) == (mask == "none")
-    plain = variant_of(c, "bottom_right", bias).bias
+    plain = variant_of(c, "bottom_right", x).bias
     assert torch.equal(plain == 0, bias) and torch.equal(plain == -INF, ~bias)
     if mask in ("right", "left"):  # padding begins or ends somewhere, and the last or the first keys are hidden
         assert bool((bias.int().diff(dim=-1) * (1 if mask == "left" else -1) >= 0).all())

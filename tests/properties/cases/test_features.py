@@ -13,15 +13,15 @@ from flash_attest.impls import Supports, torch_math
 from flash_attest.impls.contract.record import DTYPES, KEYWORDS
 from flash_attest.oracle import Mask, Variant
 from flash_attest.properties.cases.case import LAYOUTS, Case, text_of
+from flash_attest.properties.cases.feature import Feature, Part
 from flash_attest.properties.cases.features import (
     FEATURES,
-    Feature,
-    Part,
     documentation,
     keywords_of,
     mask_of,
     variant_of,
 )
+from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.layouts import lay_out, layout_of
 from flash_attest.properties.cases.support import unsupported
 from tests.places import ROOT
@@ -39,6 +39,11 @@ DECLARATIONS = {
     "cross": lambda _: (dict(cross=True), dict(cross=False)),
     "gqa": lambda _: (dict(gqa=True), dict(gqa=False)),
     "softmax_scale": lambda _: (dict(softmax_scale=True), dict(softmax_scale=False)),
+    "window": lambda kind: (dict(window={kind}), dict(window={"left", "right", "both"} - {kind})),
+    "softcap": lambda _: (dict(softcap=True), dict(softcap=False)),
+    "sinks": lambda _: (dict(sinks=True), dict(sinks=False)),
+    "headdim_v": lambda _: (dict(headdims_v={(64, 128)}), dict(headdims_v={(128, 64)})),
+    "dlse": lambda _: (dict(lse_grad=True), dict(lse_grad=False)),
     "layout": lambda _: (dict(strides=True), dict(strides=False)),
 }
 
@@ -95,8 +100,9 @@ def refusal(case: Case, declared: dict) -> str | None:
 def test_a_tried_value_is_supported_exactly_where_it_is_declared(feature, value):
     declared, all_but_this = DECLARATIONS[feature.name](value)
     case = feature.changed(PLAIN, value)
+    words = "headdim 64 and headdim_v 128" if feature.name == "headdim_v" else feature.words(value)
     assert refusal(case, declared) is None
-    assert refusal(case, all_but_this) == f"{feature.words(value)} is not supported by tested"
+    assert refusal(case, all_but_this) == f"{words} is not supported by tested"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +155,7 @@ def test_headdims_are_supported_exactly_where_they_are_declared():
 
 def test_every_field_of_supports_declares_a_feature():
     declared = {name for feature in FEATURES.values() for name in re.findall(r"`(\w+)=", feature.declare)}
-    assert declared == {f.name for f in fields(Supports)} - {"bias_grad", "accepts"}
+    assert declared == {f.name for f in fields(Supports)} - {"bias_grad", "sink_grad", "accepts"}
 
 
 # --- keywords -------------------------------------------------------------------------------------
@@ -168,36 +174,38 @@ def test_a_keyword_is_passed_only_where_it_is_declared(name):
 
 
 def test_keywords_have_the_values_of_the_case():
-    case = PLAIN.but(causal=True, softmax_scale=0.5)
-    assert keywords_of(case) == dict(causal=True, softmax_scale=0.5)  # a bias is a tensor, so it is passed separately
-    assert keywords_of(case).keys() | {"bias"} == KEYWORDS.keys()
+    given = dict(causal=True, window=(3, None), softmax_scale=0.5, softcap=5.0)
+    assert keywords_of(PLAIN.but(**given, bias="vector", sinks="count")) == given
+    assert given.keys() | {"bias", "sinks"} == KEYWORDS.keys()  # tensors are passed separately
 
 
 # --- the oracle's variant -------------------------------------------------------------------------
 
 
-@each(lambda feature: feature.values if feature.part == "mask" else ())
+@each(lambda feature: feature.values if feature.part is Part.MASK else ())
 def test_the_mask_has_the_value(feature, value):
-    mask = mask_of(feature.changed(PLAIN, value), "top_left")
-    assert (getattr(mask, feature.name), mask.alignment) == (value, "top_left")
+    case = feature.changed(PLAIN, value)
+    mask = mask_of(case, "top_left")
+    assert (getattr(mask, feature.name), mask.alignment) == (getattr(case, feature.name), "top_left")
 
 
-@each(lambda feature: feature.values if feature.part == "variant" else ())
+@each(lambda feature: feature.values if feature.part is Part.VARIANT else ())
 def test_the_variant_has_the_value(feature, value):
-    assert getattr(variant_of(feature.changed(PLAIN, value), "top_left", None), feature.name) == value
+    assert getattr(variant_of(feature.changed(PLAIN, value), "top_left", build(PLAIN, "cpu")), feature.name) == value
 
 
-def test_the_variant_has_the_mask_and_the_bias():
-    case, bias = PLAIN.but(causal=True), torch.zeros(1, 1, 1, 8)
-    variant = variant_of(case, "top_left", bias)
-    assert variant.mask == mask_of(case, "top_left") and variant.bias is bias
+def test_the_variant_has_the_mask_the_bias_and_the_sinks():
+    case = PLAIN.but(causal=True, bias="vector", sinks="count")
+    x = build(case, "cpu")
+    variant = variant_of(case, "top_left", x)
+    assert variant.mask == mask_of(case, "top_left") and variant.bias is x.bias and variant.sinks is x.sinks
 
 
 def test_every_part_of_the_variant_is_a_feature():
     """If a part were not a feature, the oracle would have a feature that no case has."""
     parts = {part: {f.name for f in FEATURES.values() if f.part is part} for part in Part}
     assert parts[Part.MASK] == {f.name for f in fields(Mask)} - {"alignment"}  # declared as causal_alignment
-    assert parts[Part.VARIANT] == {f.name for f in fields(Variant)} - {"mask", "bias"}
+    assert parts[Part.VARIANT] == {f.name for f in fields(Variant)} - {"mask", "bias", "sinks"}
 
 
 # --- documentation --------------------------------------------------------------------------------

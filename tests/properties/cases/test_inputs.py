@@ -27,7 +27,7 @@ def scores(c: Case, x: Inputs | None = None) -> torch.Tensor:
 
 def lse(c: Case) -> torch.Tensor:
     x = build(c, "cpu")
-    return oracle.attention(x.q, x.k, x.v, variant_of(c, "bottom_right", None)).lse
+    return oracle.attention(x.q, x.k, x.v, variant_of(c, "bottom_right", x)).lse
 
 
 each_headdim = pytest.mark.parametrize("headdim", HEADDIMS)
@@ -135,6 +135,12 @@ def test_uneven_rows_of_a_tile_share_no_maximum():
     assert ((top.amax(-1) - top.amin(-1)) > 110).float().mean() > 0.95
 
 
+@pytest.mark.parametrize("headdim", [16, 64])
+def test_rising_scores_move_the_maximum_of_a_row_in_every_tile(headdim):
+    top = scores(case("rising", headdim=headdim, seqlen_k=256, batch=8)).unflatten(-1, (-1, 16)).amax(-1)
+    assert float((top.diff(dim=-1) > 0).double().mean()) > 0.8
+
+
 def test_uneven_scores_rise_along_the_keys_and_fall_in_other_rows():
     """The maximum of a row moves from tile to tile, and several keys still have a weight."""
     c = case("uneven", batch=30, seqlen_k=128)
@@ -153,7 +159,7 @@ SIZES = [  # the largest that a GPU draws, one query, few keys, head dims with a
 
 def answers(c: Case) -> oracle.Attention:
     x = build(c, "cpu")
-    return oracle.attention(x.q, x.k, x.v, variant_of(c, "bottom_right", x.bias), dout=x.dout)
+    return oracle.attention(x.q, x.k, x.v, variant_of(c, "bottom_right", x), dout=x.dout)
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -189,7 +195,7 @@ def decided(c: Case) -> torch.Tensor:
     seen = mask_of(c, "bottom_right").visible(c.seqlen_q, c.seqlen_k)
     top = scores(c, x).masked_fill(~seen, -1e9).topk(2, dim=-1)
     leads = (top.values[..., 0] - top.values[..., 1] >= GAP).transpose(1, 2)
-    out = oracle.attention(x.q, x.k, x.v, variant_of(c, "bottom_right", None)).out
+    out = oracle.attention(x.q, x.k, x.v, variant_of(c, "bottom_right", x)).out
     v = x.v.double().gather(1, top.indices[..., 0].transpose(1, 2)[..., None].expand(-1, -1, -1, c.headdim))
     return leads & (out == v).all(-1)
 

@@ -56,7 +56,7 @@ def making(mistake: Mistake | None, name: str = "stand_in", **declared) -> Imple
 
     def answer(x: Inputs, got: dict, causal, softmax_scale) -> Answer:
         case = _case(x, causal, softmax_scale)
-        x = x.with_(bias=variant_of(case, impl.causal_alignment, x.bias).bias)
+        x = x.with_(bias=variant_of(case, impl.causal_alignment, x).bias)
         return Answer(impl, case, x, got, lambda precision: form_of("spread", case.dtype, precision))
 
     def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):

@@ -8,6 +8,7 @@ import torch
 
 from flash_attest.mutants import ALL
 from flash_attest.mutants.mutant import build
+from flash_attest.mutants.tiled.masks import CAUSAL
 from flash_attest.properties.instead.table import TABLE
 from tests.properties.instead.stand_ins import answer_of_case, edited, making, said, said_of
 
@@ -99,7 +100,7 @@ NAMED = {
     ),
     "out, lse, dq, dk and dv are the ones with one key fewer in each row: the causal mask ends one key too early": (
         "seqlen_q=1 seqlen_k=2 headdim=1 causal=True",
-        (("s.masked_fill(j > i + seqlen_k - seqlen_q, -INF)", "s.masked_fill(j >= i + seqlen_k - seqlen_q, -INF)"),),
+        ((CAUSAL, CAUSAL.replace(">", ">=")),),
     ),
     "out is the one before it is divided by the row sum l": (
         "seqlen_q=1 seqlen_k=2 headdim=1",
@@ -111,7 +112,7 @@ NAMED = {
     ),
     "dq is the one with dS, or P for dv, rounded to float16: keep it in float32": (
         "seqlen_q=2 seqlen_k=2 headdim=1",
-        (("as_operand(ds, q) @ kj)", "ds.half().float() @ kj)"),),
+        (("as_operand(dr, q) @ kj)", "dr.half().float() @ kj)"),),
     ),
     "out, lse, dq, dk, dv and dbias are the ones with the bias subtracted": (
         "seqlen_q=1 seqlen_k=1 headdim=1 bias=vector",

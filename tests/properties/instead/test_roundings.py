@@ -85,8 +85,8 @@ ROUNDED = (
     ("acc = alpha * acc + as_operand(p, q) @ vj", "acc = alpha * acc + tf32(as_operand(p, q)) @ tf32(vj)"),
     ("dvj += as_operand(p, q).mT @ doi", "dvj += tf32(as_operand(p, q)).mT @ tf32(doi)"),
     ("dp = doi @ vj.mT", "dp = tf32(doi) @ tf32(vj).mT"),
-    ("as_operand(ds, q) @ kj)", "tf32(as_operand(ds, q)) @ tf32(kj))"),
-    ("dkj += as_operand(ds, q).mT @ qi", "dkj += tf32(as_operand(ds, q)).mT @ tf32(qi)"),
+    ("as_operand(dr, q) @ kj)", "tf32(as_operand(dr, q)) @ tf32(kj))"),
+    ("dkj += as_operand(dr, q).mT @ qi", "dkj += tf32(as_operand(dr, q)).mT @ tf32(qi)"),
     ('INF = float("inf")\n', 'INF = float("inf")\nfrom flash_attest.properties.instead.emulated import {0} as tf32\n'),
 )
 
