@@ -8,17 +8,28 @@ race), so cases are drawn, but not shrunk.
 """
 
 KEPT = {
+    "a_group_of_more_than_four_heads_reads_keys_as_one_of_four": (
+        "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=15 nheads_k=3"
+    ),
     "accumulator_is_rounded_to_half": "seqlen_q=5 seqlen_k=33 headdim=1 dtype=float16 regime=mean seed=2",
     "address_is_rounded_down_to_16_bytes": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset",
-    "address_of_the_first_row_stands_for_all": (
-        "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 nheads=2 layout=odd_rows"
-    ),
+    "address_of_the_first_row_stands_for_all": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 nheads=2 layout=odd_rows",
+    "alignment_switches_with_more_queries_than_keys": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "answers_are_kept_by_address": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "answers_are_kept_by_address_and_version": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "backward_ignores_bias": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
+    "backward_ignores_causal": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True",
     "backward_is_always_causal": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
     "backward_uses_the_default_scale": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
     "batch_index_has_16_bits": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 batch=65601",
     "batches_from_the_fourth_on_read_its_keys": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 batch=5",
     "bias_is_scaled": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
+    "bound_on_keys_forgets_the_offset": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 causal=True",
+    "causal_mask_value_is_finite": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "causal_sees_one_key_too_many_from_query_256_on": "seqlen_q=258 seqlen_k=204 headdim=1 dtype=float32 causal=True",
+    "causal_skipped_in_second_query_tile": "seqlen_q=18 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "causal_strict_in_partial_tile": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "columns_behind_the_row_are_read": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "columns_of_bias_wrap_at_512": "seqlen_q=1 seqlen_k=588 headdim=1 dtype=float32 bias=vector seed=1",
     "cuda_backward_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_backward_barrier_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
@@ -40,9 +51,7 @@ KEPT = {
     "cuda_bias_gradient_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
     "cuda_bias_gradient_barrier_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 bias=vector",
     "cuda_bias_gradient_barrier_3": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
-    "cuda_both_address_of_the_first_row_is_not_checked": (
-        "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset"
-    ),
+    "cuda_both_address_of_the_first_row_is_not_checked": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset",
     "cuda_both_bias_is_that_of_the_first_head": (
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 bias=vector bias_nheads=2 seed=1"
     ),
@@ -125,10 +134,13 @@ KEPT = {
     "cuda_scores_of_hidden_keys_are_not_written": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_shared_memory_is_a_row_short": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_tiles_are_read_before_they_are_loaded": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "dbias_is_not_summed_where_it_broadcasts": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 bias=vector",
     "dbias_is_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
     "dbias_keeps_the_last_query_tile": "seqlen_q=17 seqlen_k=2 headdim=1 dtype=float32 bias=vector",
     "dbias_of_the_last_partial_tile_is_not_stored": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 bias=matrix",
+    "delta_is_that_of_the_call_before": "seqlen_q=24 seqlen_k=24 headdim=1 dtype=float32",
     "delta_is_that_of_the_first_tile": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32",
+    "diagonal_on_the_edge_of_a_tile_ends_one_tile_early": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32 causal=True",
     "dk_is_not_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5",
     "dk_is_scaled_twice_when_q_requires_no_grad": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5 seed=2"
@@ -141,38 +153,66 @@ KEPT = {
     ),
     "dout_of_dead_rows_is_cleared_in_place": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "dq_goes_from_tile_to_tile_in_half": "seqlen_q=3 seqlen_k=4100 headdim=7 dtype=float16 regime=mean",
+    "dq_goes_on_from_the_last_call": "seqlen_q=24 seqlen_k=24 headdim=1 dtype=float32",
     "dq_is_not_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5",
     "dq_is_stored_in_half_before_it_is_scaled": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 softmax_scale=0.1 regime=one_sign"
     ),
     "dq_is_summed_in_any_order": "",
     "dq_keeps_the_last_key_tile_only": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
+    "ds_is_rounded_to_half": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
     "dv_of_late_queries_is_left_out": "seqlen_q=257 seqlen_k=1 headdim=1 dtype=float32",
+    "dv_uses_the_row_of_dout_before": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "evenness_of_queries_is_taken_for_that_of_keys": "seqlen_q=16 seqlen_k=1 headdim=1 dtype=float32",
+    "exponential_has_a_short_constant": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
+    "few_queries_are_computed_without_their_maximum": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 regime=shifted_up"
+    ),
+    "few_queries_of_usual_heads_read_keys_of_the_first_batch": "seqlen_q=1 seqlen_k=2 headdim=64 dtype=float32 batch=2",
+    "few_queries_read_keys_as_if_contiguous": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=packed",
+    "gqa_keeps_the_last_query_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1",
+    "gqa_sums_the_wrong_heads": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=6 nheads_k=3",
+    "gqa_takes_the_head_modulo": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=6 nheads_k=3",
+    "gradients_of_keys_from_the_second_tile_of_128_on_are_halved": "seqlen_q=256 seqlen_k=256 headdim=16 dtype=float32",
     "heads_beyond_the_grid_are_not_computed": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=65601",
+    "heads_from_the_ninth_on_read_keys_of_the_first_ones": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=9",
+    "heads_of_an_expanded_k_share_a_gradient": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2",
     "keys_are_read_with_the_strides_of_queries": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 layout=mixed",
     "keys_are_taken_for_heads_when_there_are_as_many": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2 regime=shifted_down"
     ),
+    "keys_are_transposed_when_there_are_as_many_as_columns": "seqlen_q=1 seqlen_k=2 headdim=2 dtype=float32",
+    "keys_behind_the_last_split_of_256_are_dropped": "seqlen_q=1 seqlen_k=257 headdim=1 dtype=float32",
     "keys_of_a_batch_are_taken_for_all_of_its_buffer": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=sliced"
     ),
     "keys_wrap_around_at_65536": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
+    "last_key_is_lost_when_the_tile_divides_seqlen": "seqlen_q=1 seqlen_k=16 headdim=1 dtype=float32",
     "last_query_tile_is_dropped_in_backward": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
     "last_tile_is_not_rescaled": "seqlen_q=3 seqlen_k=17 headdim=1 dtype=float32 seed=1",
+    "last_tile_of_exactly_300_keys_is_left_to_the_other_path": "seqlen_q=1 seqlen_k=300 headdim=1 dtype=float32",
+    "launch_fails_unnoticed_for_wide_heads": "seqlen_q=1 seqlen_k=1 headdim=97 dtype=float32",
     "loop_over_keys_ends_at_the_first_hidden_tile": (
         "seqlen_q=19 seqlen_k=35 headdim=1 dtype=float32 nheads=12 nheads_k=3 bias=vector bias_mask=first_and_window seed=3"
     ),
+    "lse_is_of_unscaled_scores": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
     "lse_is_that_of_batch_0": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
+    "mask_hides_by_the_least_number": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=boolean_matrix bias_mask=dead_row"
+    ),
     "mask_is_compared_in_bfloat16": "seqlen_q=258 seqlen_k=258 headdim=5 dtype=float32 causal=True",
     "mask_of_a_batch_is_read_as_that_of_a_head": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 batch=2 nheads=2 bias=boolean_vector bias_batch=2 seed=1"
+    ),
+    "masks_below_minus_1e8_are_taken_for_infinite": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector bias_mask=right"
     ),
     "maximum_becomes_the_mask_value_in_a_hidden_tile": (
         "seqlen_q=1 seqlen_k=129 headdim=1 dtype=float32 bias=matrix bias_mask=dead_row bias_keeps_key=True"
     ),
     "maximum_creeps_away_from_the_one_in_use": "seqlen_q=1 seqlen_k=97 headdim=8 dtype=float16 regime=uneven seed=2",
     "maximum_is_that_of_all_rows_of_a_tile": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 regime=uneven",
+    "next_value_tile_arrives_too_early": "seqlen_q=24 seqlen_k=24 headdim=1 dtype=float32",
     "numba_bfloat16_is_cut_off": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=bfloat16 seed=2",
     "numba_fa2_batches_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
     "numba_first_query_may_be_negative": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
@@ -184,12 +224,14 @@ KEPT = {
     "number_of_keys_has_16_bits": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "offset_of_a_tile_overflows": "seqlen_q=12 seqlen_k=65 headdim=3 dtype=float32 regime=selecting seed=1",
     "only_64_columns_enter_the_score": "seqlen_q=2 seqlen_k=2 headdim=65 dtype=float32",
+    "out_is_kept_in_fixed_point": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 seed=1",
     "out_is_truncated_to_bfloat16": (
         "seqlen_q=1 seqlen_k=3 headdim=36 dtype=bfloat16 nheads=2 nheads_k=1 regime=exact seed=2"
     ),
     "parts_of_512_keys_are_merged_without_weights": (
         "seqlen_q=1 seqlen_k=521 headdim=1 dtype=float32 nheads=6 nheads_k=3 seed=1"
     ),
+    "probabilities_have_four_bits": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
     "queries_before_a_key_tile_are_counted_without_the_offset": (
         "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 causal=True"
     ),
@@ -202,10 +244,19 @@ KEPT = {
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix bias_mask=finite"
     ),
     "row_maximum_starts_at_zero": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
-    "rows_lie_as_far_apart_as_the_heads_of_one": (
-        "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=size_one seed=2"
-    ),
+    "rows_are_taken_for_packed_if_their_elements_are": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
+    "rows_lie_as_far_apart_as_the_heads_of_one": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=size_one seed=2",
+    "scale_equal_to_the_default_is_not_applied": "seqlen_q=1 seqlen_k=1 headdim=2 dtype=float32",
+    "scale_is_that_of_the_padded_headdim": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "slices_from_the_129th_on_are_not_written": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=43 nheads=3",
     "sum_is_wider_at_some_addresses": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float32 seed=1",
+    "tail_tile_is_dropped": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
+    "tf32_is_not_declared": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "tile_is_lost_once_in_twenty": "seqlen_q=24 seqlen_k=24 headdim=1 dtype=float32",
+    "tile_is_skipped_by_its_first_query": (
+        "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True bias=vector bias_mask=left"
+    ),
+    "tile_of_64_is_skipped_by_its_first_query": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "tile_that_sees_nothing_is_not_written": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "triton_accumulator_is_not_rescaled": "seqlen_q=1 seqlen_k=39 headdim=1 dtype=float16 seed=3",
     "triton_address_of_the_first_row_is_not_checked": "seqlen_q=1 seqlen_k=1 headdim=8 dtype=float16 layout=offset",
@@ -262,6 +313,7 @@ KEPT = {
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=2 nheads=2 nheads_k=1"
     ),
     "triton_tail_mask_is_left_to_the_causal_mask": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
+    "undeclared_key_heads_are_read_by_their_own_number": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
     "value_tile_is_the_one_before": "seqlen_q=11 seqlen_k=17 headdim=2 dtype=float32 regime=selecting",
     "values_are_read_with_the_batch_stride_of_keys": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=mixed"
