@@ -49,11 +49,11 @@ def adapted(
     the Implementation declares. bias_grad, sink_grad: backward also returns dbias if a bias is
     given, and dsink if sinks are.
 
-    backward(dout, q, k, v, out, lse, **keywords) -> (dq, dk, dv[, dbias][, dsink]). With a keyword
-    dlse, lse is differentiated, too. It takes as long as forward and backward together, because it calls the function again with inputs that
-    require gradients: autograd runs the package's backward where the gradient is requested, and
-    torch must appear to have a GPU there. It raises RuntimeError, from torch, if the function's
-    output does not depend on an input.
+    backward(dout, q, k, v, out, lse, **keywords) -> (dq, dk, dv[, dbias][, dsink]). With the
+    keyword dlse, lse is differentiated, too. It takes as long as forward and backward together,
+    because it calls the function again with inputs that require gradients: autograd runs the
+    package's backward where the gradient is requested, and torch must appear to have a GPU there.
+    It raises RuntimeError, from torch, if the function's output does not depend on an input.
     """
 
     @functools.wraps(function)

@@ -48,13 +48,14 @@ def _first_head(case: Case, x: Inputs, results: dict[str, torch.Tensor]) -> tupl
 
     def cut(name: str, tensor: torch.Tensor) -> torch.Tensor:
         heads = 1 if name in ("k", "v", "dk", "dv") else group
-        if tensor.dim() == 1:  # sinks and dsink
+        if name in ("sinks", "dsink"):
             return tensor[:heads]
         return tensor[:1, :heads] if name in ("lse", "dlse", "bias", "dbias") else tensor[:1, :, :heads]
 
-    # dbias of a bias that is broadcast is a sum over all batches and heads, dsink one over batches.
-    whole = x.bias is None or x.bias.shape[:2] == (case.batch, case.nheads)
-    sums = {name for name, is_whole in (("dbias", whole), ("dsink", case.batch == 1)) if not is_whole}
+    # dsink, and dbias of a bias that is broadcast, are sums over batches and heads.
+    sums = set() if case.batch == 1 else {"dsink"}
+    if x.bias is not None and x.bias.shape[:2] != (case.batch, case.nheads):
+        sums.add("dbias")
     results = {name: cut(name, tensor) for name, tensor in results.items() if name not in sums}
     inputs = Inputs(**{name: cut(name, tensor) for name, tensor in x.items()})
     return case.but(batch=1, nheads=group, nheads_k=1), inputs, results
