@@ -56,7 +56,7 @@ class Lengths:
 
     @property
     def threshold(self) -> str:
-        """From which size on a window is wrong, or up to which; "" if neither."""
+        """The sizes from which on, or up to which, a window is wrong, in words; "" if neither."""
         wrong = [*self.wrong, self.at]
         if not self.fields[0].startswith("window") or len(wrong) < 2 or not self.right:
             return ""
