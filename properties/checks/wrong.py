@@ -12,7 +12,7 @@ from flash_attest.properties.trial import Trial
 
 MOST_RANGES = 200  # the most ranges of rows, and pairs, that a picture shows
 Range = tuple[int, int]  # first and last
-FAR = 2**40  # a query whose window begins behind key 0, so that its first key is not cut off there
+FAR = 2**40  # a query so far behind or before the keys that the first or last one of its window is not cut off
 
 
 @dataclass
@@ -49,10 +49,10 @@ def wrong_in(trial: Trial, name: str, bad: torch.Tensor) -> Wrong | None:
     if axes is None or bad.dim() != len(axes):
         return None
     mask = mask_of(case, trial.impl.causal_alignment)
-    first, last = mask.bounds(torch.tensor([FAR]), case.seqlen_q, case.seqlen_k)
+    firsts, lasts = mask.bounds(torch.tensor([FAR, -FAR]), case.seqlen_q, case.seqlen_k)
     left, right = case.window or (None, None)
-    first = None if left is None else int(first) - FAR
-    diagonal = int(last) - FAR if case.causal or right is not None else None
+    first = None if left is None else int(firsts[0]) - FAR
+    diagonal = int(lasts[1]) + FAR if case.causal or right is not None else None
     rows = {axis: _ranges(bad, axes.index(axis)) if axis in axes else [] for axis in "ij"}
     return Wrong(name, case.seqlen_q, case.seqlen_k, diagonal, trial.impl.tile, rows["i"], rows["j"], first=first)
 

@@ -53,7 +53,7 @@ def _found(judgement: Judgement, cases: list[Case]) -> list[str]:
             (larger if answer.wrong else right).append(answer)
     answers = [*larger, *wrong]
     shifted = answers[0].case.but(regime="shifted_up")
-    if lines := statements(answers, right):
+    if lines := statements(answers, right, shown=wrong[0]):
         return [line + _right_if_swapped(judgement, answers) for line in lines]
     return rounding_of(answers, lambda: answer_in(judgement, shifted))
 
