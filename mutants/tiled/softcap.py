@@ -59,7 +59,7 @@ MUTANTS = [
         name="bias_is_capped_too",
         law="test_biased_attention_matches_the_definition",
         edits=((CAP, ""), (MASK, CAP + MASK)),
-        smallest=ONE,
+        smallest=ONE | dict(seqlen_k=2),
         story="the bias is added to the scores before the softcap",
     ),
     planted(
