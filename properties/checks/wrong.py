@@ -19,8 +19,9 @@ class Wrong:
     """The wrong part of one tensor in one case. In results.json it is `wrong`.
 
     queries, keys: the rows with a wrong element. Both are empty if the tensor has no such axis.
-    diagonal: query i sees key j iff j <= i + diagonal; None without a mask.
+    diagonal: query i sees key j only if j <= i + diagonal; None without a mask.
     missing, extra: (query, key) pairs that the implementation masks, or attends to, by mistake.
+    start: query i sees key j only if j >= i + start; None without a window on the left.
     """
 
     tensor: str
@@ -32,6 +33,7 @@ class Wrong:
     keys: list[Range] = field(default_factory=list)
     missing: list[tuple[int, int]] = field(default_factory=list)
     extra: list[tuple[int, int]] = field(default_factory=list)
+    start: int | None = None
 
     def as_dict(self) -> dict:
         return asdict(self)
@@ -46,10 +48,11 @@ def wrong_in(trial: Trial, name: str, bad: torch.Tensor) -> Wrong | None:
     if axes is None or bad.dim() != len(axes):
         return None
     mask = mask_of(case, trial.impl.causal_alignment)
-    _, last = mask.bounds(torch.zeros(1, dtype=torch.long), case.seqlen_q, case.seqlen_k)
+    first, last = mask.bounds(torch.zeros(1, dtype=torch.long), case.seqlen_q, case.seqlen_k)
     diagonal = None if mask.sees_all else int(last)
+    start = None if case.window is None or case.window[0] is None else int(first)
     rows = {axis: _ranges(bad, axes.index(axis)) if axis in axes else [] for axis in "ij"}
-    return Wrong(name, case.seqlen_q, case.seqlen_k, diagonal, trial.impl.tile, rows["i"], rows["j"])
+    return Wrong(name, case.seqlen_q, case.seqlen_k, diagonal, trial.impl.tile, rows["i"], rows["j"], start=start)
 
 
 def cells(marked: torch.Tensor) -> list[tuple[int, int]]:

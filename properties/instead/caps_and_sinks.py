@@ -107,7 +107,7 @@ def _of_dsink(name: str, words: str, weight: Callable[[torch.Tensor, torch.Tenso
         p, right = answer.operands(answer.plain)[0], answer.right.want
         delta = (p.dout * right["out"].transpose(1, 2)).sum(-1, keepdim=True)
         delta = delta if p.dlse is None else delta - p.dlse
-        dsink = weight(sink_weight(p, right["lse"][..., None]), delta)
+        dsink = weight(sink_weight(p.sinks, right["lse"][..., None]), delta)
         return Predicted({"dsink": dsink.sum((0, 2, 3))}, lambda: only(answer.right, "dsink").sigma())
 
     return of_gradients(name, words, predicted)

@@ -118,7 +118,7 @@ def given(
         return None
     dlse = None if p.dlse is None else (ratio * p.dlse).squeeze(-1)
     outputs = answer.under(changed, dout=(ratio * dout).transpose(1, 2), dlse=dlse)
-    sink_shift = None if p.sinks is None else sink_weight(p, usual[..., None]) * shift
+    sink_shift = None if p.sinks is None else sink_weight(p.sinks, usual[..., None]) * shift
     more = _of_shift(p, probs * shift, sink_shift)
     want = {name: outputs.want[name] + changed.back(name, more[name]) for name in more if name in answer.got}
     if "dv" in answer.got:

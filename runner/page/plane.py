@@ -30,7 +30,7 @@ def drawn(id: str, wrong: dict) -> Markup:
         return start + first * step - (thick - (last - first + 1) * step) / 2, thick
 
     parts = [rect(LEFT, TOP, width, height, "refused-plane")]
-    if visible := _visible(rows, columns, wrong["diagonal"], dx, dy):
+    if visible := _visible(rows, columns, wrong["diagonal"], wrong.get("start"), dx, dy):
         parts.append(element("path", d=visible, fill="var(--visible-plane)"))
     for first, last in wrong["queries"]:
         y, thick = band(first, last, dy, TOP)
@@ -82,17 +82,26 @@ def _sides(columns: int, rows: int) -> tuple[float, float]:
     return max(LEAST_SIDE, SIDE * columns / longer), max(LEAST_SIDE, SIDE * rows / longer)
 
 
-def _visible(rows: int, columns: int, diagonal: int | None, dx: float, dy: float) -> str:
+def _visible(rows: int, columns: int, diagonal: int | None, start: int | None, dx: float, dy: float) -> str:
     """Return the outline of the pairs that are seen: a staircase, or a line if steps are tiny."""
     if diagonal is None:
         return f"M{LEFT},{TOP}h{columns * dx:.1f}v{rows * dy:.1f}h{-columns * dx:.1f}z"
-    ends = [min(max(i + diagonal + 1, 0), columns) for i in range(rows)]
-    if rows <= 200:
-        steps = "".join(f"L{LEFT + end * dx:.1f},{TOP + i * dy:.1f}v{dy:.2f}" for i, end in enumerate(ends))
-    else:
-        corners = sorted({0, rows - 1, *(min(max(i, 0), rows - 1) for i in (-diagonal - 1, columns - diagonal - 1))})
-        steps = "".join(f"L{LEFT + ends[i] * dx:.1f},{TOP + (i + 0.5) * dy:.1f}" for i in corners)
-    return f"M{LEFT},{TOP}{steps}L{LEFT},{TOP + rows * dy:.1f}z"
+    right = _edge(rows, columns, diagonal + 1, dx, dy)
+    if start is None:
+        return f"M{LEFT},{TOP}{''.join(right)}L{LEFT},{TOP + rows * dy:.1f}z"
+    left = _edge(rows, columns, start, dx, dy, upwards=True)
+    return f"M{right[0][1:]}{''.join(right[1:] + left)}z"
+
+
+def _edge(rows: int, columns: int, first: int, dx: float, dy: float, upwards: bool = False) -> list[str]:
+    """Return the edge between columns at which row i turns at column i + first."""
+    at = [LEFT + min(max(i + first, 0), columns) * dx for i in range(rows)]
+    if rows > 200:
+        corners = sorted({0, rows - 1, *(min(max(i, 0), rows - 1) for i in (-first, columns - first))}, reverse=upwards)
+        return [f"L{at[i]:.1f},{TOP + (i + 0.5) * dy:.1f}" for i in corners]
+    if upwards:
+        return [f"L{at[i]:.1f},{TOP + (i + 1) * dy:.1f}v{-dy:.2f}" for i in reversed(range(rows))]
+    return [f"L{x:.1f},{TOP + i * dy:.1f}v{dy:.2f}" for i, x in enumerate(at)]
 
 
 def _tiles(tile: list[int], rows: int, columns: int, dx: float, dy: float, width: float, height: float) -> list[Markup]:

@@ -55,6 +55,19 @@ def test_the_mask_edge_of_many_queries_is_a_line_through_its_corners():
     assert min(ends) == plane.LEFT and max(ends) == pytest.approx(plane.LEFT + width, abs=0.3)
 
 
+@pytest.mark.parametrize("rows", (65, 1000))
+def test_a_window_has_an_edge_on_both_sides(rows):
+    """Each query sees the keys from i - 2 to i + 1, so four columns are seen beside the middle."""
+    path = re.search(r'<path d="([^"]*)"', drawn(seqlen_q=rows, seqlen_k=rows, start=-2, diagonal=1))[1]
+    xs = [float(x) for x in re.findall(r"[ML]([\d.]+),", path)]
+    step = plane.SIDE / rows
+    first, last = 0, len(xs) // 2 - 1
+    assert xs[first] == pytest.approx(plane.LEFT + 2 * step, abs=0.1)
+    assert xs[-1] == plane.LEFT and path.endswith("z")
+    assert xs[last] == pytest.approx(plane.LEFT + plane.SIDE, abs=0.1)
+    assert xs[last + 1] == pytest.approx(plane.LEFT + (rows - 3) * step, abs=0.1)
+
+
 def test_one_wrong_query_of_many_is_still_seen():
     heights = [r["height"] for r in numbers("rect", drawn(seqlen_q=4096, seqlen_k=4096)) if r.get("opacity") == 0.3]
     assert heights == [plane.LEAST]
