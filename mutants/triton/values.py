@@ -2,6 +2,7 @@
 docs/why/bugs.md#boundaries.
 """
 
+from flash_attest.mutants.mutant import TRACED
 from flash_attest.mutants.triton.build import planted, supporting
 
 PAIRS = [(8, 16), (16, 8)]
@@ -13,7 +14,7 @@ SCALE = "scale = sizes.headdim**-0.5"
 MUTANTS = [
     planted(
         name="triton_columns_of_v_are_masked_by_headdim",
-        law="test_columns_of_v_are_their_own",
+        law="test_out_matches_the_definition",
         source="forward.py",
         declares=supporting(backward=False, headdims_v=PAIRS),
         edits=((LOAD, LOAD.replace("headdim_v", "headdim")),),
@@ -22,7 +23,7 @@ MUTANTS = [
     ),
     planted(
         name="triton_columns_of_dv_beyond_headdim_v_are_stored",
-        law="test_columns_of_v_are_their_own",
+        law=TRACED,
         source="backward.py",
         declares=supporting(headdims_v=[(16, 8)]),
         edits=((STORE, STORE.replace("headdim_v", "headdim")),),
@@ -31,7 +32,7 @@ MUTANTS = [
     ),
     planted(
         name="triton_width_of_v_is_not_checked_for_wide_loads",
-        law="test_columns_of_v_are_their_own",
+        law="test_what_memory_held_before_does_not_matter",
         source="problem.py",
         declares=supporting(backward=False, headdims_v=[(8, 20)]),
         edits=((WHOLE, "self.headdim % align == 0"),),
