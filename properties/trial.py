@@ -85,7 +85,7 @@ class Trial:
 
         It depends on the regime.
         """
-        return oracle.form_of(self.case.regime, self.case.dtype, self.impl.precision)
+        return oracle.form_of(self.case.regime, self.case.dtype, self.impl.precision, self.case.softcap)
 
     def zeroed(self, *names: str) -> Inputs:
         """Return the inputs of the case with some of them set to 0."""

@@ -216,14 +216,15 @@ def verdict_line(
     device: str = "",
     elsewhere: Sized = (),
     trouble: str = "",
+    lacking: Mapping[str, str] | None = None,
 ) -> str:
     """Return the last line of a run: "green: 61 laws hold; 8 do not apply" or "not green: ...".
 
     The reason comes first. The arguments are those of `not_green`; device: where the run judges;
     elsewhere: the implementations that need another device, and are no part of the run; trouble:
-    why the report is not on disk.
+    why the report is not on disk; lacking: what `unjudged` returns, if it is known.
     """
-    incomplete = _incomplete(results, asked, left, planned)
+    incomplete = _incomplete(results, asked, left, planned, lacking)
     counts = counted(results, asked_for=asked.named, device=device)
     bad = any(group_of(r, asked_for=asked.named) in RED for r in results)
     left_out = ""
@@ -239,8 +240,9 @@ def concluded(results: list[dict], asked: Asked, **more: object) -> dict:
     """Return what results.json says about a whole run: its last line, whether it is green, and of
     which implementations no law was judged. more: as for `verdict_line`.
     """
-    line = verdict_line(results, asked, **more)
-    return {"verdict": line, "green": is_green(line), "unjudged": unjudged(results, asked)}
+    lacking = unjudged(results, asked)
+    line = verdict_line(results, asked, lacking=lacking, **more)
+    return {"verdict": line, "green": is_green(line), "unjudged": lacking}
 
 
 def is_green(line: str) -> bool:
@@ -248,7 +250,9 @@ def is_green(line: str) -> bool:
     return line.startswith("green")
 
 
-def _incomplete(results: list[dict], asked: Asked, left: int, planned: int) -> str:
+def _incomplete(
+    results: list[dict], asked: Asked, left: int, planned: int, lacking: Mapping[str, str] | None = None
+) -> str:
     """Say what was not judged; "" if everything was."""
     if not results:
         return "nothing was judged"
@@ -257,10 +261,10 @@ def _incomplete(results: list[dict], asked: Asked, left: int, planned: int) -> s
     laws = _laws(results)
     if asked.replayed and laws and not {PASS, FAIL} & {result["verdict"] for result in laws}:
         return f"no law took the case: {laws[0]['reason']}"
-    return _named(unjudged(results, asked))
+    return _named(unjudged(results, asked) if lacking is None else lacking)
 
 
-def _named(lacking: dict[str, str]) -> str:
+def _named(lacking: Mapping[str, str]) -> str:
     """Return "nothing was judged of mine: takes no bias"; "" if nothing is lacking."""
     if not lacking:
         return ""

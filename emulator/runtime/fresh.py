@@ -7,6 +7,7 @@ Kernels announce their accesses, and operators of PyTorch come through the dispa
 from __future__ import annotations
 
 import ctypes
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,17 +43,31 @@ class OperatorsSeen(TorchDispatchMode):
         """Let compiled code run as it does without this mode."""
         return True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing torch._dynamo at the first operator, which takes seconds.
+
+        Once a call has imported it, `_seen_uncompiled` keeps torch.compile from compiling this
+        mode.
+        """
+        return False
+
     def done(self, func: Any, args: tuple, kwargs: dict, result: Any) -> None:
         """Look at a call that has been made."""
         raise NotImplementedError
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
+        seen = self._seen_uncompiled if "torch._dynamo" in sys.modules else self._seen
+        return seen(func, args, kwargs or {})
+
+    def _seen(self, func, args, kwargs):
         if func.name() in OPDEFS:
             return self._within(func, args, kwargs)
         result = func(*args, **kwargs)
         self.done(func, args, kwargs, result)
         return result
+
+    _seen_uncompiled = torch._disable_dynamo(_seen)
 
     def _within(self, func, args, kwargs):
         """Run a torch.library.custom_op with this mode switched on; torch switches it off inside.

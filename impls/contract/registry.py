@@ -49,6 +49,10 @@ class Unloadable:
     name: str
     problem: str
 
+    def lacking(self, names: str) -> Unloadable:
+        """Return it with a line about names that --impl gives and that no loaded file has."""
+        return replace(self, problem=f"{self.problem}\n--impl {names}: nothing that could be loaded has this name")
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -260,6 +264,8 @@ def choose(plugins: list[Entry], names: str | None, alone: bool) -> list[Entry]:
     if not wanted or not {*wanted} <= known:
         if wanted and (unloaded := [entry for entry in plugins if isinstance(entry.impl, Unloadable)]):
             # A name that is not known may be in a file that cannot be loaded.
+            absent = ", ".join(name for name in wanted if name not in known)
+            unloaded = [replace(each, impl=each.impl.lacking(absent)) for each in unloaded]
             chosen = select(entries, ",".join(name for name in wanted if name in known)) if {*wanted} & known else []
             return sorted({entry.name: entry for entry in [*chosen, *unloaded]}.values(), key=lambda entry: entry.name)
         entries = [*plugins, *ours()]  # the message lists all known names

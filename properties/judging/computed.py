@@ -79,7 +79,7 @@ def answer_in(judgement: Judgement, case: Case) -> list[Answer]:
     trial = plan.trial(impl, case)
 
     def form_of(precision: Precision) -> str:
-        return oracle.form_of(case.regime, case.dtype, precision)
+        return oracle.form_of(case.regime, case.dtype, precision, case.softcap)
 
     try:
         with blaming_calls(trial, judgement.test):

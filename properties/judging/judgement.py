@@ -5,11 +5,14 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass, field, replace
 
+from hypothesis.errors import Unsatisfiable
+
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.drawing import Drawing
 from flash_attest.properties.cases.draws import Draws
+from flash_attest.properties.cases.limits import Limits
 from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.cases.support import missing, unsupported
 from flash_attest.properties.failures import LawBroken
@@ -50,8 +53,10 @@ class Judgement:
 
     @property
     def drawing(self) -> Drawing:
-        """The cases to draw for this law."""
+        """The cases to draw for this law. Raises Unsatisfiable if its lengths exceed the limits."""
         law, impl, plan = self.law, self.impl, self.plan
+        if not _has_room(law.draws, Limits.on(plan.device, impl.share_on(plan.device), plan.small)):
+            raise Unsatisfiable("the law wants longer sequences than the limits allow")
         number = zlib.crc32(f"{plan.seed} {law.chapter}.{law.name}.{impl.name}".encode())
         strategy = attention_cases(impl, plan.device, law.draws, small=plan.small)
         return Drawing(strategy, number, 1 if law.once else plan.cases_for(impl, law.share), law.once)
@@ -101,6 +106,14 @@ class Judgement:
         perturbations = self.plan.perturbations if self.law.bug == "races" else ""
         limit = self.plan.case_timeout if timed_out else 0.0
         return replay_of(self.plan.origin, self.test, str(case), perturbations, limit)
+
+
+def _has_room(draws: Draws, limits: Limits) -> bool:
+    """Return whether the shortest sequences that a law wants are within the limits. If not,
+    Hypothesis would reject hundreds of cases, which takes half a second.
+    """
+    shortest = draws.seqlen_q[0] * draws.seqlen_k[0]
+    return not draws.limited or shortest <= max(limits.elements * limits.factor(draws), limits.seqlen**2)
 
 
 def replay_of(origin: Origin, test: str, case: str = "", perturbations: str = "", limit: float = 0.0) -> str:

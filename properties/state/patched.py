@@ -208,10 +208,18 @@ def everything() -> Functions:
     global _cached
     modules = sys.modules.copy()
     if _cached[0] != len(modules):  # there were further imports
-        places = [*map(_place, _owners(modules))]
-        often = [place for place in places if place.name.startswith(VERDICTS) or place.name in OTHERS]
-        _cached = len(modules), [*often, *(place for place in places if place not in often)], len(often)
+        often, others = [], []
+        for place in map(_place, _owners(modules)):
+            (often if place.name.startswith(VERDICTS) or place.name in OTHERS else others).append(place)
+        _cached = len(modules), [*often, *others], len(often)
     return Functions(*_cached[1:])
+
+
+def keep_for_forks() -> None:
+    """Compute in this process what each fork of it would compute, which takes 0.1 s."""
+    torch.get_default_device()  # imports a module, after which everything would be computed again
+    everything()
+    _used_of_torch()
 
 
 def loaded() -> Functions:

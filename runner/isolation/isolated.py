@@ -20,6 +20,7 @@ from flash_attest.properties.judging.explained import Explained
 from flash_attest.properties.judging.plan import Lost, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN, Result
 from flash_attest.properties.law import Law
+from flash_attest.properties.state import patched
 from flash_attest.runner.isolation import crashes, importing, leftovers, tracing, verdicts
 from flash_attest.runner.isolation.child import as_result, record_of
 from flash_attest.runner.isolation.endings import Ending, Kind
@@ -63,6 +64,7 @@ class Isolated:
         self._tried_alone: Counter[Target] = Counter()
         self._traced: Counter[str] = Counter()  # traced failures by implementation (tracing.py)
         self._not_up: dict[Target, str] = {}  # why no process could be started
+        patched.keep_for_forks()
 
     def law(self, law: Law, impl: Implementation, **changes: object) -> Result:
         """Return the verdict of a law. changes: fields of the plan to replace for this law."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from flash_attest.runner.causes import causes_of
-from flash_attest.runner.green import Asked, unjudged
+from flash_attest.runner.green import Asked
 from flash_attest.runner.plugin import annotations, junit, terminal, times
 from flash_attest.runner.plugin.outcomes import result_of
 from flash_attest.runner.plugin.report import Report
@@ -44,33 +44,36 @@ def print_verdicts(report: Report, out, *, asked: Asked, verbose: bool) -> None:
     also print remarks and chapters.
     """
     results, environment, asked_for = report.results, report.environment, asked.named
+    left = environment.get("left", {})
     console = console_of(out)
     out.section("verdicts")
     if verbose:
-        terminal.print_chapters(results, console, asked_for=asked_for)
+        terminal.print_chapters(results, console, asked_for=asked_for, left=left)
         console.print()
         terminal.print_remarks(results, console, asked_for=asked_for)
         terminal.say(console, escape(times.sentence(results, environment)))
         console.print()
-    terminal.print_rows(results, console, asked_for=asked_for)
+    terminal.print_rows(results, console, asked_for=asked_for, left=left)
     if line := terminal.elsewhere_in_words(environment.get("elsewhere", {})):
         terminal.say(console, escape(line))
     terminal.print_absent(results, console)
     if environment["complete"]:
-        terminal.print_unjudged(results, console, asked)
+        terminal.print_unjudged(results, console, environment["unjudged"])
     terminal.print_undecided(results, console, asked_for=asked_for)
     terminal.print_observed(results, console)
     terminal.print_causes(causes_of(results), console)
 
 
-def print_annotations(results: list[dict], out: pytest.TerminalReporter, asked: Asked) -> None:
+def print_annotations(
+    results: list[dict], out: pytest.TerminalReporter, asked: Asked, lacking: Mapping[str, str]
+) -> None:
     """Print failures, and what could not be decided or judged, as annotations in a job of GitHub
-    Actions.
+    Actions. lacking: what green.unjudged returns.
     """
     if annotations.wanted():
         out.ensure_newline()
         undecided = terminal.undecided_in(results, asked_for=asked.named)
-        for line in annotations.annotations(causes_of(results), undecided, unjudged(results, asked), results):
+        for line in annotations.annotations(causes_of(results), undecided, lacking, results):
             out.write_line(line)
 
 

@@ -22,9 +22,13 @@ EARLY = 2  # exit status before there is a session: pytest's for an interrupted 
 
 
 def exit_early() -> None:
-    """Until a run is configured, end this process on Ctrl-C without a traceback."""
+    """Until a run is configured, end this process on Ctrl-C without a traceback.
+
+    A worker has not received Ctrl-C until here (`pytest_sessionstart`).
+    """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, _exit)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _exit(number: int, frame: object) -> None:
@@ -50,7 +54,8 @@ class Interrupts:
         if threading.current_thread() is not threading.main_thread():
             return
         if hasattr(self.config, "workerinput"):  # a worker, which its controller ends
-            if signal.getsignal(signal.SIGINT) is _exit:
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                exit_early()
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             return
         for number in SIGNALS:
@@ -79,6 +84,25 @@ class Interrupts:
                 self._due = False
                 if not self.ending:
                     raise Interrupted
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionstart(self):
+        """Start workers with SIGINT blocked, as Python would print a traceback while it starts.
+
+        A signal that comes here ends the run at the next hook, when pytest can end it in order.
+        """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        self._waits += 1
+        try:
+            return (yield)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            self._waits -= 1
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self) -> None:
+        self._due = False
+        self._again()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self) -> None:

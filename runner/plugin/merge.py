@@ -177,7 +177,7 @@ def join(folders: list[Path], into: Path) -> int:
         found = concluded(results, asked, **facts, trouble=trouble)
     console = Console(width=160, soft_wrap=True, emoji=False)
     terminal.print_rows(results, console, asked_for=named)
-    terminal.print_unjudged(results, console, asked)
+    terminal.print_unjudged(results, console, found["unjudged"])
     terminal.print_undecided(results, console, asked_for=named)
     terminal.print_causes(causes_of(results), console)
     print(f"{len(folders)} parts joined: {report.directory}/index.html (report.md, results.json)")

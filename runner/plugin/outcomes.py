@@ -22,7 +22,7 @@ GPU_KEY = "attest_gpu_name"  # the name of the GPU, which only a judging process
 SHARD_KEY = "attest_shard"  # what is known about the part of the run
 TESTS_KEY = "attest_tests"  # how many tests judge laws, in somebody's repository
 LACKS_KEY = "attest_lacks_laws"  # whether some laws of these implementations were deselected
-PLANNED_KEY = "attest_planned"  # how many laws there are to judge, in somebody's repository
+PLANNED_KEY = "attest_planned"  # `by_chapter` of the laws to judge, in somebody's repository
 
 
 def result_of(report, key: str = KEY) -> dict | None:
@@ -37,6 +37,15 @@ def judged_in(test: str) -> tuple[str, str, str] | None:
     path, _, name = test.partition("::")
     law, _, impl = name.removesuffix("]").partition("[")
     return (Path(path).stem, law, impl) if impl and path.startswith("properties/") else None
+
+
+def by_chapter(judged: Iterable[tuple[str, str]]) -> dict[str, dict[str, int]]:
+    """Return implementation -> chapter -> how many laws, for (implementation, chapter) of each."""
+    counted: dict[str, dict[str, int]] = {}
+    for impl, chapter in judged:
+        of = counted.setdefault(impl, {})
+        of[chapter] = of.get(chapter, 0) + 1
+    return counted
 
 
 def raised_in(report) -> dict | None:

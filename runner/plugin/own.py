@@ -26,7 +26,7 @@ from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu
 from flash_attest.runner.bound import BoundLaw, laws_of
 from flash_attest.runner.causes import causes_of
-from flash_attest.runner.green import EXPECTED, Asked, Group, concluded, counted, group_of, is_green
+from flash_attest.runner.green import CONTRACT, EXPECTED, Asked, Group, concluded, counted, group_of, is_green
 from flash_attest.runner.isolation.host import Host
 from flash_attest.runner.isolation.isolated import Isolated
 from flash_attest.runner.isolation.parent import forks_can_use_cuda
@@ -38,7 +38,7 @@ from flash_attest.runner.plugin.conclude import conclude, shows_message
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
 from flash_attest.runner.plugin.options import OwnOptions
-from flash_attest.runner.plugin.outcomes import GPU_KEY, KEY, LACKS_KEY, PLANNED_KEY, TESTS_KEY, result_of
+from flash_attest.runner.plugin.outcomes import GPU_KEY, KEY, LACKS_KEY, PLANNED_KEY, TESTS_KEY, by_chapter, result_of
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report
 from flash_attest.runner.start import judge_of
 
@@ -70,6 +70,7 @@ class Own:
         self.undecided: dict[str, str] = {}  # test id of a law without a verdict that counts: why
         self._first: dict[str, str] = {}  # an implementation -> the id of its first test
         self.trouble = ""  # why the report is not on disk
+        self.found: dict = {}  # what `concluded` returns at the end of the run
         self.started = time.perf_counter()
         self.report: Report | None = None
         self.in_process = False  # because a test module used CUDA during its import
@@ -77,7 +78,10 @@ class Own:
         for law in self.bound.values():
             law.judged, law.impl = self._judged, law.impl.on(self.options.device)
         self.entries = self._entries()
-        self.planned = len({(law.impl.name, law.test_name) for law in self.bound.values()})
+        judged = {
+            (law.impl.name, law.law.chapter if law.law else CONTRACT, law.test_name) for law in self.bound.values()
+        }
+        self.planned = by_chapter((impl, chapter) for impl, chapter, _ in judged)
         self.tests = len(self.bound)
         self.lacks_laws = self._lacks_laws()  # whether other tests of these implementations were deselected
         self.judged: set[str] = set()  # the ids of tests with a verdict
@@ -196,7 +200,7 @@ class Own:
         if self.options.given("report"):
             self._write(result, planned=result_of(report, PLANNED_KEY))
 
-    def _write(self, result: dict, planned: int) -> None:
+    def _write(self, result: dict, planned: dict[str, dict[str, int]]) -> None:
         """Add a result to the report, which the first result creates."""
         if self.report is None:
             here = self.config.invocation_params.dir  # a test module may have changed the working directory
@@ -207,7 +211,9 @@ class Own:
                 repeats=options.repeats, command=shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
             )  # fmt: skip
             try:
-                self.report.start(all_plain(facts), planned)
+                self.report.start(
+                    all_plain(facts), sum(sum(of.values()) for of in planned.values()), planned_of=planned
+                )
             except FolderError as error:
                 raise pytest.UsageError(str(error).replace("--report", "--attest-report")) from None
         if self.device_name:
@@ -235,7 +241,8 @@ class Own:
                 self.trouble = self.report.finish(ended, **facts, workers=self.options.workers)
         if self.worker is not None or not self.results:
             return
-        for impl, why in self._concluded()["unjudged"].items():
+        self.found = self._concluded()
+        for impl, why in self.found["unjudged"].items():
             self.undecided[self._first[impl]] = f"nothing was judged of {impl}: {why}"
         if exitstatus == pytest.ExitCode.OK and not self.green:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -261,8 +268,8 @@ class Own:
 
     @property
     def verdict(self) -> str:
-        """The last line of the run."""
-        return self._concluded()["verdict"]
+        """The last line of the run, once it has ended."""
+        return self.found["verdict"]
 
     @property
     def green(self) -> bool:
@@ -292,14 +299,14 @@ class Own:
             out.write_line(f"flash-attest: {name}: {counted(laws, asked_for=False, device=self.options.device)}")
         console = conclusion.console_of(out)
         with conclusion.no_commands(out):
-            terminal.print_unjudged(self.results, console, self.asked)
+            terminal.print_unjudged(self.results, console, self.found["unjudged"])
             terminal.print_undecided(self.results, console, asked_for=False)
             terminal.print_causes(causes_of(self.results), console)
         for line in all_plain(self.aside.lines):
             out.write_line(f"flash-attest: {line}", yellow=True)
         if self.in_process:
             out.write_line(IN_PROCESS, yellow=True)
-        conclusion.print_annotations(self.results, out, self.asked)
+        conclusion.print_annotations(self.results, out, self.asked, self.found["unjudged"])
         if self.report is not None:
             out.write_line(f"flash-attest: report: {self.options.given('report')}/index.html (report.md, results.json)")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.runner.causes import causes_of
@@ -35,6 +37,7 @@ class Report:
         self.results: list[dict] = []
         self._written: list[str] = []  # each result as JSON, so that it is converted only once
         self._place: dict[tuple[str, str], int] = {}  # (law, impl) -> the index of its result
+        self._planned_of: Mapping[str, Mapping[str, int]] = {}
         self._journalled = False
         self._results_pace, self._page_pace = Pace(share=0.02, free=0.5), Pace(share=0.01)
 
@@ -43,14 +46,22 @@ class Report:
         """How many laws there were to judge; 0 before the start."""
         return self.environment.get("planned", 0)
 
-    def start(self, environment: dict, planned: int, kept: Iterable[dict] = ()) -> None:
+    def start(
+        self,
+        environment: dict,
+        planned: int,
+        kept: Iterable[dict] = (),
+        planned_of: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
+    ) -> None:
         """Hold the folder and replace its files, so that an old page never stands beside new
         results.
 
         `planned`: how many laws there are to judge. `kept`: results of an earlier run, which this
-        run starts with. Raises FolderError if the folder is in use or cannot be written to.
+        run starts with. `planned_of`: implementation -> chapter -> how many of the laws. Raises
+        FolderError if the folder is in use or cannot be written to.
         """
         self.folder.take(environment["command"])
+        self._planned_of = planned_of
         for result in kept:
             self._keep(result)
         progress = {"complete": False, "state": RUNNING, "decided": len(self.results), "planned": planned}
@@ -101,6 +112,8 @@ class Report:
         """
         complete = len(self.results) >= self.planned
         self.environment |= all_plain(more) | {"complete": complete, "state": COMPLETE if complete else ended}
+        if left := {} if complete else self._left():
+            self.environment["left"] = all_plain(left)
         try:
             self._write_results()
             self._write_made(SUMMARY, lambda: summary(self.environment, self.results))
@@ -108,6 +121,15 @@ class Report:
         finally:
             self.folder.release()
         return self.folder.trouble
+
+    def _left(self) -> dict[str, dict[str, int]]:
+        """Return implementation -> chapter -> how many of its laws have no verdict."""
+        decided = Counter((result["impl"], result["chapter"]) for result in self.results)
+        left = {
+            impl: {chapter: n - decided[impl, chapter] for chapter, n in of.items() if n > decided[impl, chapter]}
+            for impl, of in self._planned_of.items()
+        }
+        return {impl: chapters for impl, chapters in left.items() if chapters}
 
     def _write_results(self) -> None:
         results = ",\n".join(self._written)

@@ -32,6 +32,7 @@ from flash_attest.runner.plugin.order import by_implementation, judges
 from flash_attest.runner.plugin.outcomes import (
     GPU_KEY,
     SHARD_KEY,
+    by_chapter,
     died,
     judged_in,
     raised_in,
@@ -139,7 +140,8 @@ class Reporter:
             if self.options.given("resume"):
                 kept = resume.kept(self.options.earlier, facts, self._folders())
             with self.interrupts.waiting():
-                self.report.start(facts, len(planned), kept.results)
+                planned_of = by_chapter((impl, chapter) for chapter, _, impl in planned.values())
+                self.report.start(facts, len(planned), kept.results, planned_of)
             self.judging.keep(kept.results)
         except (FolderError, ResumeError) as error:
             raise pytest.UsageError(str(error)) from None
@@ -342,7 +344,7 @@ class Reporter:
         with conclusion.no_commands(out):
             conclusion.print_failures(report, out, self.shown)
             conclusion.print_verdicts(report, out, asked=self.options.asked, verbose=verbose)
-        conclusion.print_annotations(report.results, out, self.options.asked)
+        conclusion.print_annotations(report.results, out, self.options.asked, report.environment["unjudged"])
         if trouble := report.folder.trouble:
             out.write_line(f"report: {trouble}: the verdicts above are all there is", yellow=True)
         else:

@@ -32,7 +32,8 @@ def summary(environment: dict, results: list[dict]) -> str:
         counts = Counter(group_of(law, asked_for=named) for law in laws)
         numbers = [counts[group] for group in (Group.HOLDS, Group.FAILS, Group.UNDECIDED)]
         cases = sum(law["cases"] for law in laws)
-        verdict = verdict_of(laws, asked_for=named)
+        left = sum(environment.get("left", {}).get(impl, {}).values())
+        verdict = verdict_of(laws, asked_for=named, left=left)
         cells = [_text(impl), verdict.word, *numbers, f"{cases:,}", worst_z_of(laws)]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     lines += ["", *(f"- {_text(remark)}" for remark in environment.get("remarks", ()))]

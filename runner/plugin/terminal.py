@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,7 +14,7 @@ from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.beside import ALSO
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, law_name
 from flash_attest.runner.causes import Cause, in_words
-from flash_attest.runner.green import RED, Asked, Group, group_of, unjudged
+from flash_attest.runner.green import RED, Group, group_of
 from flash_attest.runner.page.records import KINDS, worst
 from flash_attest.runner.page.words import ELSEWHERE, KNOWN, UNLOADED, VERDICTS, Verdict
 from flash_attest.runner.untrusted.observed import sentences
@@ -35,17 +36,28 @@ ALWAYS = ("pass", "fail", "refused")  # columns that are shown even if all of th
 MOST_CAUSES = 8  # causes in the last lines; the page has all of them
 
 
-def print_rows(results: list[dict], console: Console, *, asked_for: bool) -> None:
+Left = Mapping[str, Mapping[str, int]]  # implementation -> chapter -> how many laws have no verdict
+
+
+def print_rows(results: list[dict], console: Console, *, asked_for: bool, left: Left = MappingProxyType({})) -> None:
     """Print one row for each implementation: verdict, how many laws hold and fail, cases, worst z,
-    seconds.
+    seconds. left: the laws that an unfinished run has not judged.
     """
-    _print_table(results, console, lambda result: (result["impl"],), ("implementation",), asked_for)
+    without = Counter({(impl,): sum(of.values()) for impl, of in left.items()})
+    _print_table(results, console, lambda result: (result["impl"],), ("implementation",), asked_for, without)
 
 
-def print_chapters(results: list[dict], console: Console, *, asked_for: bool) -> None:
+def print_chapters(
+    results: list[dict], console: Console, *, asked_for: bool, left: Left = MappingProxyType({})
+) -> None:
     """Print such rows for each chapter of each implementation."""
+
+    def key(impl: str, chapter: str) -> tuple[str, ...]:
+        return impl, chapter.removeprefix("test_")
+
+    without = Counter({key(impl, chapter): n for impl, of in left.items() for chapter, n in of.items()})
     headings = ("implementation", "chapter")
-    _print_table(results, console, lambda r: (r["impl"], r["chapter"].removeprefix("test_")), headings, asked_for)
+    _print_table(results, console, lambda r: key(r["impl"], r["chapter"]), headings, asked_for, without)
 
 
 def _print_table(
@@ -54,6 +66,7 @@ def _print_table(
     key: Callable[[dict], tuple[str, ...]],
     headings: tuple[str, ...],
     asked_for: bool,
+    without: Counter[tuple[str, ...]],
 ) -> None:
     rows: dict[tuple[str, ...], list[dict]] = {}
     for result in sorted(results, key=key):
@@ -68,11 +81,12 @@ def _print_table(
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in (*headings, "verdict"):
         table.add_column(heading, no_wrap=True)
-    for heading in (*shown, "cases", "worst z", "seconds"):
+    unfinished = any(without[name] for name in rows)
+    for heading in (*shown, *["not judged"] * unfinished, "cases", "worst z", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     before = None
     for name, laws in rows.items():
-        verdict = verdict_of(laws, asked_for=asked_for)
+        verdict = verdict_of(laws, asked_for=asked_for, left=without[name])
         numbers = [str(n) if (n := sum(counts[name][group] for group in groups)) else "" for groups in shown.values()]
         first = "" if len(name) > 1 and name[0] == before else name[0]
         before = name[0]
@@ -81,6 +95,7 @@ def _print_table(
             *name[1:],
             f"[{COLOURS[verdict.name]}]{verdict.word}[/]",
             *numbers,
+            *[str(without[name] or "")] * unfinished,
             f"{sum(law['cases'] for law in laws):,}",
             worst_z_of(laws),
             f"{sum(law['seconds'] for law in laws):.1f}",
@@ -88,9 +103,11 @@ def _print_table(
     console.print(table)
 
 
-def verdict_of(laws: list[dict], *, asked_for: bool) -> Verdict:
-    """Return the verdict that stands for several: the worst of those that apply here."""
-    kinds = {KINDS[group_of(law, asked_for=asked_for)] for law in laws}
+def verdict_of(laws: list[dict], *, asked_for: bool, left: int = 0) -> Verdict:
+    """Return the verdict that stands for several: the worst of those that apply here. It is unknown
+    if nothing fails, and `left` further laws have no verdict.
+    """
+    kinds = {KINDS[group_of(law, asked_for=asked_for)] for law in laws} | ({UNKNOWN} if left else set())
     return next(verdict for name, verdict in VERDICTS.items() if name in kinds)
 
 
@@ -146,12 +163,12 @@ def print_absent(results: list[dict], console: Console) -> None:
         say(console, escape(f"not judged here: {', '.join(sorted(names))} ({reason})"))
 
 
-def print_unjudged(results: list[dict], console: Console, asked: Asked) -> None:
+def print_unjudged(results: list[dict], console: Console, lacking: Mapping[str, str]) -> None:
     """Print the implementations without a judged law, and why. `print_absent` has those that are
-    not installed.
+    not installed. lacking: what green.unjudged returns.
     """
     absent = {result["impl"] for result in results if result.get("why") == Reason.NOT_INSTALLED.value}
-    for impl, why in sorted(unjudged(results, asked).items()):
+    for impl, why in sorted(lacking.items()):
         if impl not in absent:
             say(console, f"[yellow]not judged[/]  {escape(impl)}  {escape(why)}")
 

@@ -48,6 +48,16 @@ def test_an_unknown_name_lists_all_that_are_known(names):
         choose(MINE, names, alone=True)
 
 
+def test_an_unknown_name_beside_a_file_that_cannot_be_loaded_is_told():
+    broken = Entry(Unloadable("broken", "broken.py:1: importing it raises ValueError: no"), "broken.py")
+    mine, other = sorted(choose([*MINE, broken], "mine,nosuch", alone=True), key=lambda entry: entry.name != "mine")
+    assert mine is MINE[0] and other.impl.problem.splitlines() == [
+        broken.impl.problem,
+        "--impl nosuch: nothing that could be loaded has this name",
+    ]
+    assert choose([*MINE, broken], "mine,broken", alone=True) == [broken, *MINE]
+
+
 def test_a_misspelt_name_gets_a_suggestion():
     with pytest.raises(RegistryError, match=r"; did you mean torch_math\?$"):
         choose(MINE, "torch_mth", alone=True)

@@ -70,6 +70,35 @@ def test_the_runtime_and_tracing_import_no_family():
     assert done.stdout == "[]\n"
 
 
+OPERATORS = """
+import sys, torch
+from flash_attest.emulator.runtime.fresh import OperatorsSeen
+
+class Seen(OperatorsSeen):
+    def done(self, func, args, kwargs, result):
+        seen.append(func.name())
+
+def compiled(x):
+    torch._dynamo.graph_break()
+    return torch.empty(2).copy_(x.sin())
+
+runs = []
+with Seen("cpu"):
+    for run in (lambda: torch.ones(2), lambda: torch.compile(compiled, backend="eager")(one)):
+        seen = []
+        one = run()
+        runs.append((seen, "torch._dynamo" in sys.modules))
+print(runs)
+"""
+
+
+def test_operators_are_seen_without_the_compiler_and_beside_it():
+    """Importing torch._dynamo takes seconds, in each process that traces."""
+    run = subprocess.run([sys.executable, "-c", OPERATORS], cwd=ROOT, capture_output=True, text=True)
+    uncompiled, compiled = (["aten::ones"], False), (["aten::empty.memory_format", "aten::sin", "aten::copy_"], True)
+    assert run.stdout == f"{[uncompiled, compiled]}\n", run.stderr
+
+
 def test_a_runtime_that_cannot_be_built_leaves_no_watch_behind(monkeypatch):
     def no_compiler():
         raise RuntimeError("no g++ found")

@@ -39,8 +39,13 @@ EVERYTHING = dict(
     dtypes=set(DTYPES.values()), headdims=range(1, 257), causal="optional", bias={"vector", "matrix"},
     cross=True, gqa=True, softmax_scale=True, strides=True,
 )  # fmt: skip
+FEATURES = dict(
+    window={"left", "right", "both"}, softcap=True, sinks=True, sink_grad=True, lse_grad=True,
+    headdims_v={(64, 128), (128, 64)}, lse="natural", backward=lambda *operands, **keywords: operands,
+)  # fmt: skip
 LEAST = implementation("least")
 ALL = implementation("everything", **EVERYTHING)
+TODAY = implementation("every_feature", **EVERYTHING, **FEATURES)
 ALWAYS_CAUSAL = implementation("always_causal", causal="always", cross=True)
 MULTIPLES = implementation("multiples_of_32", accepts=multiples_of_32, **EVERYTHING)
 SQUARE = implementation("square_multiples_of_32", accepts=multiples_of_32)
@@ -50,7 +55,20 @@ ONE_HEADDIM = implementation("one_headdim", headdims={96})
 LARGE_HEADDIM = implementation("large_headdim", headdims={512, 1024})
 GQA = implementation("gqa", gqa=True, dtypes={torch.bfloat16})
 VECTOR = implementation("vector_bias", bias={"vector"}, causal="optional")
-IMPLS = [LEAST, ALL, ALWAYS_CAUSAL, MULTIPLES, SQUARE, NO_EMPTY_ROWS, TOP_LEFT, ONE_HEADDIM, LARGE_HEADDIM, GQA, VECTOR]
+IMPLS = [
+    LEAST,
+    ALL,
+    TODAY,
+    ALWAYS_CAUSAL,
+    MULTIPLES,
+    SQUARE,
+    NO_EMPTY_ROWS,
+    TOP_LEFT,
+    ONE_HEADDIM,
+    LARGE_HEADDIM,
+    GQA,
+    VECTOR,
+]
 
 ANY = Draws()
 

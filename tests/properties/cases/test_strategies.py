@@ -11,6 +11,7 @@ from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import BIAS_MASKS, DTYPES, LAYOUTS, REGIMES, Case, parse_case
 from flash_attest.properties.cases.drawing import Drawing
 from flash_attest.properties.cases.draws import Draws
+from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.fitting import multiple
 from flash_attest.properties.cases.limits import Limits
 from flash_attest.properties.cases.strategies import GROUPS, attention_cases, edges
@@ -28,6 +29,7 @@ from tests.properties.cases.drawing import (
     NO_EMPTY_ROWS,
     QUIET,
     SQUARE,
+    TODAY,
     TOP_LEFT,
     VECTOR,
     drawn,
@@ -66,6 +68,46 @@ def test_draws_vary(declared):
 @given(attention_cases(ALL, "cpu", Draws.of(layout=LAYOUTS)))
 def test_drawn_cases_parse_to_the_same_case(case):
     assert parse_case(str(case)) == case
+
+
+ON = {
+    "window": lambda case: case.window is not None,
+    "softcap": lambda case: case.softcap is not None,
+    "sinks": lambda case: case.sinks is not None,
+    "headdim_v": lambda case: case.headdim_v != case.headdim,
+    "dlse": lambda case: case.dlse,
+}
+
+
+def test_most_cases_have_few_features_and_every_pair_of_features_meets():
+    cases, _ = drawn(TODAY, n=200)
+    number = Counter(sum(on(case) for on in ON.values()) for case in cases)
+    assert number[0] > 50 and number[1] > 50 and number[2] > 20 and number[5] > 5 and not number[3] + number[4]
+    for one, other in itertools.combinations(ON.values(), 2):
+        assert (True, True) in pairs(cases, one, other)
+    for name in ("window", "softcap", "sinks"):
+        values = {getattr(case, name) for case in cases if ON[name](case)}
+        assert len(values) >= (10 if name == "window" else 4), name
+
+
+def test_windows_hide_keys_on_each_side_and_reach_beyond_them():
+    cases, _ = drawn(TODAY, Draws.of(window=("both",)), n=60)
+    hiding = [mask_of(case, "bottom_right").visible(case.seqlen_q, case.seqlen_k) for case in cases]
+    assert sum(not bool(visible.all()) for visible in hiding) > 40
+    for side in (0, 1):
+        sizes = [case.window[side] for case in cases]
+        assert {0, 1} <= set(sizes) and any(n >= case.seqlen_k for n, case in zip(sizes, cases, strict=True))
+
+
+@pytest.mark.parametrize("name", ON)
+def test_a_failure_that_needs_one_feature_shrinks_to_that_feature_alone(name):
+    case = smallest(TODAY, ON[name])
+    assert [other for other, on in ON.items() if on(case)] == [name]
+
+
+def test_a_window_shrinks_to_the_smallest_that_fails():
+    case = smallest(TODAY, lambda case: case.window is not None and (case.window[1] or 0) >= 3)
+    assert case.window == (None, 3)
 
 
 def test_an_implementation_with_default_supports_gets_plain_cases():
@@ -204,7 +246,7 @@ def test_the_laws_of_a_run_meet_the_pairs_of_sizes_with_two_cases_each():
     cases = [
         case
         for number, law in enumerate(laws().values())
-        for case in Drawing(attention_cases(ALL, "cpu", law.draws), number, 2).cases
+        for case in Drawing(attention_cases(TODAY, "cpu", law.draws), number, 2).cases
     ]
     sizes = [
         few, lambda case: case.seqlen_q < case.seqlen_k, lambda case: case.batch > 1, lambda case: case.nheads_k > 1,
@@ -377,5 +419,5 @@ def test_small_cases_reach_a_second_tile_of_64():
 @pytest.mark.parametrize("law", laws().values(), ids=laws())
 def test_every_law_finds_small_cases(law):
     """Two cases are enough for the profile smoke to include every law that applies."""
-    cases, _ = drawn(ALL, law.draws, n=2, small=True)
+    cases, _ = drawn(TODAY, law.draws, n=2, small=True)
     assert len(cases) == 2

@@ -26,7 +26,9 @@ def rows_are_vectors(q, k, v, **options):
 
 
 def declaring(strides, forward=rows_are_vectors):
-    supports = replace(torch_math.IMPL.supports, strides=strides, bias="none", bias_grad=False)
+    supports = replace(
+        torch_math.IMPL.supports, strides=strides, bias="none", bias_grad=False, sink_grad=False, lse_grad=False
+    )
     return replace(torch_math.IMPL, name="vectors", forward=forward, backward=None, supports=supports)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import flash_attest.emulator.importing  # noqa: F401  (otherwise each process imports it)
 from flash_attest.impls import Implementation
 from flash_attest.impls.contract.registry import Entry
 from flash_attest.properties.cases.case import parse_case

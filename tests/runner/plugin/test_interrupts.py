@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from flash_attest.runner.plugin.interrupts import Interrupts
 from tests import warm
 from tests.places import PLUGINS, ROOT
 from tests.runs import environment, options
@@ -99,6 +102,29 @@ def test_an_interrupt_in_exec_does_not_end_python_by_the_signal(install, status,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     assert (run.returncode, run.stdout, run.stderr) == (status, "KeyboardInterrupt\n", "")
+
+
+MASK = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+
+
+def test_workers_start_without_the_signal_and_the_run_ends_after_that():
+    """Python prints a traceback for a signal that comes while it starts."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupts = Interrupts(SimpleNamespace())
+    interrupts.install()
+    try:
+        starting = interrupts.pytest_sessionstart()
+        next(starting)
+        os.kill(os.getpid(), signal.SIGINT)
+        worker = subprocess.run([sys.executable, "-c", MASK], capture_output=True, text=True, check=True)
+        with pytest.raises(StopIteration):
+            starting.send(None)
+        assert worker.stdout == "True\n" and signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.pytest_collection()
+    finally:
+        interrupts.pytest_unconfigure()
+        signal.signal(signal.SIGINT, handler)
 
 
 @pytest.mark.thorough

@@ -37,7 +37,8 @@ def result(n: int, verdict: str = PASS, **fields) -> dict:
 
 def started(tmp_path, planned: int = 3, **environment) -> Report:
     report = Report(tmp_path)
-    report.start(ENVIRONMENT | environment, planned)
+    planned_of = {f"impl_{n}": {"test_forward": 1} for n in range(planned)}
+    report.start(ENVIRONMENT | environment, planned, planned_of=planned_of)
     return report
 
 
@@ -59,6 +60,7 @@ def test_results_say_after_each_verdict_how_many_there_are(tmp_path):
     ]
     report.finish()
     assert (environment_in(tmp_path)["complete"], environment_in(tmp_path)["state"]) == (True, "complete")
+    assert "left" not in environment_in(tmp_path)
 
 
 def test_an_old_page_never_stands_beside_new_results(tmp_path):
@@ -67,6 +69,7 @@ def test_an_old_page_never_stands_beside_new_results(tmp_path):
     assert "running: 0 of 3 decided" in (tmp_path / "index.html").read_text()
     report.add(result(1))
     report.finish(INTERRUPTED)
+    assert environment_in(tmp_path)["left"] == {"impl_0": {"test_forward": 1}, "impl_2": {"test_forward": 1}}
     page = (tmp_path / "index.html").read_text()
     assert "interrupted: 1 of 3 decided" in page and "<title>flash-attest: interrupted, 0 fail, 1 pass" in page
 

@@ -96,6 +96,17 @@ def test_the_worst_verdict_stands_for_several(results, word):
     assert terminal.verdict_of(results, asked_for=False).word == word
 
 
+@pytest.mark.parametrize(("verdict", "word"), [(PASS, "unknown"), (FAIL, "fail"), (REFUSED, "unknown")])
+def test_an_implementation_with_laws_that_were_not_judged_does_not_pass(verdict, word, console):
+    results, left = [result(verdict), result(PASS) | {"impl": "other"}], {"mine": {"test_forward": 2, "test_bias": 1}}
+    terminal.print_rows(results, console, asked_for=False, left=left)
+    heading, mine, other = console.printed().splitlines()
+    assert "not judged" in heading and mine.split()[1] == word and other.split()[1] == "pass"
+    assert "3" in mine.split() and "3" not in other.split()
+    terminal.print_chapters(results, console, asked_for=False, left={"mine": {"test_bias": 1}})
+    assert "not judged" not in console.printed().splitlines()[-3]  # no row is about that chapter
+
+
 def test_rows_are_printed_without_wrapping():
     text = io.StringIO()
     narrow = Console(file=text, width=130, soft_wrap=True)
