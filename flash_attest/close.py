@@ -7,26 +7,24 @@ from typing import Any, Literal
 
 import torch
 
+from flash_attest.close_arguments import as_tensor, check_options, check_tensors, heads_last
 from flash_attest.impls.contract.call import Inputs, Outputs
 from flash_attest.impls.contract.record import (
     DTYPES,
-    LARGEST_HEADDIM,
+    GRADIENTS,
     ContractError,
     Implementation,
     Precision,
     Supports,
 )
-from flash_attest.oracle import ALIGNMENTS, INDEPENDENT, LINEAR, form_of
+from flash_attest.oracle import INDEPENDENT, LINEAR, form_of
 from flash_attest.oracle.structure import roundings_repeat
-from flash_attest.properties.cases.case import Case, text_of
+from flash_attest.properties.cases.case import Case
 from flash_attest.properties.checks.comparisons import check_budget
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.instead.given import computed_in
 from flash_attest.properties.trial import Trial
 
-GRADIENTS = {"dq": "q", "dk": "k", "dv": "v", "dbias": "bias"}  # gradient: the input that has its shape
-LAYOUTS = ("bshd", "bhsd")
-INPUTS = (None, "random", "structured")
 MATCHES = "Matches (within the error budget)"
 
 
@@ -38,14 +36,19 @@ def assert_attention_close(
     *,
     lse: Any = None,
     dout: Any = None,
+    dlse: Any = None,
     dq: Any = None,
     dk: Any = None,
     dv: Any = None,
     dbias: Any = None,
+    dsink: Any = None,
     causal: bool = False,
     causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right",
+    window: tuple[int | None, int | None] | None = None,
     bias: Any = None,
     softmax_scale: float | None = None,
+    softcap: float | None = None,
+    sinks: Any = None,
     layout: Literal["bshd", "bhsd"] = "bshd",
     precision: Precision | None = None,
     tile: tuple[int, int] | None = None,
@@ -60,19 +63,26 @@ def assert_attention_close(
     There is no tolerance to choose. Exact attention is computed in float64 on the device of q, in
     time proportional to seqlen_q * seqlen_k.
 
-    out, q, dout, dq: (batch, seqlen_q, nheads, headdim).
-    k, v, dk, dv: (batch, seqlen_k, nheads_k, headdim), where nheads_k divides nheads.
-        batch is at least 1, headdim is 1 to 1024. layout="bhsd" swaps the seqlen and head axes.
-        All have one dtype: float32, float16 or bfloat16. Tensors of other frameworks are read
-        through DLPack; NumPy arrays are accepted.
-    lse: (batch, nheads, seqlen_q) in float32, the natural logarithm of a row's sum of exp(score).
+    q, dq: (batch, seqlen_q, nheads, headdim). out, dout: the same with headdim_v.
+    k, dk: (batch, seqlen_k, nheads_k, headdim), where nheads_k divides nheads. v, dv: the same with
+        headdim_v, which is usually headdim. batch is at least 1, both head dims are 1 to 1024.
+        layout="bhsd" swaps the seqlen and head axes. All have one dtype: float32, float16 or
+        bfloat16. Tensors of other frameworks are read through DLPack; NumPy arrays are accepted.
+    lse: (batch, nheads, seqlen_q) in float32, the natural logarithm of a row's sum of exp(score),
+        with exp(sink).
     bias, dbias: (batch or 1, nheads or 1, seqlen_q or 1, seqlen_k). The bias is added to the scores
         after softmax_scale, and may hold -inf. A bias in torch.bool is a mask, True where a query
         sees a key.
-    dout: the gradient of the loss with respect to out. Any gradient needs it.
-    causal_alignment: "bottom_right": query i sees key j if j <= i + seqlen_k - seqlen_q.
-        "top_left": query i sees key j if j <= i.
+    dout, dlse: the gradients of the loss with respect to out and lse. Any gradient needs one of
+        them; the other one is 0 if it is not given. dlse has the shape of lse.
+    causal_alignment: "bottom_right": query i stands at key i' = i + seqlen_k - seqlen_q.
+        "top_left": at key i' = i. causal: it sees key j if j <= i'.
+    window: (left, right): query i sees key j if i' - left <= j <= i' + right. A side is None if it
+        is open.
     softmax_scale: the factor of the scores. None means 1 / sqrt(headdim).
+    softcap: c: scores before the bias are c tanh(score / c). None means no cap.
+    sinks, dsink: (nheads), the score of one more key of each query head, which has no value. -inf
+        for a head without a sink.
     precision: how the kernel rounds, if it differs from `Precision()`.
     tile: (BLOCK_M, BLOCK_N) of the kernel; the message then has a table of errors by tile.
     inputs: "random" treats roundings as independent, which gives the tight budget. "structured"
@@ -91,17 +101,18 @@ def assert_attention_close(
     if out is None:
         raise ValueError("out is None: pass what attention returned; does the function return something?")
     # Convert all tensors to PyTorch's, in the layout (batch, seqlen, nheads, headdim).
-    values = {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv, "dbias": dbias}
-    operands = {"q": q, "k": k, "v": v, "dout": dout, "bias": bias}
+    values = {"out": out, "lse": lse, "dq": dq, "dk": dk, "dv": dv, "dbias": dbias, "dsink": dsink}
+    operands = {"q": q, "k": k, "v": v, "dout": dout, "bias": bias, "sinks": sinks, "dlse": dlse}
     results = {name: as_tensor(name, value) for name, value in values.items() if value is not None}
     tensors = {name: as_tensor(name, value) for name, value in operands.items() if value is not None}
-    _check_options(layout, causal_alignment, inputs, causal, softmax_scale)
+    window = None if window == (None, None) else window
+    check_options(layout, causal_alignment, inputs, causal, window, softmax_scale, softcap)
     if layout == "bhsd":
-        results, tensors = ({name: _heads_last(name, t) for name, t in group.items()} for group in (results, tensors))
-    x = Inputs(**{name: tensors.get(name) for name in ("q", "k", "v", "dout", "bias")})
-    _check_tensors(x, results, layout)
+        results, tensors = ({name: heads_last(name, t) for name, t in group.items()} for group in (results, tensors))
+    x = Inputs(**{name: tensors.get(name) for name in operands})
+    check_tensors(x, results, layout)
     if x.dout is None:  # a trial needs dout, even if no gradient is judged
-        x = x.with_(dout=torch.zeros_like(x.q))
+        x = x.with_(dout=torch.zeros_like(results["out"]))
     # Judge the results as if an implementation had just returned them.
     try:
         impl = Implementation(
@@ -114,7 +125,8 @@ def assert_attention_close(
         )
     except ContractError as error:
         raise ValueError(str(error)) from None
-    trial = Given(impl, _case_of(x, causal, softmax_scale), x.q.device.type)
+    options = {"causal": causal, "window": window, "softmax_scale": softmax_scale, "softcap": softcap}
+    trial = Given(impl, _case_of(x, options), x.q.device.type)
     trial.x, trial.inputs = x, inputs
     try:
         check_budget(trial, Outputs(**{name: results.get(name) for name in ("out", "lse", *GRADIENTS)}), None, *results)
@@ -131,7 +143,7 @@ class Given(Trial):
     @property
     def form(self) -> str:
         """Return whether roundings count as independent or add up in the worst way."""
-        shared = form_of("spread", self.case.dtype, self.impl.precision)
+        shared = form_of("spread", self.case.dtype, self.impl.precision, self.case.softcap)
         if shared == LINEAR or self.inputs == "structured":
             return LINEAR
         if self.inputs is None and self._structured():
@@ -146,120 +158,11 @@ class Given(Trial):
         return self.__dict__["structured"]
 
 
-def as_tensor(name: str, value: Any) -> torch.Tensor:
-    """Return a tensor of any framework as PyTorch's, without a copy if possible.
-
-    Raises ValueError.
-    """
-    if isinstance(value, torch.Tensor):
-        return value.detach()
-    if isinstance(value, (tuple, list)):
-        raise ValueError(f"{name} is a {type(value).__name__}: pass its tensors separately, such as out and lse=...")
-    numpy = type(value).__module__.partition(".")[0] == "numpy"
-    if not numpy and not hasattr(value, "__dlpack__"):
-        kind = type(value).__name__
-        raise ValueError(f"{name} is a {kind}: pass a torch.Tensor, a NumPy array, or an array that has DLPack")
-    try:
-        return torch.from_numpy(value) if numpy else torch.from_dlpack(value)
-    except Exception as error:
-        raise ValueError(
-            f"{name} cannot be converted to PyTorch ({error}): pass a copy, such as {name}.copy()"
-        ) from None
-
-
-def _heads_last(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Convert (batch, nheads, seqlen, headdim) to (batch, seqlen, nheads, headdim); lse and biases
-    stay as they are.
-    """
-    return tensor if name in ("lse", "bias", "dbias") or tensor.dim() != 4 else tensor.transpose(1, 2)
-
-
 def _not_called(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     raise NotImplementedError("the results are given")
 
 
-def _check_options(layout: str, causal_alignment: str, inputs: str | None, causal: object, scale: object) -> None:
-    if scale is not None and (isinstance(scale, bool) or not isinstance(scale, (int, float))):
-        raise ValueError(f"softmax_scale={scale!r}: should be a number, or None for 1 / sqrt(headdim)")
-    for name, value, allowed in (
-        ("causal", causal, (False, True)),
-        ("layout", layout, LAYOUTS),
-        ("causal_alignment", causal_alignment, ALIGNMENTS),
-        ("inputs", inputs, INPUTS),
-    ):
-        if value not in allowed:
-            raise ValueError(f"{name}={value!r}: should be one of {', '.join(map(repr, allowed))}")
-
-
-def _check_tensors(x: Inputs, results: dict[str, torch.Tensor], layout: str) -> None:
-    """Check that shapes, dtypes and devices fit together.
-
-    Raises ValueError, which names the tensor as the caller passed it.
-    """
-    for name in ("q", "k", "v"):
-        if getattr(x, name).dim() != 4:
-            raise ValueError(f"{name} has shape {tuple(getattr(x, name).shape)}: should have 4 axes, {layout}")
-    if x.q.dtype not in DTYPES:
-        known = ", ".join(map(text_of, DTYPES))
-        raise ValueError(f"q has dtype {text_of(x.q.dtype)}: should be one of {known}")
-    gradients = [name for name in GRADIENTS if name in results]
-    if gradients and x.dout is None:
-        raise ValueError(
-            f"{', '.join(gradients)} given without dout: pass the gradient of the loss with respect to out"
-        )
-    if "dbias" in results and (x.bias is None or x.bias.dtype == torch.bool):
-        raise ValueError(f"dbias given {'without bias' if x.bias is None else 'for a boolean mask, which has none'}")
-    (batch, seqlen_q, nheads, headdim), (_, seqlen_k, nheads_k, _) = x.q.shape, x.k.shape
-    if not batch or not 1 <= headdim <= LARGEST_HEADDIM:
-        raise ValueError(f"q has batch {batch} and headdim {headdim}: should be at least 1, and 1 to {LARGEST_HEADDIM}")
-    if nheads_k == 0 or nheads % nheads_k:
-        raise ValueError(f"k has {nheads_k} heads, which does not divide the {nheads} of q (layout={layout!r})")
-    if x.bias is not None:
-        _check_bias(x.bias, (batch, nheads, seqlen_q, seqlen_k))
-    of_q, of_k = (batch, seqlen_q, nheads, headdim), (batch, seqlen_k, nheads_k, headdim)
-    shapes = {"k": of_k, "v": of_k, "dout": of_q, "out": of_q, "lse": (batch, nheads, seqlen_q), "bias": None}
-    tensors = {"k": x.k, "v": x.v, "dout": x.dout, "bias": x.bias, **results}
-    shapes |= {name: tuple(getattr(x, like).shape) for name, like in GRADIENTS.items() if name in results}
-    for name, tensor in tensors.items():
-        if tensor is None:
-            continue
-        if shapes[name] is not None and tuple(tensor.shape) != shapes[name]:
-            raise ValueError(_wrong_shape(name, tuple(tensor.shape), shapes[name], layout))
-        if tensor.device != x.q.device:
-            raise ValueError(f"{name} is on {tensor.device}, q is on {x.q.device}: move them to one device")
-        want = torch.float32 if name == "lse" else x.q.dtype
-        if name not in ("bias", "dbias") and tensor.dtype not in (want, torch.float64 if name == "lse" else want):
-            why = "as kernels return it" if name == "lse" else "convert it, as all are judged in the dtype of q"
-            raise ValueError(f"{name} has dtype {text_of(tensor.dtype)}, should have {text_of(want)}: {why}")
-
-
-def _wrong_shape(name: str, shape: tuple, want: tuple, layout: str) -> str:
-    """Return a message with both shapes in the caller's layout, and a hint if the layout is
-    wrong.
-    """
-    if name == "lse":
-        return f"lse has shape {shape}, should be (batch, nheads, seqlen_q) = {want}"
-    other_layout = len(shape) == 4 and (shape[0], shape[2], shape[1], shape[3]) == want
-    if layout == "bhsd" and name not in ("bias", "dbias"):
-        shape, want = ((*each[:1], each[2], each[1], *each[3:]) if len(each) == 4 else each for each in (shape, want))
-    return f"{name} has shape {shape}, should be {want}{f': is layout={layout!r} right?' if other_layout else ''}"
-
-
-def _check_bias(bias: torch.Tensor, sizes: tuple[int, int, int, int]) -> None:
-    """Check a bias.
-
-    Raises ValueError for integers, and for a shape that does not broadcast.
-    """
-    if bias.dtype != torch.bool and not bias.is_floating_point():
-        raise ValueError(f"bias has dtype {text_of(bias.dtype)}: should be a floating point dtype, or bool for a mask")
-    batch, nheads, seqlen_q, seqlen_k = sizes
-    fits = bias.dim() == 4 and all(n in (1, m) for n, m in zip(bias.shape, sizes[:3], strict=False))
-    if not fits or bias.shape[-1] != seqlen_k:
-        like = f"({batch} or 1, {nheads} or 1, {seqlen_q} or 1, {seqlen_k})"
-        raise ValueError(f"bias has shape {tuple(bias.shape)}, should be {like}")
-
-
-def _case_of(x: Inputs, causal: bool, softmax_scale: float | None) -> Case:
+def _case_of(x: Inputs, options: dict[str, Any]) -> Case:
     (batch, seqlen_q, nheads, headdim), (_, seqlen_k, nheads_k, _) = x.q.shape, x.k.shape
     bias = {}
     if x.bias is not None:
@@ -267,9 +170,8 @@ def _case_of(x: Inputs, causal: bool, softmax_scale: float | None) -> Case:
         kind = f"boolean_{rows}" if x.bias.dtype == torch.bool else rows
         bias = dict(bias=kind, bias_batch=x.bias.shape[0], bias_nheads=x.bias.shape[1])
         bias["bias_dtype"] = x.bias.dtype if x.bias.dtype in DTYPES else torch.float32
-    return Case(
-        batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, x.q.dtype, causal, softmax_scale=softmax_scale, **bias
-    )
+    more = {"headdim_v": x.v.shape[3], "sinks": None if x.sinks is None else "spread", "dlse": x.dlse is not None}
+    return Case(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, x.q.dtype, **options, **bias, **more)
 
 
 def _message(trial: Given, broken: LawBroken, results: dict[str, torch.Tensor]) -> str:
@@ -292,7 +194,7 @@ def _matches(trial: Given, results: dict[str, torch.Tensor]) -> list[str]:
     """Return the definition of attention, or the rounding, for which the results are right."""
 
     def form_of_precision(precision: Precision) -> str:
-        form = form_of("spread", trial.case.dtype, precision)
+        form = form_of("spread", trial.case.dtype, precision, trial.case.softcap)
         return LINEAR if LINEAR in (form, trial.form) else INDEPENDENT
 
     return computed_in(trial.impl, trial.case, trial.x, results, form_of_precision)

@@ -14,6 +14,8 @@ import torch
 from .limits import Z_WORST
 from .rounding import FLOAT32, TRUNCATION, Accumulator
 
+SMALLEST_STEP = 2.0**-100  # below it is the step of float32 and bfloat16, above it float16's
+
 
 class Independent:
     """Roundings are independent: noise is a variance."""
@@ -73,6 +75,18 @@ class Independent:
         return small if small.is_cuda or small.any() else None
 
     @staticmethod
+    def flushed(x: torch.Tensor, tiny: float) -> torch.Tensor | None:
+        """Return the errors of casting elements of x below the step `tiny`; None if there are none.
+
+        Most become 0, so these errors have the sign of x. With the range of float32, `tiny` itself
+        counts them (Units).
+        """
+        if tiny < SMALLEST_STEP:
+            return None
+        small = x.clamp(-tiny / 2, tiny / 2).masked_fill_(x.abs() >= tiny, 0.0)
+        return small if small.is_cuda or small.any() else None
+
+    @staticmethod
     def sigma(noise: torch.Tensor) -> torch.Tensor:
         return noise.sqrt()
 
@@ -125,6 +139,11 @@ class Linear:
     @staticmethod
     def lost(probs: torch.Tensor, below: torch.Tensor | float = FLOAT32) -> None:
         """Return None, as `total` already counts n u of every term."""
+        return None
+
+    @staticmethod
+    def flushed(x: torch.Tensor, tiny: float) -> None:
+        """Return None, as unit(tiny) of every term is already counted."""
         return None
 
     @staticmethod

@@ -22,7 +22,10 @@ Each of m lost terms is below u = 2^-24 of its sum:
     dq     += size(scale sum_j P f k D)
     dk     += size(scale sum_i P f q D)    dsink += size(sum P_sink D)
     dbias  += size(sum P D)                D_i = sum_d dout [sum_j L v + out - out as stored]
-    dv     += size(min(sum_i L dout, m u max(|dv|, root of sum terms^2)))
+    dv     += size(min(sum_i L dout, m u max(|dv|, root of sum terms^2))) + size(sum_i F dout)
+
+F are the elements of P that a cast to float16 flushes (sinks.py, where U may be flushed, too). A
+key far below the others of each row has only such elements.
 
 The two forms:
 
@@ -168,7 +171,7 @@ def budget(
             continue
         e_dq[:, :, chunk] = _of_dq(p, n, un, algebra, size_k)
         e_u, signed = n.with_shared(n.u), n.signed(n.u)
-        sizes = dk.add(chunk, e_u, n.u.size, n.u.value, signed)
+        sizes = dk.add(chunk, e_u, n.u.size, n.u.value, {**signed, "flushed": n.flushed})
         if un.scaled_in_backward in ("q", "both"):  # dk = U^T q uses the rounded q
             dk.noise += sizes * algebra.unit(un.u)
             subnormal += n.u.size.sum(-2).unsqueeze(-1)
@@ -178,7 +181,8 @@ def budget(
             dbias.add(chunk, e_u, n.t.size, signed)
         del e_u, signed  # each of these matrices is large
         shared = None if n.lse.shared is None else n.scores.probs * n.lse.shared
-        dv.add(chunk, _of_dv(n, un, algebra), n.scores.size_p, n.scores.probs, {"small": n.lost, "shared": shared})
+        signed = {"small": n.lost, "shared": shared, "flushed": algebra.flushed(n.scores.probs, un.tiny_p)}
+        dv.add(chunk, _of_dv(n, un, algebra), n.scores.size_p, n.scores.probs, signed)
         if dsink is not None:
             sink, of_delta = n.scores.sink, n.delta
             e_rows = dsink_rows(sink, of_delta.value, of_delta.noise, n.lse.norm, rows, algebra, un)
@@ -212,6 +216,8 @@ def _of_dq(p: Operands, n: Noise, un: Units, algebra: type, size_k: torch.Tensor
         + algebra.total(seqlen_k, un.acc, dq, terms)
         + size(dq) * (algebra.steps(4) + cut)
     )
+    if n.flushed is not None:
+        noise_of += size_scale * size(n.flushed @ p.k)
     if n.delta.lost is not None:  # out of one key that takes nearly all the weight is rounded to v in every column
         noise_of += size_scale * size(pk * n.delta.lost)
     if un.scaled_in_backward in ("k", "both"):  # dq = U k uses the rounded k

@@ -43,15 +43,16 @@ class Mask:
     def bounds(self, rows: torch.Tensor, seqlen_q: int, seqlen_k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """rows (n), query indices -> first, last (n): a query sees keys first .. last.
 
-        first >= 0, and a query sees no key if last < first. last may be beyond the keys. Every mask
-        that hides a prefix and a suffix of the keys fits this form.
+        first >= 0 and last < seqlen_k. A query sees no key if last < first. Every mask that hides a
+        prefix and a suffix of the keys fits this form.
         """
         at = rows + (seqlen_k - seqlen_q) if self.alignment == "bottom_right" else rows
         left, right = self.window or (None, None)
         if self.causal:
             right = 0  # no window reaches less far to the right
         first = torch.zeros_like(rows) if left is None else (at - left).clamp(min=0)
-        return first, torch.full_like(rows, seqlen_k - 1) if right is None else at + right
+        last = torch.full_like(rows, seqlen_k - 1) if right is None else (at + right).clamp(max=seqlen_k - 1)
+        return first, last
 
     def visible(
         self,
@@ -82,4 +83,4 @@ def _is_window(window: object) -> bool:
 @lru_cache(maxsize=4096)  # called several times for each case
 def _has_empty_rows(mask: Mask, seqlen_q: int, seqlen_k: int) -> bool:
     first, last = mask.bounds(torch.arange(seqlen_q), seqlen_q, seqlen_k)
-    return bool((torch.clamp(last, max=seqlen_k - 1) < first).any())
+    return bool((last < first).any())

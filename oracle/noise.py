@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import torch
 
 from .attention import Operands
-from .noise_backward import DP, Delta, T, of_delta, of_dp, of_t, of_u
+from .noise_backward import DP, Delta, T, of_delta, of_dp, of_t, of_u, smallest
 from .noise_out import Lse, Out, of_lse, of_out
 from .noise_scores import Chunk, Scores, of_scores
 from .rounding import Units
@@ -33,8 +33,9 @@ class Noise:
     t is None without a bias, too, if there is a softcap: then only the bias needs T beside U.
 
     again (batch, nheads, i, j): the relative noise of P = exp(S - lse) in the backward, from S
-    alone. lost (batch, nheads, i, j): the elements of P that sums may lose, all with the same
-    sign; None if there are none.
+    alone. lost (batch, nheads, i, j): the elements of P that sums may lose, all with the same sign;
+    None if there are none. flushed (batch, nheads, i, j): the errors of U that a cast flushes, next
+    to a sink; None if there are none.
     """
 
     scores: Scores
@@ -46,6 +47,7 @@ class Noise:
     delta: Delta | None = None
     u: T | None = None
     t: T | None = None
+    flushed: torch.Tensor | None = None
 
     def with_shared(self, t: T) -> torch.Tensor:
         """Return the noise of T or U with the errors that a row shares, those of lse and delta."""
@@ -85,4 +87,6 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, wants_out: bool = Tr
     delta = of_delta(c, s, out, dp)
     t = of_t(c, s, lse, dp, delta, again)
     u = of_u(c, s, lse, delta, t)
-    return Noise(s, out, lse, again, lost, dp, delta, u, t if u is t or p.variant.bias is not None else None)
+    flushed = None if s.sink is None else form.flushed(u.value, smallest(c))
+    kept = t if u is t or p.variant.bias is not None else None
+    return Noise(s, out, lse, again, lost, dp, delta, u, kept, flushed)

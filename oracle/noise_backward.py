@@ -171,7 +171,7 @@ def of_t(c: Chunk, s: Scores, lse: Lse, dp: DP, delta: Delta, again: torch.Tenso
         noise.addcmul_(s.size_p, size(c.dlse) * form.steps(2))
     if s.growth is not None:  # errors of dP and delta are multiplied by a larger P
         noise.addcmul_(s.size_p * (again + lse.norm), dp.noise + delta.noise)
-    add_seen(noise, size(from_delta).mul_(unit(un.tiny_p)).add_(_smallest(c)), s.seen)
+    add_seen(noise, size(from_delta).mul_(unit(un.tiny_p)).add_(unit(smallest(c))), s.seen)
     cut = None
     if delta.cut is not None:
         cut = (dp.value * form.truncation(c.headdim_v) ** 0.5).add_(delta.cut).mul_(s.probs)
@@ -187,14 +187,14 @@ def of_u(c: Chunk, s: Scores, lse: Lse, delta: Delta, t: T) -> T:
     noise = (t.noise * size_slope).addcmul_(t.size, e_slope)
     if c.un.coarse:
         noise.addcmul_(e_slope, torch.addcmul(t.noise, s.size_p, delta.noise).addcmul_(t.size, lse.norm))
-    add_seen(noise, torch.full_like(noise, _smallest(c)), s.seen)
+    add_seen(noise, torch.full_like(noise, c.form.unit(smallest(c))), s.seen)
     cut = None if t.cut is None else t.cut * slope
     return T(t.value * slope, t.size * size_slope, noise, s.probs * slope, s.size_p * size_slope, cut)
 
 
-def _smallest(c: Chunk) -> float:
-    """Return the noise of a gradient of scores that is subnormal when it is cast, scaled or not."""
-    return c.form.unit(c.un.tiny_p / (min(1.0, abs(c.p.scale)) or 1.0))
+def smallest(c: Chunk) -> float:
+    """Return the step of a gradient of scores that is subnormal when it is cast, scaled or not."""
+    return c.un.tiny_p / (min(1.0, abs(c.p.scale)) or 1.0)
 
 
 def add_seen(noise: torch.Tensor, x: torch.Tensor, seen: torch.Tensor | None) -> None:

@@ -75,8 +75,8 @@ def of_out(c: Chunk, s: Scores, lost: torch.Tensor | None, wanted: bool) -> Out:
     terms = s.size_p @ size_v
     row_moved = moved.sum(-1, keepdim=True)
     stored = form.total(c.seqlen_k, un.acc, out, terms) + size(out) * form.steps(4) + terms * unit(un.u_mul)
-    if s.sink is not None:  # sums of keys alone
-        lost = form.lost(s.probs, FLOAT32 * s.sink.keys)
+    if s.sink is not None:
+        lost = _lost_beside_a_sink(c, s)
     lost_out = None if lost is None else lost @ p.v
     if un.matrix:
         form.add(stored, out, form.truncation(c.seqlen_k))
@@ -99,6 +99,12 @@ def of_out(c: Chunk, s: Scores, lost: torch.Tensor | None, wanted: bool) -> Out:
             noise += size(lost_out)
         noise += (size_v.sum(-2, keepdim=True) if s.seen is None else s.seen @ size_v) * unit(un.tiny_p)
     return Out(out, noise, stored, tiles, lost_out, row_moved)
+
+
+def _lost_beside_a_sink(c: Chunk, s: Scores) -> torch.Tensor | None:
+    """Return L of a sum of keys alone, and the elements that a cast flushes."""
+    lost, flushed = c.form.lost(s.probs, FLOAT32 * s.sink.keys), c.form.flushed(s.probs, c.un.tiny_p)
+    return summed(lost, flushed) if lost is None or flushed is None else torch.maximum(lost, flushed)
 
 
 def of_sink(s: Scores, size: object, value: torch.Tensor) -> torch.Tensor:

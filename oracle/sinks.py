@@ -19,6 +19,11 @@ error, 2^-24 sink, is also added up over rows with its sign: P_sink times it is 
 
 Terms are lost (noise_out.py) in sums of keys alone, but in l also next to the sink: in out,
 L = P where P < 2^-24 sum_j P.
+
+Next to a large sink all P of a row may be so small that a cast to float16 flushes them, and then U,
+too. Such errors have the sign of P, or of U, so in the independent form they are also added up with
+their sign: F = min(|x|, tiny/2) sign(x) where |x| < tiny, 0 elsewhere, with x = P in out and delta,
+as a part of L, and x = U in dq and dk.
 """
 
 from __future__ import annotations

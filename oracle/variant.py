@@ -32,7 +32,8 @@ class Variant:
     sinks: torch.Tensor | None = None
 
     def __post_init__(self):
-        if self.softcap is not None and not (0 < self.softcap < math.inf):
+        number = isinstance(self.softcap, (int, float)) and not isinstance(self.softcap, bool)
+        if self.softcap is not None and not (number and 0 < self.softcap < math.inf):
             raise ValueError(f"softcap={self.softcap!r}: should be None, or a finite number above 0")
         if self.sinks is not None:
             _check_sinks(self.sinks)

@@ -18,6 +18,7 @@ from flash_attest.impls.contract.arguments import (
     sizes_of,
     unit_stride,
 )
+from flash_attest.impls.diagonals import check_softcap, check_window, diagonals
 
 from . import host
 from .problem import DTYPES, integers
@@ -36,48 +37,53 @@ class Algorithm:
     name: str
     alignment: str = "bottom_right"
 
-    def forward(self, q, k, v, *, causal=False, bias=None, softmax_scale=None):
+    def forward(self, q, k, v, *, causal=False, window=None, bias=None, softmax_scale=None, softcap=None):
         """q (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) -> out, lse.
 
         out is like q, lse (b, h, sq) in float32. Raises ValueError for invalid arguments, before
         any launch, and RuntimeError if the kernels cannot be compiled or launched.
         """
-        check(q, k, v, bias, causal, softmax_scale, self.alignment)
+        sizes = check(q, k, v, bias, causal, softmax_scale, self.alignment, window, softcap)
         q, k, v = map(unit_stride, (q, k, v))
         out, lse = q.new_empty(q.shape), _statistic(q)
-        n = integers(q, k, v, bias, self.alignment if causal else None, out=out)
+        n = integers(q, k, v, bias, diagonals(sizes, causal, window, self.alignment), out=out)
         scratch = ()
         if self.name == "fa1":  # the sum of O, which a 16-bit out would round at each step; l; m
             scratch = (None if q.dtype == torch.float32 else _sums(q), _statistic(q), _statistic(q))
-        host.call(self.name, "forward", q, k, v, bias, out, *scratch, lse, n, _scale(q, softmax_scale))
+        numbers = _scale(q, softmax_scale), float(softcap or 0)
+        host.call(self.name, "forward", q, k, v, bias, out, *scratch, lse, n, *numbers)
         return out, lse
 
     def backward(
-        self, dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None, wants_dbias: bool = True
-    ):
+        self, dout, q, k, v, out, lse, *, causal=False, window=None, bias=None, softmax_scale=None, softcap=None,
+        wants_dbias: bool = True,
+    ):  # fmt: skip
         """dout, out like q, lse (b, h, sq) -> dq, dk, dv like q, k, v[, dbias like bias].
 
         dbias is returned if there is a bias and wants_dbias is set. Raises as `forward` does.
         """
-        check(q, k, v, bias, causal, softmax_scale, self.alignment, differentiated=True)
+        sizes = check(q, k, v, bias, causal, softmax_scale, self.alignment, window, softcap, differentiated=True)
         check_backward(q, out, dout, lse)
         dout, q, k, v, out = map(unit_stride, (dout, q, k, v, out))
         dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
-        delta, lse, scale = _statistic(q), lse.contiguous(), _scale(q, softmax_scale)
+        delta, lse = _statistic(q), lse.contiguous()
+        numbers = _scale(q, softmax_scale), float(softcap or 0)
         splits = 1 if self.name == "fa1" else splits_of(k)
         others = dict(out=out, dout=dout, dq=dq, dk=dk, dv=dv)
-        n = integers(q, k, v, bias, self.alignment if causal else None, splits, **others)
-        host.call(self.name, "backward", dout, q, k, v, bias, out, lse, delta, _sums(q, splits), dq, dk, dv, n, scale)
+        n = integers(q, k, v, bias, diagonals(sizes, causal, window, self.alignment), splits, **others)
+        sums = _sums(q, splits)
+        host.call(self.name, "backward", dout, q, k, v, bias, out, lse, delta, sums, dq, dk, dv, n, *numbers)
         if bias is None or not wants_dbias:
             return dq, dk, dv
         dbias = bias.new_empty(bias.shape)
-        scores = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
-        strides = torch.tensor(dbias.expand(scores).stride(), dtype=torch.int64, device="cpu")  # 0: summed over
-        host.call(self.name, "bias_gradient", dout, q, k, v, bias, lse, delta, dbias, n, strides, scale)
+        strides = torch.tensor(dbias.expand(sizes.scores).stride(), dtype=torch.int64, device="cpu")  # 0: summed over
+        host.call(self.name, "bias_gradient", dout, q, k, v, bias, lse, delta, dbias, n, strides, *numbers)
         return dq, dk, dv, dbias
 
 
-def check(q, k, v, bias, causal, softmax_scale, alignment, differentiated: bool = False) -> Sizes:
+def check(
+    q, k, v, bias, causal, softmax_scale, alignment, window=None, softcap=None, differentiated: bool = False
+) -> Sizes:
     """Raise ValueError, with the values, for a call that is not supported.
 
     differentiated: whether the call has a backward.
@@ -96,6 +102,8 @@ def check(q, k, v, bias, causal, softmax_scale, alignment, differentiated: bool 
     if q.device.type not in ("cpu", "cuda"):
         raise ValueError(f"q is on {q.device}: should be on a CPU or CUDA device")
     check_options(causal, softmax_scale, alignment)
+    check_window(window)
+    check_softcap(softcap)
     return sizes
 
 

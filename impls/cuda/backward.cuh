@@ -5,7 +5,7 @@
 //   for each tile of keys j:            K_j, V_j stay in shared memory, dK_j, dV_j in registers
 //       for each tile of queries i:     Q_i, dO_i are loaded; dQ_i is loaded and stored
 //           P = exp(S - lse)            dV_j += P^T dO_i
-//           dP = dO_i V_j^T             dS = P (dP - delta)
+//           dP = dO_i V_j^T             dS = P (dP - delta), times 1 - tanh^2 with a cap
 //           dQ_i += scale dS K_j        dK_j += scale dS^T Q_i
 //
 // The two algorithms assign key tiles to blocks differently. In FlashAttention-1 one block
@@ -72,19 +72,23 @@ __global__ void __launch_bounds__(THREADS, 2)
         load_tile<N, D>(K, p.dtype, k, p.k.row(b, j0, h_k), p.k.seqlen, p.seqlen_k - j0, headdim);
         load_tile<N, D>(V, p.dtype, v, p.v.row(b, j0, h_k), p.v.seqlen, p.seqlen_k - j0, headdim);
         float dK[TK][D / LANES] = {}, dV[TK][D / LANES] = {};
+        // The block's last key tile wrote sums for query tiles that begin before `summed`.
+        const int queries = p.queries_of_tile(j0, N), last = j0 - p.splits * N;
+        const int summed = last < 0 ? 0 : p.queries_of_tile(last, N);
 
         for (int h = h_k * p.group(); h < (h_k + 1) * p.group(); ++h) {
             const int64_t rows_before = (int64_t(b) * p.nheads + h) * p.seqlen_q;
-            // Query tiles before the first query that sees key j0 see no key of this tile.
-            for (int i0 = p.first_query_of(j0) / M * M; i0 < p.seqlen_q; i0 += M) {
+            // Only query tiles from the first query that sees key j0 to the last that sees the last
+            // key.
+            for (int i0 = p.first_query_of(j0) / M * M; i0 < queries; i0 += M) {
                 const int rows = p.seqlen_q - i0;
                 load_tile<M, D>(Q, p.dtype, q, p.q.row(b, i0, h), p.q.seqlen, rows, headdim);
                 load_tile<M, D>(dO, p.dtype, dout, p.dout.row(b, i0, h), p.dout.seqlen, rows, headdim);
                 __syncthreads();  // Q, dO, K and V are loaded by all threads: complete them before the products
 
                 float P[TK][TQ] = {}, dP[TK][TQ] = {};
-                add_rows_dot_rows<D>(P, K, Q, headdim);  // S^T = scale K Q^T + bias^T
-                finish_scores<true>(P, p, bias, b, h, i0, j0);
+                add_rows_dot_rows<D>(P, K, Q, headdim);  // S^T = cap(scale K Q^T) + bias^T
+                finish_scores<true>(P, p, bias, b, h, i0, j0, dS);  // dS: 1 - tanh^2 for now
 #pragma unroll
                 for (int c = 0; c < TQ; ++c) {
                     const float lse_i = lse_at(lse + rows_before, i0 + column(c), p.seqlen_q);
@@ -95,6 +99,12 @@ __global__ void __launch_bounds__(THREADS, 2)
                 __syncwarp();  // a row of P^T is written by the 16 lanes of its group, each of which then reads all of it
                 add_product<D, M>(dV, turned, dO, M, headdim);  // dV += P^T dO
 
+                if (p.softcap) {
+#pragma unroll
+                    for (int c = 0; c < TQ; ++c)
+#pragma unroll
+                        for (int r = 0; r < TK; ++r) P[r][c] *= dS[column(c) * STRIDE<N> + row(r)];
+                }
                 add_rows_dot_rows<D>(dP, V, dO, headdim);  // dP^T = V dO^T
 #pragma unroll
                 for (int c = 0; c < TQ; ++c) {
@@ -111,10 +121,10 @@ __global__ void __launch_bounds__(THREADS, 2)
 
                 // No barrier: this thread wrote these elements itself, in the previous step of the
                 // outer loop. They are loaded before dK is computed and used after it. For the
-                // block's first key tile there is no sum yet.
+                // block's first key tile that these queries see there is no sum yet.
                 float dQ[TM][D / LANES] = {};
                 float* sum = dq_sums + (rows_before + i0) * headdim;
-                if (j0 != split * N) fetch_rows<TM, D>(dQ, sum, headdim, rows, headdim);
+                if (i0 < summed) fetch_rows<TM, D>(dQ, sum, headdim, rows, headdim);
                 add_product<D, M>(dK, turned, Q, M, headdim);  // dK += dS^T Q
                 add_product<D, N>(dQ, dS, K, N, headdim);      // dQ += dS K
                 store_rows<TM, D>(sum, headdim, rows, headdim, dQ, one);
@@ -127,17 +137,22 @@ __global__ void __launch_bounds__(THREADS, 2)
 }
 
 // dq: the sums of all blocks, added in order. Each group of lanes adds one row; a block adds GROUPS
-// rows. m, n: the tile sizes of the sums. A block has no sum for queries before the first tile that
-// sees its keys.
+// rows. m, n: the tile sizes of the sums. Key tile t belongs to block t % splits; a block has a sum
+// for query tiles that see one of its key tiles.
 __global__ void __launch_bounds__(THREADS) sum_dq_kernel(Problem p, int m, int n, const float* dq_sums, void* dq) {
     const int64_t rows = int64_t(p.batch) * p.nheads * p.seqlen_q, at = int64_t(blockIdx.x) * GROUPS + group();
     if (at >= rows) return;
     const int i = at % p.seqlen_q, h = at / p.seqlen_q % p.nheads, b = at / p.seqlen_q / p.nheads;
-    int seen = 0;  // the blocks before this one have a sum for query i; later ones begin with later keys
-    while (seen < p.splits && seen * n < p.seqlen_k && i >= p.first_query_of(seen * n) / m * m) ++seen;
+    // The query's tile sees key tiles first .. first + tiles - 1.
+    const int i0 = i / m * m, keys = p.keys_of(min(i0 + m, p.seqlen_q) - 1), first = p.first_key_of(i0) / n;
+    const int tiles = p.first_key_of(i0) < keys ? round_up(keys, n) / n - first : 0;
+    const int sums = min(tiles, p.splits), wraps = p.splits - first % p.splits;
     for (int d = lane(); d < p.headdim; d += LANES) {
         float sum = 0.0f;
-        for (int split = 0; split < seen; ++split) sum += dq_sums[(split * rows + at) * p.headdim + d];
+        for (int t = 0; t < sums; ++t) {
+            const int split = t < wraps ? p.splits - wraps + t : t - wraps;
+            sum += dq_sums[(split * rows + at) * p.headdim + d];
+        }
         set_element(p.dtype, dq, p.dq.row(b, i, h) + d, sum);
     }
 }

@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     const int j0 = blockIdx.x % tiles_k * N, first = blockIdx.x / tiles_k % tiles_q * M;
     const int h0 = blockIdx.x / tiles_k / tiles_q % heads, b0 = blockIdx.x / tiles_k / tiles_q / heads;
     const int end_b = strides.batch ? b0 + 1 : p.batch, end_h = strides.head ? h0 + 1 : p.nheads;
-    const int end_i = vector ? p.seqlen_q : min(p.seqlen_q, first + M);
+    const int end_i = min(p.queries_of_tile(j0, N), vector ? p.seqlen_q : first + M);
     float total[TM][TN] = {};
 
     for (int b = b0; b < end_b; ++b)

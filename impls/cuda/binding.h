@@ -60,15 +60,16 @@ class Argument {
     const Tensor* tensor_;
 };
 
-// Calls host(arguments as pointers, softmax_scale, stream) on the device of q and its current
-// stream. If the host function returns a cudaError_t other than 0, throws the text of refusal(text,
+// Calls host(arguments as pointers, softmax_scale, softcap, stream) on the device of q and its
+// current stream. If the host function returns a cudaError_t other than 0, throws the text of refusal(text,
 // size).
 template <class Host, class... Tensors>
-void call(Host host, int (*refusal)(char*, int), const Tensor& q, double softmax_scale, const Tensors&... arguments) {
+void call(Host host, int (*refusal)(char*, int), const Tensor& q, double softmax_scale, double softcap,
+          const Tensors&... arguments) {
     const torch::stable::accelerator::DeviceGuard guard(q.get_device_index());
     void* stream = nullptr;
     TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(q.get_device_index(), &stream));
-    if (host(Argument(arguments)..., softmax_scale, stream)) {
+    if (host(Argument(arguments)..., softmax_scale, softcap, stream)) {
         char text[512];
         refusal(text, sizeof(text));
         throw std::runtime_error(text);
@@ -79,21 +80,22 @@ void call(Host host, int (*refusal)(char*, int), const Tensor& q, double softmax
 constexpr const char* BACKWARD_SCHEMA =
     "backward("
     "Tensor dout, Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor out, Tensor lse, Tensor(a!) delta, "
-    "Tensor(b!) dq_sums, Tensor(c!) dq, Tensor(d!) dk, Tensor(e!) dv, Tensor problem, float softmax_scale) -> ()";
+    "Tensor(b!) dq_sums, Tensor(c!) dq, Tensor(d!) dk, Tensor(e!) dv, Tensor problem, float softmax_scale, "
+    "float softcap) -> ()";
 template <auto host, auto refusal>
 void backward(Tensor dout, Tensor q, Tensor k, Tensor v, Optional bias, Tensor out, Tensor lse, Tensor delta,
-              Tensor dq_sums, Tensor dq, Tensor dk, Tensor dv, Tensor problem, double softmax_scale) {
-    call(host, refusal, q, softmax_scale, dout, q, k, v, bias, out, lse, delta, dq_sums, dq, dk, dv, problem);
+              Tensor dq_sums, Tensor dq, Tensor dk, Tensor dv, Tensor problem, double softmax_scale, double softcap) {
+    call(host, refusal, q, softmax_scale, softcap, dout, q, k, v, bias, out, lse, delta, dq_sums, dq, dk, dv, problem);
 }
 
 constexpr const char* BIAS_GRADIENT_SCHEMA =
     "bias_gradient("
     "Tensor dout, Tensor q, Tensor k, Tensor v, Tensor bias, Tensor lse, Tensor delta, "
-    "Tensor(a!) dbias, Tensor problem, Tensor dbias_strides, float softmax_scale) -> ()";
+    "Tensor(a!) dbias, Tensor problem, Tensor dbias_strides, float softmax_scale, float softcap) -> ()";
 template <auto host, auto refusal>
 void bias_gradient(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor bias, Tensor lse, Tensor delta, Tensor dbias,
-                   Tensor problem, Tensor dbias_strides, double softmax_scale) {
-    call(host, refusal, q, softmax_scale, dout, q, k, v, bias, lse, delta, dbias, problem, dbias_strides);
+                   Tensor problem, Tensor dbias_strides, double softmax_scale, double softcap) {
+    call(host, refusal, q, softmax_scale, softcap, dout, q, k, v, bias, lse, delta, dbias, problem, dbias_strides);
 }
 
 }  // namespace

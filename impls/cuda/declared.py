@@ -46,11 +46,15 @@ def implementation(
     which has no backward.
     """
 
-    def run(q, k, v, *, causal=False, bias=None, softmax_scale=None):
-        return function(q, k, v, bias, causal, softmax_scale, causal_alignment=alignment, return_lse=True)
+    def run(q, k, v, *, causal=False, window=None, bias=None, softmax_scale=None, softcap=None):
+        options = dict(window=window, softcap=softcap, causal_alignment=alignment)
+        return function(q, k, v, bias, causal, softmax_scale, **options, return_lse=True)
 
-    def differentiate(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None):
-        return backward(dout, q, k, v, bias, out, lse, causal, softmax_scale, alignment, bias is not None)
+    def differentiate(
+        dout, q, k, v, out, lse, *, causal=False, window=None, bias=None, softmax_scale=None, softcap=None
+    ):
+        options = causal, *(window or (None, None)), softmax_scale, softcap, alignment
+        return backward(dout, q, k, v, bias, out, lse, *options, bias is not None)
 
     return Implementation(
         name=name,
@@ -62,6 +66,8 @@ def implementation(
             dtypes={torch.float32} if wide else set(DTYPES),
             headdims=range(LARGEST_HEADDIM + 1, WIDEST_HEADDIM + 1) if wide else range(1, LARGEST_HEADDIM + 1),
             causal="optional",
+            window={"left", "right", "both"},
+            softcap=True,
             bias={"vector", "matrix"},
             bias_grad=not wide,
             cross=True,

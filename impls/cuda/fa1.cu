@@ -5,6 +5,7 @@
 // refuse before any launch, or if a launch fails, fa1_refusal gives the reason.
 //
 //   problem, softmax_scale    problem.cuh; `stream` is a cudaStream_t
+//   softcap                   0 without one
 //   l, m, lse, delta          (batch, nheads, seqlen_q), float32
 //   out_scratch               (batch, nheads, seqlen_q, headdim), float32; null if q is float32
 //   dq_sums                   the same, but never null
@@ -45,9 +46,9 @@ int check_scratch(const char* name, const Problem& p, const char* what, const fl
 }  // namespace
 
 int fa1_forward(const void* q, const void* k, const void* v, const void* bias, void* out, float* out_scratch, float* l,
-                float* m, float* lse, const int64_t* problem, double softmax_scale, void* stream) {
+                float* m, float* lse, const int64_t* problem, double softmax_scale, double softcap, void* stream) {
     if (int error = check("fa1_forward", problem, LARGEST_FORWARD)) return error;
-    const Problem p = problem_of(problem, softmax_scale);
+    const Problem p = problem_of(problem, softmax_scale, softcap);
     if (int error = check_scratch("fa1_forward", p, "out_scratch", out_scratch)) return error;
     const Instance<ForwardKernel>* chosen;
     if (int error = choose("fa1_forward", FORWARD, p, &chosen)) return error;
@@ -57,20 +58,20 @@ int fa1_forward(const void* q, const void* k, const void* v, const void* bias, v
 
 int fa1_backward(const void* dout, const void* q, const void* k, const void* v, const void* bias, const void* out,
                  const float* lse, float* delta, float* dq_sums, void* dq, void* dk, void* dv,
-                 const int64_t* problem, double softmax_scale, void* stream) {
-    if (problem[9] != 1)
+                 const int64_t* problem, double softmax_scale, double softcap, void* stream) {
+    if (problem[8] != 1)
         return refuse(cudaErrorInvalidValue, "fa1_backward: splits=%lld: should be 1, as one block has a head",
-                      static_cast<long long>(problem[9]));
+                      static_cast<long long>(problem[8]));
     return backward("fa1_backward", dout, q, k, v, bias, out, lse, delta, dq_sums, dq, dk, dv, problem,
-                    softmax_scale, stream);
+                    softmax_scale, softcap, stream);
 }
 
 // delta is as fa1_backward wrote it.
 int fa1_bias_gradient(const void* dout, const void* q, const void* k, const void* v, const void* bias, const float* lse,
                       const float* delta, void* dbias, const int64_t* problem, const int64_t* dbias_strides,
-                      double softmax_scale, void* stream) {
+                      double softmax_scale, double softcap, void* stream) {
     return bias_gradient("fa1_bias_gradient", dout, q, k, v, bias, lse, delta, dbias, problem, dbias_strides,
-                         softmax_scale, stream);
+                         softmax_scale, softcap, stream);
 }
 
 // Writes why this thread's last call returned an error to text, and returns its length.

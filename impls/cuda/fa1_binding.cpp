@@ -5,20 +5,20 @@
 
 // fa1.cu
 int fa1_forward(const void* q, const void* k, const void* v, const void* bias, void* out, float* out_scratch, float* l,
-                float* m, float* lse, const int64_t* problem, double softmax_scale, void* stream);
+                float* m, float* lse, const int64_t* problem, double softmax_scale, double softcap, void* stream);
 int fa1_backward(const void* dout, const void* q, const void* k, const void* v, const void* bias, const void* out,
                  const float* lse, float* delta, float* dq_sums, void* dq, void* dk, void* dv,
-                 const int64_t* problem, double softmax_scale, void* stream);
+                 const int64_t* problem, double softmax_scale, double softcap, void* stream);
 int fa1_bias_gradient(const void* dout, const void* q, const void* k, const void* v, const void* bias, const float* lse,
                       const float* delta, void* dbias, const int64_t* problem, const int64_t* dbias_strides,
-                      double softmax_scale, void* stream);
+                      double softmax_scale, double softcap, void* stream);
 int fa1_refusal(char* text, int size);
 
 namespace {
 
 void forward(Tensor q, Tensor k, Tensor v, Optional bias, Tensor out, Optional out_scratch, Tensor l, Tensor m,
-             Tensor lse, Tensor problem, double softmax_scale) {
-    call(fa1_forward, fa1_refusal, q, softmax_scale, q, k, v, bias, out, out_scratch, l, m, lse, problem);
+             Tensor lse, Tensor problem, double softmax_scale, double softcap) {
+    call(fa1_forward, fa1_refusal, q, softmax_scale, softcap, q, k, v, bias, out, out_scratch, l, m, lse, problem);
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ STABLE_TORCH_LIBRARY(flash_attest_cuda_fa1, m) {
     m.def(
         "forward("
         "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor(a!) out, Tensor(b!)? out_scratch, "
-        "Tensor(c!) l, Tensor(d!) m, Tensor(e!) lse, Tensor problem, float softmax_scale) -> ()");
+        "Tensor(c!) l, Tensor(d!) m, Tensor(e!) lse, Tensor problem, float softmax_scale, float softcap) -> ()");
     m.def(BACKWARD_SCHEMA);
     m.def(BIAS_GRADIENT_SCHEMA);
 }

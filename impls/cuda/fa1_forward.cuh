@@ -2,7 +2,7 @@
 //
 //   for each tile of keys j:                      K_j, V_j stay in shared memory
 //       for each tile of queries i:               load Q_i; load and store O_i, l_i, m_i
-//           S = scale Q_i K_j^T + bias
+//           S = cap(scale Q_i K_j^T) + bias
 //           m~ = rowmax(S)                        P~ = exp(S - m~)        l~ = rowsum(P~)
 //           m' = max(m, m~)                       l' = e^(m - m') l + e^(m~ - m') l~
 //           O_i = (l e^(m - m') O_i + e^(m~ - m') P~ V_j) / l'          m = m', l = l'
@@ -51,13 +51,15 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (lane() < TM && i0 + kept < p.seqlen_q) l[i0 + kept] = 0.0f, m[i0 + kept] = -INFINITY;
     }
 
-    const int keys = p.seqlen_q ? p.keys_of(p.seqlen_q - 1) : 0;  // the last query sees the most keys
-    for (int j0 = 0; j0 < keys; j0 += N) {
+    // The first query has the first key, and the last query the last.
+    const int keys = p.seqlen_q ? p.keys_of(p.seqlen_q - 1) : 0;
+    for (int j0 = p.first_key_of(0) / N * N; j0 < keys; j0 += N) {
         load_tile<N, D>(K, p.dtype, k, p.k.row(b, j0, h_k), p.k.seqlen, p.seqlen_k - j0, p.headdim);
         load_tile<N, D>(V, p.dtype, v, p.v.row(b, j0, h_k), p.v.seqlen, p.seqlen_k - j0, p.headdim);
 
-        // Query tiles before the first query that sees key j0 see no key of this tile.
-        for (int i0 = p.first_query_of(j0) / M * M; i0 < p.seqlen_q; i0 += M) {
+        // Only query tiles from the first query that sees key j0 to the last that sees the last key.
+        const int queries = p.queries_of_tile(j0, N);
+        for (int i0 = p.first_query_of(j0) / M * M; i0 < queries; i0 += M) {
             const int rows = p.seqlen_q - i0;
             const bool keeps = lane() < TM && kept < rows;
             load_tile<M, D>(Q, p.dtype, q, p.q.row(b, i0, h), p.q.seqlen, rows, p.headdim);

@@ -5,6 +5,7 @@
 // refuse before any launch, or if a launch fails, fa2_refusal gives the reason.
 //
 //   problem, softmax_scale    problem.cuh; `stream` is a cudaStream_t
+//   softcap                   0 without one
 //   lse, delta                (batch, nheads, seqlen_q), float32
 //   dq_sums                   (splits, batch, nheads, seqlen_q, headdim), float32
 //   bias                      may be null; dbias is in its dtype, summed where dbias_strides
@@ -40,9 +41,9 @@ const Instance<ForwardKernel> FORWARD[] = {
 }  // namespace
 
 int fa2_forward(const void* q, const void* k, const void* v, const void* bias, void* out, float* lse,
-                const int64_t* problem, double softmax_scale, void* stream) {
+                const int64_t* problem, double softmax_scale, double softcap, void* stream) {
     if (int error = check("fa2_forward", problem, LARGEST_FORWARD)) return error;
-    const Problem p = problem_of(problem, softmax_scale);
+    const Problem p = problem_of(problem, softmax_scale, softcap);
     const Instance<ForwardKernel>* chosen;
     if (int error = choose("fa2_forward", FORWARD, p, &chosen)) return error;
     const int64_t pieces = p.headdim > WIDE ? tiles(p.headdim, WIDE) : 1;
@@ -53,17 +54,17 @@ int fa2_forward(const void* q, const void* k, const void* v, const void* bias, v
 // The key tiles of each head are dealt round-robin to problem's `splits` blocks.
 int fa2_backward(const void* dout, const void* q, const void* k, const void* v, const void* bias, const void* out,
                  const float* lse, float* delta, float* dq_sums, void* dq, void* dk, void* dv, const int64_t* problem,
-                 double softmax_scale, void* stream) {
+                 double softmax_scale, double softcap, void* stream) {
     return backward("fa2_backward", dout, q, k, v, bias, out, lse, delta, dq_sums, dq, dk, dv, problem,
-                    softmax_scale, stream);
+                    softmax_scale, softcap, stream);
 }
 
 // delta is as fa2_backward wrote it.
 int fa2_bias_gradient(const void* dout, const void* q, const void* k, const void* v, const void* bias, const float* lse,
                       const float* delta, void* dbias, const int64_t* problem, const int64_t* dbias_strides,
-                      double softmax_scale, void* stream) {
+                      double softmax_scale, double softcap, void* stream) {
     return bias_gradient("fa2_bias_gradient", dout, q, k, v, bias, lse, delta, dbias, problem, dbias_strides,
-                         softmax_scale, stream);
+                         softmax_scale, softcap, stream);
 }
 
 // Writes why this thread's last call returned an error to text, and returns its length.

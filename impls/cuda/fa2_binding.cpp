@@ -5,20 +5,20 @@
 
 // fa2.cu
 int fa2_forward(const void* q, const void* k, const void* v, const void* bias, void* out, float* lse,
-                const int64_t* problem, double softmax_scale, void* stream);
+                const int64_t* problem, double softmax_scale, double softcap, void* stream);
 int fa2_backward(const void* dout, const void* q, const void* k, const void* v, const void* bias, const void* out,
                  const float* lse, float* delta, float* dq_sums, void* dq, void* dk, void* dv, const int64_t* problem,
-                 double softmax_scale, void* stream);
+                 double softmax_scale, double softcap, void* stream);
 int fa2_bias_gradient(const void* dout, const void* q, const void* k, const void* v, const void* bias, const float* lse,
                       const float* delta, void* dbias, const int64_t* problem, const int64_t* dbias_strides,
-                      double softmax_scale, void* stream);
+                      double softmax_scale, double softcap, void* stream);
 int fa2_refusal(char* text, int size);
 
 namespace {
 
 void forward(Tensor q, Tensor k, Tensor v, Optional bias, Tensor out, Tensor lse, Tensor problem,
-             double softmax_scale) {
-    call(fa2_forward, fa2_refusal, q, softmax_scale, q, k, v, bias, out, lse, problem);
+             double softmax_scale, double softcap) {
+    call(fa2_forward, fa2_refusal, q, softmax_scale, softcap, q, k, v, bias, out, lse, problem);
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ STABLE_TORCH_LIBRARY(flash_attest_cuda_fa2, m) {
     m.def(
         "forward("
         "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor(a!) out, Tensor(b!) lse, Tensor problem, "
-        "float softmax_scale) -> ()");
+        "float softmax_scale, float softcap) -> ()");
     m.def(BACKWARD_SCHEMA);
     m.def(BIAS_GRADIENT_SCHEMA);
 }

@@ -1,10 +1,10 @@
 // FlashAttention-2, forward (FA2 Alg. 1). One block for each (tile of queries, head, batch) loops
 // over the tiles of keys.
 //
-//   S = scale Q K^T + bias                  m_new = max(m, rowmax(S))
+//   S = cap(scale Q K^T) + bias             m_new = max(m, rowmax(S))
 //   P = exp(S - m_new)                      alpha = exp(m - m_new)
 //   l = alpha l + rowsum(P)                 O     = alpha O + P V
-//   at the end: O / l, lse = m + ln l
+//   at the end: O / l, lse = m + ln l       cap(x) = softcap tanh(x / softcap), or x without one
 //
 // m, l and O stay in registers for the whole loop. Scores and probabilities are float32 for every
 // dtype.
@@ -50,9 +50,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int r = 0; r < TM; ++r) m[r] = -INFINITY, l[r] = 0.0f;
 
     if (!WIDE) load_tile<M, D>(Q, p.dtype, q, Q_at, p.q.seqlen, queries, p.headdim);
-    // The last query of the tile sees the most keys; tiles beyond those are skipped.
+    // Tiles before the first key of the first query, and beyond the last key of the last, are skipped.
     const int keys = p.keys_of(min(first_query + M, p.seqlen_q) - 1);
-    for (int first_key = 0; first_key < keys; first_key += N) {
+    for (int first_key = p.first_key_of(first_query) / N * N; first_key < keys; first_key += N) {
         const int left = p.seqlen_k - first_key;
         load_tile<N, D>(V, p.dtype, v, p.v.row(b, first_key, h_k) + first_column, p.v.seqlen, left, columns);
 

@@ -94,7 +94,8 @@ int choose(const char* name, const Instance<Kernel> (&instances)[COUNT], const P
 // Refuses calls that no kernel supports. -> a cudaError_t
 inline int check(const char* name, const int64_t* n, int largest_headdim) {
     static const char* const names[] = {"batch",   "nheads", "nheads_k", "seqlen_q",  "seqlen_k",
-                                        "headdim", "causal", "dtype",    "bias_dtype", "splits"};
+                                        "headdim", "dtype",  "bias_dtype", "splits", "first_diagonal",
+                                        "last_diagonal"};
     constexpr int64_t LARGEST = 1 << 30;  // an int holds i + seqlen_k, and the end of the last tile
     for (int at = 0; at < 5; ++at)
         if (n[at] < 0 || n[at] > LARGEST)
@@ -106,17 +107,22 @@ inline int check(const char* name, const int64_t* n, int largest_headdim) {
     if (n[2] ? n[1] % n[2] : n[1])
         return refuse(cudaErrorInvalidValue, "%s: nheads=%lld is not a multiple of nheads_k=%lld", name,
                       static_cast<long long>(n[1]), static_cast<long long>(n[2]));
-    for (int at = 6; at < 9; ++at)
+    for (int at = 6; at < 8; ++at)
         if (n[at] < 0 || n[at] > 2)
             return refuse(cudaErrorInvalidValue, "%s: %s=%lld: should be 0, 1 or 2", name, names[at],
                           static_cast<long long>(n[at]));
     double elements = 1;  // of dq_sums, the largest tensor
-    for (int at : {0, 1, 3, 5, 9}) elements *= double(n[at]);
+    for (int at : {0, 1, 3, 5, 8}) elements *= double(n[at]);
     if (elements > double(INT64_MAX / 8))
         return refuse(cudaErrorInvalidValue, "%s: %g elements are more than an address can reach", name, elements);
-    if (n[9] < 1 || n[9] > LARGEST_SPLITS)
-        return refuse(cudaErrorInvalidValue, "%s: splits=%lld: should be 1 to %d", name, static_cast<long long>(n[9]),
+    if (n[8] < 1 || n[8] > LARGEST_SPLITS)
+        return refuse(cudaErrorInvalidValue, "%s: splits=%lld: should be 1 to %d", name, static_cast<long long>(n[8]),
                       LARGEST_SPLITS);
+    for (int at = 9; at < 11; ++at)
+        if (n[at] < -LARGEST || n[at] > LARGEST)
+            return refuse(cudaErrorInvalidValue, "%s: %s=%lld: should be %lld to %lld", name, names[at],
+                          static_cast<long long>(n[at]), static_cast<long long>(-LARGEST),
+                          static_cast<long long>(LARGEST));
     return cudaSuccess;
 }
 

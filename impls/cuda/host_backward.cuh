@@ -26,9 +26,9 @@ inline const Instance<BackwardKernel> BACKWARD[] = {
 // seqlen_q, headdim) is scratch.
 inline int backward(const char* name, In dout, In q, In k, In v, In bias, In out, const float* lse,
                     float* delta, float* dq_sums, void* dq, void* dk, void* dv, const int64_t* problem,
-                    double softmax_scale, void* stream) {
+                    double softmax_scale, double softcap, void* stream) {
     if (int error = check(name, problem, LARGEST_BACKWARD)) return error;
-    const Problem p = problem_of(problem, softmax_scale);
+    const Problem p = problem_of(problem, softmax_scale, softcap);
     const int64_t rows = int64_t(p.batch) * p.nheads * p.seqlen_q, blocks = (rows + GROUPS - 1) / GROUPS;
     if (!dq_sums && rows)
         return refuse(cudaErrorInvalidValue, "%s: dq_sums is null: should have %lld floats", name,
@@ -62,9 +62,9 @@ inline const Instance<BiasKernel> BIAS[] = {
 // Writes dbias, in bias's dtype, summed where dbias_strides (batch, head, query, key) are 0.
 inline int bias_gradient(const char* name, In dout, In q, In k, In v, In bias, const float* lse, const float* delta,
                          void* dbias, const int64_t* problem, const int64_t* dbias_strides, double softmax_scale,
-                         void* stream) {
+                         double softcap, void* stream) {
     if (int error = check(name, problem, LARGEST_BACKWARD)) return error;
-    const Problem p = problem_of(problem, softmax_scale);
+    const Problem p = problem_of(problem, softmax_scale, softcap);
     const Instance<BiasKernel>* chosen;
     if (int error = choose(name, BIAS, p, &chosen)) return error;
     const BiasStrides strides = {dbias_strides[0], dbias_strides[1], dbias_strides[2], dbias_strides[3]};

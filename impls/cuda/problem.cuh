@@ -19,7 +19,6 @@
 #include <type_traits>
 
 enum Dtype : int { FLOAT32, FLOAT16, BFLOAT16 };
-enum Causal : int { FULL, BOTTOM_RIGHT, TOP_LEFT };
 
 struct Strides {
     int64_t batch, seqlen, head;
@@ -36,40 +35,52 @@ struct BiasStrides {
 struct Problem {
     int batch, nheads, nheads_k, seqlen_q, seqlen_k, headdim;
     int splits;  // of the backward: how many blocks share the keys of a head
-    Causal causal;
+    int first_diagonal, last_diagonal;  // query i sees keys i + first_diagonal .. i + last_diagonal, as far as they exist
     Dtype dtype, bias_dtype;
     float softmax_scale;
+    float softcap;  // 0 without one
     Strides q, k, v, out, dout, dq, dk, dv;
     BiasStrides bias;
 
-    // Query i sees keys 0 .. keys_of(i) - 1: j <= i + seqlen_k - seqlen_q (bottom right), j <= i
-    // (top left).
+    // Query i sees keys first_key_of(i) .. keys_of(i) - 1.
+    __host__ __device__ int first_key_of(int i) const {
+        const int first = i + first_diagonal;
+        return first < 0 ? 0 : first;
+    }
     __host__ __device__ int keys_of(int i) const {
-        if (causal == FULL) return seqlen_k;
-        int last = causal == BOTTOM_RIGHT ? i + seqlen_k - seqlen_q : i;
+        const int last = i + last_diagonal;
         return last < 0 ? 0 : last < seqlen_k ? last + 1 : seqlen_k;
     }
-    // The first query that sees key j: the inverse of keys_of.
+    // Key j is seen by queries first_query_of(j) .. queries_of(j) - 1: the inverse of both.
     __host__ __device__ int first_query_of(int j) const {
-        if (causal == FULL) return 0;
-        int first = causal == BOTTOM_RIGHT ? j - seqlen_k + seqlen_q : j;
+        const int first = j - last_diagonal;
         return first < 0 ? 0 : first;
+    }
+    __host__ __device__ int queries_of(int j) const {
+        const int last = j - first_diagonal;
+        return last < 0 ? 0 : last < seqlen_q ? last + 1 : seqlen_q;
+    }
+    // The end of the queries that see one of the keys j0 .. j0 + n - 1.
+    __host__ __device__ int queries_of_tile(int j0, int n) const {
+        return queries_of(seqlen_k - j0 < n ? seqlen_k - 1 : j0 + n - 1);
     }
     __host__ __device__ int group() const { return nheads / nheads_k; }  // query heads that share a key head
 };
 
 // The order of the integers in which Python and the PyTorch operators pass a problem
 // (impls/cuda/problem.py).
-inline Problem problem_of(const int64_t* n, double softmax_scale) {
+inline Problem problem_of(const int64_t* n, double softmax_scale, double softcap) {
     Problem p;
     int64_t at = 0;
     auto next = [&] { return n[at++]; };
     for (int* size : {&p.batch, &p.nheads, &p.nheads_k, &p.seqlen_q, &p.seqlen_k, &p.headdim}) *size = int(next());
-    p.causal = Causal(next());
     p.dtype = Dtype(next());
     p.bias_dtype = Dtype(next());
     p.splits = int(next());
+    p.first_diagonal = int(next());
+    p.last_diagonal = int(next());
     p.softmax_scale = float(softmax_scale);
+    p.softcap = float(softcap);
     for (Strides* s : {&p.q, &p.k, &p.v, &p.out, &p.dout, &p.dq, &p.dk, &p.dv})
         for (int64_t* stride : {&s->batch, &s->seqlen, &s->head}) *stride = next();
     for (int64_t* stride : {&p.bias.batch, &p.bias.head, &p.bias.query, &p.bias.key}) *stride = next();

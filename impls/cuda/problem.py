@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from flash_attest.impls.diagonals import Diagonals
+
 DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
-CAUSAL = {None: 0, "bottom_right": 1, "top_left": 2}
 
 
 def integers(
@@ -13,20 +14,20 @@ def integers(
     k: torch.Tensor,
     v: torch.Tensor,
     bias: torch.Tensor | None,
-    causal: str | None,
+    mask: Diagonals,
     splits: int = 1,
     **others: torch.Tensor,
 ) -> torch.Tensor:
-    """Return a call as int64 (38,), in the order of problem_of in problem.cuh.
+    """Return a call as int64 (39,), in the order of problem_of in problem.cuh.
 
     q (b, sq, h, d), k, v (b, sk, h_k, d), bias (b | 1, h | 1, sq | 1, sk).
-    causal: None, "bottom_right" or "top_left". splits: how many blocks share the keys of a head in
-    the backward. others: the tensors among out, dout, dq, dk, dv that the call has.
+    splits: how many blocks share the keys of a head in the backward. others: the tensors among out,
+    dout, dq, dk, dv that the call has.
     """
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k, nheads_k = k.shape[1:3]
-    numbers = [batch, nheads, nheads_k, seqlen_q, seqlen_k, headdim, CAUSAL[causal], DTYPES[q.dtype]]
-    numbers += (DTYPES[torch.float32 if bias is None else bias.dtype], splits)
+    numbers = [batch, nheads, nheads_k, seqlen_q, seqlen_k, headdim, DTYPES[q.dtype]]
+    numbers += (DTYPES[torch.float32 if bias is None else bias.dtype], splits, *mask)
     tensors = dict(q=q, k=k, v=v) | others
     for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv"):
         numbers += tensors[name].stride()[:3] if name in tensors else (0, 0, 0)

@@ -6,10 +6,11 @@ S and P are recomputed from lse.
 
     for each tile of keys j:                K_j, V_j in shared memory, dK_j, dV_j in registers
         for each tile of queries i:         Q_i, dO_i in shared memory
-            S  = softmax_scale Q_i K_j^T + bias
+            S  = cap(softmax_scale Q_i K_j^T) + bias
             P  = exp(S - lse)               dV_j += P^T dO_i
             dP = dO_i V_j^T
-            dS = P (dP - delta)             dK_j += softmax_scale dS^T Q_i
+            dS = P (dP - delta), times 1 - tanh^2 with a cap
+                                            dK_j += softmax_scale dS^T Q_i
             dQ_i += softmax_scale dS K_j    a sum in global memory, loaded and stored
 
 The two algorithms assign key tiles to blocks differently. In FlashAttention-1 one block processes
@@ -34,7 +35,16 @@ from .elements import from_float, to_float
 from .launch import launch
 from .memory import matrix
 from .problem import Problem
-from .scores import delta_at, finish_scores_of_keys, first_query_of, lse_at, probability
+from .scores import (
+    delta_at,
+    finish_scores_of_keys,
+    first_key_of,
+    first_query_of,
+    keys_of,
+    lse_at,
+    probability,
+    queries_of_tile,
+)
 from .tiles import (
     GROUPS,
     LANES,
@@ -92,17 +102,18 @@ def backward_bytes(M: int, N: int, D: int) -> int:
 
 
 @functools.cache
-def make_backward(M: int, N: int, D: int, known_wide: int | None):
+def make_backward(M: int, N: int, D: int, known_wide: int | None, known_capped: int | None):
     """Return the kernel with tiles of M queries and N keys, for head dims up to D.
 
-    It has one block for each (split, batch, key head). known_wide: the value of Problem.wide in its
-    calls, because a kernel for both values would need more registers than a thread has. None makes
-    a kernel for both values, for the emulator, where compiling takes most of the time.
+    It has one block for each (split, batch, key head). known_wide, known_capped: the values of
+    Problem.wide and Problem.capped in its calls, because a kernel for both values would need more
+    registers than a thread has. None makes a kernel for both values, for the emulator, where
+    compiling takes most of the time.
     """
     TK, TQ, TM, TD = N // GROUPS, M // LANES, M // GROUPS, D // LANES
 
     @cuda.jit(launch_bounds=(THREADS, BLOCKS))
-    def backward_kernel(dout, q, k, v, bias, lse, delta, dq_sums, dk, dv, softmax_scale, splits, p):
+    def backward_kernel(dout, q, k, v, bias, lse, delta, dq_sums, dk, dv, softmax_scale, softcap, splits, p):
         """dout, q, k, v, bias, dk, dv: all elements, flat.
 
         lse, delta (batch, nheads, seqlen_q), flat. dq_sums (splits, batch, nheads, seqlen_q,
@@ -116,6 +127,7 @@ def make_backward(M: int, N: int, D: int, known_wide: int | None):
         turned = matrix(shared, 2 * (M + N) * (D + PAD), N, M + PAD)  # P^T, then dS^T
         dS = matrix(shared, 2 * (M + N) * (D + PAD) + N * (M + PAD), M, N + PAD)
         wide = p.wide if known_wide is None else known_wide
+        capped = p.capped if known_capped is None else known_capped
 
         # Under a causal mask early keys are seen by more queries: blocks that begin with them start
         # first.
@@ -137,6 +149,9 @@ def make_backward(M: int, N: int, D: int, known_wide: int | None):
             load_tile(V, v_bh, j0, p.seqlen_k, p.headdim, wide)
             fill(dK, ZERO)
             fill(dV, ZERO)
+            # The block's last key tile wrote sums for query tiles that begin before `summed`.
+            last = j0 - splits * N
+            summed = queries_of_tile(p, last, N) if last >= 0 else 0
 
             for h in range(h_k * p.group, (h_k + 1) * p.group):
                 first = (b * p.nheads + h) * p.seqlen_q  # of lse and delta
@@ -146,15 +161,17 @@ def make_backward(M: int, N: int, D: int, known_wide: int | None):
                 sums_at = (split * p.batch * p.nheads * p.seqlen_q + first) * p.headdim
                 sums = matrix(dq_sums, sums_at, p.seqlen_q, p.headdim)
 
-                # Query tiles before the first query that sees key j0 see no key of this tile.
-                for i0 in range(first_query_of(p, j0) // M * M, p.seqlen_q, M):
+                # Only query tiles from the first query that sees key j0 to the last that sees the
+                # last key.
+                for i0 in range(first_query_of(p, j0) // M * M, queries_of_tile(p, j0, N), M):
                     load_tile(Q, q_bh, i0, p.seqlen_q, p.headdim, wide)
                     load_tile(dO, dout_bh, i0, p.seqlen_q, p.headdim, wide)
                     cuda.syncthreads()  # Q, dO, K and V are loaded by all threads: complete them before the products
 
                     fill(P, ZERO)
                     add_rows_dot_rows(P, K, Q, p.headdim)
-                    finish_scores_of_keys(P, p, bias_bh, softmax_scale, i0, j0)  # S^T = softmax_scale K Q^T + bias^T
+                    # S^T = cap(softmax_scale K Q^T) + bias^T; dS: 1 - tanh^2 for now
+                    finish_scores_of_keys(P, p, bias_bh, softmax_scale, softcap, capped, dS, i0, j0)
                     for c in range(TQ):
                         lse_i = lse_at(lse, first + i0 + column(c), first + p.seqlen_q)
                         for r in range(TK):
@@ -163,6 +180,10 @@ def make_backward(M: int, N: int, D: int, known_wide: int | None):
                     cuda.syncwarp()  # a row of P^T is written by 16 lanes, each of which then reads all of it
                     add_product(dV, turned, dO, M, p.headdim)  # dV += P^T dO
 
+                    if capped:
+                        for c in range(TQ):
+                            for r in range(TK):
+                                P[r, c] *= dS[column(c), row(r)]
                     fill(dP, ZERO)
                     add_rows_dot_rows(dP, V, dO, p.headdim)  # dP^T = V dO^T
                     for c in range(TQ):
@@ -175,8 +196,9 @@ def make_backward(M: int, N: int, D: int, known_wide: int | None):
                     cuda.syncthreads()  # a row of dS is written by all groups, one of dS^T by the lanes of its own
 
                     # No barrier: this thread wrote these elements itself, in the previous step of
-                    # the outer loop. For the block's first key tile there is no sum yet.
-                    fetch_rows(dQ, sums, i0, p.seqlen_q if j0 != split * N else 0, p.headdim, wide)
+                    # the outer loop. For the block's first key tile that these queries see there
+                    # is no sum yet.
+                    fetch_rows(dQ, sums, i0, p.seqlen_q if i0 < summed else 0, p.headdim, wide)
                     add_product(dK, turned, Q, M, p.headdim)  # dK += dS^T Q
                     add_product(dQ, dS, K, N, p.headdim)  # dQ += dS K
                     store_rows(sums, i0, p.seqlen_q, p.headdim, dQ, wide)
@@ -192,27 +214,32 @@ def make_backward(M: int, N: int, D: int, known_wide: int | None):
 def sum_dq_kernel(dq_sums, dq, M, N, splits, p):
     """Write dq: the sums of all blocks, added in order. Each group of a block adds one row.
 
-    M, N: the tiles of the kernel that wrote the sums. A block has no sum for the query tiles before
-    the first one that sees its keys.
+    M, N: the tiles of the kernel that wrote the sums. Key tile t belongs to block t % splits; a
+    block has a sum for query tiles that see one of its key tiles.
     """
     rows = p.batch * p.nheads * p.seqlen_q
     n = cuda.blockIdx.x * GROUPS + group()
     if n < rows:
         head, i = n // p.seqlen_q, n % p.seqlen_q
         dq_at = offset(p.dq, head // p.nheads, head % p.nheads) + i * p.dq.row
-        written = 0  # the blocks before this one have a sum for query i; later ones begin with later keys
-        while written < splits and written * N < p.seqlen_k and i >= first_query_of(p, written * N) // M * M:
-            written += 1
+        # The query's tile sees key tiles first .. first + tiles - 1.
+        i0 = i // M * M
+        first_key, keys = first_key_of(p, i0), keys_of(p, min(i0 + M, p.seqlen_q) - 1)
+        first = first_key // N
+        tiles = (keys + N - 1) // N - first if first_key < keys else 0
+        written = min(tiles, splits)
         for d in range(lane(), p.headdim, LANES):
             total = ZERO
-            for split in range(written):
+            for t in range(written):
+                split = (first + t) % splits
                 total += dq_sums[(split * rows + n) * p.headdim + d]
             dq[dq_at + d] = from_float(total, dq)
 
 
 def backward(
-    dout, q, k, v, bias, out, lse, delta, dq_sums, dq, dk, dv, softmax_scale: float, splits: int, p: Problem
-) -> None:
+    dout, q, k, v, bias, out, lse, delta, dq_sums, dq, dk, dv, softmax_scale: float, softcap: float, splits: int,
+    p: Problem,
+) -> None:  # fmt: skip
     """Write dq, dk, dv, and delta, which the gradient of the bias needs.
 
     dq_sums (splits, b, h, sq, d) is scratch. Tensors have unit strides; lse and delta are
@@ -221,9 +248,10 @@ def backward(
     tile = choose("backward", backward_bytes, p.headdim, q.device)
     rows = -(-p.batch * p.nheads * p.seqlen_q // GROUPS)  # blocks with a row for each group
     launch(delta_kernel, rows, 0, dout, out, delta, p)
+    known = (None, None) if EMULATED else (p.wide, p.capped)
     launch(
-        make_backward(*tile, None if EMULATED else p.wide), splits * p.batch * p.nheads_k, backward_bytes(*tile),
-        dout, q, k, v, bias, lse, delta, dq_sums, dk, dv, np.float32(softmax_scale), splits, p,
+        make_backward(*tile, *known), splits * p.batch * p.nheads_k, backward_bytes(*tile),
+        dout, q, k, v, bias, lse, delta, dq_sums, dk, dv, np.float32(softmax_scale), np.float32(softcap), splits, p,
     )  # fmt: skip
     launch(sum_dq_kernel, rows, 0, dq_sums, dq, tile.M, tile.N, splits, p)
 

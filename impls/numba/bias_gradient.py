@@ -8,11 +8,12 @@ import functools
 import numpy as np
 from numba import cuda, float32
 
+from .device import EMULATED
 from .elements import from_float
 from .launch import launch
 from .memory import matrix
 from .problem import Problem, strides_of_bias
-from .scores import delta_at, finish_scores, first_query_of, lse_at, probability
+from .scores import delta_at, finish_scores, first_query_of, lse_at, probability, queries_of_tile
 from .tiles import (
     GROUPS,
     LANES,
@@ -39,17 +40,17 @@ def bias_gradient_bytes(M: int, N: int, D: int) -> int:
 
 
 @functools.cache
-def make_bias_gradient(M: int, N: int, D: int):
+def make_bias_gradient(M: int, N: int, D: int, known_capped: int | None = None):
     """Return the kernel with tiles of M queries and N keys, for head dims up to D.
 
     It has one block for each (batch and head of dbias, tile of queries, tile of keys). The block
     processes the batches and heads that share them, in order. If all queries share a row of the
-    bias, it also processes all tiles of queries.
+    bias, it also processes all tiles of queries. known_capped: as in fa2.py.
     """
     TM, TN = M // GROUPS, N // LANES
 
     @cuda.jit(launch_bounds=(THREADS, 1))
-    def bias_gradient_kernel(dout, q, k, v, bias, lse, delta, dbias, softmax_scale, strides, p):
+    def bias_gradient_kernel(dout, q, k, v, bias, lse, delta, dbias, softmax_scale, softcap, strides, p):
         """dbias: all elements, flat. strides: its Strides, 0 in dimensions that are summed.
 
         The other arguments are as in backward_kernel.
@@ -60,6 +61,7 @@ def make_bias_gradient(M: int, N: int, D: int):
         K = matrix(shared, 2 * M * (D + PAD), N, D + PAD)
         V = matrix(shared, (2 * M + N) * (D + PAD), N, D + PAD)
         sums = matrix(shared, 2 * (M + N) * (D + PAD), GROUPS, N)
+        capped = p.capped if known_capped is None else known_capped
 
         # The part of dbias that this block computes, and the batches, heads and queries in its sum.
         vector = strides.row == 0
@@ -70,7 +72,7 @@ def make_bias_gradient(M: int, N: int, D: int):
         first_head, first_batch = rest % heads, rest // heads
         end_batch = first_batch + 1 if strides.batch else p.batch
         end_head = first_head + 1 if strides.head else p.nheads
-        end_query = p.seqlen_q if vector else min(p.seqlen_q, first_query + M)
+        end_query = min(queries_of_tile(p, j0, N), p.seqlen_q if vector else first_query + M)
 
         P = cuda.local.array((TM, TN), float32)
         dP = cuda.local.array((TM, TN), float32)
@@ -98,7 +100,8 @@ def make_bias_gradient(M: int, N: int, D: int):
                     fill(dP, ZERO)
                     add_rows_dot_rows(P, Q, K, p.headdim)
                     add_rows_dot_rows(dP, dO, V, p.headdim)  # dP = dO V^T
-                    finish_scores(P, p, bias_bh, softmax_scale, i0, j0)  # S = softmax_scale Q K^T + bias
+                    # S = cap(softmax_scale Q K^T) + bias
+                    finish_scores(P, p, bias_bh, softmax_scale, softcap, capped, i0, j0)
                     for r in range(TM):
                         lse_i = lse_at(lse, first + i0 + row(r), first + p.seqlen_q)
                         delta_i = delta_at(delta, first + i0 + row(r), first + p.seqlen_q)
@@ -130,7 +133,7 @@ def make_bias_gradient(M: int, N: int, D: int):
     return bias_gradient_kernel
 
 
-def bias_gradient(dout, q, k, v, bias, lse, delta, dbias, softmax_scale: float, p: Problem) -> None:
+def bias_gradient(dout, q, k, v, bias, lse, delta, dbias, softmax_scale: float, softcap: float, p: Problem) -> None:
     """Write dbias, which has the shape of bias and is summed over dimensions of size 1.
 
     delta: the output of `backward`. The other arguments are the same as in `backward`.
@@ -140,6 +143,6 @@ def bias_gradient(dout, q, k, v, bias, lse, delta, dbias, softmax_scale: float, 
     blocks = -(-p.seqlen_k // tile.N) * (-(-p.seqlen_q // tile.M) if strides.row else 1)
     blocks *= (p.nheads if strides.head else 1) * (p.batch if strides.batch else 1)
     launch(
-        make_bias_gradient(*tile), blocks, bias_gradient_bytes(*tile),
-        dout, q, k, v, bias, lse, delta, dbias, np.float32(softmax_scale), strides, p,
+        make_bias_gradient(*tile, None if EMULATED else p.capped), blocks, bias_gradient_bytes(*tile),
+        dout, q, k, v, bias, lse, delta, dbias, np.float32(softmax_scale), np.float32(softcap), strides, p,
     )  # fmt: skip

@@ -27,6 +27,8 @@ def implementation(name: str, way: Algorithm, dtypes=DTYPES, headdims=range(1, L
             dtypes=frozenset(dtypes),
             headdims=headdims,
             causal="optional",
+            window={"left", "right", "both"},
+            softcap=True,
             bias={"vector", "matrix"},
             bias_grad=True,
             cross=True,

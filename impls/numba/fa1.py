@@ -4,7 +4,7 @@ Line numbers in comments refer to the algorithm.
 
     for each tile of keys j:                K_j, V_j stay in shared memory
         for each tile of queries i:         Q_i is loaded; O_i, l_i, m_i are loaded and stored
-            S  = softmax_scale Q_i K_j^T + bias
+            S  = cap(softmax_scale Q_i K_j^T) + bias
             m~ = rowmax(S)                  P~ = exp(S - m~)                l~ = rowsum(P~)
             m' = max(m, m~)                 l' = e^(m - m') l + e^(m~ - m') l~
             O_i = (l e^(m - m') O_i + e^(m~ - m') P~ V_j) / l'              m = m', l = l'
@@ -22,10 +22,11 @@ import torch
 from numba import cuda, float32
 from numba.cuda import libdevice
 
+from .device import EMULATED
 from .launch import launch
 from .memory import matrix
 from .problem import Problem
-from .scores import finish_scores, finite, first_query_of, keys_of
+from .scores import finish_scores, finite, first_key_of, first_query_of, keys_of, queries_of_tile
 from .tiles import (
     GROUPS,
     INF,
@@ -55,16 +56,16 @@ def forward_bytes(M: int, N: int, D: int) -> int:
 
 
 @functools.cache
-def make_forward(M: int, N: int, D: int):
+def make_forward(M: int, N: int, D: int, known_capped: int | None = None):
     """Return the kernel with tiles of M queries and N keys, for head dims up to D.
 
-    It has one block for each (batch, head).
+    It has one block for each (batch, head). known_capped: as in fa2.py.
     """
     TM, TN, TD = M // GROUPS, N // LANES, D // LANES
 
     # There are rarely more blocks than multiprocessors, so a thread may use 255 registers.
     @cuda.jit(launch_bounds=THREADS)
-    def fa1_forward(q, k, v, bias, sums, out, l, m, lse, softmax_scale, p):
+    def fa1_forward(q, k, v, bias, sums, out, l, m, lse, softmax_scale, softcap, p):
         """q, k, v, bias, out: all elements, flat. l, m, lse (batch, nheads, seqlen_q), flat. p:
         Problem.
 
@@ -76,6 +77,8 @@ def make_forward(M: int, N: int, D: int):
         K = matrix(shared, M * (D + PAD), N, D + PAD)
         V = matrix(shared, (M + N) * (D + PAD), N, D + PAD)
         P = matrix(shared, (M + 2 * N) * (D + PAD), M, N + PAD)
+
+        capped = p.capped if known_capped is None else known_capped
 
         # This block's batch and head.
         head = cuda.blockIdx.x
@@ -94,12 +97,14 @@ def make_forward(M: int, N: int, D: int):
         l_old = cuda.local.array(TM, float32)
         m_old = cuda.local.array(TM, float32)
 
-        for j0 in range(0, keys_of(p, p.seqlen_q - 1), N):  # line 5; the last query sees the most keys
+        # line 5; the first query has the first key, and the last query the last
+        for j0 in range(first_key_of(p, 0) // N * N, keys_of(p, p.seqlen_q - 1), N):
             load_tile(K, k_bh, j0, p.seqlen_k, p.headdim, p.wide)  # line 6
             load_tile(V, v_bh, j0, p.seqlen_k, p.headdim, p.wide)
 
-            # Query tiles before the first query that sees key j0 see no key of this tile.
-            for i0 in range(first_query_of(p, j0) // M * M, p.seqlen_q, M):  # line 7
+            # Only query tiles from the first query that sees key j0 to the last that sees the last
+            # key.
+            for i0 in range(first_query_of(p, j0) // M * M, queries_of_tile(p, j0, N), M):  # line 7
                 load_tile(Q, q_bh, i0, p.seqlen_q, p.headdim, p.wide)  # line 8
                 fetch_rows(O, sums_bh, i0, p.seqlen_q, p.headdim, p.wide)
                 for r in range(TM):
@@ -110,7 +115,8 @@ def make_forward(M: int, N: int, D: int):
 
                 fill(S, ZERO)
                 add_rows_dot_rows(S, Q, K, p.headdim)
-                finish_scores(S, p, bias_bh, softmax_scale, i0, j0)  # line 9: S = softmax_scale Q K^T + bias
+                # line 9: S = cap(softmax_scale Q K^T) + bias
+                finish_scores(S, p, bias_bh, softmax_scale, softcap, capped, i0, j0)
 
                 for r in range(TM):
                     m_tile, l_tile = -INF, ZERO
@@ -153,12 +159,12 @@ def make_forward(M: int, N: int, D: int):
     return fa1_forward
 
 
-def forward(q, k, v, bias, out, lse, softmax_scale: float, p: Problem) -> None:
+def forward(q, k, v, bias, out, lse, softmax_scale: float, softcap: float, p: Problem) -> None:
     """Write out and lse. Tensors have unit strides; bias is empty if there is none."""
     tile = choose("fa1_forward", forward_bytes, p.headdim, q.device)
     sums = (out if out.dtype == torch.float32 else torch.empty_like(out, dtype=torch.float32)).zero_()
     l, m = torch.zeros_like(lse), torch.full_like(lse, -torch.inf)
     launch(
-        make_forward(*tile), p.batch * p.nheads if p.seqlen_q else 0, forward_bytes(*tile),
-        q, k, v, bias, sums, out, l, m, lse, np.float32(softmax_scale), p,
+        make_forward(*tile, None if EMULATED else p.capped), p.batch * p.nheads if p.seqlen_q else 0,
+        forward_bytes(*tile), q, k, v, bias, sums, out, l, m, lse, np.float32(softmax_scale), np.float32(softcap), p,
     )  # fmt: skip

@@ -2,10 +2,10 @@
 
 One block for each tile of queries loops over the tiles of keys.
 
-    S = softmax_scale Q K^T + bias          m_new = max(m, rowmax(S))
+    S = cap(softmax_scale Q K^T) + bias     m_new = max(m, rowmax(S))
     P = exp(S - m_new)                      alpha = exp(m - m_new)
     l = alpha l + rowsum(P)                 O     = alpha O + P V
-    at the end:  O / l,  lse = m + log(l)
+    at the end:  O / l,  lse = m + log(l)   cap(x) = softcap tanh(x / softcap), or x without one
 
 Q, K, V and P are in shared memory. m, l and O stay in registers for the whole loop. Scores and
 probabilities are float32 for every dtype.
@@ -17,10 +17,11 @@ import numpy as np
 from numba import cuda, float32
 from numba.cuda import libdevice
 
+from .device import EMULATED
 from .launch import launch
 from .memory import matrix
 from .problem import Problem
-from .scores import finish_scores, finite, keys_of
+from .scores import finish_scores, finite, first_key_of, keys_of
 from .tiles import (
     GROUPS,
     INF,
@@ -54,19 +55,22 @@ def forward_bytes(M: int, N: int, D: int) -> int:
 
 
 @functools.cache
-def make_forward(M: int, N: int, D: int):
+def make_forward(M: int, N: int, D: int, known_capped: int | None = None):
     """Return the kernel with tiles of M queries and N keys, for head dims up to D.
 
-    It has one block for each (tile, batch, head).
+    It has one block for each (tile, batch, head). known_capped: the value of Problem.capped in its
+    calls, so that plain attention has a kernel without tanh. None makes a kernel for both values,
+    for the emulator, where compiling takes most of the time.
     """
     TM, TN, TD = M // GROUPS, N // LANES, D // LANES
 
     @cuda.jit(launch_bounds=(THREADS, BLOCKS))
-    def fa2_forward(q, k, v, bias, out, lse, softmax_scale, p):
+    def fa2_forward(q, k, v, bias, out, lse, softmax_scale, softcap, p):
         """q, k, v, bias, out: all elements, flat.
 
         lse (batch, nheads, seqlen_q), flat. p: Problem.
         """
+        capped = p.capped if known_capped is None else known_capped
         shared = cuda.shared.array(0, float32, alignment=16)
         Q = matrix(shared, 0, M, D + PAD)
         K = matrix(shared, M * (D + PAD), N, D + PAD)
@@ -94,15 +98,17 @@ def make_forward(M: int, N: int, D: int):
             l[r] = ZERO
 
         load_tile(Q, q_bh, i0, p.seqlen_q, p.headdim, p.wide)
-        # The last query of the tile sees the most keys; tiles beyond those are skipped.
-        for j0 in range(0, keys_of(p, min(i0 + M, p.seqlen_q) - 1), N):
+        # Tiles before the first key of the first query, and beyond the last key of the last, are
+        # skipped.
+        for j0 in range(first_key_of(p, i0) // N * N, keys_of(p, min(i0 + M, p.seqlen_q) - 1), N):
             load_tile(K, k_bh, j0, p.seqlen_k, p.headdim, p.wide)
             load_tile(V, v_bh, j0, p.seqlen_k, p.headdim, p.wide)
             cuda.syncthreads()  # Q, K, V are loaded by all threads: complete them before the products
 
             fill(S, ZERO)
             add_rows_dot_rows(S, Q, K, p.headdim)
-            finish_scores(S, p, bias_bh, softmax_scale, i0, j0)  # S = softmax_scale Q K^T + bias
+            # S = cap(softmax_scale Q K^T) + bias
+            finish_scores(S, p, bias_bh, softmax_scale, softcap, capped, i0, j0)
 
             for r in range(TM):
                 m_tile = -INF
@@ -135,9 +141,12 @@ def make_forward(M: int, N: int, D: int):
     return fa2_forward
 
 
-def forward(q, k, v, bias, out, lse, softmax_scale: float, p: Problem) -> None:
+def forward(q, k, v, bias, out, lse, softmax_scale: float, softcap: float, p: Problem) -> None:
     """Write out and lse. Tensors have unit strides; bias is empty if there is none."""
     tile = choose("fa2_forward", forward_bytes, p.headdim, q.device)
     blocks = -(-p.seqlen_q // tile.M) * p.nheads * p.batch
-    kernel = make_forward(*tile)
-    launch(kernel, blocks, forward_bytes(*tile), q, k, v, bias, out, lse, np.float32(softmax_scale), p)
+    kernel = make_forward(*tile, None if EMULATED else p.capped)
+    launch(
+        kernel, blocks, forward_bytes(*tile),
+        q, k, v, bias, out, lse, np.float32(softmax_scale), np.float32(softcap), p,
+    )  # fmt: skip

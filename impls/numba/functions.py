@@ -16,9 +16,10 @@ NAMESPACE = namespace_of(__package__, "flash_attest.impls.numba", "flash_attest_
 
 
 def flash_attention_1(
-    q, k, v, bias=None, causal=False, softmax_scale=None, *, causal_alignment="bottom_right", return_lse=False
-):
-    """Return softmax(softmax_scale q k^T + bias) v by FlashAttention-1.
+    q, k, v, bias=None, causal=False, softmax_scale=None, *, window=None, softcap=None,
+    causal_alignment="bottom_right", return_lse=False,
+):  # fmt: skip
+    """Return softmax(cap(softmax_scale q k^T) + bias) v by FlashAttention-1.
 
     Dao et al. 2022, Algorithm 1.
 
@@ -29,7 +30,11 @@ def flash_attention_1(
     bias: None, or float32 or q's dtype, (batch | 1, nheads | 1, 1 | seqlen_q, seqlen_k). A key with
     bias -inf is hidden.
     softmax_scale: headdim ** -0.5 if None. 0 and negative numbers are allowed.
-    causal_alignment: the corner at which the diagonal of a causal mask lies if seqlen_q !=
+    window: (left, right): a query sees the `left` keys before its own, its own, and the `right`
+    keys after it. None instead of a number leaves a side open. With causal no key after its own is
+    seen.
+    softcap: cap(x) = softcap tanh(x / softcap), a number from 2^-126 to 2^127. If None, cap(x) = x.
+    causal_alignment: the corner at which a query's own key lies on the diagonal if seqlen_q !=
     seqlen_k: "bottom_right" or "top_left".
 
     Returns out, like q; with return_lse also lse (batch, nheads, seqlen_q): float32, natural
@@ -40,27 +45,26 @@ def flash_attention_1(
     Raises, before any launch, ValueError with the argument and its value, and NotImplementedError
     in forward-mode AD. Raises RuntimeError if the GPU has too little shared memory.
     """
-    given = (q, k, v, bias, causal, softmax_scale, causal_alignment)
-    return _attention("fa1", given, return_lse)
+    return _attention("fa1", q, k, v, bias, causal, window, softmax_scale, softcap, causal_alignment, return_lse)
 
 
 def flash_attention_2(
-    q, k, v, bias=None, causal=False, softmax_scale=None, *, causal_alignment="bottom_right", return_lse=False
-):
+    q, k, v, bias=None, causal=False, softmax_scale=None, *, window=None, softcap=None,
+    causal_alignment="bottom_right", return_lse=False,
+):  # fmt: skip
     """Return the same as flash_attention_1, by FlashAttention-2 (Dao 2023, Algorithm 1).
 
     It is faster, as it has one block for each query tile.
     """
-    given = (q, k, v, bias, causal, softmax_scale, causal_alignment)
-    return _attention("fa2", given, return_lse)
+    return _attention("fa2", q, k, v, bias, causal, window, softmax_scale, softcap, causal_alignment, return_lse)
 
 
-def _attention(name, given, return_lse):
-    q, k, v, bias, causal, softmax_scale, alignment = given
-    check(q, k, v, bias, causal, softmax_scale, alignment)  # PyTorch's own error would come first, and say less
+def _attention(name, q, k, v, bias, causal, window, softmax_scale, softcap, alignment, return_lse):
+    # This check comes first, because PyTorch's own errors are less specific.
+    check(q, k, v, bias, causal, softmax_scale, alignment, window, softcap)
     check_no_tangent(q=q, k=k, v=v, bias=bias)
-    scale = None if softmax_scale is None else float(softmax_scale)
-    out, lse = OPERATORS[name].forward(q, k, v, bias, causal, scale, alignment)
+    scale, cap = (None if x is None else float(x) for x in (softmax_scale, softcap))
+    out, lse = OPERATORS[name].forward(q, k, v, bias, causal, *(window or (None, None)), scale, cap, alignment)
     return (out, lse) if return_lse else out
 
 

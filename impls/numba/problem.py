@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 
 from flash_attest.impls.contract.arguments import (
+    Sizes,
     check_bias,
     check_dtypes,
     check_headdim,
@@ -18,6 +19,7 @@ from flash_attest.impls.contract.arguments import (
     check_sizes,
     sizes_of,
 )
+from flash_attest.impls.diagonals import Diagonals, check_softcap, check_window
 
 from .device import EMULATED
 
@@ -39,11 +41,11 @@ class Strides(NamedTuple):
 class Problem(NamedTuple):
     """One call: q (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim).
 
-    All fields are int64 in a kernel. Query i sees keys 0 .. min(i + diagonal, seqlen_k - 1); query
-    head h reads key head h // group. has_bias and wide are 0 or 1. wide: every tensor with a head
-    dim may be accessed four elements at a time. The remaining fields are the strides of the call's
-    tensors. bias is broadcast to (batch, nheads, seqlen_q, seqlen_k), the others are (batch,
-    seqlen, heads, headdim).
+    All fields are int64 in a kernel. Query i sees keys i + first_diagonal .. i + last_diagonal, as
+    far as they exist; query head h reads key head h // group. has_bias, capped and wide are 0 or 1.
+    wide: every tensor with a head dim may be accessed four elements at a time. The remaining fields
+    are the strides of the call's tensors. bias is broadcast to (batch, nheads, seqlen_q, seqlen_k),
+    the others are (batch, seqlen, heads, headdim).
     """
 
     batch: int
@@ -53,8 +55,10 @@ class Problem(NamedTuple):
     seqlen_q: int
     seqlen_k: int
     headdim: int
-    diagonal: int
+    first_diagonal: int
+    last_diagonal: int
     has_bias: int
+    capped: int
     wide: int
     q: Strides
     k: Strides
@@ -67,27 +71,25 @@ class Problem(NamedTuple):
     dv: Strides = Strides()
 
 
-def problem_of(q, k, v, bias, causal: bool, alignment: str, **others: torch.Tensor) -> Problem:
+def problem_of(q, k, v, bias, mask: Diagonals, capped: bool, **others: torch.Tensor) -> Problem:
     """Return the Problem of a call that `check` allows, whose tensors have unit strides.
 
     others: the tensors among out, dout, dq, dk, dv that the call has.
     """
     (batch, seqlen_q, nheads, headdim), (seqlen_k, nheads_k) = q.shape, k.shape[1:3]
-    diagonal = seqlen_k  # every query sees every key
-    if causal:
-        diagonal = seqlen_k - seqlen_q if alignment == "bottom_right" else 0
     tensors = dict(q=q, k=k, v=v) | others
     strides = {name: strides_of(x) for name, x in tensors.items()}
     strides["bias"] = Strides() if bias is None else strides_of_bias(bias)
     return Problem(
-        *(batch, nheads, nheads_k, nheads // max(1, nheads_k), seqlen_q, seqlen_k, headdim, diagonal),
+        *(batch, nheads, nheads_k, nheads // max(1, nheads_k), seqlen_q, seqlen_k, headdim, *mask),
         has_bias=int(bias is not None),
+        capped=int(capped),
         wide=int(all(by_four(x) for x in tensors.values())),
         **strides,
     )
 
 
-def check(q, k, v, bias, causal, softmax_scale, alignment) -> None:
+def check(q, k, v, bias, causal, softmax_scale, alignment, window=None, softcap=None) -> Sizes:
     """Raise ValueError, with the values, for a call that is not supported."""
     sizes = sizes_of(q, k, v)
     check_dtypes(q, k, v, DTYPES)
@@ -97,6 +99,9 @@ def check(q, k, v, bias, causal, softmax_scale, alignment) -> None:
     check_one_device(q=q, k=k, v=v, bias=bias)
     check_device(q)
     check_options(causal, softmax_scale, alignment)
+    check_window(window)
+    check_softcap(softcap)
+    return sizes
 
 
 def check_device(x: torch.Tensor, name: str = "q") -> None:

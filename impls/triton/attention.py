@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from triton import cdiv
 
-from flash_attest.impls.contract.arguments import check_backward, unit_stride
+from flash_attest.impls.contract.arguments import check_like, unit_stride
 
 from .backward import compute_delta, compute_dk_dv, compute_dk_dv_dq, compute_dq
 from .bias_gradient import compute_dbias
@@ -35,16 +35,18 @@ class FlashAttention2:
     tiles: Mapping[str, Tile] = field(default_factory=dict)
     largest: int = LARGEST_HEADDIM
 
-    def forward(self, q, k, v, *, causal=False, bias=None, softmax_scale=None):
-        """q (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk) -> out, lse.
+    def forward(self, q, k, v, *, causal=False, window=None, bias=None, softmax_scale=None, softcap=None, sinks=None):
+        """q (b, sq, h, d), k (b, sk, hk, d), v (b, sk, hk, dv) -> out (b, sq, h, dv), lse.
 
-        out is like q, lse (b, h, sq) in float32. Raises ValueError for invalid arguments, before
-        any launch.
+        bias is (b | 1, h | 1, 1 | sq, sk). lse (b, h, sq) and sinks (h) are float32. Raises
+        ValueError for invalid arguments, before any launch.
         """
-        p = self._problem(q, k, v, bias, causal, softmax_scale)
+        p = self._problem(q, k, v, bias, causal, softmax_scale, window=window, softcap=softcap, sinks=sinks)
         q, k, v = (unit_stride(x) for x in (q, k, v))
         bias = None if bias is None else unit_stride(bias)
-        out = q.new_empty(q.shape)
+        if p.merged and sinks is None:
+            sinks = q.new_full((p.nheads,), -float("inf"), dtype=torch.float32)
+        out = q.new_empty(*q.shape[:3], p.headdim_v)
         lse = q.new_empty(p.batch, p.nheads, p.seqlen_q, dtype=torch.float32)
         compute_forward.launch(
             lambda m, n: p.batch * p.nheads * cdiv(p.seqlen_q, m),
@@ -53,48 +55,69 @@ class FlashAttention2:
             self.tiles.get("forward"),
             q_ptr=q, k_ptr=k, v_ptr=v, out_ptr=out, lse_ptr=lse,
             q_strides=strides_of(q), k_strides=strides_of(k), v_strides=strides_of(v), out_strides=strides_of(out),
-            nheads=p.nheads, **p.scoring(q, bias), **p.loops(q, bias), **p.arguments(q, k, v, out),
+            sinks_ptr=lse if sinks is None else sinks.contiguous(), SINKS=sinks is not None, nheads=p.nheads,
+            **p.scoring(q, bias, sinks is not None), **p.loops(q, bias), **p.arguments(q, k, v, out),
         )  # fmt: skip
         return out, lse
 
     def backward(
-        self, dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None, into=None, wants_dbias=True
-    ):
-        """dout, out like q, lse (b, h, sq) -> dq, dk, dv like q, k, v[, dbias like bias].
+        self, dout, q, k, v, out, lse, *, causal=False, window=None, bias=None, softmax_scale=None, softcap=None,
+        sinks=None, dlse=None, into=None, wants_dbias=True,
+    ):  # fmt: skip
+        """dout, out, lse as of `forward` -> dq, dk, dv[, dbias][, dsink], like what they belong to.
 
-        into: tensors (dq, dk, dv) to write to, for packed gradients; any strides, but a last stride
-        of 1. wants_dbias=False skips dbias, for a bias that is only a mask. Raises as `forward`
-        does.
+        dlse: the gradient with respect to lse, of the same shape, or None. into: tensors (dq, dk,
+        dv) to write to, for packed gradients; any strides, but a last stride of 1.
+        wants_dbias=False skips dbias, for a bias that is only a mask. Raises as `forward` does.
         """
-        p = self._problem(q, k, v, bias, causal, softmax_scale)
-        check_backward(q, out, dout, lse)
+        p = self._problem(q, k, v, bias, causal, softmax_scale, window=window, softcap=softcap, sinks=sinks)
+        self._check_backward(p, q, out, dout, lse, dlse)
         if into is not None:
             check_into(into, (q, k, v))
         q, k, v, out, dout = (unit_stride(x) for x in (q, k, v, out, dout))
         bias = None if bias is None else unit_stride(bias)
         dq, dk, dv = into or (q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape))
 
-        x = _Tensors(q, k, v, bias, dout, lse.contiguous(), self._delta(p, out, dout))
+        lse = lse.contiguous()
+        delta, dsink = self._delta(p, out, dout, lse, dlse, sinks)
+        x = _Tensors(q, k, v, bias, dout, lse, delta)
         if self.atomic:
             self._dk_dv_dq(p, x, dq, dk, dv)
         else:
             self._dk_dv(p, x, dk, dv)
             self._dq(p, x, dq)
-        return (dq, dk, dv, self._dbias(p, x)) if bias is not None and wants_dbias else (dq, dk, dv)
+        dbias = [self._dbias(p, x)] if bias is not None and wants_dbias else []
+        return (dq, dk, dv, *dbias, *dsink)
 
-    def _problem(self, q, k, v, bias, causal, softmax_scale) -> Problem:
-        forced = bool(self.tiles)
-        return problem_of(q, k, v, bias, causal, softmax_scale, self.alignment, self.tf32, forced, self.largest)
+    def _check_backward(self, p: Problem, q, out, dout, lse, dlse) -> None:
+        for name, x in (("out", out), ("dout", dout)):
+            check_like(name, x, (*q.shape[:3], p.headdim_v), q.dtype, q.device)
+        for name, x in (("lse", lse), ("dlse", dlse)):
+            if x is not None or name == "lse":
+                check_like(name, x, (p.batch, p.nheads, p.seqlen_q), torch.float32, q.device)
 
-    def _delta(self, p: Problem, out, dout):
-        delta = out.new_empty(p.batch, p.nheads, p.seqlen_q, dtype=torch.float32)
+    def _problem(self, q, k, v, bias, causal, softmax_scale, **newer) -> Problem:
+        return problem_of(
+            q, k, v, bias, causal, softmax_scale, **newer,
+            alignment=self.alignment, tf32=self.tf32, forced=bool(self.tiles), largest=self.largest,
+        )  # fmt: skip
+
+    def _delta(self, p: Problem, out, dout, lse, dlse, sinks):
+        """Return delta, and [dsink] if there are sinks.
+
+        The kernel writes the part of each query, and torch sums them, without atomics.
+        """
+        delta = torch.empty_like(lse)
+        parts = delta if sinks is None else torch.empty_like(delta)
         compute_delta.launch(
             lambda m, n: p.batch * p.nheads * cdiv(p.seqlen_q, m),
             out,
-            out_ptr=out, dout_ptr=dout, delta_ptr=delta, out_strides=strides_of(out), dout_strides=strides_of(dout),
-            nheads=p.nheads, **p.arguments(out, dout),
+            out_ptr=out, dout_ptr=dout, dlse_ptr=lse if dlse is None else dlse.contiguous(), lse_ptr=lse,
+            sinks_ptr=lse if sinks is None else sinks.contiguous(), delta_ptr=delta, dsink_ptr=parts,
+            out_strides=strides_of(out), dout_strides=strides_of(dout), nheads=p.nheads,
+            DLSE=dlse is not None, SINKS=sinks is not None, **p.arguments(out, dout),
         )  # fmt: skip
-        return delta
+        return delta, [] if sinks is None else [parts.sum((0, 2))]
 
     def _dq(self, p: Problem, x: _Tensors, dq) -> None:
         compute_dq.launch(

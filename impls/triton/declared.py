@@ -18,6 +18,8 @@ from .problem import DTYPES, LARGEST_HEADDIM
 # In the emulator, compiling takes most of the time, and beyond 128 three times as long.
 # tests/impls/triton/test_large_heads.py has larger head dims.
 HEADDIMS = range(1, (128 if EMULATED else LARGEST_HEADDIM) + 1)
+# Any other pair is computed by the same kernels.
+HEADDIMS_V = ((8, 16), (16, 8), (33, 20), (64, 128), (128, 64), (192, 128))
 SHARE = {"cpu": 0.1}  # simulated GPU threads run one at a time
 SMALL = range(1, 65) if EMULATED else HEADDIMS  # for an implementation that differs from another only in its products
 
@@ -43,6 +45,12 @@ def implementation(name: str, way: FlashAttention2, dtypes=DTYPES, headdims=HEAD
             cross=True,
             gqa=True,
             softmax_scale=True,
+            window={"left", "right", "both"},
+            softcap=True,
+            sinks=True,
+            sink_grad=True,
+            lse_grad=True,
+            headdims_v=[pair for pair in HEADDIMS_V if max(pair) in headdims],
             strides=True,
         ),
         causal_alignment=way.alignment,

@@ -14,10 +14,12 @@ from flash_attest.impls.contract.arguments import (
     check_like,
     check_one_device,
     check_options,
+    check_sinks,
     check_sizes,
     sizes_of,
     unit_stride,
 )
+from flash_attest.impls.diagonals import check_softcap, check_window, diagonals
 
 from .device import EMULATED
 from .tiles import Strides
@@ -29,9 +31,10 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 @dataclass(frozen=True)
 class Problem:
-    """One call: q (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim).
+    """One call: q (batch, seqlen_q, nheads, headdim), k (batch, seqlen_k, nheads_k, headdim), v
+    (batch, seqlen_k, nheads_k, headdim_v).
 
-    Query i sees keys 0 .. min(i + diagonal, seqlen_k - 1).
+    Query i sees keys max(i + begin, 0) .. min(i + diagonal, seqlen_k - 1). softcap 0: none.
     """
 
     batch: int
@@ -40,7 +43,10 @@ class Problem:
     nheads: int
     nheads_k: int
     headdim: int
+    headdim_v: int
     scale: float
+    softcap: float
+    begin: int
     diagonal: int
     causal: bool
     tf32: bool
@@ -51,8 +57,36 @@ class Problem:
         """The number of query heads that share a key head."""
         return self.nheads // max(self.nheads_k, 1)
 
-    def block_d(self, dtype: torch.dtype) -> int:
-        """Return headdim padded to a power of two, at least 32.
+    @property
+    def window(self) -> bool:
+        """Whether a query may miss keys before those that it sees."""
+        return self.seqlen_q - 1 + self.begin > 0
+
+    @property
+    def widest(self) -> int:
+        """The number of keys that a query sees at most; a causal mask alone does not count."""
+        return max(min(self.seqlen_k, self.diagonal - self.begin + 1), 0) if self.window else self.seqlen_k
+
+    @property
+    def own_v(self) -> bool:
+        """Whether v has another head dim than q and k."""
+        return self.headdim_v != self.headdim
+
+    @property
+    def merges(self) -> bool:
+        """Whether a kernel with a window, sinks, or a head dim of v has all three.
+
+        This is so in the emulator, where compiling takes longer than running.
+        """
+        return EMULATED and not self.forced
+
+    @property
+    def merged(self) -> bool:
+        """Whether the kernels of this call have all three; those with sinks have them, too."""
+        return self.merges and (self.window or self.own_v or self.softcap > 0)
+
+    def padded(self, headdim: int, dtype: torch.dtype) -> int:
+        """Return a head dim padded to a power of two, at least 32.
 
         A smaller minimum would need more kernels and not be faster.
 
@@ -60,7 +94,7 @@ class Problem:
         128, or 64 in float32, which also runs for a long time.
         """
         least = 32 if not EMULATED or self.forced else 64 if dtype == torch.float32 else 128
-        return max(least, triton.next_power_of_2(self.headdim))
+        return max(least, triton.next_power_of_2(headdim))
 
     @property
     def pairs(self) -> int:
@@ -68,8 +102,12 @@ class Problem:
         return self.batch * self.nheads * self.seqlen_q * self.seqlen_k
 
     def operations(self, products: int) -> int:
-        """Return the number of operations in these matrix products; half under a causal mask."""
-        return products * 2 * self.pairs * self.headdim // (2 if self.causal else 1)
+        """Return the number of operations in these matrix products.
+
+        It is half under a causal mask, or what a window leaves, if that is less.
+        """
+        seen = min(self.pairs // (2 if self.causal else 1), self.batch * self.nheads * self.seqlen_q * self.widest)
+        return products * seen * (self.headdim + self.headdim_v)
 
     def arguments(self, *tensors: torch.Tensor) -> dict:
         """Return the arguments of every kernel.
@@ -78,15 +116,16 @@ class Problem:
         wide.
         """
         align = 16 // tensors[0].element_size()  # elements in the widest load, 16 bytes
-        if self.headdim % align or not all(aligned(x) for x in tensors) or tensors[0].dtype == torch.float32:
+        whole = self.headdim % align == self.headdim_v % align == 0
+        if not whole or not all(aligned(x) for x in tensors) or tensors[0].dtype == torch.float32:
             align = 1  # float32 is bound by its products, not by its loads, so it needs no second kernel
         if EMULATED and tensors[0].dtype == torch.bfloat16:
             align = 1  # bfloat16 loads as float16 does: a second kernel would only cost compilation
         return dict(
             seqlen_q=self.seqlen_q,
-            headdim=self.headdim,
-            tuning_key=tuning_key(self.seqlen_q, self.seqlen_k, self.causal),
-            BLOCK_D=self.block_d(tensors[0].dtype),
+            headdim_v=self.headdim_v,
+            tuning_key=tuning_key(self.seqlen_q, self.widest, self.causal),
+            BLOCK_DV=self.padded(self.headdim_v, tensors[0].dtype),
             ALIGN=align,
         )
 
@@ -98,18 +137,26 @@ class Problem:
         """
         return dict(BIAS=bias is not None, UNMASKED=bias is None and q.dtype != torch.float32)
 
-    def scoring(self, q: torch.Tensor, bias: torch.Tensor | None) -> dict:
+    def scoring(self, q: torch.Tensor, bias: torch.Tensor | None, sinks: bool = False) -> dict:
         """Return the further arguments of kernels that compute scores: scale, mask, bias.
 
-        Without a bias, q is a placeholder.
+        Without a bias, q is a placeholder. sinks: whether this kernel has sinks.
         """
+        every = self.merged or (sinks and self.merges)
         return dict(
             bias_ptr=q if bias is None else bias,
             bias_strides=strides_of_bias(bias),
             scale=float(self.scale),
+            softcap=float(self.softcap),
             group=self.group,
             seqlen_k=self.seqlen_k,
+            begin=self.begin,
             diagonal=self.diagonal,
+            headdim=self.headdim,
+            BLOCK_D=self.padded(self.headdim, q.dtype),
+            CAP=self.softcap > 0,
+            WINDOW=every or self.window,
+            OWN_V=every or self.own_v,
             PRECISION="tf32" if self.tf32 else "ieee",
         )
 
@@ -142,27 +189,36 @@ def _strides(x: torch.Tensor) -> list[int]:
 
 
 def problem_of(
-    q, k, v, bias=None, causal=False, softmax_scale=None, alignment="bottom_right", tf32=False, forced=False,
-    largest=LARGEST_HEADDIM,
+    q, k, v, bias=None, causal=False, softmax_scale=None, *, window=None, softcap=None, sinks=None,
+    alignment="bottom_right", tf32=False, forced=False, largest=LARGEST_HEADDIM,
 ) -> Problem:  # fmt: skip
     """Check a call and return its Problem.
 
     Raises ValueError, with the values, if it is not supported.
     """
-    sizes = sizes_of(q, k, v)
+    own_columns = _differs_in_columns(k, v)
+    sizes = sizes_of(q, k, k if own_columns else v)
+    headdim_v = v.shape[3] if own_columns else sizes.headdim
     check_sizes(sizes)
     check_headdim(sizes.headdim, largest)
+    check_headdim(headdim_v, largest, " of v")
     check_dtypes(q, k, v, DTYPES)
     check_bias(bias, q, sizes.scores)
     check_one_device(q=q, k=k, v=v, bias=bias)
     _check_device(q)
     check_options(causal, softmax_scale, alignment)
-    seqlen_q, seqlen_k, headdim = sizes.seqlen_q, sizes.seqlen_k, sizes.headdim
-    diagonal = seqlen_k  # every query sees every key
-    if causal:
-        diagonal = seqlen_k - seqlen_q if alignment == "bottom_right" else 0
-    scale = headdim**-0.5 if softmax_scale is None else float(softmax_scale)  # 0 is a valid scale
-    return Problem(*sizes, scale, diagonal, causal, tf32, forced)
+    check_window(window)
+    check_softcap(softcap)
+    check_sinks(sinks, sizes.nheads, q.device)
+    scale = sizes.headdim**-0.5 if softmax_scale is None else float(softmax_scale)  # 0 is a valid scale
+    begin, diagonal = diagonals(sizes, causal, window, alignment)
+    return Problem(*sizes, headdim_v, scale, float(softcap or 0.0), begin, diagonal, causal, tf32, forced)
+
+
+def _differs_in_columns(k: object, v: object) -> bool:
+    """Return whether v is like k but for its head dim."""
+    both = isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor) and k.dim() == v.dim() == 4
+    return both and k.shape[:3] == v.shape[:3] and k.shape[3] != v.shape[3]
 
 
 def check_into(into, like) -> None:

@@ -26,7 +26,7 @@ LEAST = tl.constexpr(-(2.0**127))
 # this (matrix_of).
 POINTERS = [
     "q_ptr", "k_ptr", "v_ptr", "bias_ptr", "out_ptr", "lse_ptr", "dout_ptr", "delta_ptr",
-    "dq_ptr", "dk_ptr", "dv_ptr", "dbias_ptr",
+    "dq_ptr", "dk_ptr", "dv_ptr", "dbias_ptr", "sinks_ptr", "dlse_ptr", "dsink_ptr",
 ]  # fmt: skip
 
 # Triton should not compile for every length, either. Each kernel has some of these arguments, and
@@ -34,7 +34,8 @@ POINTERS = [
 NOT_SPECIALIZED = [
     "scale", "q_strides", "k_strides", "v_strides", "bias_strides", "out_strides", "dout_strides",
     "dq_strides", "dk_strides", "dv_strides", "dbias_strides", "nheads", "nheads_k", "group", "shared_batch",
-    "shared_heads", "seqlen_q", "seqlen_k", "diagonal", "headdim", "vector", "tuning_key",
+    "shared_heads", "seqlen_q", "seqlen_k", "begin", "diagonal", "headdim", "headdim_v", "softcap", "vector",
+    "tuning_key",
 ]  # fmt: skip
 
 
@@ -115,22 +116,65 @@ def store_tile(
 
 
 @triton.jit
-def scores(qk, bias_ptr, i, j, scale, bias_row, seqlen_q, seqlen_k, diagonal, BIAS: tl.constexpr, MASKED: tl.constexpr):
+def keys_of_tile(
+    i0, seqlen_q, seqlen_k, begin, diagonal,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WINDOW: tl.constexpr, UNMASKED: tl.constexpr,
+):  # fmt: skip
+    """Return the keys that the queries of the tile at i0 see, as (full, clear, first, last).
+
+    Every query sees the keys full .. clear, which need no mask. The masked loop over first .. last
+    does the tiles before `full`, each clear - full further on, and those from `clear` on. So one
+    loop has both edges of a window. Without UNMASKED it has every tile.
+    """
+    clear = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + 1), 0) // BLOCK_N * BLOCK_N
+    last = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + BLOCK_M), 0)
+    full, start = 0, 0
+    if WINDOW:
+        start = tl.maximum(i0 + begin, 0) // BLOCK_N * BLOCK_N
+        last_query = tl.minimum(i0 + BLOCK_M, seqlen_q) - 1
+        full = tl.minimum(tl.cdiv(tl.maximum(last_query + begin, 0), BLOCK_N) * BLOCK_N, clear)
+    if not UNMASKED:
+        full, clear = 0, 0
+    return full, clear, start + clear - full, last
+
+
+@triton.jit
+def tanh_of_scores(qk, scale, softcap):
+    """Return tanh(R / softcap) of R = scale Q K^T. Its error is absolute, of a rounding of 1."""
+    x = qk * scale * (2.0 * LOG2E / softcap)
+    return 1.0 - 2.0 / (tl.exp2(x) + 1.0)  # exp2 may overflow: 2 / inf is 0
+
+
+@triton.jit
+def scores(
+    qk, bias_ptr, i, j, scale, softcap, bias_row, seqlen_q, seqlen_k, begin, diagonal,
+    BIAS: tl.constexpr, CAP: tl.constexpr, WINDOW: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
     """Return S * log2(e) from Q K^T of one tile, -inf where the query does not see the key.
 
     i and j are query and key indices, shaped to broadcast against qk: (BLOCK_M, 1) and (1,
-    BLOCK_N), or the reverse for a transposed tile. Query i sees keys 0 .. min(i + diagonal,
-    seqlen_k - 1); a tile in which every query sees every key needs no mask. bias_ptr points to (b,
-    h). bias_row is 0 for a vector bias, which has one row.
+    BLOCK_N), or the reverse for a transposed tile. Query i sees keys i + begin .. i + diagonal;
+    only a WINDOW has a `begin`. A tile in which every query sees every key needs no mask. bias_ptr
+    points to (b, h). bias_row is 0 for a vector bias, which has one row.
     """
-    s = qk * (scale * LOG2E)
+    s = tanh_of_scores(qk, scale, softcap) * (softcap * LOG2E) if CAP else qk * (scale * LOG2E)
     if BIAS:
         here = (i < seqlen_q) & (j < seqlen_k)
         bias = tl.load(bias_ptr + i.to(tl.int64) * elements(bias_row, 1) + j, mask=here, other=0.0).to(tl.float32)
         s += tl.where(bias == -INF, -INF, tl.maximum(bias * LOG2E, LEAST))  # finfo.min stays finite
     if MASKED:
-        s = tl.where((j < seqlen_k) & (j <= i + diagonal), s, -INF)  # tail mask and causal mask
+        seen = (j < seqlen_k) & (j <= i + diagonal)  # tail mask and causal mask
+        if WINDOW:
+            seen = seen & (j >= i + begin)
+        s = tl.where(seen, s, -INF)
     return s
+
+
+@triton.jit
+def slope_of_cap(qk, scale, softcap):
+    """Return the derivative of softcap tanh(R / softcap) by R = scale Q K^T."""
+    t = tanh_of_scores(qk, scale, softcap)  # the compiler computes it once, here and in `scores`
+    return 1.0 - t * t
 
 
 @triton.jit

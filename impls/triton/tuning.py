@@ -100,7 +100,7 @@ CANDIDATES: dict[str, dict[int, dict[int, list[Tile]]]] = {
 }
 
 # The arguments on which the tuned choice depends. Triton adds the dtypes.
-KEY = ["tuning_key", "BLOCK_D", "ALIGN", "BIAS", "ATOMIC", "PRECISION"]
+KEY = ["tuning_key", "BLOCK_D", "BLOCK_DV", "ALIGN", "BIAS", "CAP", "WINDOW", "ATOMIC", "PRECISION"]
 
 
 def tuning_key(seqlen_q: int, seqlen_k: int, causal: bool) -> int:
@@ -146,7 +146,7 @@ class Kernel:
         bytes_ = like.element_size()
         if EMULATED and not tile:
             tile = emulated_tile(self.name, bytes_)
-        candidates = [tile] if tile else self.candidates(bytes_, arguments["BLOCK_D"])
+        candidates = [tile] if tile else self.candidates(bytes_, largest_block_d(arguments))
         with torch.cuda.device_of(like):  # Triton launches on the current device, not on the tensors' device
             if len(candidates) > 1 and operations >= TUNE_FROM and not capturing():
                 self.tuned[grid](**arguments)
@@ -164,7 +164,15 @@ class Kernel:
                     raise
 
     def _fitting(self, configs: list[triton.Config], named: dict, **arguments: object) -> list[triton.Config]:
-        return [config(tile) for tile in self.candidates(arguments["k_ptr"].element_size(), arguments["BLOCK_D"])]
+        bytes_ = arguments["k_ptr"].element_size()
+        return [config(tile) for tile in self.candidates(bytes_, largest_block_d(arguments))]
+
+
+def largest_block_d(arguments: dict) -> int:
+    """Return the larger of the padded head dims of k and v. A tile that fits for two such head
+    dims fits for one.
+    """
+    return max(arguments.get(name, 0) for name in ("BLOCK_D", "BLOCK_DV"))
 
 
 def config(tile: Tile) -> triton.Config:

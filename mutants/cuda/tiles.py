@@ -114,7 +114,7 @@ MUTANTS = [
         "both_tail_mask_is_left_to_the_causal_mask",
         "test_padding_keys_count_nothing",
         "scores.cuh",
-        (("j < p.keys_of(i);", "(p.causal == FULL || j < p.keys_of(i));"),),
+        (("j < p.keys_of(i);", "(p.last_diagonal == p.seqlen_k || j < p.keys_of(i));"),),
         "keys beyond the last score 0 and count, unless a causal mask hides them",
         FORWARD,
     ),
@@ -169,8 +169,13 @@ MUTANTS = [
     planted(
         "both_causal_mask_starts_at_the_top_left",
         "test_alignment_is_as_declared",
-        "problem.cuh",
-        (("causal == BOTTOM_RIGHT ? i + seqlen_k - seqlen_q : i;", "i;"),),
+        "algorithm.py",
+        (
+            (
+                "diagonals(sizes, causal, window, self.alignment), out=out)",
+                'diagonals(sizes, causal, window, "top_left"), out=out)',
+            ),
+        ),
         "the diagonal begins at key 0 although the lengths differ",
         supporting(backward=False, causal="optional", cross=True),
         dict(seqlen_q=2, seqlen_k=2),
@@ -187,7 +192,7 @@ MUTANTS = [
         "both_queries_that_see_a_tile_start_one_late",
         "test_gradients_match_the_definition",
         "problem.cuh",
-        (("causal == BOTTOM_RIGHT ? j - seqlen_k + seqlen_q : j;", "j - seqlen_k + seqlen_q + 1;"),),
+        (("first = j - last_diagonal;", "first = j - last_diagonal + 1;"),),
         "the first query that sees a key tile is the first of its own tile, which is left out",
         supporting(causal="optional", cross=True),
         dict(seqlen_q=17, seqlen_k=17),

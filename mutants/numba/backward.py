@@ -61,7 +61,7 @@ MUTANTS = [
         "dq_is_the_sum_of_one_split",
         "test_q_dq_equals_k_dk",
         "backward.py",
-        (("for split in range(written):", "for split in range(min(1, written)):"),),
+        (("for t in range(written):", "for t in range(min(1, written)):"),),
         "the keys of the other blocks add nothing to dq",
         GRADIENTS,
         dict(seqlen_k=140),
@@ -79,7 +79,7 @@ MUTANTS = [
         "first_query_may_be_negative",
         "test_gradients_match_the_definition",
         "scores.py",
-        (("return max(0, j - p.diagonal)", "return j - p.diagonal"),),
+        (("return max(0, j - p.last_diagonal)", "return j - p.last_diagonal"),),
         "x[-1] is the last element: queries before the first are taken from the end",
         supporting(causal="optional", cross=True),
         dict(seqlen_q=2, seqlen_k=33),
@@ -108,8 +108,8 @@ MUTANTS = [
         "attention.py",
         (
             (
-                "None if bias is None else given, causal, self.alignment, **others)",
-                "None, causal, self.alignment, **others)",
+                "None if bias is None else given, mask, softcap is not None, **others)",
+                "None, mask, softcap is not None, **others)",
             ),
         ),
         "P is recomputed from scores without the bias",

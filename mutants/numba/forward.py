@@ -8,6 +8,8 @@ from flash_attest.mutants.mutant import TRACED
 from flash_attest.mutants.numba.build import FORWARD, planted, supporting
 
 SHIFTED = "S[r, c] = libdevice.fast_expf(S[r, c] - finite(m_new))"
+FORWARD_MASK = """diagonals(sizes, causal, window, self.alignment)
+        p = problem_of(q, k, v, None if bias is None else given, mask, softcap is not None, out=out)"""
 SHARED_BYTES = "return 4 * ((M + 2 * N) * (D + PAD) + M * (N + PAD))"
 
 MUTANTS = [
@@ -86,8 +88,8 @@ MUTANTS = [
         "fa2.py",
         (
             (
-                "range(0, keys_of(p, min(i0 + M, p.seqlen_q) - 1), N)",
-                "range(0, keys_of(p, min(i0 + M, p.seqlen_q) - 1) // N * N, N)",
+                "keys_of(p, min(i0 + M, p.seqlen_q) - 1), N)",
+                "keys_of(p, min(i0 + M, p.seqlen_q) - 1) // N * N, N)",
             ),
         ),
         "the number of tiles is rounded down",
@@ -106,7 +108,7 @@ MUTANTS = [
         "causal_mask_is_one_key_off",
         "test_query_sees_exactly_its_prefix",
         "scores.py",
-        (("i + p.diagonal + 1))", "i + p.diagonal))"),),
+        (("i + p.last_diagonal + 1))", "i + p.last_diagonal))"),),
         "j < i for j <= i",
         supporting(backward=False, causal="optional"),
     ),
@@ -116,8 +118,8 @@ MUTANTS = [
         "scores.py",
         (
             (
-                "if p.has_bias or first_key + LANES * S.shape[1] > keys_of(p, first_query):",
-                "if p.has_bias or first_key + LANES * S.shape[1] > p.seqlen_k:",
+                "if p.has_bias or not whole or first_key + LANES * S.shape[1] > keys_of(p, first_query):",
+                "if p.has_bias or not whole or first_key + LANES * S.shape[1] > p.seqlen_k:",
             ),
         ),
         "tiles at the end are masked, those at the diagonal are not",
@@ -159,8 +161,8 @@ MUTANTS = [
     planted(
         "causal_mask_starts_at_the_top_left",
         "test_alignment_is_as_declared",
-        "problem.py",
-        (('seqlen_k - seqlen_q if alignment == "bottom_right" else 0', "0"),),
+        "attention.py",
+        ((FORWARD_MASK, FORWARD_MASK.replace("self.alignment", '"top_left"')),),
         "the alignment of FlashAttention before 2.1",
         supporting(backward=False, causal="optional", cross=True),
         dict(seqlen_q=2, seqlen_k=2),

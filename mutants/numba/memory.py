@@ -7,7 +7,7 @@ from flash_attest.mutants.mutant import CONTRACT, STREAMS
 from flash_attest.mutants.numba.build import FORWARD, planted, supporting
 
 LAUNCH = "kernel[blocks, THREADS, 0, bytes_]"
-KEYS = "range(0, keys_of(p, min(i0 + M, p.seqlen_q) - 1), N)"
+KEYS = "range(first_key_of(p, i0) // N * N, keys_of(p, min(i0 + M, p.seqlen_q) - 1), N)"
 STORE = "        if i < rows:\n            if wide:\n                if d < headdim:\n                    store4("
 CHOOSE = '    tile = choose("fa2_forward"'
 

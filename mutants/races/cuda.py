@@ -14,7 +14,7 @@ KEYS = "load_tile<N, D>(K, p.dtype, k, p.k.row(b, first_key, h_k) + d, p.k.seqle
 VALUES = "load_tile<N, D>(V, p.dtype, v, p.v.row(b, first_key, h_k) + first_column, p.v.seqlen, left, columns);"
 LOADED = "            __syncthreads();  // Q, K, V are loaded by all threads: complete them before the products"
 SCORES = "        finish_scores<false>(S, p, bias, b, h, first_query, first_key);\n"
-LOOP = "    for (int first_key = 0; first_key < keys; first_key += N) {\n"
+LOOP = "    for (int first_key = p.first_key_of(first_query) / N * N; first_key < keys; first_key += N) {\n"
 
 # load_tile of float32, which only starts the copies.
 COPY_TILE = (

@@ -115,9 +115,9 @@ MUTANTS = [
         "fa2.py",
         (
             ("import numpy as np\n", "import numpy as np\nimport torch\n"),
-            ("bias, out, lse, softmax_scale, p):\n        ", "bias, out, lse, scratch, softmax_scale, p):\n        "),
+            ("bias, out, lse, softmax_scale, softcap, p):\n", "bias, out, lse, scratch, softmax_scale, softcap, p):\n"),
             ("P = matrix(shared, (M + 2 * N) * (D + PAD), M, N + PAD)", SLOTS),
-            ("    launch(kernel, blocks,", f"{MULTIPROCESSORS}    launch(kernel, blocks,"),
+            ("    launch(\n        kernel", f"{MULTIPROCESSORS}    launch(\n        kernel"),
             ("bias, out, lse, np.float32", "bias, out, lse, scratch, np.float32"),
         ),
         "as many slots as multiprocessors, but more blocks: two of them are in one slot once a second wave runs",

@@ -140,7 +140,7 @@ MUTANTS = [
         "sums_of_dq_begin_as_torch_empty",
         TRACED,
         "backward.py",
-        (("p.seqlen_q if j0 != split * N else 0, p.headdim", "p.seqlen_q, p.headdim"),),
+        (("p.seqlen_q if i0 < summed else 0, p.headdim", "p.seqlen_q, p.headdim"),),
         "scratch from torch.empty is loaded for the first tile of keys, too, which has no sum yet",
         numba_supporting(),
     ),

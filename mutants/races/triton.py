@@ -9,9 +9,9 @@ from flash_attest.mutants.mutant import STREAMS, TRACED
 from flash_attest.mutants.triton.build import planted, supporting
 
 STORE_LSE = "tl.store(lse_ptr + i, lse, mask=i < seqlen_q)"
-SIGNATURE = "    nheads, group, seqlen_q, seqlen_k, diagonal, headdim, tuning_key,\n    BLOCK_M: tl.constexpr, BLOCK_N"
+SIGNATURE = "headdim, headdim_v, tuning_key,\n    BLOCK_M: tl.constexpr, BLOCK_N"
 NEGATIVE = "    q = tl.where(scale < 0, -q, q)"
-SECOND_WALK = "    else:\n        clear = 0\n"
+SECOND_WALK = "\n    acc, l, m = attend(\n"
 KERNEL = 'compute_forward = Kernel("forward", forward_kernel)'
 SLOTS = '''
 class WithSlots(Kernel):
@@ -29,7 +29,7 @@ SLOT = """    slot = slots_ptr + tl.program_id(0) % slots * (BLOCK_M * BLOCK_D)
     tl.store(slot, q)
 """
 ON_A_GPU = dict(supports=Supports(dtypes={torch.float16}, headdims=range(1, 65)))
-MADE_DELTA = "x = _Tensors(q, k, v, bias, dout, lse.contiguous(), self._delta(p, out, dout))"
+MADE_DELTA = "delta, dsink = self._delta(p, out, dout, lse, dlse, sinks)"
 DQ = "            self._dq(p, x, dq)\n"
 OTHER = (
     "{0}other = torch.cuda.Stream()\n"
@@ -54,8 +54,8 @@ MUTANTS = [
         declares=supporting(),
         edits=(
             (
-                "    tl.store(delta_ptr + bh.to(tl.int64) * seqlen_q + i, delta, mask=i < seqlen_q)",
-                "    delta_ptr += bh.to(tl.int64) * seqlen_q\n"
+                "    tl.store(delta_ptr + statistics + i, delta, mask=i < seqlen_q)",
+                "    delta_ptr += statistics\n"
                 "    tl.store(delta_ptr + i, delta, mask=i < seqlen_q)\n"
                 "    turned = i0 + BLOCK_M - 1 - tl.arange(0, BLOCK_M)\n"
                 "    again = tl.load(delta_ptr + turned, mask=turned < seqlen_q)\n"
@@ -74,7 +74,7 @@ MUTANTS = [
             ("import triton\n", "import torch\nimport triton\n"),
             (SIGNATURE, SIGNATURE.replace("tuning_key,", "tuning_key, slots_ptr, slots,")),
             (NEGATIVE, f"{SLOT}{NEGATIVE}"),
-            (SECOND_WALK, f"{SECOND_WALK}    q = tl.where(scale < 0, -tl.load(slot), tl.load(slot))\n"),
+            (SECOND_WALK, f"\n    q = tl.where(scale < 0, -tl.load(slot), tl.load(slot)){SECOND_WALK}"),
             (KERNEL, SLOTS),
         ),
         smallest=dict(nheads=5),

@@ -103,7 +103,7 @@ MUTANTS = [
         name="last_tile_of_exactly_300_keys_is_left_to_the_other_path",
         law="test_out_matches_the_definition",
         declares=dict(paths={"seqlen_k": (300,)}),
-        edits=((KEY_TILES, KEY_TILES.replace("else seqlen_k", "else seqlen_k - 12 * (seqlen_k == 300)")),),
+        edits=((KEY_TILES, KEY_TILES.replace("seqlen_k", "seqlen_k - 12 * (seqlen_k == 300)")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=300, headdim=1),
         story="the launcher takes the path of parts for more than 300 keys, the kernel for 300 or more",
     ),

@@ -1,5 +1,6 @@
 """Bugs of the softcap: its place, its value, its derivative: docs/why/bugs.md#softmax-and-lse."""
 
+from flash_attest.mutants.mutant import ONE
 from flash_attest.mutants.tiled.build import planted
 
 SCORES = "    s = scale * (qi @ kj.mT)"
@@ -14,14 +15,14 @@ MUTANTS = [
         name="scores_are_multiplied_by_their_tanh",
         law="test_capped_scores_are_the_cap",
         edits=((TANH, "t = torch.tanh(s)"), (CAPPED, CAPPED.replace("softcap", "s"))),
-        smallest=dict(),
+        smallest=ONE,
         story="s tanh(s) in place of softcap tanh(s / softcap): the function that modifies scores gets no cap",
     ),
     planted(
         name="cap_is_applied_before_the_scale",
         law="test_capped_scores_are_the_cap",
         edits=((SCORES, "    s = qi @ kj.mT"), (CAPPED, CAPPED.replace("softcap", "scale * softcap"))),
-        smallest=dict(headdim=2),
+        smallest=ONE | dict(headdim=2),
         story="scale and cap are folded into one constant for the plain kernel, in the wrong order",
     ),
     planted(
@@ -34,7 +35,7 @@ MUTANTS = [
                 '    if softcap is not None:\n        softcap = KEPT.setdefault("softcap", softcap)',
             ),
         ),
-        smallest=dict(),
+        smallest=ONE,
         story="the cap is a constant of the compiled kernel, and no part of its key in the cache",
     ),
     planted(
@@ -44,42 +45,42 @@ MUTANTS = [
             (TANH, "t = (s / softcap).clamp(-1, 1)"),
             (CAPPED, CAPPED.replace("1 - t * t", "(t.abs() < 1).float()")),
         ),
-        smallest=dict(seqlen_k=2),
+        smallest=ONE | dict(seqlen_k=2),
         story="a clamp in place of tanh: equal where scores are small, and where they are large",
     ),
     planted(
         name="tanh_is_approximate_and_not_declared",
         law="test_out_matches_the_definition",
         edits=((TANH, TANH.replace("torch.tanh(s / softcap)", "torch.tanh(s / softcap) * (1 + 2**-11)")),),
-        smallest=dict(),
+        smallest=ONE,
         story="tanh.approx.f32 has a relative error of 2^-11, and precision does not say so",
     ),
     planted(
         name="bias_is_capped_too",
         law="test_biased_attention_matches_the_definition",
         edits=((CAP, ""), (MASK, CAP + MASK)),
-        smallest=dict(),
+        smallest=ONE,
         story="the bias is added to the scores before the softcap",
     ),
     planted(
         name="cap_is_applied_after_the_mask",
         law="test_out_matches_the_definition",
         edits=((CAP, ""), ("    return s, slope\n", CAP + "    return s, slope\n")),
-        smallest=dict(seqlen_q=2, seqlen_k=2),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
         story="tanh(-inf) is -1: a hidden key has the score -softcap, not -inf",
     ),
     planted(
         name="derivative_of_the_cap_is_left_out",
         law="test_gradients_match_the_definition",
         edits=((DR, "dr = ds"),),
-        smallest=dict(seqlen_q=2, seqlen_k=2),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
         story="dR = dS without 1 - tanh^2, which random scores and a cap of 30 hardly show",
     ),
     planted(
         name="derivative_of_the_cap_is_not_squared",
         law="test_gradients_match_the_definition",
         edits=((CAPPED, CAPPED.replace("t * t", "t.abs()")),),
-        smallest=dict(seqlen_q=2, seqlen_k=2),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
         story="1 - |tanh| in place of 1 - tanh^2",
     ),
     planted(
@@ -89,14 +90,14 @@ MUTANTS = [
             (DR, "dr = ds"),
             ("scale, softcap, left, right)  # recomputed", "scale, None, left, right)  # recomputed"),
         ),
-        smallest=dict(seqlen_q=2, seqlen_k=2),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
         story="P is recomputed without the cap, from an lse that has it",
     ),
     planted(
         name="dbias_is_multiplied_by_the_derivative_of_the_cap",
         law="test_biased_attention_matches_the_definition",
         edits=(("    add_bias_tile(dbias, i0, j0, ds,", "    add_bias_tile(dbias, i0, j0, dr,"),),
-        smallest=dict(seqlen_q=2, seqlen_k=2),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
         story="dbias is stored from dR, which is dS no more once there is a cap",
     ),
 ]

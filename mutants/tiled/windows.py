@@ -1,5 +1,6 @@
 """Bugs of the window: its bounds, its tiles, its mask, its backward: docs/why/bugs.md#masks."""
 
+from flash_attest.mutants.mutant import ONE
 from flash_attest.mutants.tiled.build import planted
 
 BOTH = "return left, 0 if causal else right"
@@ -16,42 +17,42 @@ MUTANTS = [
         name="window_sees_one_key_too_many_on_the_left",
         law="test_query_sees_exactly_its_window",
         edits=((BOTH, BOTH.replace("left", "left + 1")),),
-        smallest=dict(seqlen_q=2, seqlen_k=2),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
         story="the bound is one too far, in forward and backward alike, so sums still agree",
     ),
     planted(
         name="window_counts_the_query_itself",
         law="test_query_sees_exactly_its_window",
         edits=((BOTH, BOTH.replace("left", "left - 1")),),
-        smallest=dict(seqlen_q=1, seqlen_k=1),
+        smallest=ONE | dict(seqlen_q=1, seqlen_k=1),
         story="the size of a sliding window includes the query's own key in one library, and not in another",
     ),
     planted(
         name="right_side_of_the_window_is_ignored",
         law="test_query_sees_exactly_its_window",
         edits=((BOTH, BOTH.replace("else right", "else INF")),),
-        smallest=dict(seqlen_q=2, seqlen_k=2),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
         story="only window_left is passed on; without a causal mask the right side is open",
     ),
     planted(
         name="window_is_ignored_with_a_causal_mask",
         law="test_query_sees_exactly_its_window",
         edits=((BOTH, BOTH.replace("left", "INF if causal else left")),),
-        smallest=dict(seqlen_q=2, seqlen_k=2, causal=True),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2, causal=True),
         story="two kernels are compiled, one for causal and one for local, and causal is asked first",
     ),
     planted(
         name="causal_is_ignored_with_a_window",
         law="test_query_sees_exactly_its_window",
         edits=((BOTH, BOTH.replace("if causal", "if causal and window is None")),),
-        smallest=dict(seqlen_q=2, seqlen_k=2, causal=True),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2, causal=True),
         story="a window replaces the causal mask, so that (3, None) shows the future",
     ),
     planted(
         name="window_of_0_is_taken_for_none",
         law="test_query_sees_exactly_its_window",
         edits=((SIDES, SIDES.replace("side is None", "not side")),),
-        smallest=dict(seqlen_q=2, seqlen_k=2),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
         story="a side is tested for truth, and 0 keys on a side become all of them",
     ),
     planted(
@@ -71,7 +72,7 @@ MUTANTS = [
                 "j0 - (seqlen_k - seqlen_q) - (seqlen_q if right >= seqlen_k else right)",
             ),
         ),
-        smallest=dict(seqlen_q=3, seqlen_k=1),
+        smallest=ONE | dict(seqlen_q=3, seqlen_k=1),
         story="a window as long as the keys is taken for none, which is so only with no more queries than keys",
     ),
     planted(
@@ -82,14 +83,14 @@ MUTANTS = [
             (FIRST_KEY, FIRST_KEY.replace(" + seqlen_k - seqlen_q", "")),
             (LAST_QUERY, LAST_QUERY.replace(" - (seqlen_k - seqlen_q)", "")),
         ),
-        smallest=dict(seqlen_q=1, seqlen_k=2),
+        smallest=ONE | dict(seqlen_q=1, seqlen_k=2),
         story="the right bound has the offset seqlen_k - seqlen_q, the left one does not",
     ),
     planted(
         name="first_tile_of_the_window_is_skipped_if_it_is_partial",
         law="test_query_sees_exactly_its_window",
         edits=((FIRST_TILE, "range((max(0, first_key) + BLOCK_N - 1) // BLOCK_N * BLOCK_N,"),),
-        smallest=dict(seqlen_q=2, seqlen_k=17),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=17),
         story="the first tile is rounded up: keys of a partial tile at the left edge are lost",
     ),
     planted(
@@ -99,42 +100,42 @@ MUTANTS = [
             (FIRST_TILE, "range(0,"),
             (HIDES_LEFT, "    if left < INF and j0 + BLOCK_N > i0 + seqlen_k - seqlen_q - left:"),
         ),
-        smallest=dict(seqlen_q=1, seqlen_k=17),
+        smallest=ONE | dict(seqlen_q=1, seqlen_k=17),
         story="only the tile at the edge is masked, as earlier ones are skipped; they are skipped in another version",
     ),
     planted(
         name="second_tile_of_the_edge_is_not_masked",
         law="test_query_sees_exactly_its_window",
         edits=((HIDES_LEFT, "    if left < INF and j0 <= i0 + seqlen_k - seqlen_q - left:"),),
-        smallest=dict(seqlen_q=17, seqlen_k=18),
+        smallest=ONE | dict(seqlen_q=17, seqlen_k=18),
         story="the first tile alone is masked on the left; the edge of BLOCK_M queries crosses two tiles",
     ),
     planted(
         name="keys_before_the_window_keep_a_weight",
         law="test_keys_beyond_the_window_change_no_bit",
         edits=((LEFT, LEFT.replace("-INF", "-20.0")),),
-        smallest=dict(seqlen_q=2, seqlen_k=2),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
         story="-20 hides well enough for every tolerance, until a key before the window has a large value",
     ),
     planted(
         name="backward_ignores_the_window",
         law="test_gradients_match_the_definition",
         edits=((OF_BACKWARD, OF_BACKWARD.replace("window,", "None,")),),
-        smallest=dict(seqlen_q=2, seqlen_k=2),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
         story="window_size is not passed to the backward, where P is recomputed without it",
     ),
     planted(
         name="queries_behind_a_key_tile_are_counted_from_its_first_key",
         law="test_gradients_match_the_definition",
         edits=((LAST_QUERY, LAST_QUERY.replace("BLOCK_N", "1")),),
-        smallest=dict(seqlen_q=17, seqlen_k=17),
+        smallest=ONE | dict(seqlen_q=17, seqlen_k=17),
         story="the backward's last query tile is bounded by what the first key of a tile is seen by",
     ),
     planted(
         name="queries_behind_a_key_tile_are_counted_without_the_offset",
         law="test_gradients_match_the_definition",
         edits=((LAST_QUERY, LAST_QUERY.replace(" - (seqlen_k - seqlen_q)", "")),),
-        smallest=dict(seqlen_q=18, seqlen_k=1),
+        smallest=ONE | dict(seqlen_q=18, seqlen_k=1),
         story="the backward's last query tile is computed for seqlen_q = seqlen_k",
     ),
 ]

@@ -6,6 +6,10 @@ import torch
 
 from flash_attest.mutants.triton.build import planted, supporting
 
+KEYS = "diagonal, BLOCK_M, BLOCK_N, WINDOW, UNMASKED"
+SCORES = """qk, bias_ptr, i, j, scale, softcap, bias_row, seqlen_q, seqlen_k, begin, diagonal,
+            BIAS"""
+
 MUTANTS = [
     planted(
         name="triton_padding_keys_overflow_in_dq",
@@ -59,7 +63,7 @@ MUTANTS = [
         law="test_gradients_match_the_definition",
         source="backward.py",
         declares=supporting(causal="optional"),
-        edits=(("i0 + diagonal + BLOCK_M), 0)", "i0 + diagonal + 1), 0)"),),
+        edits=((KEYS, KEYS.replace("BLOCK_M", "1")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=33, seqlen_k=33, headdim=1, causal=True),
         story="keys are bounded by the tile's first query: later keys of the diagonal add nothing to dq",
     ),
@@ -68,12 +72,7 @@ MUTANTS = [
         law="test_biased_attention_matches_the_definition",
         source="backward.py",
         declares=supporting(bias={"vector"}),
-        edits=(
-            (
-                "s = scores(qk, bias_ptr, i, j, scale, bias_row, seqlen_q, seqlen_k, diagonal, BIAS, MASKED)",
-                "s = scores(qk, bias_ptr, i, j, scale, bias_row, seqlen_q, seqlen_k, diagonal, False, MASKED)",
-            ),
-        ),
+        edits=((SCORES, SCORES.replace("BIAS", "False")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="P is recomputed without the bias in one of the kernels",
     ),
@@ -195,8 +194,8 @@ MUTANTS = [
         declares=supporting(strides=True),
         edits=(
             (
-                "delta_ptr=delta, out_strides=strides_of(out), dout_strides=strides_of(dout),",
-                "delta_ptr=delta, out_strides=strides_of(out), dout_strides=strides_of(out),",
+                "out_strides=strides_of(out), dout_strides=strides_of(dout), nheads",
+                "out_strides=strides_of(out), dout_strides=strides_of(out), nheads",
             ),
         ),
         smallest=dict(batch=1, nheads=2, seqlen_q=2, seqlen_k=2, headdim=2),

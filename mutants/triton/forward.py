@@ -8,7 +8,7 @@ from flash_attest.mutants.triton.build import planted, supporting
 
 TAIL = "(j < seqlen_k) & (j <= i + diagonal)"
 CLEAR = "clear = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + 1), 0)"
-ALIGNED = 'seqlen_k - seqlen_q if alignment == "bottom_right" else 0'
+ALIGNED = "diagonals(sizes, causal, window, alignment)"
 BIAS_STRIDES = "batch, head, row = _strides(bias)\n    return Strides.packed(batch,"
 UNIT_STRIDE = "        q, k, v = (unit_stride(x) for x in (q, k, v))\n"
 NEGATIVE = "q = tl.where(scale < 0, -q, q)"
@@ -26,12 +26,12 @@ MUTANTS = [
     planted(
         name="triton_last_key_tile_is_dropped",
         law="test_padding_keys_count_nothing",
-        source="forward.py",
+        source="tiles.py",
         declares=supporting(backward=False),
         edits=(
             (
-                "end = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + BLOCK_M), 0)",
-                "end = tl.maximum(tl.minimum(seqlen_k // BLOCK_N * BLOCK_N, i0 + diagonal + BLOCK_M), 0)",
+                "last = tl.maximum(tl.minimum(seqlen_k, i0 + diagonal + BLOCK_M), 0)",
+                "last = tl.maximum(tl.minimum(seqlen_k // BLOCK_N * BLOCK_N, i0 + diagonal + BLOCK_M), 0)",
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),
@@ -40,7 +40,7 @@ MUTANTS = [
     planted(
         name="triton_diagonal_tile_is_taken_for_clear",
         law="test_query_sees_exactly_its_prefix",
-        source="forward.py",
+        source="tiles.py",
         declares=supporting(backward=False, causal="optional"),
         edits=((CLEAR, CLEAR.replace("+ 1)", "+ BLOCK_N)")),),
         smallest=dict(batch=1, nheads=1, seqlen_q=32, seqlen_k=32, headdim=1, dtype=torch.float16),
@@ -51,7 +51,7 @@ MUTANTS = [
         law="test_alignment_is_as_declared",
         source="problem.py",
         declares=supporting(backward=False, causal="optional", cross=True),
-        edits=((ALIGNED, "0"),),
+        edits=((ALIGNED, ALIGNED.replace("alignment", '"top_left"')),),
         smallest=dict(batch=1, nheads=1, seqlen_q=2, seqlen_k=2, headdim=1),
         story="the alignment of FlashAttention before 2.1",
     ),
@@ -139,8 +139,8 @@ MUTANTS = [
         declares=supporting(backward=False, softmax_scale=True),
         edits=(
             (
-                "scale = headdim**-0.5 if softmax_scale is None else float(softmax_scale)",
-                "scale = float(softmax_scale or headdim**-0.5)",
+                "scale = sizes.headdim**-0.5 if softmax_scale is None else float(softmax_scale)",
+                "scale = float(softmax_scale or sizes.headdim**-0.5)",
             ),
         ),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1),

@@ -51,7 +51,8 @@ class Feature:
     needs: the needs that laws may have of this feature, by name.
     tried: the values that the contract check tries, one by one.
     mistaken: what kernels compute instead: (name, words after "out is the one", case -> the case
-        that a kernel mistakes it for, or None). Messages name what fits (properties/instead).
+        that a kernel mistakes it for, or None). {window} in the words is the window of that case,
+        and likewise for its other fields. Messages name what fits (properties/instead).
     """
 
     name: str

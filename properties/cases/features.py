@@ -20,6 +20,7 @@ import torch
 from flash_attest.impls.contract.call import Inputs
 from flash_attest.impls.contract.record import DTYPES, KEYWORDS, WINDOW_KINDS, Supports
 from flash_attest.oracle import Mask, Variant
+from flash_attest.properties.cases import mistaken
 from flash_attest.properties.cases.case import ADDED, BIASES, LAYOUTS, REGIMES, SINKS, Case, Window, text_of
 from flash_attest.properties.cases.feature import Feature, Need, Part
 
@@ -100,10 +101,7 @@ _TABLE = (
         advice='supports.causal="never" or "always"',
         needs={"causal": Need((True,), "never causal"), "not causal": Need((False,), "always causal")},
         tried=(True,),
-        mistaken=(
-            ("causal ignored", "of causal=False: the causal mask is left out", lambda case: case.but(causal=False)),
-            ("causal", "of causal=True: a causal mask is applied, unasked", lambda case: case.but(causal=True)),
-        ),
+        mistaken=mistaken.CAUSAL,
     ),
     Feature(
         name="bias",
@@ -176,6 +174,7 @@ _TABLE = (
         advice='supports.window="none"',
         needs={"window": Need(WINDOW_KINDS, "takes no window")},
         tried=WINDOW_KINDS,
+        mistaken=mistaken.WINDOW,
     ),
     Feature(
         name="softcap",
@@ -188,6 +187,7 @@ _TABLE = (
         advice="supports.softcap=False",
         needs={"softcap": Need(SOFTCAPS[1:], "takes no softcap")},
         tried=(30.0,),
+        mistaken=mistaken.SOFTCAP,
     ),
     Feature(
         name="sinks",
@@ -199,6 +199,7 @@ _TABLE = (
         advice="supports.sinks=False",
         needs={"sinks": Need(SINKS[1:], "takes no sinks")},
         tried=("count",),
+        mistaken=mistaken.SINK,
     ),
     Feature(
         name="headdim_v",
@@ -213,6 +214,7 @@ _TABLE = (
         alone=True,
         needs={"headdim_v": Need((True,), "takes no headdim_v that differs from headdim")},
         tried=(True,),
+        mistaken=mistaken.HEADDIM_V,
     ),
     Feature(
         name="dlse",
@@ -224,6 +226,7 @@ _TABLE = (
         alone=True,
         needs={"dlse": Need((True,), "takes no gradient of lse")},
         tried=(True,),
+        mistaken=mistaken.DLSE,
     ),
     Feature(
         name="layout",

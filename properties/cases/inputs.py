@@ -132,10 +132,11 @@ class _Large(NamedTuple):
         if case.bias in ADDED and case.bias_dtype == torch.float16:
             share = case.batch * case.nheads * rows / math.prod(case.bias_shape[:2]) / max(1, case.bias_shape[2])
             dp = min(dp, 4 * LARGEST_RESULT / share)
-        v = min(256.0, dp / (case.headdim * dout))
-        dp = v * case.headdim * dout
+        v = min(256.0, dp / (case.headdim_v * dout))
+        dp = v * case.headdim_v * dout
         ds_k = min(LARGEST_DS_K, LARGEST_RESULT / (abs(case.scale) or 1.0))
-        return cls(k=min(256.0, 4 * ds_k / dp), v=v, dout=dout)
+        # A sink is one more key, with k = v = 0, so it widens both ranges.
+        return cls(k=min(256.0, (1 if case.sinks else 4) * ds_k / dp), v=v, dout=dout)
 
 
 def _selecting(case: Case, random: RandomTensors, q_shape: tuple, k_shape: tuple) -> tuple[torch.Tensor, torch.Tensor]:
@@ -223,8 +224,9 @@ def _dlse(case: Case, device: str | torch.device) -> torch.Tensor:
     if case.regime == "exact":
         return random.integers(shape, -3, 3)
     if case.regime == "one_sign":
-        large = _Large.of(case)
-        return random.uniform(shape, 0.5, 1.5) * large.dout * large.v
+        large, rows = _Large.of(case), math.prod(shape)
+        most = LARGEST_RESULT / max(4 * abs(case.scale) * large.k, 2 * rows)  # of dq, and of a dbias for all rows
+        return random.uniform(shape, 0.5, 1.5) * min(large.dout * large.v, most)
     return random.normal(shape, 1.0) + (1.0 if case.regime == "mean" else 0.0)
 
 

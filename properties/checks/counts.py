@@ -52,21 +52,21 @@ def check_counts(trial: Trial, x: Inputs, seen: torch.Tensor, scores: torch.Tens
     if not bool(bad.any()):
         return
     at = tuple(int(n) for n in bad.nonzero()[0])
-    g, w = got[at].item(), int(want[at].item())
     wrong, seen = wrong_in(trial, "lse", bad), seen.expand(*got.shape, trial.case.seqlen_k)
     reading = Counts.of(trial, seen[at[:2]], (got - sink)[at[:2]])
+    score = torch.as_tensor(scores).broadcast_to(got.shape)[at].item()
+    headline, line = _words(at, lse[at].item(), got[at].item(), int(keys[at]), int((want - keys)[at]), score)
 
     def picture_or_meaning() -> tuple[str, list[str]]:
         phrase, lines = picture(trial, x, seen, at, wrong, reading)
-        return what_lse_is(trial, LSE_ITSELF) if phrase == RIGHT_KEYS else (phrase, lines)
+        if phrase != RIGHT_KEYS:
+            return phrase, lines
+        return what_lse_is(trial, "" if score else LSE_ITSELF)
 
-    score = torch.as_tensor(scores).broadcast_to(got.shape)[at].item()
     raise LawBroken(
-        _headline(at[-1], g, w, None if x.sinks is None else int(keys[at].item())),
+        headline,
         where(trial, "lse", bad),
-        f"{element_at('lse', at)} is {number(lse[at].item())}, should be {f'{score:g} + ' if score else ''}ln {w} "
-        f"(every score is {score:g}, so exp({'lse - score' if score else 'lse'}) counts the keys"
-        f"{'' if x.sinks is None else ' and the sink'})",
+        line,
         investigate=picture_or_meaning,
         wrong=wrong,
         reading=reading,
@@ -78,12 +78,22 @@ def sink_weights(x: Inputs) -> torch.Tensor | float:
     return 0.0 if x.sinks is None else x.sinks.double().exp().round()[:, None]
 
 
-def _headline(query: int, got: float, want: int, keys: int | None) -> str:
-    """Return what a query counts. keys: how many of `want` are keys, if the others are a sink."""
-    if keys is not None:
-        return f"query {query} counts {number(got)}, should count {want}: {plural(keys, 'key')} and a sink of {want - keys}"
+def _words(at: tuple[int, ...], lse: float, got: float, keys: int, sink: int, score: float) -> tuple[str, str]:
+    """Return the first line of a failure, and an observed line, for lse at (b, h, i).
+
+    got: what it counts, where `keys` of the given score and a sink of exp(sink) should count.
+    """
+    query, should = at[-1], f"{score:g} + ln {keys}" if score else f"ln {keys + sink}"
+    is_lse = f"{element_at('lse', at)} is {number(lse)}, should be {should}"
+    if score:
+        return f"{is_lse}, as query {query} sees {plural(keys, 'key')}", f"each score of this query should be {score:g}"
+    if sink:
+        headline = f"query {query} counts {number(got)}, should count {keys + sink}"
+        headline += f": {plural(keys, 'key')} and a sink of {sink}"
+        return headline, f"{is_lse} (every score is 0, so exp(lse) counts the keys and the sink)"
     sees = plural(int(got), "key") if math.isfinite(got) else f"{got} keys"
-    return f"query {query} sees {sees}, should see {want}"
+    headline = f"query {query} sees {sees}, should see {keys}"
+    return headline, f"{is_lse} (every score is 0, so exp(lse) counts the keys)"
 
 
 def countable(case: Case) -> bool:

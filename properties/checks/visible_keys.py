@@ -57,7 +57,9 @@ def picture(
     if not wrong:
         own = p[b, h, i].sum().item()  # 1 if only existing keys have weight; rounding changes this by at most 2^-9
         if x.sinks is not None:
-            return RIGHT_KEYS, [f"the weights of the keys sum to {own:.4g}; the sink has the rest"]
+            keys = int(want[i].sum())
+            should = keys / (keys + x.sinks[h].double().exp().round().item()) if keys else 0.0
+            return RIGHT_KEYS if abs(own - should) < 0.01 else _share_of_keys(own, should), []
         reading.padding = bool(want[i].any()) and own < 0.99
         return (PADDING if reading.padding else RIGHT_KEYS), []
     if wrong_is is not None:
@@ -73,6 +75,10 @@ def picture(
         marks = " ".join(f"{_mark(bool(got[query, j]), bool(want[query, j])):>3}" for j in keys)
         lines.append(f"query {query:<5}{marks}")
     return ", ".join(phrases), lines
+
+
+def _share_of_keys(own: float, should: float) -> str:
+    return f"the weights of its keys sum to {own:.4g} beside the sink, should be {should:.4g}"
 
 
 def _keys(keys: list[int]) -> str:

@@ -32,8 +32,8 @@ def same(name: str, tensor: torch.Tensor) -> torch.Tensor:
 class Changed:
     """The inputs with which the oracle computes a wrong definition.
 
-    back(name, tensor): an output of the oracle in the shape in which the kernel returns it. It is
-    applied to sigma, too.
+    The oracle takes bias and sinks from the variant. back(name, tensor): an output of the oracle in
+    the shape in which the kernel returns it. It is applied to sigma, too.
     """
 
     x: Inputs
@@ -113,7 +113,7 @@ class Answer:
 
         Such a row has one right result only, so too many definitions fit a wrong one.
         """
-        sees = self.right.want["lse"] > -torch.inf
+        sees = self.sees_some
         for name in self.wrong:
             bad = self._scores[name].z > oracle.Z_LIMIT
             if name in GRADIENTS or not bool(bad.any()):
@@ -126,10 +126,9 @@ class Answer:
     @cached_property
     def telling(self) -> bool:
         """Whether wrong outputs are finite, but for lse of a row without keys, and out is not 0."""
-        dead = self.right.want["lse"] == -torch.inf
         for name in self.wrong:
             got = self.got[name]
-            finite = got.isfinite() | dead if name == "lse" else got.isfinite()
+            finite = got.isfinite() | ~self.sees_some if name == "lse" else got.isfinite()
             if not bool(finite.all()) or (name == "out" and not bool(got.any())):
                 return False
         return True
@@ -145,22 +144,38 @@ class Answer:
         """bool (sq, sk): the keys that each query sees by position."""
         return self.variant.mask.visible(self.case.seqlen_q, self.case.seqlen_k)
 
+    @cached_property
+    def sees_some(self) -> torch.Tensor:
+        """bool (b, h, sq): whether each query sees a key, by position and bias."""
+        p, _ = self.operands(self.plain)
+        rows = slice(None)
+        return (p.mask(p.products(rows), rows) > -torch.inf).any(-1)
+
     @property
     def group(self) -> int:
         return self.case.nheads // self.case.nheads_k
 
     def under(
-        self, changed: Changed, precision: Precision | None = None, dout: torch.Tensor | None = None
+        self,
+        changed: Changed,
+        precision: Precision | None = None,
+        dout: torch.Tensor | None = None,
+        dlse: torch.Tensor | None = None,
     ) -> Predicted:
-        """Return the outputs under a changed definition, with the budget derived under it."""
+        """Return the outputs under a changed definition, with the budget derived under it.
+
+        dout, dlse: those of the inputs by default; dlse of another dout is None by default.
+        """
         x, variant, back = changed.x, changed.variant, changed.back
-        dout = (x.dout if dout is None else dout) if self.backward else None
-        want = oracle.attention(x.q, x.k, x.v, variant, dout=dout)
+        if dout is None:
+            dout, dlse = x.dout, x.dlse
+        gradients = {"dout": dout, "dlse": dlse} if self.backward else {}
+        want = oracle.attention(x.q, x.k, x.v, variant, **gradients)
         precision = precision or self.impl.precision
 
         def sigma() -> dict[str, torch.Tensor]:
             form = self.form_of(precision)
-            budget = oracle.budget(x.q, x.k, x.v, variant, want, dout=dout, precision=precision, form=form)
+            budget = oracle.budget(x.q, x.k, x.v, variant, want, **gradients, precision=precision, form=form)
             return {name: back(name, tensor).abs() for name, tensor in tensors_of(budget)}
 
         return Predicted({name: back(name, tensor) for name, tensor in tensors_of(want)}, sigma)
@@ -176,8 +191,8 @@ class Answer:
         if changed is self.plain and "operands" in self._kept:
             return self._kept["operands"]
         x, rows = changed.x, slice(None)
-        p = operands(x.q, x.k, x.v, changed.variant, x.dout)
-        result = p, softmax(p.mask(p.products(rows), rows))[0]
+        p = operands(x.q, x.k, x.v, changed.variant, x.dout, x.dlse)
+        result = p, softmax(p.mask(p.products(rows), rows), p.sinks)[0]
         return self.kept("operands", lambda: result) if changed is self.plain else result
 
     def fits(self, predicted: Predicted, names: list[str]) -> dict[str, float]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 
 from flash_attest.properties.instead.answer import Answer, Changed
+from flash_attest.properties.instead.mistake import with_scores
 
 ROWS_OF_BLOCK = (16, 32, 64, 128)  # rows with one quantization step
 MANTISSA = 13  # the bits of float32 that tf32 lacks
@@ -61,8 +62,8 @@ def scaled(*names: str) -> Callable[[Answer], Iterator[Changed]]:
 
 
 def narrow_scores(answer: Answer) -> Iterator[Changed]:
-    """Return the inputs whose scores are rounded, once or at each step. A bias makes them so."""
-    x = answer.x
+    """Return the inputs whose scores are rounded, once or at each step."""
+    x, cap = answer.x, answer.variant.softcap
     if x.q.dtype == torch.float32:
         return
 
@@ -72,9 +73,9 @@ def narrow_scores(answer: Answer) -> Iterator[Changed]:
     p, _ = answer.operands(answer.plain)
     right = p.products(slice(None))
     for s in (rounded(right), rounded(rounded(right / p.scale) * p.scale) if p.scale else right):
-        whole = s if x.bias is None else rounded(s + x.bias.double())
-        bias = (whole - right).nan_to_num(neginf=-math.inf)
-        yield Changed(x.with_(bias=bias), replace(answer.variant, bias=bias))
+        if cap is not None:
+            s = rounded(cap * rounded(torch.tanh(rounded(s / cap))))
+        yield with_scores(answer, s if x.bias is None else rounded(s + x.bias.double()))
 
 
 def quantized(kind: str, by: str) -> Callable[[Answer], Iterator[Changed]]:

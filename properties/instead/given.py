@@ -48,10 +48,14 @@ def _first_head(case: Case, x: Inputs, results: dict[str, torch.Tensor]) -> tupl
 
     def cut(name: str, tensor: torch.Tensor) -> torch.Tensor:
         heads = 1 if name in ("k", "v", "dk", "dv") else group
-        return tensor[:1, :heads] if name in ("lse", "bias", "dbias") else tensor[:1, :, :heads]
+        if name in ("sinks", "dsink"):
+            return tensor[:heads]
+        return tensor[:1, :heads] if name in ("lse", "dlse", "bias", "dbias") else tensor[:1, :, :heads]
 
-    # dbias of a bias that is broadcast is a sum over all batches and heads.
-    whole = x.bias is None or x.bias.shape[:2] == (case.batch, case.nheads)
-    results = {name: cut(name, tensor) for name, tensor in results.items() if name != "dbias" or whole}
+    # dsink, and dbias of a bias that is broadcast, are sums over batches and heads.
+    sums = set() if case.batch == 1 else {"dsink"}
+    if x.bias is not None and x.bias.shape[:2] != (case.batch, case.nheads):
+        sums.add("dbias")
+    results = {name: cut(name, tensor) for name, tensor in results.items() if name not in sums}
     inputs = Inputs(**{name: cut(name, tensor) for name, tensor in x.items()})
     return case.but(batch=1, nheads=group, nheads_k=1), inputs, results

@@ -9,11 +9,12 @@ from dataclasses import replace
 import torch
 
 from flash_attest import oracle
+from flash_attest.impls.contract.call import Inputs
 from flash_attest.oracle.attention import sum_broadcast
 from flash_attest.properties.instead.answer import Answer, Changed, Predicted
 from flash_attest.properties.instead.inputs import COLUMNS
 from flash_attest.properties.instead.keys import TILES, tiles_of
-from flash_attest.properties.instead.mistake import Mistake, given, mapped, of_gradients, only
+from flash_attest.properties.instead.mistake import Mistake, delta_of, given, mapped, of_gradients, only
 
 
 def base(answer: Answer) -> Predicted:
@@ -28,8 +29,7 @@ def _delta(name: str, words: str, change: Callable[[torch.Tensor], torch.Tensor]
     """Return the mistake of another delta. change: right delta (b, h, sq, 1) -> the other."""
 
     def predicted(answer: Answer) -> Predicted | None:
-        x, out = answer.x, answer.got["out"]
-        delta = (x.dout.double() * out.double()).sum(-1).transpose(1, 2)[..., None]
+        delta = delta_of(answer.operands(answer.plain)[0], answer.got["out"])
         other = change(delta)
         lse = answer.got.get("lse", answer.right.want["lse"])
         return None if bool((other == delta).all()) else given(answer, answer.plain, lse=lse, delta=other)
@@ -41,11 +41,11 @@ def _of_columns(n: int) -> Mistake:
     """Return the mistake of a delta that sums the first n columns only."""
 
     def predicted(answer: Answer) -> Predicted | None:
-        if answer.case.headdim <= n:
+        if answer.case.headdim_v <= n:
             return None
-        lse = answer.got.get("lse", answer.right.want["lse"])
-        products = answer.x.dout.double() * answer.got["out"].double()
-        return given(answer, answer.plain, lse=lse, delta=products[..., :n].sum(-1).transpose(1, 2)[..., None])
+        lse, out = answer.got.get("lse", answer.right.want["lse"]), answer.got["out"].clone()
+        out[..., n:] = 0
+        return given(answer, answer.plain, lse=lse, delta=delta_of(answer.operands(answer.plain)[0], out))
 
     return of_gradients(f"delta of {n} columns", f"with delta of the first {n} columns", predicted)
 
@@ -149,25 +149,30 @@ def _groups(answer: Answer, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.unflatten(2, (answer.case.nheads_k, answer.group))
 
 
-def _with_dout(name: str, words: str, change: Callable[[Answer, torch.Tensor], torch.Tensor | None], *names: str):
-    """Return the mistake of another dout in these gradients. change: dout (b, sq, h, d)."""
+def _with_dout(name: str, words: str, change: Callable[[Answer], Inputs | None], *names: str):
+    """Return the mistake of another dout in these gradients. change: None if it does not apply."""
 
     def predicted(answer: Answer) -> Predicted | None:
-        other = change(answer, answer.x.dout)
-        if other is None or bool((other == answer.x.dout).all()):
+        other = change(answer)
+        if other is None or bool((other.dout == answer.x.dout).all()):
             return None
-        return only(answer.under(Changed(answer.x.with_(dout=other), answer.variant)), *names)
+        return only(answer.under(Changed(other, answer.variant)), *names)
 
     return of_gradients(name, words, predicted)
 
 
-def _without_last_queries(tile: int) -> Callable[[Answer, torch.Tensor], torch.Tensor | None]:
-    def change(answer: Answer, dout: torch.Tensor) -> torch.Tensor | None:
-        n, known = dout.shape[1], answer.impl.tile
+def _next_dout(by: int) -> Callable[[Answer], Inputs]:
+    return lambda answer: answer.x.with_(dout=answer.x.dout.roll(by, 1))
+
+
+def _without_last_queries(tile: int) -> Callable[[Answer], Inputs | None]:
+    def change(answer: Answer) -> Inputs | None:
+        n, known = answer.case.seqlen_q, answer.impl.tile
         last = n // tile * tile
         if not 0 < last < n or tile not in ((known[0],) if known else TILES):
             return None
-        return dout * (torch.arange(n) < last)[:, None, None]
+        x, kept = answer.x, torch.arange(n) < last
+        return x.with_(dout=x.dout * kept[:, None, None], dlse=None if x.dlse is None else x.dlse * kept)
 
     return change
 
@@ -181,7 +186,7 @@ def _of_last_keys(tile: int) -> Mistake:
             return None
         p, _ = answer.operands(answer.plain)
         first = (n - 1) // tile * tile
-        dq = p.scale * (ds_of(answer)[..., first:] @ p.k[:, :, first:])
+        dq = p.scale * (dr_of(answer)[..., first:] @ p.k[:, :, first:])
         return Predicted({"dq": dq.transpose(1, 2)}, answer.right.sigma)
 
     return of_gradients(f"dq of the last {tile} keys", f"of the last tile of {tile} keys alone: earlier tiles are lost",
@@ -198,6 +203,13 @@ def ds_of(answer: Answer) -> torch.Tensor:
         return answer.under(Changed(x.with_(bias=bias), replace(answer.variant, bias=bias))).want["dbias"]
 
     return answer.kept("dS", make)
+
+
+def dr_of(answer: Answer) -> torch.Tensor:
+    """Return dR (b, h, i, j): dS times the slope of the softcap, if there is one."""
+    p, _ = answer.operands(answer.plain)
+    slope = p.slope(p.products(slice(None)))
+    return ds_of(answer) if slope is None else ds_of(answer) * slope
 
 
 def _of_dbias(name: str, words: str, at: int) -> Mistake:
@@ -236,8 +248,8 @@ SUMS = (
     _of_group("first head of group", "of the first query head of each group alone", lambda a, x: _groups(a, x)[:, :, :, 0]),
     _of_group("sum of heads modulo", "summed over the heads h % nheads_k in place of h // group",
               lambda a, x: x.unflatten(2, (a.group, a.case.nheads_k)).sum(2)),
-    _with_dout("dout of the query before", "with dout of the query before", lambda a, x: x.roll(1, 1), "dv"),
-    _with_dout("dout of the next query", "with dout of the next query", lambda a, x: x.roll(-1, 1), "dv"),
+    _with_dout("dout of the query before", "with dout of the query before", _next_dout(1), "dv"),
+    _with_dout("dout of the next query", "with dout of the next query", _next_dout(-1), "dv"),
     *(
         _with_dout(f"no last queries of {tile}", f"without the last, partial tile of {tile} queries",
                    _without_last_queries(tile), "dq", "dk", "dv", "dbias")

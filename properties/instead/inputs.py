@@ -53,9 +53,18 @@ def _squared_words(answer: Answer) -> str:
 
 
 def _in_base_2(answer: Answer) -> Changed:
-    x, factor = answer.x, math.log(2)
+    x, variant, factor = answer.x, answer.variant, math.log(2)
     bias = None if x.bias is None else x.bias.double() * factor
-    return Changed(x.with_(bias=bias), replace(answer.variant, bias=bias, softmax_scale=answer.case.scale * factor))
+    softcap = None if variant.softcap is None else variant.softcap * factor
+    changed = replace(variant, bias=bias, softcap=softcap, softmax_scale=answer.case.scale * factor)
+    return Changed(x.with_(bias=bias), changed)
+
+
+def _sinks_in_base_2(answer: Answer) -> Changed | None:
+    if answer.x.sinks is None:
+        return None
+    keys = _in_base_2(answer)
+    return Changed(keys.x, replace(keys.variant, sinks=answer.x.sinks.double() * math.log(2)))
 
 
 SCALES = (
@@ -89,7 +98,9 @@ SCALES = (
         "of the default scale for a head dim that is padded to a power of two",
         _of_next_power,
     ),
-    definition("base 2", "in base 2: exp2 without log2(e) in its argument, a factor of 1.4427", _in_base_2),
+    definition(
+        "base 2", "in base 2: exp2 without log2(e) in its argument, a factor of 1.4427", _in_base_2, _sinks_in_base_2
+    ),
 )
 
 
@@ -154,7 +165,9 @@ def _first_columns(n: int) -> Callable[[Answer], Changed | None]:
     return changed
 
 
-def _swapped(answer: Answer) -> Changed:
+def _swapped(answer: Answer) -> Changed | None:
+    if answer.case.headdim_v != answer.case.headdim:
+        return None
     return Changed(answer.x.with_(k=answer.x.v, v=answer.x.k), answer.variant)
 
 

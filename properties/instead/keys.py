@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from flash_attest.oracle import Mask
-from flash_attest.properties.cases.case import BOOLEAN
+from flash_attest.properties.cases.case import BOOLEAN, Case
 from flash_attest.properties.instead.answer import Answer, Changed
 from flash_attest.properties.instead.inputs import Words
 from flash_attest.properties.instead.mistake import Mistake, definition
@@ -45,13 +45,12 @@ def with_keys(answer: Answer, seen: torch.Tensor | None) -> Changed | None:
     if x.bias is not None:
         bias = bias + x.bias.double()
     variant = replace(answer.variant, mask=Mask(), bias=bias)
+    return Changed(x.with_(bias=bias), variant, lambda name, tensor: _of_real_bias(case, name, tensor))
 
-    def back(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        if name != "dbias" or case.bias != "vector":
-            return tensor
-        return tensor.sum(2, keepdim=True)
 
-    return Changed(x.with_(bias=bias), variant, back)
+def _of_real_bias(case: Case, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Return dbias in the shape of a bias vector, to which a mask has given rows."""
+    return tensor.sum(2, keepdim=True) if name == "dbias" and case.bias == "vector" else tensor
 
 
 def _index(answer: Answer) -> tuple[torch.Tensor, torch.Tensor]:
@@ -66,16 +65,26 @@ def _moved(by: int) -> Callable[[Answer], torch.Tensor | None]:
         if not case.causal:
             return None
         i, j = _index(answer)
-        offset = case.seqlen_k - case.seqlen_q if answer.variant.mask.alignment == "bottom_right" else 0
-        return j <= i + offset + by
+        mask = answer.variant.mask
+        offset = case.seqlen_k - case.seqlen_q if mask.alignment == "bottom_right" else 0
+        return (j <= i + offset + by) & replace(mask, causal=False).visible(case.seqlen_q, case.seqlen_k)
 
     return seen
 
 
-def _other_alignment(answer: Answer) -> torch.Tensor | None:
-    if not answer.case.causal:
+def _other_alignment(answer: Answer) -> torch.Tensor:
+    case = answer.case
+    return replace(answer.variant.mask, alignment=_other(answer)).visible(case.seqlen_q, case.seqlen_k)
+
+
+def _window_aligned_otherwise(answer: Answer) -> torch.Tensor | None:
+    """Return the visible keys if the window alone has the other alignment."""
+    case, mask = answer.case, answer.variant.mask
+    if not case.causal or case.window is None:
         return None
-    return Mask(causal=True, alignment=_other(answer)).visible(answer.case.seqlen_q, answer.case.seqlen_k)
+    lengths = case.seqlen_q, case.seqlen_k
+    window = replace(mask, causal=False, alignment=_other(answer)).visible(*lengths)
+    return window & replace(mask, window=None).visible(*lengths)
 
 
 def _other(answer: Answer) -> str:
@@ -102,24 +111,34 @@ def _padded(to: int) -> Callable[[Answer], Changed | None]:
     """
 
     def changed(answer: Answer) -> Changed | None:
-        x, n = answer.x, answer.case.seqlen_k
+        x, n, case = answer.x, answer.case.seqlen_k, answer.case
         extra = 1 if to == 1 else -n % to
         # Under a causal mask that is aligned bottom right, no query reaches a padding key.
-        if not extra or answer.case.causal or (to > 1 and to not in {*tiles_of(answer), *TILES}):
+        if not extra or case.causal or (to > 1 and to not in {*tiles_of(answer), *TILES}):
+            return None
+        first, last = answer.variant.mask.bounds(torch.arange(case.seqlen_q), case.seqlen_q, n)
+        if case.window is None or case.window[1] is None:  # such a mask does not end
+            last = torch.full_like(last, n + extra)
+        j = torch.arange(n + extra)
+        seen = (first[:, None] <= j) & (j <= last[:, None])
+        if not bool(seen[:, n:].any()):
             return None
 
         def pad(tensor: torch.Tensor) -> torch.Tensor:
             return torch.nn.functional.pad(tensor, (0, 0, 0, 0, 0, extra))
 
         bias = None if x.bias is None else torch.nn.functional.pad(x.bias, (0, extra))
+        if not bool(seen.all()):
+            hidden = torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -math.inf)[None, None]
+            bias = hidden if bias is None else hidden + bias.double()
 
         def back(name: str, tensor: torch.Tensor) -> torch.Tensor:
             if name == "dbias":
-                return tensor[..., :n]
+                return _of_real_bias(case, name, tensor[..., :n])
             return tensor[:, :n] if name in ("dk", "dv") else tensor
 
         longer = x.with_(k=pad(x.k), v=pad(x.v), bias=bias)
-        return Changed(longer, replace(answer.variant, bias=bias), back)
+        return Changed(longer, replace(answer.variant, mask=Mask(), bias=bias), back)
 
     return changed
 
@@ -130,6 +149,8 @@ def _as_padded(to: int) -> str:
 
 KEYS = (
     seeing("other alignment", lambda a: f"of causal_alignment={_other(a)!r}", _other_alignment),
+    seeing("window alignment", lambda a: f"with a window that is aligned {_other(a)}, unlike the causal mask",
+           _window_aligned_otherwise),
     seeing("one key more", "with one key more in each row: the causal mask ends one key too late", _moved(1)),
     seeing("one key fewer", "with one key fewer in each row: the causal mask ends one key too early", _moved(-1)),
     seeing("no last key", "without the last key", _without_last_keys(1)),
@@ -139,7 +160,7 @@ KEYS = (
     ),
     definition("one padding key", "with one padding key counted, of score 0", _padded(1)),
     *(definition(f"padding to {tile}", _as_padded(tile), _padded(tile)) for tile in TILES),
-)
+)  # fmt: skip
 
 
 # --- the bias -------------------------------------------------------------------------------------

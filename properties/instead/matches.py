@@ -96,7 +96,8 @@ def _sentences(fits: list[Fits], table: tuple[Mistake, ...]) -> Iterator[str]:
         covered = _covered(fits, best[0], left)
         best = [mistake for mistake in best if _covered(fits, mistake, left) == covered]
         left -= covered
-        words = _merged([mistake.said(fits[-1].answer) for mistake in best])
+        right = not any({"out", "lse"} & each.wrong for each in fits)
+        words = _merged([m.said(fits[-1].answer) + (m.in_backward if right else "") for m in best])
         if len(words) <= MOST_MISTAKES:
             names = [name for name in fits[0].answer.got if name in covered]
             yield f"{all_of(names)} {'are the ones' if len(names) > 1 else 'is the one'} {', or '.join(words)}"

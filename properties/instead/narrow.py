@@ -15,7 +15,7 @@ from flash_attest.oracle import roundoff
 from flash_attest.properties.cases.case import text_of
 from flash_attest.properties.instead.answer import Answer, Predicted
 from flash_attest.properties.instead.emulated import nearest_tf32
-from flash_attest.properties.instead.gradients import ds_of
+from flash_attest.properties.instead.gradients import dr_of
 from flash_attest.properties.instead.mistake import Mistake
 
 Round = Callable[[torch.Tensor], torch.Tensor]
@@ -29,7 +29,7 @@ def _narrow(name: str, words: str, u: float, of_t: Round, of_factor: Round = lam
         if not answer.backward or answer.case.dtype != torch.float32 or answer.wrong.keys() & {"out", "lse"}:
             return
         p, probs = answer.operands(answer.plain)
-        t, dout = ds_of(answer), p.dout
+        t, dout = dr_of(answer), p.dout
         dq = p.scale * (of_t(t) @ of_factor(p.k))
         dk = p.scale * p.sum_group(of_t(t).mT @ of_factor(p.q))
         dv = p.sum_group(of_t(probs).mT @ of_factor(dout))

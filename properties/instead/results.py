@@ -41,6 +41,8 @@ def _rounded(dtype: torch.dtype) -> Callable[[Answer], str]:
 
 def _of_unscaled(answer: Answer) -> Iterator[Predicted]:
     right, scale = answer.right, answer.case.scale
+    if answer.case.softcap is not None or answer.case.sinks is not None:
+        return
     if scale and scale != 1 and "lse" in answer.got:
         m = oracle.row_maximum(answer.x.q, answer.x.k, answer.variant)
         lse = right.want["lse"] + m * (1 / scale - 1)

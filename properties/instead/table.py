@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.case import Case, text_of
 from flash_attest.properties.cases.feature import Feature
 from flash_attest.properties.cases.features import FEATURES, variant_of
-from flash_attest.properties.instead import gradients, inputs, keys, narrow, results
+from flash_attest.properties.instead import caps_and_sinks, gradients, inputs, keys, narrow, results
 from flash_attest.properties.instead.answer import Answer, Changed
 from flash_attest.properties.instead.mistake import Mistake, definition
 
@@ -15,16 +15,23 @@ from flash_attest.properties.instead.mistake import Mistake, definition
 def of_feature(feature: Feature) -> list[Mistake]:
     """Return the mistakes of computing another case (`Feature.mistaken`)."""
 
-    def changed_by(other: Callable[[Case], Case | None]) -> Callable[[Answer], Changed | None]:
+    def mistake(name: str, words: str, other: Callable[[Case], Case | None]) -> Mistake:
         def changed(answer: Answer) -> Changed | None:
             case = other(answer.case)
             if case is None or case == answer.case:
                 return None
-            return Changed(answer.x, variant_of(case, answer.impl.causal_alignment, answer.x))
+            lacking = {n: None for n in ("sinks", "dlse") if not getattr(case, n)}
+            x = answer.x.with_(**lacking)
+            return Changed(x, variant_of(case, answer.impl.causal_alignment, x))
 
-        return changed
+        def said(answer: Answer) -> str:
+            case = other(answer.case) or answer.case
+            return words.format(**{name: text_of(value) for name, value in vars(case).items()})
 
-    return [definition(name, words, changed_by(other)) for name, words, other in feature.mistaken]
+        in_backward = "" if feature.name == "dlse" else ", in the backward alone"
+        return definition(name, said, changed, in_backward=in_backward)
+
+    return [mistake(*each) for each in feature.mistaken]
 
 
 # Mistakes that are as good as a correct call with other arguments: cheap enough for large tensors.
@@ -34,6 +41,9 @@ ARGUMENTS = {
     "causal ignored",
     "causal",
     "other alignment",
+    "window ignored",
+    "softcap ignored",
+    "sinks ignored",
     "bias ignored",
     "lse in base 2",
 }
@@ -42,9 +52,11 @@ TABLE: tuple[Mistake, ...] = (
     *(mistake for feature in FEATURES.values() for mistake in of_feature(feature)),
     *keys.KEYS,
     *keys.BIASES,
+    *caps_and_sinks.FORWARD,
     *inputs.HEADS,
     *inputs.VALUES,
     *results.RESULTS,
+    *caps_and_sinks.BACKWARD,
     *gradients.ROWS,
     *gradients.FACTORS,
     *gradients.SUMS,

@@ -134,6 +134,45 @@ def test_each_wrong_result_fails_as_itself(name):
         assert_attention_close(q=x.q, k=x.k, v=x.v, precision=TILED.precision, **given)
 
 
+FEATURES = {
+    "window": {"window": (20, 3)},
+    "causal window": {"causal": True, "window": (9, None)},
+    "softcap": {"softcap": 5.0},
+    "sinks": {"sinks": torch.tensor([0.0, 1.0, -torch.inf, 2.0])},
+    "dlse": {"dlse": torch.randn(2, 4, 33, generator=torch.Generator().manual_seed(2))},
+    "headdim_v": {"headdim_v": 24},
+}
+FEATURES["all"] = {name: value for options in FEATURES.values() for name, value in options.items()}
+
+
+def with_features(headdim_v=16, sinks=None, dlse=None, **options):
+    """Return the keywords of a right call of assert_attention_close with these features."""
+    x, random = inputs(torch.float32), torch.Generator().manual_seed(3)
+    v, dout = torch.randn(2, 70, 2, headdim_v, generator=random), torch.randn(2, 33, 4, headdim_v, generator=random)
+    x = x.with_(v=v, dout=dout, sinks=sinks, dlse=dlse)
+    got = call(TILED, x, backward=True, **options)
+    return {**options, **dict(x.items()), **dict(got.items()), "precision": TILED.precision}
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_each_feature_is_judged_and_its_absence_shows(feature):
+    given = with_features(**FEATURES[feature])
+    worst = assert_attention_close(**given)
+    assert ("dsink" in worst) == (given.get("sinks") is not None) and max(worst.values()) <= 8
+    for name in FEATURES[feature] if feature != "all" else ():
+        if name != "headdim_v":
+            without = {key: value for key, value in given.items() if key not in (name, "dsink")}
+            with pytest.raises(AssertionError):
+                assert_attention_close(**without)
+
+
+def test_gradients_of_lse_alone_need_no_dout():
+    x = inputs(torch.float32, b=1, h=2).with_(dlse=torch.ones(1, 2, 33))
+    got = call(TILED, x.with_(dout=torch.zeros_like(x.dout)), backward=True)
+    given = dict(q=x.q, k=x.k, v=x.v, dlse=x.dlse, dq=got.dq, dk=got.dk, dv=got.dv)
+    assert set(assert_attention_close(got.out, precision=TILED.precision, **given)) == {"out", "dq", "dk", "dv"}
+
+
 def test_lse_in_base_2_is_named():
     x = inputs()
     got = call(TILED, x)
@@ -179,6 +218,14 @@ OUT = call(TILED, X).out
         ({"out": "text"}, "out is a str: pass a torch.Tensor"),
         ({"q": X.q.double()}, "q has dtype float64: should be one of float32, float16, bfloat16"),
         ({"inputs": "any"}, "inputs='any': should be one of"),
+        ({"window": (-1, 0)}, r"window=\(-1, 0\): should be None or \(left, right\), each an int >= 0 or None"),
+        ({"softcap": 0.0}, "softcap=0.0: should be None, or a finite number above 0"),
+        ({"sinks": torch.zeros(2)}, r"sinks has shape \(2,\), should be \(nheads\) = \(4,\)"),
+        ({"sinks": torch.full((4,), torch.nan)}, r"sinks\[0\]=nan: should be a number, or -inf"),
+        ({"dsink": torch.zeros(4), "dout": OUT}, "dsink given without sinks"),
+        ({"dlse": torch.zeros(2, 33, 4)}, r"dlse has shape \(2, 33, 4\), should be \(batch, nheads, seqlen_q\)"),
+        ({"dlse": torch.zeros(2, 4, 33).half()}, "dlse has dtype float16, should have float32: convert it"),
+        ({"dout": torch.zeros(2, 33, 4, 8).half()}, r"dout has shape \(2, 33, 4, 8\), should be \(2, 33, 4, 16\)"),
         ({"precision": Precision(), "tile": (16,)}, r"tile=\(16,\): should be \(BLOCK_M, BLOCK_N\)"),
     ],
 )

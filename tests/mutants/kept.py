@@ -19,18 +19,28 @@ KEPT = {
     "answers_are_kept_by_address_and_version": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "backward_ignores_bias": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
     "backward_ignores_causal": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True",
+    "backward_ignores_the_cap": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=2.0",
+    "backward_ignores_the_window": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "backward_is_always_causal": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
+    "backward_recomputes_p_without_the_sink": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
     "backward_uses_the_default_scale": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
     "batch_index_has_16_bits": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 batch=65601",
     "batches_from_the_fourth_on_read_its_keys": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 batch=5",
+    "bias_is_capped_too": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=vector softcap=2.0",
     "bias_is_scaled": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
     "bound_on_keys_forgets_the_offset": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 causal=True",
+    "cap_is_applied_after_the_mask": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True softcap=2.0",
+    "cap_is_applied_before_the_scale": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softcap=5.0 softmax_scale=0.5",
+    "causal_is_ignored_with_a_window": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True window=0:",
     "causal_mask_value_is_finite": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "causal_sees_one_key_too_many_from_query_256_on": "seqlen_q=258 seqlen_k=204 headdim=1 dtype=float32 causal=True",
     "causal_skipped_in_second_query_tile": "seqlen_q=18 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "causal_strict_in_partial_tile": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "columns_behind_the_row_are_read": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "columns_of_bias_wrap_at_512": "seqlen_q=1 seqlen_k=588 headdim=1 dtype=float32 bias=vector seed=1",
+    "columns_of_dk_beyond_headdim_v_are_not_stored": "seqlen_q=1 seqlen_k=2 headdim=3 dtype=float32 headdim_v=1",
+    "columns_of_dv_beyond_headdim_are_not_stored": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 headdim_v=3",
+    "columns_of_v_beyond_headdim_are_left_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 headdim_v=3",
     "cuda_backward_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_backward_barrier_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_backward_barrier_3": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
@@ -39,6 +49,7 @@ KEPT = {
     "cuda_backward_delta_is_missing": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_backward_delta_reads_dout_by_the_strides_of_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
     "cuda_backward_dk_behind_the_last_key_is_stored": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_backward_dq_has_a_sum_from_the_first_key_tile_on": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 window=0:",
     "cuda_backward_dq_is_added_to_what_was_there": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_backward_dq_is_the_first_sum": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32",
     "cuda_backward_dv_is_that_of_the_first_query_head": (
@@ -46,15 +57,21 @@ KEPT = {
     ),
     "cuda_backward_forgets_the_bias": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector seed=2",
     "cuda_backward_lse_is_that_of_the_key_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=3 nheads_k=1",
+    "cuda_backward_masks_only_the_right_side": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
+    "cuda_backward_queries_end_with_those_of_the_first_key": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
+    "cuda_backward_slope_of_the_cap_is_missing": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 softcap=5.0",
     "cuda_backward_splits_add_to_one_sum": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32",
+    "cuda_backward_sums_are_those_of_the_first_blocks": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32 window=0:",
     "cuda_backward_sums_of_unseen_queries_are_added": "seqlen_q=65 seqlen_k=65 headdim=1 dtype=float32 causal=True",
     "cuda_bias_gradient_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
     "cuda_bias_gradient_barrier_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 bias=vector",
     "cuda_bias_gradient_barrier_3": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
     "cuda_both_address_of_the_first_row_is_not_checked": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset",
+    "cuda_both_bias_is_capped_too": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector softcap=5.0",
     "cuda_both_bias_is_that_of_the_first_head": (
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 bias=vector bias_nheads=2 seed=1"
     ),
+    "cuda_both_cap_comes_before_the_scale": "seqlen_q=1 seqlen_k=1 headdim=2 dtype=float32 softcap=5.0",
     "cuda_both_causal_mask_is_one_key_off": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True",
     "cuda_both_causal_mask_starts_at_the_top_left": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 causal=True",
     "cuda_both_columns_behind_headdim_are_read": (
@@ -64,6 +81,7 @@ KEPT = {
     "cuda_both_diagonal_tile_is_taken_for_clear": "seqlen_q=16 seqlen_k=16 headdim=1 dtype=float32 causal=True",
     "cuda_both_distance_of_rows_is_not_checked": "seqlen_q=2 seqlen_k=2 headdim=4 dtype=float32 layout=odd_rows",
     "cuda_both_last_columns_of_headdim_are_left_out": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
+    "cuda_both_left_edge_tile_is_taken_for_clear": "seqlen_q=17 seqlen_k=16 headdim=1 dtype=float32 window=0:",
     "cuda_both_maximum_is_that_of_half_the_lanes": "seqlen_q=1 seqlen_k=9 headdim=1 dtype=float32 regime=shifted_up",
     "cuda_both_number_of_blocks_is_rounded_down": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_both_offset_in_a_tile_is_unsigned": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16",
@@ -85,6 +103,7 @@ KEPT = {
     "cuda_both_sum_reaches_into_the_next_group": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_both_tail_mask_is_left_to_the_causal_mask": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_both_turned_scores_are_masked_as_upright_ones": "seqlen_q=17 seqlen_k=17 headdim=1 dtype=float32",
+    "cuda_both_window_is_left_to_the_causal_mask": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "cuda_dbias_is_not_summed_over_the_batch": (
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 batch=2 bias=matrix bias_mask=alibi"
     ),
@@ -102,11 +121,14 @@ KEPT = {
     "cuda_fa1_sum_is_not_rescaled": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
     "cuda_fa1_sums_begin_as_torch_empty": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_fa1_values_are_those_of_the_first_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
+    "cuda_fa2_barrier_is_left_out_behind_the_left_edge": "seqlen_q=16 seqlen_k=32 headdim=1 dtype=float32 window=16:",
     "cuda_fa2_batches_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
+    "cuda_fa2_first_tile_of_the_window_is_skipped": "seqlen_q=2 seqlen_k=3 headdim=1 dtype=float32 window=0:",
     "cuda_fa2_forward_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_fa2_forward_barrier_4": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
     "cuda_fa2_heads_share_lse_from_65_queries_on": "seqlen_q=65 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
     "cuda_fa2_key_heads_alternate": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=6 nheads_k=3",
+    "cuda_fa2_keys_begin_at_the_last_query_of_the_tile": "seqlen_q=3 seqlen_k=5 headdim=1 dtype=float32 window=1:",
     "cuda_fa2_keys_end_at_the_first_query_of_the_tile": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "cuda_fa2_keys_wrap_around_at_256": "seqlen_q=1 seqlen_k=257 headdim=1 dtype=float32",
     "cuda_fa2_lanes_wait_at_two_barriers_of_one_line": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
@@ -123,6 +145,7 @@ KEPT = {
     "cuda_fa2_query_heads_of_a_group_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1",
     "cuda_fa2_rows_without_keys_are_divided_by_zero": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "cuda_fa2_shared_memory_is_a_row_short": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "cuda_fa2_skipped_tile_is_still_on_its_way": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 window=0:",
     "cuda_fa2_sum_is_not_rescaled": "seqlen_q=3 seqlen_k=17 headdim=1 dtype=float32 seed=1",
     "cuda_fa2_third_tile_of_keys_is_loaded_over_the_second": "seqlen_q=1 seqlen_k=33 headdim=1 dtype=float32",
     "cuda_fa2_tiles_of_queries_share_lse": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32",
@@ -134,12 +157,18 @@ KEPT = {
     "cuda_scores_of_hidden_keys_are_not_written": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_shared_memory_is_a_row_short": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_tiles_are_read_before_they_are_loaded": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "dbias_is_multiplied_by_the_derivative_of_the_cap": (
+        "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=vector softcap=2.0"
+    ),
     "dbias_is_not_summed_where_it_broadcasts": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 bias=vector",
     "dbias_is_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
     "dbias_keeps_the_last_query_tile": "seqlen_q=17 seqlen_k=2 headdim=1 dtype=float32 bias=vector",
     "dbias_of_the_last_partial_tile_is_not_stored": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 bias=matrix",
     "delta_is_that_of_the_call_before": "seqlen_q=24 seqlen_k=24 headdim=1 dtype=float32",
     "delta_is_that_of_the_first_tile": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32",
+    "delta_sums_the_columns_of_headdim": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 headdim_v=3",
+    "derivative_of_the_cap_is_left_out": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=2.0",
+    "derivative_of_the_cap_is_not_squared": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=2.0",
     "diagonal_on_the_edge_of_a_tile_ends_one_tile_early": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32 causal=True",
     "dk_is_not_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5",
     "dk_is_scaled_twice_when_q_requires_no_grad": (
@@ -152,6 +181,7 @@ KEPT = {
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 nheads_k=1 layout=transposed"
     ),
     "dout_of_dead_rows_is_cleared_in_place": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "dp_sums_the_columns_of_headdim": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 headdim_v=3",
     "dq_goes_from_tile_to_tile_in_half": "seqlen_q=3 seqlen_k=4100 headdim=7 dtype=float16 regime=mean",
     "dq_goes_on_from_the_last_call": "seqlen_q=24 seqlen_k=24 headdim=1 dtype=float32",
     "dq_is_not_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5",
@@ -161,6 +191,11 @@ KEPT = {
     "dq_is_summed_in_any_order": "",
     "dq_keeps_the_last_key_tile_only": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
     "ds_is_rounded_to_half": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
+    "dsink_has_the_sign_of_delta": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
+    "dsink_is_that_of_the_first_batch": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 sinks=count",
+    "dsink_is_that_of_the_last_query_tile": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
+    "dsink_is_the_weight_of_the_sink": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
+    "dsink_lacks_the_gradient_of_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count dlse=True",
     "dv_of_late_queries_is_left_out": "seqlen_q=257 seqlen_k=1 headdim=1 dtype=float32",
     "dv_uses_the_row_of_dout_before": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "evenness_of_queries_is_taken_for_that_of_keys": "seqlen_q=16 seqlen_k=1 headdim=1 dtype=float32",
@@ -170,9 +205,14 @@ KEPT = {
     ),
     "few_queries_of_usual_heads_read_keys_of_the_first_batch": "seqlen_q=1 seqlen_k=2 headdim=64 dtype=float32 batch=2",
     "few_queries_read_keys_as_if_contiguous": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=packed",
+    "first_tile_of_the_window_is_skipped_if_it_is_partial": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "gqa_keeps_the_last_query_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1",
     "gqa_sums_the_wrong_heads": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=6 nheads_k=3",
     "gqa_takes_the_head_modulo": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=6 nheads_k=3",
+    "gradient_of_lse_has_the_wrong_sign": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 dlse=True",
+    "gradient_of_lse_is_dropped_without_dout": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 dlse=True",
+    "gradient_of_lse_is_taken_for_base_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 dlse=True",
+    "gradient_of_lse_is_that_of_the_first_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 dlse=True",
     "gradients_of_keys_from_the_second_tile_of_128_on_are_halved": "seqlen_q=256 seqlen_k=256 headdim=16 dtype=float32",
     "heads_beyond_the_grid_are_not_computed": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=65601",
     "heads_from_the_ninth_on_read_keys_of_the_first_ones": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=9",
@@ -192,11 +232,16 @@ KEPT = {
     "last_tile_is_not_rescaled": "seqlen_q=3 seqlen_k=17 headdim=1 dtype=float32 seed=1",
     "last_tile_of_exactly_300_keys_is_left_to_the_other_path": "seqlen_q=1 seqlen_k=300 headdim=1 dtype=float32",
     "launch_fails_unnoticed_for_wide_heads": "seqlen_q=1 seqlen_k=1 headdim=97 dtype=float32",
+    "left_side_of_the_window_aligns_top_left": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "loop_over_keys_ends_at_the_first_hidden_tile": (
         "seqlen_q=19 seqlen_k=35 headdim=1 dtype=float32 nheads=12 nheads_k=3 bias=vector bias_mask=first_and_window seed=3"
     ),
     "lse_is_of_unscaled_scores": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
     "lse_is_that_of_batch_0": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
+    "lse_is_that_of_the_keys_alone": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
+    "lse_of_a_tile_without_keys_lacks_the_sink": (
+        "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True sinks=count"
+    ),
     "mask_hides_by_the_least_number": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=boolean_matrix bias_mask=dead_row"
     ),
@@ -235,7 +280,14 @@ KEPT = {
     "queries_before_a_key_tile_are_counted_without_the_offset": (
         "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 causal=True"
     ),
+    "queries_behind_a_key_tile_are_counted_from_its_first_key": (
+        "seqlen_q=17 seqlen_k=17 headdim=1 dtype=float32 window=1:"
+    ),
+    "queries_behind_a_key_tile_are_counted_without_the_offset": (
+        "seqlen_q=18 seqlen_k=1 headdim=1 dtype=float32 window=0:"
+    ),
     "queries_from_65536_on_give_no_gradient": "seqlen_q=65601 seqlen_k=3 headdim=1 dtype=float32",
+    "right_side_of_the_window_is_ignored": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 window=:0",
     "ring_of_tiles_wraps_around": "seqlen_q=1 seqlen_k=473 headdim=1 dtype=float32 seed=2",
     "row_maximum_is_that_of_the_first_tile": (
         "seqlen_q=1 seqlen_k=21 headdim=1 dtype=float32 nheads=3 nheads_k=1 bias=vector bias_nheads=3 bias_mask=right"
@@ -247,10 +299,23 @@ KEPT = {
     "rows_are_taken_for_packed_if_their_elements_are": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
     "rows_lie_as_far_apart_as_the_heads_of_one": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=size_one seed=2",
     "scale_equal_to_the_default_is_not_applied": "seqlen_q=1 seqlen_k=1 headdim=2 dtype=float32",
+    "scale_is_that_of_headdim_v": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 headdim_v=3",
     "scale_is_that_of_the_padded_headdim": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "scores_are_cut_at_the_cap": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=2.0",
+    "second_tile_of_the_edge_is_not_masked": "seqlen_q=3 seqlen_k=18 headdim=1 dtype=float32 window=0:",
+    "sink_is_capped": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 softcap=2.0 sinks=count",
+    "sink_is_scaled": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 softmax_scale=0.5 sinks=count",
+    "sink_is_that_of_the_head_modulo_key_heads": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1 sinks=count"
+    ),
+    "sink_is_that_of_the_key_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1 sinks=count",
+    "sink_joins_once_for_each_key_tile": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 sinks=count",
+    "sink_joins_without_exp": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
+    "sink_that_is_off_gives_nan": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 sinks=some_off",
     "slices_from_the_129th_on_are_not_written": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=43 nheads=3",
     "sum_is_wider_at_some_addresses": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float32 seed=1",
     "tail_tile_is_dropped": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
+    "tanh_is_approximate_and_not_declared": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=2.0",
     "tf32_is_not_declared": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "tile_is_lost_once_in_twenty": "seqlen_q=24 seqlen_k=24 headdim=1 dtype=float32",
     "tile_is_skipped_by_its_first_query": (
@@ -258,6 +323,7 @@ KEPT = {
     ),
     "tile_of_64_is_skipped_by_its_first_query": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "tile_that_sees_nothing_is_not_written": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "tiles_before_the_window_are_taken_for_whole": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 window=0:",
     "triton_accumulator_is_not_rescaled": "seqlen_q=1 seqlen_k=39 headdim=1 dtype=float16 seed=3",
     "triton_address_of_the_first_row_is_not_checked": "seqlen_q=1 seqlen_k=1 headdim=8 dtype=float16 layout=offset",
     "triton_backward_takes_the_diagonal_tile_for_clear": "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 causal=True",
@@ -319,6 +385,10 @@ KEPT = {
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=mixed"
     ),
     "values_are_taken_for_contiguous": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
+    "window_beyond_the_keys_is_dropped": "seqlen_q=3 seqlen_k=1 headdim=1 dtype=float32 window=:1",
+    "window_counts_the_query_itself": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 window=0:",
+    "window_is_ignored_with_a_causal_mask": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 causal=True window=0:",
+    "window_of_0_is_taken_for_none": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
 }
 
 # These are judged only in `tox -e thorough`: bugs of the Numba kernels that are also planted in the

@@ -44,7 +44,8 @@ from tests.mutants.kept import KEPT, NIGHTLY
 # The first line of a message names a tensor, a query's keys, the causal mask, an exception, or a
 # line of CUDA or Python source.
 NAMED = re.compile(
-    r"\b(out|lse|dq|dk|dv|dbias|q|k|v|dout|bias|query \d+ sees|causal mask|raises|\w+\.(?:cuh?|py):\d+)\b"
+    r"\b(out|lse|dq|dk|dv|dbias|dsink|q|k|v|dout|bias|query \d+ (?:sees|counts)|causal mask|raises"
+    r"|\w+\.(?:cuh?|py):\d+)\b"
 )
 SANITIZED = "test_sanitizers_report_nothing"
 

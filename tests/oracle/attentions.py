@@ -50,6 +50,9 @@ def draw(regime, size, dtype, seed=0, device="cpu"):
     elif regime.startswith("shifted"):  # a direction that all queries and all keys share
         q[..., 0] = math.sqrt(160 * math.sqrt(headdim))
         k[..., 0] = -q[0, 0, 0, 0] if regime == "shifted_down" else q[0, 0, 0, 0]
+    elif regime == "rising":  # along the keys, by 0.4 in 16 of them
+        q[..., 0] = math.sqrt(headdim)
+        k[..., 0] = torch.arange(seqlen_k).view(1, -1, 1) / 40
     elif regime == "selecting":
         k = normalize(k, dim=-1) * math.sqrt(headdim)
         q = 40 * k[:, torch.randint(seqlen_k, (seqlen_q,), generator=generator)]

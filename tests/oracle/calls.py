@@ -10,12 +10,20 @@ from flash_attest.oracle import INDEPENDENT, Mask, Variant
 NAMES = ("out", "dq", "dk", "dv")
 
 
-def variant(causal=False, alignment="bottom_right", bias=None, softmax_scale=None) -> Variant:
-    return Variant(Mask(causal, alignment), bias, softmax_scale)
+def variant(
+    causal=False,
+    alignment="bottom_right",
+    bias=None,
+    softmax_scale=None,
+    window=None,
+    softcap=None,
+    sinks=None,
+) -> Variant:
+    return Variant(Mask(causal, alignment, window), bias, softmax_scale, softcap, sinks)
 
 
-def attention(q, k, v, *, dout=None, **options) -> oracle.Attention:
-    return oracle.attention(q, k, v, variant(**options), dout=dout)
+def attention(q, k, v, *, dout=None, dlse=None, **options) -> oracle.Attention:
+    return oracle.attention(q, k, v, variant(**options), dout=dout, dlse=dlse)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,18 +35,18 @@ class ScoringBudget(oracle.Budget):
     form: str
 
     def score(self, name, got, want) -> oracle.Score:
-        dtype = {"lse": torch.float32, "dbias": self.bias_dtype}.get(name, self.dtype)
+        dtype = {"lse": torch.float32, "dsink": torch.float32, "dbias": self.bias_dtype}.get(name, self.dtype)
         return oracle.score(got, want, getattr(self, name), dtype, self.form)
 
 
-def budget(q, k, v, want, *, dout=None, precision, form=INDEPENDENT, **options) -> ScoringBudget:
-    sigma = oracle.budget(q, k, v, variant(**options), want, dout=dout, precision=precision, form=form)
+def budget(q, k, v, want, *, dout=None, dlse=None, precision, form=INDEPENDENT, **options) -> ScoringBudget:
+    sigma = oracle.budget(q, k, v, variant(**options), want, dout=dout, dlse=dlse, precision=precision, form=form)
     bias = options.get("bias")
     return ScoringBudget(**vars(sigma), dtype=q.dtype, bias_dtype=None if bias is None else bias.dtype, form=form)
 
 
-def conservation(q, k, v, dout, got, *, precision, form=INDEPENDENT, **options):
-    return oracle.conservation(q, k, v, variant(**options), dout, got, precision=precision, form=form)
+def conservation(q, k, v, dout, got, *, dlse=None, precision, form=INDEPENDENT, **options):
+    return oracle.conservation(q, k, v, variant(**options), dout, got, dlse=dlse, precision=precision, form=form)
 
 
 def text(scores):

@@ -5,7 +5,9 @@ call.
 import torch
 
 from flash_attest.emulator.cuda import load
+from flash_attest.impls.contract.arguments import Sizes
 from flash_attest.impls.cuda.problem import integers
+from flash_attest.impls.diagonals import diagonals
 from tests.impls.cuda import values
 from tests.places import ROOT
 
@@ -25,7 +27,7 @@ class Host:
     """The host functions of "fa1" or "fa2". options: options of `load`, such as defines.
 
     q, dout (b, sq, h, d), k, v (b, sk, hk, d), bias (b | 1, h | 1, 1 | sq, sk); causal is None or
-    the alignment.
+    the alignment. Without causal a window is aligned at the bottom right.
     """
 
     def __init__(self, name, **options):
@@ -39,7 +41,7 @@ class Host:
             length = self.file[f"{self.name}_refusal"](text, len(text))
             raise Refusal(status, bytes(text[:length].tolist()).decode())
 
-    def forward(self, q, k, v, *, bias=None, causal=None, softmax_scale=None, out=None):
+    def forward(self, q, k, v, *, bias=None, causal=None, window=None, softmax_scale=None, softcap=None, out=None):
         """Return {"out", "lse"}, and for FlashAttention-1 also "l" and "m". out: a tensor to write
         to.
         """
@@ -50,28 +52,31 @@ class Host:
         if self.name == "fa1":  # sums is in float32, because a 16-bit out would round at each step
             sums = None if q.dtype == torch.float32 else unwritten(batch, nheads, seqlen_q, headdim)
             got, scratch = got | dict(l=l, m=m), (sums, l, m)
-        numbers = integers(q, k, v, bias, causal, out=out)
-        self.call("forward", q, k, v, bias, out, *scratch, lse, numbers, scale_of(q, softmax_scale))
+        n = integers(q, k, v, bias, mask_of(q, k, causal, window), out=out)
+        self.call("forward", q, k, v, bias, out, *scratch, lse, n, scale_of(q, softmax_scale), softcap or 0.0)
         return got
 
-    def backward(self, dout, q, k, v, out, lse, *, bias=None, causal=None, softmax_scale=None, splits=1, into=None):
+    def backward(
+        self, dout, q, k, v, out, lse, *, bias=None, causal=None, window=None, softmax_scale=None, softcap=None,
+        splits=1, into=None,
+    ):  # fmt: skip
         """Return {"dq", "dk", "dv"} and, with a bias, "dbias". into: dq, dk, dv to write to."""
         dq, dk, dv = into or (unwritten(*x.shape, dtype=x.dtype) for x in (q, k, v))
         delta, sums = unwritten(*lse.shape), unwritten(splits, *lse.shape, q.shape[-1])
-        scale = scale_of(q, softmax_scale)
-        numbers = integers(q, k, v, bias, causal, splits, out=out, dout=dout, dq=dq, dk=dk, dv=dv)
-        self.call("backward", dout, q, k, v, bias, out, lse, delta, sums, dq, dk, dv, numbers, scale)
+        numbers = scale_of(q, softmax_scale), softcap or 0.0
+        n = integers(q, k, v, bias, mask_of(q, k, causal, window), splits, out=out, dout=dout, dq=dq, dk=dk, dv=dv)
+        self.call("backward", dout, q, k, v, bias, out, lse, delta, sums, dq, dk, dv, n, *numbers)
         if bias is None:
             return dict(dq=dq, dk=dk, dv=dv)
         dbias = unwritten(*bias.shape, dtype=bias.dtype)
         strides = torch.tensor(dbias.expand(*lse.shape, k.shape[1]).stride(), dtype=torch.int64)
-        self.call("bias_gradient", dout, q, k, v, bias, lse, delta, dbias, numbers, strides, scale)
+        self.call("bias_gradient", dout, q, k, v, bias, lse, delta, dbias, n, strides, *numbers)
         return dict(dq=dq, dk=dk, dv=dv, dbias=dbias)
 
     def run(self, q, k, v, dout=None, splits=1, **options):
         """Return the results of forward and, with a dout, of backward.
 
-        options: bias, causal, softmax_scale.
+        options: bias, causal, window, softmax_scale, softcap.
         """
         got = self.forward(q, k, v, **options)
         if dout is not None:
@@ -85,18 +90,24 @@ class Host:
         return got
 
 
-def is_attention(got, q, k, v, dout=None, *, bias=None, causal=None, softmax_scale=None):
+def is_attention(got, q, k, v, dout=None, *, bias=None, causal=None, **options):
     """Check that every output is within the budget, and that l and m agree with lse."""
     got = dict(got)
     if "l" in got:
         l, m = got.pop("l"), got.pop("m")
         assert torch.allclose(m + l.log(), got["lse"], rtol=1e-6, atol=1e-6), "m + log(l) should be lse"
-    options = dict(causal=causal is not None, alignment=causal or "bottom_right", softmax_scale=softmax_scale)
+    options |= dict(causal=causal is not None, alignment=causal or "bottom_right")
     values.is_attention(got, q, k, v, bias, dout, **options)
 
 
 def unwritten(*shape, dtype=torch.float32):
     return torch.full(shape, torch.nan, dtype=dtype)
+
+
+def mask_of(q, k, causal=None, window=None):
+    (batch, seqlen_q, nheads, headdim), (seqlen_k, nheads_k) = q.shape, k.shape[1:3]
+    sizes = Sizes(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim)
+    return diagonals(sizes, causal is not None, window, causal or "bottom_right")
 
 
 def scale_of(q, softmax_scale):

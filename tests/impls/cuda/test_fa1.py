@@ -11,7 +11,7 @@ import torch
 
 from flash_attest.impls.cuda.problem import integers
 from flash_attest.races.tracing import tracing
-from tests.impls.cuda.hosts import Host, Refusal, is_attention, unwritten
+from tests.impls.cuda.hosts import Host, Refusal, is_attention, mask_of, unwritten
 from tests.impls.cuda.values import randn
 
 INF = float("inf")
@@ -174,6 +174,7 @@ REFUSED = [
     (dict(batch=2**31), *["batch=2147483648: should be 0 to 1073741824"] * 2),
     (dict(dtype=3), *["dtype=3: should be 0, 1 or 2"] * 2),
     (dict(splits=0), "splits=0: should be 1 to 64", "splits=0: should be 1, as one block has a head"),
+    (dict(last_diagonal=2**31), *["last_diagonal=2147483648: should be -1073741824 to 1073741824"] * 2),
     (dict(batch=2**30, nheads=2**30, nheads_k=2**30, seqlen_q=2**10),
      *["9.44473e+21 elements are more than an address can reach"] * 2),
     (dict(batch=2**20, nheads=2**12, nheads_k=2**12), "fa1_forward: 4294967296 blocks are more than the 2147483647 of a grid",
@@ -190,32 +191,33 @@ def test_refusals(fa1, changed, by_forward, by_backward):
         "seqlen_q",
         "seqlen_k",
         "headdim",
-        "causal",
         "dtype",
         "bias_dtype",
         "splits",
+        "first_diagonal",
+        "last_diagonal",
     )
     x = unwritten(1, 4, 2, 8)
-    numbers = integers(x, x, x, None, None)
+    numbers = integers(x, x, x, None, mask_of(x, x))
     for name, value in changed.items():
         numbers[names.index(name)] = value
     s = unwritten(1, 2, 4)
     with pytest.raises(Refusal, match=re.escape(by_forward)):
-        fa1.call("forward", x, x, x, None, x, None, s, s, s, numbers, 1.0)
+        fa1.call("forward", x, x, x, None, x, None, s, s, s, numbers, 1.0, 0.0)
     with pytest.raises(Refusal, match=re.escape(by_backward)):
-        fa1.call("backward", x, x, x, x, None, x, s, s, x, x, x, x, numbers, 1.0)
+        fa1.call("backward", x, x, x, x, None, x, s, s, x, x, x, x, numbers, 1.0, 0.0)
     assert x.isnan().all() and s.isnan().all()
 
 
 def test_missing_scratch_is_refused(fa1):
     x, s = unwritten(1, 4, 2, 8), unwritten(1, 2, 4)
-    numbers = integers(x, x, x, None, None)
+    numbers = integers(x, x, x, None, mask_of(x, x))
     with pytest.raises(Refusal, match="fa1_backward: dq_sums is null: should have 64 floats"):
-        fa1.call("backward", x, x, x, x, None, x, s, s, None, x, x, x, numbers, 1.0)
+        fa1.call("backward", x, x, x, x, None, x, s, s, None, x, x, x, numbers, 1.0, 0.0)
     half = x.half()
-    numbers = integers(half, half, half, None, None)
+    numbers = integers(half, half, half, None, mask_of(half, half))
     with pytest.raises(Refusal, match="fa1_forward: out_scratch is null: 16-bit dtypes need 64 floats of it"):
-        fa1.call("forward", half, half, half, None, half, None, s, s, s, numbers, 1.0)
+        fa1.call("forward", half, half, half, None, half, None, s, s, s, numbers, 1.0, 0.0)
 
 
 def test_with_little_shared_memory(fa1):

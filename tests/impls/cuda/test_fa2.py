@@ -33,6 +33,8 @@ class Case:
     nheads: int = 1
     nheads_k: int = 1
     causal: str | None = None
+    window: tuple[int | None, int | None] | None = None
+    softcap: float | None = None
     bias: str | None = None
     bias_dtype: torch.dtype = F32
     shared: bool = False
@@ -49,8 +51,8 @@ class Case:
     def call(self):
         """Return the arguments of Host.run."""
         q, k, v, dout, bias = self.inputs()
-        options = dict(causal=self.causal, softmax_scale=self.softmax_scale, splits=self.splits)
-        return dict(q=q, k=k, v=v, dout=dout, bias=bias) | options
+        options = dict(causal=self.causal, window=self.window, softcap=self.softcap, softmax_scale=self.softmax_scale)
+        return dict(q=q, k=k, v=v, dout=dout, bias=bias, splits=self.splits) | options
 
     def forward(self):
         """Return the arguments of Host.run for the forward only."""
@@ -114,12 +116,19 @@ CASES = [
     Case(100, 300, 16, splits=3, nheads=2, nheads_k=1, causal="bottom_right"),
     Case(300, 200, 16, F16, splits=2, causal="bottom_right"),
     Case(200, 300, 64, splits=8, causal="top_left"),
+    Case(100, 300, 16, splits=3, window=(70, None), nheads=2, nheads_k=1),
+    Case(300, 200, 16, splits=2, window=(3, 40), softcap=5.0),
+    Case(70, 300, 8, F16, splits=4, window=(17, 1), softcap=30.0, bias="matrix"),
+    Case(130, 65, 64, BF16, window=(None, 20), softcap=2.0, bias="vector"),
+    Case(65, 130, 64, causal="top_left", window=(64, 9), softcap=1e4),
+    Case(30, 300, 16, splits=5, window=(0, 0)),
 ]  # fmt: skip
 WIDE = [
     Case(33, 40, 257),
     Case(33, 40, 512, causal="bottom_right"),
     Case(20, 33, 1024, bias="matrix"),
     Case(9, 9, 1024, F16),
+    Case(33, 70, 257, window=(20, 3), softcap=5.0),
 ]
 TRACED = [
     Case(1, 1, 1),
@@ -129,6 +138,8 @@ TRACED = [
     Case(5, 0, 4),
     Case(40, 70, 8, splits=2, causal="bottom_right"),
     Case(40, 33, 8, splits=4, nheads=2, nheads_k=1),
+    Case(40, 70, 8, splits=4, window=(20, 3), softcap=5.0, nheads=2, nheads_k=1),
+    Case(50, 18, 32, window=(0, None), bias="vector"),
 ]
 
 
@@ -228,6 +239,6 @@ def test_has_no_race(tiny, case):
 
 
 def test_wide_heads_have_no_race(tiny):
-    case = Case(20, 33, 70, causal="bottom_right")
+    case = Case(20, 33, 70, causal="bottom_right", window=(16, 0), softcap=5.0)
     tiny.check(**case.forward())
     assert trace(lambda: tiny.run(**case.forward())) == []

@@ -39,11 +39,11 @@ def test_operators_pass_opcheck(function, device, bias):
     """torch.library checks schema, fake tensors, autograd registration, and dynamic shapes."""
     forward, backward = OPERATORS[function]
     x = inputs(device, bias=bias)
-    torch.library.opcheck(forward, (*x, True, None, RIGHT))
+    torch.library.opcheck(forward, (*x, True, 9, None, None, 5.0, RIGHT))
     x = [t if t is None else t.detach() for t in x]
-    out, lse = forward(*x, True, 0.5, RIGHT)
+    out, lse = forward(*x, False, 9, 3, 0.5, None, RIGHT)
     for wanted in (False, True)[: 1 if bias is None else 2]:
-        torch.library.opcheck(backward, (out + 1, *x, out, lse, True, 0.5, RIGHT, wanted))
+        torch.library.opcheck(backward, (out + 1, *x, out, lse, False, 9, 3, 0.5, None, RIGHT, wanted))
 
 
 @each

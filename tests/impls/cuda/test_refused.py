@@ -17,6 +17,7 @@ from flash_attest.impls.contract import record as contract
 from flash_attest.impls.cuda import algorithm, declared, flash_attention_1, host
 from flash_attest.impls.cuda.problem import integers
 from tests.impls.cuda.calls import F16, F32, LEFT, each, inputs, on_a_gpu
+from tests.impls.cuda.hosts import mask_of
 from tests.impls.operator_checks import assert_same_bits
 
 
@@ -65,6 +66,13 @@ REFUSED = {
     "scale_beyond_float32": (dict(softmax_scale=1e39), r"softmax_scale is 1e\+39"),
     "scale_a_word": (dict(softmax_scale="0.5"), "softmax_scale is '0.5': should be a number"),
     "causal_a_number": (dict(causal=0.125), "causal is 0.125: should be True or False"),
+    "window_of_one_number": (dict(window=3), r"window is 3: should be \(left, right\), each None or an int of at least 0"),
+    "window_of_minus_one": (dict(window=(-1, 0)), r"window is \(-1, 0\): should be"),
+    "window_of_a_bool": (dict(window=(True, None)), r"window is \(True, None\): should be"),
+    "softcap_zero": (dict(softcap=0.0), r"softcap is 0.0: should be a number from 2\^-126 to 2\^127, or None for no cap"),
+    "softcap_nan": (dict(softcap=math.nan), "softcap is nan: should be a number"),
+    "softcap_negative": (dict(softcap=-5), "softcap is -5: should be a number"),
+    "softcap_a_word": (dict(softcap="30"), "softcap is '30': should be a number"),
     "alignment": (dict(causal_alignment="top"), "causal_alignment is 'top': should be one of 'bottom_right', 'top_left'"),
 }  # fmt: skip
 
@@ -130,7 +138,7 @@ def test_backward_refuses_what_forward_did_not_give(function, name, wrong, no_la
 def beyond(name, device):
     """Return q, lse, a problem with head dim 2000, and the other arguments of fa1."""
     x, s = zeros(1, 4, 2, 8, device=device), zeros(1, 2, 4, device=device)
-    numbers = integers(x, x, x, None, None)
+    numbers = integers(x, x, x, None, mask_of(x, x))
     numbers[5] = 2000
     return x, s, numbers, (None, s, s) if name == "fa1" else ()
 
@@ -143,7 +151,7 @@ def test_refusals_of_the_host_function_are_raised_with_its_text(name):
     """
     x, s, numbers, scratch = beyond(name, "cpu")
     with pytest.raises(RuntimeError, match=r"headdim=2000: should be 1 to 1024"):
-        host.call(name, "forward", x, x, x, None, x, *scratch, s, numbers, 1.0)
+        host.call(name, "forward", x, x, x, None, x, *scratch, s, numbers, 1.0, 0.0)
 
 
 @on_a_gpu
@@ -151,11 +159,11 @@ def test_refusals_of_the_host_function_are_raised_with_its_text(name):
 def test_refusals_of_the_host_function_on_a_gpu_are_raised_with_its_text(name):
     x, s, numbers, scratch = beyond(name, "cuda")
     with pytest.raises(RuntimeError, match=r"headdim=2000: should be 1 to 1024"):
-        host.call(name, "forward", x, x, x, None, x, *scratch, s, numbers, 1.0)
+        host.call(name, "forward", x, x, x, None, x, *scratch, s, numbers, 1.0, 0.0)
     with pytest.raises(RuntimeError, match="numbers should be on the CPU"):
-        host.call(name, "forward", x, x, x, None, x, *scratch, s, numbers.cuda(), 1.0)
+        host.call(name, "forward", x, x, x, None, x, *scratch, s, numbers.cuda(), 1.0, 0.0)
     with pytest.raises(RuntimeError, match="statistics and sums should be float32"):
-        host.call(name, "forward", x, x, x, None, x, *scratch, s.half(), numbers, 1.0)
+        host.call(name, "forward", x, x, x, None, x, *scratch, s.half(), numbers, 1.0, 0.0)
 
 
 # --- declared -------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ def randn(*shape, device="cpu", dtype=torch.float32, seed=0):
 def is_attention(got, q, k, v, bias=None, dout=None, **options):
     """Check that every output in `got` is within the budget of the oracle.
 
-    options: causal, alignment, softmax_scale.
+    options: causal, alignment, window, softmax_scale, softcap.
     """
     q, k, v, bias, dout = (x if x is None else x.detach().cpu() for x in (q, k, v, bias, dout))
     options |= dict(bias=bias, dout=dout)

@@ -47,25 +47,30 @@ def test_how_many_blocks_share_the_keys_of_a_head():
     assert {shape: splits_of(torch.zeros(*shape, 8)) for shape in lengths} == lengths
 
 
-@pytest.mark.parametrize("seqlen_q", (20, 150))
-def test_gradients_if_several_blocks_share_the_keys(seqlen_q):
-    """Under a causal mask, the later blocks have no dq for early queries.
+# Under a causal mask, the later blocks have no dq for early queries. With a window, any block may
+# have none, and a block's first tile is not the first that a query sees.
+MASKS = (dict(causal=True), dict(window=(20, 3), softcap=2.0), dict(window=(None, 0)), dict(window=(33, None)))
+each_mask = pytest.mark.parametrize("mask", MASKS, ids=str)
 
-    The dq that they do not write is not added.
-    """
+
+@pytest.mark.parametrize("seqlen_q", (20, 150))
+@each_mask
+def test_gradients_if_several_blocks_share_the_keys(seqlen_q, mask):
+    """The dq that a block does not write is not added."""
     x = tensors(seqlen_q, 150, 16)
     assert splits_of(x[1]) == 3
-    got = differentiated("fa2", *x, causal=True)
-    is_attention(got, *x, causal=True)
-    again = differentiated("fa2", *x, causal=True)
+    got = differentiated("fa2", *x, **mask)
+    is_attention(got, *x, **mask)
+    again = differentiated("fa2", *x, **mask)
     for name in got:
         assert_same_bits(again[name], got[name])
 
 
-def test_sums_of_dq_that_no_block_writes_are_not_read(monkeypatch):
+@each_mask
+def test_sums_of_dq_that_no_block_writes_are_not_read(mask, monkeypatch):
     """A NaN in the scratch memory does not reach any gradient."""
     x = tensors(150, 150, 16)
-    want = differentiated("fa2", *x, causal=True)
+    want = differentiated("fa2", *x, **mask)
     compute = attention.backward
     position = 8  # of dq_sums among the arguments
 
@@ -75,7 +80,7 @@ def test_sums_of_dq_that_no_block_writes_are_not_read(monkeypatch):
         compute(*given)
 
     monkeypatch.setattr(attention, "backward", with_nan)
-    for name, got in differentiated("fa2", *x, causal=True).items():
+    for name, got in differentiated("fa2", *x, **mask).items():
         assert_same_bits(got, want[name])
 
 

@@ -24,14 +24,15 @@ REGISTERS = 64 * 1024  # in a multiprocessor
 OUTSIDE = 512
 
 
-def compiled(monkeypatch, name: str, tile: Tile, dtype: torch.dtype, kernel: str) -> Compiled:
+def compiled(monkeypatch, name: str, tile: Tile, dtype: torch.dtype, kernel: str, softcap=None) -> Compiled:
     """Return a kernel that the backward launches with this tile."""
     monkeypatch.setitem(tuning.EMULATED_TILES if EMULATED else tuning.TILES, name, (tile,))
     for other in MODULES.values():
         monkeypatch.setattr(other, "launch", lambda *launched: None)
+        monkeypatch.setattr(other, "EMULATED", False)  # a GPU has a kernel for each kind of call
     x = torch.zeros(1, 1, 1, tile.D, dtype=dtype, device=DEVICE)
     lse, bias = x.new_zeros(1, 1, 1, dtype=torch.float32), x.new_zeros(1, 1, 1, 1)
-    call = lambda: attention.Algorithm("fa2").backward(x, x, x, x, x, lse, bias=bias)  # noqa: E731
+    call = lambda: attention.Algorithm("fa2").backward(x, x, x, x, x, lse, bias=bias, softcap=softcap)  # noqa: E731
     return all_compiled(monkeypatch, MODULES[name], call, kernel)[kernel]
 
 
@@ -73,6 +74,16 @@ def test_register_tiles_are_registers_and_shared_memory_is_read_by_four(name, ti
         assert result.count(r"ld\.shared\.v4\.f32") >= 2 * (TM + TN)
         assert result.count(r"ld\.shared\.(?!v4)") == GROUPS
         assert result.count(r"fma\.rn\.f32") >= 4 * 2 * TM * TN
+    assert result.spilled <= OUTSIDE
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("tile", TILES["backward"], ids=str)
+def test_slopes_of_a_softcap_need_no_registers(tile, monkeypatch):
+    """They are kept in the tile of dS, one element at a time. Register tiles stay registers."""
+    result = compiled(monkeypatch, "backward", tile, torch.float32, "backward_kernel", softcap=30.0)
+    assert result.count(r"\.local") == result.count(r"\bcall\b") == result.count(r"%fd") == 0
+    assert REGISTERS // (THREADS * result.registers) >= backward.BLOCKS
     assert result.spilled <= OUTSIDE
 
 

@@ -23,11 +23,14 @@ MULTIPROCESSOR = 64 * 1024, 228 * 1024  # registers, bytes of shared memory, of 
 RESERVED = 1024  # bytes of shared memory for each block
 
 
-def forward(monkeypatch, name: str, tile: Tile, dtype: torch.dtype = torch.float32) -> Compiled:
+def forward(monkeypatch, name: str, tile: Tile, dtype: torch.dtype = torch.float32, softcap=None) -> Compiled:
+    monkeypatch.setattr(FORWARDS[name], "EMULATED", False)  # a GPU has a kernel for each kind of call
     monkeypatch.setitem(tuning.EMULATED_TILES if EMULATED else tuning.TILES, name, (tile,))
     monkeypatch.setattr(tuning, "shared_memory_limit", lambda device: MULTIPROCESSOR[1] - RESERVED)
     x = torch.zeros(1, 1, 1, tile.D, dtype=dtype, device=DEVICE)
-    return compiled(monkeypatch, FORWARDS[name], lambda: attention.Algorithm(name[:3]).forward(x, x, x))
+    return compiled(
+        monkeypatch, FORWARDS[name], lambda: attention.Algorithm(name[:3]).forward(x, x, x, softcap=softcap)
+    )
 
 
 def first_tiles(quick):
@@ -79,6 +82,18 @@ def test_sixteen_bits_are_converted_in_registers(dtype, tile, monkeypatch):
     result = forward(monkeypatch, "fa2_forward", tile, dtype)
     assert result.count(r"\.local") == result.count(r"%fd") == result.count(r"ld\.shared\.(?!v4)") == 0
     assert result.count(r"ld\.global(\.nc)?\.v4\.[bu]16") > 0
+
+
+@pytest.mark.parametrize(
+    "tile", [Tile(16, 16, 64), pytest.param(Tile(64, 64, 64), marks=pytest.mark.thorough)], ids=str
+)
+def test_only_a_softcap_costs_a_tanh(tile, monkeypatch):
+    """The tanh of each score is computed in registers, and plain attention has a kernel without."""
+    plain, capped = (forward(monkeypatch, "fa2_forward", tile, softcap=softcap) for softcap in (None, 30.0))
+    scores = tile.M // GROUPS * (tile.N // LANES)
+    assert capped.count(r"ex2\.approx") - plain.count(r"ex2\.approx") == scores
+    assert capped.count(r"\.local") == capped.count(r"\bcall\b") == capped.count(r"%fd") == 0
+    assert capped.spilled <= 128
 
 
 def test_the_matrix_product_is_made_of_the_same(monkeypatch):

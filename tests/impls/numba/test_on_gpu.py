@@ -39,7 +39,7 @@ def test_parameters_are_those_that_numba_passes(monkeypatch):
     monkeypatch.setattr(dispatcher, "wrap_arg", on_device)
     q = torch.zeros(2, 5, 3, 4)
     flat = launch.flat(q)
-    problem = problem_of(q, q, q, None, True, "bottom_right", out=q)
+    problem = problem_of(q, q, q, None, (-3, 0), True, out=q)
     arguments = [flat, flat[:0], np.float32(0.5), 7, problem]
     array = types.Array(types.float32, 1, "C")
     integers = types.int64

@@ -37,11 +37,11 @@ def test_operators_pass_opcheck(name, bias):
     """torch.library checks schema, fake tensors, autograd registration, and dynamic shapes."""
     forward, backward = functions.OPERATORS[name]
     x = inputs(bias=bias)
-    torch.library.opcheck(forward, (*x, True, None, "bottom_right"))
+    torch.library.opcheck(forward, (*x, True, 9, None, None, 5.0, "bottom_right"))
     x = [t if t is None else t.detach() for t in x]
-    out, lse = forward(*x, True, 0.5, "bottom_right")
+    out, lse = forward(*x, False, 9, 3, 0.5, None, "bottom_right")
     for wanted in (False, True)[: 1 if bias is None else 2]:
-        torch.library.opcheck(backward, (out + 1, *x, out, lse, True, 0.5, "bottom_right", wanted))
+        torch.library.opcheck(backward, (out + 1, *x, out, lse, False, 9, 3, 0.5, None, "bottom_right", wanted))
 
 
 @each

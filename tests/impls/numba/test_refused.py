@@ -70,6 +70,10 @@ REFUSED = {
     "scale_a_word": (dict(softmax_scale="0.5"), "softmax_scale is '0.5': should be a number"),
     "scale_true": (dict(softmax_scale=True), "softmax_scale is True: should be a number"),
     "causal_a_number": (dict(causal=1), "causal is 1: should be True or False"),
+    "window_of_one_number": (dict(window=3), r"window is 3: should be \(left, right\), each None or an int of at least 0"),
+    "window_of_minus_one": (dict(window=(None, -1)), r"window is \(None, -1\): should be"),
+    "softcap_zero": (dict(softcap=0), r"softcap is 0: should be a number from 2\^-126 to 2\^127, or None for no cap"),
+    "softcap_true": (dict(softcap=True), "softcap is True: should be a number"),
     "alignment": (dict(causal_alignment="right"), "causal_alignment is 'right': should be one of 'bottom_right', 'top_left'"),
 }  # fmt: skip
 

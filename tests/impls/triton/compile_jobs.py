@@ -11,10 +11,15 @@ head dim needs the most. --thorough adds all choices in variants that differ fro
 from __future__ import annotations
 
 
-def job(kernel, block_d, tile, dtype="float16", tf32=False, fit="even", bias=True):
-    """Return a job of compile_all: one choice of one kernel in one variant."""
+def job(kernel, block_d, tile, dtype="float16", tf32=False, fit="even", bias=True, newer=False):
+    """Return a job of compile_all: one choice of one kernel in one variant.
+
+    newer: with a window, a softcap, sinks, dlse, and half of the head dim for v.
+    """
     bias = kernel != "delta" and (bias or kernel == "dbias")
-    return dict(kernel=kernel, BLOCK_D=block_d, tile=list(tile), dtype=dtype, tf32=tf32, fit=fit, bias=bias)
+    return dict(
+        kernel=kernel, BLOCK_D=block_d, tile=list(tile), dtype=dtype, tf32=tf32, fit=fit, bias=bias, newer=newer
+    )  # fmt: skip
 
 
 def lists(bytes_):
@@ -46,8 +51,20 @@ def default_halves():
     return [job(kernel, d, tiles[0]) for kernel, d, tiles in lists(2) if kernel not in one_choice or d in (64, 256)]
 
 
+def newer_halves():
+    """Return the defaults of all head dims with everything that a call may have.
+
+    They need no more shared memory than without, at the same head dim of k.
+    """
+    return [job(kernel, d, tiles[0], newer=True) for kernel, d, tiles in lists(2) if kernel != "delta"]
+
+
+def some_newer_halves():
+    return [each for each in newer_halves() if each["BLOCK_D"] == 256 and each["kernel"] in ("forward", "dk_dv")]
+
+
 def extreme_halves():
-    return [each for each in default_halves() if each["BLOCK_D"] in (64, 256)]
+    return [each for each in default_halves() if each["BLOCK_D"] in (64, 256)] + some_newer_halves()
 
 
 def other_halves():
@@ -113,6 +130,7 @@ THOROUGH = {
     "sm_90_some_float32": (90, some_floats),
     "sm_86_float32": (86, least_floats),
     "sm_90_default_halves_assembled": (90, default_halves),
+    "sm_90_newer_halves": (90, newer_halves),
     "sm_90_other_halves": (90, other_halves),
     "sm_90_float32": (90, every_float),
     "sm_86_halves": (86, least_halves),

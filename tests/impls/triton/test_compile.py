@@ -81,14 +81,15 @@ def launch_only(name: str | None) -> None:
     Kernel.launch = lambda self, *args, **more: launch(self, *args, **more) if name in (None, self.name) else None
 
 
-def call(way, q, k, v, bias=None, causal=False, name=None):
+def call(way, q, k, v, bias=None, name=None, dlse=False, **options):
     """Call forward, or the whole backward, or both, as the kernel called `name` needs."""
     launch_only(name)
     lse = q.new_empty(q.shape[0], q.shape[2], q.shape[1]).float()
+    out = q.new_empty(*q.shape[:3], v.shape[3])
     if name in (None, "forward"):
-        way.forward(q, k, v, bias=bias, causal=causal)
+        way.forward(q, k, v, bias=bias, **options)
     if name != "forward":
-        way.backward(q.contiguous(), q, k, v, q.contiguous(), lse, bias=bias, causal=causal)
+        way.backward(out, q, k, v, out, lse, bias=bias, dlse=lse if dlse else None, **options)
 
 
 def assemble_only(when) -> None:
@@ -104,8 +105,8 @@ def assemble_only(when) -> None:
 def compile_all(capability: int, assembled: list[int], jobs: list[dict]) -> list[dict]:
     """Compile jobs, and return them with their results.
 
-    A job has kernel, tile, BLOCK_D, dtype, tf32, fit ("even", "aligned", "odd"), bias. assembled:
-    the BLOCK_D for which ptxas runs.
+    A job has kernel, tile, BLOCK_D, dtype, tf32, fit ("even", "aligned", "odd"), bias, newer.
+    assembled: the BLOCK_D for which ptxas runs.
     """
     compiled = pretend(capability)
     assemble_only(lambda: job["BLOCK_D"] in assembled)
@@ -121,11 +122,12 @@ def compile_all(capability: int, assembled: list[int], jobs: list[dict]) -> list
         bias = torch.zeros(1, 1, 16, 16) if job["bias"] else None
         way = FlashAttention2(atomic=name == "dk_dv_dq", tf32=job["tf32"], tiles={name: Tile(*job["tile"])})
         compiled.clear()
-        call(way, x, x, x, bias, name=name)
+        newer = dict(window=(3, 1), softcap=2.0, sinks=torch.zeros(1), dlse=True) if job["newer"] else {}
+        call(way, x, x, x[..., : headdim // 2] if newer else x, bias, name=name, **newer)
         ((_, arguments, kernel),) = compiled
         if name not in ("delta", "dbias"):  # these have only one choice, which is not passed
             assert [arguments[field] for field in Tile._fields] == job["tile"], arguments
-        assert arguments["BLOCK_D"] == block_d, arguments
+        assert arguments.get("BLOCK_D", arguments["BLOCK_DV"]) == block_d, arguments
         assert (arguments["ALIGN"] > 1) == (job["fit"] != "odd" and dtype.itemsize == 2), arguments
         ptx = kernel.asm["ptx"]
         assert bool(kernel.asm["cubin"]) == (block_d in assembled), f"ptxas: {job}"
@@ -178,6 +180,16 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
         begin = 0 if aligned else draw.randrange(4)
         return sometimes_far(torch.empty([*shape, seqlen_k + begin])[..., begin:])
 
+    def newer(q):
+        """Return a window, a softcap, sinks and whether there is a dlse, each every second time."""
+        some = lambda made: made() if draw.random() < 0.5 else None  # noqa: E731
+        return dict(
+            window=some(lambda: tuple(some(lambda: draw.choice((0, 1, 5, 16, 2**40))) for _ in "lr")),
+            softcap=some(lambda: draw.choice((1.0, 2, 30.0))),
+            sinks=some(lambda: torch.empty(1 + q.shape[2])[draw.randrange(2) :][: q.shape[2]]),
+            dlse=draw.random() < 0.5,
+        )
+
     variants: dict[tuple, set] = {}
     for _ in range(problems):
         batch, nheads_k, group = draw.choice((1, 2, 3, 16)), draw.choice((1, 2, 5, 16)), draw.choice((1, 2, 4))
@@ -186,8 +198,10 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
         q = tensor(batch, seqlen_q, nheads_k * group, headdim)
         k, v = (tensor(batch, seqlen_k, nheads_k, headdim) for _ in "kv")
         bias = bias_for(batch, nheads_k * group, seqlen_q, seqlen_k) if draw.random() < 0.5 else None
+        if draw.random() < 0.3:
+            v = tensor(batch, seqlen_k, nheads_k, headdim // 16 * 8 + headdim % 8)
         compiled.clear()
-        call(FlashAttention2(atomic=draw.random() < 0.5), q, k, v, bias, causal=draw.random() < 0.5)
+        call(FlashAttention2(atomic=draw.random() < 0.5), q, k, v, bias, causal=draw.random() < 0.5, **newer(q))
         for kernel, arguments, key in compiled:
             constants = {n: x for n, x in arguments.items() if n.isupper() or n.startswith("num_")}
             dtypes = {n: str(x.dtype) for n, x in arguments.items() if n.endswith("_ptr")}

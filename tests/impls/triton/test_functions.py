@@ -18,6 +18,7 @@ from flash_attest.impls.triton.device import lacking
 if lacking():
     pytest.skip(lacking(), allow_module_level=True)
 
+from flash_attest.impls.triton.attention import FlashAttention2
 from flash_attest.impls.triton.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func
 from flash_attest.impls.triton.tuning import Kernel
 from flash_attest.properties.judging.judge import judge
@@ -140,11 +141,36 @@ def test_nothing_requires_grad():
     assert not out.requires_grad and not lse.requires_grad
 
 
-def test_lse_has_no_gradient_but_out_does():
-    x = inputs(5, 9)
-    out, lse = flash_attn_func(*x, return_lse=True)
-    assert out.requires_grad and not lse.requires_grad
-    assert_same_bits(out, flash_attn_func(*x))
+def test_lse_has_a_gradient():
+    """The sum of a row of dbias is the gradient with respect to its lse, and the sinks have the
+    rest.
+    """
+    q, k, v, bias = inputs(5, 9)
+    sinks = randn(4, seed=4).requires_grad_()
+    lse = flash_attn_func(q, k, v, bias, sinks=sinks, return_lse=True)[1]
+    dlse = randn(*lse.shape, seed=5)
+    dbias, dsink = gradients(lse, [bias, sinks], dlse)
+    assert_near(dbias.sum((0, 2, 3)) + dsink, dlse.sum((0, 2)))
+
+
+@pytest.mark.parametrize("lse_counts", (True, False), ids=("out_and_lse", "out"))
+def test_every_keyword_reaches_both_kernels(lse_counts):
+    """The results have the same bits as those of FlashAttention2, which the laws judge."""
+    q, k, _, bias = inputs()
+    v, sinks = randn(2, 37, 2, 24, seed=5).requires_grad_(), randn(4, seed=4).requires_grad_()
+    options = dict(causal=True, softmax_scale=0.3, window=(9, 2), softcap=1.5)
+
+    got = flash_attn_func(q, k, v, bias, **options, sinks=sinks, causal_alignment=LEFT, return_lse=True)
+    dout, dlse = randn(*got[0].shape, seed=6), randn(*got[1].shape, seed=7)
+    outputs, given = (got, (dout, dlse)) if lse_counts else (got[:1], (dout,))
+    grads = torch.autograd.grad(outputs, (q, k, v, bias, sinks), given)
+
+    way, options = FlashAttention2(alignment=LEFT), options | dict(bias=bias.detach(), sinks=sinks.detach())
+    q, k, v = (x.detach() for x in (q, k, v))
+    want = way.forward(q, k, v, **options)
+    wanted = way.backward(dout, q, k, v, *want, dlse=dlse if lse_counts else None, **options)
+    for mine, other in zip((*got, *grads), (*want, *wanted), strict=True):
+        assert_same_bits(mine, other)
 
 
 def test_no_queries_and_no_keys():
@@ -242,16 +268,16 @@ def test_packed_input_of_any_strides():
 # --- laws -----------------------------------------------------------------------------------------
 
 
-def through_func(q, k, v, *, causal, bias, softmax_scale):
-    return flash_attn_func(q, k, v, bias, causal, softmax_scale, return_lse=True)
+def through_func(q, k, v, **options):
+    return flash_attn_func(q, k, v, **options, return_lse=True)
 
 
-def through_kvpacked(q, k, v, *, causal, bias, softmax_scale):
-    return flash_attn_kvpacked_func(q, torch.stack([k, v], 2), bias, causal, softmax_scale, return_lse=True)
+def through_kvpacked(q, k, v, **options):
+    return flash_attn_kvpacked_func(q, torch.stack([k, v], 2), **options, return_lse=True)
 
 
-def through_qkvpacked(q, k, v, *, causal, bias, softmax_scale):
-    return flash_attn_qkvpacked_func(torch.stack([q, k, v], 2), bias, causal, softmax_scale, return_lse=True)
+def through_qkvpacked(q, k, v, **options):
+    return flash_attn_qkvpacked_func(torch.stack([q, k, v], 2), **options, return_lse=True)
 
 
 @cache  # the contract is tried once per object, and takes longer than a law
@@ -261,8 +287,10 @@ def as_implementation(function):
     Packed forms support fewer features. A small share makes small tensors.
     """
     declared = triton_fa2.IMPLS[0]
-    packed = function is through_qkvpacked
-    supports = replace(declared.supports, cross=not packed, gqa=not packed)
+    packed, supports = function is through_qkvpacked, declared.supports
+    supports = replace(supports, cross=not packed, gqa=not packed)
+    if function is not through_func:
+        supports = replace(supports, headdims_v=())
     name = function.__name__
     return replace(declared, name=name, forward=function, backward="autograd", supports=supports, share=0.05)
 

@@ -39,16 +39,22 @@ def test_operators_pass_opcheck(form, bias):
     """torch.library checks schema, fake tensors, autograd registration, and dynamic shapes."""
     _, x = packed_as(form, bias)
     packed, bias = x[: PACKED[form]], x[-1] if bias else None
-    torch.library.opcheck(functions.attention_forward, (packed, bias, True, None, RIGHT))
+    sinks = None if bias is None else randn(2).requires_grad_()
+    options = (False, 4, 1, None, 2.0, RIGHT)  # causal, left, right, softmax_scale, softcap, alignment
+    torch.library.opcheck(functions.attention_forward, (packed, bias, sinks, *options))
 
-    packed, bias = [p.detach() for p in packed], bias if bias is None else bias.detach()
-    out, lse = functions.attention_forward(packed, bias, True, 0.5, RIGHT)
+    packed, bias, sinks = [p.detach() for p in packed], *(x if x is None else x.detach() for x in (bias, sinks))
+    out, lse = functions.attention_forward(packed, bias, sinks, *options)
     torch.library.opcheck(
-        functions.attention_backward, (out + 1, packed, bias, out, lse, True, 0.5, RIGHT, bias is not None)
+        functions.attention_backward,
+        (out + 1, None if bias is None else lse + 1, packed, bias, sinks, out, lse, *options, bias is not None),
     )
 
 
-OPTIONS = {"defaults": dict(), "all": dict(causal=True, softmax_scale=0.3, causal_alignment=LEFT)}
+OPTIONS = {
+    "defaults": dict(),
+    "all": dict(causal=True, window=(4, 1), softmax_scale=0.3, softcap=2.0, causal_alignment=LEFT),
+}
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ REFUSED = {
     "batch_of_k": (dict(k=zeros(1, 7, 2, 8), v=zeros(1, 7, 2, 8)), r"q \(2, 5, 4, 8\), k \(1, 7, 2, 8\)"),
     "seqlen_of_v": (dict(v=zeros(2, 6, 2, 8)), r"k \(2, 7, 2, 8\), v \(2, 6, 2, 8\)"),
     "nheads_of_v": (dict(v=zeros(2, 7, 4, 8)), r"v \(2, 7, 4, 8\)"),
-    "headdim_of_v": (dict(v=zeros(2, 7, 2, 16)), r"v \(2, 7, 2, 16\)"),
+    "headdim_of_v": (dict(v=zeros(2, 7, 2, 257)), "headdim is 257: should be 1 to 256 of v"),
     "headdim_of_q": (dict(q=zeros(2, 5, 4, 16)), r"q \(2, 5, 4, 16\)"),
     "too_long": (
         dict(q=zeros(0, 5, 4, 8), k=zeros(0, 2**30 + 1, 2, 8), v=zeros(0, 2**30 + 1, 2, 8)),
@@ -84,6 +84,11 @@ REFUSED = {
     "causal_missing": (dict(causal=None), "causal is None: should be True or False"),
     "alignment": (dict(causal_alignment="top"), "causal_alignment is 'top': should be one of 'bottom_right', 'top_left'"),
     "alignment_missing": (dict(causal_alignment=None), "causal_alignment is None"),
+    "window_a_number": (dict(window=3), "window is 3: should be"),
+    "window_negative": (dict(window=(-1, 0)), r"window is \(-1, 0\): should be"),
+    "softcap_0": (dict(softcap=0.0), "softcap is 0.0: should be"),
+    "sinks_of_key_heads": (dict(sinks=zeros(2)), r"sinks is \(2,\) torch.float32 .*: should be \(4,\) torch.float32"),
+    "sinks_half": (dict(sinks=zeros(4, dtype=HALF)), r"sinks is \(4,\) torch.float16 .*: should be \(4,\) torch.float32"),
 }  # fmt: skip
 
 
@@ -150,6 +155,6 @@ def test_cpu_tensors_are_refused_if_there_is_a_gpu(no_launch):
 
 def test_the_unchanged_call_is_accepted():
     """The test shows that the changed argument is the only invalid one."""
-    call = problem.problem_of(zeros(*Q), zeros(*K), zeros(*K), zeros(2, 4, 5, 7), True, 0.5, LEFT)
+    call = problem.problem_of(zeros(*Q), zeros(*K), zeros(*K), zeros(2, 4, 5, 7), True, 0.5, alignment=LEFT)
     assert (call.batch, call.seqlen_q, call.seqlen_k, call.nheads, call.nheads_k, call.headdim) == (2, 5, 7, 4, 2, 8)
     assert (call.scale, call.diagonal, call.causal) == (0.5, 0, True)

@@ -62,7 +62,7 @@ def test_a_key_names_arguments_of_some_kernel(kernel):
     """Triton silently ignores a name that no kernel has."""
     known = {name for each in KERNELS.values() for name in each.tuned.arg_names}
     assert set(KEY) <= known
-    assert {"tuning_key", "BLOCK_D", "ALIGN"} <= set(KEY) & set(kernel.tuned.arg_names)
+    assert {"tuning_key", "BLOCK_DV", "ALIGN"} <= set(KEY) & set(kernel.tuned.arg_names)
 
 
 # --- how one is chosen ----------------------------------------------------------------------------
@@ -166,9 +166,11 @@ def test_the_emulator_uses_one_tile_and_does_not_tune(launch, monkeypatch):
 def test_the_tuner_tries_the_choices_of_this_head_dim_and_operand(name, dtype, monkeypatch):
     (kernel,) = (each for each in KERNELS.values() if each.name == name)
     monkeypatch.setattr(kernel.tuned, "nargs", {}, raising=False)
-    candidates = kernel.tuned.prune_configs({"k_ptr": torch.zeros(1, dtype=dtype), "BLOCK_D": 64})
-    got = [Tile(*each.kwargs.values(), each.num_warps, each.num_stages) for each in candidates]
-    assert got == CANDIDATES[name][dtype.itemsize][64]
+    for block_d, block_dv, largest in ((64, 64, 64), (64, 128, 128), (128, 64, 128)):
+        given = {"k_ptr": torch.zeros(1, dtype=dtype), "BLOCK_D": block_d, "BLOCK_DV": block_dv}
+        candidates = kernel.tuned.prune_configs(given)
+        got = [Tile(*each.kwargs.values(), each.num_warps, each.num_stages) for each in candidates]
+        assert got == CANDIDATES[name][dtype.itemsize][largest]
 
 
 def test_lengths_within_a_factor_of_two_share_a_key():

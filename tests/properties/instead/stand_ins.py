@@ -30,6 +30,12 @@ EVERYTHING = Supports(
     cross=True,
     gqa=True,
     softmax_scale=True,
+    window={"left", "right", "both"},
+    softcap=True,
+    sinks=True,
+    sink_grad=True,
+    lse_grad=True,
+    headdims_v={(7, 16), (7, 130)},
 )
 
 
@@ -54,26 +60,29 @@ def answer_of_case(impl: Implementation, case: str) -> Answer:
 def making(mistake: Mistake | None, name: str = "stand_in", **declared) -> Implementation:
     """Return a kernel that makes a mistake: the oracle under it, rounded. None: no mistake."""
 
-    def answer(x: Inputs, got: dict, causal, softmax_scale) -> Answer:
-        case = _case(x, causal, softmax_scale)
+    def answer(x: Inputs, got: dict, options: dict) -> Answer:
+        case = _case(x, **options)
         x = x.with_(bias=variant_of(case, impl.causal_alignment, x).bias)
         return Answer(impl, case, x, got, lambda precision: form_of("spread", case.dtype, precision))
 
-    def forward(q, k, v, *, causal=False, bias=None, softmax_scale=None):
-        x = Inputs(q, k, v, torch.zeros_like(q), bias)
-        nothing = torch.zeros_like(q)
-        right = answer(x, {"out": nothing}, causal, softmax_scale).right.want
-        got = answer(x, {"out": nothing, "lse": right["lse"]}, causal, softmax_scale)
+    def forward(q, k, v, *, bias=None, sinks=None, **options):
+        nothing = q.new_zeros(*q.shape[:3], v.shape[3])
+        x = Inputs(q, k, v, nothing, bias, sinks)
+        right = answer(x, {"out": nothing}, options).right.want
+        got = answer(x, {"out": nothing, "lse": right["lse"]}, options)
         results = right | _first(mistake, got, ("out", "lse"))
         return results["out"].to(q.dtype), results["lse"].float()
 
-    def backward(dout, q, k, v, out, lse, *, causal=False, bias=None, softmax_scale=None):
-        x = Inputs(q, k, v, dout, bias)
-        names = ["dq", "dk", "dv", *(["dbias"] if bias is not None and bias.dtype != torch.bool else [])]
-        shaped = {"dq": q, "dk": k, "dv": v, "dbias": bias}
-        got = answer(x, {"out": out, "lse": lse} | {name: shaped[name] for name in names}, causal, softmax_scale)
-        results = got.right.want | _first(mistake, got, tuple(names))
-        return tuple(results[name].to(bias.dtype if name == "dbias" else q.dtype) for name in names)
+    def backward(dout, q, k, v, out, lse, *, bias=None, sinks=None, dlse=None, **options):
+        x = Inputs(q, k, v, dout, bias, sinks, dlse)
+        shaped = {"dq": q, "dk": k, "dv": v}
+        if bias is not None and bias.dtype != torch.bool:
+            shaped["dbias"] = bias
+        if sinks is not None:
+            shaped["dsink"] = sinks
+        got = answer(x, {"out": out, "lse": lse} | shaped, options)
+        results = got.right.want | _first(mistake, got, tuple(shaped))
+        return tuple(results[name].to(like.dtype) for name, like in shaped.items())
 
     impl = Implementation(
         name=name, forward=forward, backward=backward, lse="natural", supports=EVERYTHING, devices={"cpu"}, **declared
@@ -89,7 +98,7 @@ def _first(mistake: Mistake | None, answer: Answer, names: tuple[str, ...]) -> d
     return {}
 
 
-def _case(x: Inputs, causal: bool, softmax_scale: float | None) -> Case:
+def _case(x: Inputs, **options) -> Case:
     (batch, seqlen_q, nheads, headdim), (_, seqlen_k, nheads_k, _) = x.q.shape, x.k.shape
     bias = {}
     if x.bias is not None:
@@ -97,9 +106,9 @@ def _case(x: Inputs, causal: bool, softmax_scale: float | None) -> Case:
         bias = dict(bias=kind, bias_batch=x.bias.shape[0], bias_nheads=x.bias.shape[1], bias_dtype=x.bias.dtype)
         if x.bias.dtype == torch.bool:
             bias |= dict(bias=f"boolean_{kind}", bias_dtype=torch.float32)
-    return Case(
-        batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, x.q.dtype, causal, softmax_scale=softmax_scale, **bias
-    )
+    kind = None if x.sinks is None else "spread"
+    given = dict(headdim_v=x.v.shape[3], sinks=kind, dlse=x.dlse is not None)
+    return Case(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, x.q.dtype, **given, **options, **bias)
 
 
 def edited(*edits: tuple[str, str], impl: str = "python_tiled", **declares) -> Implementation:

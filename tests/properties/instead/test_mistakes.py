@@ -25,6 +25,14 @@ CASES = (
     "seqlen_q=131 seqlen_k=5 headdim=7 bias=vector",
     "seqlen_q=35 seqlen_k=39 headdim=7 nheads=2 bias=boolean_matrix bias_mask=right bias_nheads=2",
     "seqlen_q=21 seqlen_k=23 headdim=7 bias=boolean_matrix bias_mask=window",
+    "seqlen_q=35 seqlen_k=39 headdim=7 window=3:1",
+    "seqlen_q=35 seqlen_k=39 headdim=7 window=3:1 causal=True",
+    "seqlen_q=35 seqlen_k=39 headdim=7 softcap=2.0",
+    "seqlen_q=35 seqlen_k=39 headdim=7 softcap=2.0 bias=matrix",
+    "seqlen_q=35 seqlen_k=39 headdim=7 nheads=4 nheads_k=2 sinks=count",
+    "seqlen_q=35 seqlen_k=39 headdim=7 nheads=3 batch=3 sinks=spread dlse=True",
+    "seqlen_q=35 seqlen_k=39 headdim=7 headdim_v=16 dlse=True",
+    "seqlen_q=35 seqlen_k=39 headdim=7 headdim_v=130",
 )
 # Mistakes that are alike in the case that shows the one: a group has two heads, and 7 is padded to
 # 8.
@@ -58,7 +66,7 @@ def test_each_mistake_is_named_and_no_other(mistake):
     said_words = re.sub(r"(tile|multiple) of \d+[\d, or]*(?<=\d)", r"\1 of #", line)
     outputs, _, rest = re.fullmatch(r"([a-z, ]+?) (is the one|are the ones) (.*)", said_words).groups()
     assert rest == ALSO.get(mistake.name, words)
-    assert set(re.split(r", | and ", outputs)) <= {"out", "lse", "dq", "dk", "dv", "dbias"}
+    assert set(re.split(r", | and ", outputs)) <= {"out", "lse", "dq", "dk", "dv", "dbias", "dsink"}
     size = re.search(r"(?:tile|multiple) of (\d+)", mistake.said(answer_of_case(impl, case)))
     assert size is None or size[1] in re.findall(r"\d+", re.search(r"(?:tile|multiple) of ([\d, or]+)", line)[1])
 

@@ -1,0 +1,143 @@
+"""Right kernels of unusual build: windows, softcaps, sinks, gradients of lse, narrow values."""
+
+import pytest
+
+from flash_attest.mutants.mutant import build
+from flash_attest.mutants.tiled.build import planted
+from flash_attest.mutants.tiled.lse_gradients import DELTA
+from flash_attest.mutants.tiled.sinks import OUT, WITHOUT_SINK
+from flash_attest.mutants.tiled.softcap import CAPPED, DR, TANH
+from flash_attest.mutants.tiled.values import DV
+from flash_attest.mutants.tiled.windows import BOTH, FIRST_TILE, HIDES_LEFT, LAST_QUERY, LEFT
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import PASS
+from flash_attest.properties.law import laws
+
+DEFINITION = ("test_out_matches_the_definition", "test_gradients_match_the_definition")
+WINDOWS = ("test_query_sees_exactly_its_window", "test_keys_beyond_the_window_change_no_bit", DEFINITION[1])
+CAPS = ("test_capped_scores_are_the_cap", *DEFINITION)
+SINKS = ("test_sink_takes_its_share", "test_high_sink_takes_all", *DEFINITION)
+HIDES_RIGHT = "    if right < INF:"
+RIGHT = "s.masked_fill(j > i + seqlen_k - seqlen_q + right, -INF)"
+LAST_KEY = "last_key = i0 + BLOCK_M + seqlen_k - seqlen_q + right"
+FIRST_QUERY = "first_query = j0 - (seqlen_k - seqlen_q) - right"
+ACC = "acc = qi.new_zeros(batch, nheads, BLOCK_M, v.shape[3])"
+# Every tile is visited, so that the mask alone hides keys.
+ALL_TILES = (
+    (FIRST_TILE, "range(0,"),
+    (LAST_KEY, "last_key = seqlen_k"),
+    (FIRST_QUERY, "first_query = 0"),
+    (LAST_QUERY, "last_query = seqlen_q"),
+)
+TWINS = {
+    "a window is a mask, and no tile is skipped": (WINDOWS, ALL_TILES),
+    "a window is a bias of -inf": (
+        WINDOWS,
+        (
+            *ALL_TILES,
+            (LEFT, "s + torch.where(j < i + seqlen_k - seqlen_q - left, -INF, 0.0)"),
+            (RIGHT, "s + torch.where(j > i + seqlen_k - seqlen_q + right, -INF, 0.0)"),
+        ),
+    ),
+    "a window is skipped tiles of one key, and there is no mask": (
+        WINDOWS[:1],
+        (
+            ("BLOCK_M, BLOCK_N = 16, 16", "BLOCK_M, BLOCK_N = 1, 1"),
+            (HIDES_LEFT, "    if False:"),
+            (HIDES_RIGHT, "    if False:"),
+        ),
+    ),
+    "a window that hides no key is dropped": (
+        WINDOWS,
+        (
+            (
+                BOTH,
+                "return INF if left >= seqlen_k else left, 0 if causal else INF if right >= seqlen_q else right",
+            ),
+            ("def window_of(window, causal):", "def window_of(window, causal, seqlen_q, seqlen_k):"),
+            ("window_of(window, causal)\n", "window_of(window, causal, seqlen_q, seqlen_k)\n"),
+            ("window_of(window, causal)  #", "window_of(window, causal, seqlen_q, seqlen_k)  #"),
+        ),
+    ),
+    "tanh is computed by exp": (CAPS, ((TANH, "t = 1 - 2 / (1 + torch.exp(2 * (s / softcap)))"),)),
+    "the derivative of the cap is taken from S": (
+        CAPS,
+        ((CAPPED, "s = softcap * t\n        slope = 1 - (s / softcap) ** 2"),),
+    ),
+    "P is multiplied by the derivative of the cap first": (
+        CAPS,
+        ((DR, "dr = ds if softcap is None else (p * slope) * (dp - delta_i)"),),
+    ),
+    "a sink joins at the end, below a maximum of both": (
+        SINKS,
+        (
+            *WITHOUT_SINK,
+            (
+                OUT,
+                "        m_keys, m = m, torch.maximum(m, sink[:, None, None])\n"
+                "        m_safe = m.masked_fill(m == -INF, 0.0)\n"
+                "        alpha = torch.exp(m_keys - m_safe)\n"
+                "        acc, l = alpha * acc, alpha * l + torch.exp(sink[:, None, None] - m_safe)\n" + OUT,
+            ),
+        ),
+    ),
+    "a sink takes its share of out by a sigmoid of lse": (
+        SINKS,
+        (
+            *WITHOUT_SINK,
+            (
+                "        store_tile(out.transpose(1, 2), i0, oi)\n",
+                "        lse_keys = lse_i.clamp(min=torch.finfo(torch.float32).min)\n"
+                "        oi = oi * torch.sigmoid(lse_keys - sink[:, None, None])\n"
+                "        lse_i = torch.logaddexp(lse_i, sink[:, None, None])\n"
+                "        store_tile(out.transpose(1, 2), i0, oi)\n",
+            ),
+        ),
+    ),
+    "the gradient of lse is added to dP": (
+        ("test_loss_on_out_and_lse", DEFINITION[1]),
+        (
+            (DELTA, "dlse = dlse.unsqueeze(-1)"),
+            ("dp = doi @ vj.mT", "dp = doi @ vj.mT + (0 if dlse is None else load_tile(dlse, i0, BLOCK_M))"),
+            (
+                "dsink = -(p_sink * delta.transpose(1, 2)).sum((0, 2, 3))",
+                "dsink = (p_sink * ((0 if dlse is None else dlse) - delta.transpose(1, 2))).sum((0, 2, 3))",
+            ),
+        ),
+    ),
+    "narrow values are padded to headdim": (
+        ("test_columns_of_v_are_their_own", *DEFINITION),
+        (
+            (ACC, ACC.replace("v.shape[3]", "max(headdim, v.shape[3])")),
+            (
+                "            s, _ = scores(",
+                "            vj = torch.nn.functional.pad(vj, (0, acc.shape[3] - vj.shape[3]))\n            s, _ = scores(",
+            ),
+            (OUT, OUT.replace("acc / l", "acc[..., : v.shape[3]] / l")),
+            (
+                "            dp = doi @ vj.mT",
+                "            pad = (0, max(0, headdim - v.shape[3]))\n"
+                "            dp = torch.nn.functional.pad(doi, pad) @ torch.nn.functional.pad(vj, pad).mT",
+            ),
+            (DV, "        dvj = dvj[..., : v.shape[3]]\n" + DV),
+        ),
+    ),
+}
+
+
+def each_law_of_each_twin() -> list:
+    """Return a parameter for each. Tiles of one key are slow."""
+    slow = "a window is skipped tiles of one key, and there is no mask"
+    return [
+        pytest.param(law, words, marks=pytest.mark.thorough if words == slow else (), id=f"{law}-{words}")
+        for words, (names, _) in TWINS.items()
+        for law in names
+    ]
+
+
+@pytest.mark.parametrize("law, words", each_law_of_each_twin())
+def test_a_right_twin_of_a_feature_passes(law, words):
+    twin = planted(name="twin", law=law, edits=TWINS[words][1], smallest={}, story=words)
+    result = judge(laws()[law], build(twin), Plan(examples=6, try_contract=False))
+    assert result.verdict == PASS, result.message or result.reason
