@@ -198,7 +198,6 @@ KEPT = {
     "dv_of_late_queries_is_left_out": "seqlen_q=257 seqlen_k=1 headdim=1 dtype=float32",
     "dv_uses_the_row_of_dout_before": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "evenness_of_queries_is_taken_for_that_of_keys": "seqlen_q=16 seqlen_k=1 headdim=1 dtype=float32",
-    "exponential_has_a_short_constant": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
     "few_queries_are_computed_without_their_maximum": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 regime=shifted_up"
     ),
