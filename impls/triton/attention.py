@@ -43,9 +43,7 @@ class FlashAttention2:
         """
         p = self._problem(q, k, v, bias, causal, softmax_scale, window=window, softcap=softcap, sinks=sinks)
         q, k, v = (unit_stride(x) for x in (q, k, v))
-        bias = None if bias is None else unit_stride(bias)
-        if p.merged and sinks is None:
-            sinks = q.new_full((p.nheads,), -float("inf"), dtype=torch.float32)
+        bias, sinks = p.neutral(q, None if bias is None else unit_stride(bias), sinks)
         out = q.new_empty(*q.shape[:3], p.headdim_v)
         lse = q.new_empty(p.batch, p.nheads, p.seqlen_q, dtype=torch.float32)
         compute_forward.launch(
@@ -56,7 +54,7 @@ class FlashAttention2:
             q_ptr=q, k_ptr=k, v_ptr=v, out_ptr=out, lse_ptr=lse,
             q_strides=strides_of(q), k_strides=strides_of(k), v_strides=strides_of(v), out_strides=strides_of(out),
             sinks_ptr=lse if sinks is None else sinks.contiguous(), SINKS=sinks is not None, nheads=p.nheads,
-            **p.scoring(q, bias, sinks is not None), **p.loops(q, bias), **p.arguments(q, k, v, out),
+            **p.scoring(q, bias), **p.loops(q, bias), **p.arguments(q, k, v, out),
         )  # fmt: skip
         return out, lse
 
@@ -75,7 +73,9 @@ class FlashAttention2:
         if into is not None:
             check_into(into, (q, k, v))
         q, k, v, out, dout = (unit_stride(x) for x in (q, k, v, out, dout))
-        bias = None if bias is None else unit_stride(bias)
+        wants_dbias, wants_dsink = wants_dbias and bias is not None, sinks is not None
+        dtype = bias.dtype if wants_dbias else None
+        bias, sinks = p.neutral(q, None if bias is None else unit_stride(bias), sinks)
         dq, dk, dv = into or (q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape))
 
         lse = lse.contiguous()
@@ -86,8 +86,8 @@ class FlashAttention2:
         else:
             self._dk_dv(p, x, dk, dv)
             self._dq(p, x, dq)
-        dbias = [self._dbias(p, x)] if bias is not None and wants_dbias else []
-        return (dq, dk, dv, *dbias, *dsink)
+        dbias = [self._dbias(p, x).to(dtype)] if wants_dbias else []
+        return (dq, dk, dv, *dbias, *([dsink] if wants_dsink else []))
 
     def _check_backward(self, p: Problem, q, out, dout, lse, dlse) -> None:
         for name, x in (("out", out), ("dout", dout)):
@@ -103,7 +103,7 @@ class FlashAttention2:
         )  # fmt: skip
 
     def _delta(self, p: Problem, out, dout, lse, dlse, sinks):
-        """Return delta, and [dsink] if there are sinks.
+        """Return delta, and dsink if there are sinks.
 
         The kernel writes the part of each query, and torch sums them, without atomics.
         """
@@ -117,7 +117,7 @@ class FlashAttention2:
             out_strides=strides_of(out), dout_strides=strides_of(dout), nheads=p.nheads,
             DLSE=dlse is not None, SINKS=sinks is not None, **p.arguments(out, dout),
         )  # fmt: skip
-        return delta, [] if sinks is None else [parts.sum((0, 2))]
+        return delta, None if sinks is None else parts.sum((0, 2))
 
     def _dq(self, p: Problem, x: _Tensors, dq) -> None:
         compute_dq.launch(

@@ -99,7 +99,7 @@ def gather_dk_dv(
         dp_t = product(v, tl.trans(dout), PRECISION)
         ds_t = p_t * (dp_t - load_statistic(delta_ptr, i, seqlen_q, 0.0)[None, :])
         if CAP:
-            ds_t *= slope_of_cap(qk_t, scale, softcap)
+            ds_t *= slope_of_cap(qk_t, scale, softcap, CAP)
         ds_t = ds_t.to(q.dtype)
         dk += product(ds_t, q, PRECISION)
         if ATOMIC:
@@ -204,7 +204,7 @@ def gather_dq(
         dp = product(dout, tl.trans(v), PRECISION)
         ds = p * (dp - delta[:, None])
         if CAP:
-            ds *= slope_of_cap(qk, scale, softcap)
+            ds *= slope_of_cap(qk, scale, softcap, CAP)
         dq += product(ds.to(k.dtype), k, PRECISION)
     return dq
 

@@ -106,7 +106,7 @@ def forward_kernel(
     if SINKS:  # a key that every query sees, with the score `sink` and the value 0
         sink = tl.load(sinks_ptr + h) * LOG2E
         m = tl.zeros((BLOCK_M,), tl.float32) + sink
-        l = tl.where(m == -INF, 0.0, 1.0)
+        l = tl.full((BLOCK_M,), 1.0, tl.float32)  # times alpha, which is 0 if the sink is -inf
     else:
         m = tl.full((BLOCK_M,), -INF, tl.float32)
         l = tl.zeros((BLOCK_M,), tl.float32)

@@ -8,6 +8,7 @@ import torch
 import triton
 
 from flash_attest.impls.contract.arguments import (
+    LARGEST_SIZE,
     check_bias,
     check_dtypes,
     check_headdim,
@@ -22,7 +23,7 @@ from flash_attest.impls.contract.arguments import (
 from flash_attest.impls.diagonals import check_softcap, check_window, diagonals
 
 from .device import EMULATED
-from .tiles import Strides
+from .tiles import EITHER, Strides
 from .tuning import tuning_key
 
 LARGEST_HEADDIM = 256
@@ -49,6 +50,7 @@ class Problem:
     begin: int
     diagonal: int
     causal: bool
+    sinks: bool
     tf32: bool
     forced: bool = False  # tiles are forced; they were chosen for GPUs, so head dims are padded as on a GPU
 
@@ -59,8 +61,8 @@ class Problem:
 
     @property
     def window(self) -> bool:
-        """Whether a query may miss keys before those that it sees."""
-        return self.seqlen_q - 1 + self.begin > 0
+        """Whether a window is bounded on the left. A right bound is no more than a diagonal."""
+        return self.begin > -LARGEST_SIZE
 
     @property
     def widest(self) -> int:
@@ -73,17 +75,21 @@ class Problem:
         return self.headdim_v != self.headdim
 
     @property
-    def merges(self) -> bool:
-        """Whether a kernel with a window, sinks, or a head dim of v has all three.
+    def every(self) -> bool:
+        """Whether kernels have a window, a softcap, sinks, another head dim of v, and a bias.
 
-        This is so in the emulator, where compiling takes longer than running.
+        In the emulator, where compiling takes longer than running, this is so if the call has one
+        of the first four. The others get neutral values.
         """
-        return EMULATED and not self.forced
+        newer = self.window or self.softcap > 0 or self.sinks or self.own_v
+        return EMULATED and not self.forced and newer
 
-    @property
-    def merged(self) -> bool:
-        """Whether the kernels of this call have all three; those with sinks have them, too."""
-        return self.merges and (self.window or self.own_v or self.softcap > 0)
+    def neutral(self, q: torch.Tensor, bias, sinks) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Return bias and sinks, in float32 and not None if kernels have everything."""
+        if self.every:
+            bias = q.new_zeros(1, 1, 1, self.seqlen_k, dtype=torch.float32) if bias is None else bias.float()
+            sinks = q.new_full((self.nheads,), -torch.inf, dtype=torch.float32) if sinks is None else sinks
+        return bias, sinks
 
     def padded(self, headdim: int, dtype: torch.dtype) -> int:
         """Return a head dim padded to a power of two, at least 32.
@@ -94,6 +100,7 @@ class Problem:
         128, or 64 in float32, which also runs for a long time.
         """
         least = 32 if not EMULATED or self.forced else 64 if dtype == torch.float32 else 128
+        headdim = max(self.headdim, self.headdim_v) if self.every else headdim
         return max(least, triton.next_power_of_2(headdim))
 
     @property
@@ -135,14 +142,13 @@ class Problem:
         A separate loop is faster but takes longer to compile. It does not pay off if loads of a
         bias, or products without matrix units, take most of the time.
         """
-        return dict(BIAS=bias is not None, UNMASKED=bias is None and q.dtype != torch.float32)
+        return dict(BIAS=bias is not None, UNMASKED=(bias is None or self.every) and q.dtype != torch.float32)
 
-    def scoring(self, q: torch.Tensor, bias: torch.Tensor | None, sinks: bool = False) -> dict:
+    def scoring(self, q: torch.Tensor, bias: torch.Tensor | None) -> dict:
         """Return the further arguments of kernels that compute scores: scale, mask, bias.
 
-        Without a bias, q is a placeholder. sinks: whether this kernel has sinks.
+        Without a bias, q is a placeholder.
         """
-        every = self.merged or (sinks and self.merges)
         return dict(
             bias_ptr=q if bias is None else bias,
             bias_strides=strides_of_bias(bias),
@@ -154,9 +160,9 @@ class Problem:
             diagonal=self.diagonal,
             headdim=self.headdim,
             BLOCK_D=self.padded(self.headdim, q.dtype),
-            CAP=self.softcap > 0,
-            WINDOW=every or self.window,
-            OWN_V=every or self.own_v,
+            CAP=EITHER.value if self.every else int(self.softcap > 0),
+            WINDOW=self.window or self.every,
+            OWN_V=self.own_v or self.every,
             PRECISION="tf32" if self.tf32 else "ieee",
         )
 
@@ -212,7 +218,9 @@ def problem_of(
     check_sinks(sinks, sizes.nheads, q.device)
     scale = sizes.headdim**-0.5 if softmax_scale is None else float(softmax_scale)  # 0 is a valid scale
     begin, diagonal = diagonals(sizes, causal, window, alignment)
-    return Problem(*sizes, headdim_v, scale, float(softcap or 0.0), begin, diagonal, causal, tf32, forced)
+    return Problem(
+        *sizes, headdim_v, scale, float(softcap or 0.0), begin, diagonal, causal, sinks is not None, tf32, forced
+    )
 
 
 def _differs_in_columns(k: object, v: object) -> bool:

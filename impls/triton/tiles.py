@@ -21,6 +21,7 @@ PACKED = tl.constexpr(2**62)  # added to every stride
 # The least finite score. It does not become -inf if it is multiplied by ln 2 and divided by it
 # again.
 LEAST = tl.constexpr(-(2.0**127))
+EITHER = tl.constexpr(2)  # of CAP: with a cap if softcap is not 0 (Problem.every)
 
 # By default, Triton compiles a kernel for every pattern of pointers divisible by 16. ALIGN replaces
 # this (matrix_of).
@@ -157,7 +158,10 @@ def scores(
     only a WINDOW has a `begin`. A tile in which every query sees every key needs no mask. bias_ptr
     points to (b, h). bias_row is 0 for a vector bias, which has one row.
     """
-    s = tanh_of_scores(qk, scale, softcap) * (softcap * LOG2E) if CAP else qk * (scale * LOG2E)
+    s = qk * (scale * LOG2E)
+    if CAP:
+        capped = tanh_of_scores(qk, scale, softcap) * (softcap * LOG2E)
+        s = tl.where(softcap > 0, capped, s) if CAP == EITHER else capped
     if BIAS:
         here = (i < seqlen_q) & (j < seqlen_k)
         bias = tl.load(bias_ptr + i.to(tl.int64) * elements(bias_row, 1) + j, mask=here, other=0.0).to(tl.float32)
@@ -171,10 +175,11 @@ def scores(
 
 
 @triton.jit
-def slope_of_cap(qk, scale, softcap):
+def slope_of_cap(qk, scale, softcap, CAP: tl.constexpr):
     """Return the derivative of softcap tanh(R / softcap) by R = scale Q K^T."""
     t = tanh_of_scores(qk, scale, softcap)  # the compiler computes it once, here and in `scores`
-    return 1.0 - t * t
+    slope = 1.0 - t * t
+    return tl.where(softcap > 0, slope, 1.0) if CAP == EITHER else slope
 
 
 @triton.jit

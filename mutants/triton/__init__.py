@@ -1,7 +1,16 @@
 """Bugs planted in the Triton kernels."""
 
 from flash_attest.mutants.mutant import Mutant
-from flash_attest.mutants.triton import backward, compiled, forward, offsets, streams
+from flash_attest.mutants.triton import (
+    backward,
+    compiled,
+    forward,
+    offsets,
+    softcap_and_sinks,
+    streams,
+    values,
+    windows,
+)
 
-FILES = (forward, backward, compiled, offsets, streams)
+FILES = (forward, backward, windows, softcap_and_sinks, values, compiled, offsets, streams)
 MUTANTS: list[Mutant] = [mutant for file in FILES for mutant in file.MUTANTS]

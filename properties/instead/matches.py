@@ -16,6 +16,7 @@ from flash_attest.properties.instead.answer import CLEARLY, Answer
 from flash_attest.properties.instead.gradients import base
 from flash_attest.properties.instead.mistake import Mistake
 from flash_attest.properties.instead.table import TABLE
+from flash_attest.texts import all_of
 
 SIZE = re.compile(r"(?<=tile of )\d+|(?<=multiple of )\d+")
 MOST_STATEMENTS = 2  # about different outputs
@@ -103,7 +104,7 @@ def _sentences(fits: list[Fits], table: tuple[Mistake, ...], shown: Answer) -> I
         words = _merged([m.said(shown) + (m.in_backward if right else "") for m in best])
         if len(words) <= MOST_MISTAKES:
             names = [name for name in fits[0].answer.got if name in covered]
-            yield f"{_listed(names)} {', or '.join(words)}"
+            yield f"{all_of(names)} {'are the ones' if len(names) > 1 else 'is the one'} {', or '.join(words)}"
 
 
 def _covered(fits: list[Fits], mistake: Mistake, left: set[str]) -> set[str]:
@@ -128,10 +129,3 @@ def _merged(words: list[str]) -> list[str]:
 
 def _either(words: list[str]) -> str:
     return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
-
-
-def _listed(names: list[str]) -> str:
-    """Return the outputs as the beginning of a sentence: "dk and dv are the ones"."""
-    if len(names) == 1:
-        return f"{names[0]} is the one"
-    return f"{', '.join(names[:-1])} and {names[-1]} are the ones"

@@ -23,6 +23,7 @@ from flash_attest.oracle import roundoff
 from flash_attest.properties.instead import emulated
 from flash_attest.properties.instead.answer import Answer, Changed
 from flash_attest.properties.instead.mistake import given, only
+from flash_attest.texts import all_of
 
 MOST_ROUNDINGS = 2  # that fit alike
 ALIKE = 4.0  # two budgets that differ by less than this factor
@@ -118,8 +119,7 @@ def rounding_of(answers: list[Answer], larger: Callable[[], list[Answer]] | None
     if not best:
         return []
     names = [name for name in answers[0].got if any(name in answer.wrong for answer in answers)]
-    listed = f"{', '.join(names[:-1])} and {names[-1]} are" if len(names) > 1 else f"{names[0]} is"
-    starts = (f"{listed} as exact as with", "or with")
+    starts = (f"{all_of(names)} {'are' if len(names) > 1 else 'is'} as exact as with", "or with")
     return [f"{start} {each.words}: {each.advice}" for start, each in zip(starts, best, strict=False)]
 
 

@@ -77,9 +77,9 @@ class Lengths:
         if name in SIDES:
             words = f"other windows{self.of}, {name} = n:   "
         if self.right and self.wrong:
-            words += f"right at {_listed(self.right)}   wrong at {_listed(self.wrong)}"
+            words += f"right at {_in_order(self.right)}   wrong at {_in_order(self.wrong)}"
         else:
-            words += f"{'right' if self.right else 'wrong'} at all of {_listed(self.right or self.wrong)}"
+            words += f"{'right' if self.right else 'wrong'} at all of {_in_order(self.right or self.wrong)}"
         return words + (f"   ({pattern})" if (pattern := self.threshold or self.pattern) else "") + self.cut
 
 
@@ -197,5 +197,5 @@ def _nearby(at: int) -> set[int]:
     return {1, 2, 16, 64, at - 1, at + 1, *edges(2 * at + 2, max(1, at // 2))} - {0, -1, at}
 
 
-def _listed(numbers: list[int]) -> str:
+def _in_order(numbers: list[int]) -> str:
     return " ".join(map(str, sorted(numbers)))

@@ -69,7 +69,9 @@ def first_case(mistake) -> str:
 def _parametrized(mistake):
     """Tiles and columns of other sizes repeat what those of 16 and 64 show, and so on."""
     size = re.search(r"\d+", mistake.name)
-    repeats = mistake.name in ALIKE or size is not None and size[0] in ("8", "32", "128") and mistake.name != "32 columns"
+    repeats = mistake.name in ALIKE or (
+        size is not None and size[0] in ("8", "32", "128") and mistake.name != "32 columns"
+    )
     return pytest.param(mistake, marks=pytest.mark.thorough if repeats else (), id=mistake.name)
 
 

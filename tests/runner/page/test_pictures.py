@@ -50,7 +50,7 @@ def test_the_mask_edge_lies_at_the_diagonal(diagonal, seen):
 
 @pytest.mark.parametrize("n", [65, 1000])
 def test_a_window_has_an_edge_on_either_side(n):
-    path = re.search(r'<path d="([^"]*)"', drawn(seqlen_q=n, seqlen_k=n, first=-3, diagonal=2))[1]
+    path = re.search(r'<path d="([^"]*)"', drawn(seqlen_q=n, seqlen_k=n, start=-3, diagonal=2))[1]
     last_row = [float(x) for x, y in re.findall(r"([\d.]+),([\d.]+)", path) if float(y) == plane.TOP + plane.SIDE]
     seen = [(x - plane.LEFT) * n / plane.SIDE for x in last_row]
     assert (min(seen), max(seen)) == (pytest.approx(n - 4, abs=0.5), pytest.approx(n, abs=0.5))
