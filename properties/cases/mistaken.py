@@ -1,4 +1,4 @@
-"""What kernels compute instead of a case with a window, a softcap, sinks or other features.
+"""Lists what kernels compute instead of a case with a window, a softcap, sinks or other features.
 
 Each entry is (name, words after "out is the one", case -> the case that a kernel mistakes it for),
 as in Feature.mistaken.
