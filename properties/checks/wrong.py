@@ -20,9 +20,9 @@ class Wrong:
     """The wrong part of one tensor in one case. In results.json it is `wrong`.
 
     queries, keys: the rows with a wrong element. Both are empty if the tensor has no such axis.
-    first, diagonal: query i sees key j iff i + first <= j <= i + diagonal. A side is None if no
-        mask bounds it.
+    diagonal: query i sees key j only if j <= i + diagonal; None if no mask ends there.
     missing, extra: (query, key) pairs that the implementation masks, or attends to, by mistake.
+    start: query i sees key j only if j >= i + start; None without a window on the left.
     """
 
     tensor: str
@@ -34,7 +34,7 @@ class Wrong:
     keys: list[Range] = field(default_factory=list)
     missing: list[tuple[int, int]] = field(default_factory=list)
     extra: list[tuple[int, int]] = field(default_factory=list)
-    first: int | None = None
+    start: int | None = None
 
     def as_dict(self) -> dict:
         return asdict(self)
@@ -51,10 +51,10 @@ def wrong_in(trial: Trial, name: str, bad: torch.Tensor) -> Wrong | None:
     mask = mask_of(case, trial.impl.causal_alignment)
     firsts, lasts = mask.bounds(torch.tensor([FAR, -FAR]), case.seqlen_q, case.seqlen_k)
     left, right = case.window or (None, None)
-    first = None if left is None else int(firsts[0]) - FAR
+    start = None if left is None else int(firsts[0]) - FAR
     diagonal = int(lasts[1]) + FAR if case.causal or right is not None else None
     rows = {axis: _ranges(bad, axes.index(axis)) if axis in axes else [] for axis in "ij"}
-    return Wrong(name, case.seqlen_q, case.seqlen_k, diagonal, trial.impl.tile, rows["i"], rows["j"], first=first)
+    return Wrong(name, case.seqlen_q, case.seqlen_k, diagonal, trial.impl.tile, rows["i"], rows["j"], start=start)
 
 
 def cells(marked: torch.Tensor) -> list[tuple[int, int]]:

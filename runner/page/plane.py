@@ -30,7 +30,7 @@ def drawn(id: str, wrong: dict) -> Markup:
         return start + first * step - (thick - (last - first + 1) * step) / 2, thick
 
     parts = [rect(LEFT, TOP, width, height, "refused-plane")]
-    if visible := _visible(rows, columns, wrong.get("first"), wrong["diagonal"], dx, dy):
+    if visible := _visible(rows, columns, wrong.get("start"), wrong["diagonal"], dx, dy):
         parts.append(element("path", d=visible, fill="var(--visible-plane)"))
     for first, last in wrong["queries"]:
         y, thick = band(first, last, dy, TOP)
@@ -82,14 +82,14 @@ def _sides(columns: int, rows: int) -> tuple[float, float]:
     return max(LEAST_SIDE, SIDE * columns / longer), max(LEAST_SIDE, SIDE * rows / longer)
 
 
-def _visible(rows: int, columns: int, first: int | None, diagonal: int | None, dx: float, dy: float) -> str:
+def _visible(rows: int, columns: int, start: int | None, diagonal: int | None, dx: float, dy: float) -> str:
     """Return the outline of the pairs that are seen: staircases, or lines if steps are tiny."""
-    if diagonal is None and first is None:
+    if diagonal is None and start is None:
         return f"M{LEFT},{TOP}h{columns * dx:.1f}v{rows * dy:.1f}h{-columns * dx:.1f}z"
-    left = _side(rows, columns, -rows if first is None else first, dx, dy)
+    left = _side(rows, columns, -rows if start is None else start, dx, dy)
     right = _side(rows, columns, columns if diagonal is None else diagonal + 1, dx, dy)
-    start, *corners = [f"{x:.1f},{y:.1f}" for x, y in (left[0], *right, *left[:0:-1])]
-    return f"M{start}{''.join(f'L{corner}' for corner in corners)}z"
+    corner, *corners = [f"{x:.1f},{y:.1f}" for x, y in (left[0], *right, *left[:0:-1])]
+    return f"M{corner}{''.join(f'L{each}' for each in corners)}z"
 
 
 def _side(rows: int, columns: int, shift: int, dx: float, dy: float) -> list[tuple[float, float]]:
@@ -149,7 +149,7 @@ def _axes(wrong: dict, rows: int, columns: int, dx: float, dy: float, width: flo
 
 def _legend(wrong: dict, y: float) -> tuple[list[Markup], float]:
     """Return the legend, and how high the picture is with it."""
-    masked = wrong["diagonal"] is not None or wrong.get("first") is not None
+    masked = wrong["diagonal"] is not None or wrong.get("start") is not None
     entries = [("visible-plane", "seen"), ("refused-plane", "masked")] if masked else []
     entries += [("limit", "wrong query")] if wrong["queries"] else []
     entries += [("series-2", "wrong key")] if wrong["keys"] else []

@@ -87,4 +87,4 @@ def test_a_clue_lists_some_values():
 def test_a_picture_knows_both_edges(case, edges):
     trial = Trial(making(None), parse_case(case), "cpu")
     wrong = wrong_in(trial, "out", trial.x.dout != trial.x.dout)
-    assert (wrong.first, wrong.diagonal) == edges
+    assert (wrong.start, wrong.diagonal) == edges
