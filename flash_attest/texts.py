@@ -1,4 +1,6 @@
-"""Cuts texts that implementations have written, reads those of exceptions, writes durations."""
+"""Cuts texts that implementations have written, reads those of exceptions, writes lists and
+durations.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +33,11 @@ def words_of(error: BaseException) -> str:
 def type_name(value: object) -> str:
     """Return the name of a value's class, whatever its metaclass makes of __name__."""
     return cut(type.__dict__["__name__"].__get__(type(value)), LONGEST_NAME)
+
+
+def all_of(names: list[str]) -> str:
+    """Return "dq", "dq and dk", or "dq, dk and dv"."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def duration(seconds: float) -> str:

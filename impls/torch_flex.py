@@ -4,8 +4,10 @@ Each new combination of dtype, bias, set of inputs that require grad, and specia
 5 to 10 s. So `supports` is small enough for four graphs: with and without bias, with and without
 gradients. Everything else that varies is data: the score function reads the scale, the softcap and
 the window from tensors, batch and heads are one dimension, and lengths are dynamic multiples of
-128. A sink is applied to out and lse, whose gradients PyTorch knows. It does not run on a CPU,
-because PyTorch has no backward there.
+128. It does not run on a CPU, because PyTorch has no backward there.
+
+It takes no sinks. The usual way, out * sigmoid(lse - sink), rounds out a second time, and dout
+before the backward of the kernel: dq is then off by more than twice of what is allowed.
 """
 
 import functools
@@ -14,7 +16,7 @@ import torch
 from torch.nn.attention import flex_attention as flex
 
 from flash_attest.impls import Implementation, Precision, Supports
-from flash_attest.impls.contract.arguments import check_sinks, check_softcap, check_window
+from flash_attest.impls.contract.arguments import check_softcap, check_window
 from flash_attest.impls.contract.shares import MADE_FOR_EACH_SHAPE
 
 HEADDIM = 64
@@ -24,12 +26,11 @@ MULTIPLE = 128
 SMALL_TILES = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_M1": 32, "BLOCK_N1": 64, "BLOCK_M2": 64, "BLOCK_N2": 32}
 SMALL_TILES |= {"num_stages": 1}
 INF = float("inf")
-LEAST = torch.finfo(torch.float32).min
 
 
-def forward(q, k, v, *, causal=False, window=None, bias=None, softmax_scale=None, softcap=None, sinks=None):
+def forward(q, k, v, *, causal=False, window=None, bias=None, softmax_scale=None, softcap=None):
     """(b, h, sq, d), (b, h, sk, d), (b, h, sk, d) -> out (b, h, sq, d), lse (b, h, sq)."""
-    check(q, k, v, window, bias, softcap, sinks)
+    check(q, k, v, window, bias, softcap)
     batch, nheads, seqlen_q, headdim = q.shape
     seqlen_k = k.shape[2]
     scale = headdim**-0.5 if softmax_scale is None else softmax_scale
@@ -42,8 +43,7 @@ def forward(q, k, v, *, causal=False, window=None, bias=None, softmax_scale=None
         q, k, v, bias = (x if x is None or x.requires_grad else x.detach().requires_grad_() for x in (q, k, v, bias))
     with torch._dynamo.config.patch(recompile_limit=64):  # beyond this limit, PyTorch silently runs in eager mode
         out, lse = compiled(bias is not None)(q, k, v, bias, *options)
-    out, lse = out.view(batch, nheads, seqlen_q, headdim), lse.view(batch, nheads, seqlen_q)
-    return (out, lse) if sinks is None else with_sink(out, lse, sinks.unsqueeze(1))
+    return out.view(batch, nheads, seqlen_q, headdim), lse.view(batch, nheads, seqlen_q)
 
 
 def bounds_of(window, causal, seqlen_q, seqlen_k):
@@ -53,15 +53,6 @@ def bounds_of(window, causal, seqlen_q, seqlen_k):
     if causal:
         right = 0
     return -seqlen_q if left is None else diagonal - left, seqlen_k if right is None else diagonal + right
-
-
-def with_sink(out, lse, sinks):
-    """Return out and lse with sinks (h, 1): a sink takes its share of each row and has no value."""
-    finite = lse.clamp(min=LEAST)  # -inf - -inf would be NaN
-    share = torch.sigmoid(finite - sinks).unsqueeze(-1)
-    return (out * share).to(out.dtype), torch.logaddexp(finite, sinks).masked_fill(
-        (lse == -INF) & (sinks == -INF), -INF
-    )
 
 
 @functools.cache
@@ -94,7 +85,7 @@ def accepts(case):
     return None
 
 
-def check(q, k, v, window, bias, softcap, sinks):
+def check(q, k, v, window, bias, softcap):
     """Raise ValueError for a call outside of `supports`."""
     (batch, nheads, seqlen_q, headdim), seqlen_k = q.shape, k.shape[2]
     if not q.is_cuda:
@@ -118,7 +109,6 @@ def check(q, k, v, window, bias, softcap, sinks):
         raise ValueError(f"torch_flex: bias {tuple(bias.shape)} does not broadcast to {full}")
     check_window(window)
     check_softcap(softcap)
-    check_sinks(sinks, nheads, q.device)
 
 
 IMPL = Implementation(
@@ -137,8 +127,6 @@ IMPL = Implementation(
         softmax_scale=True,
         window={"left", "right", "both"},
         softcap=True,
-        sinks=True,
-        sink_grad=True,
         lse_grad=True,
         accepts=accepts,
     ),

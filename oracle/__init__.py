@@ -1,12 +1,12 @@
 """The definition of attention, its error budget, and the score of a kernel's result.
 
-    want = attention(q, k, v, variant)                      float64; with dout=, also the gradients
+    want = attention(q, k, v, variant)                      float64; gradients with dout=, dlse=
     sigma = budget(q, k, v, variant, want, precision=...)   standard deviation of a correct error
     score(got.out, want.out, sigma.out, dtype)              the error in units of sigma
 
 A result is right if z <= Z_LIMIT and rms_ratio <= RMS_LIMIT. `variant` has everything else that
-defines the call: Variant(mask=Mask(causal=True), bias=..., softmax_scale=...). Nothing here imports
-an implementation or the suite.
+defines the call: Variant(Mask(causal=True, window=(3, 0)), bias, softmax_scale, softcap, sinks).
+Nothing here imports an implementation or the suite.
 """
 
 from .attention import Attention, attention, row_maximum

@@ -30,9 +30,9 @@ import torch
 
 from .variant import Variant
 
-# The number of elements of S in memory at once: 2^24 float64 are 128 MiB. The budget keeps about 15
+# The number of elements of S in memory at once: 2^24 float64 are 128 MiB. The budget keeps about 17
 # such matrices, some 2 GiB, besides its inputs and results, so 16 heads of 8192 x 8192 fit in 8
-# GiB. Small cases are one chunk.
+# GiB; twice as many with a softcap and a bias. Small cases are one chunk.
 SCORES_PER_CHUNK = 2**24
 
 

@@ -124,7 +124,7 @@ def units(dtype: torch.dtype, precision: object, terms: int = 1, capped: bool = 
         quantize=precision.quantize,
         quantize_by=precision.quantize_by,
         exp=precision.exp,
-        tanh=of_tanh(precision) if capped else 0.0,
+        tanh=precision.tanh if capped else 0.0,
         coarse=is_coarse(dtype, precision, capped),
         stored=dtype,
     )
@@ -135,11 +135,6 @@ def in_backward(precision: object) -> str:
     return precision.scaled_in_backward or precision.scaled
 
 
-def of_tanh(precision: object) -> float:
-    """Return the declared relative error of tanh."""
-    return getattr(precision, "tanh", 0.0)
-
-
 def is_coarse(dtype: torch.dtype, precision: object, capped: bool = False) -> bool:
     """Return whether scores, or q, k or statistics that many share, are rounded below float32.
 
@@ -147,5 +142,5 @@ def is_coarse(dtype: torch.dtype, precision: object, capped: bool = False) -> bo
     """
     scaled = {precision.scaled, in_backward(precision)}
     rounded = scaled != {"scores"} or "operand" in (precision.statistics, precision.scores)
-    tanh = capped and of_tanh(precision) > 0
+    tanh = capped and precision.tanh > 0
     return tanh or precision.quantize != "none" or (rounded and dtype != torch.float32)

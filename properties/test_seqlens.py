@@ -10,7 +10,7 @@ from flash_attest.properties.cases.inputs import WINS
 from flash_attest.properties.cases.limits import LONG
 from flash_attest.properties.cases.strategies import edges
 from flash_attest.properties.checks import bits
-from flash_attest.properties.checks.comparisons import check_budget, check_copied, check_unchanged
+from flash_attest.properties.checks.comparisons import check_agree, check_budget, check_copied, check_unchanged
 from flash_attest.properties.checks.counts import COUNTED, check_seen
 from flash_attest.properties.failures import Reason, Undecided
 from flash_attest.properties.law import law
@@ -89,21 +89,26 @@ def test_every_column_of_headdim_matters(trial):
 def test_columns_of_v_are_their_own(trial):
     """A column of out depends on that column of v alone, and a column of dv on that column of dout.
 
-    Other columns of v become NaN, and other columns of dout get other values. The rest of out and
-    dv keeps its bits, or stays within the budget if it is not declared repeatable. headdim_v
-    differs from headdim, so a loop or an offset with the wrong one of them reaches other columns.
+    With the columns of v and dout in reverse order, those of out and dv are in reverse order, and
+    all else agrees within the budget of both. If some columns of v are NaN, the other columns of
+    out keep their bits, or stay within the budget if they are not declared repeatable. headdim_v
+    differs from headdim: a loop that ends at the wrong one of them leaves out columns or reaches
+    others.
     """
-    x, width, random = trial.x, trial.case.headdim_v, trial.random("columns")
-    trial.needs(width > 1 and bits.keeps_when_others_change(trial))
-    first = torch.arange(width, device=trial.device) < random.number(1, width - 1)
-    kept = first if trial.case.seed % 2 else ~first
-    before = trial.run(backward=trial.backward)
-    after = {"out": trial.run(x.with_(v=x.v.masked_fill(~kept, torch.nan))).out}
-    if trial.backward:
-        other = random.uniform(x.dout.shape, -10, 10).to(x.dout.dtype)
-        after["dv"] = trial.run(x.with_(dout=torch.where(kept, x.dout, other)), backward=True).dv
-    own = Outputs(**{name: torch.where(kept, now, getattr(before, name)) for name, now in after.items()})
-    check_unchanged(trial, before, own, "as only other columns changed it should still be")
+    x, backward = trial.x, trial.backward
+    before, expected = trial.run(backward=backward), trial.expected(backward=backward)
+    reversed_ = x.with_(v=x.v.flip(-1).contiguous(), dout=x.dout.flip(-1).contiguous())
+    for name, got in trial.run(reversed_, backward=backward).items():
+        pair = (getattr(before, name), getattr(expected.sigma, name), getattr(expected.want, name))
+        other, sigma, right = (t.flip(-1) for t in pair) if name in ("out", "dv") else pair
+        check_agree(trial, name, got, other, sigma, "with the columns in another order it is", right=right)
+    if trial.case.headdim_v > 1 and bits.keeps_when_others_change(trial):
+        columns = torch.arange(trial.case.headdim_v, device=trial.device)
+        kept = columns < trial.random("columns").number(1, trial.case.headdim_v - 1)
+        kept = kept if trial.case.seed % 2 else ~kept
+        after = trial.run(x.with_(v=x.v.masked_fill(~kept, torch.nan)))
+        own = Outputs(out=torch.where(kept, after.out, before.out))
+        check_unchanged(trial, before, own, "as other columns of v became NaN it should still be")
 
 
 @law(bias=False, sinks=COUNTED, stretch=LONG, seqlen_q=(200, None), seqlen_k=(200, None), share=0.1, bug="masks")

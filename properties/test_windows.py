@@ -11,19 +11,24 @@ from flash_attest.properties.law import law
 
 
 def hides_a_key(case: Case) -> bool:
-    """Return whether the window hides a key that is visible without it, under every alignment."""
+    """Return whether the window hides a key that is visible without it, under some alignment."""
     masks = [[mask_of(each, alignment).visible(case.seqlen_q, case.seqlen_k) for each in (case, case.but(window=None))]
              for alignment in ALIGNMENTS]  # fmt: skip
-    return not any(torch.equal(*pair) for pair in masks)
+    return not all(torch.equal(*pair) for pair in masks)
 
 
 def toward_hidden_keys(case: Case) -> Case:
-    """Return the case with a shorter window than keys, not causal if it has a right side only."""
+    """Return the case; if its window hides nothing, mostly with a shorter one, and not causal.
+
+    A causal mask hides all that the right side of a window hides.
+    """
+    if hides_a_key(case) or (case.seqlen_q + case.seqlen_k) % 4 == 0:
+        return case
     window = tuple(n if n is None else n % max(1, case.seqlen_k) for n in case.window)
     return case.but(window=window, causal=case.causal and window[0] is not None)
 
 
-HIDING = dict(window=True, needs=("window",), two_tiles=True, where=hides_a_key, toward=toward_hidden_keys)
+HIDING = dict(window=True, needs=("window",), two_tiles=True, toward=toward_hidden_keys)
 
 
 @law(bias=False, sinks=COUNTED, bug="masks", **HIDING)

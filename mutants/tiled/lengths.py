@@ -104,6 +104,7 @@ MUTANTS = [
             ("    if j0 + BLOCK_N > seqlen_k:  # tail mask", "    if False:  # tail mask"),
             (RETURN, "    return out\n"),
             ('    lse="natural",\n', ""),
+            ("        lse_grad=True,\n", ""),
         ),
         smallest=ONE,
         story="the simplest kernel, which returns out alone, sums the zeros behind the last key into l",

@@ -130,28 +130,28 @@ MUTANTS = [
     ),
     planted(
         name="dsink_is_the_weight_of_the_sink",
-        law="test_gradients_match_the_definition",
+        law="test_bias_and_sink_conserve",
         edits=((DSINK, "dsink = -p_sink.sum((0, 2, 3))"),),
         smallest=ONE,
         story="dsink = -sum P_sink, without delta",
     ),
     planted(
         name="dsink_has_the_sign_of_delta",
-        law="test_gradients_match_the_definition",
+        law="test_bias_and_sink_conserve",
         edits=((DSINK, DSINK.replace("-(", "(")),),
         smallest=ONE,
         story="dsink = sum(P_sink delta): the minus of 0 - delta is lost",
     ),
     planted(
         name="dsink_is_that_of_the_first_batch",
-        law="test_gradients_match_the_definition",
+        law="test_bias_and_sink_conserve",
         edits=((DSINK, DSINK.replace(".sum((0, 2, 3))", "[:1].sum((0, 2, 3))")),),
         smallest=ONE | dict(batch=2),
         story="dsink is reduced over rows in the kernel, and over batches nowhere",
     ),
     planted(
         name="dsink_is_that_of_the_last_query_tile",
-        law="test_gradients_match_the_definition",
+        law="test_bias_and_sink_conserve",
         edits=(
             (DSINK, DSINK.replace(".sum((0, 2, 3))", "[:, :, (seqlen_q - 1) // BLOCK_M * BLOCK_M :].sum((0, 2, 3))")),
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isqrt
 
+from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.draws import Draws
 
@@ -12,6 +13,7 @@ SHORT = 40  # keys and queries, for laws that make many calls and learn nothing 
 LONG = 8  # the factor of lengths for laws that need no oracle for the whole case
 FAR = 1040  # keys, more than 1024, from where kernels split, wrap around or round positions
 USUAL_TILE = (128, 128)  # for implementations that declare no tile
+SLOW_TILE = 32  # of kernels that are slow, two tiles of this size are enough to explain a failure
 MANY = 8  # more batches and key heads than this get shorter lengths rather than fewer heads
 
 
@@ -84,6 +86,16 @@ def within(case: Case, limits: Limits, want: Draws, shortens: bool, stays: bool 
     case = case.but(batch=1, nheads=min(group, max(2, elements // max(1, matrix))), nheads_k=1)
     # A single head has any usual length, but a law may turn a path of few queries into one of many.
     return case if matrix <= max(elements, limits.seqlen**2) else case.but(seqlen_q=elements // case.seqlen_k)
+
+
+def two_tiles(tile: int, more: int, *, slow: bool) -> int:
+    """Return a length of two tiles and a bit, at which a failure is explained."""
+    return 2 * (min(tile, SLOW_TILE) if slow else tile) + more
+
+
+def is_slow(impl: Implementation, device: str) -> bool:
+    """Return whether kernels run in an emulator, or are slow for another reason."""
+    return impl.traced or impl.share_on(device) < 1
 
 
 def short(case: Case) -> Case:

@@ -59,7 +59,7 @@ def definition(
 def with_scores(answer: Answer, s: torch.Tensor) -> Changed:
     """Return the inputs that have the scores s (b, h, i, j) before the mask by position.
 
-    A bias makes them so, without a softcap, and the gradient of the real bias is that of s.
+    A bias makes them so, without a softcap. The real bias has the gradient of s.
     """
     x = answer.x
     p, _ = answer.operands(answer.plain)
@@ -118,7 +118,7 @@ def given(
         return None
     dlse = None if p.dlse is None else (ratio * p.dlse).squeeze(-1)
     outputs = answer.under(changed, dout=(ratio * dout).transpose(1, 2), dlse=dlse)
-    sink_shift = None if p.sinks is None else sink_weight(p, usual[..., None]) * shift
+    sink_shift = None if p.sinks is None else sink_weight(p.sinks, usual[..., None]) * shift
     more = _of_shift(p, probs * shift, sink_shift)
     want = {name: outputs.want[name] + changed.back(name, more[name]) for name in more if name in answer.got}
     if "dv" in answer.got:

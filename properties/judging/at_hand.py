@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from flash_attest.impls.contract.record import ContractError
 from flash_attest.properties.cases.case import Case, CaseError
 from flash_attest.properties.cases.fitting import fitted
-from flash_attest.properties.cases.limits import USUAL_TILE
+from flash_attest.properties.cases.limits import USUAL_TILE, is_slow, two_tiles
 from flash_attest.properties.checks import mask_patterns, read_off
 from flash_attest.properties.checks.reading import Counts, Guess, Values
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided, is_out_of_memory
@@ -28,7 +28,6 @@ MOST_SECONDS = 3.0  # for a specimen
 # The length of a specimen if no tile is declared: one tile of 128, or more of a smaller tile, and a
 # part of another that begins elsewhere for each size.
 UNKNOWN_TILES = 128 + 64 + 32 + 16 + 8 + 3
-MOST_EMULATED = 66  # the longest specimen of kernels that run in an emulator, as it is slow
 COLUMNS = 64  # of a specimen's headdim, so that few calls show which keys have weight
 MOST_CALLS = 12  # to show which keys have weight
 
@@ -144,16 +143,15 @@ def investigate(judgement: Judgement, broken: LawBroken, case: Case) -> tuple[st
 def _larger(judgement: Judgement, broken: LawBroken, case: Case) -> Iterator[Case]:
     """Yield cases with the same fields and two tiles and a bit, at most three."""
     impl, given = judgement.impl, set()
-    emulated = impl.traced or impl.share_on(judgement.device) < 1
-    two = (UNKNOWN_TILES,) * 2 if impl.tile is None else tuple(2 * n + 2 for n in impl.tile)
-    two = dict(zip(("seqlen_q", "seqlen_k"), (min(n, MOST_EMULATED) if emulated else n for n in two), strict=True))
+    slow = is_slow(impl, judgement.device)
+    tile = dict(zip(("seqlen_q", "seqlen_k"), impl.tile or USUAL_TILE, strict=True))
+    unknown = impl.tile is None and not slow
+    two = {name: UNKNOWN_TILES if unknown else two_tiles(n, 2, slow=slow) for name, n in tile.items()}
     longest = dict.fromkeys(two, max(two.values()))
     lengths = longest if case.seqlen_q == case.seqlen_k else longest | {
         "seqlen_k" if case.seqlen_k > case.seqlen_q else "seqlen_q": longest["seqlen_q"] + abs(case.seqlen_k - case.seqlen_q)
     }  # fmt: skip
-    same_rest = {
-        name: getattr(case, name) + n for name, n in zip(two, (impl.tile or USUAL_TILE), strict=True)
-    }  # as far behind the end of a tile
+    same_rest = {name: getattr(case, name) + n for name, n in tile.items()}  # as far behind the end of a tile
     columns = [d for d in impl.supports.headdim_list if case.headdim <= d <= COLUMNS]
     wide = {"headdim": columns[-1]} if columns else {}
     if columns and isinstance(broken.reading, Values):  # 1 / sqrt(headdim) should be no other simple number

@@ -164,7 +164,7 @@ def _cases(judgement: Judgement, text: str, failing: Case) -> Iterator[Case]:
     seen = set()
     for changes in ({}, {"seed": failing.seed}, heads):
         try:
-            again = _wanted(law, impl, case.but(**changes))
+            again = wanted(law, impl, case.but(**changes))
         except (AnotherCase, CaseError):
             continue
         if again not in seen and judgement.takes(again) and str(again) not in judgement.plan.lost:
@@ -172,7 +172,7 @@ def _cases(judgement: Judgement, text: str, failing: Case) -> Iterator[Case]:
             yield again
 
 
-def _wanted(law: Law, impl: Implementation, case: Case) -> Case:
+def wanted(law: Law, impl: Implementation, case: Case) -> Case:
     """Return the case, changed as little as possible to what a law wants.
 
     Raises AnotherCase or CaseError.

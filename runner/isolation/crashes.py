@@ -8,15 +8,19 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 from flash_attest.properties.calling.raised import ADVICE
-from flash_attest.properties.cases.case import Case, parse_case
+from flash_attest.properties.cases.case import Case, CaseError, parse_case
+from flash_attest.properties.failures import AnotherCase
 from flash_attest.properties.judging.explain import section
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import REPEATS
+from flash_attest.properties.judging.repeats import wanted
 from flash_attest.properties.judging.shrink import steps_from
-from flash_attest.properties.judging.verdict import FAIL, Result
+from flash_attest.properties.judging.verdict import FAIL, Result, law_name
 from flash_attest.runner.isolation.child import as_result
 from flash_attest.runner.isolation.endings import Ending
 
@@ -31,12 +35,28 @@ MOST_TRIALS, MOST_SECONDS = 60, 20.0
 OUTSIDE = "the call is outside of what the implementation declares: it should raise an error"
 
 
-def result(judgement: Judgement, ending: Ending, ended_by: EndedBy, limit: float) -> Result:
+@dataclass(frozen=True)
+class Known:
+    """The smallest case that ends the process, found with an earlier law."""
+
+    law: str
+    case: Case
+    ending: Ending
+
+
+def result(
+    judgement: Judgement, ending: Ending, ended_by: EndedBy, limit: float, known: list[Known] | None = None
+) -> Result:
     """Return the failing verdict of a law in which the implementation ended the process.
 
-    limit: seconds for a call.
+    limit: seconds for a call. known: what earlier laws found, to which this law's case is added. If
+    one of those cases ends the process in the same way with this law, no other one is shrunk.
     """
+    known = [] if known is None else known
     case, smallest, repeats_run, same = parse_case(ending.case), ending, 0, 0
+    before = _as_before(judgement, ending, ended_by, limit, known)
+    if before is not None:
+        case, smallest = before.case, before.ending
     # Repeat the case, to learn whether it alone ends the process.
     stop = time.perf_counter() + MOST_SECONDS
     while repeats_run < REPEATS and (repeats_run == 0 or time.perf_counter() < stop):
@@ -45,9 +65,12 @@ def result(judgement: Judgement, ending: Ending, ended_by: EndedBy, limit: float
     repeats = f"{same} of {repeats_run} repeats, each in a fresh process, end in the same way"
     if same < repeats_run:
         repeats += ": the outcome depends on earlier calls, on memory that it does not own, or on the order of threads"
+    elif before is not None:
+        repeats += f"; its sizes were shrunk with {law_name(before.law)}"
     elif judgement.plan.case is None:
         how = (lambda answer: answer if ending.same_as(answer) else None), ended_by, limit, stop
         case, smallest = _smallest(judgement, case, ending, *how)
+        known.append(Known(judgement.law.name, case, smallest))
     replay = judgement.replay(case)
     advice = OUTSIDE if smallest.called_with else ADVICE
     law = judgement.law
@@ -55,6 +78,23 @@ def result(judgement: Judgement, ending: Ending, ended_by: EndedBy, limit: float
     verdict.smallest, verdict.replay = str(case), replay
     verdict.message = message(judgement, smallest.headline, case, [*smallest.observed, repeats, advice], replay)
     return verdict
+
+
+def _as_before(
+    judgement: Judgement, ending: Ending, ended_by: EndedBy, limit: float, known: list[Known]
+) -> Known | None:
+    """Return an earlier law's case, changed to what this law wants, if it ends the process in the
+    same way.
+    """
+    if judgement.plan.case is not None:
+        return None
+    for before in known:
+        if ending.same_as(before.ending):
+            with suppress(AnotherCase, CaseError):
+                case = wanted(judgement.law, judgement.impl, before.case)
+                if judgement.takes(case) and ending.same_as(again := ended_by(case, limit)):
+                    return Known(before.law, case, again)
+    return None
 
 
 def message(

@@ -63,6 +63,7 @@ class Isolated:
         self._timed_out: Counter[Target] = Counter()
         self._tried_alone: Counter[Target] = Counter()
         self._traced: Counter[str] = Counter()  # traced failures by implementation (tracing.py)
+        self._crashes: dict[Target, list[crashes.Known]] = {}  # the smallest cases that end the process
         self._not_up: dict[Target, str] = {}  # why no process could be started
         patched.keep_for_forks()
 
@@ -109,7 +110,7 @@ class Isolated:
             # The process ended. A crash in a call is a failure; any other ending leaves the law
             # undecided.
             if answer.breaks:
-                result = crashes.result(judgement, answer, ended_by, self.limit)
+                result = crashes.result(judgement, answer, ended_by, self.limit, self._crashes.setdefault(target, []))
                 break
             if answer.kind is not Kind.TIMED_OUT or not answer.case:
                 failure = verdicts.found_before(judgement, answer)

@@ -195,6 +195,19 @@ def test_flushed_probabilities_add_up():
     assert sigma.score("dv", torch.where(want.dv < 1, 0.0, want.dv), want.dv).within
 
 
+def test_a_cast_that_flushes_a_key_in_every_row_is_in_the_budget():
+    """One key is 14 below the others of 1000 rows, so a cast to float16 makes all its P 0."""
+    q, k, v, dout = draw("mean", (1, 1000, 40, 1, 8), torch.float16)
+    bias = torch.zeros(1, 1, 1, 40)
+    bias[..., 7] = -14.0
+    want = attention(q / 8, k, v, bias=bias, dout=dout)
+    sigma = budget(q / 8, k, v, want, bias=bias, dout=dout, precision=Precision())
+    flushed = want.dv.half()
+    flushed[:, 7] = 0
+    assert want.dv[:, 7].min() > 2.0**-24  # the sum itself is large enough to be stored
+    assert sigma.score("dv", flushed, want.dv).within
+
+
 @pytest.mark.parametrize("headdim", [1, 16])
 def test_terms_below_half_an_ulp_of_their_sum_are_in_the_budget(headdim):
     """With ALiBi, P decays smoothly, and terms below half an ulp of the sum have no effect.

@@ -219,7 +219,8 @@ def test_hidden_keys_may_change_how_a_block_is_quantised(law):
     assert judge(laws()[law], Implementation(name="undeclared", **declared), Plan(examples=20)).verdict == FAIL
 
 
-FORWARD_ONLY = replace(torch_math.IMPL, backward=None, supports=replace(torch_math.IMPL.supports, bias_grad=False))
+NO_GRADIENTS = replace(torch_math.IMPL.supports, bias_grad=False, sink_grad=False, lse_grad=False)
+FORWARD_ONLY = replace(torch_math.IMPL, backward=None, supports=NO_GRADIENTS)
 # Laws that compare results of the implementation with each other, with one law for each way of
 # comparing.
 COMPARE = {

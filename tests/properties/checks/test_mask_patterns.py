@@ -78,6 +78,43 @@ def test_the_other_alignment_is_named():
     assert not guess.holds(reading(Case(seqlen_q=2, seqlen_k=3, causal=True), lambda seen, i, j: torch.ones_like(seen)))
 
 
+WINDOW = Case(seqlen_q=70, seqlen_k=90, window=(20, 9))
+
+
+def with_window(window, alignment="bottom_right"):
+    return lambda seen, i, j: seen_by(WINDOW.but(window=window), alignment)
+
+
+OF_WINDOWS = {
+    "the window is ignored": with_window(None),
+    "the window is ignored on the left": with_window((None, 9)),
+    "the window is ignored on the right": with_window((20, None)),
+    "the window is one key longer on the left": with_window((21, 9)),
+    "the window is one key longer on the right": with_window((20, 10)),
+    "the window is one key shorter on the left": with_window((19, 9)),
+    "the window is one key shorter on the right": with_window((20, 8)),
+    'the mask is aligned top_left: declare causal_alignment="top_left", or shift the mask': (
+        with_window((20, 9), "top_left")
+    ),
+    "all keys of the first tile that a query sees count (key tile of 16)": lambda seen, i, j: (
+        seen | ((j >= (i + 20 - 20).clamp(min=0) // 16 * 16) & (j < i + 20))
+    ),
+}
+
+
+@pytest.mark.parametrize("measured", (True, False), ids=("keys", "counts"))
+@pytest.mark.parametrize(("words", "mistake"), OF_WINDOWS.items(), ids=OF_WINDOWS)
+def test_a_mistake_in_a_window_is_named(words, mistake, measured):
+    assert first_guess(reading(WINDOW, mistake, measured)) == words
+
+
+def test_a_mistake_on_one_side_of_a_window_says_nothing_about_windows_without_it():
+    (guess, *_) = guesses(reading(WINDOW, OF_WINDOWS["the window is one key longer on the left"]))
+    right = Case(seqlen_q=7, seqlen_k=7, window=(None, 2))
+    assert guess.holds(reading(right, lambda seen, i, j: seen))
+    assert not guess.holds(reading(right, lambda seen, i, j: torch.ones_like(seen)))
+
+
 def test_two_queries_fit_more_than_one_mistake():
     """With one query more than keys, groups of four queries look like the other alignment."""
     of_groups = MISTAKES["each group of 4 queries has the bound of its last query"]

@@ -21,6 +21,7 @@ import pytest
 
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import Reason
+from flash_attest.properties.judging.plan import REPEATS
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
 from flash_attest.properties.progress import NOW
 from flash_attest.runner.descendants import descendants
@@ -90,9 +91,17 @@ def test_what_ends_its_process_fails_and_its_neighbours_are_judged(act, ending, 
 
 
 def test_drawn_cases_shrink_and_the_replay_ends_in_the_same_way(tmp_path, patient):
-    impl = hostile(os.abort)
+    impl, alone = hostile(os.abort), []
     with isolated(tmp_path, impl) as judging:
-        result = judging.law(LAW, impl)
+        ended_by = judging.ended_by
+        judging.ended_by = lambda *of: alone.append(of) or ended_by(*of)
+        result, steps = judging.law(LAW, impl), len(alone)
+        other = judging.law(OTHER, impl)
+    assert other.reason == result.reason and other.smallest.startswith(
+        "seqlen_q=41 seqlen_k=41 headdim=16 dtype=float32"
+    )
+    assert len(alone) - steps == 1 + REPEATS < steps  # the case is not shrunk again
+    assert "end in the same way; its sizes were shrunk with out_matches_the_definition\n" in other.message
     assert result.smallest.startswith("seqlen_q=41 seqlen_k=41 headdim=16 dtype=float32")
     headings = re.findall(r"^(?! )(.+)$", result.message, re.MULTILINE)
     assert headings == ["forward ends the process: signal 6 (abort)", "Rule", "Observed", "Replay"]
