@@ -89,7 +89,7 @@ ROUNDINGS = (
 )  # fmt: skip
 
 # Tried where every case has a softcap: its errors have one sign, as those of exp do.
-TANH = Rounding({"tanh": 2.0**-11}, "a relative error of tanh of about 2^-11", "", None, ANY)
+TANH = Rounding({"tanh": 2.0**-11}, "a relative error of tanh of about 2^-11", "", None, ANY, shows=False)
 
 
 def rounding_of(answers: list[Answer], larger: Callable[[], list[Answer]] | None = None) -> list[str]:

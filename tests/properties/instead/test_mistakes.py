@@ -212,6 +212,8 @@ THOROUGH = {
         "out and lse are the ones with the sink of the key head, h // group, in place of the query head"),
 }  # fmt: skip
 NOT_STATED = {
+    "scores_are_cut_at_the_cap": "seqlen_k=2 headdim=1 softcap=2.0",
+    "derivative_of_the_cap_is_not_squared": "seqlen_q=2 seqlen_k=2 headdim=1 softcap=5.0",
     "cap_is_applied_after_the_mask": "seqlen_q=2 seqlen_k=2 headdim=1 softcap=5.0 causal=True",
     "first_tile_of_the_window_is_skipped_if_it_is_partial": "seqlen_q=2 seqlen_k=17 headdim=1 window=1:",
     "row_maximum_starts_at_zero": "headdim=1 regime=shifted_down",
