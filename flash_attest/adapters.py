@@ -37,20 +37,23 @@ def imported(name: str) -> ModuleType:
         return importlib.import_module(name)
 
 
-def adapted(function: Callable[..., Any], *, bias_grad: bool = False) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def adapted(
+    function: Callable[..., Any], *, bias_grad: bool = False, sink_grad: bool = False
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Make (forward, backward) for an Implementation from a function that autograd differentiates.
 
         forward, backward = adapted(attention)
         IMPL = Implementation(name="theirs", forward=forward, backward=backward)
 
     function(q, k, v, **keywords) -> out, or (out, lse), in the layout and with the keywords that
-    the Implementation declares. bias_grad: backward also returns dbias if a bias is given.
+    the Implementation declares. bias_grad, sink_grad: backward also returns dbias if a bias is
+    given, and dsink if sinks are.
 
-    backward(dout, q, k, v, out, lse, **keywords) -> (dq, dk, dv) or (dq, dk, dv, dbias). It takes
-    as long as forward and backward together, because it calls the function again with inputs that
-    require gradients: autograd runs the package's backward where the gradient is requested, and
-    torch must appear to have a GPU there. It raises RuntimeError, from torch, if the function's
-    output does not depend on an input.
+    backward(dout, q, k, v, out, lse, **keywords) -> (dq, dk, dv[, dbias][, dsink]). With the
+    keyword dlse, lse is differentiated, too. It takes as long as forward and backward together,
+    because it calls the function again with inputs that require gradients: autograd runs the
+    package's backward where the gradient is requested, and torch must appear to have a GPU there.
+    It raises RuntimeError, from torch, if the function's output does not depend on an input.
     """
 
     @functools.wraps(function)
@@ -63,13 +66,15 @@ def adapted(function: Callable[..., Any], *, bias_grad: bool = False) -> tuple[C
     ) -> tuple[torch.Tensor, ...]:
         with emulated(), torch.enable_grad():
             inputs = [x.detach().requires_grad_() for x in (q, k, v)]
-            bias = keywords.get("bias") if bias_grad else None
-            if bias is not None and bias.dtype == torch.bool:  # a mask has no gradient
-                bias = None
-            if bias is not None:
-                bias = keywords["bias"] = bias.detach().requires_grad_()
-            result = function(*inputs, **keywords)
-            result = result[0] if isinstance(result, (tuple, list)) else result
-            return torch.autograd.grad(result, inputs if bias is None else [*inputs, bias], dout)
+            for name, has_grad in (("bias", bias_grad), ("sinks", sink_grad)):
+                tensor = keywords.get(name) if has_grad else None
+                if tensor is not None and tensor.dtype != torch.bool:  # a mask has no gradient
+                    keywords[name] = tensor.detach().requires_grad_()
+                    inputs.append(keywords[name])
+            dlse = keywords.pop("dlse", None)
+            result = function(*inputs[:3], **keywords)
+            results = result if isinstance(result, (tuple, list)) else (result,)
+            by = (dout,) if dlse is None else (dout, dlse)
+            return torch.autograd.grad(results[: len(by)], inputs, by)
 
     return forward, backward

@@ -30,7 +30,8 @@ HERE = ROOMS / "impls"
 FIELDS = {c.__name__: ", ".join(f.name for f in fields(c) if f.init) for c in (Implementation, Supports, Precision)}
 MODULES = "attest_plugin_"  # module names of plug-ins begin with this
 NOT_IMPLEMENTATIONS = {
-    "__init__", "arguments", "call", "contract", "diagonals", "one_device", "operators", "registry", "shares", "torch_refusals",
+    "__init__", "arguments", "call", "contract", "diagonals", "one_device", "operators", "registry", "shares",
+    "torch_refusals",
 }  # fmt: skip
 
 

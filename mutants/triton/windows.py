@@ -47,7 +47,7 @@ MUTANTS = [
         declares=FORWARD,
         edits=((AT, AT.replace("<", "<=")),),
         smallest=dict(batch=1, nheads=1, headdim=1),
-        story="one loop has both edges: a tile between them counts twice, and that of the last keys never",
+        story="one loop has both edges: a tile between them counts twice, and the one of the last keys never",
     ),
     planted(
         name="triton_dq_forgets_the_window",

@@ -1,4 +1,4 @@
-"""What kernels compute instead of a case with a window, a softcap, sinks or other features.
+"""Lists what kernels compute instead of a case with a window, a softcap, sinks or other features.
 
 Each entry is (name, words after "out is the one", case -> the case that a kernel mistakes it for),
 as in Feature.mistaken.
@@ -47,6 +47,10 @@ def _open(side: int) -> Other:
     return _window(change)
 
 
+def _exchanged(window: Window) -> Window | None:
+    return None if None in window else window[::-1]
+
+
 def _undivided(case: Case) -> Case | None:
     """Return the case whose scores under the softcap are softcap * tanh(score)."""
     return None if case.softcap is None else case.but(softmax_scale=case.scale * case.softcap)
@@ -66,14 +70,14 @@ CAUSAL = (
     ("causal", "of causal=True: a causal mask is applied, unasked", lambda case: case.but(causal=True)),
 )
 WINDOW = (
-    ("window ignored", "of window=None: the window is ignored", lambda case: case.but(window=None)),
-    ("window without left", "of window={window}: the left side is ignored", _open(LEFT)),
-    ("window without right", "of window={window}: the right side is ignored", _open(RIGHT)),
-    ("window left longer", "of window={window}: the left bound is one key too far", _moved(LEFT, 1)),
-    ("window left shorter", "of window={window}: the left bound is one key too near", _moved(LEFT, -1)),
-    ("window right longer", "of window={window}: the right bound is one key too far", _moved(RIGHT, 1)),
-    ("window right shorter", "of window={window}: the right bound is one key too near", _moved(RIGHT, -1)),
-    ("window swapped", "of window={window}: the two sides are exchanged", _window(lambda window: window[::-1])),
+    ("window ignored", "of window=None, so the window is ignored", lambda case: case.but(window=None)),
+    ("window without left", "of window={window}, so the left side is ignored", _open(LEFT)),
+    ("window without right", "of window={window}, so the right side is ignored", _open(RIGHT)),
+    ("window left longer", "of window={window}, so the left bound is one key too far", _moved(LEFT, 1)),
+    ("window left shorter", "of window={window}, so the left bound is one key too near", _moved(LEFT, -1)),
+    ("window right longer", "of window={window}, so the right bound is one key too far", _moved(RIGHT, 1)),
+    ("window right shorter", "of window={window}, so the right bound is one key too near", _moved(RIGHT, -1)),
+    ("window swapped", "of window={window}, so the two sides are exchanged", _window(_exchanged)),
 )
 SOFTCAP = (
     ("softcap ignored", "of softcap=None: the softcap is ignored", lambda case: case.but(softcap=None)),

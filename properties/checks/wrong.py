@@ -12,6 +12,7 @@ from flash_attest.properties.trial import Trial
 
 MOST_RANGES = 200  # the most ranges of rows, and pairs, that a picture shows
 Range = tuple[int, int]  # first and last
+FAR = 2**40  # a query so far behind or before the keys that the first or last one of its window is not cut off
 
 
 @dataclass
@@ -19,7 +20,7 @@ class Wrong:
     """The wrong part of one tensor in one case. In results.json it is `wrong`.
 
     queries, keys: the rows with a wrong element. Both are empty if the tensor has no such axis.
-    diagonal: query i sees key j only if j <= i + diagonal; None without a mask.
+    diagonal: query i sees key j only if j <= i + diagonal; None if no mask ends there.
     missing, extra: (query, key) pairs that the implementation masks, or attends to, by mistake.
     start: query i sees key j only if j >= i + start; None without a window on the left.
     """
@@ -48,9 +49,10 @@ def wrong_in(trial: Trial, name: str, bad: torch.Tensor) -> Wrong | None:
     if axes is None or bad.dim() != len(axes):
         return None
     mask = mask_of(case, trial.impl.causal_alignment)
-    first, last = mask.bounds(torch.zeros(1, dtype=torch.long), case.seqlen_q, case.seqlen_k)
-    diagonal = None if mask.sees_all else int(last)
-    start = None if case.window is None or case.window[0] is None else int(first)
+    firsts, lasts = mask.bounds(torch.tensor([FAR, -FAR]), case.seqlen_q, case.seqlen_k)
+    left, right = case.window or (None, None)
+    start = None if left is None else int(firsts[0]) - FAR
+    diagonal = int(lasts[1]) + FAR if case.causal or right is not None else None
     rows = {axis: _ranges(bad, axes.index(axis)) if axis in axes else [] for axis in "ij"}
     return Wrong(name, case.seqlen_q, case.seqlen_k, diagonal, trial.impl.tile, rows["i"], rows["j"], start=start)
 

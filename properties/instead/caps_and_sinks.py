@@ -16,6 +16,24 @@ from flash_attest.properties.instead.mistake import Mistake, definition, given, 
 # --- softcap --------------------------------------------------------------------------------------
 
 
+def _of_scores(answer: Answer, s: torch.Tensor, slopes: tuple[torch.Tensor, ...]) -> Iterator[Predicted]:
+    """Yield the outputs of the scores s (b, h, i, j), with each of these slopes of S in R."""
+    p, _ = answer.operands(answer.plain)
+    changed = with_scores(answer, s)
+    predicted = answer.under(replace(changed, back=lambda name, tensor: tensor))
+    if not answer.backward:
+        yield predicted
+        return
+    for slope in slopes:
+        dr = predicted.want["dbias"] * slope
+        more = {
+            "dq": p.scale * (dr @ p.k).transpose(1, 2),
+            "dk": p.scale * p.sum_group(dr.mT @ p.q).transpose(1, 2),
+            "dbias": changed.back("dbias", predicted.want["dbias"]),
+        }
+        yield Predicted(predicted.want | more, lambda: answer.under(changed).sigma())
+
+
 def _of_biased(answer: Answer) -> Iterator[Predicted]:
     """Yield the outputs of S = softcap tanh((R + bias) / softcap), where -inf becomes -softcap."""
     cap, bias = answer.variant.softcap, answer.variant.bias
@@ -23,18 +41,22 @@ def _of_biased(answer: Answer) -> Iterator[Predicted]:
         return
     p, _ = answer.operands(answer.plain)
     t = torch.tanh((p.products(slice(None)) + bias.double()) / cap)
-    changed = with_scores(answer, cap * t)
-    predicted = answer.under(replace(changed, back=lambda name, tensor: tensor))
-    if not answer.backward:
+    for predicted in _of_scores(answer, cap * t, (1 - t * t,)):
+        if answer.backward:
+            full = answer.under(replace(with_scores(answer, cap * t), back=lambda name, tensor: tensor))
+            predicted.want["dbias"] = sum_broadcast(full.want["dbias"] * (1 - t * t), bias)
         yield predicted
+
+
+def _times_its_tanh(answer: Answer) -> Iterator[Predicted]:
+    """Yield the outputs of S = R tanh(R) + bias. The backward may have the slope of another."""
+    if answer.variant.softcap is None:
         return
-    dr = predicted.want["dbias"] * (1 - t * t)
-    want = predicted.want | {
-        "dq": p.scale * (dr @ p.k).transpose(1, 2),
-        "dk": p.scale * p.sum_group(dr.mT @ p.q).transpose(1, 2),
-        "dbias": sum_broadcast(dr, bias),
-    }
-    yield Predicted(want, lambda: answer.under(changed).sigma())
+    p, _ = answer.operands(answer.plain)
+    r = p.products(slice(None))
+    t, bias = torch.tanh(r), answer.variant.bias
+    s = r * t if bias is None else r * t + bias.double()
+    yield from _of_scores(answer, s, (t + r * (1 - t * t), 1 - t * t))
 
 
 def _without_slope(answer: Answer) -> Predicted | None:
@@ -69,24 +91,25 @@ def _without_sinks(answer: Answer) -> Changed:
     return Changed(answer.x.with_(sinks=None), replace(answer.variant, sinks=None))
 
 
+def _capped(answer: Answer, sinks: torch.Tensor) -> torch.Tensor:
+    cap = answer.variant.softcap
+    return sinks if cap is None else cap * torch.tanh(sinks / cap)
+
+
 def _raw(answer: Answer, of_maximum: bool) -> Iterator[Predicted]:
     """Yield out and lse of l = sum_j exp(S - m) + sink, with or without a row maximum m."""
     if answer.x.sinks is None or not bool((answer.x.sinks >= 0).all()):
         return
     x, keys = answer.x, answer.under(_without_sinks(answer))
-    m = oracle.row_maximum(x.q, x.k, answer.variant) if of_maximum else torch.zeros_like(keys.want["lse"])
-    l = (keys.want["lse"] - m).exp()
-    total = l + x.sinks.double()[:, None]
-    share = torch.where(total > 0, l / total, 0.0).transpose(1, 2)[..., None]
-    if not bool(share.isfinite().all()):
-        return
-    want = {"out": keys.want["out"] * share, "lse": m + total.log()}
-    yield Predicted(want, lambda: keys.sigma() | {"out": keys.sigma()["out"] * share})
-
-
-def _lse_of_keys(answer: Answer) -> Iterator[Predicted]:
-    if answer.x.sinks is not None and "lse" in answer.got:
-        yield only(answer.under(_without_sinks(answer)), "lse")
+    variants = (answer.variant, replace(answer.variant, sinks=None)) if of_maximum else ()
+    maxima = [oracle.row_maximum(x.q, x.k, variant) for variant in variants]
+    for m in maxima or [torch.zeros_like(keys.want["lse"])]:
+        l = (keys.want["lse"] - m).exp()
+        total = l + x.sinks.double()[:, None]
+        share = torch.where(total > 0, l / total, 0.0).transpose(1, 2)[..., None]
+        if bool(share.isfinite().all()):
+            want = {"out": keys.want["out"] * share, "lse": m + total.log()}
+            yield Predicted(want, lambda share=share: keys.sigma() | {"out": keys.sigma()["out"] * share})
 
 
 def _rebuilt_without_sink(answer: Answer) -> Predicted | None:
@@ -131,6 +154,8 @@ def _other_dlse(name: str, words: str, factor: float) -> Mistake:
 FORWARD = (
     Mistake("softcap of the biased score", "with the softcap applied to score + bias, not to the score alone",
             _of_biased),
+    Mistake("score times its tanh", "with score * tanh(score) in place of softcap * tanh(score / softcap)",
+            _times_its_tanh),
     Mistake("raw sink", "with the sink itself added to the row sum: exp(sink - m) is what counts",
             lambda answer: _raw(answer, of_maximum=True)),
     Mistake("raw sink without maximum", "with the sink itself added to sum_j exp(score): exp(sink) is what counts",
@@ -140,8 +165,10 @@ FORWARD = (
     _other_sinks("sink of head 0", "with the sink of head 0 in every head", lambda a, sinks: sinks[:1].expand_as(sinks)),
     _other_sinks("sink of the key head", "with the sink of the key head, h // group, in place of the query head",
                  lambda a, sinks: sinks[torch.arange(len(sinks)) // a.group]),
+    _other_sinks("sink of the head modulo", "with the sink of head h % nheads_k in place of h",
+                 lambda a, sinks: sinks[torch.arange(len(sinks)) % a.case.nheads_k]),
+    _other_sinks("sink capped", "with the sink under the softcap", _capped),
     _other_sinks("sink scaled", "with the sink times softmax_scale", lambda a, sinks: sinks * a.case.scale),
-    Mistake("lse without the sink", "of the keys alone: the sink is left out", _lse_of_keys),
 )  # fmt: skip
 BACKWARD = (
     of_gradients("no slope of the softcap", "without the slope of the softcap, 1 - tanh(score / softcap)^2",

@@ -31,7 +31,7 @@ def grown(impl: Implementation, case: Case, device: str) -> Iterator[Case]:
         heads["batch"] = 1
     known = impl.supports.headdim_list
     larger = [d for d in known if d >= max(ROOTED, case.headdim) and math.isqrt(d) ** 2 != d] or [known[-1]]
-    width = dict(headdim=larger[0]) if case.headdim < larger[0] else {}
+    width = dict(headdim=larger[0]) if case.headdim == case.headdim_v < larger[0] else {}
     plain: dict = dict(regime="spread")
     if case.softmax_scale and abs(case.softmax_scale) != 1 and math.frexp(abs(case.softmax_scale))[0] == 0.5:
         plain["softmax_scale"] = math.copysign(SCALE, case.softmax_scale)

@@ -116,11 +116,15 @@ def _padded(to: int) -> Callable[[Answer], Changed | None]:
         # Under a causal mask that is aligned bottom right, no query reaches a padding key.
         if not extra or case.causal or (to > 1 and to not in {*tiles_of(answer), *TILES}):
             return None
-        first, last = answer.variant.mask.bounds(torch.arange(case.seqlen_q), case.seqlen_q, n)
-        if case.window is None or case.window[1] is None:  # such a mask does not end
-            last = torch.full_like(last, n + extra)
-        j = torch.arange(n + extra)
-        seen = (first[:, None] <= j) & (j <= last[:, None])
+        # A window that is right, counted from each query's own key, may reach padding keys.
+        seen = torch.nn.functional.pad(answer.seen, (0, extra), value=True)
+        if case.window is not None:
+            own = torch.arange(case.seqlen_q)[:, None]
+            own = own + (n - case.seqlen_q) * (answer.variant.mask.alignment == "bottom_right")
+            ahead, (left, right) = torch.arange(n, n + extra) - own, case.window
+            seen[:, n:] = (ahead >= (-torch.inf if left is None else -left)) & (
+                ahead <= (torch.inf if right is None else right)
+            )
         if not bool(seen[:, n:].any()):
             return None
 

@@ -49,12 +49,16 @@ class Fits:
 
 
 def statements(
-    answers: Iterable[Answer], right: Iterable[Answer] = (), table: tuple[Mistake, ...] = TABLE
+    answers: Iterable[Answer],
+    right: Iterable[Answer] = (),
+    table: tuple[Mistake, ...] = TABLE,
+    shown: Answer | None = None,
 ) -> list[str]:
     """Return what the kernel computed instead, in at most two sentences; [] if nothing fits.
 
     answers: the wrong ones, the largest case first: only what it shows is named. right: right
     answers of similar cases. If few elements are wrong, a mistake must not contradict these.
+    shown: the one of whose case the sentences speak, by default the last.
     """
     fits: list[Fits] = []
     for answer in answers:
@@ -72,7 +76,7 @@ def statements(
             return []
         right = tuple(right)
         table = tuple(m for m in table if not any(_contradicts(answer, m) for answer in right))
-    return list(_sentences(fits, table))[:MOST_STATEMENTS] if fits else []
+    return list(_sentences(fits, table, shown or fits[-1].answer))[:MOST_STATEMENTS] if fits else []
 
 
 def _differs(fits: list[Fits], mistake: Mistake) -> bool:
@@ -86,7 +90,7 @@ def _contradicts(answer: Answer, mistake: Mistake) -> bool:
     return bool(predictions) and all(answer.contradicts(predicted) for predicted in predictions)
 
 
-def _sentences(fits: list[Fits], table: tuple[Mistake, ...]) -> Iterator[str]:
+def _sentences(fits: list[Fits], table: tuple[Mistake, ...], shown: Answer) -> Iterator[str]:
     left = {name for name in fits[0].wrong if not all(name in each.follows for each in fits if name in each.wrong)}
     while left:
         ranked = sorted(((*_rank(fits, mistake, left), n) for n, mistake in enumerate(table)), reverse=True)
@@ -97,7 +101,7 @@ def _sentences(fits: list[Fits], table: tuple[Mistake, ...]) -> Iterator[str]:
         best = [mistake for mistake in best if _covered(fits, mistake, left) == covered]
         left -= covered
         right = not any({"out", "lse"} & each.wrong for each in fits)
-        words = _merged([m.said(fits[-1].answer) + (m.in_backward if right else "") for m in best])
+        words = _merged([m.said(shown) + (m.in_backward if right else "") for m in best])
         if len(words) <= MOST_MISTAKES:
             names = [name for name in fits[0].answer.got if name in covered]
             yield f"{all_of(names)} {'are the ones' if len(names) > 1 else 'is the one'} {', or '.join(words)}"

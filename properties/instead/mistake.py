@@ -59,7 +59,7 @@ def definition(
 def with_scores(answer: Answer, s: torch.Tensor) -> Changed:
     """Return the inputs that have the scores s (b, h, i, j) before the mask by position.
 
-    A bias makes them so, without a softcap, and the gradient of the real bias is that of s.
+    A bias makes them so, without a softcap. The real bias has the gradient of s.
     """
     x = answer.x
     p, _ = answer.operands(answer.plain)

@@ -53,8 +53,9 @@ class Rounding:
 
     @property
     def advice(self) -> str:
-        if "exp" in self.declared:
-            return "declare its largest one, Precision(exp=...), or use a more exact exp"
+        for name in ("exp", "tanh"):
+            if name in self.declared:
+                return f"declare its largest one, Precision({name}=...), or use a more exact {name}"
         values = ", ".join(f"{name}={value!r}" for name, value in self.declared.items()).replace("'", '"')
         return f"declare Precision({values}){f', or {self.instead}' if self.instead else ''}"
 
@@ -87,6 +88,9 @@ ROUNDINGS = (
     Rounding({"merge": "lse"}, "parts merged by float32 lse", "", None, ANY),
 )  # fmt: skip
 
+# Tried where every case has a softcap: its errors have one sign, as those of exp do.
+TANH = Rounding({"tanh": 2.0**-11}, "a relative error of tanh of about 2^-11", "", None, ANY)
+
 
 def rounding_of(answers: list[Answer], larger: Callable[[], list[Answer]] | None = None) -> list[str]:
     """Return a statement that says which rounding explains all wrong answers; [] if none does.
@@ -104,6 +108,8 @@ def rounding_of(answers: list[Answer], larger: Callable[[], list[Answer]] | None
     exact = [rounding for rounding in fitting if rounding.emulated]
     if not exact and not all(map(_both_signs, answers)):
         fitting = []
+    if not fitting and all(answer.case.softcap is not None for answer in answers):
+        fitting = [TANH] if all(_fits(answer, TANH) for answer in answers) else []
     if not fitting and larger is not None:
         fitting = _of_exp(answers, larger())
     sizes = {id(rounding): _size(answers[0], rounding) for rounding in exact or fitting}

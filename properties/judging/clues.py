@@ -17,13 +17,14 @@ from flash_attest.properties.cases.case import Case, CaseError, text_of
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.feature import Feature
 from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS
-from flash_attest.properties.cases.strategies import TOGETHER
+from flash_attest.properties.cases.strategies import ALONE, TOGETHER
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
 
 # Shorter lengths are no clue: without the longer ones hardly any case is left to judge.
 SHORT = 8
 MANY = 8  # more heads than that, in all batches, make a case less plain
+VARIED = (*TOGETHER, *ALONE, "bias")
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ def leaving_out(draws: Draws, *groups: LeftOut) -> Draws:
 
 def value_clue(feature: Feature, values: list, simplest: Any) -> Clue:
     """Return the clue that a feature has one of these values."""
-    words = ", ".join([feature.words(values[0]), *map(text_of, values[1:])])
+    several = feature.alone and {*feature.values} == {*values, feature.neutral} and len(values) > 1
+    words = feature.name if several else ", ".join([feature.words(values[0]), *map(text_of, values[1:])])
     return Clue(
         words,
         lambda case: feature.value(case) in values,
@@ -153,7 +155,7 @@ def not_plain(judgement: Judgement, case: Case) -> set[str]:
     law, impl = judgement.law, judgement.impl
     empty = may_have_empty_rows(case, impl.causal_alignment)
     plain = {
-        **{name: FEATURES[name].value(case) in law.draws.values(name, impl)[:1] for name in (*TOGETHER, "bias")},
+        **{name: FEATURES[name].value(case) in law.draws.values(name, impl)[:1] for name in VARIED},
         **{name: getattr(case, name) == NO_BIAS[name] for name in BIAS_DETAILS},
         "headdim": case.headdim == impl.supports.headdim_list[0],
         "batch": case.batch == 1,
@@ -173,10 +175,10 @@ def clues_of(judgement: Judgement, case: Case, fails: Callable[[Case], bool]) ->
     they become part of its clue.
     """
     law, impl = judgement.law, judgement.impl
-    empty, masks = may_have_empty_rows(case, impl.causal_alignment), {"causal", "bias"}
+    empty, masks = may_have_empty_rows(case, impl.causal_alignment), {"causal", "bias", "window"}
     clues = [
         _of_empty_rows(impl) if empty else None,
-        *(_of_feature(judgement, case, name, fails) for name in (*TOGETHER, "bias") if not empty or name not in masks),
+        *(_of_feature(judgement, case, name, fails) for name in VARIED if not empty or name not in masks),
         *([] if empty else _of_bias(law, case, fails)),
         _of_headdim(impl, case, fails),
         *_of_heads(law, case, fails),

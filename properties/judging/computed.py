@@ -53,7 +53,7 @@ def _found(judgement: Judgement, cases: list[Case]) -> list[str]:
             (larger if answer.wrong else right).append(answer)
     answers = [*larger, *wrong]
     shifted = answers[0].case.but(regime="shifted_up")
-    if lines := statements(answers, right):
+    if lines := statements(answers, right, shown=wrong[0]):
         return [line + _right_if_swapped(judgement, answers) for line in lines]
     return rounding_of(answers, lambda: answer_in(judgement, shifted))
 
@@ -62,7 +62,8 @@ def _right_if_swapped(judgement: Judgement, answers: list[Answer]) -> str:
     """Return the end of a statement, if it holds for more queries than keys alone, or for fewer."""
     longer = {answer.case.seqlen_q - answer.case.seqlen_k > 0 for answer in answers}
     case = answers[0].case
-    if len(longer) > 1 or not case.causal or any(answer.case.seqlen_q == answer.case.seqlen_k for answer in answers):
+    aligned = case.causal or case.window is not None
+    if len(longer) > 1 or not aligned or any(answer.case.seqlen_q == answer.case.seqlen_k for answer in answers):
         return ""
     swapped = answer_in(judgement, case.but(seqlen_q=case.seqlen_k, seqlen_k=case.seqlen_q))
     if not swapped or swapped[0].wrong:

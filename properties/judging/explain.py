@@ -20,7 +20,7 @@ from flash_attest.properties.judging.clues import LeftOut
 from flash_attest.properties.judging.computed import computed_instead
 from flash_attest.properties.judging.context import ContextLost
 from flash_attest.properties.judging.judgement import Judgement
-from flash_attest.properties.judging.neighbours import neighbours, other_headdims, outcome_of
+from flash_attest.properties.judging.neighbours import neighbours, other_headdims, other_windows, outcome_of
 from flash_attest.properties.judging.plan import REPEATS
 from flash_attest.properties.judging.search import Found
 from flash_attest.properties.judging.traced import is_traceable, trace_failure
@@ -143,9 +143,10 @@ def _by_further_calls(
     lines = _investigated(judgement, failure)
     padding = isinstance(broken.reading, Counts) and broken.reading.padding
     lengths = [] if judgement.law.once else neighbours(judgement, case, padding)  # none is near one of its cases
-    sizes = [*lengths, *other_headdims(judgement, case)]
+    windows = other_windows(judgement, case)
+    sizes = [*lengths, *windows, *other_headdims(judgement, case)]
     lines += [line for each in sizes if (line := each.line)]
-    failures = [*failure.failures, *(failing for each in lengths for failing in each.failures)]
+    failures = [*failure.failures, *(failing for each in (*lengths, *windows) for failing in each.failures)]
     right = [*(other for each in lengths for other in each.right_cases), *filter(like, failure.right)]
     cases = at_hand(judgement, (broken, case), failures, right)
     if padding and broken.suggests is None:

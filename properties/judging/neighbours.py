@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass, field
 
 from flash_attest.properties.cases.case import Case, CaseError
-from flash_attest.properties.cases.strategies import edges
+from flash_attest.properties.cases.strategies import SIDES, edges
+from flash_attest.properties.checks.pictures import plural
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
@@ -14,6 +15,7 @@ from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 SECONDS_OF_LENGTHS = 20.0  # after this time, no further length is tried, as the calls of some laws take seconds
 HEADDIMS, SECONDS_OF_HEADDIMS = (32, 64, 96, 128, 256), 5.0  # those that kernels are written for
 TILES = (8, 16, 32, 64, 128)
+MORE_KEYS = 4  # beyond twice the window
 LEAST_RIGHT, LEAST_WRONG = 2, 3  # lengths that show that multiples of a tile are right, and others wrong
 
 
@@ -21,7 +23,8 @@ LEAST_RIGHT, LEAST_WRONG = 2, 3  # lengths that show that multiples of a tile ar
 class Lengths:
     """The lengths that were tried for some fields. right, wrong: without the case's own.
 
-    right_cases, failures: the cases with these lengths.
+    fields may be a side of a window, too. of: what its line says of the case. right_cases,
+    failures: the cases with these lengths.
     """
 
     fields: tuple[str, ...]
@@ -31,6 +34,7 @@ class Lengths:
     cut: str = ""
     right_cases: list[Case] = field(default_factory=list)
     failures: list[tuple[LawBroken, Case]] = field(default_factory=list)
+    of: str = ""
 
     def tiles(self, *, behind: bool) -> list[int]:
         """Return the tiles whose multiples are exactly the lengths that are right.
@@ -54,17 +58,29 @@ class Lengths:
         return ""
 
     @property
+    def threshold(self) -> str:
+        """The sizes from which on, or up to which, a window is wrong, in words; "" if neither."""
+        wrong = [*self.wrong, self.at]
+        if self.fields[0] not in SIDES or len(wrong) < 2 or not self.right:
+            return ""
+        if min(wrong) > max(self.right):
+            return f"wrong at {min(wrong)} and more"
+        return f"wrong up to {max(wrong)}" if max(wrong) < min(self.right) else ""
+
+    @property
     def line(self) -> str:
         """The line of a message; "" if no other length could be judged."""
         if not self.right and not self.wrong:
             return ""
         name = "seqlen_q = seqlen_k" if len(self.fields) == 2 else self.fields[0]
-        words = "other head dims:   " if name == "headdim" else f"other lengths, {name} = n:   "
+        words = {"headdim": "other head dims:   "}.get(name, f"other lengths, {name} = n:   ")
+        if name in SIDES:
+            words = f"other windows{self.of}, {name} = n:   "
         if self.right and self.wrong:
             words += f"right at {_in_order(self.right)}   wrong at {_in_order(self.wrong)}"
         else:
             words += f"{'right' if self.right else 'wrong'} at all of {_in_order(self.right or self.wrong)}"
-        return words + (f"   ({self.pattern})" if self.pattern else "") + self.cut
+        return words + (f"   ({pattern})" if (pattern := self.threshold or self.pattern) else "") + self.cut
 
 
 def neighbours(judgement: Judgement, case: Case, padding: bool) -> list[Lengths]:
@@ -81,7 +97,7 @@ def neighbours(judgement: Judgement, case: Case, padding: bool) -> list[Lengths]
 def other_headdims(judgement: Judgement, case: Case) -> list[Lengths]:
     """Judge the case at other head dims, if its own is not the smallest one. Raises ContextLost."""
     known = judgement.impl.supports.headdim_list
-    if case.headdim == known[0]:
+    if case.headdim == known[0] or case.headdim_v != case.headdim:
         return []
     tried = Lengths(("headdim",), case.headdim)
     at, stop = known.index(case.headdim), time.perf_counter() + SECONDS_OF_HEADDIMS
@@ -90,6 +106,28 @@ def other_headdims(judgement: Judgement, case: Case) -> list[Lengths]:
         if time.perf_counter() < stop:
             _try(judgement, case, tried, d)
     return [tried]
+
+
+def other_windows(judgement: Judgement, case: Case) -> list[Lengths]:
+    """Judge the case with other sizes of its window, side by side. Raises ContextLost.
+
+    Lengths are longer, if the case still fails there, so that larger windows hide keys, too.
+    """
+    tried, stop = [], time.perf_counter() + SECONDS_OF_HEADDIMS
+    for side, own in zip(SIDES, case.window or (None, None), strict=True):
+        if own is None:
+            continue
+        more = own + MORE_KEYS
+        longer = case.but(seqlen_q=case.seqlen_q + more, seqlen_k=case.seqlen_k + more)
+        fails = judgement.takes(longer) and isinstance(outcome_of(judgement, longer), LawBroken)
+        at = longer if fails else case
+        sizes = Lengths((side,), own, of=f" of {plural(at.seqlen_k, 'key')}")
+        for n in sorted({*range(4), own - 1, own + 1, own + 2, 2 * own} - {own, -1}):
+            if n < at.seqlen_k - 1 and time.perf_counter() < stop:
+                window = (n, case.window[1]) if side == "left" else (case.window[0], n)
+                _judge(judgement, at.but(window=window), sizes, n)
+        tried.append(sizes)
+    return tried
 
 
 def _tried(judgement: Judgement, case: Case, fields: tuple[str, ...], padding: bool) -> Lengths:
@@ -122,6 +160,11 @@ def _try(judgement: Judgement, case: Case, lengths: Lengths, n: int) -> bool:
         other = case.but(**dict.fromkeys(lengths.fields, n))
     except CaseError:
         return False
+    return _judge(judgement, other, lengths, n)
+
+
+def _judge(judgement: Judgement, other: Case, lengths: Lengths, n: int) -> bool:
+    """Judge another case, and put it down as n. Returns whether it is right or wrong."""
     if not judgement.takes(other):
         return False
     outcome = outcome_of(judgement, other)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.bias_masks import HIDING
 from flash_attest.properties.cases.case import BOOLEAN, Case, CaseError
-from flash_attest.properties.cases.features import BIAS_DETAILS, NO_BIAS
-from flash_attest.properties.cases.strategies import TOGETHER
+from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS
+from flash_attest.properties.cases.strategies import ALONE, TOGETHER
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
@@ -94,12 +94,36 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
     yield from _whole_row_hidden(impl, case)
     lower = [d for d in impl.supports.headdim_list if d < case.headdim]
     yield from ({"headdim": d} for d in dict.fromkeys([*lower[:2], *lower[len(lower) // 2 :][:1], *lower[-1:]]))
-    # Then simplify features, the bias before the others.
+    # Then simplify features: those that most cases lack, the bias, and the others.
+    yield from ({name: False if name == "dlse" else None} for name in ALONE)
+    yield from _smaller_features(law, impl, case)
     yield NO_BIAS
     yield from ({name: NO_BIAS[name]} for name in BIAS_DETAILS)
     for name in reversed(TOGETHER):
         if simplest := law.draws.values(name, impl)[:1]:
             yield {name: simplest[0]}
+
+
+def _smaller_features(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
+    """Yield a smaller window, and simpler values of the softcap and the sinks."""
+    if case.window is not None:
+        left, right = case.window
+        if None not in case.window:
+            yield from ({"window": side} for side in ((left, None), (None, right)))
+        yield from ({"window": (n, right)} for n in _below_or_0(left))
+        yield from ({"window": (left, n)} for n in _below_or_0(right))
+        yield from ({"window": (n, n)} for n in _below_or_0(left) if left == right)
+    for name in ("softcap", "sinks"):
+        values = law.draws.values(name, impl)
+        if (value := FEATURES[name].value(case)) in values:
+            yield from ({name: simpler} for simpler in values[: values.index(value)])
+    if case.headdim_v != case.headdim:
+        pairs = sorted(impl.supports.headdims_v, key=sum)
+        yield from ({"headdim": d, "headdim_v": dv} for d, dv in pairs if d + dv < case.headdim + case.headdim_v)
+
+
+def _below_or_0(n: int | None) -> list[int]:
+    return [] if not n else [0, *_below(n)]
 
 
 def _whole_row_hidden(impl: Implementation, case: Case) -> Iterator[dict]:

@@ -30,7 +30,7 @@ def drawn(id: str, wrong: dict) -> Markup:
         return start + first * step - (thick - (last - first + 1) * step) / 2, thick
 
     parts = [rect(LEFT, TOP, width, height, "refused-plane")]
-    if visible := _visible(rows, columns, wrong["diagonal"], wrong.get("start"), dx, dy):
+    if visible := _visible(rows, columns, wrong.get("start"), wrong["diagonal"], dx, dy):
         parts.append(element("path", d=visible, fill="var(--visible-plane)"))
     for first, last in wrong["queries"]:
         y, thick = band(first, last, dy, TOP)
@@ -82,26 +82,24 @@ def _sides(columns: int, rows: int) -> tuple[float, float]:
     return max(LEAST_SIDE, SIDE * columns / longer), max(LEAST_SIDE, SIDE * rows / longer)
 
 
-def _visible(rows: int, columns: int, diagonal: int | None, start: int | None, dx: float, dy: float) -> str:
-    """Return the outline of the pairs that are seen: a staircase, or a line if steps are tiny."""
-    if diagonal is None:
+def _visible(rows: int, columns: int, start: int | None, diagonal: int | None, dx: float, dy: float) -> str:
+    """Return the outline of the pairs that are seen: staircases, or lines if steps are tiny."""
+    if diagonal is None and start is None:
         return f"M{LEFT},{TOP}h{columns * dx:.1f}v{rows * dy:.1f}h{-columns * dx:.1f}z"
-    right = _edge(rows, columns, diagonal + 1, dx, dy)
-    if start is None:
-        return f"M{LEFT},{TOP}{''.join(right)}L{LEFT},{TOP + rows * dy:.1f}z"
-    left = _edge(rows, columns, start, dx, dy, upwards=True)
-    return f"M{right[0][1:]}{''.join(right[1:] + left)}z"
+    left = _side(rows, columns, -rows if start is None else start, dx, dy)
+    right = _side(rows, columns, columns if diagonal is None else diagonal + 1, dx, dy)
+    corner, *corners = [f"{x:.1f},{y:.1f}" for x, y in (left[0], *right, *left[:0:-1])]
+    return f"M{corner}{''.join(f'L{each}' for each in corners)}z"
 
 
-def _edge(rows: int, columns: int, first: int, dx: float, dy: float, upwards: bool = False) -> list[str]:
-    """Return the edge between columns at which row i turns at column i + first."""
-    at = [LEFT + min(max(i + first, 0), columns) * dx for i in range(rows)]
-    if rows > 200:
-        corners = sorted({0, rows - 1, *(min(max(i, 0), rows - 1) for i in (-first, columns - first))}, reverse=upwards)
-        return [f"L{at[i]:.1f},{TOP + (i + 0.5) * dy:.1f}" for i in corners]
-    if upwards:
-        return [f"L{at[i]:.1f},{TOP + (i + 1) * dy:.1f}v{-dy:.2f}" for i in reversed(range(rows))]
-    return [f"L{x:.1f},{TOP + i * dy:.1f}v{dy:.2f}" for i, x in enumerate(at)]
+def _side(rows: int, columns: int, shift: int, dx: float, dy: float) -> list[tuple[float, float]]:
+    """Return the corners, from the top, of a side that lies at key i + shift for query i."""
+    ends = [LEFT + min(max(i + shift, 0), columns) * dx for i in range(rows)]
+    if rows <= 200:
+        return [(x, TOP + y * dy) for i, x in enumerate(ends) for y in (i, i + 1)]
+    corners = sorted({0, rows - 1, *(min(max(i, 0), rows - 1) for i in (-shift, columns - shift))})
+    edges = [(ends[i], TOP + (i + 0.5) * dy) for i in corners]
+    return [(ends[0], TOP), *edges, (ends[-1], TOP + rows * dy)]
 
 
 def _tiles(tile: list[int], rows: int, columns: int, dx: float, dy: float, width: float, height: float) -> list[Markup]:
@@ -151,7 +149,8 @@ def _axes(wrong: dict, rows: int, columns: int, dx: float, dy: float, width: flo
 
 def _legend(wrong: dict, y: float) -> tuple[list[Markup], float]:
     """Return the legend, and how high the picture is with it."""
-    entries = [("visible-plane", "seen"), ("refused-plane", "masked")] if wrong["diagonal"] is not None else []
+    masked = wrong["diagonal"] is not None or wrong.get("start") is not None
+    entries = [("visible-plane", "seen"), ("refused-plane", "masked")] if masked else []
     entries += [("limit", "wrong query")] if wrong["queries"] else []
     entries += [("series-2", "wrong key")] if wrong["keys"] else []
     parts, x = [], float(LEFT - 40)

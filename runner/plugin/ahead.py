@@ -26,6 +26,7 @@ from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.registry import ours
 from flash_attest.places import IMPORTED_FROM
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import LawBroken, Undecided
 from flash_attest.properties.machine.gpus import cores, visible_gpus
@@ -43,7 +44,7 @@ STDIN = 0
 
 
 def kinds(impl: Implementation) -> Iterator[list[Case]]:
-    """Yield small cases with every dtype, tile and kind of bias that kernels are compiled for.
+    """Yield small cases with every dtype, tile, kind of bias and feature that kernels have.
 
     Common head dims come first. Cases of one list share kernels. Tiles depend on the head dim
     padded to a power of two, and wide loads on whether the head dim is a power of two.
@@ -55,6 +56,9 @@ def kinds(impl: Implementation) -> Iterator[list[Case]]:
         yield [case]
         for bias_dtype in dict.fromkeys((case.bias_dtype, dtype)):
             yield [case.but(bias=kind, bias_dtype=bias_dtype) for kind in s.bias_kinds]
+        for feature in FEATURES.values():
+            if feature.alone:
+                yield [feature.adapted(feature.changed(case, value), s) for value in feature.tried[:1]]
 
 
 def calls(impls: Iterable[Implementation]) -> list[list[tuple[Implementation, Case]]]:

@@ -94,8 +94,10 @@ class Kernel:
         with torch.set_grad_enabled(request["grad"]):
             result, operators = self._call(request, lambda: forward(x["q"], x["k"], x["v"], **keywords))
         if request["grad"]:
-            out = result[0] if isinstance(result, (tuple, list)) and result else result
-            self.graph = (request["n"], out, x)
+            from flash_attest.runner.untrusted.tensors import differentiable
+
+            outs = list(result) if isinstance(result, (tuple, list)) else [result]
+            self.graph = (request["n"], [outs[n] for n in differentiable(outs)], x)
         return self._described(request, result, ("out", "lse"), operators)
 
     def on_backward(self, request: dict, blocks: list) -> tuple[dict, list]:
@@ -107,18 +109,19 @@ class Kernel:
         operands = [x.get(name) for name in ("dout", "q", "k", "v", "out", "lse")]
         with torch.no_grad():
             result, operators = self._call(request, lambda: backward(*operands, **keywords))
-        return self._described(request, result, ("dq", "dk", "dv", "dbias"), operators)
+        return self._described(request, result, ("dq", "dk", "dv", "dbias", "dsink"), operators)
 
     def on_gradients(self, request: dict, blocks: list) -> tuple[dict, list]:
         """Compute the gradients of the last forward."""
         import torch
 
-        number, out, x = self.graph
+        number, outs, x = self.graph
         if number != request["of"]:
             raise RuntimeError(f"the graph of call {request['of']} is gone")
-        dout = self._inputs(request)[0]["dout"]
+        given = self._inputs(request)[0]
+        of, by = zip(*[(out, given[f"d{n}"]) for n, out in enumerate(outs) if f"d{n}" in given], strict=True)
         leaves = [x[name] for name in request["wrt"]]
-        result, operators = self._call(request, lambda: torch.autograd.grad(out, leaves, dout, allow_unused=True))
+        result, operators = self._call(request, lambda: torch.autograd.grad(of, leaves, by, allow_unused=True))
         return self._described(request, result, ["d" + name for name in request["wrt"]], operators)
 
     def _inputs(self, request: dict) -> tuple[dict, dict]:
@@ -127,10 +130,9 @@ class Kernel:
         if self.rooms is None:
             self.rooms = Rooms()
         x = unpack(request, self.mapped, self.rooms)
-        keywords = dict(request.get("options", {}))
-        if request.get("takes_bias"):
-            keywords["bias"] = x.get("bias")
-        return x, keywords
+        options = request.get("options", {})  # JSON has no tuples, as a window is one
+        keywords = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+        return x, keywords | {name: x.get(name) for name in request.get("given", ())}
 
     def _call(self, request: dict, function) -> tuple[object, list[str]]:
         """Run a call. Returns its result and the operators that it used."""

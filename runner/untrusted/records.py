@@ -53,6 +53,7 @@ def declared(
     supports = replace(
         supports,
         dtypes=frozenset(getattr(torch, str(name), name) for name in supports.dtypes),
+        headdims_v=frozenset(map(tuple, supports.headdims_v)),
         accepts=accepts if supports.accepts else None,
     )
     values |= {
@@ -73,8 +74,8 @@ def case_record(case: Any) -> dict:
 
 def case_of(record: dict) -> SimpleNamespace:
     """Return a case as `accepts` sees it in the kernel process."""
-    names = ("dtype", "bias_dtype")
-    return SimpleNamespace(**record | {name: getattr(torch, record[name]) for name in names})
+    dtypes = {name: getattr(torch, record[name]) for name in ("dtype", "bias_dtype")}
+    return SimpleNamespace(**record | dtypes | {"window": record["window"] and tuple(record["window"])})
 
 
 def _plain(value: Any) -> Any:

@@ -24,6 +24,8 @@ from flash_attest.texts import cut
 MOST_FRAMES, LONGEST_TEXT, LONGEST_NAME = 50, 4000, 60
 NOT_READ = "with --untrusted the kernel's process must be readable, and this system does not permit it"
 ACCEPTS_LIMIT = 60.0  # seconds for the kernel process to start and to answer
+GIVEN = ("bias", "sinks", "dlse")  # keywords that are tensors
+LEAVES = ("q", "k", "v", "bias", "sinks")
 
 
 class Remote:
@@ -45,11 +47,14 @@ class Remote:
         result = self._call("forward", "forward", inputs, options, grad=grad)
         if not grad:
             return result
-        number, leaves = self.process.number, inputs | {"bias": options.get("bias")}
         outs = list(result) if isinstance(result, (tuple, list)) else [result]
-        if not outs or not isinstance(outs[0], torch.Tensor) or not outs[0].requires_grad:
+        held = tensors.differentiable(outs)
+        if not held:
             return result
-        outs[0] = _Differentiated.apply(self, number, [outs[0].detach()], *leaves.values())
+        leaves = [inputs.get(name, options.get(name)) for name in LEAVES]
+        made = _Differentiated.apply(self, self.process.number, [outs[n].detach() for n in held], *leaves)
+        for n, out in zip(held, made, strict=True):
+            outs[n] = out
         return type(result)(outs) if isinstance(result, (tuple, list)) else outs[0]
 
     def backward(self, dout, q, k, v, out, lse, **options: Any) -> Any:
@@ -57,11 +62,14 @@ class Remote:
         inputs = {"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse}
         return self._call("backward", "backward", {name: t for name, t in inputs.items() if t is not None}, options)
 
-    def gradients(self, of: int, dout: torch.Tensor, wrt: list[str]) -> list[torch.Tensor | None]:
+    def gradients(self, of: int, by: tuple[torch.Tensor | None, ...], wrt: list[str]) -> list[torch.Tensor | None]:
         """Return the gradients of the last forward for the inputs `wrt`, from the kernel
         process.
+
+        by: the gradient with respect to each of its results that require one, or None.
         """
-        result = self._call("backward", "gradients", {"dout": dout}, {}, of=of, wrt=wrt)
+        given = {f"d{n}": grad for n, grad in enumerate(by) if grad is not None}
+        result = self._call("backward", "gradients", given, {}, of=of, wrt=wrt)
         if not isinstance(result, tuple) or len(result) != len(wrt):
             raise ContractError("autograd gives a number of gradients that differs from the number of inputs")
         return [grad if isinstance(grad, torch.Tensor) else None for grad in result]
@@ -108,8 +116,8 @@ class Remote:
     def _call(
         self, phase: str, ask: str, tensors_by_name: dict[str, torch.Tensor], options: dict[str, Any], **more: Any
     ) -> Any:
-        takes_bias, bias = "bias" in options, options.get("bias")
-        inputs = tensors_by_name | ({"bias": bias} if bias is not None else {})
+        given = {name: options[name] for name in GIVEN if name in options}
+        inputs = tensors_by_name | {name: tensor for name, tensor in given.items() if tensor is not None}
         try:
             header, blocks = tensors.pack(inputs)
         except tensors.TooLarge as error:
@@ -117,8 +125,8 @@ class Remote:
         header |= more | {
             "ask": ask,
             "impl": self.number,
-            "options": {name: value for name, value in options.items() if name != "bias"},
-            "takes_bias": takes_bias,
+            "options": {name: value for name, value in options.items() if name not in given},
+            "given": list(given),
             "poison": poison.current(),
             "keep": self._watched is not None,
         }
@@ -180,20 +188,19 @@ class Remote:
 
 
 class _Differentiated(torch.autograd.Function):
-    """The `out` of a forward in the kernel process, which also computes the gradients."""
+    """The results of a forward in the kernel process, which also computes the gradients."""
 
     @staticmethod
     def forward(ctx, remote, number, held, *leaves):
         ctx.remote, ctx.number = remote, number
-        ctx.wrt = [name for name, leaf in zip("qkv", leaves, strict=False) if leaf.requires_grad]
-        if leaves[3] is not None and leaves[3].requires_grad:
-            ctx.wrt.append("bias")
-        return held[0]
+        ctx.wrt = [name for name, leaf in zip(LEAVES, leaves, strict=True) if leaf is not None and leaf.requires_grad]
+        ctx.set_materialize_grads(False)
+        return tuple(held)
 
     @staticmethod
-    def backward(ctx, dout):
-        gradients = dict(zip(ctx.wrt, ctx.remote.gradients(ctx.number, dout, ctx.wrt), strict=True))
-        return None, None, None, *(gradients.get(name) for name in ("q", "k", "v", "bias"))
+    def backward(ctx, *by):
+        gradients = dict(zip(ctx.wrt, ctx.remote.gradients(ctx.number, by, ctx.wrt), strict=True))
+        return None, None, None, *(gradients.get(name) for name in LEAVES)
 
 
 def remote_of(impl: Implementation) -> Remote | None:

@@ -24,6 +24,11 @@ class TooLarge(ValueError):
     """A tensor that is too large to send."""
 
 
+def differentiable(results: list) -> list[int]:
+    """Return the positions of the tensors that require a gradient."""
+    return [n for n, result in enumerate(results) if isinstance(result, torch.Tensor) and result.requires_grad]
+
+
 # --- inputs: whole memories -----------------------------------------------------------------------
 
 

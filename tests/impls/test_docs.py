@@ -26,6 +26,7 @@ JUDGED = {  # file -> the names of its implementations
     "least.py": ["least"],
     "causal_only.py": ["causal_only"],
     "lse_forms.py": ["padded", "by_token", "apart"],
+    "windowed.py": ["windowed"],
     "with_backward.py": ["with_backward"],
     "tiles_of_32.py": ["tiles_of_32"],
     "my_plugin.py": ["by_hook"],
@@ -37,6 +38,8 @@ LAWS = [
         "test_lse_matches_the_definition",
         "test_padding_keys_count_nothing",
         "test_query_sees_exactly_its_prefix",
+        "test_query_sees_exactly_its_window",
+        "test_sink_takes_its_share",
         "test_gradients_match_the_definition",
     )
 ]

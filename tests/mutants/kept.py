@@ -330,9 +330,12 @@ KEPT = {
     "triton_bias_is_that_of_the_key_head": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 nheads=2 nheads_k=1 bias=vector bias_nheads=2"
     ),
+    "triton_cap_is_in_base_e": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 softcap=5.0",
     "triton_causal_aligns_top_left": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 causal=True",
     "triton_columns_after_the_last_multiple_of_32_are_not_written": "seqlen_q=1 seqlen_k=1 headdim=33 dtype=float16",
     "triton_columns_behind_the_row_are_read": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
+    "triton_columns_of_dv_beyond_headdim_v_are_stored": "seqlen_q=1 seqlen_k=1 headdim=16 dtype=float16 headdim_v=8",
+    "triton_columns_of_v_are_masked_by_headdim": "seqlen_q=1 seqlen_k=1 headdim=8 dtype=float16 headdim_v=16",
     "triton_compiled_atomics_add_to_torch_empty": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
     "triton_compiled_dq_is_loaded_added_and_stored": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float16",
     "triton_compiled_heads_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 nheads=2",
@@ -347,35 +350,64 @@ KEPT = {
     "triton_dead_rows_keep_their_lse": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float16 causal=True",
     "triton_delta_is_that_of_the_first_tile": "seqlen_q=65 seqlen_k=1 headdim=1 dtype=float16",
     "triton_diagonal_tile_is_taken_for_clear": "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 causal=True",
+    "triton_dk_dv_sum_over_queries_behind_the_window": "seqlen_q=32 seqlen_k=16 headdim=1 dtype=float16 window=0:",
     "triton_dk_goes_from_tile_to_tile_in_half": "seqlen_q=768 seqlen_k=3 headdim=1 dtype=bfloat16 regime=mean seed=2",
+    "triton_dk_lacks_the_slope_of_the_cap": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 softcap=5.0",
+    "triton_dlse_is_added": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 dlse=True",
+    "triton_dlse_is_in_base_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=bfloat16 dlse=True",
     "triton_dout_is_read_with_the_strides_of_out": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 layout=packed",
     "triton_dq_ends_at_the_first_query_of_the_tile": "seqlen_q=33 seqlen_k=33 headdim=1 dtype=float16 causal=True",
     "triton_dq_forgets_the_bias": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 bias=vector",
+    "triton_dq_forgets_the_window": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 window=0:",
     "triton_dq_keeps_the_last_key_tile_only": "seqlen_q=1 seqlen_k=33 headdim=1 dtype=float16",
     "triton_dq_of_a_group_goes_to_the_key_head": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 nheads=2 nheads_k=1",
     "triton_dq_of_every_batch_is_that_of_the_first": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=2",
+    "triton_dsink_is_in_base_e": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 sinks=spread",
+    "triton_dsink_is_that_of_each_batch_and_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=2 sinks=count",
+    "triton_dsink_is_that_of_the_first_query_tile": "seqlen_q=33 seqlen_k=1 headdim=1 dtype=float16 sinks=count",
     "triton_first_query_tile_is_skipped": "seqlen_q=33 seqlen_k=33 headdim=1 dtype=float16 causal=True",
     "triton_gqa_reads_keys_of_head_modulo": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 nheads=6 nheads_k=3",
     "triton_gqa_sums_one_query_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 nheads=2 nheads_k=1",
+    "triton_last_edge_of_the_window_is_read_one_tile_early": (
+        "seqlen_q=96 seqlen_k=97 headdim=1 dtype=float16 window=0:"
+    ),
     "triton_last_key_tile_is_dropped": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
     "triton_last_stride_is_taken_for_1": "seqlen_q=1 seqlen_k=1 headdim=2 dtype=float16 layout=last_strided",
     "triton_maximum_is_that_of_all_rows_of_a_tile": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 regime=uneven seed=3"
     ),
+    "triton_maximum_of_the_first_tile_forgets_the_sink": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 sinks=high",
     "triton_negative_scale_stays_out_of_the_queries": (
         "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 softmax_scale=0.5 seed=2"
     ),
     "triton_offsets_in_a_tile_have_32_bits": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16",
     "triton_padding_keys_overflow_in_dq": "seqlen_q=31 seqlen_k=31 headdim=1 dtype=float16 regime=shifted_down",
+    "triton_queries_of_a_key_tile_end_at_those_of_its_first_key": (
+        "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 window=0:"
+    ),
     "triton_row_maximum_of_hidden_keys_is_subtracted": (
         "seqlen_q=1 seqlen_k=40 headdim=1 dtype=float16 bias=vector bias_mask=left"
     ),
     "triton_row_sum_is_not_rescaled": "seqlen_q=1 seqlen_k=39 headdim=1 dtype=float16 seed=3",
+    "triton_scale_is_that_of_headdim_v": "seqlen_q=2 seqlen_k=2 headdim=8 dtype=float16 headdim_v=16",
     "triton_scale_zero_is_taken_for_the_default": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 softmax_scale=0.0",
+    "triton_sink_is_in_base_e": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 nheads=2 sinks=count",
+    "triton_sink_is_that_of_the_key_head": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 nheads=2 nheads_k=1 sinks=count"
+    ),
+    "triton_slope_of_the_cap_is_that_of_masked_scores": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 softcap=5.0",
+    "triton_slope_of_the_cap_squares_the_capped_score": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 softcap=5.0",
     "triton_statistics_of_a_group_are_those_of_a_key_head": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=2 nheads=2 nheads_k=1"
     ),
     "triton_tail_mask_is_left_to_the_causal_mask": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
+    "triton_tanh_is_of_scores_in_base_2": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 softcap=5.0",
+    "triton_tile_of_the_left_edge_is_not_masked": "seqlen_q=2 seqlen_k=32 headdim=1 dtype=float16 window=0:",
+    "triton_tile_of_the_left_edge_is_that_of_the_first_query": (
+        "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 window=0:"
+    ),
+    "triton_width_of_v_is_not_checked_for_wide_loads": "seqlen_q=1 seqlen_k=1 headdim=8 dtype=float16 headdim_v=20",
+    "triton_window_starts_at_the_next_key_tile": "seqlen_q=3 seqlen_k=5 headdim=1 dtype=float16 window=1:",
     "undeclared_key_heads_are_read_by_their_own_number": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
     "value_tile_is_the_one_before": "seqlen_q=11 seqlen_k=17 headdim=2 dtype=float32 regime=selecting",
     "values_are_read_with_the_batch_stride_of_keys": (

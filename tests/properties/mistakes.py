@@ -9,7 +9,15 @@ from dataclasses import replace
 import torch
 
 from flash_attest.impls import Implementation, Supports
-from flash_attest.properties import test_backward, test_causal, test_forward, test_memory, test_races
+from flash_attest.properties import (
+    test_backward,
+    test_causal,
+    test_forward,
+    test_memory,
+    test_races,
+    test_softcap_and_sinks,
+    test_windows,
+)
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.law import Law
 
@@ -128,6 +136,29 @@ def sum_as_lse(q, k, v):
     return out, lse if q.shape[1] % 32 == 0 else (lse - m).exp()
 
 
+def window_one_key_longer(q, k, v, *, window=None):
+    """See one key too many on the left, from a window of 3 keys on."""
+    ahead = torch.arange(k.shape[1]) - torch.arange(q.shape[1])[:, None]
+    left = torch.inf if window is None else window[0] + (window[0] >= 3)
+    return attention(q, k, v, ahead >= -left)[:2]
+
+
+def cap_before_the_scale(q, k, v, *, softcap=None):
+    """Apply the softcap to q k, and the scale to the result."""
+    s = torch.einsum("bihd,bjhd->bhij", q, k)
+    s = (s if softcap is None else softcap * torch.tanh(s / softcap)) * q.shape[-1] ** -0.5
+    return torch.einsum("bhij,bjhd->bihd", s.softmax(-1), v), s.logsumexp(-1)
+
+
+def sink_of_the_next_head(q, k, v, *, sinks=None):
+    """Give each head the sink of the next one."""
+    out, lse = plain(q, k, v)
+    if sinks is None:
+        return out, lse
+    with_sink = torch.logaddexp(lse, sinks.roll(-1)[:, None])
+    return out * (lse - with_sink).exp().transpose(1, 2)[..., None], with_sink
+
+
 def implementation(forward, name: str = "", supports=None, **changed) -> Implementation:
     least = dict(dtypes={torch.float32}, headdims=range(1, 65))
     return Implementation(
@@ -148,4 +179,15 @@ FAILURES: dict[str, tuple[Law, Implementation]] = {
     "dv_doubled": (GRADIENTS, implementation(plain, "dv_doubled", backward=dv_doubled)),
     "sum_as_lse": (LSE, implementation(sum_as_lse)),
     "flaky": (OUT_AT_65, implementation(wrong_once, supports=dict(headdims={1}))),
+}
+OF_FEATURES: dict[str, tuple[Law, Implementation]] = {
+    "window_one_key_longer": (
+        test_windows.test_query_sees_exactly_its_window.law,
+        implementation(window_one_key_longer, supports=dict(window={"left"})),
+    ),
+    "cap_before_the_scale": (OUT, implementation(cap_before_the_scale, supports=dict(softcap=True))),
+    "sink_of_the_next_head": (
+        test_softcap_and_sinks.test_sink_takes_its_share.law,
+        implementation(sink_of_the_next_head, supports=dict(sinks=True)),
+    ),
 }

@@ -34,6 +34,7 @@ from flash_attest.runner.judge import Judge
 from tests.places import ROOT
 from tests.properties.mistakes import (
     FAILURES,
+    OF_FEATURES,
     OUT,
     PREFIX,
     attention,
@@ -88,6 +89,11 @@ def check_snapshot(name: str, text: str) -> None:
 def test_message_matches_its_snapshot(name, failures):
     assert failures[name].verdict == FAIL
     check_snapshot(name, failures[name].message)
+
+
+@pytest.mark.parametrize("name", OF_FEATURES)
+def test_message_of_a_feature_matches_its_snapshot(name):
+    check_snapshot(name, judge(*OF_FEATURES[name], PLAN).message)
 
 
 def test_message_of_a_broken_contract_matches_its_snapshot(tmp_path):

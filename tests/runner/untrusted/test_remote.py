@@ -9,6 +9,7 @@ from flash_attest.impls import python_tiled, torch_math
 from flash_attest.impls.contract.call import run
 from flash_attest.impls.contract.record import ContractError
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import keywords_of
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.layouts import lay_out
 from flash_attest.properties.failures import LawBroken
@@ -24,7 +25,10 @@ from tests.places import PLUGINS, ROOT
 from tests.runner.untrusted.runs import HERE
 from tests.trials import broken
 
-CASE = Case(batch=2, seqlen_q=5, seqlen_k=7, nheads=4, nheads_k=2, headdim=8, bias="matrix", causal=True)
+CASE = Case(
+    batch=2, seqlen_q=5, seqlen_k=7, nheads=4, nheads_k=2, headdim=8, bias="matrix", causal=True, window=(3, None),
+    softcap=2.0, sinks="count", dlse=True,
+)  # fmt: skip
 FORGETFUL = ("traced", "known_failures")  # fields that --untrusted changes
 
 
@@ -48,8 +52,8 @@ def test_forward_and_backward_give_the_same_bits(both):
     here, there = both
     x = build(CASE, "cpu")
     for layout in ("contiguous", "transposed"):
-        stored = type(x)(**{name: lay_out(tensor, layout) for name, tensor in x.items()})
-        options = dict(causal=True, softmax_scale=None)
+        stored = type(x)(**{name: lay_out(t, layout) if t.dim() == 4 else t for name, t in x.items()})
+        options = keywords_of(CASE)
         for backward in (False, True):
             want, got = (dict(run(impl, stored, backward=backward, **options).items()) for impl in (here, there))
             assert want.keys() == got.keys()
