@@ -31,6 +31,7 @@ GUESSED = replace(PLAN, goes_on=False)  # a definition that matches would take t
 
 def implementation(forward, backward=None, tile=None, accepts=None, **supports):
     least = dict(causal="never", bias="none", bias_grad=False, softmax_scale=False, gqa=False, cross=False)
+    least |= dict(window="none", softcap=False, sinks=False, sink_grad=False, lse_grad=False, headdims_v=())
     declared = replace(torch_math.IMPL.supports, **least | supports, accepts=accepts)
     return replace(torch_math.IMPL, name="tested", forward=forward, backward=backward, supports=declared, tile=tile)
 

@@ -33,7 +33,7 @@ def tail_wrong(q, out):
 
 
 def implementation(forward, **supports):
-    declared = replace(torch_math.IMPL.supports, bias_grad=False, **supports)
+    declared = replace(torch_math.IMPL.supports, **dict(bias_grad=False, sink_grad=False, lse_grad=False) | supports)
     return replace(torch_math.IMPL, name="tested", forward=forward, backward=None, supports=declared)
 
 

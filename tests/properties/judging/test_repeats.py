@@ -28,7 +28,8 @@ OUT, COPY, SINGLE, LSE, HUGE = (
 
 
 def implementation(forward, **changed):
-    supports = replace(torch_math.IMPL.supports, bias_grad=False, headdims={32, 64, 96, 128})
+    grads = dict(bias_grad=False, sink_grad=False, lse_grad=False)
+    supports = replace(torch_math.IMPL.supports, headdims={32, 64, 96, 128}, **grads)
     return replace(torch_math.IMPL, name="tested", forward=forward, backward=None, supports=supports, **changed)
 
 
