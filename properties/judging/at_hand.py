@@ -115,7 +115,7 @@ def _specimen(judgement: Judgement, broken: LawBroken, case: Case) -> Failing | 
             judgement.hold_aside(larger)
         except LawBroken as failure:
             if same_kind(failure, broken):
-                if isinstance(failure.reading, Counts) and larger.seqlen_k <= MOST_CALLS * larger.headdim:
+                if isinstance(failure.reading, Counts) and larger.seqlen_k <= MOST_CALLS * larger.headdim_v:
                     investigate(judgement, failure, larger)
                 return failure, larger
         except (AnotherCase, Undecided):

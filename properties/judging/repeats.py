@@ -119,7 +119,8 @@ def _repeat(
     if not isinstance(same, Raises) and not _are_alike(judgement, known, (same, broken), alone=alone):
         return None
     rank = rank_of(_as_result(judgement, same).as_dict())
-    return Repeat(same, case, cause=known, clues=clues, says_it_better=rank < known.rank)
+    better = rank < known.rank and not isinstance(same, Raises)  # the same exception says the same
+    return Repeat(same, case, cause=known, clues=clues, says_it_better=better)
 
 
 def _need_the_same(judgement: Judgement, known: Explained, clues: LeftOut, case: Case) -> bool:

@@ -109,11 +109,16 @@ class Kernel:
         operands = [x.get(name) for name in ("dout", "q", "k", "v", "out", "lse")]
         with torch.no_grad():
             result, operators = self._call(request, lambda: backward(*operands, **keywords))
-        return self._described(request, result, ("dq", "dk", "dv", "dbias", "dsink"), operators)
+        four = isinstance(result, (tuple, list)) and len(result) == 4
+        bias = x.get("bias")
+        last = ("dsink",) if four and (bias is None or bias.dtype == torch.bool) else ("dbias", "dsink")
+        return self._described(request, result, ("dq", "dk", "dv", *last), operators)
 
     def on_gradients(self, request: dict, blocks: list) -> tuple[dict, list]:
         """Compute the gradients of the last forward."""
         import torch
+
+        from flash_attest.impls.contract.call import GRADIENT_OF
 
         number, outs, x = self.graph
         if number != request["of"]:
@@ -122,7 +127,8 @@ class Kernel:
         of, by = zip(*[(out, given[f"d{n}"]) for n, out in enumerate(outs) if f"d{n}" in given], strict=True)
         leaves = [x[name] for name in request["wrt"]]
         result, operators = self._call(request, lambda: torch.autograd.grad(of, leaves, by, allow_unused=True))
-        return self._described(request, result, ["d" + name for name in request["wrt"]], operators)
+        names = [GRADIENT_OF.get(name, f"d{name}") for name in request["wrt"]]
+        return self._described(request, result, names, operators)
 
     def _inputs(self, request: dict) -> tuple[dict, dict]:
         from flash_attest.runner.untrusted.tensors import Rooms, unpack

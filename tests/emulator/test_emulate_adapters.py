@@ -126,3 +126,26 @@ def test_an_error_of_the_package_ends_the_answers(package):
         with pytest.raises(ZeroDivisionError):
             call()
         assert not torch.cuda.is_available()
+
+
+def with_sinks(q, k, v, *, sinks=None):
+    scores = torch.einsum("bihd,bjhd->bhij", q, k)
+    if sinks is not None:
+        scores = torch.cat([scores, sinks[:, None, None].expand(len(q), -1, scores.shape[2], 1)], -1)
+    p = scores.softmax(-1)[..., : k.shape[1]]
+    return torch.einsum("bhij,bjhd->bihd", p, v), scores.logsumexp(-1)
+
+
+def test_gradients_of_sinks_and_through_lse():
+    """Autograd differentiates lse only if dlse is given, and sinks only if there are any."""
+    _, backward = adapted(with_sinks, sink_grad=True)
+    q, k, v, dout = inputs()
+    sinks, dlse = torch.tensor([0.5, -torch.inf, 2.0]), torch.ones(2, 3, 5)
+    out, lse = with_sinks(q, k, v, sinks=sinks)
+    plain = backward(dout, q, k, v, out, lse, sinks=None)
+    of_out = backward(dout, q, k, v, out, lse, sinks=sinks, dlse=None)
+    of_both = backward(dout, q, k, v, out, lse, sinks=sinks, dlse=dlse)
+    assert [len(gradients) for gradients in (plain, of_out, of_both)] == [3, 4, 4]
+    leaf = sinks.clone().requires_grad_()
+    (want,) = torch.autograd.grad(with_sinks(q, k, v, sinks=leaf)[1].sum(), leaf)
+    torch.testing.assert_close(of_both[3] - of_out[3], want)

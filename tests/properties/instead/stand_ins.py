@@ -30,6 +30,9 @@ EVERYTHING = Supports(
     cross=True,
     gqa=True,
     softmax_scale=True,
+)
+ALL_FEATURES = replace(
+    EVERYTHING,
     window={"left", "right", "both"},
     softcap=True,
     sinks=True,
@@ -85,7 +88,7 @@ def making(mistake: Mistake | None, name: str = "stand_in", **declared) -> Imple
         return tuple(results[name].to(like.dtype) for name, like in shaped.items())
 
     impl = Implementation(
-        name=name, forward=forward, backward=backward, lse="natural", supports=EVERYTHING, devices={"cpu"}, **declared
+        name=name, forward=forward, backward=backward, lse="natural", supports=ALL_FEATURES, devices={"cpu"}, **declared
     )
     return impl
 

@@ -24,6 +24,9 @@ PLAN = Plan(examples=20, try_contract=False, goes_on=False)
 
 # --- lse ------------------------------------------------------------------------------------------
 
+# What the functions of these tests do not take.
+NOT_TODAY = dict(window="none", softcap=False, sinks=False, sink_grad=False, lse_grad=False, headdims_v=())
+
 
 def with_lse(other):
     """Return torch_math with lse = other(lse, m, l).
@@ -44,7 +47,7 @@ def with_lse(other):
         l = (lse.double() - m).exp()
         return out, other(lse.double(), m, l).float()
 
-    declared = replace(torch_math.IMPL.supports, bias_grad=False, sink_grad=False, lse_grad=False)
+    declared = replace(torch_math.IMPL.supports, bias_grad=False, **NOT_TODAY)
     return replace(torch_math.IMPL, name="tested", forward=forward, backward=None, supports=declared)
 
 
@@ -98,7 +101,13 @@ def with_gradients(change):
         return change(dout, *grads)
 
     plain = replace(
-        torch_math.IMPL.supports, causal="never", bias="none", bias_grad=False, softmax_scale=False, gqa=False
+        torch_math.IMPL.supports,
+        causal="never",
+        bias="none",
+        bias_grad=False,
+        softmax_scale=False,
+        gqa=False,
+        **NOT_TODAY,
     )
     return replace(torch_math.IMPL, name="tested", backward=backward, supports=plain)
 
