@@ -286,7 +286,8 @@ def _autograd(
         return {}
     out = outputs["out"][0]
     for name, (output, _) in outputs.items():
-        if not output.requires_grad and output.numel() and leaves["k"].numel():
+        depends = name == "out" or set(wrt) != {"v"}  # lse does not depend on v
+        if depends and not output.requires_grad and output.numel() and leaves["k"].numel():
             instead = "backward=None" if name == "out" else "supports.lse_grad=False"
             raise ContractError(
                 f'{name} does not require grad, so backward="autograd" has nothing to differentiate: '

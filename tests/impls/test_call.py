@@ -204,6 +204,11 @@ def test_only_requested_gradients_are_returned(wrt):
     assert {name for name, _ in got.items()} == {"out", "lse", *("d" + name for name in wrt)}
 
 
+def test_lse_may_not_require_grad_if_only_v_does():
+    got = run(differentiable(lse_grad=True), inputs(dlse=True), backward=True, wrt=("v",))
+    assert {name for name, _ in got.items()} == {"out", "lse", "dv"}
+
+
 def test_only_requested_inputs_require_grad():
     required = {}
 

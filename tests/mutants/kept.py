@@ -192,7 +192,7 @@ KEPT = {
     "dq_keeps_the_last_key_tile_only": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
     "ds_is_rounded_to_half": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
     "dsink_is_that_of_the_first_batch": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 bias=vector sinks=count",
-    "dsink_is_that_of_the_last_query_tile": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
+    "dsink_is_that_of_the_last_query_tile": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 bias=vector sinks=count",
     "dsink_is_the_weight_of_the_sink": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector sinks=count",
     "dsink_lacks_the_gradient_of_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count dlse=True",
     "dv_of_late_queries_is_left_out": "seqlen_q=257 seqlen_k=1 headdim=1 dtype=float32",
