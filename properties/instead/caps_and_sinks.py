@@ -80,7 +80,7 @@ def _other_sinks(name: str, words: str, change: Callable[[Answer, torch.Tensor],
             return None
         sinks = answer.x.sinks.double()
         other = change(answer, sinks)
-        if bool((other == sinks).all()):
+        if bool((other == sinks).all()) or not bool((other < torch.inf).all()):  # -inf times a scale of 0 or less
             return None
         return Changed(answer.x, replace(answer.variant, sinks=other))
 

@@ -89,6 +89,14 @@ def test_each_mistake_is_named_and_no_other(mistake):
     assert size is None or size[1] in re.findall(r"\d+", re.search(r"(?:tile|multiple) of ([\d, or]+)", line)[1])
 
 
+@pytest.mark.parametrize("scale", [0.0, -0.25])
+def test_a_head_without_a_sink_has_none_at_any_scale(scale):
+    (ignored,) = [mistake for mistake in TABLE if mistake.name == "sinks ignored"]
+    case = f"seqlen_q=35 seqlen_k=35 headdim=7 nheads=2 sinks=some_off softmax_scale={scale}"
+    (line,) = said_of(making(ignored), case)
+    assert "of sinks=None: the sinks are ignored" in line
+
+
 def test_names_are_unique():
     assert [name for name, n in Counter(mistake.name for mistake in TABLE).items() if n > 1] == []
 
