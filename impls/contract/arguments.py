@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Collection
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from torch.autograd import forward_ad
 
 ALIGNMENTS = ("bottom_right", "top_left")
 LARGEST_SCALE = 2.0**127  # its product with log2(e) is still a finite float32
+SMALLEST_CAP, LARGEST_CAP = 2.0**-126, 2.0**127  # of a softcap; both are normal in float32
 LARGEST_SIZE = 2**30  # a query's index plus seqlen_k, or plus a tile, then fits a kernel's 32-bit integer
 
 
@@ -125,20 +125,24 @@ def check_options(causal: object, softmax_scale: object, alignment: object) -> N
         raise ValueError(f"softmax_scale is {softmax_scale!r}: should be a number of magnitude at most 2^127, or None")
 
 
+def _is_count(side: object) -> bool:
+    return isinstance(side, numbers.Integral) and not isinstance(side, bool) and side >= 0
+
+
 def check_window(window: object) -> None:
-    """Raises ValueError unless window is None, or a pair of integers >= 0 or None."""
-    if window is None:
-        return
-    pair = isinstance(window, tuple) and len(window) == 2
-    if not pair or any(side is not None and not (type(side) is int and side >= 0) for side in window):
-        raise ValueError(f"window is {window!r}: should be None or (left, right), each an integer >= 0 or None")
+    """Raises ValueError unless window is None or a pair, each side an int from 0 on or None."""
+    pair = isinstance(window, tuple | list) and len(window) == 2
+    if window is not None and not (pair and all(side is None or _is_count(side) for side in window)):
+        raise ValueError(
+            f"window is {window!r}: should be (left, right), each None or an int of at least 0, or None for no window"
+        )
 
 
 def check_softcap(softcap: object) -> None:
-    """Raises ValueError unless softcap is None or a positive finite number. 0 does not mean off."""
+    """Raises ValueError unless softcap is None or a positive number that float32 holds."""
     number = isinstance(softcap, numbers.Real) and not isinstance(softcap, bool)
-    if softcap is not None and not (number and 0 < float(softcap) < math.inf):
-        raise ValueError(f"softcap is {softcap!r}: should be a positive number, or None")
+    if softcap is not None and not (number and SMALLEST_CAP <= float(softcap) <= LARGEST_CAP):
+        raise ValueError(f"softcap is {softcap!r}: should be a number from 2^-126 to 2^127, or None for no cap")
 
 
 def check_sinks(sinks: object, nheads: int, device: torch.device) -> None:

@@ -15,10 +15,12 @@ from flash_attest.impls.contract.arguments import (
     check_one_device,
     check_options,
     check_sizes,
+    check_softcap,
+    check_window,
     sizes_of,
     unit_stride,
 )
-from flash_attest.impls.diagonals import check_softcap, check_window, diagonals
+from flash_attest.impls.diagonals import diagonals
 
 from . import host
 from .problem import DTYPES, integers

@@ -17,9 +17,11 @@ from flash_attest.impls.contract.arguments import (
     check_one_device,
     check_options,
     check_sizes,
+    check_softcap,
+    check_window,
     sizes_of,
 )
-from flash_attest.impls.diagonals import Diagonals, check_softcap, check_window
+from flash_attest.impls.diagonals import Diagonals
 
 from .device import EMULATED
 

@@ -17,10 +17,12 @@ from flash_attest.impls.contract.arguments import (
     check_options,
     check_sinks,
     check_sizes,
+    check_softcap,
+    check_window,
     sizes_of,
     unit_stride,
 )
-from flash_attest.impls.diagonals import check_softcap, check_window, diagonals
+from flash_attest.impls.diagonals import diagonals
 
 from .device import EMULATED
 from .tiles import EITHER, Strides

@@ -234,19 +234,20 @@ class _Choices:
             )
         return {
             "seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "cross": seqlen_q != seqlen_k, "pair": pair, "group": group,
-            "headdim": headdim, **pairs, **self._window(row, seqlen_k, random),
+            "headdim": headdim, **pairs, **self._window(row, seqlen_q, seqlen_k, random),
         }  # fmt: skip
 
-    def _window(self, row: dict[str, Any], seqlen_k: int, random: Random) -> dict[str, int]:
+    def _window(self, row: dict[str, Any], seqlen_q: int, seqlen_k: int, random: Random) -> dict[str, int]:
         """Return how many keys the window of a row has on its sides.
 
         Half of the sizes are any that hide keys. The others are at its edges, at those of a tile,
-        or hide nothing.
+        between the two lengths, or hide nothing.
         """
+        between = sorted((seqlen_q, seqlen_k))
 
         def size() -> int:
             tile = random.choice(TILES if self.impl.tile is None else (self.impl.tile[1], *TILES))
-            others = (0, 1, tile + random.choice(BESIDE), seqlen_k - 1, seqlen_k + 1)
+            others = (0, 1, tile + random.choice(BESIDE), seqlen_k - 1, seqlen_k + 1, random.randint(*between))
             return max(0, random.choice((*(random.randrange(max(seqlen_k, 1)) for _ in others), *others)))
 
         kind = row["window"]

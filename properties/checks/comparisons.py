@@ -47,7 +47,7 @@ def check_budget(trial: Trial, got: Outputs, x=None, *names: str, **changed) -> 
     def investigate(name: str) -> tuple[str, list[str]]:
         if name == "lse":
             return what_lse_is(trial)
-        return "", where_it_shows(trial, name, x, **changed) if name in GRADIENTS else []
+        return "", where_it_shows(trial, name, x, **changed) if name in GRADIENTS and x.dlse is None else []
 
     _check_near(trial, tensors, investigate)
 
