@@ -57,8 +57,9 @@ def kinds(impl: Implementation) -> Iterator[list[Case]]:
         for bias_dtype in dict.fromkeys((case.bias_dtype, dtype)):
             yield [case.but(bias=kind, bias_dtype=bias_dtype) for kind in s.bias_kinds]
         for feature in FEATURES.values():
-            if feature.alone:
-                yield [feature.adapted(feature.changed(case, value), s) for value in feature.tried[:1]]
+            if feature.alone and feature.name != "headdim_v":
+                yield [feature.changed(case, feature.tried[0])]
+        yield [case.but(headdim_v=dv) for d, dv in sorted(s.headdims_v) if d == headdim]
 
 
 def calls(impls: Iterable[Implementation]) -> list[list[tuple[Implementation, Case]]]:
