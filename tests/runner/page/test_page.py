@@ -127,10 +127,12 @@ def test_the_strip_says_how_far_an_unfinished_run_came():
 
 def test_the_strip_of_a_whole_run_has_its_verdict():
     results, facts = data.green()
+    n = Counter(result["verdict"] for result in results)
     page = run_page(results, facts)
-    assert "green: 1065 laws hold; 108 do not apply; 345 need a GPU" in page and 'class="strip good"' in page
+    line = f"green: {n['pass']} laws hold; {n['refused']} do not apply; {n['unknown']} need a GPU"
+    assert line in page and 'class="strip good"' in page
     asked = run_page(results, facts | {"options": {"impl": "all"}})
-    assert "not green: 345 laws undecided; 1065 hold" in asked and 'class="strip open"' in asked
+    assert f"not green: {n['unknown']} laws undecided; {n['pass']} hold" in asked and 'class="strip open"' in asked
 
 
 def test_a_file_that_cannot_be_loaded_is_no_law_that_fails():
@@ -138,9 +140,10 @@ def test_a_file_that_cannot_be_loaded_is_no_law_that_fails():
     unloaded = data.result(
         "hers", data.CONTRACT, "fail", why="not loaded", reason="hers.py:3: importing it raises NameError"
     )
+    held = sum(result["verdict"] == "pass" for result in results)
     page = run_page([*results, unloaded], facts)
-    assert "not green: 1 file cannot be loaded; 1065 laws hold" in page and 'class="strip bad"' in page
-    assert "1 file cannot be loaded, 0 fail, 1065 pass</title>" in page
+    assert f"not green: 1 file cannot be loaded; {held} laws hold" in page and 'class="strip bad"' in page
+    assert f"1 file cannot be loaded, 0 fail, {held} pass</title>" in page
     assert "hers, contract: 1 not loaded of 1 law" in page
 
 
