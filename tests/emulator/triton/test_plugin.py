@@ -91,7 +91,7 @@ def test_a_run_of_pytest_needs_nothing_else(tmp_path):
     verdicts = {key: entry["verdict"] for key, entry in results(tmp_path).items()}
     assert run.returncode == 1, run.stdout + run.stderr
     assert verdicts[OUT, "right"] == verdicts[TRACED, "right"] == "pass"
-    assert verdicts[TRACED, "racy"] == "fail"  # whether a race changes a result of the other law depends on its cases
+    assert verdicts[TRACED, "racy"] == "fail"  # not every case of the other law shows the race
 
 
 def test_a_run_with_the_interpreter_says_so(tmp_path):
