@@ -110,7 +110,7 @@ def test_a_single_case_needs_no_workers(options, workers):
         ([], "name what to judge: FILE.py, MODULE:NAME, a package with an adapter, or one of ours (--list)"),
         (["mne.py"], "mne.py: there is no file mne.py; did you mean mine.py?"),
         (["mine.py", "--law", "query_sees_its_prefix"], f"no law is called query_sees_its_prefix; did you mean {LAW}?"),
-        (["mine.py", "--chapter", "casual"], "no chapter is called casual; did you mean causal? (chapters: backward, batches"),
+        (["mine.py", "--chapter", "casual"], "no chapter is called casual; did you mean causal? (chapters: backward"),
         (["no_such_module:IMPL"], "no_such_module:IMPL: there is no module no_such_module"),
         (["package.no_such:IMPL"], "package.no_such:IMPL: there is no module package.no_such"),
         (["mine.py", "torch_math"], "torch_math is one of ours, mine.py is not: judge them in two runs"),
