@@ -10,8 +10,9 @@
     lse     E_lse   += size(P_sink) E_sink + size(1 - P_sink) E_keys
     delta   E_delta += size(P_sink sum_d dout out) (E_sink + E_keys)
     dsink   sum_i size(P_sink) [size(delta) (E_again + E_lse + steps(4)) + E_delta]
-            + size(delta) unit(2^-126) + total_(batch seqlen_q) + size(dsink) steps(4)
-            E_again, the noise of exp(sink - lse), has lse in place of m. P_sink may be flushed.
+            + size(delta) unit(2^-24) + total_(batch seqlen_q) + size(dsink) steps(4)
+            E_again, the noise of exp(sink - lse), has lse in place of m. P_sink may also be 1 less
+            the weight of all keys, which is a sigmoid, and has the rounding of a number next to 1.
 
 The product sink log2 e is rounded once for all rows of a head. So in the independent form this
 error, 2^-24 sink, is also added up over rows with its sign: P_sink times it is an error of lse
@@ -34,7 +35,7 @@ import torch
 
 from .attention import sink_weight
 from .declared import grown
-from .rounding import FLOAT32, FLUSH, Units
+from .rounding import FLOAT32, Units
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def dsink_rows(
 ) -> torch.Tensor:
     """Return the noise of P_sink delta (batch, nheads, i, 1). e_norm: the noise of P from lse.
 
-    rows: of the whole sum, as weights that are flushed add up over rows.
+    rows: of the whole sum, as weights that vanish next to 1 add up over rows.
     """
     size, unit = form.size, form.unit
     again = grown(sink.again) * (1 + e_norm) if un.coarse else sink.again
@@ -116,4 +117,4 @@ def dsink_rows(
         relative = relative + 2 * unit(un.u)
     if un.coarse:
         e_delta = e_delta * (1 + relative)
-    return size(sink.weight) * (size(delta) * relative + e_delta) + size(delta) * unit(FLUSH * rows**0.5)
+    return size(sink.weight) * (size(delta) * relative + e_delta) + size(delta) * unit(FLOAT32 * rows**0.5)

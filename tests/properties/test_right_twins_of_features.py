@@ -1,7 +1,11 @@
 """Right kernels of unusual build: windows, softcaps, sinks, gradients of lse, narrow values."""
 
-import pytest
+from dataclasses import replace
 
+import pytest
+import torch
+
+from flash_attest.impls import Supports, torch_math
 from flash_attest.mutants.mutant import build
 from flash_attest.mutants.tiled.build import planted
 from flash_attest.mutants.tiled.lse_gradients import DELTA
@@ -140,4 +144,23 @@ def each_law_of_each_twin() -> list:
 def test_a_right_twin_of_a_feature_passes(law, words):
     twin = planted(name="twin", law=law, edits=TWINS[words][1], smallest={}, story=words)
     result = judge(laws()[law], build(twin), Plan(examples=6, try_contract=False))
+    assert result.verdict == PASS, result.message or result.reason
+
+
+def by_a_sigmoid(q, k, v, *, sinks=None):
+    """Compute the weight of all keys beside a sink as a sigmoid, which rounds next to 1."""
+    s = torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5
+    out, lse = torch.einsum("bhij,bjhd->bihd", s.softmax(-1), v), s.logsumexp(-1)
+    if sinks is None:
+        return out, lse
+    weight = torch.sigmoid(lse - sinks[:, None])
+    return out * weight.transpose(1, 2)[..., None], torch.logaddexp(lse, sinks[:, None].expand_as(lse))
+
+
+@pytest.mark.parametrize("law", SINKS)
+def test_a_sink_by_a_sigmoid_passes(law):
+    """dsink is 0 where the weight of the sink is below 2^-24. FlexAttention is often used so."""
+    supports = Supports(dtypes={torch.float32}, headdims=range(1, 65), sinks=True, sink_grad=True)
+    twin = replace(torch_math.IMPL, name="sigmoid", forward=by_a_sigmoid, supports=supports)
+    result = judge(laws()[law], twin, Plan(examples=40, try_contract=False))
     assert result.verdict == PASS, result.message or result.reason
