@@ -40,7 +40,7 @@ def test_a_plugin_is_imported_in_another_process_first(source, words, tmp_path):
     plugin.write_text(source)
     problem = tried(str(plugin), limit=0.5 if "while" in source else 60.0).problem
     assert re.fullmatch(f"{re.escape(str(plugin))}(:1)?: {words}" if words else "", problem), problem
-    assert descriptors() == before
+    assert descriptors() <= before  # one of an earlier test may be closed meanwhile
 
 
 def test_threads_that_an_import_starts_are_named_where_a_call_does_not_return(tmp_path, monkeypatch):
