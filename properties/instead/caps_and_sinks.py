@@ -97,8 +97,11 @@ def _capped(answer: Answer, sinks: torch.Tensor) -> torch.Tensor:
 
 
 def _raw(answer: Answer, of_maximum: bool) -> Iterator[Predicted]:
-    """Yield out and lse of l = sum_j exp(S - m) + sink, with or without a row maximum m."""
-    if answer.x.sinks is None or not bool((answer.x.sinks >= 0).all()):
+    """Yield out and lse of l = sum_j exp(S - m) + sink, with or without a row maximum m.
+
+    A sink below 0 gives another weight, too, but perhaps no lse.
+    """
+    if answer.x.sinks is None:
         return
     x, keys = answer.x, answer.under(_without_sinks(answer))
     variants = (answer.variant, replace(answer.variant, sinks=None)) if of_maximum else ()
@@ -106,10 +109,12 @@ def _raw(answer: Answer, of_maximum: bool) -> Iterator[Predicted]:
     for m in maxima or [torch.zeros_like(keys.want["lse"])]:
         l = (keys.want["lse"] - m).exp()
         total = l + x.sinks.double()[:, None]
-        share = torch.where(total > 0, l / total, 0.0).transpose(1, 2)[..., None]
+        share = torch.where(total == 0, 0.0, l / total).transpose(1, 2)[..., None]
         if bool(share.isfinite().all()):
-            want = {"out": keys.want["out"] * share, "lse": m + total.log()}
-            yield Predicted(want, lambda share=share: keys.sigma() | {"out": keys.sigma()["out"] * share})
+            want = {"out": keys.want["out"] * share}
+            if bool((total >= 0).all()):
+                want["lse"] = m + total.log()
+            yield Predicted(want, lambda share=share: keys.sigma() | {"out": keys.sigma()["out"] * share.abs()})
 
 
 def _rebuilt_without_sink(answer: Answer) -> Predicted | None:
