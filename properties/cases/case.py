@@ -20,6 +20,7 @@ ADDED, BOOLEAN = ("vector", "matrix"), ("boolean_vector", "boolean_matrix")
 BIASES = (None, *ADDED, *BOOLEAN)
 BIAS_MASKS = ("none", "right", "left", "window", "first_and_window", "dead_row", "finite", "alibi")
 OF_NUMBERS = ("finite", "alibi")  # masks that a boolean bias cannot have
+WINDOW_FORM = "should be left:right, such as 3:0, and an open side is left out, as in 3:"
 SINKS = (None, "count", "spread", "some_off", "high")
 
 Window = tuple[int | None, int | None]  # how many keys a query sees to the left and the right; None is an open side
@@ -86,9 +87,7 @@ class Case:
         if self.softcap is not None and not (math.isfinite(self.softcap) and self.softcap > 0):
             problems.append(f"softcap={self.softcap}: should be a positive number, or None")
         if self.window is not None and not _is_window(self.window):
-            problems.append(
-                f"window={text_of(self.window)}: should be left:right, such as 3:0, and an open side is left out, as in 3:"
-            )
+            problems.append(f"window={text_of(self.window)}: {WINDOW_FORM}")
         if problems:
             raise CaseError("; ".join(problems))
 
@@ -217,9 +216,7 @@ def _read(name: str, value: str) -> Any:
 def _read_window(value: str) -> Window:
     left, colon, right = value.partition(":")
     if not colon or not all(side.isdecimal() for side in (left, right) if side):
-        raise CaseError(
-            f"--case: window={value}: should be left:right, such as 3:0, and an open side is left out, as in 3:"
-        )
+        raise CaseError(f"--case: window={value}: {WINDOW_FORM}")
     return tuple(int(side) if side else None for side in (left, right))
 
 
