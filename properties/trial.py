@@ -135,7 +135,7 @@ class Trial:
         compares two calls would compare the second call with itself.
         """
         handed = self.caller.laid_out(self.x if x is None else x, **changed)
-        return self.caller.call(handed, backward=backward, wrt=wrt, **changed).copy()
+        return self.caller.copied(self.caller.call(handed, backward=backward, wrt=wrt, **changed))
 
     def want(self, x: Inputs | None = None, *, backward: bool = False, **changed) -> oracle.Attention:
         """Return the oracle's answer, in float64."""

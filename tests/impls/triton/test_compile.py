@@ -310,7 +310,7 @@ def test_one_variant_is_compiled_of_each_kernel(aligned, tmp_path):
 
 
 def test_products_read_tiles_of_one_width_at_one_address(tmp_path):
-    """ptxas 12.8 confuses the addresses of tiles whose rows have 64 and 128 bytes, if they share one.
+    """ptxas 12.8 confuses addresses of tiles with rows of 64 and of 128 bytes, if they share one.
 
     K and V do where loads are not wide, so the smaller head dim is padded further beside a larger
     one.

@@ -337,7 +337,7 @@ def test_a_missing_wait_in_a_kernel_of_mbarriers_is_not_judged(hopper):
 
 
 def test_other_barrier_errors_count_in_such_a_kernel(hopper):
-    """So do those of an ordinary kernel beside it, which synccheck watches once more."""
+    """Errors of an ordinary kernel beside it count, too: synccheck watches it once more."""
     divergent = MISSING_WAIT.replace("Missing wait", "Divergent thread(s) in block")
     hopper({"device_kernel": ["SYNCS"]}, synccheck=divergent)
     assert judged(case=CASE).reason == "barrier: Divergent thread(s) in block, device_kernel+0xa5e0"
