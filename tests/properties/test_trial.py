@@ -30,7 +30,7 @@ def test_an_exception_without_message_has_no_colon():
 
 
 def test_an_output_in_memory_that_cannot_be_read_fails_the_law(monkeypatch):
-    """As a freed allocation of a GPU, which the suite copies after the call."""
+    """A call may return a freed allocation of a GPU, which the suite copies after the call."""
 
     def clone(tensor):
         raise RuntimeError("CUDA error: invalid argument\nadvice")
