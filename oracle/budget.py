@@ -102,7 +102,7 @@ FORM_OF_REGIME = {
     "one_sign": INDEPENDENT,
 }
 # Scores of other regimes are about 1. A softcap below the size of scores makes many of them equal.
-# A GPU interpolates exp in a table of about 64 entries, so with one FAR above the size of scores all
+# A GPU interpolates exp in a table of about 64 entries, so with a softcap FAR above the scores all
 # tanh have nearly one error.
 FAR = 64.0
 SIZE_OF_SCORES = {
