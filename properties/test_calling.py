@@ -53,7 +53,9 @@ def _with_late_inputs(trial: Trial, seconds: float) -> tuple[Outputs, bool]:
     loaded kernels. Such a call shows nothing.
     """
     stored, launched = trial.caller.stored(trial.x), []
-    late = Inputs(**{name: torch.full_like(tensor, torch.nan) for name, tensor in stored.items()})
+    unwritten = {True: torch.nan, False: 0}  # an index, or a mask
+    late = {name: torch.full_like(tensor, unwritten[tensor.is_floating_point()]) for name, tensor in stored.items()}
+    late = Inputs(**late)
     written = torch.cuda.Event()
     torch.cuda.synchronize()
 

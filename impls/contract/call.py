@@ -21,7 +21,14 @@ from flash_attest.impls.contract.record import KEYWORDS, ContractError, Implemen
 from flash_attest.impls.contract.returned import plain, problems_of
 from flash_attest.texts import cut, type_name
 
-ONE_LAYOUT = ("bias", "sinks", "dlse")  # inputs whose dimensions have the same order in every layout
+# Inputs whose dimensions have the same order in every layout.
+ONE_LAYOUT = ("bias", "sinks", "dlse", "block_mask", "kv_indices")
+    "bias",
+    "sinks",
+    "dlse",
+    "block_mask",
+    "kv_indices",
+)  # inputs whose dimensions have the same order in every layout
 GRADIENT_OF = {"sinks": "dsink"}  # the others have the name of their input, with a d before it
 INPUT_OF = {gradient: name for name, gradient in GRADIENT_OF.items()}
 MOST_DESCRIBED, LONGEST_DESCRIPTION = 8, 500  # items of a result, and characters, in a message
@@ -41,7 +48,8 @@ class Inputs:
     q (b, sq, h, d), dout (b, sq, h, dv), k (b, sk, hk, d), v (b, sk, hk, dv), where dv is
     headdim_v; bias None or (b | 1, h | 1, 1 | sq, sk). A bias in torch.bool is a mask, True where a
     query sees a key. sinks (h) or None; dlse (b, h, sq) or None, the gradient with respect to the
-    natural logarithm. Both are float32.
+    natural logarithm. Both are float32. block_mask (b, h, blocks of queries, blocks of keys), bool,
+    and kv_indices (b, sq, hk, topk), int32, or None, as in Supports.hidden.
     """
 
     q: torch.Tensor
@@ -51,6 +59,8 @@ class Inputs:
     bias: torch.Tensor | None = None
     sinks: torch.Tensor | None = None
     dlse: torch.Tensor | None = None
+    block_mask: torch.Tensor | None = None
+    kv_indices: torch.Tensor | None = None
 
     def with_(self, **changed: torch.Tensor) -> Inputs:
         """Return the same inputs with some tensors replaced."""
@@ -189,7 +199,8 @@ class Call:
                 for name, tensor in leaves.items()
             }
         operands = leaves["q"], leaves["k"], leaves["v"]
-        given = keywords(impl.supports, bias=leaves["bias"], sinks=leaves["sinks"], **self.options)
+        shown = {"block_mask": x.block_mask, "kv_indices": x.kv_indices}
+        given = keywords(impl.supports, bias=leaves["bias"], sinks=leaves["sinks"], **shown, **self.options)
         with torch.set_grad_enabled(differentiate):
             with self.around(self.phase.value):
                 returned = impl.forward(*operands, **given)

@@ -12,6 +12,7 @@ from flash_attest.impls.contract.record import (
     BIAS_KINDS,
     DEVICES,
     DTYPES,
+    HIDDEN_KINDS,
     LARGEST_HEADDIM,
     MOST_OF_EXP,
     OUTPUTS,
@@ -124,7 +125,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
 
 
 def _feature_problems(impl: Implementation, s: Supports) -> Iterator[str]:
-    """Yield what is wrong with the declared window, sinks, gradients and head dims of v."""
+    """Yield what is wrong with the declared window, sinks, gradients, hidden keys and v."""
     kinds = ", ".join(map(repr, WINDOW_KINDS))
     if s.window != "none" and not _subset(s.window, WINDOW_KINDS, least=1):
         yield f'window={s.window!r}: should be "none" or a subset of {{{kinds}}}'
@@ -134,6 +135,12 @@ def _feature_problems(impl: Implementation, s: Supports) -> Iterator[str]:
         yield "lse_grad=True needs an lse and a backward: declare both, or lse_grad=False"
     if s.lse_grad and not impl.sink_in_lse:
         yield "lse_grad=True needs an lse with the sink: declare sink_in_lse=True, or lse_grad=False"
+    if s.hidden != "none" and not _subset(s.hidden, HIDDEN_KINDS, least=1):
+        yield f'hidden={s.hidden!r}: should be "none" or a subset of {{{", ".join(map(repr, HIDDEN_KINDS))}}}'
+    if not _is_tile(s.hidden_block):
+        yield f"hidden_block={s.hidden_block!r}: should be (queries, keys) of a block, each at least 1"
+    if s.shared_kv == "always" and impl.backward is not None:
+        yield 'shared_kv="always" has no backward, as dk and dv would be one tensor: declare backward=None'
     pairs = s.headdims_v
     if isinstance(pairs, str) or not isinstance(pairs, Collection) or not all(map(_is_pair, pairs)):
         yield (

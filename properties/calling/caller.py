@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -24,6 +24,7 @@ from flash_attest.properties.state.patched import words
 from flash_attest.properties.state.randomness import Randomness, randomness
 from flash_attest.properties.state.thing import Change
 from flash_attest.properties.state.watch import Watch
+from flash_attest.races.bits import bits
 from flash_attest.texts import cut
 
 
@@ -64,7 +65,10 @@ class Caller:
         The default is the layout of the case.
         """
         layout = layout or self.case.layout
-        return Inputs(**{name: lay_out(t, layout_of(name, layout)) for name, t in self.stored(x).items()})
+        laid_out = {name: lay_out(t, layout_of(name, layout)) for name, t in self.stored(x).items()}
+        if self._shares(x):
+            laid_out["v"] = laid_out["k"][..., : self.case.headdim_v]
+        return Inputs(**laid_out)
 
     def place(
         self, x: Inputs, fill: float, margin: int = MARGIN, away_from: Inputs | None = None
@@ -78,6 +82,8 @@ class Caller:
             other = None if away_from is None else getattr(away_from, name)
             layout = layout_of(name, self.case.layout)
             placed[name] = place(self.as_stored(name, tensor), layout, fill, margin, other)
+        if self._shares(x):
+            placed["v"] = replace(placed["k"], tensor=placed["k"].tensor[..., : self.case.headdim_v])
         return Inputs(**{name: p.tensor for name, p in placed.items()}), placed
 
     def as_stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -86,7 +92,13 @@ class Caller:
 
     def stored(self, x: Inputs) -> Inputs:
         """Turn inputs in the public layout into contiguous ones in the implementation's layout."""
-        return Inputs(**{name: self.as_stored(name, tensor) for name, tensor in x.items()})
+        stored = Inputs(**{name: self.as_stored(name, tensor) for name, tensor in x.items()})
+        return stored.with_(v=stored.k[..., : self.case.headdim_v]) if self._shares(x) else stored
+
+    def _shares(self, x: Inputs) -> bool:
+        """Return whether v is stored as the first columns of k. A law may have set it alone."""
+        first = x.k[..., : self.case.headdim_v]
+        return self.case.shared_kv and first.shape == x.v.shape and bool((bits(first) == bits(x.v)).all())
 
     def call(
         self,

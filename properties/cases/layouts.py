@@ -18,7 +18,7 @@ from flash_attest.races.bits import bits
 MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so torch's alignment is kept
 GAP = 24  # elements behind each row of `gapped`; with 16, rows of 8 would be as far apart as `interleaved` ones
 
-DENSE = ("sinks", "dlse")  # inputs that are contiguous in every layout
+DENSE = ("sinks", "dlse", "block_mask", "kv_indices")  # inputs that are contiguous in every layout
 
 # Any two of q, k, v and dout differ in each of their first three strides.
 MIXED = {"q": "transposed", "k": "gapped", "v": "interleaved", "dout": "sliced", "bias": "gapped"}
@@ -99,6 +99,8 @@ def place(
     before = margin + (layout == "offset")
     if tensor.dtype == torch.bool:
         fill = fill == fill and fill != 0  # NaN and 7 differ, as laws compare the two
+    elif not tensor.is_floating_point():
+        fill = 0 if fill == fill else -1  # likewise; no index is out of range
     spare = 0 if away_from is None else 64 // tensor.element_size()
     buffer = torch.full((before + count + margin + spare,), fill, dtype=tensor.dtype, device=tensor.device)
     view = cut(buffer[before:][:count].view(stored))

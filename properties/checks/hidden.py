@@ -59,7 +59,7 @@ def check_hidden(
         name: torch.where(hidden, getattr(changed, name) * by, getattr(changed, name)) for name, by in louder.items()
     }
     # In float16, dP of these keys may overflow, and 0 inf is NaN.
-    loud = after(changed.with_(**values), trial.backward and not in_float16)
+    loud = after(trial.tied(changed.with_(**values)), trial.backward and not in_float16)
     expected = trial.expected(backward=trial.backward)
     for results in (usual, loud):
         for name, tensor in results.items():
@@ -89,7 +89,7 @@ def check_unseen(trial: Trial, replaced: torch.Tensor, should: str) -> None:
         kept = {name: (tensor, getattr(before, name)) for name, tensor in outputs.items() if name in rows}
         return Outputs(**{name: torch.where(rows[name], now, was) for name, (now, was) in kept.items()})
 
-    check_hidden(trial, x.with_(**changed), hidden, should, of_blind)
+    check_hidden(trial, trial.tied(x.with_(**changed)), hidden, should, of_blind)
 
 
 def _louder_scores(trial: Trial, changed: Inputs) -> float:
