@@ -23,12 +23,6 @@ from flash_attest.texts import cut, type_name
 
 # Inputs whose dimensions have the same order in every layout.
 ONE_LAYOUT = ("bias", "sinks", "dlse", "block_mask", "kv_indices")
-    "bias",
-    "sinks",
-    "dlse",
-    "block_mask",
-    "kv_indices",
-)  # inputs whose dimensions have the same order in every layout
 GRADIENT_OF = {"sinks": "dsink"}  # the others have the name of their input, with a d before it
 INPUT_OF = {gradient: name for name, gradient in GRADIENT_OF.items()}
 MOST_DESCRIBED, LONGEST_DESCRIPTION = 8, 500  # items of a result, and characters, in a message
