@@ -1,4 +1,4 @@
-"""Bugs of hidden keys: block masks and lists of keys, in both directions: docs/why/bugs.md#masks."""
+"""Bugs of hidden keys, as blocks and as lists, in both directions: docs/why/bugs.md#masks."""
 
 from flash_attest.mutants.mutant import ONE
 from flash_attest.mutants.tiled.build import planted
@@ -105,7 +105,7 @@ MUTANTS = [
         name="hidden_blocks_keep_a_weight",
         law="test_keys_that_are_not_shown_change_no_bit",
         edits=((HIDDEN, "s = s.masked_fill(~shown, -20.0)"),),
-        smallest=ONE | dict(seqlen_q=9, seqlen_k=25),
+        smallest=ONE | dict(seqlen_q=9, seqlen_k=25, nheads=2),
         story="-20 hides well enough for every tolerance, until a hidden key has a large value",
     ),
     planted(
@@ -159,7 +159,7 @@ MUTANTS = [
         name="lists_of_head_0_serve_all_heads",
         law=SHOWN,
         edits=((LISTS, "return kv_indices.long()[:, :, :1, : seqlen_k or 0].expand(-1, -1, nheads_k, -1)"),),
-        smallest=ONE | dict(nheads=2, nheads_k=2, seqlen_k=2),
+        smallest=ONE | dict(nheads=3, nheads_k=3, seqlen_k=2),
         story="a model with one key head had one list for all heads",
     ),
     planted(
@@ -175,7 +175,7 @@ MUTANTS = [
         name="causal_mask_compares_slots_with_queries",
         law=SHOWN,
         edits=((FUTURE, "(torch.arange(keys.shape[-1]) > i + seqlen_k - seqlen_q)"),),
-        smallest=ONE | dict(seqlen_q=2, seqlen_k=2, causal=True),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2, headdim=2, causal=True),
         story="the index in the loop is taken for the index of the key, as in the dense kernel",
     ),
     planted(

@@ -1,6 +1,6 @@
 """Bugs of a v that is the first columns of k, in the same memory: docs/why/bugs.md#memory."""
 
-from flash_attest.mutants.mutant import ONE
+from flash_attest.mutants.mutant import CONTRACT, ONE
 from flash_attest.mutants.tiled.build import planted
 
 DEFINITION = "test_out_matches_the_definition"
@@ -9,11 +9,11 @@ SHARED = "    shared = v.data_ptr() == k.data_ptr() and k.numel() and v.stride()
 
 MUTANTS = [
     planted(
-        name="values_are_rounded_in_place",
-        law="test_inputs_come_back_unchanged",
-        edits=((READ_Q, READ_Q + "    v.mul_(0.5).mul_(2.0).add_(1.0)\n"),),
-        smallest=ONE | dict(headdim=3),
-        story="v is prepared in its own memory, which is that of k, and not restored",
+        name="shared_values_are_prepared_in_place",
+        law=CONTRACT,
+        edits=((READ_Q, READ_Q + SHARED + "    v = v.mul_(2.0).mul_(0.5).add_(1.0) if shared else v\n"),),
+        smallest=ONE,
+        story="v is prepared in its own memory, which is k's, and not restored",
     ),
     planted(
         name="shared_values_have_rows_of_their_own_length",
