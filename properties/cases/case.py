@@ -24,6 +24,8 @@ WINDOW_FORM = "should be left:right, such as 3:0, and an open side is left out, 
 SINKS = (None, "count", "spread", "some_off", "high")
 BLOCKED, LISTED = ("documents", "blocks", "dead_rows"), ("documents", "tree", "topk", "dead_rows")
 HIDDEN = (None, *dict.fromkeys((*BLOCKED[:2], *LISTED)))
+NEIGHBOURS = ("none", "empty", "one", "longer", "mixed")
+PAGE_ORDERS = ("in_order", "shuffled")
 
 Window = tuple[int | None, int | None]  # how many keys a query sees to the left and the right; None is an open side
 
@@ -44,6 +46,9 @@ class Case:
     depends on lse, too. hidden is the drawing of hidden keys (hidden_keys.py), in blocks of
     hidden_block = (queries, keys), or without one as lists of keys. shared_kv: whether v is the
     first columns of k, in the same memory.
+
+    The fields from neighbours to append have a meaning in calls of another form than the dense one
+    (properties/forms). page_size is the smallest declared one unless it is given.
     """
 
     batch: int = 1
@@ -71,6 +76,12 @@ class Case:
     shared_kv: bool = False
     regime: str = "spread"
     layout: str = "contiguous"
+    num_splits: int = 1
+    neighbours: str = "none"
+    slack: int = 0
+    page_size: int | None = None
+    page_order: str = "in_order"
+    append: int = 0
     seed: int = 0
 
     def __post_init__(self):
@@ -78,6 +89,8 @@ class Case:
             object.__setattr__(self, "headdim_v", self.headdim)
         problems = [f"{name}={getattr(self, name)}: should be at least {least}" for name, least in _LEAST.items()
                     if getattr(self, name) < least]  # fmt: skip
+        if self.page_size is not None and self.page_size < 1:
+            problems.append(f"page_size={self.page_size}: should be at least 1, or None")
         for name, allowed in _ALLOWED.items():
             if getattr(self, name) not in allowed:
                 problems.append(f"{name}={text_of(getattr(self, name))}: should be one of {_listed(allowed)}")
@@ -174,7 +187,8 @@ def _is_block(block: Any) -> bool:
     return isinstance(block, tuple) and len(block) == 2 and all(isinstance(n, int) and n >= 1 for n in block)
 
 
-_LEAST = dict(batch=1, seqlen_q=0, seqlen_k=0, nheads=1, nheads_k=1, headdim=1, headdim_v=1, seed=0)
+_LEAST = dict(batch=1, seqlen_q=0, seqlen_k=0, nheads=1, nheads_k=1, headdim=1, headdim_v=1, num_splits=1, slack=0,
+              append=0, seed=0)  # fmt: skip
 _ALLOWED = dict(
     dtype=tuple(DTYPES.values()),
     bias_dtype=tuple(DTYPES.values()),
@@ -184,6 +198,8 @@ _ALLOWED = dict(
     hidden=HIDDEN,
     regime=REGIMES,
     layout=LAYOUTS,
+    neighbours=NEIGHBOURS,
+    page_order=PAGE_ORDERS,
 )
 
 
