@@ -17,7 +17,7 @@ OPEN = -1  # an open side of a window
 
 
 def attend(q, k, v, *, causal=False, window=(OPEN, OPEN), scale=None, softcap=0.0):
-    """Return out (sq, h, dv) in float32 and lse (h, sq) in base e; k (sk, hk, d), v (sk, hk, dv)."""
+    """Return out (sq, h, dv) and lse (h, sq) of q (sq, h, d), k (sk, hk, d) and v (sk, hk, dv)."""
     group = q.shape[1] // k.shape[1]
     k, v = (x.float().repeat_interleave(group, 1) for x in (k, v))
     s = torch.einsum("ihd,jhd->hij", q.float(), k) * (q.shape[-1] ** -0.5 if scale is None else scale)
