@@ -14,6 +14,7 @@ from flash_attest.properties.instead.answer import Answer, answer_of
 from flash_attest.properties.instead.cases import grown
 from flash_attest.properties.instead.matches import statements
 from flash_attest.properties.instead.roundings import rounding_of
+from flash_attest.properties.instead.table import table_of
 from flash_attest.properties.judging.context import blaming_calls
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.races import tracing
@@ -53,7 +54,7 @@ def _found(judgement: Judgement, cases: list[Case]) -> list[str]:
             (larger if answer.wrong else right).append(answer)
     answers = [*larger, *wrong]
     shifted = answers[0].case.but(regime="shifted_up")
-    if lines := statements(answers, right, shown=wrong[0]):
+    if lines := statements(answers, right, table_of(judgement.impl.supports), shown=wrong[0]):
         return [line + _right_if_swapped(judgement, answers) for line in lines]
     return rounding_of(answers, lambda: answer_in(judgement, shifted))
 
