@@ -1,7 +1,8 @@
 """Mistakes of calls in another form: about the rows and the number of a sequence's keys.
 
 Rows are looked up in the buffers of the call, so that a mistake predicts what neighbours and rows
-of nobody add. Predicted are out, lse and dq. Other sequences add to dk and dv.
+of nobody add. If they are not a sequence's own, only out, lse and dq are predicted, as other
+sequences add to its dk and dv.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from flash_attest.properties.instead.answer import Answer, Changed, Predicted
 from flash_attest.properties.instead.inputs import Words
 from flash_attest.properties.instead.mistake import Mistake, given, only
 
-OF_QUERIES = ("out", "lse", "dq")
+OF_QUERIES, OF_KEYS = ("out", "lse", "dq"), ("dk", "dv", "dsink")
 
 
 @dataclass(frozen=True)
@@ -107,13 +108,14 @@ def buffers_of(answer: Answer) -> Buffers | None:
     return answer.kept("buffers", make)
 
 
-def with_keys_of(answer: Answer, taken: Taken) -> Changed | None:
-    """Return the inputs in which each sequence has these keys; None if it has them already.
+def with_keys_of(answer: Answer, taken: Taken) -> tuple[Changed, bool] | None:
+    """Return the inputs in which each sequence has these keys, and whether they are its own.
 
-    None, too, where the keys lie outside of the buffer: what is there is not known.
+    None if the sequences have the keys already, and where keys lie outside of the buffer, as what
+    is there is not known.
     """
     buffers = buffers_of(answer)
-    if buffers is None or not buffers.judged:
+    if buffers is None:
         return None
     case, mask = answer.case, answer.variant.mask
     keys = [taken(answer, buffers, n) for n in buffers.judged]
@@ -131,13 +133,11 @@ def with_keys_of(answer: Answer, taken: Taken) -> Changed | None:
             source = getattr(buffers.x, name) if each.before else buffers.after[name]
             gathered[name].append(source.reshape(-1, *source.shape[-2:])[rows])
     k, v = (torch.stack(gathered[name]) for name in ("k", "v"))
-    own = mask.visible(case.seqlen_q, case.seqlen_k)
-    if most == case.seqlen_k and bool((seen == own).all()) and torch.equal(k, answer.x.k):
+    own = torch.equal(k, answer.x.k) and torch.equal(v, answer.x.v)
+    if own and bool((seen == mask.visible(case.seqlen_q, case.seqlen_k)).all()):
         return None
-    if not most:
-        return Changed(answer.x.with_(k=k, v=v), replace(answer.variant, mask=Mask()))
-    bias = torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -math.inf)
-    return Changed(answer.x.with_(k=k, v=v, bias=bias), replace(answer.variant, mask=Mask(), bias=bias))
+    bias = torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, -math.inf) if most else None
+    return Changed(answer.x.with_(k=k, v=v, bias=bias), replace(answer.variant, mask=Mask(), bias=bias)), own
 
 
 def _seen(mask: Mask, seqlen_q: int, keys: int, offset: int) -> torch.Tensor:
@@ -152,10 +152,13 @@ def taking(name: str, words: Words, *taken: Taken) -> Mistake:
 
     def predict(answer: Answer) -> Iterator[Predicted]:
         for each in taken:
-            if (changed := with_keys_of(answer, each)) is not None:
-                yield only(answer.under(changed), *OF_QUERIES)
-                if (backward := given(answer, changed)) is not None:
-                    yield only(backward, *OF_QUERIES)
+            if (found := with_keys_of(answer, each)) is None:
+                continue
+            changed, own = found
+            names = (*OF_QUERIES, *OF_KEYS) if own else OF_QUERIES
+            yield only(answer.under(changed), *names)
+            if (backward := given(answer, changed)) is not None:
+                yield only(backward, *names)
 
     return Mistake(name, words, predict)
 

@@ -16,14 +16,17 @@ import torch
 OPEN = -1  # an open side of a window
 
 
-def attend(q, k, v, *, causal=False, window=(OPEN, OPEN), scale=None, softcap=0.0):
-    """Return out (sq, h, dv) and lse (h, sq) of q (sq, h, d), k (sk, hk, d) and v (sk, hk, dv)."""
+def attend(q, k, v, *, causal=False, window=(OPEN, OPEN), scale=None, softcap=0.0, offset=None):
+    """Return out (sq, h, dv) and lse (h, sq) of q (sq, h, d), k (sk, hk, d) and v (sk, hk, dv).
+
+    offset: how many more keys than queries the mask takes into account; all of them by default.
+    """
     group = q.shape[1] // k.shape[1]
     k, v = (x.float().repeat_interleave(group, 1) for x in (k, v))
     s = torch.einsum("ihd,jhd->hij", q.float(), k) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if softcap:
         s = softcap * torch.tanh(s / softcap)
-    own = torch.arange(q.shape[0])[:, None] + k.shape[0] - q.shape[0]
+    own = torch.arange(q.shape[0])[:, None] + (k.shape[0] - q.shape[0] if offset is None else offset)
     ahead = torch.arange(k.shape[0]) - own
     left, right = window
     hidden = torch.zeros_like(ahead, dtype=torch.bool)
