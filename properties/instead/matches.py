@@ -62,13 +62,13 @@ def statements(
     """
     fits: list[Fits] = []
     for answer in answers:
-        if not answer.telling:
+        if not (answer.telling or answer.comparable):
             return []
         fits.append(Fits(answer, table))
         table = tuple(mistake for mistake in table if fits[0].of[mistake.name])
         if not table:
             return []
-    if all(each.answer.dead for each in fits):
+    if all(each.answer.dead for each in fits) or not any(each.answer.telling for each in fits):
         return []
     table = tuple(mistake for mistake in table if not _differs(fits, mistake))
     if fits and not any(each.answer.strong for each in fits):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from flash_attest import oracle
 from flash_attest.impls.contract.record import ContractError, Precision
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.features import FEATURES
+from flash_attest.properties.cases.features import FEATURES, OF_FORM
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import LawBroken, Undecided
 from flash_attest.properties.instead.answer import Answer, answer_of
@@ -21,7 +21,6 @@ from flash_attest.properties.judging.context import blaming_calls
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.races import tracing
 
-OF_FORM = ("num_splits", "neighbours", "slack", "page_order", "append")  # features of a call
 MOST_GROWN = 2  # larger cases that fail, too
 MOST_CASES = 4  # of those at hand
 MOST_PRODUCTS = 2**24  # of a case: its scores, times headdim
@@ -68,8 +67,7 @@ def _table(judgement: Judgement, case: Case) -> tuple[Mistake, ...]:
     A kernel that is right without neighbours, new keys and splits makes a mistake of its form.
     """
     supports = judgement.impl.supports
-    plain = {name: FEATURES[name].neutral for name in OF_FORM if FEATURES[name].neutral is not None}
-    alone = case.but(**plain)
+    alone = case.but(**{name: FEATURES[name].values[0] for name in OF_FORM})
     if alone != case and supports.form != "parts" and any(not each.wrong for each in answer_in(judgement, alone)):
         return OF_FORMS
     return table_of(supports)

@@ -36,8 +36,7 @@ def attend(q, k, v, *, causal=False, window=(OPEN, OPEN), scale=None, softcap=0.
         hidden = hidden | (ahead > (0 if causal else right))
     s = s.masked_fill(hidden, -math.inf)
     lse = s.logsumexp(-1) if k.shape[0] else s.new_full(s.shape[:2], -math.inf)
-    dead = lse == -math.inf
-    p = (s - lse.masked_fill(dead, 0.0)[..., None]).exp()
+    p = s.softmax(-1).masked_fill(lse[..., None] == -math.inf, 0.0)
     return torch.einsum("hij,jhd->ihd", p, v), lse
 
 
