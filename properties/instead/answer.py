@@ -49,6 +49,9 @@ class Predicted:
     sigma: Callable[[], dict[str, torch.Tensor]]
 
 
+UNKNOWN = Predicted({}, dict)  # the outputs of a mistake that reads what nobody knows
+
+
 @dataclass
 class Answer:
     """The outputs of a kernel for the inputs x, all on the CPU, in the public layout.

@@ -19,7 +19,7 @@ from flash_attest.oracle import Mask
 from flash_attest.properties.calling.caller import NOBODYS
 from flash_attest.properties.forms import packed
 from flash_attest.properties.forms.sequences import appended, sequences_of
-from flash_attest.properties.instead.answer import Answer, Changed, Predicted
+from flash_attest.properties.instead.answer import UNKNOWN, Answer, Changed, Predicted
 from flash_attest.properties.instead.inputs import Words
 from flash_attest.properties.instead.mistake import Mistake, given, only
 
@@ -108,11 +108,11 @@ def buffers_of(answer: Answer) -> Buffers | None:
     return answer.kept("buffers", make)
 
 
-def with_keys_of(answer: Answer, taken: Taken) -> tuple[Changed, bool] | None:
+def with_keys_of(answer: Answer, taken: Taken) -> tuple[Changed | None, bool] | None:
     """Return the inputs in which each sequence has these keys, and whether they are its own.
 
-    None if the sequences have the keys already, and where keys lie outside of the buffer, as what
-    is there is not known.
+    No inputs if some keys lie outside of the buffer, as what is there is not known. None if the
+    sequences have the keys already.
     """
     buffers = buffers_of(answer)
     if buffers is None:
@@ -120,8 +120,10 @@ def with_keys_of(answer: Answer, taken: Taken) -> tuple[Changed, bool] | None:
     case, mask = answer.case, answer.variant.mask
     keys = [taken(answer, buffers, n) for n in buffers.judged]
     total = math.prod(buffers.x.k.shape[:-2])
-    if any(each is None or any(row is None or not 0 <= row < total for row in each.rows) for each in keys):
+    if any(each is None for each in keys):
         return None
+    if any(row is None or not 0 <= row < total for each in keys for row in each.rows):
+        return None, False
     # Gather the rows, and hide what each query does not see.
     most = max(len(each.rows) for each in keys)
     seen = torch.zeros(case.batch, 1, case.seqlen_q, most, dtype=torch.bool)
@@ -155,6 +157,9 @@ def taking(name: str, words: Words, *taken: Taken) -> Mistake:
             if (found := with_keys_of(answer, each)) is None:
                 continue
             changed, own = found
+            if changed is None:
+                yield UNKNOWN
+                continue
             names = (*OF_QUERIES, *OF_KEYS) if own else OF_QUERIES
             yield only(answer.under(changed), *names)
             if (backward := given(answer, changed)) is not None:

@@ -16,7 +16,7 @@ from flash_attest.properties.cases.bias_masks import masks_of, may_have_empty_ro
 from flash_attest.properties.cases.case import Case, CaseError, text_of
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.feature import Feature
-from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS
+from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, OF_FORM
 from flash_attest.properties.cases.strategies import ALONE, TOGETHER
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
@@ -99,7 +99,8 @@ def leaving_out(draws: Draws, *groups: LeftOut) -> Draws:
 
 def value_clue(feature: Feature, values: list, simplest: Any) -> Clue:
     """Return the clue that a feature has one of these values."""
-    several = feature.alone and {*feature.values} == {*values, feature.neutral} and len(values) > 1
+    few = feature.alone or feature.name in OF_FORM  # features that most cases, or most calls, lack
+    several = few and {*feature.values} == {*values, feature.neutral} and len(values) > 1
     words = feature.name if several else ", ".join([feature.words(values[0]), *map(text_of, values[1:])])
     words = RANDOM.get(feature.name, words)
     return Clue(
