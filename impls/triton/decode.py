@@ -1,4 +1,4 @@
-"""Decoding from a paged cache, with the keys split among programs ("flash-decoding", Dao et al. 2023).
+"""Decoding from pages, with the keys split among programs (flash-decoding, Dao et al. 2023).
 
 One program (sequence, key head, tile of rows, split) loops over the key tiles of its split.
 
@@ -68,7 +68,7 @@ def decode_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
     ALIGN: tl.constexpr, CAP: tl.constexpr, WINDOW: tl.constexpr,
 ):  # fmt: skip
-    """Write the parts out (num_splits, total_q, nheads, headdim_v), lse (num_splits, nheads, total_q).
+    """Write parts: out (num_splits, total_q, nheads, headdim_v), lse (num_splits, nheads, total_q).
 
     A sequence has seqused_k + append keys. Its query i sees the keys from `left` before to `right`
     behind the one on its diagonal, which ends at the last query and key.

@@ -12,9 +12,9 @@ the lse `sink`; it is counted here, once, and not in each part.
 import triton
 import triton.language as tl
 
-from .tiles import INF, LN2, LOG2E, elements, matrix_of
+from .tiles import INF, LN2, LOG2E
 
-NUMBERS = ["out_strides", "num_parts", "batch", "seqlen_q", "nheads", "headdim_v"]
+NUMBERS = ["num_parts", "batch", "seqlen_q", "nheads", "headdim_v"]
 TENSORS = ["out_parts_ptr", "lse_parts_ptr", "sinks_ptr", "out_ptr", "lse_ptr"]
 
 

@@ -68,7 +68,7 @@ class PagedDecode:
             if append:
                 self._append(k, v, unit_stride(k_new), unit_stride(v_new), block_table, seqused_k)
             group = nheads // max(nheads_k, 1)
-            left, right = ((None, None) if window is None else window)
+            left, right = (None, None) if window is None else window
             tile = _tile(group, q.element_size(), max(headdim, headdim_v))
             tiles = cdiv(max_seqlen_q * group, tile.BLOCK_M)
             out = q.new_empty(num_splits, 1, total_q, nheads, headdim_v, dtype=torch.float32)
@@ -114,6 +114,8 @@ def merge_parts(out_parts, lse_parts, *, out_dtype):
     check_like("out_parts", out_parts, out_parts.shape, torch.float32, out_parts.device)
     check_like("lse_parts", lse_parts, (parts, batch, nheads, seqlen_q), torch.float32, out_parts.device)
     check_device(out_parts)
+    if parts == 0:
+        raise ValueError(f"out_parts has shape {tuple(out_parts.shape)}: should have at least one part")
     if out_dtype not in DTYPES:
         raise ValueError(f"out_dtype is {out_dtype}: should be one of {', '.join(map(str, DTYPES))}")
     with torch.cuda.device_of(out_parts):
