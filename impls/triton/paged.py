@@ -96,11 +96,11 @@ class PagedDecode:
         )  # fmt: skip
 
 
-def merge_parts(out_parts, lse_parts, *, out_dtype):
+def merge_parts(out_parts, lse_parts, *, out_dtype, sinks=None):
     """Merge parts: float32 (n, b, sq, h, dv) and (n, b, h, sq) -> out in out_dtype, lse in float32.
 
-    lse is the natural logarithm; a part without keys has lse -inf and any finite out. Raises
-    ValueError for invalid arguments, before the launch.
+    lse is the natural logarithm; a part without keys has lse -inf and any finite out. sinks (h) are
+    no part of the parts. Raises ValueError for invalid arguments, before the launch.
     """
     for name, x, words in (
         ("out_parts", out_parts, "(parts, batch, seqlen_q, nheads, headdim_v)"),
@@ -113,13 +113,14 @@ def merge_parts(out_parts, lse_parts, *, out_dtype):
     check_headdim(headdim_v, LARGEST_HEADDIM)
     check_like("out_parts", out_parts, out_parts.shape, torch.float32, out_parts.device)
     check_like("lse_parts", lse_parts, (parts, batch, nheads, seqlen_q), torch.float32, out_parts.device)
+    check_sinks(sinks, nheads, out_parts.device)
     check_device(out_parts)
     if parts == 0:
         raise ValueError(f"out_parts has shape {tuple(out_parts.shape)}: should have at least one part")
     if out_dtype not in DTYPES:
         raise ValueError(f"out_dtype is {out_dtype}: should be one of {', '.join(map(str, DTYPES))}")
     with torch.cuda.device_of(out_parts):
-        return _merge(out_parts.contiguous(), lse_parts.contiguous(), out_dtype, None)
+        return _merge(out_parts.contiguous(), lse_parts.contiguous(), out_dtype, sinks)
 
 
 def _merge(out_parts, lse_parts, dtype, sinks):
