@@ -226,7 +226,7 @@ def problem_of(
     check_dtypes(q, k, v, DTYPES)
     check_bias(bias, q, sizes.scores)
     check_one_device(q=q, k=k, v=v, bias=bias)
-    _check_device(q)
+    check_device(q)
     check_options(causal, softmax_scale, alignment)
     check_window(window)
     check_softcap(softcap)
@@ -252,7 +252,8 @@ def check_into(into, like) -> None:
             raise ValueError(f"{name} has strides {x.stride()}: should have a last stride of 1, to be written to")
 
 
-def _check_device(q: torch.Tensor) -> None:
+def check_device(q: torch.Tensor) -> None:
+    """Raise ValueError unless q is on the device of the kernels."""
     should = "cpu" if EMULATED else "cuda"
     if q.device.type != should:
         why = "there is no GPU, so kernels run in the emulator" if EMULATED else "there is a GPU"

@@ -66,7 +66,7 @@ def pretend(capability: int):
     JITFunction.run = without_launch
     from flash_attest.impls.triton import problem, tuning
 
-    problem._check_device = lambda q: None  # all tensors are on the CPU here
+    problem.check_device = lambda q: None  # all tensors are on the CPU here
     problem.EMULATED = tuning.EMULATED = False  # choices are a GPU's
     triton.runtime.driver.set_active(Pretended())
     triton.backends.backends["nvidia"] = triton.backends.Backend(CUDABackend, CudaDriver)
