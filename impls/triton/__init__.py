@@ -5,6 +5,8 @@ forward.py        Algorithm 1
 backward.py       Algorithm 2, with dq in its own kernel or by atomics
 bias_gradient.py  dbias
 attention.py      calls on tensors: allocate and launch
+varlen.py         the same for sequences of different lengths, packed one behind the other
+packed.py         where such sequences lie, and the checks of it
 problem.py        sizes, mask, scale, and all checks
 tuning.py         tile sizes, warps, stages
 functions.py      flash_attn_func and its packed forms, with autograd, torch.compile, CUDA graphs
@@ -16,7 +18,7 @@ from flash_attest.impls import Absent
 
 from .device import lacking
 
-NAMES = ("triton_fa2", "triton_fa2_atomic", "triton_fa2_tf32", "triton_fa2_top_left")
+NAMES = ("triton_fa2", "triton_fa2_atomic", "triton_fa2_tf32", "triton_fa2_top_left", "triton_fa2_varlen")
 
 if not (reason := lacking()):
     from .declared import IMPLS

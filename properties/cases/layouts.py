@@ -113,6 +113,7 @@ def place(
     view = cut(buffer[before:][:count].view(stored))
     if away_from is not None and (view.data_ptr() - away_from.data_ptr()) % 128 == 0:
         view = cut(buffer[before + spare :][:count].view(stored))
+    view = view[(0,) * (4 - tensor.dim())]
     if layout != "size_one" and view.is_contiguous():
         view = contiguous(view.view(tensor.shape))
     view.copy_(tensor)
