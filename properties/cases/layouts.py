@@ -115,6 +115,8 @@ def place(
         view = cut(buffer[before + spare :][:count].view(stored))
     if layout != "size_one" and view.is_contiguous():
         view = contiguous(view.view(tensor.shape))
+    elif tensor.dim() < 4:
+        view = view[(0,) * (4 - tensor.dim())]
     view.copy_(tensor)
     return Placed(tensor=view, buffer=buffer, after=bits(buffer).clone())
 
