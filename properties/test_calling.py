@@ -53,7 +53,9 @@ def _with_late_inputs(trial: Trial, seconds: float) -> tuple[Outputs, bool]:
     loaded kernels. Such a call shows nothing.
     """
     stored, launched = trial.caller.stored(trial.x), []
-    late = Inputs(**{name: torch.full_like(tensor, torch.nan) for name, tensor in stored.items()})
+    late = stored.with_(
+        **{name: torch.full_like(t, torch.nan if t.is_floating_point() else 0) for name, t in stored.items()}
+    )
     written = torch.cuda.Event()
     torch.cuda.synchronize()
 
@@ -74,7 +76,7 @@ def _with_late_inputs(trial: Trial, seconds: float) -> tuple[Outputs, bool]:
     return got, all(launched)
 
 
-@law(needs=("backward", "strides"), bug="calling", share=0.5)
+@law(needs=("backward", "strides", "dense"), bug="calling", share=0.5)
 def test_expanded_dout_equals_its_copy(trial):
     """A dout of stride 0, as out.sum().backward() passes it, gives the gradients of its copy.
 
@@ -92,7 +94,7 @@ def test_expanded_dout_equals_its_copy(trial):
     check_all_agree(trial, expanded, copied, trial.expected(x, backward=True), "with a copy of dout it is")
 
 
-@law(needs=("strides",), share=0.2, toward=small, gqa=False, bug="calling")
+@law(needs=("strides", "dense"), share=0.2, toward=small, gqa=False, bug="calling")
 def test_expanded_inputs_equal_their_copy(trial):
     """k.expand(b, s, h, d), one head in memory for all, gives the results of its copy.
 
@@ -121,7 +123,7 @@ def test_expanded_inputs_equal_their_copy(trial):
 
 
 @law(
-    needs=("same process",), cross=False, gqa=False, headdim_v=False, share=0.1, softmax_scale=False, toward=short,
+    needs=("same process", "dense"), cross=False, gqa=False, headdim_v=False, share=0.1, softmax_scale=False, toward=short,
     bug="calling",
 )  # fmt: skip
 def test_one_tensor_may_be_q_k_and_v(trial):
@@ -157,8 +159,9 @@ def test_answers_follow_the_values(trial):
     for n, where_to in enumerate(("the same tensors", "new tensors at the same addresses"), start=1):
         new = build(trial.case.but(seed=trial.case.seed + n), trial.device)
         handed = handed if n == 1 else _new_tensors(memory)
+        stored = caller.stored(new)
         for name, tensor in (handed if n == 1 else memory).items():
-            tensor.copy_(caller.as_stored(name, getattr(new, name)))
+            tensor.copy_(getattr(stored, name))
         got = caller.call(handed, backward=backward)
         try:
             check_budget(trial, got, new)
@@ -168,7 +171,7 @@ def test_answers_follow_the_values(trial):
 
 def _new_tensors(memory: Inputs) -> Inputs:
     """Return new tensors over the same memory. Each has a version counter of its own, at 0."""
-    return Inputs(**{name: tensor.data for name, tensor in memory.items()})
+    return memory.with_(**{name: tensor.data for name, tensor in memory.items()})
 
 
 def _kept(
@@ -218,7 +221,7 @@ def test_backward_belongs_to_its_own_forward(trial):
 
 
 @law(
-    needs=("outside",),
+    needs=("outside", "dense"),
     gqa=False,
     **PLAIN,
     regime=("spread",),

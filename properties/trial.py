@@ -138,7 +138,7 @@ class Trial:
         overwrites the outputs of an earlier one (a defect that test_memory names), a law that
         compares two calls would compare the second call with itself.
         """
-        handed = self.caller.laid_out(self.x if x is None else x, changed.pop("layout", self.case.layout))
+        handed = self.caller.laid_out(self.x if x is None else x, **changed)
         return self.caller.call(handed, backward=backward, wrt=wrt, **changed).copy()
 
     def want(self, x: Inputs | None = None, *, backward: bool = False, **changed) -> oracle.Attention:

@@ -1,8 +1,7 @@
 """The only module that calls implementations.
 
-Inputs are passed in the implementation's layout; outputs are returned in the public layout.
-
-In the public layout, lse is (batch, nheads, seqlen_q), in natural log, and every other tensor is
+Inputs are passed in the implementation's form and layout; outputs are returned dense and in the
+public layout. There, lse is (batch, nheads, seqlen_q), in natural log, and every other tensor is
 (batch, seqlen, nheads, headdim).
 """
 
@@ -17,20 +16,32 @@ from typing import Any
 
 import torch
 
-from flash_attest.impls.contract.record import KEYWORDS, ContractError, Implementation, Supports
+from flash_attest.impls.contract.plan import Plan
+from flash_attest.impls.contract.record import (
+    APPENDED,
+    FORM_KEYWORDS,
+    KEYWORDS,
+    ContractError,
+    Implementation,
+    Supports,
+)
 from flash_attest.impls.contract.returned import plain, problems_of
 from flash_attest.texts import cut, type_name
 
-ONE_LAYOUT = ("bias", "sinks", "dlse")  # inputs whose dimensions have the same order in every layout
+TABLES = (
+    "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "block_table", "cache_seqlens", "cache_batch_idx",
+)  # fmt: skip
+# Inputs whose dimensions have the same order in every layout.
+ONE_LAYOUT = ("bias", "sinks", "dlse", "lse_parts", *TABLES)
 GRADIENT_OF = {"sinks": "dsink"}  # the others have the name of their input, with a d before it
 INPUT_OF = {gradient: name for name, gradient in GRADIENT_OF.items()}
 MOST_DESCRIBED, LONGEST_DESCRIPTION = 8, 500  # items of a result, and characters, in a message
 
 
 def tensors_of(record: object) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield (name, tensor) for each field of a dataclass that is not None."""
+    """Yield (name, tensor) for each field of a dataclass that is a tensor."""
     for field in fields(record):
-        if (tensor := getattr(record, field.name)) is not None:
+        if isinstance(tensor := getattr(record, field.name), torch.Tensor):
             yield field.name, tensor
 
 
@@ -42,6 +53,9 @@ class Inputs:
     headdim_v; bias None or (b | 1, h | 1, 1 | sq, sk). A bias in torch.bool is a mask, True where a
     query sees a key. sinks (h) or None; dlse (b, h, sq) or None, the gradient with respect to the
     natural logarithm. Both are float32.
+
+    A call of another form (Supports.form) has its buffers in q, k, v, dout and dlse, its tables and
+    lengths in the fields behind them, and its plan. With form="parts", q, k and v are None.
     """
 
     q: torch.Tensor
@@ -51,6 +65,18 @@ class Inputs:
     bias: torch.Tensor | None = None
     sinks: torch.Tensor | None = None
     dlse: torch.Tensor | None = None
+    cu_seqlens_q: torch.Tensor | None = None
+    cu_seqlens_k: torch.Tensor | None = None
+    seqused_q: torch.Tensor | None = None
+    seqused_k: torch.Tensor | None = None
+    block_table: torch.Tensor | None = None
+    cache_seqlens: torch.Tensor | None = None
+    cache_batch_idx: torch.Tensor | None = None
+    k_new: torch.Tensor | None = None
+    v_new: torch.Tensor | None = None
+    out_parts: torch.Tensor | None = None
+    lse_parts: torch.Tensor | None = None
+    plan: Plan | None = None  # of the buffers; None in the dense form
 
     def with_(self, **changed: torch.Tensor) -> Inputs:
         """Return the same inputs with some tensors replaced."""
@@ -92,7 +118,7 @@ class Outputs:
 
 def to_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
     """(b, s, h, d) -> the same values, contiguous in the implementation's layout."""
-    return contiguous(tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor)
+    return contiguous(from_layout(impl, tensor))
 
 
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:
@@ -108,12 +134,15 @@ def contiguous(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def from_layout(impl: Implementation, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a view (b, s, h, d) of a tensor in the implementation's layout."""
-    return tensor.transpose(1, 2) if impl.layout == "bhsd" else tensor
+    """Return a view (b, s, h, d) of a tensor in the implementation's layout.
+
+    Buffers of packed sequences, (total, h, d), have one layout.
+    """
+    return tensor.transpose(-3, -2) if impl.layout == "bhsd" and tensor.dim() >= 4 else tensor
 
 
 def public_input(impl: Implementation, name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """Return a view of an input in the public layout. Bias, sinks and dlse have only one layout."""
+    """Return a view of an input in the public layout. Those of ONE_LAYOUT have no other."""
     return tensor if name in ONE_LAYOUT else from_layout(impl, tensor)
 
 
@@ -127,6 +156,13 @@ def keywords(supports: Supports, **options: Any) -> dict[str, Any]:
     return {
         name: options.get(name, keyword.default) for name, keyword in KEYWORDS.items() if keyword.declared(supports)
     }
+
+
+def form_keywords(supports: Supports, x: Inputs) -> dict[str, Any]:
+    """Return the keywords that a call of this form gets besides: lengths, tables, new keys."""
+    plan = {} if x.plan is None else x.plan.numbers
+    names = FORM_KEYWORDS[supports.form] + (APPENDED if supports.append else ())
+    return {name: plan[name] if name in plan else getattr(x, name) for name in names}
 
 
 def gives_dbias(impl: Implementation, x: Inputs) -> bool:
@@ -168,6 +204,7 @@ class Call:
         self.phase = Phase.FORWARD
         self.enters: Callable[[str], None] = lambda phase: None  # called at the start of each phase, with its name
         self.between: Callable[[], None] = lambda: None  # called between the two phases
+        self.packed = False  # return the buffers of the form as they are
         self.twice = False  # with autograd: run backward twice on one graph, and return the second run's gradients
         # phase -> the context manager in which the implementation's code runs
         self.around: Callable[[str], AbstractContextManager] = nullcontext
@@ -188,8 +225,11 @@ class Call:
                 name: tensor if tensor is None else tensor.detach().requires_grad_(name in self.wrt)
                 for name, tensor in leaves.items()
             }
-        operands = leaves["q"], leaves["k"], leaves["v"]
+        operands = (leaves["q"], leaves["k"], leaves["v"])
+        if impl.supports.form == "parts":
+            operands = (x.out_parts, x.lse_parts)
         given = keywords(impl.supports, bias=leaves["bias"], sinks=leaves["sinks"], **self.options)
+        given |= form_keywords(impl.supports, x)
         with torch.set_grad_enabled(differentiate):
             with self.around(self.phase.value):
                 returned = impl.forward(*operands, **given)
@@ -221,11 +261,12 @@ class Call:
         gradients = {name: plain(name, grad, trains=True).detach() for name, grad in gradients.items()}
         _check_gradients(x, gradients)
         public = {name: from_layout(impl, g) if name in ("dq", "dk", "dv") else g for name, g in gradients.items()}
-        return Outputs(
+        outputs = Outputs(
             out=from_layout(impl, out.detach()),
             lse=None if lse is None else _public_lse(impl, x, lse.detach()),
             **public,
         )
+        return outputs if x.plan is None or self.packed else x.plan.unpack(outputs)
 
 
 def run(
@@ -311,19 +352,16 @@ def _autograd(
 
 
 def _check_forward(impl: Implementation, x: Inputs, out: torch.Tensor, lse: torch.Tensor | None) -> None:
-    problems = problems_of("out", out, x.dout.shape, x.q.dtype, x.q.device)
-    if out.shape != x.dout.shape and tuple(out.shape) == tuple(x.dout.transpose(1, 2).shape):
+    like = x.dout if x.q is None else x.q
+    problems = problems_of("out", out, x.dout.shape, like.dtype, like.device)
+    if x.dout.dim() == 4 and x.dout.shape != out.shape == x.dout.transpose(1, 2).shape:
         other = "bshd" if impl.layout == "bhsd" else "bhsd"
         problems[0] += f"; this is layout {other!r}: declare layout={other!r} if q, k, v are taken in it too"
     if lse is not None:
-        batch, nheads, seqlen_q = _sizes(impl, x.q)
-        problems += problems_of("lse", lse, (batch, nheads, seqlen_q), torch.float32, x.q.device)
+        *batch, rows, nheads, _ = from_layout(impl, x.dout).shape
+        problems += problems_of("lse", lse, (*batch, nheads, rows), torch.float32, like.device)
     if problems:
         raise ContractError(problems)
-
-
-def _sizes(impl: Implementation, q: torch.Tensor) -> tuple[int, int, int]:
-    return (q.shape[0], q.shape[1], q.shape[2]) if impl.layout == "bhsd" else (q.shape[0], q.shape[2], q.shape[1])
 
 
 def _check_gradients(x: Inputs, results: dict[str, torch.Tensor]) -> None:

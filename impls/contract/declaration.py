@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
@@ -12,6 +13,8 @@ from flash_attest.impls.contract.record import (
     BIAS_KINDS,
     DEVICES,
     DTYPES,
+    FORMS,
+    INVARIANCES,
     LARGEST_HEADDIM,
     MOST_OF_EXP,
     OUTPUTS,
@@ -23,6 +26,7 @@ from flash_attest.impls.contract.record import (
 
 TRACED = "traced"  # this flag has a message of its own, which also covers the device
 LONGEST_PATH = 2**20  # a length
+LARGEST_PAGE, MOST_SPLITS = 1024, 1024  # of keys; of parts of the keys
 LEAST_SHARE = 0.01  # a smaller one leaves one case of each law in every profile but nightly
 
 
@@ -61,6 +65,10 @@ def declaration_problems(impl: Implementation) -> list[str]:
         impl.equal_heads is None or _subset(impl.equal_heads, OUTPUTS),
         f"equal_heads={impl.equal_heads!r}: should be a subset of {set(OUTPUTS)}, or None",
     )
+    must(
+        _subset(impl.invariant, INVARIANCES),
+        f"invariant={impl.invariant!r}: should be a subset of {set(INVARIANCES)}",
+    )
     # What it supports, once or by device.
     for prefix, s in _supports_of(impl).items():
         if not isinstance(s, Supports):
@@ -81,7 +89,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
             not (s.bias_grad and not (has_numbers and impl.backward)),
             f"{prefix}.bias_grad=True needs a bias of numbers and a backward: declare both, or bias_grad=False",
         )
-        for problem in _feature_problems(impl, s):
+        for problem in itertools.chain(_feature_problems(impl, s), _form_problems(impl, s)):
             problems.append(f"{prefix}.{problem}")
         must(
             s.accepts is None or callable(s.accepts), f"{prefix}.accepts={s.accepts!r}: should be a function of a case"
@@ -140,6 +148,33 @@ def _feature_problems(impl: Implementation, s: Supports) -> Iterator[str]:
             f"headdims_v={pairs!r}: should be pairs (headdim, headdim_v) of different ints from 1 to "
             f"{LARGEST_HEADDIM}, as in {{(192, 128)}}"
         )
+
+
+def _form_problems(impl: Implementation, s: Supports) -> Iterator[str]:
+    """Yield what is wrong with the declared form, pages, new keys and splits."""
+    if s.form not in FORMS:
+        return  # as for any field with listed values
+    if s.form != "dense" and s.bias != "none":
+        yield f'bias={s.bias!r}: should be "none" with form={s.form!r}, which has no bias yet'
+    if s.form in ("cache", "paged", "parts") and impl.backward is not None:
+        yield f"form={s.form!r} has no backward: declare backward=None"
+    if not _has_counts(s.page_sizes, least=1 if s.form == "paged" else 0, most=LARGEST_PAGE):
+        with_pages = "at least one int" if s.form == "paged" else "ints"
+        yield f"page_sizes={s.page_sizes!r}: should be a container of {with_pages} from 1 to {LARGEST_PAGE}"
+    elif s.form != "paged" and _has_counts(s.page_sizes, least=1, most=LARGEST_PAGE):
+        yield f'page_sizes={s.page_sizes!r}: should be () with form={s.form!r}, or form="paged"'
+    if s.append and s.form not in ("cache", "paged"):
+        yield f'append=True needs form="cache" or "paged", is {s.form!r}'
+    if not _has_counts(s.splits, least=1, most=MOST_SPLITS) or 1 not in s.splits:
+        yield f"splits={s.splits!r}: should be a container of ints from 1 to {MOST_SPLITS}, 1 among them"
+
+
+def _has_counts(container: Any, least: int, most: int) -> bool:
+    """Return whether a container has at least `least` of the ints from 1 to `most`."""
+    try:
+        return not isinstance(container, str) and sum(n in container for n in range(1, most + 1)) >= least
+    except TypeError:
+        return False
 
 
 def _is_pair(pair: Any) -> bool:

@@ -15,12 +15,14 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+INVARIANCES = ("batch", "chunks")
 GRADIENTS = ("dq", "dk", "dv", "dbias", "dsink")
 OUTPUTS = ("out", "lse", *GRADIENTS)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
 BIAS_KINDS = ("vector", "matrix", "boolean_vector", "boolean_matrix")
 WINDOW_KINDS = ("left", "right", "both")  # the sides on which a window is bounded
+FORMS = ("dense", "varlen", "padded", "cache", "paged", "parts")  # of a call
 LARGEST_HEADDIM = 1024
 # The largest `exp` and `tanh` of Precision. With a larger error, the budget's first-order terms no
 # longer describe the result.
@@ -52,7 +54,9 @@ class Precision:
         with the bias, and dout v.
     merge: "accumulator" if parts of the keys are merged by their running maximum and sum. "lse" if
         they are merged by weights exp(lse_part - lse) computed from float32 lse, as split-KV and
-        flash-decoding kernels do; their partial outs are float32.
+        flash-decoding kernels do.
+    parts: the dtype of the partial outs of such a merge: "float32", or "operand" for the dtype of
+        the inputs.
     scaled: what softmax_scale multiplies: the float32 "scores"; or "q" or "k", which are then
         rounded to their dtype before the product; or "both", each by the root of the scale.
     scaled_in_backward: the same for the backward, if it differs: "k" if the forward multiplies the
@@ -80,6 +84,7 @@ class Precision:
     probabilities: Literal["operand", "float32"] = "operand"
     scores: Literal["float32", "operand"] = "float32"
     merge: Literal["accumulator", "lse"] = "accumulator"
+    parts: Literal["float32", "operand"] = "float32"
     scaled: Literal["scores", "q", "k", "both"] = "scores"
     scaled_in_backward: Literal["scores", "q", "k", "both"] | None = None
     tile_sum: int | None = None
@@ -122,6 +127,17 @@ class Supports:
         or None. It is the gradient with respect to the lse that forward returned, in its base.
     headdims_v: pairs (headdim, headdim_v) that are taken although v, out, dout and dv have another
         head dim than q and k, as in {(192, 128)}.
+    form: how functions are called (docs/use/implementation-reference.md#forms). "dense" as above.
+        "varlen": sequences one behind the other, q (total_q, nheads, headdim), with cu_seqlens_q,
+        cu_seqlens_k, max_seqlen_q and max_seqlen_k. "padded": each up to its length, seqused_q and
+        seqused_k. "cache": keys in the slots of a cache, cache_batch_idx, up to cache_seqlens.
+        "paged": queries as in varlen, keys in pages, block_table and seqused_k. "parts": a merge,
+        which is called with the outputs and the lse of parts of the keys.
+    page_sizes: a container of the numbers of keys in a page that form="paged" takes.
+    append: whether forms "cache" and "paged" take k_new and v_new, keys that the call writes behind
+        those in the cache before it attends to all.
+    splits: a container of the numbers that the keyword num_splits takes; it is passed unless this
+        is (1,). With form="parts", how many parts there may be.
     strides: True if q, k, v, dout and bias may be non-contiguous, each with its own strides.
         "last_contiguous" if the last dimension of each must have stride 1. "aligned" if, in
         addition, each must begin at a multiple of 16 bytes, and its rows too if they are multiples
@@ -146,6 +162,10 @@ class Supports:
     sink_grad: bool = False
     lse_grad: bool = False
     headdims_v: Collection[tuple[int, int]] = ()
+    form: Literal["dense", "varlen", "padded", "cache", "paged", "parts"] = "dense"
+    page_sizes: Collection[int] = ()
+    append: bool = False
+    splits: Collection[int] = (1,)
     strides: bool | Literal["last_contiguous", "aligned"] = False
     accepts: Callable[[Any], str | None] | None = None
 
@@ -158,6 +178,11 @@ class Supports:
     def window_kinds(self) -> tuple[str, ...]:
         """The supported kinds of window, in a fixed order; () for "none"."""
         return tuple(kind for kind in WINDOW_KINDS if self.window != "none" and kind in self.window)
+
+    @property
+    def takes_splits(self) -> bool:
+        """Whether functions take the keyword num_splits."""
+        return self.form != "parts" and set(self.splits) != {1}
 
     @property
     def headdim_list(self) -> list[int]:
@@ -179,7 +204,18 @@ KEYWORDS = {
     "softmax_scale": Keyword(None, lambda supports: supports.softmax_scale),
     "softcap": Keyword(None, lambda supports: supports.softcap),
     "sinks": Keyword(None, lambda supports: supports.sinks),
+    "num_splits": Keyword(1, lambda supports: supports.takes_splits),
 }
+# Further keywords of the forms: int32 tensors, and ints (max_seqlen_q, max_seqlen_k).
+FORM_KEYWORDS = {
+    "dense": (),
+    "varlen": ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"),
+    "padded": ("seqused_q", "seqused_k"),
+    "cache": ("cache_seqlens", "cache_batch_idx"),
+    "paged": ("cu_seqlens_q", "max_seqlen_q", "block_table", "seqused_k", "max_seqlen_k"),
+    "parts": ("out_dtype",),
+}
+APPENDED = ("k_new", "v_new")  # keywords of the forms cache and paged, if `append` is declared
 
 
 @dataclass(frozen=True)
@@ -207,6 +243,13 @@ class Implementation:
     lse: the base of lse, "natural" or "log2", if forward returns (out, lse). lse is float32,
         (batch, nheads, seqlen_q) in both layouts.
     sink_in_lse: whether lse contains the sink. If not, it is the lse of the keys alone.
+    slack: what rows that belong to no sequence may hold: those behind the last sequence, the ends
+        of pages and free pages. "finite" if they may be multiplied by 0 and must not be NaN.
+        "anything" if they are never read; then the entries of block_table behind the pages of a
+        sequence are -1, else the number of a free page.
+    slack_rows: what out and gradients hold in rows of no sequence: "zero", or "undefined".
+    invariant: which outputs keep their bits: "batch" if a sequence gives the same ones alone and
+        among any others, "chunks" if a query does in the whole, in any chunk, and alone.
     empty_rows: "zero" if a row that sees no key has out 0 and lse -inf, or its sink. With
         "undefined" no such case is drawn: where the mask of a bias could leave a row empty, it
         keeps a key in each row.
@@ -245,6 +288,9 @@ class Implementation:
     causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
     lse: Literal["natural", "log2"] | None = None
     sink_in_lse: bool = True
+    slack: Literal["finite", "anything"] = "finite"
+    slack_rows: Literal["undefined", "zero"] = "undefined"
+    invariant: Collection[str] = ()
     empty_rows: Literal["zero", "undefined"] = "zero"
     outside: Literal["error", "undefined"] = "error"
     repeatable: Collection[str] = frozenset(OUTPUTS)

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
 
-from flash_attest.impls.contract.call import ONE_LAYOUT, Call, Inputs, Outputs, Phase, contiguous, to_layout
+from flash_attest.impls.contract.call import (
+    ONE_LAYOUT,
+    Call,
+    Inputs,
+    Outputs,
+    Phase,
+    contiguous,
+    from_layout,
+    to_layout,
+)
+from flash_attest.impls.contract.plan import Plan
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.calling.handed import handed_of, problem_with
 from flash_attest.properties.calling.meter import Meter
@@ -18,12 +28,14 @@ from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import keywords_of
 from flash_attest.properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
 from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Raises, Replaces, Undecided
+from flash_attest.properties.forms import packed
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.patched import words
 from flash_attest.properties.state.randomness import Randomness, randomness
 from flash_attest.properties.state.thing import Change
 from flash_attest.properties.state.watch import Watch
+from flash_attest.races.bits import bits
 from flash_attest.texts import cut
 
 
@@ -32,6 +44,7 @@ def as_they_are(outputs: Outputs) -> Outputs:
     return outputs
 
 
+NOBODYS = 3.0  # what rows of no sequence hold
 MOST_REFUSALS = 20  # errors that a law allows; if all calls so far were errors, no further case is tried
 
 
@@ -58,13 +71,14 @@ class Caller:
         """Return whether the law itself reads inputs and outputs where a call leaves them."""
         return True
 
-    def laid_out(self, x: Inputs, layout: str | None = None) -> Inputs:
-        """Return the inputs for `call`: in the implementation's order of dimensions, in `layout`.
+    def laid_out(self, x: Inputs, **changed) -> Inputs:
+        """Return the inputs for `call`: in the implementation's form and order of dimensions.
 
-        The default is the layout of the case.
+        They are stored in the layout of the case. changed: new values for fields of the case.
         """
-        layout = layout or self.case.layout
-        return Inputs(**{name: lay_out(t, layout_of(name, layout)) for name, t in self.stored(x).items()})
+        case = self.case.but(**changed)
+        handed = self.stored(x, **changed)
+        return handed.with_(**{name: lay_out(t, layout_of(name, case.layout)) for name, t in handed.items()})
 
     def place(
         self, x: Inputs, fill: float, margin: int = MARGIN, away_from: Inputs | None = None
@@ -73,20 +87,34 @@ class Caller:
 
         away_from: inputs whose addresses must differ from those of the new ones modulo 128.
         """
-        placed = {}
-        for name, tensor in x.items():
+        placed, handed = {}, self.stored(x, fill)
+        for name, tensor in handed.items():
             other = None if away_from is None else getattr(away_from, name)
-            layout = layout_of(name, self.case.layout)
-            placed[name] = place(self.as_stored(name, tensor), layout, fill, margin, other)
-        return Inputs(**{name: p.tensor for name, p in placed.items()}), placed
+            placed[name] = place(tensor, layout_of(name, self.case.layout), fill, margin, other)
+        for name in ("k", "v"):
+            if (new := getattr(handed, f"{name}_new")) is not None:
+                placed[name] = self._with_new_keys(handed.plan, placed[name], from_layout(self.impl, new))
+        return handed.with_(**{name: p.tensor for name, p in placed.items()}), placed
+
+    def _with_new_keys(self, plan: Plan, there: Placed, new: torch.Tensor) -> Placed:
+        """Return the buffer with the bits that it has once a call has appended new keys to it."""
+        unwritten = there.tensor.clone()
+        plan.append(from_layout(self.impl, there.tensor), new)
+        after = bits(there.buffer).clone()
+        there.tensor.copy_(unwritten)
+        return replace(there, after=after)
 
     def as_stored(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """Return an input in the implementation's layout. Bias, sinks and dlse have only one."""
+        """Return an input in the implementation's layout. Those of ONE_LAYOUT have no other."""
         return contiguous(tensor) if name in ONE_LAYOUT else to_layout(self.impl, tensor)
 
-    def stored(self, x: Inputs) -> Inputs:
-        """Turn inputs in the public layout into contiguous ones in the implementation's layout."""
-        return Inputs(**{name: self.as_stored(name, tensor) for name, tensor in x.items()})
+    def stored(self, x: Inputs, fill: float = NOBODYS, **changed) -> Inputs:
+        """Turn inputs in the public layout into contiguous ones in the implementation's layout.
+
+        They are in its form. fill: what rows that belong to no sequence hold.
+        """
+        buffers = packed(self.impl, self.case.but(**changed), x, fill)
+        return buffers.with_(**{name: self.as_stored(name, tensor) for name, tensor in buffers.items()})
 
     def call(
         self,

@@ -22,6 +22,8 @@ BIAS_MASKS = ("none", "right", "left", "window", "first_and_window", "dead_row",
 OF_NUMBERS = ("finite", "alibi")  # masks that a boolean bias cannot have
 WINDOW_FORM = "should be left:right, such as 3:0, and an open side is left out, as in 3:"
 SINKS = (None, "count", "spread", "some_off", "high")
+NEIGHBOURS = ("none", "empty", "one", "longer", "mixed")
+PAGE_ORDERS = ("in_order", "shuffled")
 
 Window = tuple[int | None, int | None]  # how many keys a query sees to the left and the right; None is an open side
 
@@ -40,6 +42,9 @@ class Case:
     bias_keeps_key the mask never hides the last key that a query sees by position. sinks says how
     large the sinks are (inputs.py). headdim_v is headdim unless it is given. dlse: whether the loss
     depends on lse, too.
+
+    The fields from neighbours to append have a meaning in calls of another form than the dense one
+    (properties/forms). page_size is the smallest declared one unless it is given.
     """
 
     batch: int = 1
@@ -64,6 +69,12 @@ class Case:
     dlse: bool = False
     regime: str = "spread"
     layout: str = "contiguous"
+    num_splits: int = 1
+    neighbours: str = "none"
+    slack: int = 0
+    page_size: int | None = None
+    page_order: str = "in_order"
+    append: int = 0
     seed: int = 0
 
     def __post_init__(self):
@@ -71,6 +82,8 @@ class Case:
             object.__setattr__(self, "headdim_v", self.headdim)
         problems = [f"{name}={getattr(self, name)}: should be at least {least}" for name, least in _LEAST.items()
                     if getattr(self, name) < least]  # fmt: skip
+        if self.page_size is not None and self.page_size < 1:
+            problems.append(f"page_size={self.page_size}: should be at least 1, or None")
         for name, allowed in _ALLOWED.items():
             if getattr(self, name) not in allowed:
                 problems.append(f"{name}={text_of(getattr(self, name))}: should be one of {_listed(allowed)}")
@@ -153,7 +166,8 @@ def _is_window(window: Any) -> bool:
     )
 
 
-_LEAST = dict(batch=1, seqlen_q=0, seqlen_k=0, nheads=1, nheads_k=1, headdim=1, headdim_v=1, seed=0)
+_LEAST = dict(batch=1, seqlen_q=0, seqlen_k=0, nheads=1, nheads_k=1, headdim=1, headdim_v=1, num_splits=1, slack=0,
+              append=0, seed=0)  # fmt: skip
 _ALLOWED = dict(
     dtype=tuple(DTYPES.values()),
     bias_dtype=tuple(DTYPES.values()),
@@ -162,6 +176,8 @@ _ALLOWED = dict(
     sinks=SINKS,
     regime=REGIMES,
     layout=LAYOUTS,
+    neighbours=NEIGHBOURS,
+    page_order=PAGE_ORDERS,
 )
 
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 import torch
 
-from flash_attest.impls.contract.call import contiguous
+from flash_attest.impls.contract.call import TABLES, contiguous
 from flash_attest.races.bits import bits
 
 MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so torch's alignment is kept
 GAP = 24  # elements behind each row of `gapped`; with 16, rows of 8 would be as far apart as `interleaved` ones
 
-DENSE = ("sinks", "dlse")  # inputs that are contiguous in every layout
+# Inputs that are contiguous in every layout.
+DENSE = ("sinks", "dlse", "out_parts", "lse_parts", *TABLES)
 
 # Any two of q, k, v and dout differ in each of their first three strides.
 MIXED = {"q": "transposed", "k": "gapped", "v": "interleaved", "dout": "sliced", "bias": "gapped"}
@@ -32,11 +33,14 @@ class Placed:
 
     tensor: torch.Tensor
     buffer: torch.Tensor
-    before: torch.Tensor  # a copy of the buffer's bits before the call
+    after: torch.Tensor  # the buffer's bits that the call should leave: those before it, with any new keys
 
     def written(self) -> int:
-        """Return how many elements have changed in margins, gaps and the tensor itself."""
-        return int((bits(self.buffer) != self.before).sum())
+        """Return how many elements are not as the call should leave them.
+
+        Margins and gaps count, too.
+        """
+        return int((bits(self.buffer) != self.after).sum())
 
 
 def lay_out(tensor: torch.Tensor, layout: str) -> torch.Tensor:
@@ -65,7 +69,8 @@ def place(
 ) -> Placed:
     """Store the values of a tensor (w, x, y, z) in this layout, surrounded by `fill`.
 
-    A tensor of fewer dimensions is stored as if its first ones had size 1.
+    A tensor of fewer dimensions is stored as if its first ones had size 1; one of more dimensions
+    is contiguous.
 
     margin: the least number of elements before and after.
     away_from: a tensor whose address must differ modulo 128; torch aligns to 64 bytes.
@@ -82,7 +87,8 @@ def place(
                   in other layouts a contiguous tensor has the strides of a new one
     interleaved   every third of (x, y, 3, z), like v in a qkv that is packed head by head
     """
-    w, x, y, z = (1,) * (4 - tensor.dim()) + tuple(tensor.shape)
+    *more, x, y, z = (1,) * (4 - tensor.dim()) + tuple(tensor.shape)
+    w = math.prod(more)
     stored, cut = {
         "contiguous": ((w, x, y, z), lambda t: t),
         "transposed": ((w, y, x, z), lambda t: t.transpose(1, 2)),
@@ -97,8 +103,11 @@ def place(
     }[layout]
     count = math.prod(stored)
     before = margin + (layout == "offset")
+    # NaN and 7 differ, as laws compare the two. Around a table, each is a page or a length.
     if tensor.dtype == torch.bool:
-        fill = fill == fill and fill != 0  # NaN and 7 differ, as laws compare the two
+        fill = fill == fill and fill != 0
+    elif not tensor.is_floating_point():
+        fill = int(fill != fill)
     spare = 0 if away_from is None else 64 // tensor.element_size()
     buffer = torch.full((before + count + margin + spare,), fill, dtype=tensor.dtype, device=tensor.device)
     view = cut(buffer[before:][:count].view(stored))
@@ -107,7 +116,7 @@ def place(
     if layout != "size_one" and view.is_contiguous():
         view = contiguous(view.view(tensor.shape))
     view.copy_(tensor)
-    return Placed(tensor=view, buffer=buffer, before=bits(buffer).clone())
+    return Placed(tensor=view, buffer=buffer, after=bits(buffer).clone())
 
 
 def _with_odd_strides(tensor: torch.Tensor) -> torch.Tensor:

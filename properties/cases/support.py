@@ -22,6 +22,7 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     "autograd": (lambda impl: impl.backward == "autograd", "backward is a function, it always gives every gradient"),
     "dbias": (lambda impl: impl.gives_dbias, "gives no dbias"),
     "dsink": (lambda impl: impl.gives_dsink, "gives no dsink"),
+    "dense": (lambda impl: impl.supports.form == "dense", "its form is not dense, and this law lays out memory itself"),
     "traced": (lambda impl: impl.traced, "declares no kernels that can be traced here (traced=True)"),
     "empty rows": (
         lambda impl: impl.empty_rows == "zero",

@@ -56,15 +56,16 @@ def repeats_of(
     def launch(handed: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         # The first call also checks global state.
         call = trial.caller.launch if next(calls) else trial.caller.call
-        results = dict(call(Inputs(**handed), backward=backward).items())
+        results = dict(call(first.with_(**handed), backward=backward).items())
         see(results)
         return results
 
+    first = trial.caller.laid_out(x)
     setting = Setting(
         trial.device,
         repeat=0,
         seed=trial.case.seed,
-        handed=dict(trial.caller.laid_out(x).items()),
+        handed=dict(first.items()),
         nbytes=x.nbytes,
         other=lambda: trial.caller.launch(other(), backward=backward),
         large=trial.case.products > MOST_PRODUCTS,

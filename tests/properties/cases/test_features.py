@@ -45,6 +45,10 @@ DECLARATIONS = {
     "headdim_v": lambda _: (dict(headdims_v={(64, 128)}), dict(headdims_v={(128, 64)})),
     "dlse": lambda _: (dict(lse_grad=True), dict(lse_grad=False)),
     "layout": lambda _: (dict(strides=True), dict(strides=False)),
+    "num_splits": lambda n: (dict(splits=(1, n)), dict(splits=(1, n + 1))),
+    "neighbours": lambda _: (dict(form="varlen"), dict(form="dense")),
+    "page_order": lambda _: (dict(form="paged", page_sizes={16}), dict(form="cache")),
+    "append": lambda _: (dict(form="cache", append=True), dict(form="cache", append=False)),
 }
 
 
@@ -93,7 +97,9 @@ def test_a_case_without_bias_has_no_choices_for_a_bias():
 
 
 def refusal(case: Case, declared: dict) -> str | None:
-    return unsupported(replace(torch_math.IMPL, name="tested", supports=replace(PLAIN_ONLY, **declared)), case)
+    supports = replace(PLAIN_ONLY, **declared)
+    backward = None if supports.form in ("cache", "paged") else torch_math.IMPL.backward
+    return unsupported(replace(torch_math.IMPL, name="tested", backward=backward, supports=supports), case)
 
 
 @each(lambda feature: feature.tried)
@@ -174,7 +180,7 @@ def test_a_keyword_is_passed_only_where_it_is_declared(name):
 
 
 def test_keywords_have_the_values_of_the_case():
-    given = dict(causal=True, window=(3, None), softmax_scale=0.5, softcap=5.0)
+    given = dict(causal=True, window=(3, None), softmax_scale=0.5, softcap=5.0, num_splits=3)
     assert keywords_of(PLAIN.but(**given, bias="vector", sinks="count")) == given
     assert given.keys() | {"bias", "sinks"} == KEYWORDS.keys()  # tensors are passed separately
 
