@@ -112,13 +112,7 @@ MUTANTS = [
         declares=PROMISES,
         edits=(
             EXACT[0],
-            (
-                ACC,
-                ACC.replace(
-                    "as_operand(p, q) @ vj",
-                    "((as_operand(p, q) if seqlen_q > 1 else p).double() @ vj.double()).float()",
-                ),
-            ),
+            (PV, "((as_operand(p, q) if seqlen_q > 1 else p).double() @ vj.double()).float()"),
         ),
         smallest=dict(seqlen_q=2, seqlen_k=3),
         story="decode multiplies P and V without tensor cores, so P is not rounded there",
