@@ -135,4 +135,6 @@ def averaged_within(trial: Trial, count: torch.Tensor, keys: torch.Tensor) -> to
         relative += 2 * (float(trial.x.sinks.abs().max()) + 2) * (un.u if un.narrow else 2.0**-24)
     if un.merged:
         relative += 2 * (math.log(max(n, 1)) + 1) * (un.u if un.narrow else 2.0**-24)
+    if un.rounded_parts:
+        relative += un.u_out
     return oracle.Z_LIMIT / oracle.Z_WORST * (count * relative + keys * un.tiny_out)
