@@ -86,7 +86,8 @@ class Caller:
         """
         case = self.case.but(**changed)
         handed = self.stored(x, **changed)
-        return handed.with_(**{name: lay_out(t, layout_of(name, case.layout)) for name, t in handed.items()})
+        handed = handed.with_(**{name: lay_out(t, layout_of(name, case.layout)) for name, t in handed.items()})
+        return self._shared(x, handed)
 
     def place(
         self, x: Inputs, fill: float, margin: int = MARGIN, away_from: Inputs | None = None
@@ -102,7 +103,10 @@ class Caller:
         for name in ("k", "v"):
             if (new := getattr(handed, f"{name}_new")) is not None:
                 placed[name] = self._with_new_keys(handed.plan, placed[name], from_layout(self.impl, new))
-        return handed.with_(**{name: p.tensor for name, p in placed.items()}), placed
+        handed = self._shared(x, handed.with_(**{name: p.tensor for name, p in placed.items()}))
+        if self._shares(x):
+            placed["v"] = replace(placed["k"], tensor=handed.v)
+        return handed, placed
 
     def _with_new_keys(self, plan: Plan, there: Placed, new: torch.Tensor) -> Placed:
         """Return the buffer with the bits that it has once a call has appended new keys to it."""
@@ -122,7 +126,17 @@ class Caller:
         They are in its form. fill: what rows that belong to no sequence hold.
         """
         buffers = packed(self.impl, self.case.but(**changed), x, fill)
-        return buffers.with_(**{name: self.as_stored(name, tensor) for name, tensor in buffers.items()})
+        stored = buffers.with_(**{name: self.as_stored(name, tensor) for name, tensor in buffers.items()})
+        return self._shared(x, stored)
+
+    def _shared(self, x: Inputs, handed: Inputs) -> Inputs:
+        """Return the inputs for `call` with v as the first columns of k, if the case says so."""
+        return handed.with_(v=handed.k[..., : self.case.headdim_v]) if self._shares(x) else handed
+
+    def _shares(self, x: Inputs) -> bool:
+        """Return whether v is the first columns of k in memory. A law may have set it alone."""
+        first = x.k[..., : self.case.headdim_v]
+        return self.case.shared_kv and first.shape == x.v.shape and bool((bits(first) == bits(x.v)).all())
 
     def call(
         self,
