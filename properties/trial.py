@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -104,6 +104,10 @@ class Trial:
         if not holds:
             raise AnotherCase
 
+    def of(self, case: Case) -> Trial:
+        """Return the trial of another case, for a law that compares the two."""
+        return replace(self, case=case)
+
     def needs_supported(self, case: Case) -> None:
         """Draw another case if `case`, which the law also needs to run, is not supported."""
         if unsupported(self.impl, case) is not None:
@@ -139,7 +143,7 @@ class Trial:
         compares two calls would compare the second call with itself.
         """
         handed = self.caller.laid_out(self.x if x is None else x, **changed)
-        return self.caller.call(handed, backward=backward, wrt=wrt, **changed).copy()
+        return self.caller.copied(self.caller.call(handed, backward=backward, wrt=wrt, **changed))
 
     def want(self, x: Inputs | None = None, *, backward: bool = False, **changed) -> oracle.Attention:
         """Return the oracle's answer, in float64."""

@@ -361,6 +361,8 @@ _TABLE = (
 )
 FEATURES: dict[str, Feature] = {feature.name: feature for feature in _TABLE}
 OF_KEYWORD = {"block_mask": "hidden", "kv_indices": "hidden"}  # the others have the name of their feature
+# What is around a case in a call, and how the call is split. Sizes and features of the case stay.
+OF_FORM = ("neighbours", "slack", "append", "page_order", "page_size", "num_splits")
 # Fields that have no meaning without a bias.
 BIAS_DETAILS = ("bias_mask", "bias_keeps_key", "bias_batch", "bias_nheads", "bias_dtype")
 NO_BIAS = {"bias": None} | {name: getattr(Case, name) for name in BIAS_DETAILS}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from flash_attest.impls.contract.record import Supports
 from flash_attest.properties.cases.case import Case, text_of
 from flash_attest.properties.cases.feature import Feature
 from flash_attest.properties.cases.features import FEATURES, variant_of
-from flash_attest.properties.instead import caps_and_sinks, gradients, inputs, keys, narrow, results
+from flash_attest.properties.instead import caps_and_sinks, forms, gradients, inputs, keys, narrow, results, splits
 from flash_attest.properties.instead.answer import Answer, Changed
 from flash_attest.properties.instead.mistake import Mistake, definition
 
@@ -64,4 +65,10 @@ TABLE: tuple[Mistake, ...] = (
     *gradients.SUMS,
     *narrow.NARROW,
 )
+OF_FORMS = (*forms.RAGGED, *splits.SPLITS, *splits.PARTS)
 CHEAP = tuple(mistake for mistake in TABLE if mistake.name in ARGUMENTS)
+
+
+def table_of(supports: Supports) -> tuple[Mistake, ...]:
+    """Return the mistakes that an implementation of this form can make."""
+    return TABLE if supports.form == "dense" and not supports.takes_splits else (*OF_FORMS, *TABLE)

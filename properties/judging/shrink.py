@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.bias_masks import HIDING
 from flash_attest.properties.cases.case import BOOLEAN, Case, CaseError
-from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS
+from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, OF_FORM
 from flash_attest.properties.cases.strategies import ALONE, TOGETHER
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from flash_attest.properties.judging.judgement import Judgement
@@ -73,7 +73,8 @@ def steps_from(judgement: Judgement, case: Case) -> Iterator[Case]:
 
 
 def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
-    # Reduce sizes first: lengths, batch, heads, head dim.
+    yield from _plainer_call(law, impl, case)
+    # Then reduce sizes: lengths, batch, heads, head dim.
     lengths = ("seqlen_q", "seqlen_k")
     if case.seqlen_q == case.seqlen_k:
         yield from (dict.fromkeys(lengths, n) for n in _below(case.seqlen_q))
@@ -102,6 +103,20 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
     for name in reversed(TOGETHER):
         if simplest := law.draws.values(name, impl)[:1]:
             yield {name: simplest[0]}
+
+
+def _plainer_call(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
+    """Yield simpler values of what a form varies around the case: neighbours, slack, pages.
+
+    These come first: without neighbours the case is the whole call.
+    """
+    simpler = {}
+    for name in OF_FORM:
+        values = law.draws.values(name, impl)
+        if (value := getattr(case, name)) in values:
+            simpler[name] = values[: values.index(value)]
+    yield {name: values[0] for name, values in simpler.items() if values}
+    yield from ({name: value} for name, values in simpler.items() for value in values)
 
 
 def _smaller_features(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
