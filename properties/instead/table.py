@@ -22,6 +22,7 @@ def of_feature(feature: Feature) -> list[Mistake]:
             if case is None or case == answer.case:
                 return None
             lacking = {n: None for n in ("sinks", "dlse") if not getattr(case, n)}
+            lacking |= {} if case.hidden else {"block_mask": None, "kv_indices": None}
             x = answer.x.with_(**lacking)
             return Changed(x, variant_of(case, answer.impl.causal_alignment, x))
 
@@ -45,6 +46,7 @@ ARGUMENTS = {
     "window ignored",
     "softcap ignored",
     "sinks ignored",
+    "hidden keys ignored",
     "bias ignored",
     "lse in base 2",
 }

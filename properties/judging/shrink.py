@@ -96,7 +96,7 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
     lower = [d for d in impl.supports.headdim_list if d < case.headdim]
     yield from ({"headdim": d} for d in dict.fromkeys([*lower[:2], *lower[len(lower) // 2 :][:1], *lower[-1:]]))
     # Then simplify features: those that most cases lack, the bias, and the others.
-    yield from ({name: False if name == "dlse" else None} for name in ALONE)
+    yield from ({name: None if name == "headdim_v" else FEATURES[name].neutral} for name in ALONE)
     yield from _smaller_features(law, impl, case)
     yield NO_BIAS
     yield from ({name: NO_BIAS[name]} for name in BIAS_DETAILS)
@@ -120,7 +120,7 @@ def _plainer_call(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
 
 
 def _smaller_features(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
-    """Yield a smaller window, and simpler values of the softcap and the sinks."""
+    """Yield a smaller window, and simpler values of the softcap, the sinks and the hidden keys."""
     if case.window is not None:
         left, right = case.window
         if None not in case.window:
@@ -128,7 +128,7 @@ def _smaller_features(law: Law, impl: Implementation, case: Case) -> Iterator[di
         yield from ({"window": (n, right)} for n in _below_or_0(left))
         yield from ({"window": (left, n)} for n in _below_or_0(right))
         yield from ({"window": (n, n)} for n in _below_or_0(left) if left == right)
-    for name in ("softcap", "sinks"):
+    for name in ("softcap", "sinks", "hidden"):
         values = law.draws.values(name, impl)
         if (value := FEATURES[name].value(case)) in values:
             yield from ({name: simpler} for simpler in values[: values.index(value)])
