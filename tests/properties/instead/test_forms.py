@@ -47,7 +47,7 @@ def varlen(call=Ragged, **declared):
             outs.append(out)
             lses.append(lse)
         slack = len(q) - this.starts_q[-1]
-        return torch.cat([*outs, q.new_zeros(slack, *q.shape[1:])]), torch.cat([*lses, q.new_zeros(1, slack)], 1)
+        return torch.cat([*outs, q.new_zeros(slack, *q.shape[1:])]), torch.cat([*lses, q.new_zeros(q.shape[1], slack)], 1)
 
     return Implementation(
         name="packed", forward=forward, lse="natural", devices={"cpu"},
@@ -80,8 +80,7 @@ BOTH = "with the mask aligned by max_seqlen_q and max_seqlen_k"
 VARLEN = [
     (AlignedByBoth, f"{AMONG} causal=True", f"out and lse are the ones {BOTH}"),
     (AlignedByKeys, f"{AMONG} causal=True", "out and lse are the ones with the mask aligned by max_seqlen_k"),
-    # The keys of a neighbour are those of the case in another order, its v are not.
-    (Next, AMONG, "out is the one with k and v of the next sequence"),
+    (Next, AMONG, "out and lse are the ones with k and v of the next sequence"),
     (Longest, f"{CASE} slack=17", "out and lse are the ones with max_seqlen_k keys in each sequence"),
 ]  # fmt: skip
 
@@ -127,7 +126,7 @@ def paged(rows, *, append=False, **options):
             outs.append(out)
             lses.append(lse)
         slack = len(q) - starts[-1]
-        return torch.cat([*outs, q.new_zeros(slack, *q.shape[1:])]), torch.cat([*lses, q.new_zeros(1, slack)], 1)
+        return torch.cat([*outs, q.new_zeros(slack, *q.shape[1:])]), torch.cat([*lses, q.new_zeros(q.shape[1], slack)], 1)
 
     return Implementation(
         name="in_pages", forward=forward, lse="natural", devices={"cpu"},
