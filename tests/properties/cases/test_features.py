@@ -97,7 +97,9 @@ def test_a_case_without_bias_has_no_choices_for_a_bias():
 
 
 def refusal(case: Case, declared: dict) -> str | None:
-    return unsupported(replace(torch_math.IMPL, name="tested", supports=replace(PLAIN_ONLY, **declared)), case)
+    supports = replace(PLAIN_ONLY, **declared)
+    backward = None if supports.form in ("cache", "paged") else torch_math.IMPL.backward
+    return unsupported(replace(torch_math.IMPL, name="tested", backward=backward, supports=supports), case)
 
 
 @each(lambda feature: feature.tried)
