@@ -20,7 +20,14 @@ from flash_attest.impls import Absent
 
 from .device import lacking
 
-NAMES = ("triton_fa2", "triton_fa2_atomic", "triton_fa2_tf32", "triton_fa2_top_left", "triton_paged_decode", "triton_merge_parts")
+NAMES = (
+    "triton_fa2",
+    "triton_fa2_atomic",
+    "triton_fa2_tf32",
+    "triton_fa2_top_left",
+    "triton_paged_decode",
+    "triton_merge_parts",
+)
 
 if not (reason := lacking()):
     from .declared import IMPLS

@@ -1,4 +1,4 @@
-"""Bugs of merging parts in the Triton kernel: docs/why/bugs.md#pages-and-splits."""
+"""Bugs of merging parts in the Triton kernel: docs/why/bugs.md#sequences-pages-and-splits."""
 
 from typing import Any
 
@@ -16,11 +16,9 @@ HEADS = "heads = batch.to(tl.int64) * nheads"
 SECOND_LOOP = "    for part in range(num_parts):\n        lse ="
 
 
-def planted(*, smallest: dict[str, Any] | None = None, features: dict[str, Any] | None = None, **fields: Any) -> Mutant:
-    """Return a mutant of the merge. smallest: the fields in which the shrunk case may exceed ONE."""
-    supports = Supports(
-        dtypes={torch.float16}, headdims=range(1, 65), form="parts", splits=(1, 2, 3), cross=True, **(features or {})
-    )
+def planted(*, smallest: dict[str, Any] | None = None, **fields: Any) -> Mutant:
+    """Return a mutant of the merge. smallest: fields in which the shrunk case may exceed ONE."""
+    supports = Supports(dtypes={torch.float16}, headdims=range(1, 65), form="parts", splits=(1, 2, 3), cross=True)
     return build.planted(
         impl="triton_merge_parts", source="merge.py", declares=dict(supports=supports, share=0.01),
         smallest=ONE | (smallest or {}), **fields,
@@ -38,14 +36,14 @@ MUTANTS = [
         name="triton_merge_weights_are_powers_of_two",
         law="test_out_matches_the_definition",
         edits=((WEIGHT, "weight = tl.exp2(lse - m_safe)"),),
-        smallest=dict(seqlen_k=2),
+        smallest=dict(seqlen_k=3),
         story="the lse of the parts is natural, and taken for one in base 2",
     ),
     planted(
         name="triton_merge_lse_adds_a_logarithm_in_base_2",
         law="test_lse_matches_the_definition",
         edits=((LSE, LSE.removesuffix(" * LN2")),),
-        smallest=dict(seqlen_k=2),
+        smallest=dict(seqlen_k=3),
         story="m is natural, log2(l) is not: right where one part has all the weight",
     ),
     planted(
@@ -57,9 +55,9 @@ MUTANTS = [
     ),
     planted(
         name="triton_merge_lse_lies_as_out_does",
-        law="test_lse_matches_the_definition",
+        law="test_out_matches_the_definition",
         edits=((ROWS, "statistics = (b.to(tl.int64) * seqlen_q + i) * nheads + h"),),
-        smallest=dict(nheads=2, seqlen_q=2),
+        smallest=dict(nheads=2, seqlen_q=2, seqlen_k=2),
         story="lse is taken for (batch, seqlen_q, nheads), as another library has it",
     ),
     planted(

@@ -1,5 +1,5 @@
 """Bugs of decoding from pages in the Triton kernels: tables, pages, splits, packed heads, new keys:
-docs/why/bugs.md#pages-and-splits.
+docs/why/bugs.md#sequences-pages-and-splits.
 """
 
 from typing import Any
@@ -13,7 +13,8 @@ from flash_attest.mutants.triton import build
 TABLE = "block_table_ptr += b.to(tl.int64) * most_pages\n\n"
 PAGE = "page = tl.load(table_ptr + j // page_size, mask=seen, other=0)"
 NUMBER = "return page.to(tl.int64), (j % page_size).to(tl.int64)"
-OFFSETS = "offsets = page * elements(strides.batch, ALIGN) + row * elements(strides.row, ALIGN)"
+OF_PAGE = "page * elements(strides.batch, ALIGN)"
+OFFSETS = f"offsets = {OF_PAGE} + row * elements(strides.row, ALIGN)"
 LOADED = "in_cache = j < seqlen_k"
 SCORED = "scale, softcap, 0, seqlen_q, seqlen_k, begin, diagonal,"
 LENGTH = "seqlen_k = tl.load(seqused_k_ptr + b) + append"
@@ -55,7 +56,7 @@ MUTANTS = [
         name="triton_paged_page_is_taken_for_an_offset",
         law="test_out_matches_the_definition",
         declares=paged(cross=True),
-        edits=((OFFSETS, OFFSETS.replace("page * elements(strides.batch, ALIGN)", "page")),),
+        edits=((OFFSETS, OFFSETS.replace(OF_PAGE, "page")),),
         smallest=dict(seqlen_k=5),
         story="page numbers are added to offsets as if they were elements; page 0 hides it",
     ),
@@ -71,8 +72,8 @@ MUTANTS = [
         name="triton_paged_offsets_of_pages_have_32_bits",
         law="test_offsets_need_64_bits",
         declares=paged(cross=True, strides="last_contiguous"),
-        edits=((OFFSETS, OFFSETS.replace(" = page * elements(strides.batch, ALIGN)", " = (page * elements(strides.batch, ALIGN)).to(tl.int32)")),),
-        smallest=dict(seqlen_k=5),
+        edits=((OFFSETS, OFFSETS.replace(OF_PAGE, f"({OF_PAGE}).to(tl.int32)")),),
+        smallest=dict(batch=2, seqlen_k=5),
         story="page number times stride is computed in int32: right until a pool has 2^31 elements",
     ),
     planted(
@@ -149,7 +150,7 @@ MUTANTS = [
         law="test_query_sees_exactly_its_window",
         declares=paged(cross=True, gqa=True, window={"left"}),
         edits=((FIRST, FIRST.replace("r0 // group", "r0")),),
-        smallest=dict(nheads=2, seqlen_q=17, seqlen_k=70),
+        smallest=dict(nheads=16, seqlen_q=17, seqlen_k=70),
         story="a row of packed heads is taken for a query, so later tiles begin too far to the right",
     ),
     planted(
