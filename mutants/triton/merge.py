@@ -65,7 +65,7 @@ MUTANTS = [
         law="test_out_matches_the_definition",
         edits=((HEADS, "heads = nheads.to(tl.int64)"),),
         smallest=dict(batch=2),
-        story="the stride of a part is that of one batch: right for one sequence, or one part",
+        story="a part is taken to hold one batch: right for one sequence, or one part",
     ),
     planted(
         name="triton_merge_leaves_the_last_part_out",
