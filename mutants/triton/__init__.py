@@ -5,12 +5,14 @@ from flash_attest.mutants.triton import (
     backward,
     compiled,
     forward,
+    merge,
     offsets,
+    paged,
     softcap_and_sinks,
     streams,
     values,
     windows,
 )
 
-FILES = (forward, backward, windows, softcap_and_sinks, values, compiled, offsets, streams)
+FILES = (forward, backward, windows, softcap_and_sinks, values, compiled, offsets, streams, paged, merge)
 MUTANTS: list[Mutant] = [mutant for file in FILES for mutant in file.MUTANTS]
