@@ -13,6 +13,7 @@ from flash_attest.impls.contract.shares import VARIANT
 
 from .attention import FlashAttention2
 from .device import EMULATED
+from .paged import PagedDecode, merge_parts
 from .problem import DTYPES, LARGEST_HEADDIM
 from .varlen import FlashAttention2Varlen
 
@@ -72,10 +73,70 @@ def implementation(
     )
 
 
+def merge(out_parts, lse_parts, *, causal=False, **options):
+    """Merge parts. A causal mask hides keys in the parts already."""
+    return merge_parts(out_parts, lse_parts, **options)
+
+
+OF_PARTS = frozenset({"out", "lse"})
+PAGED = Implementation(
+    name="triton_paged_decode",
+    forward=PagedDecode(largest=max(SMALL)).forward,
+    **one_device(EMULATED),
+    supports=Supports(
+        dtypes=frozenset(DTYPES),
+        headdims=SMALL,
+        causal="optional",
+        cross=True,
+        gqa=True,
+        softmax_scale=True,
+        window={"left", "right", "both"},
+        softcap=True,
+        sinks=True,
+        headdims_v=[pair for pair in HEADDIMS_V if max(pair) in SMALL],
+        form="paged",
+        page_sizes=(4, 16, 64, 128),  # any other is taken, too
+        append=True,
+        splits=range(1, 65),
+        strides="last_contiguous",
+    ),
+    lse="natural",
+    slack="anything",
+    invariant={"batch", "chunks"},
+    repeatable=OF_PARTS,
+    equal_heads=OF_PARTS,
+    precision=Precision(merge="lse"),
+    share=SHARE,
+    traced=EMULATED,
+)
+MERGE = Implementation(
+    name="triton_merge_parts",
+    forward=merge,
+    **one_device(EMULATED),
+    supports=Supports(
+        dtypes=frozenset(DTYPES),
+        headdims=SMALL,
+        causal="optional",
+        cross=True,
+        gqa=True,
+        sinks=True,
+        form="parts",
+        splits=range(1, 65),
+    ),
+    lse="natural",
+    repeatable=OF_PARTS,
+    equal_heads=OF_PARTS,
+    precision=Precision(merge="lse"),
+    share=VARIANT,
+    traced=EMULATED,
+)
+
 IMPLS = [
     implementation("triton_fa2", FlashAttention2()),
     implementation("triton_fa2_atomic", FlashAttention2(atomic=True), share=VARIANT),
     implementation("triton_fa2_tf32", FlashAttention2(tf32=True), {torch.float32}, SMALL, share=VARIANT),
     implementation("triton_fa2_top_left", FlashAttention2(alignment="top_left"), {torch.float16}, (64,), share=VARIANT),
     implementation("triton_fa2_varlen", FlashAttention2(), HALVES, share=VARIANT, varlen=True),
+    PAGED,
+    MERGE,
 ]

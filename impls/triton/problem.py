@@ -88,6 +88,14 @@ class Problem:
         return rows if self.packed is None else (self.nheads, self.packed.total_q)
 
     @property
+    def newer(self) -> bool:
+        """Whether kernels have a window and another head dim of v.
+
+        Neither costs time where it is neutral, so calls with sinks or one of these share kernels.
+        """
+        return self.window or self.sinks or self.own_v or self.every
+
+    @property
     def every(self) -> bool:
         """Whether kernels have a window, a softcap, sinks, another head dim of v, and a bias.
 
@@ -108,13 +116,18 @@ class Problem:
     def padded(self, headdim: int, dtype: torch.dtype) -> int:
         """Return a head dim padded to a power of two, at least 32.
 
-        A smaller minimum would need more kernels and not be faster.
+        A smaller minimum would need more kernels and not be faster. Beside a larger head dim the
+        minimum is 64: ptxas 12.8 takes an address from a register that it never wrote if wgmma
+        reads tiles with rows of 64 and of 128 bytes from one place, as K and V may have.
 
         In the emulator, compiling a kernel takes longer than running it, so the minimum is larger:
         128, or 64 in float32, which also runs for a long time.
         """
-        least = 32 if not EMULATED or self.forced else 64 if dtype == torch.float32 else 128
-        headdim = max(self.headdim, self.headdim_v) if self.every else headdim
+        larger = max(self.headdim, self.headdim_v)
+        least = 64 if larger > 32 else 32
+        if EMULATED and not self.forced:
+            least = 64 if dtype == torch.float32 else 128
+        headdim = larger if self.every else headdim
         return max(least, triton.next_power_of_2(headdim))
 
     @property
@@ -183,8 +196,8 @@ class Problem:
             headdim=self.headdim,
             BLOCK_D=self.padded(self.headdim, q.dtype),
             CAP=EITHER.value if self.every else int(self.softcap > 0),
-            WINDOW=self.window or self.every,
-            OWN_V=self.own_v or self.every,
+            WINDOW=self.newer,
+            OWN_V=self.newer,
             PRECISION="tf32" if self.tf32 else "ieee",
         )
 
@@ -235,7 +248,7 @@ def problem_of(
     check_dtypes(q, k, v, DTYPES)
     check_bias(bias, q, sizes.scores)
     check_one_device(q=q, k=k, v=v, bias=bias)
-    _check_device(q)
+    check_device(q)
     check_options(causal, softmax_scale, alignment)
     check_window(window)
     check_softcap(softcap)
@@ -267,7 +280,8 @@ def check_into(into, like) -> None:
             raise ValueError(f"{name} has strides {x.stride()}: should have a last stride of 1, to be written to")
 
 
-def _check_device(q: torch.Tensor) -> None:
+def check_device(q: torch.Tensor) -> None:
+    """Raise ValueError unless q is on the device of the kernels."""
     should = "cpu" if EMULATED else "cuda"
     if q.device.type != should:
         why = "there is no GPU, so kernels run in the emulator" if EMULATED else "there is a GPU"

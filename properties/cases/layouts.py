@@ -19,10 +19,11 @@ MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype
 GAP = 24  # elements behind each row of `gapped`; with 16, rows of 8 would be as far apart as `interleaved` ones
 
 # Inputs that are contiguous in every layout.
-DENSE = ("sinks", "dlse", "out_parts", "lse_parts", *TABLES)
+DENSE = ("sinks", "dlse", "block_mask", "kv_indices", "out_parts", "lse_parts", *TABLES)
 
 # Any two of q, k, v and dout differ in each of their first three strides.
-MIXED = {"q": "transposed", "k": "gapped", "v": "interleaved", "dout": "sliced", "bias": "gapped"}
+MIXED = {"q": "transposed", "k": "gapped", "v": "interleaved", "dout": "sliced", "bias": "gapped",
+         "k_new": "interleaved", "v_new": "transposed"}  # fmt: skip
 
 UNALIGNED = ("offset", "odd_rows")  # some addresses are not multiples of 16 bytes
 
