@@ -9,8 +9,9 @@ from flash_attest.mutants.triton import (
     softcap_and_sinks,
     streams,
     values,
+    varlen,
     windows,
 )
 
-FILES = (forward, backward, windows, softcap_and_sinks, values, compiled, offsets, streams)
+FILES = (forward, backward, windows, softcap_and_sinks, values, varlen, compiled, offsets, streams)
 MUTANTS: list[Mutant] = [mutant for file in FILES for mutant in file.MUTANTS]
