@@ -47,7 +47,9 @@ def varlen(call=Ragged, **declared):
             outs.append(out)
             lses.append(lse)
         slack = len(q) - this.starts_q[-1]
-        return torch.cat([*outs, q.new_zeros(slack, *q.shape[1:])]), torch.cat([*lses, q.new_zeros(q.shape[1], slack)], 1)
+        return torch.cat([*outs, q.new_zeros(slack, *q.shape[1:])]), torch.cat(
+            [*lses, q.new_zeros(q.shape[1], slack)], 1
+        )
 
     return Implementation(
         name="packed", forward=forward, lse="natural", devices={"cpu"},
@@ -126,7 +128,9 @@ def paged(rows, *, append=False, **options):
             outs.append(out)
             lses.append(lse)
         slack = len(q) - starts[-1]
-        return torch.cat([*outs, q.new_zeros(slack, *q.shape[1:])]), torch.cat([*lses, q.new_zeros(q.shape[1], slack)], 1)
+        return torch.cat([*outs, q.new_zeros(slack, *q.shape[1:])]), torch.cat(
+            [*lses, q.new_zeros(q.shape[1], slack)], 1
+        )
 
     return Implementation(
         name="in_pages", forward=forward, lse="natural", devices={"cpu"},
