@@ -11,6 +11,8 @@ from flash_attest.mutants.tiled import (
     lse_gradients,
     masks,
     memory,
+    merge,
+    paged,
     races,
     shapes,
     shared_kv,
@@ -18,6 +20,7 @@ from flash_attest.mutants.tiled import (
     softcap,
     softmax,
     values,
+    varlen,
     windows,
 )
 
@@ -31,6 +34,8 @@ FILES = (
     lse_gradients,
     masks,
     memory,
+    merge,
+    paged,
     races,
     shapes,
     shared_kv,
@@ -38,6 +43,7 @@ FILES = (
     softcap,
     softmax,
     values,
+    varlen,
     windows,
 )
 MUTANTS: list[Mutant] = [mutant for file in FILES for mutant in file.MUTANTS]
