@@ -9,6 +9,7 @@ import triton
 
 from flash_attest.impls.contract.arguments import (
     LARGEST_SIZE,
+    Sizes,
     check_bias,
     check_dtypes,
     check_headdim,
@@ -25,6 +26,7 @@ from flash_attest.impls.contract.arguments import (
 from flash_attest.impls.diagonals import diagonals
 
 from .device import EMULATED
+from .packed import Packed, packed_sizes_of
 from .tiles import EITHER, Strides
 from .tuning import tuning_key
 
@@ -37,7 +39,9 @@ class Problem:
     """One call: q (batch, seqlen_q, nheads, headdim), k (batch, seqlen_k, nheads_k, headdim), v
     (batch, seqlen_k, nheads_k, headdim_v).
 
-    Query i sees keys max(i + begin, 0) .. min(i + diagonal, seqlen_k - 1). softcap 0: none.
+    Query i sees keys max(i + begin, 0) .. min(i + diagonal, seqlen_k - 1). softcap 0: none. If
+    sequences are `packed`, lengths are those of the longest, and diagonals are relative to each
+    sequence's own (tiles.diagonals_of).
     """
 
     batch: int
@@ -55,6 +59,7 @@ class Problem:
     sinks: bool
     tf32: bool
     forced: bool = False  # tiles are forced; they were chosen for GPUs, so head dims are padded as on a GPU
+    packed: Packed | None = None
 
     @property
     def group(self) -> int:
@@ -85,19 +90,26 @@ class Problem:
         return self.window or self.sinks or self.own_v or self.every
 
     @property
+    def statistics(self) -> tuple[int, ...]:
+        """The shape of lse."""
+        rows = (self.batch, self.nheads, self.seqlen_q)
+        return rows if self.packed is None else (self.nheads, self.packed.total_q)
+
+    @property
     def every(self) -> bool:
         """Whether kernels have a window, a softcap, sinks, another head dim of v, and a bias.
 
         In the emulator, where compiling takes longer than running, this is so if the call has one
-        of the first four. The others get neutral values.
+        of the first four, or packed sequences. The others get neutral values.
         """
-        newer = self.window or self.softcap > 0 or self.sinks or self.own_v
+        newer = self.window or self.softcap > 0 or self.sinks or self.own_v or self.packed is not None
         return EMULATED and not self.forced and newer
 
     def neutral(self, q: torch.Tensor, bias, sinks) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Return bias and sinks, in float32 and not None if kernels have everything."""
         if self.every:
-            bias = q.new_zeros(1, 1, 1, self.seqlen_k, dtype=torch.float32) if bias is None else bias.float()
+            if self.packed is None:  # with packed sequences there is no bias
+                bias = q.new_zeros(1, 1, 1, self.seqlen_k, dtype=torch.float32) if bias is None else bias.float()
             sinks = q.new_full((self.nheads,), -torch.inf, dtype=torch.float32) if sinks is None else sinks
         return bias, sinks
 
@@ -151,6 +163,14 @@ class Problem:
             ALIGN=align,
         )
 
+    def lengths(self, *of: str) -> dict:
+        """Return the arguments that say where packed sequences lie in q, or in "q", "k".
+
+        What is None is compiled away.
+        """
+        ends = {f"cu_seqlens_{x}_ptr": getattr(self.packed, f"cu_seqlens_{x}", None) for x in of}
+        return ends | dict(total_q=getattr(self.packed, "total_q", None), VARLEN=self.packed is not None)
+
     def loops(self, q: torch.Tensor, bias: torch.Tensor | None) -> dict:
         """Return whether there is a bias, and whether tiles that need no mask get a separate loop.
 
@@ -183,9 +203,12 @@ class Problem:
 
 
 def strides_of(x: torch.Tensor) -> Strides:
-    """Return the Strides of x (batch, seqlen, heads, headdim)."""
-    batch, row, head = _strides(x)
-    return Strides.packed(batch, head, row)
+    """Return the Strides of x (batch, seqlen, heads, headdim), or of packed sequences.
+
+    In (total, heads, headdim), a sequence's "batch" is its first row (tiles.sequence_of).
+    """
+    *batch, row, head = _strides(x)
+    return Strides.packed(*batch or [row], head, row)
 
 
 def strides_of_bias(bias: torch.Tensor | None) -> Strides:
@@ -205,21 +228,20 @@ def aligned(x: torch.Tensor) -> bool:
 
 
 def _strides(x: torch.Tensor) -> list[int]:
-    """Return the first three strides in elements; 0 for a dimension of size 1."""
-    return [0 if size == 1 else stride for size, stride in zip(x.shape[:3], x.stride()[:3], strict=True)]
+    """Return all strides in elements but the last; 0 for a dimension of size 1."""
+    return [0 if size == 1 else stride for size, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True)]
 
 
 def problem_of(
     q, k, v, bias=None, causal=False, softmax_scale=None, *, window=None, softcap=None, sinks=None,
-    alignment="bottom_right", tf32=False, forced=False, largest=LARGEST_HEADDIM,
+    lengths=None, alignment="bottom_right", tf32=False, forced=False, largest=LARGEST_HEADDIM,
 ) -> Problem:  # fmt: skip
     """Check a call and return its Problem.
 
-    Raises ValueError, with the values, if it is not supported.
+    lengths: None, or (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k) of packed sequences.
+    Raises ValueError, with the values, if the call is not supported.
     """
-    own_columns = _differs_in_columns(k, v)
-    sizes = sizes_of(q, k, k if own_columns else v)
-    headdim_v = v.shape[3] if own_columns else sizes.headdim
+    packed, sizes, headdim_v = _dense_sizes_of(q, k, v) if lengths is None else packed_sizes_of(q, k, v, *lengths)
     check_sizes(sizes)
     check_headdim(sizes.headdim, largest)
     check_headdim(headdim_v, largest, " of v")
@@ -232,16 +254,22 @@ def problem_of(
     check_softcap(softcap)
     check_sinks(sinks, sizes.nheads, q.device)
     scale = sizes.headdim**-0.5 if softmax_scale is None else float(softmax_scale)  # 0 is a valid scale
-    begin, diagonal = diagonals(sizes, causal, window, alignment)
+    if packed is None:
+        begin, diagonal = diagonals(sizes, causal, window, alignment)
+    else:  # not moved to the corner and not cut, since each sequence has its own lengths
+        begin, diagonal = diagonals(sizes._replace(seqlen_k=LARGEST_SIZE), causal, window, "top_left")
     return Problem(
-        *sizes, headdim_v, scale, float(softcap or 0.0), begin, diagonal, causal, sinks is not None, tf32, forced
-    )
+        *sizes, headdim_v, scale, float(softcap or 0.0), begin, diagonal, causal, sinks is not None, tf32, forced,
+        packed,
+    )  # fmt: skip
 
 
-def _differs_in_columns(k: object, v: object) -> bool:
-    """Return whether v is like k but for its head dim."""
+def _dense_sizes_of(q: object, k: object, v: object) -> tuple[None, Sizes, int]:
+    """Return None, as no sequences are packed, the sizes of a call, and v's head dim."""
     both = isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor) and k.dim() == v.dim() == 4
-    return both and k.shape[:3] == v.shape[:3] and k.shape[3] != v.shape[3]
+    own_columns = both and k.shape[:3] == v.shape[:3] and k.shape[3] != v.shape[3]
+    sizes = sizes_of(q, k, k if own_columns else v)
+    return None, sizes, v.shape[3] if own_columns else sizes.headdim
 
 
 def check_into(into, like) -> None:

@@ -20,6 +20,12 @@ def keeps_when_others_change(trial: Trial) -> bool:
     return trial.impl.precision.quantize == "none"
 
 
+def shares_steps(trial: Trial, by: tuple[str, ...]) -> bool:
+    """Return whether rows share a quantization step with all others of one of these parts."""
+    precision = trial.impl.precision
+    return precision.quantize != "none" and precision.quantize_by in by
+
+
 def keeps_when_scaled(trial: Trial) -> bool:
     """Return whether sums scale with their terms.
 

@@ -85,12 +85,22 @@ def launch_only(name: str | None) -> None:
 def call(way, q, k, v, bias=None, name=None, dlse=False, **options):
     """Call forward, or the whole backward, or both, as the kernel called `name` needs."""
     launch_only(name)
-    lse = q.new_empty(q.shape[0], q.shape[2], q.shape[1]).float()
-    out = q.new_empty(*q.shape[:3], v.shape[3])
+    lse = q.new_empty(*q.shape[:-3], q.shape[-2], q.shape[-3]).float()
+    out = q.new_empty(*q.shape[:-1], v.shape[-1])
+    options |= {} if bias is None else dict(bias=bias)
     if name in (None, "forward"):
-        way.forward(q, k, v, bias=bias, **options)
+        way.forward(q, k, v, **options)
     if name != "forward":
-        way.backward(out, q, k, v, out, lse, bias=bias, dlse=lse if dlse else None, **options)
+        way.backward(out, q, k, v, out, lse, dlse=lse if dlse else None, **options)
+
+
+def lengths(q, k) -> dict:
+    """Return the arguments of a single sequence that has all rows of q and k (total, heads, ..)."""
+    import torch
+
+    return {f"max_seqlen_{name}": len(x) for name, x in (("q", q), ("k", k))} | {
+        f"cu_seqlens_{name}": torch.tensor([0, 0, len(x)], dtype=torch.int32)[1:] for name, x in (("q", q), ("k", k))
+    }
 
 
 def assemble_only(when) -> None:
@@ -138,7 +148,8 @@ def compile_all(capability: int, assembled: list[int], jobs: list[dict]) -> list
 
 
 def count_variants(problems: int, aligned: bool) -> list[list]:
-    """Call with random sizes, heads and strides, and count the compiled variants.
+    """Call with random sizes, heads and strides, also for packed sequences, and count the compiled
+    variants.
 
     Returns [kernel, its constants and dtypes, the number of its variants] for each kernel.
     """
@@ -149,6 +160,7 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
     from triton.runtime.jit import JITFunction
 
     from flash_attest.impls.triton.attention import FlashAttention2
+    from flash_attest.impls.triton.varlen import FlashAttention2Varlen
     from flash_attest.properties.cases.sparse_memory import spread
 
     def only_remembered(self, key, signature, device, constexprs, options, attrs, warmup):
@@ -202,10 +214,13 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
         if draw.random() < 0.3:
             v = tensor(batch, seqlen_k, nheads_k, headdim // 16 * 8 + headdim % 8)
         compiled.clear()
-        call(FlashAttention2(atomic=draw.random() < 0.5), q, k, v, bias, causal=draw.random() < 0.5, **newer(q))
+        way, options = FlashAttention2(atomic=draw.random() < 0.5), dict(causal=draw.random() < 0.5, **newer(q))
+        call(way, q, k, v, bias, **options)
+        q, k, v = (x[draw.randrange(batch)] for x in (q, k, v))
+        call(FlashAttention2Varlen(way), q, k, v, **options, **lengths(q, k))
         for kernel, arguments, key in compiled:
             constants = {n: x for n, x in arguments.items() if n.isupper() or n.startswith("num_")}
-            dtypes = {n: str(x.dtype) for n, x in arguments.items() if n.endswith("_ptr")}
+            dtypes = {n: str(x.dtype) for n, x in arguments.items() if n.endswith("_ptr") and x is not None}
             variants.setdefault((kernel.fn.__name__, json.dumps([constants, dtypes])), set()).add(key)
     return [[*kernel, len(keys)] for kernel, keys in variants.items()]
 
