@@ -129,7 +129,7 @@ def in_chunks(case: Case) -> Case:
     return case.but(batch=1, nheads=group, nheads_k=1, seqlen_q=max(case.seqlen_q, 2), seqlen_k=max(case.seqlen_k, 2))
 
 
-@law(where=lambda case: case.seqlen_q > 1, toward=in_chunks, stretch=LONG, share=0.2, bug="batches")
+@law(needs=("keys",), where=lambda case: case.seqlen_q > 1, toward=in_chunks, stretch=LONG, share=0.2, bug="batches")
 def test_chunks_change_no_bit(trial):
     """out and lse of a query are the same from all queries, from a chunk, and from it alone.
 
