@@ -14,20 +14,25 @@ torch.backends.cuda.matmul.allow_tf32 = False.
 import torch
 
 from flash_attest.impls import Implementation, Precision, Supports
-from flash_attest.impls.contract.arguments import check_sinks, check_softcap, check_window
+from flash_attest.impls.contract.arguments import check_like, check_sinks, check_softcap, check_window
 
 BLOCK_M, BLOCK_N = 16, 16  # queries and keys in one tile; small, so that a case on a CPU has many tiles
+HIDDEN_BLOCK = (8, 24)  # queries and keys in one block of block_mask; it need not fit the tiles
 HEADDIMS_V = {(1, 3), (3, 1), (64, 16), (16, 64), (72, 130), (192, 128)}  # (headdim, headdim_v); all pairs are right
 INF = float("inf")
 
 
-def forward(q, k, v, *, causal=False, window=None, bias=None, softmax_scale=None, softcap=None, sinks=None):
+def forward(
+    q, k, v, *,
+    causal=False, window=None, bias=None, softmax_scale=None, softcap=None, sinks=None, block_mask=None,
+):  # fmt: skip
     """(b, sq, h, d), (b, sk, hk, d), (b, sk, hk, dv) -> out (b, sq, h, dv), lse (b, h, sq) float32.
 
     FlashAttention-2, Algorithm 1. sinks (h): a sink is a score that joins each row sum, and has no
-    value. Raises ValueError for a call outside of `supports`.
+    value. block_mask (b, h, blocks of queries, blocks of keys): tiles without a visible key are
+    skipped. Raises ValueError for a call outside of `supports`.
     """
-    check(q, k, v, window, bias, softcap, sinks)
+    check(q, k, v, window, bias, softcap, sinks, block_mask)
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k = k.shape[1]
     scale = headdim**-0.5 if softmax_scale is None else softmax_scale
@@ -47,9 +52,12 @@ def forward(q, k, v, *, causal=False, window=None, bias=None, softmax_scale=None
         first_key = i0 + seqlen_k - seqlen_q - left  # the first key that this tile's first query sees
         last_key = i0 + BLOCK_M + seqlen_k - seqlen_q + right  # one past the last key that this tile's last query sees
         for j0 in range(max(0, first_key) // BLOCK_N * BLOCK_N, min(seqlen_k, last_key), BLOCK_N):
+            shown = shown_in_tile(block_mask, i0, j0)
+            if shown is not None and not shown.any():
+                continue
             kj = load_tile(k.transpose(1, 2), j0, BLOCK_N)[:, kv_head]
             vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)[:, kv_head]
-            s, _ = scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, right)
+            s, _ = scores(qi, kj, full_bias, shown, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, right)
 
             m_new = torch.maximum(m, s.amax(-1, keepdim=True))  #              m = max(m, rowmax(S))
             m_safe = m_new.masked_fill(m_new == -INF, 0.0)  #                  no visible key yet: exp(-inf - 0) = 0
@@ -68,7 +76,7 @@ def forward(q, k, v, *, causal=False, window=None, bias=None, softmax_scale=None
 
 def backward(
     dout, q, k, v, out, lse, *,
-    causal=False, window=None, bias=None, softmax_scale=None, softcap=None, sinks=None, dlse=None,
+    causal=False, window=None, bias=None, softmax_scale=None, softcap=None, sinks=None, block_mask=None, dlse=None,
 ):  # fmt: skip
     """dout, out (b, sq, h, dv); lse, dlse (b, h, sq) -> dq, dk, dv[, dbias][, dsink].
 
@@ -76,7 +84,7 @@ def backward(
     the others are like q, k, v and bias. A boolean bias has no gradient. Raises ValueError for a
     call outside of `supports`.
     """
-    check(q, k, v, window, bias, softcap, sinks)
+    check(q, k, v, window, bias, softcap, sinks, block_mask)
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k, nheads_k = k.shape[1:3]
     scale = headdim**-0.5 if softmax_scale is None else softmax_scale  # as in forward
@@ -107,13 +115,16 @@ def backward(
         first_query = j0 - (seqlen_k - seqlen_q) - right  # the first query that sees this tile's first key
         last_query = j0 + BLOCK_N - (seqlen_k - seqlen_q) + left  # one past the last query that sees its last key
         for i0 in range(max(0, first_query) // BLOCK_M * BLOCK_M, min(seqlen_q, last_query), BLOCK_M):
+            shown = shown_in_tile(block_mask, i0, j0)  # as in forward
+            if shown is not None and not shown.any():
+                continue
             qi = load_tile(q.transpose(1, 2), i0, BLOCK_M)  # once per K tile and Q tile
             doi = load_tile(dout.transpose(1, 2), i0, BLOCK_M)
             lse_i = load_tile(lse, i0, BLOCK_M, padding=INF)  #                a padding query has P = 0
             delta_i = load_tile(delta.transpose(1, 2), i0, BLOCK_M)
-            s, slope = scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, right)  # recomputed
+            s, slope = scores(qi, kj, full_bias, shown, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, right)
 
-            p = torch.exp(s - lse_i)  #                                        P = exp(S - L): no maximum, no sum
+            p = torch.exp(s - lse_i)  #                                        P = exp(S - L), S is recomputed
             dvj += as_operand(p, q).mT @ doi  #                                dV = P^T dO
             dp = doi @ vj.mT  #                                                dP = dO V^T
             ds = p * (dp - delta_i)  #                                         dS = P * (dP - delta)
@@ -131,11 +142,12 @@ def backward(
     return tuple(gradient for gradient in (dq, dk, dv, dbias, dsink) if gradient is not None)
 
 
-def scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, right):
+def scores(qi, kj, full_bias, shown, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, right):
     """(b, h, BLOCK_M, d), (b, h, BLOCK_N, d) -> S, -inf where masked, and dS / dR.
 
     R = scale Q K^T, S = softcap tanh(R / softcap) + bias, each (b, h, BLOCK_M, BLOCK_N). Without a
-    softcap S = R + bias, and dS / dR is None. A boolean bias masks where it is False.
+    softcap S = R + bias, and dS / dR is None. A boolean bias masks where it is False, and so does
+    `shown` (b, h, BLOCK_M, BLOCK_N).
     """
     s = scale * (qi @ kj.mT)  # scaled before the maximum is taken: the scale may be negative
     slope = None
@@ -145,6 +157,8 @@ def scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, 
     if full_bias is not None:
         bias = load_tile(load_tile(full_bias, i0, BLOCK_M).mT, j0, BLOCK_N).mT  # float32: 1 where a boolean is True
         s = s.masked_fill(bias == 0, -INF) if full_bias.dtype == torch.bool else s + bias
+    if shown is not None:
+        s = s.masked_fill(~shown, -INF)
     i = i0 + torch.arange(BLOCK_M, device=s.device).unsqueeze(1)
     j = j0 + torch.arange(BLOCK_N, device=s.device)
     if j0 + BLOCK_N > seqlen_k:  # tail mask: the last tile's padding keys
@@ -154,6 +168,16 @@ def scores(qi, kj, full_bias, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, 
     if right < INF:  # .. i + seqlen_k - seqlen_q + right
         s = s.masked_fill(j > i + seqlen_k - seqlen_q + right, -INF)
     return s, slope
+
+
+def shown_in_tile(block_mask, i0, j0):
+    """Return block_mask for each query and key of a tile (b, h, BLOCK_M, BLOCK_N), or None."""
+    if block_mask is None:
+        return None
+    i, j = i0 + torch.arange(BLOCK_M), j0 + torch.arange(BLOCK_N)
+    rows = (i // HIDDEN_BLOCK[0]).clamp(max=block_mask.shape[2] - 1)  # padding has the last block
+    columns = (j // HIDDEN_BLOCK[1]).clamp(max=block_mask.shape[3] - 1)
+    return block_mask[:, :, rows][..., columns]
 
 
 def window_of(window, causal):
@@ -208,7 +232,7 @@ def sum_query_heads(x, nheads_k):
     return x.unflatten(1, (nheads_k, -1)).sum(2)
 
 
-def check(q, k, v, window, bias, softcap, sinks):
+def check(q, k, v, window, bias, softcap, sinks, block_mask):
     """Raise ValueError for a call outside of `supports`."""
     batch, seqlen_q, nheads, headdim = q.shape
     seqlen_k, nheads_k = k.shape[1:3]
@@ -230,6 +254,9 @@ def check(q, k, v, window, bias, softcap, sinks):
     check_window(window)
     check_softcap(softcap)
     check_sinks(sinks, nheads, q.device)
+    blocks = (batch, nheads, -(-seqlen_q // HIDDEN_BLOCK[0]), -(-seqlen_k // HIDDEN_BLOCK[1]))
+    if block_mask is not None:
+        check_like("block_mask", block_mask, blocks, torch.bool, q.device)
 
 
 IMPL = Implementation(
@@ -252,6 +279,9 @@ IMPL = Implementation(
         sink_grad=True,
         lse_grad=True,
         headdims_v=HEADDIMS_V,
+        hidden={"blocks"},
+        hidden_block=HIDDEN_BLOCK,
+        shared_kv="optional",
         strides=True,
     ),
     causal_alignment="bottom_right",

@@ -35,6 +35,7 @@ from flash_attest.impls.python_tiled import (
 
 DTYPES = {torch.float32, torch.float16, torch.bfloat16}
 HEADDIMS = range(1, 257)
+MOST_SEQUENCES = 4096  # of a case
 
 
 class Rows(NamedTuple):
@@ -239,6 +240,11 @@ def check_tables(q, shape, **tables):
         check_like(name, table, shape, torch.int32, q.device)
 
 
+def too_long_for_python(case):
+    """Return why a case is refused: a loop over its sequences would take minutes."""
+    return None if case.batch <= MOST_SEQUENCES else f"batch={case.batch}: should be at most {MOST_SEQUENCES}"
+
+
 SUPPORTS = Supports(
     dtypes=DTYPES,
     headdims=HEADDIMS,
@@ -251,6 +257,7 @@ SUPPORTS = Supports(
     sinks=True,
     headdims_v=HEADDIMS_V,
     strides=True,
+    accepts=too_long_for_python,
 )
 
 IMPL = Implementation(

@@ -2,7 +2,7 @@
 
     R_ij  = softmax_scale * sum_d q_id k_jd
     S_ij  = softcap * tanh(R_ij / softcap) + bias_ij, or R_ij + bias_ij without a softcap,
-            or -inf where query i does not see key j
+            or -inf where query i does not see key j, by position or as the key is hidden
     m_i   = max(sink, max_j S_ij)                    l_i = exp(sink - m_i) + sum_j exp(S_ij - m_i)
     P_ij  = exp(S_ij - m_i) / l_i                    the sink takes the rest: P_sink,i
     out_i = sum_j P_ij v_j                           lse_i = m_i + ln l_i
@@ -77,7 +77,8 @@ class Operands:
     @property
     def masked(self) -> bool:
         """Whether any score may be -inf."""
-        return self.variant.bias is not None or not self.variant.mask.sees_all
+        variant = self.variant
+        return variant.bias is not None or variant.hidden is not None or not variant.mask.sees_all
 
     def chunks(self) -> Iterator[slice]:
         """Yield slices of rows, each with at most SCORES_PER_CHUNK scores, or of one row."""
@@ -108,6 +109,8 @@ class Operands:
         if not mask.sees_all:
             seen = mask.visible(self.q.shape[2], self.k.shape[2], chunk, device=s.device)
             s = s.masked_fill(~seen, -math.inf)
+        if self.variant.hidden is not None:
+            s = s.masked_fill(self.variant.hidden[:, :, chunk], -math.inf)
         return s
 
     def zeros_like_out(self) -> torch.Tensor:

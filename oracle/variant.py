@@ -21,8 +21,10 @@ class Variant:
     softcap: None, or c > 0: scores before the bias are c tanh(score / c).
     sinks: None or (nheads), of a floating point dtype: the score of one more key of each query
     head, which has no value. -inf: the head has no sink.
+    hidden: None or bool (batch | 1, nheads | 1, seqlen_q, seqlen_k), True where a key is hidden
+    from a query by value, besides those that `mask` hides by position.
 
-    Raises ValueError for a softcap or sinks that cannot be.
+    Raises ValueError for a softcap, sinks or hidden keys that cannot be.
     """
 
     mask: Mask = field(default_factory=Mask)
@@ -30,6 +32,7 @@ class Variant:
     softmax_scale: float | None = None
     softcap: float | None = None
     sinks: torch.Tensor | None = None
+    hidden: torch.Tensor | None = None
 
     def __post_init__(self):
         number = isinstance(self.softcap, (int, float)) and not isinstance(self.softcap, bool)
@@ -37,6 +40,10 @@ class Variant:
             raise ValueError(f"softcap={self.softcap!r}: should be None, or a finite number above 0")
         if self.sinks is not None:
             _check_sinks(self.sinks)
+        if self.hidden is not None and (self.hidden.ndim != 4 or self.hidden.dtype != torch.bool):
+            shape, dtype = tuple(self.hidden.shape), str(self.hidden.dtype).removeprefix("torch.")
+            should = "(batch | 1, nheads | 1, seqlen_q, seqlen_k) of dtype bool"
+            raise ValueError(f"hidden has shape {shape} and dtype {dtype}: should be {should}")
 
     def scale(self, headdim: int) -> float:
         """Return softmax_scale, or its default for this head dim."""

@@ -41,7 +41,7 @@ def toward_long_sums(case: Case) -> Case:
 
 
 @law(
-    needs=("backward", "cross", "not causal"), cross=True, gqa=False, causal=False, bias=False, window=False,
+    needs=("backward", "cross", "not causal"), cross=True, gqa=False, causal=False, bias=False, window=False, hidden=False,
     regime=("mean", "spread"), limited=False,
     dtype=(torch.float16, torch.bfloat16), toward=toward_long_sums, share=0.2, bug="backward",
 )  # fmt: skip
@@ -56,7 +56,7 @@ def test_gradients_of_long_sums_match_the_definition(trial):
     check_budget(trial, got, None, *(name for name, _ in got.items() if name in GRADIENTS))
 
 
-@law(needs=("backward",), regime=("spread", "mean"), sinks=False, dlse=False, bug="backward")
+@law(needs=("backward",), regime=("spread", "mean"), sinks=False, dlse=False, shared_kv=False, bug="backward")
 def test_equal_values_give_no_score_gradient(trial):
     """If all keys have the same v, then dq, dk and dbias are 0, up to rounding.
 

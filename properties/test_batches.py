@@ -43,7 +43,7 @@ def test_neighbours_change_no_bit(trial):
         tensor = getattr(x, name)
         other = torch.full_like(tensor, torch.nan) if with_nan else random.uniform(tensor.shape, -10, 10)
         changed[name] = torch.where(own[name], tensor, other.to(tensor.dtype))
-    changed = x.with_(**changed)
+    changed = trial.tied(x.with_(**changed))
     before, after = trial.run(backward=trial.backward), trial.run(changed, backward=trial.backward)
     results = {name: torch.where(own[name], now, getattr(before, name)) for name, now in after.items() if name in own}
     should = f"as only other batches and heads changed{' to NaN' * with_nan} it should still be"

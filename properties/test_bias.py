@@ -81,7 +81,8 @@ def test_infinite_bias_hides_exactly_its_keys(trial):
 
 
 @law(
-    bias=True, bias_mask=HIDING, needs=("bias",), two_tiles=True, sinks=COUNTED, where=countable, share=0.5, bug="masks"
+    bias=True, bias_mask=HIDING, needs=("bias", "own v"), two_tiles=True, sinks=COUNTED, shared_kv=False,
+    where=countable, share=0.5, bug="masks",
 )  # fmt: skip
 def test_out_averages_the_keys_that_a_bias_leaves(trial):
     """With q = 0 and a bias of 0 or -inf, out is the mean of v over the keys that the query sees.
@@ -94,8 +95,8 @@ def test_out_averages_the_keys_that_a_bias_leaves(trial):
 
 
 @law(
-    bias=ADDED, bias_mask=HIDING, needs=("bias", "added bias"), two_tiles=True, sinks=False, where=countable, share=0.5,
-    bug="masks",
+    bias=ADDED, bias_mask=HIDING, needs=("bias", "added bias", "own v"), two_tiles=True, sinks=False, shared_kv=False,
+    where=countable, share=0.5, bug="masks",
 )  # fmt: skip
 def test_finite_masks_hide_as_infinity_does(trial):
     """With q = 0, a key masked by a large negative bias has weight 0 next to keys of bias 0.
@@ -117,7 +118,7 @@ def test_finite_masks_hide_as_infinity_does(trial):
         hidden = hidden | (trial.random("rows").integers((*x.bias.shape[:3], 1), 0, 3) == 0)
     x = x.with_(bias=torch.where(hidden, mask, 0.0).to(x.bias.dtype))
     # Only keys that are not masked count. In a row without any, the masked keys count.
-    visible = trial.visible()
+    visible = trial.seen()
     unmasked = visible & ~hidden
     masked = visible & ~unmasked.any(dim=-1, keepdim=True)  # the keys of rows in which all keys are masked
     check_averages(trial, x, unmasked | masked if has_mean else unmasked)
@@ -145,7 +146,7 @@ def test_keys_hidden_by_bias_change_no_bit(trial):
     )  # (b, sk, 1, 1)
     random = trial.random("other keys")
     other = {name: random.uniform(getattr(x, name).shape, -10, 10).to(case.dtype) for name in ("k", "v")}
-    changed = x.with_(**{name: torch.where(hidden, other[name], getattr(x, name)) for name in other})
+    changed = trial.tied(x.with_(**{name: torch.where(hidden, other[name], getattr(x, name)) for name in other}))
     check_hidden(trial, changed, hidden, "as only hidden keys changed it should still be")
 
 
@@ -166,7 +167,8 @@ def test_alibi_matches_the_definition(trial):
 
 
 @law(
-    bias=True, bias_mask=("none",), causal=False, window=False, sinks=False, needs=("bias",), bug="boundaries", reach=FAR
+    bias=True, bias_mask=("none",), causal=False, window=False, hidden=False, sinks=False, needs=("bias",),
+    bug="boundaries", reach=FAR,
 )  # fmt: skip
 def test_bias_picks_its_key(trial):
     """With q = 0 and a bias of 128 at one key of each row, out is the v of that key, bit for bit.
@@ -190,7 +192,7 @@ def _hidden_or_zero(trial: Trial) -> tuple[Inputs, torch.Tensor]:
     hidden = hidden_entries(x.bias)
     if trial.case.bias in ADDED:
         x = x.with_(bias=torch.where(hidden, x.bias, 0))
-    return x, trial.visible() & ~hidden
+    return x, trial.seen() & ~hidden
 
 
 def _one_key_each(random: RandomTensors, shape: tuple[int, ...]) -> torch.Tensor:

@@ -151,7 +151,7 @@ def test_answers_follow_the_values(trial):
     # Equal values at other addresses.
     memory, _ = caller.place(trial.x, 0.0)
     handed = _new_tensors(memory)
-    first = caller.call(handed, backward=backward).copy()
+    first = caller.copied(caller.call(handed, backward=backward))
     others, _ = caller.place(trial.x, 0.0, away_from=handed)
     elsewhere = caller.call(others, backward=backward)
     check_unchanged(trial, first, elsewhere, "at other addresses; at the first addresses it was")
@@ -216,7 +216,7 @@ def test_backward_belongs_to_its_own_forward(trial):
     usual, caller = trial.run(backward=True), trial.caller
     handed = caller.laid_out(trial.x)
     other = caller.laid_out(build(trial.case.but(seed=trial.case.seed + 1), trial.device))
-    got = caller.call(handed, backward=True, between=lambda: caller.call(other, backward=True)).copy()
+    got = caller.copied(caller.call(handed, backward=True, between=lambda: caller.call(other, backward=True)))
     check_unchanged(trial, usual, got, "with another call between its forward and its backward; without, it was")
 
 

@@ -35,18 +35,18 @@ def test_query_sees_exactly_its_prefix(trial):
     number of visible keys. That is an integer, so no tolerance is needed. A sink adds another
     integer. With random q, most draws would not show an error of one key.
     """
-    check_counts(trial, trial.zeroed("q"), trial.visible())
+    check_counts(trial, trial.zeroed("q"), trial.seen())
 
 
-@law(causal=True, window=False, bias=False, sinks=COUNTED, needs=("causal",), bug="masks", where=countable, reach=FAR,
-     toward=toward_half_a_tile)  # fmt: skip
+@law(causal=True, window=False, bias=False, sinks=COUNTED, needs=("causal", "own v"), bug="masks", where=countable, reach=FAR,
+     shared_kv=False, toward=toward_half_a_tile)  # fmt: skip
 def test_out_averages_exactly_its_prefix(trial):
     """With q = 0, out_i is the mean of v over exactly the keys that query i sees.
 
     v_j is 1 in column j mod headdim_v and 0 elsewhere, so out_i times the number of visible keys
     counts them, column by column. A sink of log n counts as n more keys with v = 0.
     """
-    check_averages(trial, trial.zeroed("q"), trial.visible())
+    check_averages(trial, trial.zeroed("q"), trial.seen())
 
 
 @law(causal=True, needs=("causal",), bug="masks")
@@ -63,7 +63,7 @@ def test_hidden_keys_change_no_bit(trial):
     check_unseen(trial, replaced, f"as keys {first}.. are hidden from this query it should still be")
 
 
-@law(causal=True, cross=False, needs=("causal",), seqlen_q=(2, None), seqlen_k=(2, None), bug="masks")
+@law(causal=True, cross=False, hidden=False, needs=("causal",), seqlen_q=(2, None), seqlen_k=(2, None), bug="masks")
 def test_prefix_alone_equals_prefix_of_the_whole(trial):
     """The first n rows, computed alone, give the same results as in the whole sequence.
 
@@ -101,10 +101,10 @@ def test_alignment_is_as_declared(trial):
     The two differ if seqlen_q != seqlen_k. With q = 0, exp(lse) counts the visible keys of each
     query, and the counts tell the two alignments apart. A window moves along with the diagonal.
     """
-    check_counts(trial, trial.zeroed("q"), trial.visible())
+    check_counts(trial, trial.zeroed("q"), trial.seen())
 
 
-@law(causal=True, bias=False, sinks=False, needs=("causal",), bug="masks")
+@law(causal=True, bias=False, sinks=False, hidden=False, needs=("causal",), bug="masks")
 def test_row_that_sees_one_key_copies_it(trial):
     """A query that sees one key gives it all the weight: out is the v of that key, bit for bit.
 

@@ -26,11 +26,16 @@ SPLITS = (*edges(FAR, 255), FAR - 10)  # keys from which kernels split them, and
 def may_be_empty(case: Case) -> bool:
     """Return whether a query may see no key, because of its bias or its position."""
     by_position = mask_of(case, "bottom_right").has_empty_rows(case.seqlen_q, case.seqlen_k)
-    return case.bias_mask in ("dead_row", "left") or by_position
+    return case.bias_mask in ("dead_row", "left") or case.hidden == "dead_rows" or by_position
 
 
 def toward_empty(case: Case) -> Case:
-    """Return the case with more queries than keys, with causal left padding, or with a dead row."""
+    """Return the case with more queries than keys, with causal left padding, or with a dead row.
+
+    Hidden keys may leave rows without a key already.
+    """
+    if case.hidden == "dead_rows":
+        return case
     if case.causal and case.bias is None:
         return case.but(seqlen_q=max(case.seqlen_q, case.seqlen_k) + 1, seqlen_k=min(case.seqlen_q, case.seqlen_k))
     if case.causal:
@@ -219,7 +224,7 @@ def _check_lse_of_empty(trial: Trial, lse: torch.Tensor | None, empty: torch.Ten
 
 def _empty_rows(trial: Trial) -> torch.Tensor:
     """Return bool (b, h, sq): which queries see no key."""
-    case, seen = trial.case, trial.visible()[None, None]
+    case, seen = trial.case, trial.seen()
     if trial.x.bias is not None:
         seen = seen & ~hidden_entries(trial.x.bias)
     return ~seen.any(dim=-1).expand(case.batch, case.nheads, case.seqlen_q)

@@ -30,7 +30,8 @@ def test_lse_matches_the_definition(trial):
     check_budget(trial, trial.run(), None, "lse")
 
 
-@law(regime=("selecting",), softmax_scale=False, bias_mask=("none",), softcap=False, sinks=False, bug="boundaries")
+@law(regime=("selecting",), softmax_scale=False, bias_mask=("none",), softcap=False, sinks=False, hidden=False,
+     bug="boundaries")  # fmt: skip
 def test_winning_key_is_copied(trial):
     """If one score leads all others by 64, out is the v of that key, bit for bit.
 

@@ -26,7 +26,7 @@ from flash_attest.properties.trial import Trial
 # The regime exact is left out. There, P times a small integer is halfway between two numbers one
 # time in four. Its rounding then depends on a partial sum as small as 2^-149, which may be flushed
 # to 0.
-@law(bug="softmax-and-lse", regime=("spread", "peaked", "flat", "mean"))
+@law(shared_kv=False, needs=("own v",), bug="softmax-and-lse", regime=("spread", "peaked", "flat", "mean"))
 def test_out_scales_with_v(trial):
     """v times 2^-40, 2^20 or 2^60 (float16: 2^4) gives out times the same factor, bit for bit.
 
@@ -50,7 +50,7 @@ def test_out_scales_with_v(trial):
         check_agree(trial, "out", scaled / factor, plain, sigma.out, what, right=right.out)
 
 
-@law(bug="softmax-and-lse", regime=("exact",))
+@law(shared_kv=False, needs=("own v",), bug="softmax-and-lse", regime=("exact",))
 def test_out_is_additive_in_v(trial):
     """out(v + w) = out(v) + out(w), as the weights P do not depend on v.
 
@@ -69,7 +69,7 @@ def test_out_is_additive_in_v(trial):
     check_near(trial, "out", whole, parts[0] + parts[1], sigma, right.out)
 
 
-@law(causal=False, window=False, needs=("not causal",), bug="softmax-and-lse")
+@law(causal=False, window=False, hidden=False, needs=("not causal",), bug="softmax-and-lse")
 def test_order_of_keys_does_not_matter(trial):
     """Permuting the keys (k, v and the columns of the bias) permutes dk, dv and dbias, and no more.
 
@@ -77,7 +77,7 @@ def test_order_of_keys_does_not_matter(trial):
     """
     x, order = trial.x, trial.random("order").order(trial.case.seqlen_k)
     bias = None if x.bias is None else x.bias[..., order].contiguous()
-    shuffled = x.with_(k=x.k[:, order].contiguous(), v=x.v[:, order].contiguous(), bias=bias)
+    shuffled = trial.tied(x.with_(k=x.k[:, order].contiguous(), v=x.v[:, order].contiguous(), bias=bias))
     back = {"dk": (1, order), "dv": (1, order), "dbias": (3, order)}
     _agrees_after(trial, shuffled, back, "with its keys in another order it is")
 
@@ -106,14 +106,18 @@ def test_order_of_batches_and_heads_does_not_matter(trial):
     if x.bias is not None:
         bias = x.bias[batches] if case.bias_batch > 1 else x.bias
         shuffled["bias"] = bias[:, heads] if case.bias_nheads > 1 else bias
-    shuffled = x.with_(**{name: tensor.contiguous() for name, tensor in shuffled.items()})
+    if x.block_mask is not None:
+        shuffled["block_mask"] = x.block_mask[batches][:, heads]
+    if x.kv_indices is not None:
+        shuffled["kv_indices"] = x.kv_indices[batches][:, :, groups]
+    shuffled = trial.tied(x.with_(**{name: tensor.contiguous() for name, tensor in shuffled.items()}))
     back = {name: (0, batches, 2, groups if name in ("dk", "dv") else heads) for name in ("out", "dq", "dk", "dv")}
     back |= {"lse": (0, batches, 1, heads), "dsink": (0, heads)}
     back |= {"dbias": (*((0, batches) if case.bias_batch > 1 else ()), *((1, heads) if case.bias_nheads > 1 else ()))}
     _agrees_after(trial, shuffled, back, "with batches and heads in another order it is")
 
 
-@law(regime=("exact",), softcap=False, sinks=False, bug="softmax-and-lse")
+@law(regime=("exact",), softcap=False, sinks=False, shared_kv=False, needs=("own v",), bug="softmax-and-lse")
 def test_shifting_all_scores_changes_only_lse(trial):
     """Adding a vector c to every key leaves out unchanged and adds softmax_scale <q_i, c> to lse_i.
 
@@ -134,7 +138,7 @@ def test_shifting_all_scores_changes_only_lse(trial):
         check_agree(trial, "lse", after.lse, before.lse.double() + shift, sigma, what, right=right.lse)
 
 
-@law(causal=False, window=False, sinks=False, needs=("not causal", "lse", "cross"), seqlen_k=(2, None),
+@law(causal=False, window=False, hidden=False, sinks=False, needs=("not causal", "lse", "cross"), seqlen_k=(2, None),
      bug="softmax-and-lse", bias_mask=("none", "finite", "alibi"))  # fmt: skip
 def test_split_keys_merge_by_lse(trial):
     """Attention over two parts of the keys, merged by their lse, is attention over all keys.

@@ -111,9 +111,10 @@ def test_offsets_need_64_bits(trial):
 
 
 @law(
-    needs=("same process", "dense"),
+    needs=("same process", "dense", "own v"),
     device="cuda",
     share=0.03,
+    shared_kv=False,
     gqa=False,
     bias=False,
     softmax_scale=False,

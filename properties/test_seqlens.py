@@ -23,7 +23,7 @@ BEYOND_16_BITS = dict(
 )  # fmt: skip
 
 
-@law(causal=False, window=False, bias=False, sinks=COUNTED, needs=("not causal",), bug="boundaries")
+@law(causal=False, window=False, hidden=False, bias=False, sinks=COUNTED, needs=("not causal",), bug="boundaries")
 def test_padding_keys_count_nothing(trial):
     """With q = 0, exp(lse) is seqlen_k in every row, as every key has the same weight.
 
@@ -58,8 +58,8 @@ def test_ragged_sizes_match_the_definition(trial):
 
 
 @law(
-    causal=False, window=False, bias=False, softmax_scale=False, softcap=False, sinks=False, needs=("not causal",),
-    regime=("spread", "large"), stretch=LONG, bug="boundaries",
+    causal=False, window=False, hidden=False, bias=False, softmax_scale=False, softcap=False, sinks=False,
+    shared_kv=False, needs=("not causal", "own v"), regime=("spread", "large"), stretch=LONG, bug="boundaries",
 )  # fmt: skip
 def test_every_column_of_headdim_matters(trial):
     """If each key is a unit vector of its own column, a query along key j gets v_j, bit for bit.
@@ -85,7 +85,7 @@ def test_every_column_of_headdim_matters(trial):
     check_copied(trial, trial.run(x).out, want, "should be v of the key with the same column:")
 
 
-@law(headdim_v=True, needs=("headdim_v",), bug="boundaries")
+@law(headdim_v=True, shared_kv=False, needs=("headdim_v", "own v"), bug="boundaries")
 def test_columns_of_v_are_their_own(trial):
     """A column of out depends on that column of v alone, and a column of dv on that column of dout.
 
@@ -132,7 +132,7 @@ def test_keys_beyond_65535(trial):
     trial.needs(bool(trial.visible().all()))
     if trial.impl.lse is not None:
         check_seen(trial)
-    x = of_two_keys(trial.x, trial.case.scale)
+    x = trial.tied(of_two_keys(trial.x, trial.case.scale))
     check_budget(trial, trial.run(x, backward=trial.backward), x)
 
 

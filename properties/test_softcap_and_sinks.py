@@ -25,7 +25,7 @@ def test_capped_scores_are_the_cap(trial):
     q, k = torch.zeros_like(x.q), torch.zeros_like(x.k)
     q[..., 0], k[..., 0] = along * signs[:, None].to(q.dtype), along
     scores = math.copysign(case.softcap, case.scale) * signs.double()
-    check_counts(trial, x.with_(q=q, k=k), trial.visible(), scores)
+    check_counts(trial, x.with_(q=q, k=k), trial.seen(), scores)
 
 
 @law(sinks=("count",), bias=False, needs=("sinks",), bug="softmax-and-lse")

@@ -16,7 +16,7 @@ from flash_attest.impls.contract.call import Inputs, Outputs
 from flash_attest.properties.calling.caller import Caller
 from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.features import mask_of, variant_of
+from flash_attest.properties.cases.features import hidden_of, mask_of, variant_of
 from flash_attest.properties.cases.fitting import MULTIPLES
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.random_tensors import RandomTensors
@@ -95,6 +95,10 @@ class Trial:
         """Return random numbers of this case for a law's own tensors; each word gives others."""
         return RandomTensors(self.case, self.device, word)
 
+    def tied(self, x: Inputs) -> Inputs:
+        """Return inputs whose k has changed, with v as its first columns if the case says so."""
+        return x.with_(v=x.k[..., : self.case.headdim_v]) if self.case.shared_kv else x
+
     def needs(self, holds: bool) -> None:
         """Unless `holds` is true, draw another case, as the law says nothing about this one."""
         if not holds:
@@ -139,7 +143,7 @@ class Trial:
         compares two calls would compare the second call with itself.
         """
         handed = self.caller.laid_out(self.x if x is None else x, **changed)
-        return self.caller.call(handed, backward=backward, wrt=wrt, **changed).copy()
+        return self.caller.copied(self.caller.call(handed, backward=backward, wrt=wrt, **changed))
 
     def want(self, x: Inputs | None = None, *, backward: bool = False, **changed) -> oracle.Attention:
         """Return the oracle's answer, in float64."""
@@ -182,6 +186,13 @@ class Trial:
         return variant_of(self.case.but(**changed), self.impl.causal_alignment, x)
 
     def visible(self) -> torch.Tensor:
-        """Return bool (sq, sk): which keys each query sees by position (a bias may hide more)."""
+        """Return bool (sq, sk): which keys each query sees by position (more may be hidden)."""
         case = self.case
         return mask_of(case, self.impl.causal_alignment).visible(case.seqlen_q, case.seqlen_k, device=self.device)
+
+    def seen(self) -> torch.Tensor:
+        """Return bool, broadcastable to (b, h, sq, sk): which keys each query sees, without those
+        that are hidden. (A bias may hide more.)
+        """
+        hidden = hidden_of(self.case, self.x)
+        return self.visible() if hidden is None else self.visible() & ~hidden

@@ -32,7 +32,7 @@ TABLES = (
     "cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "block_table", "cache_seqlens", "cache_batch_idx",
 )  # fmt: skip
 # Inputs whose dimensions have the same order in every layout.
-ONE_LAYOUT = ("bias", "sinks", "dlse", "lse_parts", *TABLES)
+ONE_LAYOUT = ("bias", "sinks", "dlse", "block_mask", "kv_indices", "lse_parts", *TABLES)
 GRADIENT_OF = {"sinks": "dsink"}  # the others have the name of their input, with a d before it
 INPUT_OF = {gradient: name for name, gradient in GRADIENT_OF.items()}
 MOST_DESCRIBED, LONGEST_DESCRIPTION = 8, 500  # items of a result, and characters, in a message
@@ -52,7 +52,8 @@ class Inputs:
     q (b, sq, h, d), dout (b, sq, h, dv), k (b, sk, hk, d), v (b, sk, hk, dv), where dv is
     headdim_v; bias None or (b | 1, h | 1, 1 | sq, sk). A bias in torch.bool is a mask, True where a
     query sees a key. sinks (h) or None; dlse (b, h, sq) or None, the gradient with respect to the
-    natural logarithm. Both are float32.
+    natural logarithm. Both are float32. block_mask (b, h, blocks of queries, blocks of keys), bool,
+    and kv_indices (b, sq, hk, topk), int32, or None, as in Supports.hidden.
 
     A call of another form (Supports.form) has its buffers in q, k, v, dout and dlse, its tables and
     lengths in the fields behind them, and its plan. With form="parts", q, k and v are None.
@@ -65,6 +66,8 @@ class Inputs:
     bias: torch.Tensor | None = None
     sinks: torch.Tensor | None = None
     dlse: torch.Tensor | None = None
+    block_mask: torch.Tensor | None = None
+    kv_indices: torch.Tensor | None = None
     cu_seqlens_q: torch.Tensor | None = None
     cu_seqlens_k: torch.Tensor | None = None
     seqused_q: torch.Tensor | None = None
@@ -228,7 +231,8 @@ class Call:
         operands = (leaves["q"], leaves["k"], leaves["v"])
         if impl.supports.form == "parts":
             operands = (x.out_parts, x.lse_parts)
-        given = keywords(impl.supports, bias=leaves["bias"], sinks=leaves["sinks"], **self.options)
+        shown = {"block_mask": x.block_mask, "kv_indices": x.kv_indices}
+        given = keywords(impl.supports, bias=leaves["bias"], sinks=leaves["sinks"], **shown, **self.options)
         given |= form_keywords(impl.supports, x)
         with torch.set_grad_enabled(differentiate):
             with self.around(self.phase.value):

@@ -14,6 +14,7 @@ from flash_attest.impls.contract.record import (
     DEVICES,
     DTYPES,
     FORMS,
+    HIDDEN_KINDS,
     INVARIANCES,
     LARGEST_HEADDIM,
     MOST_OF_EXP,
@@ -132,7 +133,7 @@ def declaration_problems(impl: Implementation) -> list[str]:
 
 
 def _feature_problems(impl: Implementation, s: Supports) -> Iterator[str]:
-    """Yield what is wrong with the declared window, sinks, gradients and head dims of v."""
+    """Yield what is wrong with the declared window, sinks, gradients, hidden keys and v."""
     kinds = ", ".join(map(repr, WINDOW_KINDS))
     if s.window != "none" and not _subset(s.window, WINDOW_KINDS, least=1):
         yield f'window={s.window!r}: should be "none" or a subset of {{{kinds}}}'
@@ -142,6 +143,12 @@ def _feature_problems(impl: Implementation, s: Supports) -> Iterator[str]:
         yield "lse_grad=True needs an lse and a backward: declare both, or lse_grad=False"
     if s.lse_grad and not impl.sink_in_lse:
         yield "lse_grad=True needs an lse with the sink: declare sink_in_lse=True, or lse_grad=False"
+    if s.hidden != "none" and not _subset(s.hidden, HIDDEN_KINDS, least=1):
+        yield f'hidden={s.hidden!r}: should be "none" or a subset of {{{", ".join(map(repr, HIDDEN_KINDS))}}}'
+    if not _is_tile(s.hidden_block):
+        yield f"hidden_block={s.hidden_block!r}: should be (queries, keys) of a block, each at least 1"
+    if s.shared_kv == "always" and impl.backward is not None:
+        yield 'shared_kv="always" has no backward, as dk and dv would be one tensor: declare backward=None'
     pairs = s.headdims_v
     if isinstance(pairs, str) or not isinstance(pairs, Collection) or not all(map(_is_pair, pairs)):
         yield (
@@ -156,6 +163,9 @@ def _form_problems(impl: Implementation, s: Supports) -> Iterator[str]:
         return  # as for any field with listed values
     if s.form != "dense" and s.bias != "none":
         yield f'bias={s.bias!r}: should be "none" with form={s.form!r}, which has no bias yet'
+    for name, off in (("hidden", "none"), ("shared_kv", "never")):
+        if s.form != "dense" and getattr(s, name) != off:
+            yield f"{name}={getattr(s, name)!r}: should be {off!r} with form={s.form!r}, which has none yet"
     if s.form in ("cache", "paged", "parts") and impl.backward is not None:
         yield f"form={s.form!r} has no backward: declare backward=None"
     if not _has_counts(s.page_sizes, least=1 if s.form == "paged" else 0, most=LARGEST_PAGE):

@@ -22,6 +22,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 DEVICES = ("cuda", "cpu")
 BIAS_KINDS = ("vector", "matrix", "boolean_vector", "boolean_matrix")
 WINDOW_KINDS = ("left", "right", "both")  # the sides on which a window is bounded
+HIDDEN_KINDS = ("blocks", "indices")  # the notations of hidden keys: the keywords block_mask and kv_indices
 FORMS = ("dense", "varlen", "padded", "cache", "paged", "parts")  # of a call
 LARGEST_HEADDIM = 1024
 # The largest `exp` and `tanh` of Precision. With a larger error, the budget's first-order terms no
@@ -127,6 +128,15 @@ class Supports:
         or None. It is the gradient with respect to the lse that forward returned, in its base.
     headdims_v: pairs (headdim, headdim_v) that are taken although v, out, dout and dv have another
         head dim than q and k, as in {(192, 128)}.
+    hidden: "none", or a subset of {"blocks", "indices"}: functions take a keyword that says which
+        keys are not hidden, beside causal, window and bias. "blocks": block_mask, torch.bool
+        (batch, nheads, ceil(seqlen_q / n), ceil(seqlen_k / m)) with (n, m) = `hidden_block`, True
+        where the queries of a block see its keys. "indices": kv_indices, int32
+        (batch, seqlen_q, nheads_k, topk): the keys of each query, in any order and each at most
+        once, padded with -1 at the end. None: no key is hidden.
+    hidden_block: (queries, keys) of a block of block_mask.
+    shared_kv: "never"; "optional" if v may be the first headdim_v columns of k, in the same memory,
+        as in the absorbed attention of MLA; "always" if it always is, so that v may be left unread.
     form: how functions are called (docs/use/implementation-reference.md#forms). "dense" as above.
         "varlen": sequences one behind the other, q (total_q, nheads, headdim), with cu_seqlens_q,
         cu_seqlens_k, max_seqlen_q and max_seqlen_k. "padded": each up to its length, seqused_q and
@@ -162,6 +172,9 @@ class Supports:
     sink_grad: bool = False
     lse_grad: bool = False
     headdims_v: Collection[tuple[int, int]] = ()
+    hidden: Literal["none"] | Collection[str] = "none"
+    hidden_block: tuple[int, int] = (128, 128)
+    shared_kv: Literal["never", "optional", "always"] = "never"
     form: Literal["dense", "varlen", "padded", "cache", "paged", "parts"] = "dense"
     page_sizes: Collection[int] = ()
     append: bool = False
@@ -178,6 +191,11 @@ class Supports:
     def window_kinds(self) -> tuple[str, ...]:
         """The supported kinds of window, in a fixed order; () for "none"."""
         return tuple(kind for kind in WINDOW_KINDS if self.window != "none" and kind in self.window)
+
+    @property
+    def hidden_kinds(self) -> tuple[str, ...]:
+        """The supported notations of hidden keys, in a fixed order; () for "none"."""
+        return tuple(kind for kind in HIDDEN_KINDS if self.hidden != "none" and kind in self.hidden)
 
     @property
     def takes_splits(self) -> bool:
@@ -204,6 +222,8 @@ KEYWORDS = {
     "softmax_scale": Keyword(None, lambda supports: supports.softmax_scale),
     "softcap": Keyword(None, lambda supports: supports.softcap),
     "sinks": Keyword(None, lambda supports: supports.sinks),
+    "block_mask": Keyword(None, lambda supports: "blocks" in supports.hidden_kinds),
+    "kv_indices": Keyword(None, lambda supports: "indices" in supports.hidden_kinds),
     "num_splits": Keyword(1, lambda supports: supports.takes_splits),
 }
 # Further keywords of the forms: int32 tensors, and ints (max_seqlen_q, max_seqlen_k).
@@ -222,7 +242,8 @@ APPENDED = ("k_new", "v_new")  # keywords of the forms cache and paged, if `appe
 class Implementation:
     """One implementation of attention and its contract. See docs/use/adding-an-implementation.md.
 
-    forward(q, k, v, *, causal, window, bias, softmax_scale, softcap, sinks) -> out, or (out, lse)
+    forward(q, k, v, *, causal, window, bias, softmax_scale, softcap, sinks, block_mask, kv_indices)
+        -> out, or (out, lse)
     backward(dout, q, k, v, out, lse, *, the same, dlse) -> (dq, dk, dv[, dbias][, dsink])
     with q, dout, out (batch, seqlen_q, nheads, headdim), k, v (batch, seqlen_k, nheads_k, headdim)
     in layout "bshd". v, out and dout have headdim_v columns if `supports.headdims_v` says so.

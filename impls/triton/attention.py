@@ -41,11 +41,15 @@ class FlashAttention2:
         bias is (b | 1, h | 1, 1 | sq, sk). lse (b, h, sq) and sinks (h) are float32. Raises
         ValueError for invalid arguments, before any launch.
         """
-        p = self._problem(q, k, v, bias, causal, softmax_scale, window=window, softcap=softcap, sinks=sinks)
+        p = self.problem(q, k, v, bias, causal, softmax_scale, window=window, softcap=softcap, sinks=sinks)
+        return self.compute(p, q, k, v, bias, sinks)
+
+    def compute(self, p: Problem, q, k, v, bias=None, sinks=None):
+        """Return out and lse of a problem."""
         q, k, v = (unit_stride(x) for x in (q, k, v))
         bias, sinks = p.neutral(q, None if bias is None else unit_stride(bias), sinks)
-        out = q.new_empty(*q.shape[:3], p.headdim_v)
-        lse = q.new_empty(p.batch, p.nheads, p.seqlen_q, dtype=torch.float32)
+        out = q.new_empty(*q.shape[:-1], p.headdim_v)
+        lse = q.new_empty(p.statistics, dtype=torch.float32)
         compute_forward.launch(
             lambda m, n: p.batch * p.nheads * cdiv(p.seqlen_q, m),
             q,
@@ -54,7 +58,7 @@ class FlashAttention2:
             q_ptr=q, k_ptr=k, v_ptr=v, out_ptr=out, lse_ptr=lse,
             q_strides=strides_of(q), k_strides=strides_of(k), v_strides=strides_of(v), out_strides=strides_of(out),
             sinks_ptr=lse if sinks is None else sinks.contiguous(), SINKS=sinks is not None, nheads=p.nheads,
-            **p.scoring(q, bias), **p.loops(q, bias), **p.arguments(q, k, v, out),
+            **p.scoring(q, bias), **p.loops(q, bias), **p.arguments(q, k, v, out), **p.lengths("q", "k"),
         )  # fmt: skip
         return out, lse
 
@@ -68,7 +72,13 @@ class FlashAttention2:
         dv) to write to, for packed gradients; any strides, but a last stride of 1.
         wants_dbias=False skips dbias, for a bias that is only a mask. Raises as `forward` does.
         """
-        p = self._problem(q, k, v, bias, causal, softmax_scale, window=window, softcap=softcap, sinks=sinks)
+        p = self.problem(q, k, v, bias, causal, softmax_scale, window=window, softcap=softcap, sinks=sinks)
+        return self.differentiate(p, dout, q, k, v, out, lse, bias, sinks, dlse, into, wants_dbias)
+
+    def differentiate(
+        self, p: Problem, dout, q, k, v, out, lse, bias=None, sinks=None, dlse=None, into=None, wants_dbias=True
+    ):  # fmt: skip
+        """Return dq, dk, dv[, dbias][, dsink] of a problem."""
         self._check_backward(p, q, out, dout, lse, dlse)
         if into is not None:
             check_into(into, (q, k, v))
@@ -91,14 +101,15 @@ class FlashAttention2:
 
     def _check_backward(self, p: Problem, q, out, dout, lse, dlse) -> None:
         for name, x in (("out", out), ("dout", dout)):
-            check_like(name, x, (*q.shape[:3], p.headdim_v), q.dtype, q.device)
+            check_like(name, x, (*q.shape[:-1], p.headdim_v), q.dtype, q.device)
         for name, x in (("lse", lse), ("dlse", dlse)):
             if x is not None or name == "lse":
-                check_like(name, x, (p.batch, p.nheads, p.seqlen_q), torch.float32, q.device)
+                check_like(name, x, p.statistics, torch.float32, q.device)
 
-    def _problem(self, q, k, v, bias, causal, softmax_scale, **newer) -> Problem:
+    def problem(self, q, k, v, bias=None, causal=False, softmax_scale=None, **options) -> Problem:
+        """Check a call and return its Problem (problem_of)."""
         return problem_of(
-            q, k, v, bias, causal, softmax_scale, **newer,
+            q, k, v, bias, causal, softmax_scale, **options,
             alignment=self.alignment, tf32=self.tf32, forced=bool(self.tiles), largest=self.largest,
         )  # fmt: skip
 
@@ -108,16 +119,17 @@ class FlashAttention2:
         The kernel writes the part of each query, and torch sums them, without atomics.
         """
         delta = torch.empty_like(lse)
-        parts = delta if sinks is None else torch.empty_like(delta)
+        # Rows that belong to no sequence have no part.
+        parts = delta if sinks is None else torch.zeros_like(lse) if p.packed else torch.empty_like(lse)
         compute_delta.launch(
             lambda m, n: p.batch * p.nheads * cdiv(p.seqlen_q, m),
             out,
             out_ptr=out, dout_ptr=dout, dlse_ptr=lse if dlse is None else dlse.contiguous(), lse_ptr=lse,
             sinks_ptr=lse if sinks is None else sinks.contiguous(), delta_ptr=delta, dsink_ptr=parts,
             out_strides=strides_of(out), dout_strides=strides_of(dout), nheads=p.nheads,
-            DLSE=dlse is not None, SINKS=sinks is not None, **p.arguments(out, dout),
+            DLSE=dlse is not None, SINKS=sinks is not None, **p.arguments(out, dout), **p.lengths("q"),
         )  # fmt: skip
-        return delta, None if sinks is None else parts.sum((0, 2))
+        return delta, None if sinks is None else parts.sum(1 if p.packed else (0, 2))
 
     def _dq(self, p: Problem, x: _Tensors, dq) -> None:
         compute_dq.launch(
@@ -125,7 +137,7 @@ class FlashAttention2:
             x.q,
             p.operations(products=3),
             self.tiles.get("dq"),
-            dq_ptr=dq, dq_strides=strides_of(dq), nheads=p.nheads,
+            dq_ptr=dq, dq_strides=strides_of(dq), nheads=p.nheads, **p.lengths("q", "k"),
             **x.arguments(), **p.scoring(x.q, x.bias), **p.loops(x.q, x.bias), **p.arguments(x.q, x.k, x.v, x.dout, dq),
         )  # fmt: skip
 
@@ -141,7 +153,7 @@ class FlashAttention2:
             p.operations(products=5 if atomic else 4),
             self.tiles.get("dk_dv_dq" if atomic else "dk_dv"),
             dq_ptr=dq if atomic else dk, dk_ptr=dk, dv_ptr=dv, dk_strides=strides_of(dk), dv_strides=strides_of(dv),
-            dq_strides=strides_of(dq if atomic else x.q), nheads_k=p.nheads_k, ATOMIC=atomic,
+            dq_strides=strides_of(dq if atomic else x.q), nheads_k=p.nheads_k, ATOMIC=atomic, **p.lengths("q", "k"),
             **x.arguments(), **p.scoring(x.q, x.bias), **p.loops(x.q, x.bias), **p.arguments(x.q, x.k, x.v, x.dout, dk, dv),
         )  # fmt: skip
 

@@ -20,6 +20,7 @@ from .tiles import (
     LOG2E,
     NOT_SPECIALIZED,
     POINTERS,
+    diagonals_of,
     keys_of_tile,
     load_lse,
     load_statistic,
@@ -28,7 +29,9 @@ from .tiles import (
     probabilities,
     product,
     scores,
+    sequence_of,
     slope_of_cap,
+    statistics_of,
     store_tile,
     tile_offsets,
 )
@@ -37,10 +40,10 @@ from .tuning import Kernel
 
 @triton.jit(do_not_specialize=NOT_SPECIALIZED, do_not_specialize_on_alignment=POINTERS)
 def delta_kernel(
-    out_ptr, dout_ptr, dlse_ptr, lse_ptr, sinks_ptr, delta_ptr, dsink_ptr, out_strides, dout_strides,
-    nheads, seqlen_q, headdim_v, tuning_key,
+    out_ptr, dout_ptr, dlse_ptr, lse_ptr, sinks_ptr, delta_ptr, dsink_ptr, cu_seqlens_q_ptr, out_strides, dout_strides,
+    total_q, nheads, seqlen_q, headdim_v, tuning_key,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_DV: tl.constexpr, ALIGN: tl.constexpr,
-    DLSE: tl.constexpr, SINKS: tl.constexpr,
+    DLSE: tl.constexpr, SINKS: tl.constexpr, VARLEN: tl.constexpr,
 ):  # fmt: skip
     """delta = rowsum(dO * O) - dlse, (batch, nheads, seqlen_q) float32. Program (b, h, Q tile).
 
@@ -50,9 +53,13 @@ def delta_kernel(
     i0 = tl.program_id(0) % tiles * BLOCK_M
     bh = tl.program_id(0) // tiles
     b, h = bh // nheads, bh % nheads
-    out_ptr = matrix_of(out_ptr, out_strides, b, h, ALIGN)
-    dout_ptr = matrix_of(dout_ptr, dout_strides, b, h, ALIGN)
-    statistics = bh.to(tl.int64) * seqlen_q
+    b_q, seqlen_q = sequence_of(b, seqlen_q, cu_seqlens_q_ptr, VARLEN)
+    if VARLEN and i0 >= seqlen_q:  # the grid has tiles for the longest sequence
+        return
+
+    out_ptr = matrix_of(out_ptr, out_strides, b_q, h, ALIGN)
+    dout_ptr = matrix_of(dout_ptr, dout_strides, b_q, h, ALIGN)
+    statistics = statistics_of(bh, h, b_q, seqlen_q, total_q, VARLEN)
     out = load_tile(out_ptr, i0, out_strides.row, seqlen_q, headdim_v, BLOCK_M, BLOCK_DV, ALIGN, True)
     dout = load_tile(dout_ptr, i0, dout_strides.row, seqlen_q, headdim_v, BLOCK_M, BLOCK_DV, ALIGN, True)
     i = i0 + tl.arange(0, BLOCK_M)
@@ -111,12 +118,13 @@ def gather_dk_dv(
 
 @triton.jit(do_not_specialize=NOT_SPECIALIZED, do_not_specialize_on_alignment=POINTERS)
 def dk_dv_kernel(
-    q_ptr, k_ptr, v_ptr, bias_ptr, dout_ptr, lse_ptr, delta_ptr, dq_ptr, dk_ptr, dv_ptr, scale, softcap,
+    q_ptr, k_ptr, v_ptr, bias_ptr, dout_ptr, lse_ptr, delta_ptr, dq_ptr, dk_ptr, dv_ptr,
+    cu_seqlens_q_ptr, cu_seqlens_k_ptr, scale, softcap,
     q_strides, k_strides, v_strides, bias_strides, dout_strides, dq_strides, dk_strides, dv_strides,
-    nheads_k, group, seqlen_q, seqlen_k, begin, diagonal, headdim, headdim_v, tuning_key,
+    total_q, nheads_k, group, seqlen_q, seqlen_k, begin, diagonal, headdim, headdim_v, tuning_key,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
     ALIGN: tl.constexpr, BIAS: tl.constexpr, CAP: tl.constexpr, WINDOW: tl.constexpr, OWN_V: tl.constexpr,
-    UNMASKED: tl.constexpr, PRECISION: tl.constexpr, ATOMIC: tl.constexpr,
+    UNMASKED: tl.constexpr, VARLEN: tl.constexpr, PRECISION: tl.constexpr, ATOMIC: tl.constexpr,
 ):  # fmt: skip
     """Write dk and dv: program (b, key head, K tile).
 
@@ -128,8 +136,14 @@ def dk_dv_kernel(
     j0 = tl.program_id(0) % tiles * BLOCK_N  # the keys that most queries see under a causal mask come first
     bh = tl.program_id(0) // tiles
     b, h_k = bh // nheads_k, bh % nheads_k
-    k_ptr = matrix_of(k_ptr, k_strides, b, h_k, ALIGN)
-    v_ptr = matrix_of(v_ptr, v_strides, b, h_k, ALIGN)
+    b_q, seqlen_q = sequence_of(b, seqlen_q, cu_seqlens_q_ptr, VARLEN)
+    b_k, seqlen_k = sequence_of(b, seqlen_k, cu_seqlens_k_ptr, VARLEN)
+    begin, diagonal = diagonals_of(begin, diagonal, seqlen_q, seqlen_k, VARLEN)
+    if VARLEN and j0 >= seqlen_k:  # the grid has tiles for the longest sequence
+        return
+
+    k_ptr = matrix_of(k_ptr, k_strides, b_k, h_k, ALIGN)
+    v_ptr = matrix_of(v_ptr, v_strides, b_k, h_k, ALIGN)
     k = load_tile(k_ptr, j0, k_strides.row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN, True)
     v = load_tile(v_ptr, j0, v_strides.row, seqlen_k, headdim_v, BLOCK_N, BLOCK_DV, ALIGN, True)
     dk = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
@@ -150,10 +164,10 @@ def dk_dv_kernel(
         full = tl.maximum(full, clear)
         last -= full - clear
     for h in range(h_k * group, (h_k + 1) * group):  # the query heads that read this key head
-        statistics = tl.cast(b * nheads_k * group + h, tl.int64) * seqlen_q
-        q_h = matrix_of(q_ptr, q_strides, b, h, ALIGN)
-        dout_h = matrix_of(dout_ptr, dout_strides, b, h, ALIGN)
-        dq_h = matrix_of(dq_ptr, dq_strides, b, h, ALIGN)
+        statistics = statistics_of(b * nheads_k * group + h, h, b_q, seqlen_q, total_q, VARLEN)
+        q_h = matrix_of(q_ptr, q_strides, b_q, h, ALIGN)
+        dout_h = matrix_of(dout_ptr, dout_strides, b_q, h, ALIGN)
+        dq_h = matrix_of(dq_ptr, dq_strides, b_q, h, ALIGN)
         bias_h = matrix_of(bias_ptr, bias_strides, b, h, 1)
         dk, dv = gather_dk_dv(
             dk, dv, k, v, q_h, dout_h, bias_h, lse_ptr + statistics, delta_ptr + statistics, dq_h,
@@ -171,8 +185,8 @@ def dk_dv_kernel(
                 BLOCK_M, BLOCK_N, BLOCK_D, BLOCK_DV, ALIGN, BIAS, CAP, WINDOW, PRECISION, ATOMIC, False,
             )  # fmt: skip
 
-    dk_ptr = matrix_of(dk_ptr, dk_strides, b, h_k, ALIGN)
-    dv_ptr = matrix_of(dv_ptr, dv_strides, b, h_k, ALIGN)
+    dk_ptr = matrix_of(dk_ptr, dk_strides, b_k, h_k, ALIGN)
+    dv_ptr = matrix_of(dv_ptr, dv_strides, b_k, h_k, ALIGN)
     store_tile(dk_ptr, dk * scale, j0, dk_strides.row, seqlen_k, headdim, BLOCK_N, BLOCK_D, ALIGN)
     store_tile(dv_ptr, dv, j0, dv_strides.row, seqlen_k, headdim_v, BLOCK_N, BLOCK_DV, ALIGN)
 
@@ -211,12 +225,12 @@ def gather_dq(
 
 @triton.jit(do_not_specialize=NOT_SPECIALIZED, do_not_specialize_on_alignment=POINTERS)
 def dq_kernel(
-    q_ptr, k_ptr, v_ptr, bias_ptr, dout_ptr, lse_ptr, delta_ptr, dq_ptr, scale, softcap,
+    q_ptr, k_ptr, v_ptr, bias_ptr, dout_ptr, lse_ptr, delta_ptr, dq_ptr, cu_seqlens_q_ptr, cu_seqlens_k_ptr, scale, softcap,
     q_strides, k_strides, v_strides, bias_strides, dout_strides, dq_strides,
-    nheads, group, seqlen_q, seqlen_k, begin, diagonal, headdim, headdim_v, tuning_key,
+    total_q, nheads, group, seqlen_q, seqlen_k, begin, diagonal, headdim, headdim_v, tuning_key,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
     ALIGN: tl.constexpr, BIAS: tl.constexpr, CAP: tl.constexpr, WINDOW: tl.constexpr, OWN_V: tl.constexpr,
-    UNMASKED: tl.constexpr, PRECISION: tl.constexpr,
+    UNMASKED: tl.constexpr, VARLEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write dq: program (b, h, Q tile) loops over the K tiles as the forward does."""
     if not OWN_V:
@@ -225,13 +239,19 @@ def dq_kernel(
     i0 = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_M
     bh = tl.program_id(0) // tiles
     b, h = bh // nheads, bh % nheads
-    q_ptr = matrix_of(q_ptr, q_strides, b, h, ALIGN)
-    k_ptr = matrix_of(k_ptr, k_strides, b, h // group, ALIGN)
-    v_ptr = matrix_of(v_ptr, v_strides, b, h // group, ALIGN)
-    dout_ptr = matrix_of(dout_ptr, dout_strides, b, h, ALIGN)
-    dq_ptr = matrix_of(dq_ptr, dq_strides, b, h, ALIGN)
+    b_q, seqlen_q = sequence_of(b, seqlen_q, cu_seqlens_q_ptr, VARLEN)
+    b_k, seqlen_k = sequence_of(b, seqlen_k, cu_seqlens_k_ptr, VARLEN)
+    begin, diagonal = diagonals_of(begin, diagonal, seqlen_q, seqlen_k, VARLEN)
+    if VARLEN and i0 >= seqlen_q:  # the grid has tiles for the longest sequence
+        return
+
+    q_ptr = matrix_of(q_ptr, q_strides, b_q, h, ALIGN)
+    k_ptr = matrix_of(k_ptr, k_strides, b_k, h // group, ALIGN)
+    v_ptr = matrix_of(v_ptr, v_strides, b_k, h // group, ALIGN)
+    dout_ptr = matrix_of(dout_ptr, dout_strides, b_q, h, ALIGN)
+    dq_ptr = matrix_of(dq_ptr, dq_strides, b_q, h, ALIGN)
     bias_ptr = matrix_of(bias_ptr, bias_strides, b, h, 1)
-    statistics = bh.to(tl.int64) * seqlen_q
+    statistics = statistics_of(bh, h, b_q, seqlen_q, total_q, VARLEN)
 
     i = i0 + tl.arange(0, BLOCK_M)
     q = load_tile(q_ptr, i0, q_strides.row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN, True)

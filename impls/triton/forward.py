@@ -22,11 +22,14 @@ from .tiles import (
     LOG2E,
     NOT_SPECIALIZED,
     POINTERS,
+    diagonals_of,
     keys_of_tile,
     load_tile,
     matrix_of,
     product,
     scores,
+    sequence_of,
+    statistics_of,
     store_tile,
 )
 from .tuning import Kernel
@@ -71,12 +74,12 @@ def attend(
 
 @triton.jit(do_not_specialize=NOT_SPECIALIZED, do_not_specialize_on_alignment=POINTERS)
 def forward_kernel(
-    q_ptr, k_ptr, v_ptr, bias_ptr, sinks_ptr, out_ptr, lse_ptr, scale, softcap,
+    q_ptr, k_ptr, v_ptr, bias_ptr, sinks_ptr, out_ptr, lse_ptr, cu_seqlens_q_ptr, cu_seqlens_k_ptr, scale, softcap,
     q_strides, k_strides, v_strides, bias_strides, out_strides,
-    nheads, group, seqlen_q, seqlen_k, begin, diagonal, headdim, headdim_v, tuning_key,
+    total_q, nheads, group, seqlen_q, seqlen_k, begin, diagonal, headdim, headdim_v, tuning_key,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_DV: tl.constexpr,
     ALIGN: tl.constexpr, BIAS: tl.constexpr, CAP: tl.constexpr, WINDOW: tl.constexpr, SINKS: tl.constexpr,
-    OWN_V: tl.constexpr, UNMASKED: tl.constexpr, PRECISION: tl.constexpr,
+    OWN_V: tl.constexpr, UNMASKED: tl.constexpr, VARLEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Write out and lse: program (b, h, Q tile).
 
@@ -91,13 +94,18 @@ def forward_kernel(
     i0 = (tiles - 1 - tl.program_id(0) % tiles) * BLOCK_M
     bh = tl.program_id(0) // tiles
     b, h = bh // nheads, bh % nheads
+    b_q, seqlen_q = sequence_of(b, seqlen_q, cu_seqlens_q_ptr, VARLEN)
+    b_k, seqlen_k = sequence_of(b, seqlen_k, cu_seqlens_k_ptr, VARLEN)
+    begin, diagonal = diagonals_of(begin, diagonal, seqlen_q, seqlen_k, VARLEN)
+    if VARLEN and i0 >= seqlen_q:  # the grid has tiles for the longest sequence
+        return
 
-    q_ptr = matrix_of(q_ptr, q_strides, b, h, ALIGN)
-    k_ptr = matrix_of(k_ptr, k_strides, b, h // group, ALIGN)
-    v_ptr = matrix_of(v_ptr, v_strides, b, h // group, ALIGN)
-    out_ptr = matrix_of(out_ptr, out_strides, b, h, ALIGN)
+    q_ptr = matrix_of(q_ptr, q_strides, b_q, h, ALIGN)
+    k_ptr = matrix_of(k_ptr, k_strides, b_k, h // group, ALIGN)
+    v_ptr = matrix_of(v_ptr, v_strides, b_k, h // group, ALIGN)
+    out_ptr = matrix_of(out_ptr, out_strides, b_q, h, ALIGN)
     bias_ptr = matrix_of(bias_ptr, bias_strides, b, h, 1)
-    lse_ptr += bh.to(tl.int64) * seqlen_q
+    lse_ptr += statistics_of(bh, h, b_q, seqlen_q, total_q, VARLEN)
 
     q = load_tile(q_ptr, i0, q_strides.row, seqlen_q, headdim, BLOCK_M, BLOCK_D, ALIGN, True)
     q = tl.where(scale < 0, -q, q)  # moving the sign into Q is exact, and makes rowmax(Q K^T) scale the maximum

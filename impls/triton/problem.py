@@ -9,6 +9,7 @@ import triton
 
 from flash_attest.impls.contract.arguments import (
     LARGEST_SIZE,
+    Sizes,
     check_bias,
     check_dtypes,
     check_headdim,
@@ -25,6 +26,7 @@ from flash_attest.impls.contract.arguments import (
 from flash_attest.impls.diagonals import diagonals
 
 from .device import EMULATED
+from .packed import Packed, packed_sizes_of
 from .tiles import EITHER, Strides
 from .tuning import tuning_key
 
@@ -37,7 +39,9 @@ class Problem:
     """One call: q (batch, seqlen_q, nheads, headdim), k (batch, seqlen_k, nheads_k, headdim), v
     (batch, seqlen_k, nheads_k, headdim_v).
 
-    Query i sees keys max(i + begin, 0) .. min(i + diagonal, seqlen_k - 1). softcap 0: none.
+    Query i sees keys max(i + begin, 0) .. min(i + diagonal, seqlen_k - 1). softcap 0: none. If
+    sequences are `packed`, lengths are those of the longest, and diagonals are relative to each
+    sequence's own (tiles.diagonals_of).
     """
 
     batch: int
@@ -55,6 +59,7 @@ class Problem:
     sinks: bool
     tf32: bool
     forced: bool = False  # tiles are forced; they were chosen for GPUs, so head dims are padded as on a GPU
+    packed: Packed | None = None
 
     @property
     def group(self) -> int:
@@ -77,32 +82,52 @@ class Problem:
         return self.headdim_v != self.headdim
 
     @property
+    def newer(self) -> bool:
+        """Whether kernels have a window and another head dim of v.
+
+        Neither costs time where it is neutral, so calls with sinks or one of these share kernels.
+        """
+        return self.window or self.sinks or self.own_v or self.every
+
+    @property
+    def statistics(self) -> tuple[int, ...]:
+        """The shape of lse."""
+        rows = (self.batch, self.nheads, self.seqlen_q)
+        return rows if self.packed is None else (self.nheads, self.packed.total_q)
+
+    @property
     def every(self) -> bool:
         """Whether kernels have a window, a softcap, sinks, another head dim of v, and a bias.
 
         In the emulator, where compiling takes longer than running, this is so if the call has one
-        of the first four. The others get neutral values.
+        of the first four, or packed sequences. The others get neutral values.
         """
-        newer = self.window or self.softcap > 0 or self.sinks or self.own_v
+        newer = self.window or self.softcap > 0 or self.sinks or self.own_v or self.packed is not None
         return EMULATED and not self.forced and newer
 
     def neutral(self, q: torch.Tensor, bias, sinks) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Return bias and sinks, in float32 and not None if kernels have everything."""
         if self.every:
-            bias = q.new_zeros(1, 1, 1, self.seqlen_k, dtype=torch.float32) if bias is None else bias.float()
+            if self.packed is None:  # with packed sequences there is no bias
+                bias = q.new_zeros(1, 1, 1, self.seqlen_k, dtype=torch.float32) if bias is None else bias.float()
             sinks = q.new_full((self.nheads,), -torch.inf, dtype=torch.float32) if sinks is None else sinks
         return bias, sinks
 
     def padded(self, headdim: int, dtype: torch.dtype) -> int:
         """Return a head dim padded to a power of two, at least 32.
 
-        A smaller minimum would need more kernels and not be faster.
+        A smaller minimum would need more kernels and not be faster. Beside a larger head dim the
+        minimum is 64: ptxas 12.8 takes an address from a register that it never wrote if wgmma
+        reads tiles with rows of 64 and of 128 bytes from one place, as K and V may have.
 
         In the emulator, compiling a kernel takes longer than running it, so the minimum is larger:
         128, or 64 in float32, which also runs for a long time.
         """
-        least = 32 if not EMULATED or self.forced else 64 if dtype == torch.float32 else 128
-        headdim = max(self.headdim, self.headdim_v) if self.every else headdim
+        larger = max(self.headdim, self.headdim_v)
+        least = 64 if larger > 32 else 32
+        if EMULATED and not self.forced:
+            least = 64 if dtype == torch.float32 else 128
+        headdim = larger if self.every else headdim
         return max(least, triton.next_power_of_2(headdim))
 
     @property
@@ -138,6 +163,14 @@ class Problem:
             ALIGN=align,
         )
 
+    def lengths(self, *of: str) -> dict:
+        """Return the arguments that say where packed sequences lie in q, or in "q", "k".
+
+        What is None is compiled away.
+        """
+        ends = {f"cu_seqlens_{x}_ptr": getattr(self.packed, f"cu_seqlens_{x}", None) for x in of}
+        return ends | dict(total_q=getattr(self.packed, "total_q", None), VARLEN=self.packed is not None)
+
     def loops(self, q: torch.Tensor, bias: torch.Tensor | None) -> dict:
         """Return whether there is a bias, and whether tiles that need no mask get a separate loop.
 
@@ -163,16 +196,19 @@ class Problem:
             headdim=self.headdim,
             BLOCK_D=self.padded(self.headdim, q.dtype),
             CAP=EITHER.value if self.every else int(self.softcap > 0),
-            WINDOW=self.window or self.every,
-            OWN_V=self.own_v or self.every,
+            WINDOW=self.newer,
+            OWN_V=self.newer,
             PRECISION="tf32" if self.tf32 else "ieee",
         )
 
 
 def strides_of(x: torch.Tensor) -> Strides:
-    """Return the Strides of x (batch, seqlen, heads, headdim)."""
-    batch, row, head = _strides(x)
-    return Strides.packed(batch, head, row)
+    """Return the Strides of x (batch, seqlen, heads, headdim), or of packed sequences.
+
+    In (total, heads, headdim), a sequence's "batch" is its first row (tiles.sequence_of).
+    """
+    *batch, row, head = _strides(x)
+    return Strides.packed(*batch or [row], head, row)
 
 
 def strides_of_bias(bias: torch.Tensor | None) -> Strides:
@@ -192,43 +228,48 @@ def aligned(x: torch.Tensor) -> bool:
 
 
 def _strides(x: torch.Tensor) -> list[int]:
-    """Return the first three strides in elements; 0 for a dimension of size 1."""
-    return [0 if size == 1 else stride for size, stride in zip(x.shape[:3], x.stride()[:3], strict=True)]
+    """Return all strides in elements but the last; 0 for a dimension of size 1."""
+    return [0 if size == 1 else stride for size, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True)]
 
 
 def problem_of(
     q, k, v, bias=None, causal=False, softmax_scale=None, *, window=None, softcap=None, sinks=None,
-    alignment="bottom_right", tf32=False, forced=False, largest=LARGEST_HEADDIM,
+    lengths=None, alignment="bottom_right", tf32=False, forced=False, largest=LARGEST_HEADDIM,
 ) -> Problem:  # fmt: skip
     """Check a call and return its Problem.
 
-    Raises ValueError, with the values, if it is not supported.
+    lengths: None, or (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k) of packed sequences.
+    Raises ValueError, with the values, if the call is not supported.
     """
-    own_columns = _differs_in_columns(k, v)
-    sizes = sizes_of(q, k, k if own_columns else v)
-    headdim_v = v.shape[3] if own_columns else sizes.headdim
+    packed, sizes, headdim_v = _dense_sizes_of(q, k, v) if lengths is None else packed_sizes_of(q, k, v, *lengths)
     check_sizes(sizes)
     check_headdim(sizes.headdim, largest)
     check_headdim(headdim_v, largest, " of v")
     check_dtypes(q, k, v, DTYPES)
     check_bias(bias, q, sizes.scores)
     check_one_device(q=q, k=k, v=v, bias=bias)
-    _check_device(q)
+    check_device(q)
     check_options(causal, softmax_scale, alignment)
     check_window(window)
     check_softcap(softcap)
     check_sinks(sinks, sizes.nheads, q.device)
     scale = sizes.headdim**-0.5 if softmax_scale is None else float(softmax_scale)  # 0 is a valid scale
-    begin, diagonal = diagonals(sizes, causal, window, alignment)
+    if packed is None:
+        begin, diagonal = diagonals(sizes, causal, window, alignment)
+    else:  # not moved to the corner and not cut, since each sequence has its own lengths
+        begin, diagonal = diagonals(sizes._replace(seqlen_k=LARGEST_SIZE), causal, window, "top_left")
     return Problem(
-        *sizes, headdim_v, scale, float(softcap or 0.0), begin, diagonal, causal, sinks is not None, tf32, forced
-    )
+        *sizes, headdim_v, scale, float(softcap or 0.0), begin, diagonal, causal, sinks is not None, tf32, forced,
+        packed,
+    )  # fmt: skip
 
 
-def _differs_in_columns(k: object, v: object) -> bool:
-    """Return whether v is like k but for its head dim."""
+def _dense_sizes_of(q: object, k: object, v: object) -> tuple[None, Sizes, int]:
+    """Return None, as no sequences are packed, the sizes of a call, and v's head dim."""
     both = isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor) and k.dim() == v.dim() == 4
-    return both and k.shape[:3] == v.shape[:3] and k.shape[3] != v.shape[3]
+    own_columns = both and k.shape[:3] == v.shape[:3] and k.shape[3] != v.shape[3]
+    sizes = sizes_of(q, k, k if own_columns else v)
+    return None, sizes, v.shape[3] if own_columns else sizes.headdim
 
 
 def check_into(into, like) -> None:
@@ -239,7 +280,8 @@ def check_into(into, like) -> None:
             raise ValueError(f"{name} has strides {x.stride()}: should have a last stride of 1, to be written to")
 
 
-def _check_device(q: torch.Tensor) -> None:
+def check_device(q: torch.Tensor) -> None:
+    """Raise ValueError unless q is on the device of the kernels."""
     should = "cpu" if EMULATED else "cuda"
     if q.device.type != should:
         why = "there is no GPU, so kernels run in the emulator" if EMULATED else "there is a GPU"

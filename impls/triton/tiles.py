@@ -28,6 +28,7 @@ EITHER = tl.constexpr(2)  # of CAP: with a cap if softcap is not 0 (Problem.ever
 POINTERS = [
     "q_ptr", "k_ptr", "v_ptr", "bias_ptr", "out_ptr", "lse_ptr", "dout_ptr", "delta_ptr",
     "dq_ptr", "dk_ptr", "dv_ptr", "dbias_ptr", "sinks_ptr", "dlse_ptr", "dsink_ptr",
+    "cu_seqlens_q_ptr", "cu_seqlens_k_ptr",
 ]  # fmt: skip
 
 # Triton should not compile for every length, either. Each kernel has some of these arguments, and
@@ -35,7 +36,7 @@ POINTERS = [
 NOT_SPECIALIZED = [
     "scale", "q_strides", "k_strides", "v_strides", "bias_strides", "out_strides", "dout_strides",
     "dq_strides", "dk_strides", "dv_strides", "dbias_strides", "nheads", "nheads_k", "group", "shared_batch",
-    "shared_heads", "seqlen_q", "seqlen_k", "begin", "diagonal", "headdim", "headdim_v", "softcap", "vector",
+    "shared_heads", "seqlen_q", "seqlen_k", "total_q", "begin", "diagonal", "headdim", "headdim_v", "softcap", "vector",
     "tuning_key",
 ]  # fmt: skip
 
@@ -57,6 +58,41 @@ class Strides(NamedTuple):
         """Pack strides in elements, each below 2^58; `elements` unpacks them."""
         base = PACKED.value
         return cls(base + 16 * batch, base + 16 * head, base + 16 * row)
+
+
+@triton.jit
+def sequence_of(b, seqlen, cu_seqlens_ptr, VARLEN: tl.constexpr):
+    """Return what leads to sequence b in a tensor of queries or keys (matrix_of), and its length.
+
+    With VARLEN, it is the sequence's first row in (total, heads, headdim), whose Strides.batch is
+    the stride of a row. seqlen is then the longest length, and no more than the grid needs.
+    """
+    if VARLEN:
+        first = tl.load(cu_seqlens_ptr + b)
+        seqlen = tl.load(cu_seqlens_ptr + b + 1) - first
+        b = first
+    return b, seqlen
+
+
+@triton.jit
+def diagonals_of(begin, diagonal, seqlen_q, seqlen_k, VARLEN: tl.constexpr):
+    """Return a mask's first and last diagonal.
+
+    With VARLEN, they are given relative to the diagonal that ends at the last query and last key,
+    and open ones lie so far off that they must be cut before they are moved.
+    """
+    if VARLEN:
+        begin = seqlen_k - seqlen_q + tl.maximum(begin, -seqlen_k)
+        diagonal = seqlen_k - seqlen_q + tl.minimum(diagonal, seqlen_q)
+    return begin, diagonal
+
+
+@triton.jit
+def statistics_of(bh, h, first, seqlen_q, total_q, VARLEN: tl.constexpr):
+    """Return the offset of a head of a sequence in lse and delta: (batch, nheads, seqlen_q), or
+    (nheads, total_q) with VARLEN.
+    """
+    return tl.cast(h, tl.int64) * total_q + first if VARLEN else tl.cast(bh, tl.int64) * seqlen_q
 
 
 @triton.jit

@@ -17,7 +17,7 @@ from flash_attest.mutants.triton.build import supporting as triton_supporting
 CUDA_LSE = "lse[(int64_t(b) * p.nheads + h) * p.seqlen_q + first_query + row(r)]"
 STILL_READ = "        __syncthreads();  // K, V and P are still being read: do not write the next ones yet"
 NUMBA_LSE = "lse[head * p.seqlen_q + i0 + row(r)]"
-TRITON_LSE = "lse_ptr += bh.to(tl.int64) * seqlen_q"
+TRITON_LSE = "lse_ptr += statistics_of(bh, h, b_q, seqlen_q, total_q, VARLEN)"
 TRITON_STORE = "tl.store(lse_ptr + i, lse, mask=i < seqlen_q)"
 
 # A block for each query head, as if it were a block for each key head.

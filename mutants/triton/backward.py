@@ -98,8 +98,8 @@ MUTANTS = [
         declares=supporting(gqa=True),
         edits=(
             (
-                "dq_h = matrix_of(dq_ptr, dq_strides, b, h, ALIGN)",
-                "dq_h = matrix_of(dq_ptr, dq_strides, b, h_k, ALIGN)",
+                "dq_h = matrix_of(dq_ptr, dq_strides, b_q, h, ALIGN)",
+                "dq_h = matrix_of(dq_ptr, dq_strides, b_q, h_k, ALIGN)",
             ),
         ),
         smallest=dict(batch=1, nheads=2, nheads_k=1, seqlen_q=2, seqlen_k=2, headdim=1),
@@ -112,7 +112,7 @@ MUTANTS = [
         declares=supporting(),
         edits=(
             (
-                "dq_ptr = matrix_of(dq_ptr, dq_strides, b, h, ALIGN)",
+                "dq_ptr = matrix_of(dq_ptr, dq_strides, b_q, h, ALIGN)",
                 "dq_ptr = matrix_of(dq_ptr, dq_strides, 0, h, ALIGN)",
             ),
         ),
@@ -138,7 +138,7 @@ MUTANTS = [
         law="test_gradients_match_the_definition",
         source="backward.py",
         declares=supporting(gqa=True),
-        edits=(("tl.cast(b * nheads_k * group + h, tl.int64)", "tl.cast(b * nheads_k + h, tl.int64)"),),
+        edits=(("statistics_of(b * nheads_k * group + h, h,", "statistics_of(b * nheads_k + h, h,"),),
         smallest=dict(batch=2, seqlen_q=1, seqlen_k=1, headdim=1),
         story="lse and delta are indexed as if there were nheads_k of them; a single batch hides it",
     ),

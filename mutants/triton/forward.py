@@ -162,8 +162,8 @@ MUTANTS = [
         declares=supporting(backward=False, gqa=True),
         edits=(
             (
-                "k_ptr = matrix_of(k_ptr, k_strides, b, h // group, ALIGN)",
-                "k_ptr = matrix_of(k_ptr, k_strides, b, h % (nheads // group), ALIGN)",
+                "k_ptr = matrix_of(k_ptr, k_strides, b_k, h // group, ALIGN)",
+                "k_ptr = matrix_of(k_ptr, k_strides, b_k, h % (nheads // group), ALIGN)",
             ),
         ),
         smallest=dict(batch=1, nheads=6, seqlen_q=2, seqlen_k=2, headdim=1),

@@ -13,7 +13,7 @@ SLOPE_OF_DQ = "ds *= slope_of_cap(qk, scale, softcap, CAP)"
 SLOPE = "slope = 1.0 - t * t"
 SINK = "sink = tl.load(sinks_ptr + h) * LOG2E"
 PART = "-p_sink * delta"
-PARTS = "parts.sum((0, 2))"
+PARTS = "parts.sum(1 if p.packed else (0, 2))"
 DELTA = "delta -= load_statistic(dlse_ptr + statistics, i, seqlen_q, 0.0)"
 ONE_QUERY = dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1)
 

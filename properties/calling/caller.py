@@ -27,7 +27,15 @@ from flash_attest.properties.calling.raised import MESSAGE_WIDTH, device_works, 
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import keywords_of
 from flash_attest.properties.cases.layouts import MARGIN, Placed, lay_out, layout_of, place
-from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Raises, Replaces, Undecided
+from flash_attest.properties.failures import (
+    AnotherCase,
+    LawBroken,
+    OutOfMemory,
+    Raises,
+    Replaces,
+    Undecided,
+    is_out_of_memory,
+)
 from flash_attest.properties.forms import packed
 from flash_attest.properties.judging.known import Known
 from flash_attest.properties.progress import NOW
@@ -36,7 +44,7 @@ from flash_attest.properties.state.randomness import Randomness, randomness
 from flash_attest.properties.state.thing import Change
 from flash_attest.properties.state.watch import Watch
 from flash_attest.races.bits import bits
-from flash_attest.texts import cut
+from flash_attest.texts import cut, words_of
 
 
 def as_they_are(outputs: Outputs) -> Outputs:
@@ -78,7 +86,8 @@ class Caller:
         """
         case = self.case.but(**changed)
         handed = self.stored(x, **changed)
-        return handed.with_(**{name: lay_out(t, layout_of(name, case.layout)) for name, t in handed.items()})
+        handed = handed.with_(**{name: lay_out(t, layout_of(name, case.layout)) for name, t in handed.items()})
+        return self._shared(x, handed)
 
     def place(
         self, x: Inputs, fill: float, margin: int = MARGIN, away_from: Inputs | None = None
@@ -94,7 +103,10 @@ class Caller:
         for name in ("k", "v"):
             if (new := getattr(handed, f"{name}_new")) is not None:
                 placed[name] = self._with_new_keys(handed.plan, placed[name], from_layout(self.impl, new))
-        return handed.with_(**{name: p.tensor for name, p in placed.items()}), placed
+        handed = self._shared(x, handed.with_(**{name: p.tensor for name, p in placed.items()}))
+        if self._shares(x):
+            placed["v"] = replace(placed["k"], tensor=handed.v)
+        return handed, placed
 
     def _with_new_keys(self, plan: Plan, there: Placed, new: torch.Tensor) -> Placed:
         """Return the buffer with the bits that it has once a call has appended new keys to it."""
@@ -114,7 +126,17 @@ class Caller:
         They are in its form. fill: what rows that belong to no sequence hold.
         """
         buffers = packed(self.impl, self.case.but(**changed), x, fill)
-        return buffers.with_(**{name: self.as_stored(name, tensor) for name, tensor in buffers.items()})
+        stored = buffers.with_(**{name: self.as_stored(name, tensor) for name, tensor in buffers.items()})
+        return self._shared(x, stored)
+
+    def _shared(self, x: Inputs, handed: Inputs) -> Inputs:
+        """Return the inputs for `call` with v as the first columns of k, if the case says so."""
+        return handed.with_(v=handed.k[..., : self.case.headdim_v]) if self._shares(x) else handed
+
+    def _shares(self, x: Inputs) -> bool:
+        """Return whether v is the first columns of k in memory. A law may have set it alone."""
+        first = x.k[..., : self.case.headdim_v]
+        return self.case.shared_kv and first.shape == x.v.shape and bool((bits(first) == bits(x.v)).all())
 
     def call(
         self,
@@ -186,11 +208,11 @@ class Caller:
             new_call = Call(self.impl, handed, backward, wrt, **keywords_of(self.case.but(**changed)))
             new_call.enters, new_call.around, seen = self._enters, self.watch, len(self.watch.changes)
             with self._judged(lambda: new_call.phase):
-                outputs = new_call.run().copy()
-            return outputs, self.watch.changes[seen:]
+                outputs = new_call.run()
+            return self.copied(outputs), self.watch.changes[seen:]
 
         drawn = [change for change in self.watch.changes if change.draws]
-        return randomness(drawn, got.copy(), again, [n for n, _ in got.items() if n in self.impl.repeatable])
+        return randomness(drawn, self.copied(got), again, [n for n, _ in got.items() if n in self.impl.repeatable])
 
     @contextmanager
     def may_begin_again(self) -> Iterator[None]:
@@ -205,6 +227,18 @@ class Caller:
             if self.known.unnamed(self.impl.name, self.watch.changes):
                 raise Undecided(str(error), error.why) from None
             raise
+
+    def copied(self, outputs: Outputs) -> Outputs:
+        """Return copies of what a call returned. Memory that cannot be read breaks the law."""
+        return Outputs(**{name: self._copied(name, tensor) for name, tensor in outputs.items()})
+
+    def _copied(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        try:
+            return tensor.clone()
+        except RuntimeError as error:
+            if is_out_of_memory(error) or not device_works(self.device):
+                raise
+            raise LawBroken(f"{name} cannot be read: {next(iter(words_of(error).splitlines()), '')}") from error
 
     def launch(self, handed: Inputs, *, backward: bool = False) -> Outputs:
         """Make one of many repeated calls, without waiting for a GPU or watching state."""

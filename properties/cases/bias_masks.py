@@ -57,9 +57,10 @@ def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
 def may_have_empty_rows(case: Case, alignment: str) -> bool:
     """Return whether position and bias together hide all keys of a query for some seed."""
     mask = mask_of(case, alignment)
-    if mask.has_empty_rows(case.seqlen_q, case.seqlen_k):
+    hides = case.bias is not None and case.bias_mask in HIDING
+    if mask.has_empty_rows(case.seqlen_q, case.seqlen_k) or case.hidden == "dead_rows" or (case.hidden and hides):
         return True
-    if case.bias is None or case.bias_mask not in HIDING:
+    if not hides:
         return False
     queries = torch.arange(case.seqlen_q)
     first, last = mask.bounds(queries, case.seqlen_q, case.seqlen_k)

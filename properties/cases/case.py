@@ -22,6 +22,8 @@ BIAS_MASKS = ("none", "right", "left", "window", "first_and_window", "dead_row",
 OF_NUMBERS = ("finite", "alibi")  # masks that a boolean bias cannot have
 WINDOW_FORM = "should be left:right, such as 3:0, and an open side is left out, as in 3:"
 SINKS = (None, "count", "spread", "some_off", "high")
+BLOCKED, LISTED = ("documents", "blocks", "dead_rows"), ("documents", "tree", "topk", "dead_rows")
+HIDDEN = (None, *dict.fromkeys((*BLOCKED[:2], *LISTED)))
 NEIGHBOURS = ("none", "empty", "one", "longer", "mixed")
 PAGE_ORDERS = ("in_order", "shuffled")
 
@@ -41,7 +43,9 @@ class Case:
     or False ("finite": a number far below 0 instead), or that the bias is an ALiBi bias. With
     bias_keeps_key the mask never hides the last key that a query sees by position. sinks says how
     large the sinks are (inputs.py). headdim_v is headdim unless it is given. dlse: whether the loss
-    depends on lse, too.
+    depends on lse, too. hidden is the drawing of hidden keys (hidden_keys.py), in blocks of
+    hidden_block = (queries, keys), or without one as lists of keys. shared_kv: whether v is the
+    first columns of k, in the same memory.
 
     The fields from neighbours to append have a meaning in calls of another form than the dense one
     (properties/forms). page_size is the smallest declared one unless it is given.
@@ -67,6 +71,9 @@ class Case:
     sinks: str | None = None
     headdim_v: int | None = None
     dlse: bool = False
+    hidden: str | None = None
+    hidden_block: tuple[int, int] | None = None
+    shared_kv: bool = False
     regime: str = "spread"
     layout: str = "contiguous"
     num_splits: int = 1
@@ -101,6 +108,13 @@ class Case:
             problems.append(f"softcap={self.softcap}: should be a positive number, or None")
         if self.window is not None and not _is_window(self.window):
             problems.append(f"window={text_of(self.window)}: {WINDOW_FORM}")
+        if self.hidden_block is not None and not (_is_block(self.hidden_block) and self.hidden in BLOCKED):
+            should = f"queries:keys, such as 64:128, with hidden={' or '.join(BLOCKED)}"
+            problems.append(f"hidden_block={text_of(self.hidden_block)}: should be {should}")
+        if self.hidden not in (None, *LISTED) and self.hidden_block is None:
+            problems.append(f"hidden={self.hidden}: needs a hidden_block, such as 64:128")
+        if self.shared_kv and self.headdim_v > self.headdim:
+            problems.append(f"shared_kv=True: headdim_v={self.headdim_v} should be at most headdim={self.headdim}")
         if problems:
             raise CaseError("; ".join(problems))
 
@@ -128,7 +142,7 @@ class Case:
         """Return the case with some fields changed.
 
         Fields that depend on the changed ones are adapted: nheads_k, the broadcasting of the bias,
-        bias_dtype, and the mask of a boolean bias.
+        bias_dtype, the mask of a boolean bias, and the block of hidden keys.
         """
         if "nheads" in changed and "nheads_k" not in changed and changed["nheads"] % self.nheads_k:
             changed["nheads_k"] = changed["nheads"]
@@ -143,6 +157,8 @@ class Case:
         if changed.get("bias") in BOOLEAN:
             changed.setdefault("bias_dtype", torch.float32)
             changed.setdefault("bias_mask", "none" if self.bias_mask in OF_NUMBERS else self.bias_mask)
+        if changed.get("hidden", self.hidden) not in BLOCKED:
+            changed["hidden_block"] = None
         return replace(self, **changed)
 
     def __str__(self) -> str:
@@ -166,6 +182,11 @@ def _is_window(window: Any) -> bool:
     )
 
 
+def _is_block(block: Any) -> bool:
+    """Return whether this is a pair of numbers, each at least 1."""
+    return isinstance(block, tuple) and len(block) == 2 and all(isinstance(n, int) and n >= 1 for n in block)
+
+
 _LEAST = dict(batch=1, seqlen_q=0, seqlen_k=0, nheads=1, nheads_k=1, headdim=1, headdim_v=1, num_splits=1, slack=0,
               append=0, seed=0)  # fmt: skip
 _ALLOWED = dict(
@@ -174,6 +195,7 @@ _ALLOWED = dict(
     bias=BIASES,
     bias_mask=BIAS_MASKS,
     sinks=SINKS,
+    hidden=HIDDEN,
     regime=REGIMES,
     layout=LAYOUTS,
     neighbours=NEIGHBOURS,
@@ -215,6 +237,11 @@ def _read(name: str, value: str) -> Any:
         return None
     if name == "window":
         return _read_window(value)
+    if name == "hidden_block":
+        queries, _, keys = value.partition(":")
+        if not (queries.isdecimal() and keys.isdecimal()):
+            raise CaseError(f"--case: hidden_block={value}: should be queries:keys, such as 64:128")
+        return int(queries), int(keys)
     kind = Case.__dataclass_fields__[name].type.removesuffix(" | None")  # "int", "float", ...: annotations are text
     if kind == "torch.dtype":
         if value.removeprefix("torch.") not in DTYPES:

@@ -18,13 +18,16 @@ from typing import Any
 import torch
 
 from flash_attest.impls.contract.call import Inputs
-from flash_attest.impls.contract.record import DTYPES, KEYWORDS, WINDOW_KINDS, Supports
+from flash_attest.impls.contract.record import DTYPES, HIDDEN_KINDS, KEYWORDS, WINDOW_KINDS, Supports
 from flash_attest.oracle import Mask, Variant
 from flash_attest.properties.cases import mistaken
 from flash_attest.properties.cases.case import (
     ADDED,
     BIASES,
+    BLOCKED,
+    HIDDEN,
     LAYOUTS,
+    LISTED,
     NEIGHBOURS,
     PAGE_ORDERS,
     REGIMES,
@@ -38,7 +41,7 @@ from flash_attest.properties.cases.feature import Feature, Need, Part
 SCALES = (None, 0.5, 0.1, 1.0, -0.25)  # laws in test_extremes add 0 and other negative scales
 # A cap shows where scores reach it. A usual one, 30, does so in the regimes with large scores.
 SOFTCAPS = (None, 5.0, 2.0, 30.0, 1e4)
-TENSORS = ("bias", "sinks")  # keywords that are tensors
+TENSORS = ("bias", "sinks", "block_mask", "kv_indices")  # keywords that are tensors
 PAGES = (16, 1, 64, 2, 128, 32, 8, 4, 256, 512, 1024)  # numbers of keys in a page, if they are declared
 RAGGED = ("varlen", "padded", "cache", "paged")  # forms in which sequences of other lengths are neighbours
 
@@ -67,6 +70,19 @@ def _with_declared_pair(case: Case, supports: Supports) -> Case:
         return case
     pair = min(supports.headdims_v, key=lambda pair: (abs(pair[0] - case.headdim), pair))
     return case.but(headdim=pair[0], headdim_v=pair[1])
+
+
+def _takes_hidden(supports: Supports, kind: str | None) -> bool:
+    notations = dict(zip(HIDDEN_KINDS, (BLOCKED, LISTED), strict=True))
+    return kind is None or any(kind in notations[notation] for notation in supports.hidden_kinds)
+
+
+def in_declared_blocks(case: Case, supports: Supports) -> Case:
+    """Return the case with its hidden keys in blocks of the declared size, or as lists of keys."""
+    blocked = case.hidden in BLOCKED and "blocks" in supports.hidden_kinds
+    if not blocked and case.hidden not in LISTED:
+        return case
+    return case.but(hidden_block=tuple(supports.hidden_block) if blocked else None)
 
 
 def _yes_or_no(yes: str, no: str) -> Callable[[bool], str]:
@@ -242,6 +258,34 @@ _TABLE = (
         mistaken=mistaken.DLSE,
     ),
     Feature(
+        name="hidden",
+        values=HIDDEN,
+        takes=_takes_hidden,
+        words=lambda kind: "no hidden keys" if kind is None else f"hidden {kind}",
+        with_value=lambda case, kind: case.but(hidden=kind, **({"hidden_block": (64, 64)} if kind in BLOCKED else {})),
+        adapted=in_declared_blocks,
+        declare='`hidden={"blocks", "indices"}`',
+        alone=True,
+        advice='supports.hidden="none"',
+        needs={
+            "hidden": Need(HIDDEN[1:], "takes no hidden keys"),
+            "kv_indices": Need(("topk",), "takes no kv_indices"),
+        },
+        tried=HIDDEN[1:],
+        mistaken=mistaken.HIDDEN,
+    ),
+    Feature(
+        name="shared_kv",
+        values=(False, True),
+        takes=lambda s, shared: s.shared_kv in ("optional", "always" if shared else "never"),
+        words=_yes_or_no("a v that is the first columns of k", "a v of its own"),
+        declare='`shared_kv="optional"` or `"always"`',
+        neutral=False,
+        alone=True,
+        needs={"own v": Need((False,), "v is always the first columns of k, and this law sets it alone")},
+        tried=(True,),
+    ),
+    Feature(
         name="layout",
         values=LAYOUTS,
         takes=lambda s, layout: layout not in REFUSED_LAYOUTS[s.strides],
@@ -316,6 +360,8 @@ _TABLE = (
     ),
 )
 FEATURES: dict[str, Feature] = {feature.name: feature for feature in _TABLE}
+# What is around a case in a call, and how the call is split. Sizes and features of the case stay.
+OF_FORM = ("neighbours", "slack", "append", "page_order", "page_size", "num_splits")
 # Fields that have no meaning without a bias.
 BIAS_DETAILS = ("bias_mask", "bias_keeps_key", "bias_batch", "bias_nheads", "bias_dtype")
 NO_BIAS = {"bias": None} | {name: getattr(Case, name) for name in BIAS_DETAILS}
@@ -334,7 +380,22 @@ def mask_of(case: Case, alignment: str) -> Mask:
 def variant_of(case: Case, alignment: str, x: Inputs) -> Variant:
     """Return what the oracle needs besides q, k and v, for a case and its inputs."""
     bias = None if x.bias is None else numbers_of(x.bias)
-    return Variant(mask_of(case, alignment), bias, sinks=x.sinks, **_of_part(case, Part.VARIANT))
+    return Variant(mask_of(case, alignment), bias, sinks=x.sinks, hidden=hidden_of(case, x),
+                   **_of_part(case, Part.VARIANT))  # fmt: skip
+
+
+def hidden_of(case: Case, x: Inputs) -> torch.Tensor | None:
+    """Return which keys block_mask or kv_indices hide: (b, h, sq, sk); None without them."""
+    if x.block_mask is not None:
+        rows, columns = case.hidden_block
+        shown = x.block_mask.repeat_interleave(rows, 2).repeat_interleave(columns, 3)
+        return ~shown[:, :, : case.seqlen_q, : case.seqlen_k]
+    if x.kv_indices is None:
+        return None
+    keys = x.kv_indices.transpose(1, 2).long()  # (b, hk, sq, topk)
+    hidden = torch.ones(*keys.shape[:3], case.seqlen_k + 1, dtype=torch.bool, device=keys.device)
+    hidden.scatter_(3, torch.where(keys < 0, case.seqlen_k, keys), False)  # padding shows a key behind the last
+    return hidden[..., : case.seqlen_k].repeat_interleave(case.nheads // case.nheads_k, 1)
 
 
 def _of_part(case: Case, part: Part) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from flash_attest.oracle import ALIGNMENTS
 from flash_attest.properties.cases.bias_masks import hidden_by_bias
 from flash_attest.properties.cases.case import ADDED, BOOLEAN, Case
 from flash_attest.properties.cases.features import mask_of
+from flash_attest.properties.cases.hidden_keys import shown_to
 from flash_attest.properties.cases.random_tensors import RandomTensors
 
 SHIFT = 160.0  # how far the shifted regimes move every score; exp(-160) is 0 in float32
@@ -49,21 +50,24 @@ FINITE_MASKS = (-1e4, -3e4)
 
 def build(case: Case, device: str | torch.device) -> Inputs:
     """Return q (b, sq, h, d), dout (b, sq, h, dv), k (b, sk, hk, d), v (b, sk, hk, dv), bias
-    (b | 1, h | 1, 1 | sq, sk) or None, sinks (h) or None, dlse (b, h, sq) or None.
+    (b | 1, h | 1, 1 | sq, sk) or None, sinks (h) or None, dlse (b, h, sq) or None, and block_mask
+    or kv_indices of hidden keys.
 
-    All are contiguous.
+    All are contiguous, but for a v that is the first columns of k.
     """
     random = RandomTensors(case, device)
     q_shape = (case.batch, case.seqlen_q, case.nheads, case.headdim)
     k_shape = (case.batch, case.seqlen_k, case.nheads_k, case.headdim)
     q, k = _scores(case, random, q_shape, k_shape)
-    v = _values(case, random, "v", (*k_shape[:3], case.headdim_v))
+    v = k if case.shared_kv else _values(case, random, "v", (*k_shape[:3], case.headdim_v))
     dout = _values(case, random, "dout", (*q_shape[:3], case.headdim_v))
     bias = _bias(case, random) if case.bias else None
     q, k, v, dout = (tensor.to(case.dtype) for tensor in (q, k, v, dout))
     dtype = torch.bool if case.bias in BOOLEAN else case.bias_dtype
     bias = None if bias is None else bias.to(dtype)
-    x = Inputs(q=q, k=k, v=v, dout=dout, bias=bias, dlse=_dlse(case, device) if case.dlse else None)
+    v = k[..., : case.headdim_v] if case.shared_kv else v
+    dlse = _dlse(case, device) if case.dlse else None
+    x = Inputs(q=q, k=k, v=v, dout=dout, bias=bias, dlse=dlse, **shown_to(case, device))
     return x.with_(sinks=_sinks(case, x)) if case.sinks else x
 
 

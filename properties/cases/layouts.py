@@ -19,10 +19,11 @@ MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype
 GAP = 24  # elements behind each row of `gapped`; with 16, rows of 8 would be as far apart as `interleaved` ones
 
 # Inputs that are contiguous in every layout.
-DENSE = ("sinks", "dlse", "out_parts", "lse_parts", *TABLES)
+DENSE = ("sinks", "dlse", "block_mask", "kv_indices", "out_parts", "lse_parts", *TABLES)
 
 # Any two of q, k, v and dout differ in each of their first three strides.
-MIXED = {"q": "transposed", "k": "gapped", "v": "interleaved", "dout": "sliced", "bias": "gapped"}
+MIXED = {"q": "transposed", "k": "gapped", "v": "interleaved", "dout": "sliced", "bias": "gapped",
+         "k_new": "interleaved", "v_new": "transposed"}  # fmt: skip
 
 UNALIGNED = ("offset", "odd_rows")  # some addresses are not multiples of 16 bytes
 
@@ -113,8 +114,11 @@ def place(
     view = cut(buffer[before:][:count].view(stored))
     if away_from is not None and (view.data_ptr() - away_from.data_ptr()) % 128 == 0:
         view = cut(buffer[before + spare :][:count].view(stored))
+    view = view[(0,) * (4 - tensor.dim())]
     if layout != "size_one" and view.is_contiguous():
         view = contiguous(view.view(tensor.shape))
+    elif tensor.dim() < 4:
+        view = view[(0,) * (4 - tensor.dim())]
     view.copy_(tensor)
     return Placed(tensor=view, buffer=buffer, after=bits(buffer).clone())
 

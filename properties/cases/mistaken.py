@@ -85,6 +85,7 @@ SOFTCAP = (
     ("softcap before the scale", "with the softcap applied before softmax_scale", _capped_first),
 )
 SINK = (("sinks ignored", "of sinks=None: the sinks are ignored", lambda case: case.but(sinks=None)),)
+HIDDEN = (("hidden keys ignored", "of hidden=None: the hidden keys are visible", lambda case: case.but(hidden=None)),)
 HEADDIM_V = (
     ("scale of headdim_v", "of softmax_scale = 1 / sqrt(headdim_v), in place of headdim", _scaled_by_headdim_v),
 )

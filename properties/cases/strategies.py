@@ -23,7 +23,7 @@ from flash_attest.properties.cases.bias_masks import masks_of
 from flash_attest.properties.cases.case import ADDED, Case, Window
 from flash_attest.properties.cases.cover import COURSE, Factors
 from flash_attest.properties.cases.draws import ANYTHING, Draws
-from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES
+from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, in_declared_blocks
 from flash_attest.properties.cases.fitting import fitted, multiple
 from flash_attest.properties.cases.limits import Limits, within
 from flash_attest.properties.cases.paths import on_path, path_lengths
@@ -319,7 +319,10 @@ def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, c
         sizes = (batch if own[0] else 1, nheads if own[1] else 1)
         details = draw(_bias_details(bias, masks, *sizes, fields["dtype"]))
         fields |= {"bias": bias, **dict(zip(BIAS_DETAILS, details, strict=True))}
+    hidden = fields.pop("hidden")
+    fields["shared_kv"] &= fields.get("headdim_v", 0) <= fields["headdim"]
     case = Case(batch=batch, seqlen_q=seqlen_q, seqlen_k=seqlen_k, nheads=nheads, nheads_k=nheads_k, **fields)
+    case = in_declared_blocks(FEATURES["hidden"].changed(case, hidden), impl.supports)
     # Then the case is adapted to what the law wants, the device's limits, and `accepts`.
     shortens = max(seqlen_q, seqlen_k) <= choices.seqlen
     stays = any(_is_beside(n, tile) for n, tile in zip((seqlen_q, seqlen_k), impl.tile or (), strict=False))

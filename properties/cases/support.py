@@ -8,7 +8,7 @@ import torch
 
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.bias_masks import may_have_empty_rows
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.case import Case, text_of
 from flash_attest.properties.cases.features import FEATURES, RAGGED
 from flash_attest.properties.progress import NOW
 from flash_attest.texts import cut, type_name, words_of
@@ -98,6 +98,9 @@ def unsupported(impl: Implementation, case: Case) -> str | None:
         if not feature.takes(impl.supports, value):
             what = feature.words(value)
             break
+    if what is None and case.hidden is not None and not _in_declared_notation(impl, case):
+        block = case.hidden_block
+        what = f"hidden {case.hidden} as {'kv_indices' if block is None else f'hidden_block={text_of(block)}'}"
     if what is None and impl.empty_rows != "zero" and may_have_empty_rows(case, impl.causal_alignment):
         what = "a row with no visible key"
     if what is None and case.bias_mask == "finite" and narrow_statistics(impl, case):
@@ -105,6 +108,12 @@ def unsupported(impl: Implementation, case: Case) -> str | None:
     if what is not None:
         return f"{what} is not supported by {impl.name}"
     return _refused(impl.supports.accepts, case) if impl.supports.accepts else None
+
+
+def _in_declared_notation(impl: Implementation, case: Case) -> bool:
+    """Return whether the hidden keys of a case are in declared blocks, or in declared lists."""
+    block, kinds = case.hidden_block, impl.supports.hidden_kinds
+    return "indices" in kinds if block is None else "blocks" in kinds and block == tuple(impl.supports.hidden_block)
 
 
 def narrow_statistics(impl: Implementation, case: Case) -> bool:

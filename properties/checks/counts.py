@@ -28,7 +28,7 @@ def check_seen(trial: Trial, by_both: bool = False) -> None:
 
     lse tells how many they are, and out which. by_both: by out as well as by lse, if `countable`.
     """
-    x, seen, has_lse = trial.zeroed("q"), trial.visible(), trial.impl.lse is not None
+    x, seen, has_lse = trial.zeroed("q"), trial.seen(), trial.impl.lse is not None
     trial.needs(has_lse or countable(trial.case))
     if has_lse:
         check_counts(trial, x, seen)
@@ -97,8 +97,8 @@ def _words(at: tuple[int, ...], lse: float, got: float, keys: int, sink: int, sc
 
 
 def countable(case: Case) -> bool:
-    """Return whether few enough keys share a column of v."""
-    return case.seqlen_k <= MOST_KEYS * case.headdim_v
+    """Return whether few enough keys share a column of v, which is not k's."""
+    return case.seqlen_k <= MOST_KEYS * case.headdim_v and not case.shared_kv
 
 
 def check_averages(trial: Trial, x: Inputs, seen: torch.Tensor) -> None:

@@ -59,7 +59,7 @@ def check_hidden(
         name: torch.where(hidden, getattr(changed, name) * by, getattr(changed, name)) for name, by in louder.items()
     }
     # In float16, dP of these keys may overflow, and 0 inf is NaN.
-    loud = after(changed.with_(**values), trial.backward and not in_float16)
+    loud = after(trial.tied(changed.with_(**values)), trial.backward and not in_float16)
     expected = trial.expected(backward=trial.backward)
     for results in (usual, loud):
         for name, tensor in results.items():
@@ -75,21 +75,24 @@ def check_hidden(
 def check_unseen(trial: Trial, replaced: torch.Tensor, should: str) -> None:
     """Check that queries which see none of some keys keep their results if k and v of these change.
 
-    out, lse and dq of these queries are compared, as in `check_hidden`. replaced: bool (sk,). Draws
-    another case if each query sees one of these keys.
+    out, lse and dq of these queries are compared, as in `check_hidden`. replaced: bool (sk,), or
+    (b, hk, sk) if heads differ. Draws another case if each query sees one of these keys.
     """
-    blind = ~trial.visible()[:, replaced].any(dim=1)  # (sq,)
+    x, case, random = trial.x, trial.case, trial.random("other keys")
+    replaced = replaced.expand(case.batch, case.nheads_k, case.seqlen_k)
+    of_heads = replaced.repeat_interleave(case.nheads // case.nheads_k, 1).unsqueeze(2)  # (b, h, 1, sk)
+    blind = ~(trial.seen() & of_heads).any(dim=-1)  # (b, h, sq)
     trial.needs(bool(blind.any()) and bool(replaced.any()))
-    x, random, hidden = trial.x, trial.random("other keys"), replaced[:, None, None]  # (sk, 1, 1)
-    other = {name: random.uniform(getattr(x, name).shape, -10, 10).to(trial.case.dtype) for name in ("k", "v")}
+    hidden, rows_of_out = replaced.transpose(1, 2).unsqueeze(3), blind.transpose(1, 2).unsqueeze(3)
+    other = {name: random.uniform(getattr(x, name).shape, -10, 10).to(case.dtype) for name in ("k", "v")}
     changed = {name: torch.where(hidden, tensor, getattr(x, name)) for name, tensor in other.items()}
-    rows = {"out": blind[None, :, None, None], "dq": blind[None, :, None, None], "lse": blind[None, None, :]}
+    rows = {"out": rows_of_out, "dq": rows_of_out, "lse": blind}
 
     def of_blind(outputs: Outputs, before: Outputs) -> Outputs:
         kept = {name: (tensor, getattr(before, name)) for name, tensor in outputs.items() if name in rows}
         return Outputs(**{name: torch.where(rows[name], now, was) for name, (now, was) in kept.items()})
 
-    check_hidden(trial, x.with_(**changed), hidden, should, of_blind)
+    check_hidden(trial, trial.tied(x.with_(**changed)), hidden, should, of_blind)
 
 
 def _louder_scores(trial: Trial, changed: Inputs) -> float:

@@ -46,7 +46,7 @@ class Whole:
     @property
     def next(self) -> torch.Tensor:
         """The key behind the last one that each query sees by the rule of the mask. (sq, 1)"""
-        if self.case.bias is not None:
+        if self.case.bias is not None or self.case.hidden is not None:
             return torch.where(self.last < 0, -1, self.last + 1)
         _, last = mask_of(self.case, self.alignment).bounds(self.queries, *self.seen.shape)
         return last[:, None] + 1
@@ -91,7 +91,8 @@ def _holds(mistake: Mistake, other: Reading) -> bool | None:
 
 def _is_right(mistake: Mistake, trial: Trial) -> bool:
     """Return whether a case would be right if the implementation made the mistake."""
-    if trial.case.bias is not None or trial.case.seqlen_q * trial.case.seqlen_k > MOST_PAIRS or not trial.case.seqlen_k:
+    case = trial.case
+    if case.bias or case.hidden or case.seqlen_q * case.seqlen_k > MOST_PAIRS or not case.seqlen_k:
         return True  # not known
     whole = Whole(trial.visible().cpu(), trial.case, trial.impl.causal_alignment)
     return bool((mistake(whole) == whole.seen).all())

@@ -13,11 +13,12 @@ AXES = {  # the name of each dimension of a tensor
     **dict.fromkeys(("sinks", "dsink", "sum of dbias and dsink"), ("h",)),
     **dict.fromkeys(("<q,dq>-<k,dk>", "<v,dv>-<out,dout>"), ("b", "h")),
     "sum of dk": ("b", "h", "d"),
-    **dict.fromkeys(("dbias", "bias"), ("b", "h", "i", "j")),
+    **dict.fromkeys(("dbias", "bias", "block_mask"), ("b", "h", "i", "j")),
+    "kv_indices": ("b", "i", "h", "slot"),
 }
 PLURAL = {"query": "queries", "key": "keys"}
 GROUPS, LEAST_GROUPS = (2, 4, 8, 16, 32, 64, 128), 2  # sizes; how many whole groups show a pattern
-LONG = {"b": "batch", "h": "head", "i": "query", "j": "key", "d": "column"}
+LONG = {"b": "batch", "h": "head", "i": "query", "j": "key", "d": "column", "slot": "slot"}
 
 
 def plural(n: int, word: str, words: str = "") -> str:

@@ -21,12 +21,13 @@ LEGEND = "1 attended   0 masked   . missing   ! extra"
 
 
 def weights(trial: Trial, x: Inputs) -> torch.Tensor | None:
-    """Return P (b, h, sq, sk) of the implementation, or None if that takes too many calls.
+    """Return P (b, h, sq, sk) of the implementation, or None if that takes too many calls, or a v
+    that is the first columns of k.
 
     One call measures headdim_v keys.
     """
     case = trial.case
-    if case.seqlen_k > MOST_KEYS:
+    if case.seqlen_k > MOST_KEYS or trial.impl.supports.shared_kv == "always":
         return None
     columns = []
     for first in range(0, case.seqlen_k, case.headdim_v):

@@ -43,10 +43,8 @@ def paged(impl: Implementation, case: Case) -> Plan:
     judged = [row for row, one in zip(rows, sequences, strict=True) if one.judged]
     theirs = [row for row, one in zip(rows, sequences, strict=True) if not one.judged]
     numbers = {"max_seqlen_q": max(lengths_q) + case.slack, "max_seqlen_k": max(lengths_k) + case.slack}
-    order = f"pages {' '.join(map(str, pages[: counts[0]][:8]))}"
-    words = words_of(
-        sequences, case, f"{len(pages)} pages of {size} keys", f"those of the first {order}" * bool(counts[0])
-    )
+    of_first = [f"the first sequence on {' '.join(map(str, pages[: counts[0]][:8]))}"] if counts[0] else []
+    words = words_of(sequences, case, f"{len(pages)} pages of {size} keys", *of_first)
     return Plan(
         q_shape=(int(starts_q[-1]) + case.slack,),
         k_shape=(len(pages), size),

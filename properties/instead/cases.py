@@ -24,7 +24,10 @@ def grown(impl: Implementation, case: Case, device: str) -> Iterator[Case]:
     """
     slow = is_slow(impl, device)
     n = two_tiles(min(max(impl.tile or (SMALL_TILE,)), LARGEST_TILE), 3, slow=slow)
-    lengths = dict(seqlen_q=n + 4 * (case.seqlen_q > case.seqlen_k), seqlen_k=n + 4 * (case.seqlen_q < case.seqlen_k))
+    more = 4 + case.append  # so that every query sees a key without the new ones
+    lengths = dict(
+        seqlen_q=n + 4 * (case.seqlen_q > case.seqlen_k), seqlen_k=n + more * (case.seqlen_q < case.seqlen_k)
+    )
     one_query = lengths | dict(seqlen_q=1) if case.seqlen_q == 1 else lengths
     heads = dict(batch=2, nheads=4, nheads_k=2) if case.nheads != case.nheads_k else dict(batch=2, nheads=2, nheads_k=2)
     if slow:

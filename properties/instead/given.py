@@ -47,10 +47,10 @@ def _first_head(case: Case, x: Inputs, results: dict[str, torch.Tensor]) -> tupl
     group = case.nheads // case.nheads_k
 
     def cut(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        heads = 1 if name in ("k", "v", "dk", "dv") else group
+        heads = 1 if name in ("k", "v", "dk", "dv", "kv_indices") else group
         if name in ("sinks", "dsink"):
             return tensor[:heads]
-        return tensor[:1, :heads] if name in ("lse", "dlse", "bias", "dbias") else tensor[:1, :, :heads]
+        return tensor[:1, :heads] if name in ("lse", "dlse", "bias", "dbias", "block_mask") else tensor[:1, :, :heads]
 
     # dsink, and dbias of a bias that is broadcast, are sums over batches and heads.
     sums = set() if case.batch == 1 else {"dsink"}

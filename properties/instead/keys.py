@@ -142,7 +142,9 @@ def _padded(to: int) -> Callable[[Answer], Changed | None]:
             return tensor[:, :n] if name in ("dk", "dv") else tensor
 
         longer = x.with_(k=pad(x.k), v=pad(x.v), bias=bias)
-        return Changed(longer, replace(answer.variant, mask=Mask(), bias=bias), back)
+        hidden = answer.variant.hidden
+        hidden = None if hidden is None else torch.nn.functional.pad(hidden, (0, extra))
+        return Changed(longer, replace(answer.variant, mask=Mask(), bias=bias, hidden=hidden), back)
 
     return changed
 

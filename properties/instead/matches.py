@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from flash_attest.impls.contract.record import GRADIENTS
-from flash_attest.properties.instead.answer import CLEARLY, Answer
+from flash_attest.properties.instead.answer import CLEARLY, UNKNOWN, Answer
 from flash_attest.properties.instead.gradients import base
 from flash_attest.properties.instead.mistake import Mistake
 from flash_attest.properties.instead.table import TABLE
@@ -20,6 +20,7 @@ from flash_attest.texts import all_of
 
 SIZE = re.compile(r"(?<=tile of )\d+|(?<=multiple of )\d+")
 MOST_STATEMENTS = 2  # about different outputs
+FEWEST_KNOWN = 2  # answers that a mistake explains, where it cannot be predicted in others
 MOST_MISTAKES = 2  # that fit alike; if more do, nothing is said
 
 
@@ -29,6 +30,7 @@ class Fits:
     def __init__(self, answer: Answer, table: Iterable[Mistake]):
         self.answer, self.wrong = answer, set(answer.wrong)
         self.of: dict[str, set[str]] = {}  # mistake -> outputs, right ones included
+        self.unknown: set[str] = set()  # mistakes whose outputs in this case are not known
         gradients = {name for name in answer.got if name in GRADIENTS}
         # The gradients of out and lse as they were returned: the backward makes no mistake.
         self.follows = set()
@@ -40,6 +42,8 @@ class Fits:
     def _explained(self, mistake: Mistake) -> set[str]:
         found: set[str] = set()
         for predicted in mistake.predict(self.answer):
+            if predicted is UNKNOWN:
+                self.unknown.add(mistake.name)
             names = [name for name in self.answer.got if name in predicted.want]
             if self.wrong & {*names}:
                 fit = self.answer.fits(predicted, names)
@@ -62,13 +66,13 @@ def statements(
     """
     fits: list[Fits] = []
     for answer in answers:
-        if not answer.telling:
+        if not (answer.telling or answer.comparable):
             return []
         fits.append(Fits(answer, table))
-        table = tuple(mistake for mistake in table if fits[0].of[mistake.name])
+        table = tuple(m for m in table if fits[0].of[m.name] or m.name in fits[0].unknown)
         if not table:
             return []
-    if all(each.answer.dead for each in fits):
+    if all(each.answer.dead for each in fits) or not any(each.answer.telling for each in fits):
         return []
     table = tuple(mistake for mistake in table if not _differs(fits, mistake))
     if fits and not any(each.answer.strong for each in fits):
@@ -82,7 +86,8 @@ def statements(
 def _differs(fits: list[Fits], mistake: Mistake) -> bool:
     """Return whether a mistake explains an output in one answer, and not in another."""
     explained = set().union(*(each.of[mistake.name] & each.wrong for each in fits))
-    return any(explained & each.wrong - each.of[mistake.name] for each in fits)
+    known = (each for each in fits if mistake.name not in each.unknown)
+    return any(explained & each.wrong - each.of[mistake.name] for each in known)
 
 
 def _contradicts(answer: Answer, mistake: Mistake) -> bool:
@@ -109,7 +114,13 @@ def _sentences(fits: list[Fits], table: tuple[Mistake, ...], shown: Answer) -> I
 
 def _covered(fits: list[Fits], mistake: Mistake, left: set[str]) -> set[str]:
     """Return the outputs that a mistake explains in every answer in which they are wrong."""
-    return {name for name in left if all(name in each.of.get(mistake.name, ()) for each in fits if name in each.wrong)}
+    known = [each for each in fits if mistake.name not in each.unknown]
+    return {
+        name
+        for name in left
+        if len(known) >= min(FEWEST_KNOWN, len(fits))
+        and all(name in each.of.get(mistake.name, ()) for each in known if name in each.wrong)
+    }
 
 
 def _rank(fits: list[Fits], mistake: Mistake, left: set[str]) -> tuple[int, int]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from flash_attest.impls.contract.record import Supports
 from flash_attest.properties.cases.case import Case, text_of
 from flash_attest.properties.cases.feature import Feature
 from flash_attest.properties.cases.features import FEATURES, variant_of
-from flash_attest.properties.instead import caps_and_sinks, gradients, inputs, keys, narrow, results
+from flash_attest.properties.instead import caps_and_sinks, forms, gradients, inputs, keys, narrow, results, splits
 from flash_attest.properties.instead.answer import Answer, Changed
 from flash_attest.properties.instead.mistake import Mistake, definition
 
@@ -21,6 +22,7 @@ def of_feature(feature: Feature) -> list[Mistake]:
             if case is None or case == answer.case:
                 return None
             lacking = {n: None for n in ("sinks", "dlse") if not getattr(case, n)}
+            lacking |= {} if case.hidden else {"block_mask": None, "kv_indices": None}
             x = answer.x.with_(**lacking)
             return Changed(x, variant_of(case, answer.impl.causal_alignment, x))
 
@@ -44,6 +46,7 @@ ARGUMENTS = {
     "window ignored",
     "softcap ignored",
     "sinks ignored",
+    "hidden keys ignored",
     "bias ignored",
     "lse in base 2",
 }
@@ -62,4 +65,10 @@ TABLE: tuple[Mistake, ...] = (
     *gradients.SUMS,
     *narrow.NARROW,
 )
+OF_FORMS = (*forms.RAGGED, *splits.SPLITS, *splits.PARTS)
 CHEAP = tuple(mistake for mistake in TABLE if mistake.name in ARGUMENTS)
+
+
+def table_of(supports: Supports) -> tuple[Mistake, ...]:
+    """Return the mistakes that an implementation of this form can make."""
+    return TABLE if supports.form == "dense" and not supports.takes_splits else (*OF_FORMS, *TABLE)

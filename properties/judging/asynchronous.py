@@ -1,7 +1,8 @@
-"""Kernels of TMA, mbarriers or wgmma, in which racecheck cannot judge races.
+"""Kernels of TMA, mbarriers or wgmma, in which compute-sanitizer cannot judge races and waits.
 
-It does not know the order that the asynchronous proxy gives to accesses, so a right kernel is
-reported, too (docs/why/races.md#sanitizer).
+racecheck does not know the order that the asynchronous proxy gives to accesses, and synccheck not
+that a cp.async may arrive at an mbarrier. So right kernels are reported, too
+(docs/why/races.md#sanitizer).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from flash_attest.races.sanitizer.machine_code import MachineCode
 
 FIRST = (9, 0)  # the first compute capability with TMA and wgmma
 ORDER = "racecheck does not know the order that TMA, mbarriers and wgmma give to accesses"
+TWICE = "synccheck takes a cp.async that arrives at an mbarrier for a second arrival of its thread"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from flash_attest.properties.cases.bias_masks import masks_of, may_have_empty_ro
 from flash_attest.properties.cases.case import Case, CaseError, text_of
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.feature import Feature
-from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS
+from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, OF_FORM
 from flash_attest.properties.cases.strategies import ALONE, TOGETHER
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
@@ -25,6 +25,8 @@ from flash_attest.properties.law import Law
 SHORT = 8
 MANY = 8  # more heads than that, in all batches, make a case less plain
 VARIED = (*TOGETHER, *ALONE, "bias")
+# Features whose values are one clue: which neighbours a value gives follows from the seed.
+RANDOM = {"neighbours": "neighbours", "slack": "rows of slack"}
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,10 @@ def leaving_out(draws: Draws, *groups: LeftOut) -> Draws:
 
 def value_clue(feature: Feature, values: list, simplest: Any) -> Clue:
     """Return the clue that a feature has one of these values."""
-    several = feature.alone and {*feature.values} == {*values, feature.neutral} and len(values) > 1
+    few = feature.alone or feature.name in OF_FORM  # features that most cases, or most calls, lack
+    several = few and {*feature.values} == {*values, feature.neutral} and len(values) > 1
     words = feature.name if several else ", ".join([feature.words(values[0]), *map(text_of, values[1:])])
+    words = RANDOM.get(feature.name, words)
     return Clue(
         words,
         lambda case: feature.value(case) in values,
@@ -193,7 +197,7 @@ def _of_feature(judgement: Judgement, case: Case, name: str, fails: Callable[[Ca
     value = feature.value(case)
     if value not in values[1:] or fails(feature.changed(case, values[0])):
         return None
-    others = [v for v in values[1:] if v != value and fails(feature.changed(case, v))]
+    others = [v for v in values[1:] if v != value and (name in RANDOM or fails(feature.changed(case, v)))]
     return value_clue(feature, [value, *others], values[0])
 
 

@@ -8,12 +8,15 @@ from collections.abc import Iterable
 from flash_attest import oracle
 from flash_attest.impls.contract.record import ContractError, Precision
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.features import FEATURES, OF_FORM
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import LawBroken, Undecided
 from flash_attest.properties.instead.answer import Answer, answer_of
 from flash_attest.properties.instead.cases import grown
 from flash_attest.properties.instead.matches import statements
+from flash_attest.properties.instead.mistake import Mistake
 from flash_attest.properties.instead.roundings import rounding_of
+from flash_attest.properties.instead.table import OF_FORMS, table_of
 from flash_attest.properties.judging.context import blaming_calls
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.races import tracing
@@ -53,9 +56,21 @@ def _found(judgement: Judgement, cases: list[Case]) -> list[str]:
             (larger if answer.wrong else right).append(answer)
     answers = [*larger, *wrong]
     shifted = answers[0].case.but(regime="shifted_up")
-    if lines := statements(answers, right, shown=wrong[0]):
+    if lines := statements(answers, right, _table(judgement, cases[0]), shown=wrong[0]):
         return [line + _right_if_swapped(judgement, answers) for line in lines]
     return rounding_of(answers, lambda: answer_in(judgement, shifted))
+
+
+def _table(judgement: Judgement, case: Case) -> tuple[Mistake, ...]:
+    """Return the mistakes that may explain a case.
+
+    A kernel that is right without neighbours, new keys and splits makes a mistake of its form.
+    """
+    supports = judgement.impl.supports
+    alone = case.but(**{name: FEATURES[name].values[0] for name in OF_FORM})
+    if alone != case and supports.form != "parts" and any(not each.wrong for each in answer_in(judgement, alone)):
+        return OF_FORMS
+    return table_of(supports)
 
 
 def _right_if_swapped(judgement: Judgement, answers: list[Answer]) -> str:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import takewhile
 
+from flash_attest.impls.contract.record import Implementation
 from flash_attest.places import document
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.checks.reading import Counts, Values
 from flash_attest.properties.failures import LawBroken, Undecided
+from flash_attest.properties.forms import PLANS
 from flash_attest.properties.judging.at_hand import AtHand, at_hand, guesses, investigate, same_kind
 from flash_attest.properties.judging.beside import Beside
 from flash_attest.properties.judging.clues import LeftOut
@@ -72,7 +74,7 @@ def explain(
     # The sections of the message.
     parts = [
         broken.headline,
-        f"  {impl.name}   {case}",
+        *named(impl, case),
         "",
         *section("Rule", law.rule.splitlines() if broken.of_rule else []),
         *section("Observed", observed),
@@ -88,6 +90,12 @@ def explain(
     often = ["(it does not fail on every run: try it several times)"] if flaky else []
     parts += section("Replay", [judgement.replay(case), *often])
     return "\n".join(parts).rstrip() + "\n"
+
+
+def named(impl: Implementation, case: Case) -> list[str]:
+    """Return the lines below a headline: the case, and where its rows lie in a call of its form."""
+    make = PLANS.get(impl.supports.form)
+    return [f"  {impl.name}   {case}", *([f"  {make(impl, case).words}"] if make else [])]
 
 
 def message_of(judgement: Judgement, broken: LawBroken, replay: str) -> str:

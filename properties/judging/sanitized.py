@@ -8,7 +8,7 @@ from itertools import islice
 from flash_attest.emulator.observation import Kind
 from flash_attest.properties.calling.meter import MOST_LOOKS
 from flash_attest.properties.failures import Reason, Undecided, findings_of
-from flash_attest.properties.judging.asynchronous import ORDER, Asynchronous, asynchronous_in
+from flash_attest.properties.judging.asynchronous import ORDER, TWICE, Asynchronous, asynchronous_in
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.trial import Trial
 from flash_attest.races import sanitizer
@@ -18,6 +18,7 @@ from flash_attest.races.sanitizer import Tool
 LIMIT = 180.0  # seconds for all tools, which run in parallel; each process compiles a plug-in's Numba kernels
 NOT_ALONE = "compute-sanitizer needs a separate process, and no other process can find this implementation"
 TRACED_TOO = "no_race_is_traced judges its kernels on a CPU, compiled for sm_80"
+MISSING_WAIT = "Missing wait"  # synccheck's words for a thread that arrives at an mbarrier once more, without a wait
 TOGETHER = 4  # cases that one process runs one after another
 
 
@@ -89,19 +90,23 @@ def sanitized(
     findings: list[Finding] = []
     for each in watched:
         merge(findings, each.report.findings)
-    # Only in ordinary kernels do races count.
-    races, beyond = [finding for finding in findings if finding.kind is Kind.RACE], Asynchronous()
-    if races and (beyond := asynchronous_in(kernels, first.device)).kernels:
-        findings = [finding for finding in findings if finding not in races]
+    # Only in ordinary kernels do races and missing waits count.
+    doubtful, beyond = [finding for finding in findings if why_not_judged(finding)], Asynchronous()
+    if doubtful and (beyond := asynchronous_in(kernels, first.device)).kernels:
+        findings = [finding for finding in findings if finding not in doubtful]
         ordinary, beyond = beyond.ordinary(kernels), beyond.hidden(kernels)
         if ordinary:
-            watched += sanitizer.watch(program, target, ordinary, [Tool.RACECHECK], LIMIT, NOW.lives)
-            merge(findings, watched[-1].report.findings)
+            races = {finding.kind is Kind.RACE for finding in doubtful}
+            again = [Tool.RACECHECK if race else Tool.SYNCCHECK for race in sorted(races)]
+            watched += sanitizer.watch(program, target, ordinary, again, LIMIT, NOW.lives)
+            for each in watched[-len(again) :]:
+                merge(findings, each.report.findings)
     # If nothing is found, a tool without an answer leaves the law undecided.
     undecided = [each.undecided for each in watched if each.undecided]
     if beyond.kernels and not findings:
         traced = f"; {TRACED_TOO}" if first.impl.traced else ""
-        text = f"{races[0].headline}: not judged, as {ORDER}, and {beyond}; nothing else is reported{traced}"
+        why = why_not_judged(doubtful[0])
+        text = f"{doubtful[0].headline}: not judged, as {why}, and {beyond}; nothing else is reported{traced}"
         raise Undecided("; ".join([text, *undecided]), Reason.RESOURCES if undecided else beyond.why)
     if undecided and not findings:
         why = Reason.TIMED_OUT if any(each.status is None for each in watched) else Reason.RESOURCES
@@ -110,3 +115,10 @@ def sanitized(
             first.known.no_sanitizer = "; ".join(undecided)
         raise Undecided("; ".join(undecided), why)
     return findings
+
+
+def why_not_judged(finding: Finding) -> str:
+    """Return why a finding means nothing in a kernel of the asynchronous proxy; "" if it counts."""
+    if finding.kind is Kind.RACE:
+        return ORDER
+    return TWICE if finding.kind is Kind.BARRIER and finding.detail.startswith(MISSING_WAIT) else ""

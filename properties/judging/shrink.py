@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.bias_masks import HIDING
 from flash_attest.properties.cases.case import BOOLEAN, Case, CaseError
-from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS
+from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, OF_FORM
 from flash_attest.properties.cases.strategies import ALONE, TOGETHER
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from flash_attest.properties.judging.judgement import Judgement
@@ -73,7 +73,8 @@ def steps_from(judgement: Judgement, case: Case) -> Iterator[Case]:
 
 
 def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
-    # Reduce sizes first: lengths, batch, heads, head dim.
+    yield from _plainer_call(law, impl, case)
+    # Then reduce sizes: lengths, batch, heads, head dim.
     lengths = ("seqlen_q", "seqlen_k")
     if case.seqlen_q == case.seqlen_k:
         yield from (dict.fromkeys(lengths, n) for n in _below(case.seqlen_q))
@@ -95,7 +96,7 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
     lower = [d for d in impl.supports.headdim_list if d < case.headdim]
     yield from ({"headdim": d} for d in dict.fromkeys([*lower[:2], *lower[len(lower) // 2 :][:1], *lower[-1:]]))
     # Then simplify features: those that most cases lack, the bias, and the others.
-    yield from ({name: False if name == "dlse" else None} for name in ALONE)
+    yield from ({name: None if name == "headdim_v" else FEATURES[name].neutral} for name in ALONE)
     yield from _smaller_features(law, impl, case)
     yield NO_BIAS
     yield from ({name: NO_BIAS[name]} for name in BIAS_DETAILS)
@@ -104,8 +105,22 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
             yield {name: simplest[0]}
 
 
+def _plainer_call(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
+    """Yield simpler values of what a form varies around the case: neighbours, slack, pages.
+
+    These come first: without neighbours the case is the whole call.
+    """
+    simpler = {}
+    for name in OF_FORM:
+        values = law.draws.values(name, impl)
+        if (value := getattr(case, name)) in values:
+            simpler[name] = values[: values.index(value)]
+    yield {name: values[0] for name, values in simpler.items() if values}
+    yield from ({name: value} for name, values in simpler.items() for value in values)
+
+
 def _smaller_features(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
-    """Yield a smaller window, and simpler values of the softcap and the sinks."""
+    """Yield a smaller window, and simpler values of the softcap, the sinks and the hidden keys."""
     if case.window is not None:
         left, right = case.window
         if None not in case.window:
@@ -113,7 +128,7 @@ def _smaller_features(law: Law, impl: Implementation, case: Case) -> Iterator[di
         yield from ({"window": (n, right)} for n in _below_or_0(left))
         yield from ({"window": (left, n)} for n in _below_or_0(right))
         yield from ({"window": (n, n)} for n in _below_or_0(left) if left == right)
-    for name in ("softcap", "sinks"):
+    for name in ("softcap", "sinks", "hidden"):
         values = law.draws.values(name, impl)
         if (value := FEATURES[name].value(case)) in values:
             yield from ({name: simpler} for simpler in values[: values.index(value)])

@@ -15,7 +15,7 @@ from typing import TypeVar
 from flash_attest.properties.calling.raised import ADVICE
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.failures import AnotherCase
-from flash_attest.properties.judging.explain import section
+from flash_attest.properties.judging.explain import named, section
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import REPEATS
 from flash_attest.properties.judging.repeats import wanted
@@ -104,7 +104,7 @@ def message(
 
     rule: the rule that is broken. It is the law's only if the law was judged.
     """
-    parts = [headline, f"  {judgement.impl.name}   {case or ''}".rstrip(), ""]
+    parts = [headline, *([f"  {judgement.impl.name}"] if case is None else named(judgement.impl, case)), ""]
     parts += [*section("Rule", rule.splitlines()), *section("Observed", observed)]
     parts += section("Replay", [replay] if replay else [])
     return "\n".join(parts).rstrip() + "\n"

@@ -24,7 +24,7 @@ from flash_attest.texts import cut
 MOST_FRAMES, LONGEST_TEXT, LONGEST_NAME = 50, 4000, 60
 NOT_READ = "with --untrusted the kernel's process must be readable, and this system does not permit it"
 ACCEPTS_LIMIT = 60.0  # seconds for the kernel process to start and to answer
-GIVEN = ("bias", "sinks", "dlse")  # keywords that are tensors
+GIVEN = ("bias", "sinks", "dlse", "block_mask", "kv_indices")  # keywords that are tensors
 LEAVES = ("q", "k", "v", "bias", "sinks")
 
 

@@ -4,7 +4,7 @@ Their files load and are right inside of what they support. The tables are those
 """
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -15,6 +15,7 @@ from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 from flash_attest.properties.law import laws
+from tests.impls import published
 from tests.places import ROOT
 
 REFERENCE = page.PAGE.read_text()
@@ -30,6 +31,10 @@ JUDGED = {  # file -> the names of its implementations
     "with_backward.py": ["with_backward"],
     "tiles_of_32.py": ["tiles_of_32"],
     "my_plugin.py": ["by_hook"],
+    "flash_varlen.py": ["flash_varlen"],
+    "flashinfer_paged.py": ["flashinfer_paged"],
+    "flash_cache.py": ["flash_cache"],
+    "flash_merge.py": ["flash_merge"],
 }
 LAWS = [
     laws()[name]
@@ -45,16 +50,23 @@ LAWS = [
 ]
 
 
-def implementations(name, folder):
+@pytest.fixture(autouse=True)
+def stand_ins(monkeypatch):
+    """Let the files import packages that need a GPU."""
+    published.install(monkeypatch)
+
+
+def implementations(text, folder):
     """Return the implementations in a file of the docs, loaded in the way of --impl-from or of the
-    hook.
+    hook. Those for a GPU run on the CPU, as what they import is a stand-in.
     """
-    path = folder / name
-    path.write_text(FILES[name])
-    if "def pytest_attention_impls" not in FILES[name]:
-        return [entry.impl for entry in from_file(str(path))]
+    path = folder / "file.py"
+    path.write_text(text)
+    if "def pytest_attention_impls" not in text:
+        impls = [entry.impl for entry in from_file(str(path))]
+        return [replace(impl, devices={"cpu"}) if impl.devices == {"cuda"} else impl for impl in impls]
     module = {}
-    exec(FILES[name], module)
+    exec(text, module)
     return [entry.impl for entry in from_hook([module["pytest_attention_impls"](None)])]
 
 
@@ -73,7 +85,7 @@ def test_every_file_is_judged():
 
 @pytest.mark.parametrize("name", JUDGED)
 def test_examples_are_right(name, tmp_path):
-    impls = implementations(name, tmp_path)
+    impls = implementations(FILES[name], tmp_path)
     assert [impl.name for impl in impls] == JUDGED[name]
     for impl in impls:
         assert conformance.problems(impl, "cpu") == []
@@ -87,6 +99,24 @@ def test_examples_are_right(name, tmp_path):
 @pytest.mark.parametrize("wrong", ["lse[:, :, : q.shape[1]] + 0.1", "lse", "lse.view(q.shape[:3]).mT"])
 def test_another_form_of_lse_is_noticed(wrong, tmp_path):
     """The test shows that the examples above are judged at all."""
-    (tmp_path / "wrong.py").write_text(FILES["lse_forms.py"].replace("lse[:, :, : q.shape[1]]", wrong))
-    impl = from_file(str(tmp_path / "wrong.py"))[0].impl
+    impl = implementations(FILES["lse_forms.py"].replace("lse[:, :, : q.shape[1]]", wrong), tmp_path)[0]
     assert conformance.problems(impl, "cpu") or judge(LAWS[1], impl, Plan(examples=12)).verdict == FAIL
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("flash_varlen.py", "-1 if side is None else side", "-1 if side is None else side + 1"),
+        ("flash_varlen.py", "lse.masked_fill(lse == math.inf, -math.inf)", "lse"),
+        ("flashinfer_paged.py", "page_lists(block_table, seqused_k, page_size)",
+         "page_lists(block_table.clamp(max=0), seqused_k, page_size)"),
+        ("flashinfer_paged.py", 'lse="log2"', 'lse="natural"'),
+        ("flash_cache.py", "k_new, v_new, return", "v_new, k_new, return"),
+        ("flash_merge.py", "out_parts, lse_parts.mT", "out_parts, lse_parts.roll(1, 0).mT"),
+    ],
+)  # fmt: skip
+def test_an_adapter_of_a_form_that_is_wrong_is_noticed(name, right, wrong, tmp_path):
+    assert right in FILES[name]
+    impl = implementations(FILES[name].replace(right, wrong), tmp_path)[0]
+    results = [judge(law, impl, Plan(examples=12)).verdict for law in LAWS[:2]]
+    assert conformance.problems(impl, "cpu") or FAIL in results

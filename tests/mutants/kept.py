@@ -17,21 +17,44 @@ KEPT = {
     "alignment_switches_with_more_queries_than_keys": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "answers_are_kept_by_address": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "answers_are_kept_by_address_and_version": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "backward_exchanges_the_indices_of_the_tile": (
+        "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
+    ),
     "backward_ignores_bias": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector",
     "backward_ignores_causal": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True",
+    "backward_ignores_the_block_mask": (
+        "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
+    ),
     "backward_ignores_the_cap": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=2.0",
+    "backward_ignores_the_lists": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 hidden=documents",
     "backward_ignores_the_window": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "backward_is_always_causal": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
+    "backward_overwrites_keys_that_queries_share": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
     "backward_recomputes_p_without_the_sink": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
     "backward_uses_the_default_scale": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
     "batch_index_has_16_bits": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 batch=65601",
     "batches_from_the_fourth_on_read_its_keys": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 batch=5",
     "bias_is_capped_too": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=vector softcap=2.0",
     "bias_is_scaled": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
+    "block_mask_is_transposed": (
+        "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
+    ),
+    "block_mask_of_batch_0_serves_all_batches": (
+        "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 batch=2 hidden=documents hidden_block=8:24"
+    ),
+    "block_mask_of_head_0_serves_all_heads": (
+        "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 nheads=2 hidden=documents hidden_block=8:24"
+    ),
+    "blocks_are_numbered_by_the_tile_of_queries": (
+        "seqlen_q=9 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
+    ),
     "bound_on_keys_forgets_the_offset": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 causal=True",
     "cap_is_applied_after_the_mask": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True softcap=2.0",
     "cap_is_applied_before_the_scale": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softcap=5.0 softmax_scale=0.5",
     "causal_is_ignored_with_a_window": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True window=0:",
+    "causal_mask_compares_slots_with_queries": (
+        "seqlen_q=2 seqlen_k=2 headdim=2 dtype=float32 causal=True hidden=documents seed=1"
+    ),
     "causal_mask_value_is_finite": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "causal_sees_one_key_too_many_from_query_256_on": "seqlen_q=258 seqlen_k=204 headdim=1 dtype=float32 causal=True",
     "causal_skipped_in_second_query_tile": "seqlen_q=18 seqlen_k=1 headdim=1 dtype=float32 causal=True",
@@ -175,6 +198,9 @@ KEPT = {
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5 seed=2"
     ),
     "dk_of_late_keys_is_not_stored": "seqlen_q=1 seqlen_k=257 headdim=1 dtype=float32",
+    "document_begins_one_key_late": (
+        "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
+    ),
     "dout_in_bfloat16_goes_through_float16": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=bfloat16",
     "dout_is_read_with_the_batch_stride_of_q": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=mixed",
     "dout_is_read_with_the_strides_of_out": (
@@ -204,6 +230,9 @@ KEPT = {
     "few_queries_of_usual_heads_read_keys_of_the_first_batch": "seqlen_q=1 seqlen_k=2 headdim=64 dtype=float32 batch=2",
     "few_queries_read_keys_as_if_contiguous": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=packed",
     "first_tile_of_the_window_is_skipped_if_it_is_partial": "seqlen_q=2 seqlen_k=3 headdim=1 dtype=float32 window=0:",
+    "first_visible_tile_is_skipped_behind_a_hidden_one": (
+        "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
+    ),
     "gqa_keeps_the_last_query_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1",
     "gqa_sums_the_wrong_heads": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=6 nheads_k=3",
     "gqa_takes_the_head_modulo": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=6 nheads_k=3",
@@ -215,6 +244,13 @@ KEPT = {
     "heads_beyond_the_grid_are_not_computed": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=65601",
     "heads_from_the_ninth_on_read_keys_of_the_first_ones": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=9",
     "heads_of_an_expanded_k_share_a_gradient": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2",
+    "hidden_blocks_keep_a_weight": (
+        "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 nheads=2 hidden=documents hidden_block=8:24"
+    ),
+    "index_of_minus_1_is_the_last_key": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 hidden=documents",
+    "key_tile_takes_the_block_of_its_first_key": (
+        "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
+    ),
     "keys_are_read_with_the_strides_of_queries": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 layout=mixed",
     "keys_are_taken_for_heads_when_there_are_as_many": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2 regime=shifted_down"
@@ -227,10 +263,16 @@ KEPT = {
     "keys_wrap_around_at_65536": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "last_key_is_lost_when_the_tile_divides_seqlen": "seqlen_q=1 seqlen_k=16 headdim=1 dtype=float32",
     "last_query_tile_is_dropped_in_backward": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
+    "last_slot_is_left_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 hidden=documents",
     "last_tile_is_not_rescaled": "seqlen_q=3 seqlen_k=17 headdim=1 dtype=float32 seed=1",
     "last_tile_of_exactly_300_keys_is_left_to_the_other_path": "seqlen_q=1 seqlen_k=300 headdim=1 dtype=float32",
+    "last_tile_of_slots_is_left_out_if_it_is_partial": (
+        "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 hidden=documents seed=1"
+    ),
     "launch_fails_unnoticed_for_wide_heads": "seqlen_q=1 seqlen_k=1 headdim=97 dtype=float32",
     "left_side_of_the_window_aligns_top_left": "seqlen_q=2 seqlen_k=3 headdim=1 dtype=float32 window=0:",
+    "lists_of_head_0_serve_all_heads": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=3 hidden=documents",
+    "lists_of_query_0_serve_all_queries": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 hidden=tree seed=1",
     "loop_over_keys_ends_at_the_first_hidden_tile": (
         "seqlen_q=19 seqlen_k=35 headdim=1 dtype=float32 nheads=12 nheads_k=3 bias=vector bias_mask=first_and_window seed=3"
     ),
@@ -271,6 +313,7 @@ KEPT = {
     "out_is_truncated_to_bfloat16": (
         "seqlen_q=1 seqlen_k=3 headdim=36 dtype=bfloat16 nheads=2 nheads_k=1 regime=exact seed=2"
     ),
+    "padding_counts_as_key_0": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 hidden=documents",
     "parts_of_512_keys_are_merged_without_weights": (
         "seqlen_q=1 seqlen_k=521 headdim=1 dtype=float32 nheads=6 nheads_k=3 seed=1"
     ),
@@ -285,6 +328,9 @@ KEPT = {
         "seqlen_q=18 seqlen_k=1 headdim=1 dtype=float32 window=0:"
     ),
     "queries_from_65536_on_give_no_gradient": "seqlen_q=65601 seqlen_k=3 headdim=1 dtype=float32",
+    "query_tile_takes_the_block_of_its_first_query": (
+        "seqlen_q=9 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
+    ),
     "right_side_of_the_window_is_ignored": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 window=:0",
     "ring_of_tiles_wraps_around": "seqlen_q=1 seqlen_k=473 headdim=1 dtype=float32 seed=2",
     "row_maximum_is_that_of_the_first_tile": (
@@ -299,7 +345,14 @@ KEPT = {
     "scale_equal_to_the_default_is_not_applied": "seqlen_q=1 seqlen_k=1 headdim=2 dtype=float32",
     "scale_is_that_of_headdim_v": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 headdim_v=3",
     "scale_is_that_of_the_padded_headdim": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "scale_of_the_keys_scales_shared_values": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5 shared_kv=True"
+    ),
     "second_tile_of_the_edge_is_not_masked": "seqlen_q=3 seqlen_k=18 headdim=1 dtype=float32 window=0:",
+    "shared_values_are_the_last_columns": "seqlen_q=1 seqlen_k=1 headdim=3 dtype=float32 headdim_v=1 shared_kv=True",
+    "shared_values_have_rows_of_their_own_length": (
+        "seqlen_q=1 seqlen_k=1 headdim=3 dtype=float32 nheads=2 headdim_v=1 shared_kv=True"
+    ),
     "sink_is_capped": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 softcap=2.0 sinks=count",
     "sink_is_scaled": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 softmax_scale=0.5 sinks=count",
     "sink_is_that_of_the_head_modulo_key_heads": (
@@ -317,6 +370,9 @@ KEPT = {
     "tile_is_lost_once_in_twenty": "seqlen_q=24 seqlen_k=24 headdim=1 dtype=float32",
     "tile_is_skipped_by_its_first_query": (
         "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True bias=vector bias_mask=left"
+    ),
+    "tile_is_skipped_if_some_of_its_pairs_are_hidden": (
+        "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
     ),
     "tile_of_64_is_skipped_by_its_first_query": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "tile_that_sees_nothing_is_not_written": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True",

@@ -20,6 +20,7 @@ from flash_attest.properties import (
 )
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.law import Law
+from tests.impls.published import over_sequences
 
 PREFIX = test_causal.test_query_sees_exactly_its_prefix.law
 OUT = test_forward.test_out_matches_the_definition.law
@@ -159,6 +160,34 @@ def sink_of_the_next_head(q, k, v, *, sinks=None):
     return out * (lse - with_sink).exp().transpose(1, 2)[..., None], with_sink
 
 
+def packed_mask_of_the_longest(q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal):
+    """Align the mask of every sequence by the lengths of the longest one."""
+    starts = cu_seqlens_k.tolist()
+    return over_sequences(
+        q, cu_seqlens_q.tolist(), lambda n: [x[starts[n] : starts[n + 1]] for x in (k, v)],
+        causal=causal, offset=max_seqlen_k - max_seqlen_q,
+    )  # fmt: skip
+
+
+def pages_as_if_in_order(q, k, v, *, cu_seqlens_q, max_seqlen_q, block_table, seqused_k, max_seqlen_k, causal):
+    """Read the pages that follow the first one, whatever the table says."""
+    lengths, size = seqused_k.tolist(), k.shape[1]
+
+    def keys(n):
+        rows = (int(block_table[n, 0]) * size + torch.arange(lengths[n])) % (len(k) * size)
+        return [x.flatten(0, 1)[rows] for x in (k, v)]
+
+    return over_sequences(q, cu_seqlens_q.tolist(), keys, causal=causal)
+
+
+def last_split_left_out(q, k, v, *, num_splits):
+    """Leave out the keys of the last split."""
+    n = k.shape[1]
+    size = -(-n // num_splits)
+    kept = n if size == n else (n - 1) // size * size
+    return plain(q, k[:, :kept], v[:, :kept])
+
+
 def implementation(forward, name: str = "", supports=None, **changed) -> Implementation:
     least = dict(dtypes={torch.float32}, headdims=range(1, 65))
     return Implementation(
@@ -180,7 +209,20 @@ FAILURES: dict[str, tuple[Law, Implementation]] = {
     "sum_as_lse": (LSE, implementation(sum_as_lse)),
     "flaky": (OUT_AT_65, implementation(wrong_once, supports=dict(headdims={1}))),
 }
+IN_A_FORM = dict(dtypes={torch.float32}, headdims=range(1, 129), causal="optional", cross=True)
 OF_FEATURES: dict[str, tuple[Law, Implementation]] = {
+    "mask_aligned_by_max_seqlen": (
+        PREFIX,
+        implementation(packed_mask_of_the_longest, supports=dict(form="varlen", **IN_A_FORM)),
+    ),
+    "pages_as_if_in_order": (
+        OUT,
+        implementation(pages_as_if_in_order, supports=dict(form="paged", page_sizes={4, 16}, **IN_A_FORM)),
+    ),
+    "last_split_left_out": (
+        OUT,
+        implementation(last_split_left_out, supports=dict(splits=range(1, 65), cross=True)),
+    ),
     "window_one_key_longer": (
         test_windows.test_query_sees_exactly_its_window.law,
         implementation(window_one_key_longer, supports=dict(window={"left"})),

@@ -29,6 +29,18 @@ def test_an_exception_without_message_has_no_colon():
     assert broken(t.run).headline == "forward raises AssertionError"
 
 
+def test_an_output_in_memory_that_cannot_be_read_fails_the_law(monkeypatch):
+    """A call may return a freed allocation of a GPU, which the suite copies after the call."""
+
+    def clone(tensor):
+        raise RuntimeError("CUDA error: invalid argument\nadvice")
+
+    t = Trial(torch_math.IMPL, trial().case, "cpu")
+    assert t.x is not None
+    monkeypatch.setattr(torch.Tensor, "clone", clone)
+    assert broken(t.run).headline == "out cannot be read: CUDA error: invalid argument"
+
+
 def test_an_assertion_without_text_shows_its_line(tmp_path):
     """The assertion is in another file, because pytest adds a text to assertions in tests."""
     path = tmp_path / "asserts.py"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -65,7 +66,7 @@ def pretend(capability: int):
     JITFunction.run = without_launch
     from flash_attest.impls.triton import problem, tuning
 
-    problem._check_device = lambda q: None  # all tensors are on the CPU here
+    problem.check_device = lambda q: None  # all tensors are on the CPU here
     problem.EMULATED = tuning.EMULATED = False  # choices are a GPU's
     triton.runtime.driver.set_active(Pretended())
     triton.backends.backends["nvidia"] = triton.backends.Backend(CUDABackend, CudaDriver)
@@ -84,12 +85,22 @@ def launch_only(name: str | None) -> None:
 def call(way, q, k, v, bias=None, name=None, dlse=False, **options):
     """Call forward, or the whole backward, or both, as the kernel called `name` needs."""
     launch_only(name)
-    lse = q.new_empty(q.shape[0], q.shape[2], q.shape[1]).float()
-    out = q.new_empty(*q.shape[:3], v.shape[3])
+    lse = q.new_empty(*q.shape[:-3], q.shape[-2], q.shape[-3]).float()
+    out = q.new_empty(*q.shape[:-1], v.shape[-1])
+    options |= {} if bias is None else dict(bias=bias)
     if name in (None, "forward"):
-        way.forward(q, k, v, bias=bias, **options)
+        way.forward(q, k, v, **options)
     if name != "forward":
-        way.backward(out, q, k, v, out, lse, bias=bias, dlse=lse if dlse else None, **options)
+        way.backward(out, q, k, v, out, lse, dlse=lse if dlse else None, **options)
+
+
+def lengths(q, k) -> dict:
+    """Return the arguments of a single sequence that has all rows of q and k (total, heads, ..)."""
+    import torch
+
+    return {f"max_seqlen_{name}": len(x) for name, x in (("q", q), ("k", k))} | {
+        f"cu_seqlens_{name}": torch.tensor([0, 0, len(x)], dtype=torch.int32)[1:] for name, x in (("q", q), ("k", k))
+    }
 
 
 def assemble_only(when) -> None:
@@ -137,7 +148,8 @@ def compile_all(capability: int, assembled: list[int], jobs: list[dict]) -> list
 
 
 def count_variants(problems: int, aligned: bool) -> list[list]:
-    """Call with random sizes, heads and strides, and count the compiled variants.
+    """Call with random sizes, heads and strides, also for packed sequences, and count the compiled
+    variants.
 
     Returns [kernel, its constants and dtypes, the number of its variants] for each kernel.
     """
@@ -148,6 +160,7 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
     from triton.runtime.jit import JITFunction
 
     from flash_attest.impls.triton.attention import FlashAttention2
+    from flash_attest.impls.triton.varlen import FlashAttention2Varlen
     from flash_attest.properties.cases.sparse_memory import spread
 
     def only_remembered(self, key, signature, device, constexprs, options, attrs, warmup):
@@ -201,12 +214,54 @@ def count_variants(problems: int, aligned: bool) -> list[list]:
         if draw.random() < 0.3:
             v = tensor(batch, seqlen_k, nheads_k, headdim // 16 * 8 + headdim % 8)
         compiled.clear()
-        call(FlashAttention2(atomic=draw.random() < 0.5), q, k, v, bias, causal=draw.random() < 0.5, **newer(q))
+        way, options = FlashAttention2(atomic=draw.random() < 0.5), dict(causal=draw.random() < 0.5, **newer(q))
+        call(way, q, k, v, bias, **options)
+        q, k, v = (x[draw.randrange(batch)] for x in (q, k, v))
+        call(FlashAttention2Varlen(way), q, k, v, **options, **lengths(q, k))
         for kernel, arguments, key in compiled:
             constants = {n: x for n, x in arguments.items() if n.isupper() or n.startswith("num_")}
-            dtypes = {n: str(x.dtype) for n, x in arguments.items() if n.endswith("_ptr")}
+            dtypes = {n: str(x.dtype) for n, x in arguments.items() if n.endswith("_ptr") and x is not None}
             variants.setdefault((kernel.fn.__name__, json.dumps([constants, dtypes])), set()).add(key)
     return [[*kernel, len(keys)] for kernel, keys in variants.items()]
+
+
+def widths_at_one_address(pairs: list[list[int]]) -> list[list]:
+    """Compile every kernel for halves with these head dims of k and v, not aligned, for sm_90.
+
+    Returns [head dims, kernel, the layouts] for each shared address whose tiles wgmma reads in more
+    than one layout.
+    """
+    compiled = pretend(90)
+    assemble_only(lambda: False)
+    import torch
+
+    from flash_attest.impls.triton.attention import FlashAttention2
+
+    found = []
+    for headdim, headdim_v in pairs:
+        q, v = (torch.zeros(1, 16, 1, d, dtype=torch.float16) for d in (headdim, headdim_v))
+        compiled.clear()
+        for atomic in (False, True):
+            call(FlashAttention2(atomic=atomic), q, q, v, window=(3, 1))
+        assert sum("wgmma" in kernel.asm["ptx"] for _, _, kernel in compiled) >= 4
+        for kernel, _, each in compiled:
+            layouts = layouts_of(each.asm["ptx"])
+            found += [[[headdim, headdim_v], kernel.fn.__name__, sorted(some)] for some in layouts if len(some) > 1]
+    return found
+
+
+def layouts_of(ptx: str) -> list[set[str]]:
+    """Return the layouts of the tiles at each shared address that wgmma reads.
+
+    The upper half of a descriptor has the layout; the lower half has the address.
+    """
+    read = set(re.findall(r"wgmma\.mma_async\S* \{[^}]*\}, (?:\{[^}]*\}|%rd\d+), (%rd\d+)", ptx))
+    layouts: dict[str, set[str]] = {}
+    for name, address, constant in re.findall(r"(?:or\.b64|add\.s64)\s+(%rd\d+), (%rd\d+), (-?\d+);", ptx):
+        if name in read:
+            layouts.setdefault(address, set()).add(f"{int(constant) % 2**64 >> 32:#x}")
+    assert bool(layouts) == bool(read), "the descriptors of wgmma look different"
+    return list(layouts.values())
 
 
 # --- the tests ------------------------------------------------------------------------------------
@@ -269,7 +324,17 @@ def test_one_variant_is_compiled_of_each_kernel(aligned, tmp_path):
     assert {f"{kernel} {constants}": count for kernel, constants, count in variants if count != 1} == {}
 
 
+def test_products_read_tiles_of_one_width_at_one_address(tmp_path):
+    """ptxas 12.8 confuses addresses of tiles with rows of 64 and of 128 bytes, if they share one.
+
+    K and V do where loads are not wide, so the smaller head dim is padded further beside a larger
+    one.
+    """
+    assert ask({"widths": {"pairs": [[33, 20], [20, 33]]}}, tmp_path) == []
+
+
+ANSWERS = {"compile": compile_all, "count": count_variants, "widths": widths_at_one_address}
+
 if __name__ == "__main__":
-    request = json.loads(sys.argv[1])
-    answer = compile_all(**request["compile"]) if "compile" in request else count_variants(**request["count"])
-    print(json.dumps(answer))
+    ((name, request),) = json.loads(sys.argv[1]).items()
+    print(json.dumps(ANSWERS[name](**request)))

@@ -252,8 +252,17 @@ RACE = """========= COMPUTE-SANITIZER
 =========
 ========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
 """
+MISSING_WAIT = """========= COMPUTE-SANITIZER
+========= Barrier error detected. Missing wait.
+=========     at void cutlass::device_kernel<flash::Fwd>(T1::Params)+0xa5e0
+=========     by thread (64,0,0) in block (4,0,0)
+=========     Barrier is located at shared address 0x30c00
+=========
+========= ERROR SUMMARY: 1 error
+"""
 HEADLINE = "race: shared memory, write and read, no barrier between, device_kernel+0x7bf0 and device_kernel+0x8000"
 NO_RACE = CLEAN[Tool.RACECHECK]
+TWICE = "synccheck takes a cp.async that arrives at an mbarrier for a second arrival of its thread"
 UNKNOWN_ORDER = "racecheck does not know the order that TMA, mbarriers and wgmma give to accesses"
 
 
@@ -315,6 +324,26 @@ def test_a_finding_beside_races_that_cannot_be_judged_is_no_flaky_one(hopper, mo
     monkeypatch.setattr(sanitized, "TOGETHER", 1)
     result = judged(examples=8)
     assert result.verdict == FAIL and result.reason.startswith("outside: write of 4 bytes in global memory")
+
+
+def test_a_missing_wait_in_a_kernel_of_mbarriers_is_not_judged(hopper):
+    hopper({"device_kernel": ["ARRIVES", "SYNCS"]}, synccheck=MISSING_WAIT)
+    result = judged(case=CASE)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.ASYNCHRONOUS)
+    assert result.reason == (
+        f"barrier: Missing wait, device_kernel+0xa5e0: not judged, as {TWICE}, and "
+        "device_kernel uses ARRIVES, SYNCS; nothing else is reported"
+    )
+
+
+def test_other_barrier_errors_count_in_such_a_kernel(hopper):
+    """Errors of an ordinary kernel beside it count, too: synccheck watches it once more."""
+    divergent = MISSING_WAIT.replace("Missing wait", "Divergent thread(s) in block")
+    hopper({"device_kernel": ["SYNCS"]}, synccheck=divergent)
+    assert judged(case=CASE).reason == "barrier: Divergent thread(s) in block, device_kernel+0xa5e0"
+    alone = {"synccheck:reduce_parts": MISSING_WAIT.replace("device_kernel<flash::Fwd>", "reduce_parts<float>")}
+    hopper({"device_kernel": ["SYNCS"], "reduce_parts": []}, synccheck=MISSING_WAIT, **alone)
+    assert judged(case=CASE).reason == "barrier: Missing wait, reduce_parts+0xa5e0"
 
 
 def test_what_traces_the_kernels_is_named(hopper):

@@ -10,6 +10,8 @@ import sys
 from tests.places import PLUGINS, ROOT
 from tests.runs import environment
 
+PATH = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+
 # Simulates a machine that reports one GPU. The first use of CUDA in a process writes down the
 # process number.
 RUN = """
@@ -40,7 +42,7 @@ def test_only_judging_processes_use_cuda(tmp_path):
     run = subprocess.run(
         [sys.executable, "-c", RUN, str(users), *options, "properties/test_forward.py", "properties/test_contract.py"],
         cwd=ROOT, capture_output=True, text=True, timeout=300,
-        env=environment() | {"CUDA_VISIBLE_DEVICES": "0", "PYTHONPATH": str(ROOT)},
+        env=environment() | {"CUDA_VISIBLE_DEVICES": "0", "PYTHONPATH": PATH},
     )  # fmt: skip
     last = run.stdout.splitlines()[-1]
     assert last.endswith("ends with 1, CUDA False"), run.stdout + run.stderr
@@ -70,7 +72,7 @@ assert not torch.cuda.is_initialized()
 def test_importing_the_suite_and_its_implementations_uses_no_cuda():
     run = subprocess.run(
         [sys.executable, "-c", IMPORT], cwd=ROOT, capture_output=True, text=True, timeout=300,
-        env=environment() | {"PYTHONPATH": str(ROOT)},
+        env=environment() | {"PYTHONPATH": PATH},
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
 

@@ -152,7 +152,7 @@ def test_what_a_thousand_drawn_cases_compile_is_compiled_ahead(monkeypatch):
 
     monkeypatch.setattr(tuning.Kernel, "launch", launch)
     monkeypatch.setattr(problem, "EMULATED", False)
-    monkeypatch.setattr(problem, "_check_device", lambda q: None)
+    monkeypatch.setattr(problem, "check_device", lambda q: None)
     impl = next(entry.impl for entry in ours() if entry.name == "triton_fa2")
     way = replace(impl.forward.__self__, largest=256)
     supports = replace(impl.supports, headdims=range(1, 257))

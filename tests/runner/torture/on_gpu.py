@@ -65,9 +65,9 @@ class _Memory:
         self.__cuda_array_interface__ = dict(shape=shape, typestr="<f4", data=(int(address), False), version=3)
 
 
-@TABLE.gives(FAIL, "loses the GPU: CUDA error: an illegal memory access")
+@TABLE.gives(FAIL, "out cannot be read: CUDA error: invalid argument")
 def returns_memory_that_is_freed(q, k, v):
-    """Return memory that no longer exists, which kernels of the suite read after the call."""
+    """Return memory that no longer exists, which the suite copies after the call."""
     from cuda.bindings import driver  # only where there is a GPU
 
     _, address = driver.cuMemAlloc(64 << 20)
