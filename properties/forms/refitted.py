@@ -1,4 +1,4 @@
-"""Other plans over the same buffers: shorter sequences, and the rows that belong to nobody."""
+"""Changes a call of a form in place: its neighbours, its lengths; and names the rows of nobody."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
-from flash_attest.impls.contract.plan import Plan
+from flash_attest.impls.contract.call import Inputs, public_input
+from flash_attest.impls.contract.plan import OF_KEYS, Plan
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.fitting import MULTIPLES
+from flash_attest.properties.cases.random_tensors import RandomTensors
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import AnotherCase
 from flash_attest.properties.forms import plan_of
@@ -64,3 +65,20 @@ def nobodys(plan: Plan) -> Plan:
         free[taken] = False
         rows[f"{side}_rows"] = free.nonzero().flatten()[None]
     return replace(plan, **rows)
+
+
+def replace_neighbours(impl: Implementation, handed: Inputs, random: RandomTensors, value: float | None) -> None:
+    """Replace the rows of neighbours by a value, or by numbers up to 10.
+
+    Where there are sinks, dout and dlse of neighbours stay 0, as a dsink sums over them.
+    """
+    plan = handed.plan
+    for name in ("q", "k", "v", *(() if handed.sinks is not None else ("dout", "dlse"))):
+        if (tensor := getattr(handed, name)) is None:
+            continue
+        rows, shape = (plan.k_theirs, plan.k_shape) if name in OF_KEYS else (plan.q_theirs, plan.q_shape)
+        public = tensor.transpose(-1, -2) if name == "dlse" else public_input(impl, name, tensor)
+        rows = rows.to(tensor.device)
+        at = (rows,) if len(shape) == 1 else (rows // shape[1], rows % shape[1])
+        other = random.uniform((len(rows), *public.shape[len(shape) :]), -10, 10)
+        public[at] = (other if value is None else torch.full_like(other, value)).to(tensor.dtype)
