@@ -123,7 +123,7 @@ def attend(q, qi, i0, seqlen_q, seqlen_k, scoring, sinks, tiles, load_keys, head
     acc = qi.new_zeros(1, nheads, BLOCK_M, headdim_v)
     for j0 in tiles:
         kj, vj = load_keys(j0)
-        s, _ = scores(qi, kj, None, i0, j0, seqlen_q, seqlen_k, *scoring)
+        s, _ = scores(qi, kj, None, None, i0, j0, seqlen_q, seqlen_k, *scoring)
         m_new = torch.maximum(m, s.amax(-1, keepdim=True))  #           m = max(m, rowmax(S))
         m_safe = m_new.masked_fill(m_new == -INF, 0.0)  #               no visible key yet: exp(-inf - 0) = 0
         p = torch.exp(s - m_safe)  #                                    P = exp(S - m)
@@ -163,7 +163,7 @@ def backward_of(dout, q, k, v, out, lse, queries, keys, max_seqlen_k, scoring, s
             for i0 in tiles_of_queries(j0, seqlen_q, seqlen_k, scoring):
                 qi, doi = load(q_n, i0, BLOCK_M), load(dout_n, i0, BLOCK_M)
                 lse_i, delta_i = load(lse_n, i0, BLOCK_M, padding=INF), load(delta_n, i0, BLOCK_M)
-                s, slope = scores(qi, kj, None, i0, j0, seqlen_q, seqlen_k, *scoring)
+                s, slope = scores(qi, kj, None, None, i0, j0, seqlen_q, seqlen_k, *scoring)
                 p = torch.exp(s - lse_i)  #                                     P = exp(S - L)
                 dvj += as_operand(p, q).mT @ doi  #                             dV = P^T dO
                 ds = p * (doi @ vj.mT - delta_i)  #                             dS = P * (dP - delta), dP = dO V^T

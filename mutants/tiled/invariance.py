@@ -61,7 +61,7 @@ MUTANTS = [
         declares=PROMISES,
         edits=split_by("seqlen_k * min(batch * nheads, 8) // 8 or 1"),
         smallest=dict(seqlen_q=3, seqlen_k=33),
-        story="the number of splits is that of idle blocks: fewer sequences have more splits",
+        story="there are as many splits as idle blocks: fewer sequences have more splits",
     ),
     planted(
         name="a_large_batch_has_larger_tiles",

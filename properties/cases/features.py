@@ -324,9 +324,10 @@ _TABLE = (
         name="slack",
         values=(0, 1, 17),
         takes=lambda s, rows: rows == 0 or s.form in RAGGED,
-        words=lambda rows: f"{rows} rows of slack",
+        words=lambda rows: f"{rows} row{'s' * (rows != 1)} of slack",
         neutral=0,
         together=True,
+        tried=(1,),
     ),
     Feature(
         name="page_size",

@@ -117,8 +117,6 @@ def place(
     view = view[(0,) * (4 - tensor.dim())]
     if layout != "size_one" and view.is_contiguous():
         view = contiguous(view.view(tensor.shape))
-    elif tensor.dim() < 4:
-        view = view[(0,) * (4 - tensor.dim())]
     view.copy_(tensor)
     return Placed(tensor=view, buffer=buffer, after=bits(buffer).clone())
 

@@ -53,6 +53,7 @@ DECLARATIONS = {
     "layout": lambda _: (dict(strides=True), dict(strides=False)),
     "num_splits": lambda n: (dict(splits=(1, n)), dict(splits=(1, n + 1))),
     "neighbours": lambda _: (dict(form="varlen"), dict(form="dense")),
+    "slack": lambda _: (dict(form="varlen"), dict(form="dense")),
     "page_order": lambda _: (dict(form="paged", page_sizes={16}), dict(form="cache")),
     "append": lambda _: (dict(form="cache", append=True), dict(form="cache", append=False)),
 }
