@@ -1,5 +1,5 @@
 """Bugs of decoding from pages in the Triton kernels: tables, pages, splits, packed heads, new keys:
-docs/why/bugs.md#sequences-pages-and-splits.
+docs/why/bugs.md#forms.
 """
 
 from typing import Any
