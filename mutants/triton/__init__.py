@@ -14,5 +14,5 @@ from flash_attest.mutants.triton import (
     windows,
 )
 
-FILES = (forward, backward, windows, softcap_and_sinks, values, compiled, offsets, streams, paged, merge)
+FILES = (forward, paged, merge, backward, windows, softcap_and_sinks, values, compiled, offsets, streams)
 MUTANTS: list[Mutant] = [mutant for file in FILES for mutant in file.MUTANTS]
