@@ -48,6 +48,11 @@ def refuses_empty(case):
     return None
 
 
+def refuses_no_batch(case):
+    """Refuse a batch without sequences or queries, for which FA2 cannot be launched."""
+    return None if case.batch and case.seqlen_q else "the kernel needs a batch and seqlen_q of at least 1"
+
+
 def refuses_no_keys(case):
     """Refuse seqlen_k = 0, which is wrong in half dtypes on a CPU (torch 2.13).
 

@@ -40,6 +40,9 @@
                           lse of a part may be larger, but then its weight is small: w |ln w| < 1.
                  If both are rounded to a half dtype, the weights of the parts are wrong by
                  exp(E_s) - 1 with E_s = (size(lse) + 1) unit(u), and so is their sum, E_row.
+    parts        E_out += unit(u_out) larger(out, sum_j size(P v)) + unit(tiny_out)
+                          The out of a part times its weight is a partial sum of P v. The weights
+                          add up to 1, so subnormal parts add no more than one of them.
 
 E_row is the relative noise of everything that a part contributes to its row. E_out gets
 E_row larger(out, sum_j size(P v)), and E_delta, which a row shares, gets
@@ -206,6 +209,11 @@ def of_tiles(probs: torch.Tensor, v: torch.Tensor, form: type, un: Units) -> tup
         if lost is not None:
             lost_out = lost @ v_tile if lost_out is None else lost_out + lost @ v_tile
     return noise, lost_out
+
+
+def of_parts(out: torch.Tensor, terms: torch.Tensor, form: type, un: Units) -> torch.Tensor:
+    """out, terms = sum_j size(P v) -> the noise of out from parts of it that are rounded."""
+    return form.larger(out, terms) * form.unit(un.u_out) + form.unit(un.tiny_out)
 
 
 def grown(bound: torch.Tensor) -> torch.Tensor:

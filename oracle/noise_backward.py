@@ -134,8 +134,8 @@ def of_delta(c: Chunk, s: Scores, out: Out, dp: DP) -> Delta:
     for part in (dp.in_delta, parts):
         if part is not None:
             noise += part
-    if un.tile_sum is not None:
-        parts = summed(parts, (size_dout * out.tiles).sum(-1, keepdim=True))
+    if out.narrow is not None:
+        parts = summed(parts, (size_dout * out.narrow).sum(-1, keepdim=True))
     if c.dlse is not None:
         delta = of_out - c.dlse
         noise += (size(delta) + size(c.dlse)) * form.steps(1)

@@ -38,15 +38,16 @@ from .rounding import FLOAT32
 class Out:
     """The noise of out: matrices (batch, nheads, i, headdim_v), unless a shape is given.
 
-    noise: E_out; None if it is not wanted. stored: the part that errors of P do not make. tiles:
-    the part of `stored` from narrow sums; None if there are none. lost: the sum of the terms that
-    are lost, with its sign; None if there are none. moved (..., i, 1): sum_j size(P) E_s.
+    noise: E_out; None if it is not wanted. stored: the part that errors of P do not make. narrow:
+    the part of `stored` from narrow sums and rounded parts; None if there are none. lost: the sum
+    of the terms that are lost, with its sign; None if there are none. moved (..., i, 1):
+    sum_j size(P) E_s.
     """
 
     value: torch.Tensor
     noise: torch.Tensor | None
     stored: torch.Tensor
-    tiles: torch.Tensor | float | None
+    narrow: torch.Tensor | float | None
     lost: torch.Tensor | None
     moved: torch.Tensor
 
@@ -80,11 +81,14 @@ def of_out(c: Chunk, s: Scores, lost: torch.Tensor | None, wanted: bool) -> Out:
     lost_out = None if lost is None else lost @ p.v
     if un.matrix:
         form.add(stored, out, form.truncation(c.seqlen_k))
-    tiles = None
+    narrow = None
+    if un.rounded_parts:
+        narrow = declared.of_parts(out, terms, form, un)
     if un.tile_sum is not None:
         tiles, lost_in_tiles = declared.of_tiles(s.probs, p.v, form, un)
-        stored += tiles
-        lost_out = summed(lost_out, lost_in_tiles)
+        narrow, lost_out = summed(narrow, tiles), summed(lost_out, lost_in_tiles)
+    if narrow is not None:
+        stored += narrow
     noise = None
     if wanted:
         if form.linear:
@@ -98,7 +102,7 @@ def of_out(c: Chunk, s: Scores, lost: torch.Tensor | None, wanted: bool) -> Out:
         if lost_out is not None:
             noise += size(lost_out)
         noise += (size_v.sum(-2, keepdim=True) if s.seen is None else s.seen @ size_v) * unit(un.tiny_p)
-    return Out(out, noise, stored, tiles, lost_out, row_moved)
+    return Out(out, noise, stored, narrow, lost_out, row_moved)
 
 
 def _lost_beside_a_sink(c: Chunk, s: Scores) -> torch.Tensor | None:

@@ -77,6 +77,7 @@ class Units:
     matrix: bool  # whether products run on matrix units, which truncate
     narrow_scores: bool  # whether S and dP are rounded to the operands' dtype
     merged: bool  # whether parts are merged by float32 lse
+    rounded_parts: bool  # whether the outs of these parts are rounded to the operands' dtype
     scaled: str  # the factor that softmax_scale multiplies: "scores", "q", "k" or "both"
     scaled_in_backward: str  # the same, in the backward
     tile_sum: int | None  # the number of keys that are summed in the operands' dtype
@@ -116,6 +117,7 @@ def units(dtype: torch.dtype, precision: object, terms: int = 1, capped: bool = 
         matrix=bool(tf32) or half,
         narrow_scores=precision.scores == "operand" and half,
         merged=precision.merge == "lse",
+        rounded_parts=precision.merge == "lse" and precision.parts == "operand" and half,
         scaled=precision.scaled,
         scaled_in_backward=in_backward(precision),
         tile_sum=precision.tile_sum if half else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -103,6 +103,10 @@ class Trial:
         """Unless `holds` is true, draw another case, as the law says nothing about this one."""
         if not holds:
             raise AnotherCase
+
+    def of(self, case: Case) -> Trial:
+        """Return the trial of another case, for a law that compares the two."""
+        return replace(self, case=case)
 
     def needs_supported(self, case: Case) -> None:
         """Draw another case if `case`, which the law also needs to run, is not supported."""

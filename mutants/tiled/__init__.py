@@ -7,10 +7,13 @@ from flash_attest.mutants.tiled import (
     calling,
     hidden,
     inputs,
+    invariance,
     lengths,
     lse_gradients,
     masks,
     memory,
+    merge,
+    paged,
     races,
     shapes,
     shared_kv,
@@ -18,6 +21,7 @@ from flash_attest.mutants.tiled import (
     softcap,
     softmax,
     values,
+    varlen,
     windows,
 )
 
@@ -27,10 +31,13 @@ FILES = (
     calling,
     hidden,
     inputs,
+    invariance,
     lengths,
     lse_gradients,
     masks,
     memory,
+    merge,
+    paged,
     races,
     shapes,
     shared_kv,
@@ -38,6 +45,7 @@ FILES = (
     softcap,
     softmax,
     values,
+    varlen,
     windows,
 )
 MUTANTS: list[Mutant] = [mutant for file in FILES for mutant in file.MUTANTS]

@@ -68,7 +68,7 @@ MUTANTS = [
         law=SHOWN,
         edits=((ROWS, "rows = (i // BLOCK_M)"),),
         smallest=ONE | dict(seqlen_q=9, seqlen_k=25),
-        story="the index of the block is that of the kernel's tile, which is right where both sizes are equal",
+        story="blocks are counted by the tiles of the kernel, which is right where both sizes are equal",
     ),
     planted(
         name="block_mask_of_head_0_serves_all_heads",
@@ -192,6 +192,6 @@ MUTANTS = [
         law=GRADIENTS,
         edits=((OF_BACKWARD, "lists = checked(q, k, v, None)\n    " + OF_BACKWARD),),
         smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
-        story="the backward is that of the dense kernel",
+        story="the backward is the dense kernel's",
     ),
 ]

@@ -5,7 +5,9 @@ from flash_attest.mutants.triton import (
     backward,
     compiled,
     forward,
+    merge,
     offsets,
+    paged,
     softcap_and_sinks,
     streams,
     values,
@@ -13,5 +15,7 @@ from flash_attest.mutants.triton import (
     windows,
 )
 
-FILES = (forward, backward, windows, softcap_and_sinks, values, varlen, compiled, offsets, streams)
+FILES = (
+    forward, backward, windows, softcap_and_sinks, values, varlen, compiled, offsets, streams, paged, merge
+)  # fmt: skip
 MUTANTS: list[Mutant] = [mutant for file in FILES for mutant in file.MUTANTS]

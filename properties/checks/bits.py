@@ -20,6 +20,12 @@ def keeps_when_others_change(trial: Trial) -> bool:
     return trial.impl.precision.quantize == "none"
 
 
+def shares_steps(trial: Trial, by: tuple[str, ...]) -> bool:
+    """Return whether rows share a quantization step with all others of one of these parts."""
+    precision = trial.impl.precision
+    return precision.quantize != "none" and precision.quantize_by in by
+
+
 def keeps_when_scaled(trial: Trial) -> bool:
     """Return whether sums scale with their terms.
 
@@ -129,4 +135,6 @@ def averaged_within(trial: Trial, count: torch.Tensor, keys: torch.Tensor) -> to
         relative += 2 * (float(trial.x.sinks.abs().max()) + 2) * (un.u if un.narrow else 2.0**-24)
     if un.merged:
         relative += 2 * (math.log(max(n, 1)) + 1) * (un.u if un.narrow else 2.0**-24)
+    if un.rounded_parts:
+        relative += un.u_out
     return oracle.Z_LIMIT / oracle.Z_WORST * (count * relative + keys * un.tiny_out)

@@ -86,6 +86,8 @@ ROUNDINGS = (
     Rounding({"tile_sum": 64}, "P v summed in the dtype of q over a tile", "sum it in float32"),
     Rounding(NARROW, "sums, m and l kept in the dtype of q", "keep them in float32"),
     Rounding({"merge": "lse"}, "parts merged by float32 lse", "", None, ANY),
+    Rounding({"merge": "lse", "parts": "operand"}, "parts of out rounded to the dtype of q",
+             "keep them in float32"),
 )  # fmt: skip
 
 # Tried where every case has a softcap: its errors have one sign, as those of exp do.

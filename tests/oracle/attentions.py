@@ -21,6 +21,7 @@ class Precision:
     probabilities: str = "operand"
     scores: str = "float32"
     merge: str = "accumulator"
+    parts: str = "float32"
     scaled: str = "scores"
     scaled_in_backward: str | None = None
     tile_sum: int | None = None

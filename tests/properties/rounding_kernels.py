@@ -184,6 +184,8 @@ def _forward(precision, made, s, v, dtype):
     results = [_part(precision, made, s[..., keys], v[:, :, keys], dtype) for keys in parts]
     if precision.merge != "lse":
         return results[0]
+    if precision.parts == "operand":
+        results = [(out.to(dtype).float(), lse) for out, lse in results]
     lses = torch.cat([lse for _, lse in results], -1)
     m = lses.amax(-1, keepdim=True)
     safe = m.masked_fill(m == -INF, 0.0)

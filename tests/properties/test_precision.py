@@ -20,6 +20,7 @@ from tests.properties.rounding_kernels import USUAL, Made, kernel
 
 DECLARED = {
     "merged by lse": Precision(merge="lse"),
+    "rounded parts": Precision(merge="lse", parts="operand"),
     "scaled q": Precision(scaled="q"),
     "scaled k": Precision(scaled="k"),
     "scaled q and k": Precision(scaled="both"),
@@ -53,6 +54,7 @@ MADE = {
 # The other fields combine the roundings of these.
 ALONE = (
     "merged by lse",
+    "rounded parts",
     "scaled q",
     "scaled q and k",
     "narrow tiles",
@@ -125,6 +127,7 @@ def test_a_right_kernel_keeps_the_laws(name, law):
 # What each kernel does if it declares nothing: one case of a law that fails, and the law.
 UNDECLARED = {
     "merged by lse": ("test_out_matches_the_definition", "seqlen_k=100 headdim=1 dtype=float32 regime=shifted_down"),
+    "rounded parts": ("test_out_matches_the_definition", "seqlen_k=300 headdim=48 dtype=bfloat16 regime=mean"),
     "scaled q": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
     "scaled k": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
     "scaled q and k": ("test_lse_matches_the_definition", "seqlen_k=100 headdim=48 dtype=bfloat16"),
@@ -214,6 +217,7 @@ def test_narrow_statistics_hide_no_key(law):
         ),
         ("scores", "half", "precision.scores='half': should be one of 'float32', 'operand'"),
         ("row_sum", "half", "precision.row_sum='half': should be one of 'float32', 'operand'"),
+        ("parts", "half", "precision.parts='half': should be one of 'float32', 'operand'"),
         ("scaled", True, "precision.scaled=True: should be one of 'scores', 'q', 'k', 'both'"),
         ("statistics", "half", "precision.statistics='half': should be one of 'float32', 'operand'"),
         ("quantize", "int4", "precision.quantize='int4': should be one of 'none', 'int8', 'fp8'"),

@@ -102,7 +102,7 @@ def test_a_right_twin_passes(words, law):
 
 
 def latent(q, k, v, **options):
-    """Attend as MLA does: v is not read, only its width."""
+    """Return the outputs as MLA has them: v is not read, only its width."""
     return python_tiled.forward(q, k, k[..., : v.shape[3]], **options)
 
 

@@ -60,6 +60,10 @@ SAID = {
         f'out, dq and dk are as exact as with three products in tf32: declare Precision(multiply="tf32x3"), {TF32}',
         'or with parts merged by float32 lse: declare Precision(merge="lse")',
     ],
+    ("rounded parts", "seqlen_q=5 seqlen_k=1000 headdim=48 dtype=bfloat16 regime=mean"): [
+        "out is as exact as with parts of out rounded to the dtype of q: "
+        'declare Precision(merge="lse", parts="operand"), or keep them in float32'
+    ],
     ("polynomial exp", "seqlen_q=1 seqlen_k=2 headdim=1"): [
         f"{ALL} are as exact as with a relative error of exp of about 0.0001: "
         "declare its largest one, Precision(exp=...), or use a more exact exp"

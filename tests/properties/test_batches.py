@@ -1,0 +1,57 @@
+"""Right kernels whose bits do not depend on the batch or on chunks, and what others are told."""
+
+from dataclasses import replace
+
+import pytest
+
+from flash_attest.impls import python_tiled
+from flash_attest.mutants.mutant import build
+from flash_attest.mutants.tiled.build import planted
+from flash_attest.mutants.tiled.invariance import EXACT, EXP, MUTANTS, PROMISES, split_by
+from flash_attest.properties.judging.judge import judge
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.judging.verdict import PASS
+from flash_attest.properties.law import laws
+
+BATCH, CHUNKS = "test_batch_changes_no_bit", "test_chunks_change_no_bit"
+TWINS = {
+    "tiles in one order": EXACT,
+    "splits of a fixed size": (*EXACT, *split_by("48")),
+    "as many splits for each batch": split_by("seqlen_k * min(nheads, 8) // 8 or 1"),
+    "exp2 for all queries": (*EXACT, (EXP, "p = torch.exp2((s - m_safe) * 1.4426950408889634)")),
+}
+OF_ONE_LAW = {"as many splits for each batch": BATCH}
+
+
+def each_twin() -> list:
+    """Return a parameter for each law of each twin."""
+    return [
+        pytest.param(law, words, id=f"{law}-{words}")
+        for words in TWINS
+        for law in (BATCH, CHUNKS)
+        if OF_ONE_LAW.get(words, law) == law
+    ]
+
+
+@pytest.mark.parametrize("law, words", each_twin())
+def test_right_kernel_keeps_its_promise(law, words):
+    twin = build(planted(name="twin", law=law, declares=PROMISES, edits=TWINS[words], smallest={}, story=""))
+    result = judge(laws()[law], twin, Plan(device="cpu", examples=40, goes_on=False))
+    assert result.verdict == PASS, result.message or result.reason
+    assert result.reason == ""
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_bits_that_are_not_promised_may_change(mutant):
+    """The law then says in how many cases they did not."""
+    unpromised = replace(build(mutant), invariant=())
+    result = judge(laws()[mutant.law], unpromised, Plan(device="cpu", examples=40, goes_on=False))
+    assert result.verdict == PASS, result.message or result.reason
+    assert int(result.reason.split(": ")[1].split(" of ")[0]) < result.cases
+
+
+def test_kept_bits_are_counted():
+    result = judge(laws()[CHUNKS], python_tiled.IMPL, Plan(device="cpu", examples=20, goes_on=False))
+    assert (
+        result.reason == f'"chunks" is not declared in invariant: {result.cases} of {result.cases} cases kept all bits'
+    )
