@@ -78,14 +78,14 @@ MUTANTS = [
         law="test_padding_keys_count_nothing",
         edits=((ALL_KEYS, "0"),),
         smallest=ONE,
-        story="new keys are written, and the length is still that of before",
+        story="new keys are written, and the length still leaves them out",
     ),
     paged(
         name="new_keys_of_all_sequences_go_to_the_first",
         law="test_out_matches_the_definition",
         edits=((NEW_ROW, NEW_ROW.replace("block_table[n,", "block_table[0,")),),
         smallest=ONE | dict(batch=2),
-        story="the row of the table is that of the first sequence when new keys are written",
+        story="new keys are written to the pages of the first sequence",
     ),
     paged(
         name="split_without_keys_has_a_weight",

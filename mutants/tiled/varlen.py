@@ -43,7 +43,7 @@ MUTANTS = [
             (ATTEND, ATTEND.replace("scoring", "shifted")),
         ),
         smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
-        story="the diagonal is that of max_seqlen_q and max_seqlen_k: right alone, wrong among longer sequences",
+        story="the diagonal joins max_seqlen_q and max_seqlen_k: right alone, wrong among longer sequences",
     ),
     varlen(
         name="rows_behind_a_packed_sequence_are_multiplied_by_zero",
@@ -79,7 +79,7 @@ MUTANTS = [
             ),
         ),
         smallest=ONE,
-        story="a sequence without queries still stores a row, that of the next sequence, in any order of programs",
+        story="a sequence without queries still stores a row, which is the next sequence's, in any order of programs",
     ),
     varlen(
         name="keys_start_where_the_queries_of_the_sequence_do",
