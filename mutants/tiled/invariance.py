@@ -1,4 +1,4 @@
-"""Bugs of bits that depend on other sequences or queries of the call: docs/why/bugs.md#sequences-pages-and-splits.
+"""Bugs of bits that depend on other sequences or queries of the call: docs/why/bugs.md#batches.
 
 Each result is within its budget. The implementation promises that it does not change.
 """
@@ -12,8 +12,6 @@ PV = "as_operand(p, q) @ vj"
 EXP = "p = torch.exp(s - m_safe)"
 TILES = "range(max(0, first_key) // BLOCK_N * BLOCK_N, min(seqlen_k, last_key), BLOCK_N):"
 START = "    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = "
-    "    check(q, k, v, window, bias, softcap, sinks)\n    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = "
-)
 ADD_DQ = "            add_tile(dq.transpose(1, 2), i0, as_operand(dr, q) @ kj)"
 SCALE_DQ = "    dq = (dq * scale).to(q.dtype)\n"
 # A CPU's matrix product sums a row in an order that depends on its place. In float64 it does not
