@@ -5,6 +5,7 @@ from flash_attest.mutants.tiled import (
     backward,
     boundaries,
     calling,
+    forms,
     hidden,
     inputs,
     invariance,
@@ -12,6 +13,8 @@ from flash_attest.mutants.tiled import (
     lse_gradients,
     masks,
     memory,
+    merge,
+    paged,
     races,
     shapes,
     shared_kv,
@@ -19,6 +22,7 @@ from flash_attest.mutants.tiled import (
     softcap,
     softmax,
     values,
+    varlen,
     windows,
 )
 
@@ -26,6 +30,7 @@ FILES = (
     backward,
     boundaries,
     calling,
+    forms,
     hidden,
     inputs,
     invariance,
@@ -33,6 +38,8 @@ FILES = (
     lse_gradients,
     masks,
     memory,
+    merge,
+    paged,
     races,
     shapes,
     shared_kv,
@@ -40,6 +47,7 @@ FILES = (
     softcap,
     softmax,
     values,
+    varlen,
     windows,
 )
 MUTANTS: list[Mutant] = [mutant for file in FILES for mutant in file.MUTANTS]

@@ -5,12 +5,17 @@ from flash_attest.mutants.triton import (
     backward,
     compiled,
     forward,
+    merge,
     offsets,
+    paged,
     softcap_and_sinks,
     streams,
     values,
+    varlen,
     windows,
 )
 
-FILES = (forward, backward, windows, softcap_and_sinks, values, compiled, offsets, streams)
+FILES = (
+    forward, backward, windows, softcap_and_sinks, values, varlen, compiled, offsets, streams, paged, merge
+)  # fmt: skip
 MUTANTS: list[Mutant] = [mutant for file in FILES for mutant in file.MUTANTS]
