@@ -21,6 +21,8 @@ LENGTH = "seqlen_k = tl.load(seqused_k_ptr + b) + append"
 HEADS = "i, h = r // group, h_k * group + r % group"
 BEGIN = "    m = tl.full((BLOCK_M,), -INF, tl.float32)\n"
 SPLIT = "first_of_split(first, split, num_splits, BLOCK_N), last, num_splits * BLOCK_N"
+EQUAL_TILES = "tl.cdiv(tl.cdiv(last, BLOCK_N), num_splits) * BLOCK_N"
+APPEND = "        append = 0 if k_new is None else k_new.shape[1]\n"
 WHOLE_TILES = "tl.cdiv(last, BLOCK_N) // num_splits * BLOCK_N"
 FIRST = "first = tl.maximum(r0 // group + begin, 0)"
 LSE = "lse = tl.where(empty, -INF,"
@@ -135,6 +137,23 @@ MUTANTS = [
         declares=paged(splits=(1, 2, 3), cross=True, sinks=True),
         edits=(("l = tl.exp2((sink - m_safe) * LOG2E)", "l = num_parts * tl.exp2((sink - m_safe) * LOG2E)"),),
         story="each split begins with the sink, and the merge adds them up",
+    ),
+    planted(
+        name="triton_paged_splits_follow_the_length",
+        law="test_chunks_change_no_bit",
+        declares=paged(splits=(1, 2, 3), cross=True, causal="optional"),
+        edits=((SPLIT, f"split * ({EQUAL_TILES}), tl.minimum((split + 1) * ({EQUAL_TILES}), last), BLOCK_N"),),
+        smallest=dict(seqlen_q=4, seqlen_k=100, headdim=4),
+        story="each split has an equal share of the keys, so a longer prompt moves the bounds: right, with other bits",
+    ),
+    planted(
+        name="triton_paged_a_small_batch_has_more_splits",
+        law="test_batch_changes_no_bit",
+        source="paged.py",
+        declares=paged(splits=(1, 2, 3), cross=True),
+        edits=((APPEND, f"{APPEND}        num_splits = max(1, min(num_splits, 4 // max(batch, 1)))\n"),),
+        smallest=dict(seqlen_k=100, headdim=4),
+        story="as many splits as keep the multiprocessors busy: right, with other bits beside other sequences",
     ),
     # --- packed heads and rows --------------------------------------------------------------------
     planted(

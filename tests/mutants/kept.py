@@ -433,11 +433,45 @@ KEPT = {
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 regime=uneven seed=3"
     ),
     "triton_maximum_of_the_first_tile_forgets_the_sink": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 sinks=high",
+    "triton_merge_leaves_the_last_part_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 num_splits=2",
+    "triton_merge_lse_adds_a_logarithm_in_base_2": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float16 num_splits=2 seed=1",
+    "triton_merge_lse_lies_as_out_does": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 nheads=2 num_splits=3",
+    "triton_merge_parts_have_one_batch": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=2 num_splits=2",
+    "triton_merge_parts_without_keys_give_nan": "seqlen_q=1 seqlen_k=0 headdim=1 dtype=float16",
+    "triton_merge_weights_are_powers_of_two": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float16 num_splits=2 seed=1",
+    "triton_merge_weights_lack_the_maximum": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 regime=shifted_up",
     "triton_negative_scale_stays_out_of_the_queries": (
         "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 softmax_scale=0.5 seed=2"
     ),
     "triton_offsets_in_a_tile_have_32_bits": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16",
     "triton_padding_keys_overflow_in_dq": "seqlen_q=31 seqlen_k=31 headdim=1 dtype=float16 regime=shifted_down",
+    "triton_paged_a_small_batch_has_more_splits": "seqlen_q=1 seqlen_k=39 headdim=2 dtype=float16 num_splits=2 seed=1",
+    "triton_paged_ends_of_pages_are_read": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
+    "triton_paged_ends_of_pages_count": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
+    "triton_paged_every_sequence_has_the_first_table": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 neighbours=empty",
+    "triton_paged_full_last_page_is_dropped": "seqlen_q=1 seqlen_k=4 headdim=1 dtype=float16",
+    "triton_paged_heads_of_a_group_are_a_power_of_two": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 nheads=3 nheads_k=1"
+    ),
+    "triton_paged_new_keys_are_not_attended_to": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 append=1",
+    "triton_paged_new_keys_go_behind_those_of_the_first_sequence": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 neighbours=empty append=1"
+    ),
+    "triton_paged_offsets_of_pages_have_32_bits": "seqlen_q=1 seqlen_k=5 headdim=1 dtype=float16 batch=2",
+    "triton_paged_page_is_taken_for_an_offset": "seqlen_q=1 seqlen_k=5 headdim=1 dtype=float16",
+    "triton_paged_pages_are_taken_for_contiguous": "seqlen_q=1 seqlen_k=5 headdim=1 dtype=float16 page_order=shuffled",
+    "triton_paged_rows_behind_the_last_query_are_stored": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
+    "triton_paged_sink_counts_in_every_split": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 sinks=count num_splits=2",
+    "triton_paged_split_without_keys_has_lse_0": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 num_splits=2",
+    "triton_paged_split_without_keys_writes_nothing": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 num_splits=2",
+    "triton_paged_splits_follow_the_length": (
+        "seqlen_q=2 seqlen_k=65 headdim=1 dtype=float16 causal=True num_splits=2 seed=1"
+    ),
+    "triton_paged_splits_leave_the_last_tiles_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 num_splits=2",
+    "triton_paged_splits_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 num_splits=2",
+    "triton_paged_window_begins_at_the_row_of_the_tile": (
+        "seqlen_q=3 seqlen_k=3 headdim=1 dtype=float16 nheads=16 nheads_k=1 window=0:"
+    ),
     "triton_queries_of_a_key_tile_end_at_those_of_its_first_key": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 window=0:"
     ),

@@ -67,3 +67,19 @@ def test_copies_do_not_mix():
     mutant = EMULATED[0]
     modules = {build(m).forward.__func__.__module__ for m in (mutant, unedited(mutant), unedited(mutant))}
     assert len(modules) == 3 and not any(name.startswith("impls.") for name in modules)
+
+
+OTHER_BITS = {
+    "triton_paged_splits_follow_the_length": "test_chunks_change_no_bit",
+    "triton_paged_a_small_batch_has_more_splits": "test_batch_changes_no_bit",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_BITS)
+def test_other_splits_are_right_where_no_bits_are_promised(name):
+    """The same kernels without the promise (`invariant`): their results are within the budget."""
+    mutant = next(m for m in EMULATED if m.name == name)
+    right = replace(mutant, declares=mutant.declares | {"invariant": ()})
+    for law in (OTHER_BITS[name], "test_out_matches_the_definition"):
+        result = judge(laws()[law], build(right), of_mutant(right, plan(examples=FEW)))
+        assert result.verdict == PASS and result.cases, result.message or result.reason
