@@ -5,6 +5,7 @@ import torch
 from flash_attest.impls.contract.call import Inputs, Outputs
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.chunks import chunks_of
+from flash_attest.properties.cases.features import RAGGED
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.limits import LONG
 from flash_attest.properties.cases.support import unsupported
@@ -12,6 +13,7 @@ from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.comparisons import check_unchanged
 from flash_attest.properties.checks.invariant import check_invariant
 from flash_attest.properties.checks.pictures import plural
+from flash_attest.properties.forms.refitted import replace_neighbours
 from flash_attest.properties.law import law
 from flash_attest.properties.trial import Trial
 
@@ -19,12 +21,17 @@ OTHERS = (1, 7, 200)  # sequences beside one: a GPU has fewer blocks than 200 se
 MOST_PRODUCTS, MOST_IN_AN_EMULATOR = 2**24, 2**17  # of a call among several others on a CPU, which takes 0.1 to 1 s
 
 
+def has_neighbours(case: Case) -> bool:
+    """Return whether the call has another batch, key head or sequence."""
+    return case.batch * case.nheads_k > 1 or case.neighbours in ("one", "longer", "mixed")
+
+
 def with_neighbours(case: Case) -> Case:
-    """Return the case, with a second batch if it has only one batch and key head."""
-    return case.but(batch=2) if case.batch * case.nheads_k == 1 else case
+    """Return the case, with a second batch if it has no neighbours."""
+    return case if has_neighbours(case) else case.but(batch=2)
 
 
-@law(where=lambda case: case.batch * case.nheads_k > 1, toward=with_neighbours, share=0.2, bug="batches")
+@law(where=has_neighbours, toward=with_neighbours, share=0.2, bug="batches")
 def test_neighbours_change_no_bit(trial):
     """The inputs of other batches and heads, even NaN, do not influence the results of a head.
 
@@ -32,19 +39,26 @@ def test_neighbours_change_no_bit(trial):
     heads: by other numbers, or by NaN. The results of these heads keep their bits, or stay within
     the budget if they are not declared repeatable, or if one quantization step serves many heads
     (then only numbers replace the others). Gradients that are sums over several heads or batches
-    are left out.
+    are left out. In a call of sequences of other lengths these are replaced, too. There NaN needs
+    slack="anything", as a tile may reach into the next sequence.
     """
     x, case, random = trial.x, trial.case, trial.random("others")
     exact = bits.keeps_when_others_change(trial)
     own = _own_head(trial, random.number(0, case.batch - 1), random.number(0, case.nheads_k - 1))
-    with_nan = exact and case.seed % 2 == 0
+    form = trial.impl.supports.form
+    with_nan = exact and case.seed % 2 == 0 and (form not in RAGGED or trial.impl.slack == "anything")
     changed = {}
     for name in ("q", "k", "v", "dout", *(("dlse",) if x.dlse is not None else ())):
         tensor = getattr(x, name)
         other = torch.full_like(tensor, torch.nan) if with_nan else random.uniform(tensor.shape, -10, 10)
         changed[name] = torch.where(own[name], tensor, other.to(tensor.dtype))
     changed = trial.tied(x.with_(**changed))
-    before, after = trial.run(backward=trial.backward), trial.run(changed, backward=trial.backward)
+    before = trial.run(backward=trial.backward)
+    handed = trial.caller.laid_out(changed)
+    if form in RAGGED:
+        replace_neighbours(trial.impl, handed, random, torch.nan if with_nan else None)
+        own.pop("dsink", None)
+    after = trial.caller.call(handed, backward=trial.backward)
     results = {name: torch.where(own[name], now, getattr(before, name)) for name, now in after.items() if name in own}
     should = f"as only other batches and heads changed{' to NaN' * with_nan} it should still be"
     check_unchanged(trial, before, Outputs(**results), should, keeps_bits=exact, other=changed)
@@ -79,9 +93,9 @@ def alone(case: Case) -> Case:
     return case.but(batch=1, seqlen_q=few, nheads=case.nheads // case.nheads_k, nheads_k=1)
 
 
-@law(where=lambda case: case.batch == 1, toward=alone, stretch=LONG, share=0.2, bug="batches")
+@law(where=lambda case: case.batch == 1, toward=alone, hidden=False, stretch=LONG, share=0.2, bug="batches")
 def test_batch_changes_no_bit(trial):
-    """The results of a sequence are the same alone, and among 1, 7 or 200 others.
+    """The results of a sequence are the same alone, and among 1, 7 or 200 others of any lengths.
 
     With "batch" in `invariant` they keep their bits. Without it, they agree within the budget, as
     the number of sequences may decide how many parts the keys are split into (Thinking Machines,
@@ -90,12 +104,12 @@ def test_batch_changes_no_bit(trial):
     """
     trial.needs(not bits.shares_steps(trial, ("tensor",)))
     case, backward, others = trial.case, trial.backward, []
-    before = _without_sums(trial.run(backward=backward))
+    before = _without_sums(trial.of(case.but(neighbours="none")).run(trial.x, backward=backward))
     for n in OTHERS:
         many = case.but(batch=n + 1)
         if unsupported(trial.impl, many) is None and (n == OTHERS[0] or _is_fast(trial, many)):
             at = trial.random(f"position among {n}").number(0, n)
-            got = trial.of(many).run(_among(trial, many, at), backward=backward)
+            got = trial.of(many).run(trial.tied(_among(trial, many, at)), backward=backward)
             own = {name: tensor[at : at + 1] for name, tensor in _without_sums(got).items()}
             others.append((f"among {plural(n, 'other sequence')} (as batch {at}); alone it is", Outputs(**own)))
     trial.needs(bool(others))
@@ -129,7 +143,15 @@ def in_chunks(case: Case) -> Case:
     return case.but(batch=1, nheads=group, nheads_k=1, seqlen_q=max(case.seqlen_q, 2), seqlen_k=max(case.seqlen_k, 2))
 
 
-@law(where=lambda case: case.seqlen_q > 1, toward=in_chunks, stretch=LONG, share=0.2, bug="batches")
+@law(
+    needs=("keys",),
+    where=lambda case: case.seqlen_q > 1,
+    toward=in_chunks,
+    hidden=False,
+    stretch=LONG,
+    share=0.2,
+    bug="batches",
+)
 def test_chunks_change_no_bit(trial):
     """out and lse of a query are the same from all queries, from a chunk, and from it alone.
 
@@ -141,7 +163,7 @@ def test_chunks_change_no_bit(trial):
     trial.needs(trial.impl.precision.quantize == "none")  # else a chunk has its own quantization step
     before, others = trial.run(), []
     for chunk in chunks_of(trial):
-        got, after = trial.of(chunk.case).run(chunk.inputs(trial.x)), before.copy()
+        got, after = trial.of(chunk.case).run(trial.tied(chunk.inputs(trial.x))), before.copy()
         after.out[:, chunk.rows] = got.out
         if after.lse is not None:
             after.lse[:, :, chunk.rows] = got.lse

@@ -23,9 +23,14 @@ from flash_attest.impls import Absent
 from .device import lacking
 
 NAMES = (
-    "triton_fa2", "triton_fa2_atomic", "triton_fa2_tf32", "triton_fa2_top_left", "triton_fa2_varlen",
-    "triton_paged_decode", "triton_merge_parts",
-)  # fmt: skip
+    "triton_fa2",
+    "triton_fa2_atomic",
+    "triton_fa2_tf32",
+    "triton_fa2_top_left",
+    "triton_fa2_varlen",
+    "triton_paged_decode",
+    "triton_merge_parts",
+)
 
 if not (reason := lacking()):
     from .declared import IMPLS

@@ -23,6 +23,8 @@ HEADDIMS = range(1, (128 if EMULATED else LARGEST_HEADDIM) + 1)
 # Any other pair is computed by the same kernels.
 HEADDIMS_V = ((8, 16), (16, 8), (33, 20), (64, 128), (128, 64), (192, 128))
 SHARE = {"cpu": 0.1}  # simulated GPU threads run one at a time
+# Products in float32 take most of the time. A form differs from the dense calls in addresses only.
+HALVES = (torch.float16, torch.bfloat16) if EMULATED else DTYPES
 SMALL = range(1, 65) if EMULATED else HEADDIMS  # for an implementation that differs from another only in its products
 
 
@@ -134,7 +136,7 @@ IMPLS = [
     implementation("triton_fa2_atomic", FlashAttention2(atomic=True), share=VARIANT),
     implementation("triton_fa2_tf32", FlashAttention2(tf32=True), {torch.float32}, SMALL, share=VARIANT),
     implementation("triton_fa2_top_left", FlashAttention2(alignment="top_left"), {torch.float16}, (64,), share=VARIANT),
-    implementation("triton_fa2_varlen", FlashAttention2(), share=VARIANT, varlen=True),
+    implementation("triton_fa2_varlen", FlashAttention2(), HALVES, share=VARIANT, varlen=True),
     PAGED,
     MERGE,
 ]

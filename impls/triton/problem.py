@@ -82,18 +82,18 @@ class Problem:
         return self.headdim_v != self.headdim
 
     @property
+    def statistics(self) -> tuple[int, ...]:
+        """The shape of lse."""
+        rows = (self.batch, self.nheads, self.seqlen_q)
+        return rows if self.packed is None else (self.nheads, self.packed.total_q)
+
+    @property
     def newer(self) -> bool:
         """Whether kernels have a window and another head dim of v.
 
         Neither costs time where it is neutral, so calls with sinks or one of these share kernels.
         """
         return self.window or self.sinks or self.own_v or self.every
-
-    @property
-    def statistics(self) -> tuple[int, ...]:
-        """The shape of lse."""
-        rows = (self.batch, self.nheads, self.seqlen_q)
-        return rows if self.packed is None else (self.nheads, self.packed.total_q)
 
     @property
     def every(self) -> bool:

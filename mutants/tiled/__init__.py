@@ -12,6 +12,8 @@ from flash_attest.mutants.tiled import (
     lse_gradients,
     masks,
     memory,
+    merge,
+    paged,
     races,
     shapes,
     shared_kv,
@@ -19,6 +21,7 @@ from flash_attest.mutants.tiled import (
     softcap,
     softmax,
     values,
+    varlen,
     windows,
 )
 
@@ -33,6 +36,8 @@ FILES = (
     lse_gradients,
     masks,
     memory,
+    merge,
+    paged,
     races,
     shapes,
     shared_kv,
@@ -40,6 +45,7 @@ FILES = (
     softcap,
     softmax,
     values,
+    varlen,
     windows,
 )
 MUTANTS: list[Mutant] = [mutant for file in FILES for mutant in file.MUTANTS]

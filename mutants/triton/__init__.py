@@ -11,8 +11,11 @@ from flash_attest.mutants.triton import (
     softcap_and_sinks,
     streams,
     values,
+    varlen,
     windows,
 )
 
-FILES = (forward, paged, merge, backward, windows, softcap_and_sinks, values, compiled, offsets, streams)
+FILES = (
+    forward, paged, merge, backward, windows, softcap_and_sinks, values, varlen, compiled, offsets, streams,
+)  # fmt: skip
 MUTANTS: list[Mutant] = [mutant for file in FILES for mutant in file.MUTANTS]

@@ -264,7 +264,7 @@ _TABLE = (
         words=lambda kind: "no hidden keys" if kind is None else f"hidden {kind}",
         with_value=lambda case, kind: case.but(hidden=kind, **({"hidden_block": (64, 64)} if kind in BLOCKED else {})),
         adapted=in_declared_blocks,
-        declare='`hidden={"blocks", "indices"}`',
+        declare='`hidden={"blocks", "indices"}` with `hidden_block=(64, 128)`',
         alone=True,
         advice='supports.hidden="none"',
         needs={
@@ -324,9 +324,10 @@ _TABLE = (
         name="slack",
         values=(0, 1, 17),
         takes=lambda s, rows: rows == 0 or s.form in RAGGED,
-        words=lambda rows: f"{rows} rows of slack",
+        words=lambda rows: f"{rows} row{'s' * (rows != 1)} of slack",
         neutral=0,
         together=True,
+        tried=(1,),
     ),
     Feature(
         name="page_size",
@@ -360,6 +361,7 @@ _TABLE = (
     ),
 )
 FEATURES: dict[str, Feature] = {feature.name: feature for feature in _TABLE}
+OF_KEYWORD = {"block_mask": "hidden", "kv_indices": "hidden"}  # the others have the name of their feature
 # What is around a case in a call, and how the call is split. Sizes and features of the case stay.
 OF_FORM = ("neighbours", "slack", "append", "page_order", "page_size", "num_splits")
 # Fields that have no meaning without a bias.
@@ -414,7 +416,7 @@ def documentation() -> str:
     lines = ["| feature | declared by | keyword of forward and backward | drawn values |", "|---|---|---|---|"]
     for feature in _TABLE:
         if feature.declare:
-            keyword = f"`{feature.name}`" if feature.name in KEYWORDS else ""
+            keyword = " or ".join(f"`{name}`" for name in KEYWORDS if OF_KEYWORD.get(name, name) == feature.name)
             values = ", ".join(f"`{text_of(value)}`" for value in feature.values)
             lines.append(f"| {feature.name} | {feature.declare} | {keyword} | {values} |")
     return "\n".join(lines)

@@ -9,7 +9,7 @@ import torch
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import Case, text_of
-from flash_attest.properties.cases.features import FEATURES
+from flash_attest.properties.cases.features import FEATURES, RAGGED
 from flash_attest.properties.progress import NOW
 from flash_attest.texts import cut, type_name, words_of
 
@@ -23,6 +23,13 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     "dbias": (lambda impl: impl.gives_dbias, "gives no dbias"),
     "dsink": (lambda impl: impl.gives_dsink, "gives no dsink"),
     "dense": (lambda impl: impl.supports.form == "dense", "its form is not dense, and this law lays out memory itself"),
+    "keys": (lambda impl: impl.supports.form != "parts", 'its form is "parts", so it computes no scores'),
+    "lengths": (lambda impl: impl.supports.form in RAGGED, "its form has no tensors of lengths"),
+    "cache": (lambda impl: impl.supports.form in ("cache", "paged"), "its form has no cache and no pages"),
+    "rows of nobody": (
+        lambda impl: impl.slack_rows == "zero" and impl.supports.form in ("varlen", "padded", "paged"),
+        'slack_rows="undefined", or its form has no rows that belong to no sequence',
+    ),
     "traced": (lambda impl: impl.traced, "declares no kernels that can be traced here (traced=True)"),
     "empty rows": (
         lambda impl: impl.empty_rows == "zero",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.features import FEATURES
+from flash_attest.properties.cases.features import FEATURES, OF_KEYWORD
 from flash_attest.properties.checks.meanings_of_lse import meaning_of_lse
 from flash_attest.properties.failures import LawBroken, Raises, Reason, Replaces, Undecided, undecided_without_memory
 from flash_attest.properties.judging.clues import LeftOut
@@ -228,7 +228,7 @@ def _problems_in(broken: LawBroken) -> list[str]:
 def _with_advice(headline: str) -> str:
     keyword = re.search(r"unexpected keyword argument '(\w+)'", headline)  # Python's words
     if keyword:
-        known = FEATURES.get(keyword[1])
+        known = FEATURES.get(OF_KEYWORD.get(keyword[1], keyword[1]))
         return f"{headline}: take the keyword, or declare {known.advice if known else 'less in supports'}"
     absent = re.search(r"missing \d+ required .*argument", headline)
     if absent:

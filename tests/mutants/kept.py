@@ -496,6 +496,28 @@ KEPT = {
     "triton_tile_of_the_left_edge_is_that_of_the_first_query": (
         "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 window=0:"
     ),
+    "triton_varlen_dk_is_stored_by_whole_tiles": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=2",
+    "triton_varlen_dsink_sums_over_slack": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 sinks=count slack=1",
+    "triton_varlen_every_sequence_is_the_first": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 neighbours=empty",
+    "triton_varlen_keys_begin_where_the_queries_do": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 neighbours=empty",
+    "triton_varlen_keys_end_at_the_longest": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 slack=1",
+    "triton_varlen_last_tile_of_one_query_is_left_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
+    "triton_varlen_length_is_that_of_the_sequence_before": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
+    "triton_varlen_lse_is_read_at_the_keys": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 neighbours=empty",
+    "triton_varlen_lse_of_a_head_is_as_long_as_the_sequence": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 nheads=2 slack=1"
+    ),
+    "triton_varlen_mask_is_aligned_by_the_longest_sequences": (
+        "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float16 causal=True neighbours=empty"
+    ),
+    "triton_varlen_rows_of_the_next_sequence_are_stored": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=2 seed=1"
+    ),
+    "triton_varlen_sequences_without_keys_are_skipped": "seqlen_q=1 seqlen_k=0 headdim=1 dtype=float16",
+    "triton_varlen_sequences_without_queries_are_skipped": "seqlen_q=0 seqlen_k=1 headdim=1 dtype=float16",
+    "triton_varlen_values_behind_the_last_key_are_multiplied_by_0": (
+        "seqlen_q=1 seqlen_k=16 headdim=1 dtype=float16 batch=2 seed=16"
+    ),
     "triton_width_of_v_is_not_checked_for_wide_loads": "seqlen_q=1 seqlen_k=1 headdim=8 dtype=float16 headdim_v=20",
     "triton_window_starts_at_the_next_key_tile": "seqlen_q=3 seqlen_k=5 headdim=1 dtype=float16 window=1:",
     "undeclared_key_heads_are_read_by_their_own_number": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",

@@ -107,6 +107,15 @@ def test_a_softcap_below_the_scores_takes_the_linear_form():
         assert judge(call, got, form)["out"].within == holds, form
 
 
+def test_a_softcap_far_above_the_scores_takes_the_linear_form():
+    """A tanh that is computed from exponentials next to 1 has one small error for all scores."""
+    call = problem("spread", torch.float32, softcap=1e4)
+    got = kernel(*call, tanh=lambda x: torch.tanh(x) + 2.0**-25)
+    assert form_of("spread", torch.float32, Precision(), 1e4) == LINEAR
+    for form, holds in (("independent", False), ("linear", True)):
+        assert judge(call, got, form)["lse"].within == holds, form
+
+
 # A bug, the options of the call, and a kernel with the bug.
 WRONG = {
     "window one key longer on the left": (

@@ -41,7 +41,8 @@ EVERYTHING = dict(
 )  # fmt: skip
 FEATURES = dict(
     window={"left", "right", "both"}, softcap=True, sinks=True, sink_grad=True, lse_grad=True,
-    headdims_v={(64, 128), (128, 64)}, lse="natural", backward=lambda *operands, **keywords: operands,
+    headdims_v={(64, 128), (128, 64)}, hidden={"blocks", "indices"}, hidden_block=(8, 24), shared_kv="optional",
+    lse="natural", backward=lambda *operands, **keywords: operands,
 )  # fmt: skip
 LEAST = implementation("least")
 ALL = implementation("everything", **EVERYTHING)

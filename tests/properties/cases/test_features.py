@@ -12,10 +12,11 @@ import torch
 from flash_attest.impls import Supports, torch_math
 from flash_attest.impls.contract.record import DTYPES, KEYWORDS
 from flash_attest.oracle import Mask, Variant
-from flash_attest.properties.cases.case import LAYOUTS, Case, text_of
+from flash_attest.properties.cases.case import BLOCKED, LAYOUTS, LISTED, Case, text_of
 from flash_attest.properties.cases.feature import Feature, Part
 from flash_attest.properties.cases.features import (
     FEATURES,
+    OF_KEYWORD,
     documentation,
     keywords_of,
     mask_of,
@@ -44,9 +45,15 @@ DECLARATIONS = {
     "sinks": lambda _: (dict(sinks=True), dict(sinks=False)),
     "headdim_v": lambda _: (dict(headdims_v={(64, 128)}), dict(headdims_v={(128, 64)})),
     "dlse": lambda _: (dict(lse_grad=True), dict(lse_grad=False)),
+    "hidden": lambda kind: (
+        dict(hidden={"blocks" if kind in BLOCKED else "indices"}, hidden_block=(64, 64)),
+        dict(hidden="none" if kind in LISTED else {"indices"}),
+    ),
+    "shared_kv": lambda _: (dict(shared_kv="optional"), dict(shared_kv="never")),
     "layout": lambda _: (dict(strides=True), dict(strides=False)),
     "num_splits": lambda n: (dict(splits=(1, n)), dict(splits=(1, n + 1))),
     "neighbours": lambda _: (dict(form="varlen"), dict(form="dense")),
+    "slack": lambda _: (dict(form="varlen"), dict(form="dense")),
     "page_order": lambda _: (dict(form="paged", page_sizes={16}), dict(form="cache")),
     "append": lambda _: (dict(form="cache", append=True), dict(form="cache", append=False)),
 }
@@ -169,20 +176,24 @@ def test_every_field_of_supports_declares_a_feature():
 
 @pytest.mark.parametrize("name", KEYWORDS)
 def test_a_keyword_is_a_feature_whose_default_is_neutral(name):
-    assert KEYWORDS[name].default == FEATURES[name].neutral
-    assert FEATURES[name].advice.startswith("supports.")
+    feature = FEATURES[OF_KEYWORD.get(name, name)]
+    assert KEYWORDS[name].default == feature.neutral
+    assert feature.advice.startswith("supports.")
 
 
 @pytest.mark.parametrize("name", KEYWORDS)
 def test_a_keyword_is_passed_only_where_it_is_declared(name):
-    declared, _ = DECLARATIONS[name](FEATURES[name].tried[0])
+    tried = {"block_mask": "blocks", "kv_indices": "topk"}.get(name) or FEATURES[name].tried[0]
+    declared, _ = DECLARATIONS[OF_KEYWORD.get(name, name)](tried)
     assert KEYWORDS[name].declared(Supports(**declared)) and not KEYWORDS[name].declared(Supports())
 
 
 def test_keywords_have_the_values_of_the_case():
     given = dict(causal=True, window=(3, None), softmax_scale=0.5, softcap=5.0, num_splits=3)
     assert keywords_of(PLAIN.but(**given, bias="vector", sinks="count")) == given
-    assert given.keys() | {"bias", "sinks"} == KEYWORDS.keys()  # tensors are passed separately
+    assert (
+        given.keys() | {"bias", "sinks", "block_mask", "kv_indices"} == KEYWORDS.keys()
+    )  # tensors are passed separately
 
 
 # --- the oracle's variant -------------------------------------------------------------------------
@@ -211,7 +222,7 @@ def test_every_part_of_the_variant_is_a_feature():
     """If a part were not a feature, the oracle would have a feature that no case has."""
     parts = {part: {f.name for f in FEATURES.values() if f.part is part} for part in Part}
     assert parts[Part.MASK] == {f.name for f in fields(Mask)} - {"alignment"}  # declared as causal_alignment
-    assert parts[Part.VARIANT] == {f.name for f in fields(Variant)} - {"mask", "bias", "sinks"}
+    assert parts[Part.VARIANT] == {f.name for f in fields(Variant)} - {"mask", "bias", "sinks", "hidden"}
 
 
 # --- documentation --------------------------------------------------------------------------------

@@ -76,16 +76,19 @@ ON = {
     "sinks": lambda case: case.sinks is not None,
     "headdim_v": lambda case: case.headdim_v != case.headdim,
     "dlse": lambda case: case.dlse,
+    "hidden": lambda case: case.hidden is not None,
+    "shared_kv": lambda case: case.shared_kv,
 }
 
 
 def test_most_cases_have_few_features_and_every_pair_of_features_meets():
     cases, _ = drawn(TODAY, n=200)
     number = Counter(sum(on(case) for on in ON.values()) for case in cases)
-    assert number[0] > 50 and number[1] > 50 and number[2] > 20 and number[5] > 5 and not number[3] + number[4]
+    assert number[0] > 50 and number[1] > 50 and number[2] > 20 and not number[3] + number[4] + number[5]
+    assert number[7] > 2 and number[6] + number[7] > 5  # a v that is wider than k is not a part of it
     for one, other in itertools.combinations(ON.values(), 2):
         assert (True, True) in pairs(cases, one, other)
-    for name in ("window", "softcap", "sinks"):
+    for name in ("window", "softcap", "sinks", "hidden"):
         values = {getattr(case, name) for case in cases if ON[name](case)}
         assert len(values) >= (10 if name == "window" else 4), name
 

@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from flash_attest.impls import Implementation, Precision, Supports
+from flash_attest.oracle import form_of
+from flash_attest.properties.cases.case import parse_case
+from flash_attest.properties.instead.answer import UNKNOWN, Answer
+from flash_attest.properties.instead.forms import RAGGED
+from flash_attest.properties.instead.matches import statements
+from flash_attest.properties.instead.splits import PARTS, SPLITS
 from flash_attest.properties.instead.table import OF_FORMS, TABLE, table_of
+from flash_attest.properties.trial import Trial
 from tests.impls.published import attend
 from tests.properties.instead.stand_ins import answer_of_case, said
 
@@ -40,7 +47,9 @@ def varlen(call=Ragged, **declared):
             outs.append(out)
             lses.append(lse)
         slack = len(q) - this.starts_q[-1]
-        return torch.cat([*outs, q.new_zeros(slack, *q.shape[1:])]), torch.cat([*lses, q.new_zeros(1, slack)], 1)
+        return torch.cat([*outs, q.new_zeros(slack, *q.shape[1:])]), torch.cat(
+            [*lses, q.new_zeros(q.shape[1], slack)], 1
+        )
 
     return Implementation(
         name="packed", forward=forward, lse="natural", devices={"cpu"},
@@ -73,8 +82,7 @@ BOTH = "with the mask aligned by max_seqlen_q and max_seqlen_k"
 VARLEN = [
     (AlignedByBoth, f"{AMONG} causal=True", f"out and lse are the ones {BOTH}"),
     (AlignedByKeys, f"{AMONG} causal=True", "out and lse are the ones with the mask aligned by max_seqlen_k"),
-    # The keys of a neighbour are those of the case in another order, its v are not.
-    (Next, AMONG, "out is the one with k and v of the next sequence"),
+    (Next, AMONG, "out and lse are the ones with k and v of the next sequence"),
     (Longest, f"{CASE} slack=17", "out and lse are the ones with max_seqlen_k keys in each sequence"),
 ]  # fmt: skip
 
@@ -120,7 +128,9 @@ def paged(rows, *, append=False, **options):
             outs.append(out)
             lses.append(lse)
         slack = len(q) - starts[-1]
-        return torch.cat([*outs, q.new_zeros(slack, *q.shape[1:])]), torch.cat([*lses, q.new_zeros(1, slack)], 1)
+        return torch.cat([*outs, q.new_zeros(slack, *q.shape[1:])]), torch.cat(
+            [*lses, q.new_zeros(q.shape[1], slack)], 1
+        )
 
     return Implementation(
         name="in_pages", forward=forward, lse="natural", devices={"cpu"},
@@ -260,3 +270,62 @@ def test_dense_kernels_are_compared_with_no_form():
     assert table_of(Supports(form="padded")) == table_of(Supports(splits=(1, 2))) == (*OF_FORMS, *TABLE)
     names = [mistake.name for mistake in table_of(Supports(form="padded"))]
     assert len(names) == len({*names})
+
+
+# --- every mistake, in every form -----------------------------------------------------------------
+
+AROUND = (
+    "neighbours=longer slack=1 seed=1",
+    "neighbours=longer",
+    "neighbours=mixed seed=3",
+    "neighbours=one slack=17 batch=2 seed=1",
+)
+CASES = {
+    "varlen": AROUND,
+    "padded": AROUND,
+    "cache": [f"{around} append={new}" for around in AROUND for new in (0, 5)],
+    "paged": [f"{around} page_size=4 page_order=shuffled append={new}" for around in AROUND for new in (0, 5)],
+    "dense": ["num_splits=3", "num_splits=3 sinks=count"],
+    "parts": ["num_splits=3 seed=1", "num_splits=3 seed=2"],
+}
+SHOWN_BY_OTHER_CASES = {"aligned by max_seqlen_q", "no first part"}  # here rows see no key, or parts are empty
+
+
+def with_outputs(impl, case, outputs=None) -> Answer:
+    """Return the answer of a kernel that returns these outputs, and right ones otherwise."""
+    x = Trial(impl, case, "cpu").x
+
+    def form(precision):
+        return form_of(case.regime, case.dtype, precision)
+
+    right = Answer(impl, case, x, {"out": x.dout}, form).right.want
+    got = {name: (outputs or {}).get(name, right[name]).float() for name in ("out", "lse")}
+    return Answer(impl, case, x, got, form)
+
+
+@pytest.mark.parametrize("form", CASES)
+def test_each_mistake_is_named_and_no_other(form):
+    more = {"cache": dict(append=True), "paged": dict(append=True, page_sizes=(4, 16))}.get(form, {})
+    supports = Supports(form=form, sinks=True, splits=range(1, 65), **PLAIN, **more)
+    impl = Implementation(name="tested", forward=print, lse="natural", devices={"cpu"}, supports=supports)
+    named = set()
+    sizes = (CASE, "seqlen_q=6 seqlen_k=20 headdim=5 dtype=float32")
+    for words in map(" ".join, itertools.product(sizes, CASES[form], ("", "causal=True"))):
+        case = parse_case(words)
+        right = with_outputs(impl, case)
+        for mistake in OF_FORMS:
+            predicted = [each for each in mistake.predict(right) if each is not UNKNOWN]
+            if predicted and (answer := with_outputs(impl, case, predicted[0].want)).wrong:
+                lines = statements([answer], table=OF_FORMS)
+                assert all(mistake.said(answer) in line for line in lines), (words, mistake.name)
+                named |= {mistake.name} if lines else set()
+    apply = {name for name, forms in APPLY.items() if form in forms}
+    assert named >= apply - SHOWN_BY_OTHER_CASES
+
+
+KEYS = ("varlen", "padded", "cache", "paged")
+APPLY = {mistake.name: KEYS for mistake in RAGGED}
+APPLY |= dict.fromkeys(("whole pages", "pages in order", "no table", "page as a row"), ("paged",))
+APPLY |= dict.fromkeys(("no new keys", "before new keys", "aligned before new keys"), ("cache", "paged"))
+APPLY |= {"slot of the batch": ("cache",), "aligned by max_seqlen_q": KEYS[::3]}
+APPLY |= {mistake.name: ("dense",) for mistake in SPLITS} | {mistake.name: ("parts",) for mistake in PARTS}
