@@ -7,7 +7,7 @@ from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.chunks import chunks_of
 from flash_attest.properties.cases.features import RAGGED
 from flash_attest.properties.cases.inputs import build
-from flash_attest.properties.cases.limits import LONG
+from flash_attest.properties.cases.limits import LONG, is_slow
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.comparisons import check_unchanged
@@ -18,7 +18,7 @@ from flash_attest.properties.law import law
 from flash_attest.properties.trial import Trial
 
 OTHERS = (1, 7, 200)  # sequences beside one: a GPU has fewer blocks than 200 sequences, and more than 1
-MOST_PRODUCTS, MOST_IN_AN_EMULATOR = 2**24, 2**17  # of a call among several others on a CPU, which takes 0.1 to 1 s
+MOST_PRODUCTS, MOST_OF_SLOW_KERNELS = 2**24, 2**18  # of a call among several others on a CPU, which takes 0.1 to 1 s
 
 
 def has_neighbours(case: Case) -> bool:
@@ -93,7 +93,14 @@ def alone(case: Case) -> Case:
     return case.but(batch=1, seqlen_q=few, nheads=case.nheads // case.nheads_k, nheads_k=1)
 
 
-@law(where=lambda case: case.batch == 1, toward=alone, hidden=False, stretch=LONG, share=0.2, bug="batches")
+@law(
+    where=lambda case: case.batch == 1,
+    toward=alone,
+    hidden=False,
+    stretch=LONG,
+    share=0.2,
+    bug="batches",
+)
 def test_batch_changes_no_bit(trial):
     """The results of a sequence are the same alone, and among 1, 7 or 200 others of any lengths.
 
@@ -118,7 +125,9 @@ def test_batch_changes_no_bit(trial):
 
 def _is_fast(trial: Trial, many: Case) -> bool:
     """Return whether a call with many sequences takes a short time."""
-    return trial.device != "cpu" or many.products <= (MOST_IN_AN_EMULATOR if trial.impl.traced else MOST_PRODUCTS)
+    return trial.device != "cpu" or many.products <= (
+        MOST_OF_SLOW_KERNELS if is_slow(trial.impl, trial.device) else MOST_PRODUCTS
+    )
 
 
 def _among(trial: Trial, many: Case, at: int) -> Inputs:

@@ -9,12 +9,13 @@ from flash_attest.properties.checks.buffers import check_appended, check_zero
 from flash_attest.properties.checks.comparisons import check_all_agree, check_budget, check_unchanged
 from flash_attest.properties.checks.pictures import plural
 from flash_attest.properties.failures import LawBroken
-from flash_attest.properties.forms.refitted import nobodys, refitted, shorter
+from flash_attest.properties.forms.refitted import nobodys, refitted, shorter, turned
 from flash_attest.properties.law import law
+from flash_attest.properties.trial import Trial
 from flash_attest.races.poison import PATTERNS, poisoned
 
 
-@law(needs=("pages",), page_order=("shuffled",), share=0.3, bug="forms")
+@law(needs=("pages",), page_order=("shuffled",), share=0.3, bug="sequences-pages-and-splits")
 def test_order_of_pages_does_not_matter(trial):
     """Keys in other pages give the same results, if the block table names these pages.
 
@@ -25,7 +26,7 @@ def test_order_of_pages_does_not_matter(trial):
     check_unchanged(trial, in_order.run(trial.x), trial.run(), "with shuffled pages; with pages in order it is")
 
 
-@law(needs=("append", "shared memory"), append=(1, 5), share=0.3, bug="forms")
+@law(needs=("append", "shared memory"), append=(1, 5), share=0.3, bug="sequences-pages-and-splits")
 def test_append_then_attend_is_concatenate(trial):
     """New keys give the results that they give if they are in the cache already.
 
@@ -47,7 +48,7 @@ def test_append_then_attend_is_concatenate(trial):
     )
 
 
-@law(needs=("splits",), num_splits=(2, 3, 8, 64), share=0.3, bug="forms")
+@law(needs=("splits",), num_splits=(2, 3, 8, 64), share=0.3, bug="sequences-pages-and-splits")
 def test_number_of_splits_does_not_matter(trial):
     """Any number of splits gives the same results, within the budget.
 
@@ -66,7 +67,7 @@ def test_number_of_splits_does_not_matter(trial):
     trial.needs(answered > 0)
 
 
-@law(needs=("rows of nobody",), slack=True, share=0.2, bug="forms")
+@law(needs=("rows of nobody",), slack=True, share=0.2, bug="sequences-pages-and-splits")
 def test_rows_of_nobody_are_zero(trial):
     """Rows of out and of gradients that belong to no sequence hold 0, with slack_rows="zero".
 
@@ -81,42 +82,52 @@ def test_rows_of_nobody_are_zero(trial):
     check_zero(got, handed.plan.words)
 
 
-@law(needs=("lengths",), append=False, share=0.2, softmax_scale=False, toward=short, bug="forms")
+@law(needs=("lengths",), append=False, share=0.2, softmax_scale=False, toward=short, bug="sequences-pages-and-splits")
 def test_answers_follow_lengths_and_tables(trial):
     """Results depend on the values of lengths and tables, not on their addresses.
 
-    After a call, shorter sequences are written into the same tensors, with their lengths and
-    tables. So a plan of a call, such as the number of splits or the order of blocks, is not kept by
-    address, shape or identity; a CUDA graph is replayed on the same tensors, too.
+    Before a call, the same tensors hold the lengths and tables of its sequences in another order;
+    after it, shorter sequences are written into them. So a plan of a call, such as the number of
+    splits or the order of blocks, is not kept by address, shape or identity; a CUDA graph is
+    replayed on the same tensors, too.
     """
     caller, backward = trial.caller, trial.backward
     handed = caller.stored(trial.x)
+    right = turned(handed)
     caller.call(handed, backward=backward)
+    for name, table in right.items():
+        getattr(handed, name).copy_(table)
+    _check_lengths(trial, handed, trial.x)
     case = shorter(trial, handed)
     new = build(case, trial.device)
     plan = refitted(trial.impl, case, new, handed.plan)
     packed = plan.pack(new, 0.0)
     for name, tensor in handed.items():
         tensor.copy_(caller.as_stored(name, getattr(packed, name)))
-    handed, now = handed.with_(plan=plan), trial.of(case)
+    _check_lengths(trial.of(case), handed.with_(plan=plan), new)
+
+
+def _check_lengths(trial: Trial, handed: Inputs, x: Inputs) -> None:
+    """Raise LawBroken if results on x are wrong, and are right in copies of the same tensors."""
+    caller, backward = trial.caller, trial.backward
     got = caller.call(handed, backward=backward)
     try:
-        check_budget(now, got, new)
+        check_budget(trial, got, x)
     except LawBroken as broken:
         again = caller.call(_copied(handed), backward=backward)
-        check_budget(now, again, new)  # else the answer is wrong at any address, and other laws say more
+        check_budget(trial, again, x)  # else the answer is wrong at any address, and other laws say more
         headline = (
             f"{broken.headline}; lengths and tables were written into the same tensors, and copies of these are right"
         )
         suggests = "something that was made from lengths or tables is kept by the address, the shape or the identity"
-        raise LawBroken(headline, *broken.observed, plan.words, suggests=suggests) from None
+        raise LawBroken(headline, *broken.observed, handed.plan.words, suggests=suggests) from None
 
 
 def _copied(handed: Inputs) -> Inputs:
     return handed.with_(**{name: tensor.clone() for name, tensor in handed.items()})
 
 
-@law(needs=("cache", "same process"), seqlen_q=(1, 70), seqlen_k=(1, 70), share=0.3, bug="forms")
+@law(needs=("cache", "same process"), seqlen_q=(1, 70), seqlen_k=(1, 70), share=0.3, bug="sequences-pages-and-splits")
 def test_pages_may_lie_far_apart(trial):
     """Pages, or slots of a cache, are found in a pool of 2^32 elements, with numbers near 2^20.
 

@@ -50,6 +50,9 @@ def packed_sizes_of(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqle
             f"cu_seqlens_q has {len(ends_q)} numbers, cu_seqlens_k {len(ends_k)}: should be as many, "
             "one more than there are sequences"
         )
+    if EMULATED:
+        _check_numbers("q", ends_q, max_seqlen_q, total_q)
+        _check_numbers("k", ends_k, max_seqlen_k, total_k)
     sizes = Sizes(len(ends_q) - 1, int(max_seqlen_q), int(max_seqlen_k), nheads, nheads_k, headdim)
     return Packed(ends_q, ends_k, total_q), sizes, headdim_v
 
@@ -68,8 +71,6 @@ def _checked(of: str, ends: object, longest: object, x: torch.Tensor) -> torch.T
         )
     if not isinstance(longest, numbers.Integral) or isinstance(longest, bool) or longest < 0:
         raise ValueError(f"max_seqlen_{of} is {longest!r}: should be an int of at least 0")
-    if EMULATED:
-        _check_numbers(of, ends, longest, len(x))
     return ends.contiguous()
 
 

@@ -11,9 +11,7 @@ OUT = "        oi = torch.where(l == 0, 0.0, acc / l)"
 PV = "as_operand(p, q) @ vj"
 EXP = "p = torch.exp(s - m_safe)"
 TILES = "range(max(0, first_key) // BLOCK_N * BLOCK_N, min(seqlen_k, last_key), BLOCK_N):"
-CHECK = (
-    "    check(q, k, v, window, bias, softcap, sinks)\n    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = "
-)
+START = "    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = "
 ADD_DQ = "            add_tile(dq.transpose(1, 2), i0, as_operand(dr, q) @ kj)"
 SCALE_DQ = "    dq = (dq * scale).to(q.dtype)\n"
 # A CPU's matrix product sums a row in an order that depends on its place. In float64 it does not
@@ -67,7 +65,7 @@ MUTANTS = [
         name="a_large_batch_has_larger_tiles",
         law="test_batch_changes_no_bit",
         declares=PROMISES,
-        edits=((CHECK, f"    global BLOCK_N\n    BLOCK_N = 32 if q.shape[0] > 64 else 16\n{CHECK}"),),
+        edits=((START, f"    global BLOCK_N\n    BLOCK_N = 32 if len(q) > 64 else 16\n{START}"),),
         smallest=dict(seqlen_q=3, seqlen_k=33),
         story="the tile is tuned for the number of blocks, and sums over a tile have another order",
     ),

@@ -1,4 +1,4 @@
-"""Bugs of merging parts in the Triton kernel: docs/why/bugs.md#sequences-pages-and-splits."""
+"""Bugs of merging parts in the Triton kernel: docs/why/bugs.md#forms."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 """Bugs of decoding from pages in the Triton kernels: tables, pages, splits, packed heads, new keys:
-docs/why/bugs.md#sequences-pages-and-splits.
+docs/why/bugs.md#forms.
 """
 
 from typing import Any
@@ -77,6 +77,13 @@ MUTANTS = [
         edits=((OFFSETS, OFFSETS.replace(OF_PAGE, f"({OF_PAGE}).to(tl.int32)")),),
         smallest=dict(batch=2, seqlen_k=5),
         story="page number times stride is computed in int32: right until a pool has 2^31 elements",
+    ),
+    planted(
+        name="triton_paged_page_numbers_have_16_bits",
+        law="test_pages_may_lie_far_apart",
+        declares=paged(cross=True),
+        edits=((NUMBER, NUMBER.replace("page.to(tl.int64)", "page.to(tl.int16).to(tl.int64)")),),
+        story="a table in int16 was enough for the first pools; from 2^15 pages on numbers are negative",
     ),
     planted(
         name="triton_paged_ends_of_pages_are_read",

@@ -10,7 +10,7 @@ import torch
 from flash_attest.impls import Absent
 from flash_attest.impls.contract.call import Inputs, run, to_layout
 
-MODULES = ("python_tiled", "torch_math", "torch_sdpa", "torch_flex", "triton", "cuda", "numba")
+MODULES = ("python_tiled", "python_topk", "torch_math", "torch_sdpa", "torch_flex", "triton", "cuda", "numba")
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 VARIANTS = ("_top_left", "_atomic", "_tf32", "_wide")
 INF = float("inf")

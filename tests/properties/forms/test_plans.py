@@ -83,7 +83,7 @@ def test_each_row_has_one_owner_and_the_others_hold_what_fills_them(form, case):
 
 @each
 def test_tables_and_lengths_lead_to_the_rows(form, case):
-    """What a kernel reads from the tables is what the plan says."""
+    """A kernel finds in the tables the rows that the plan names."""
     impl, x = of(form), build(case, "cpu")
     handed = packed(impl, case, x, FILL)
     plan = handed.plan
