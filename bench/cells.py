@@ -195,6 +195,8 @@ def product_of(impl: Implementation, dtype: torch.dtype, device: str) -> str:
 
 def refusal(impl: Implementation, case: Case, which: str) -> str | None:
     """Return why the implementation's contract excludes this cell, or None if it does not."""
+    if impl.supports.form != "dense":
+        return f"the form of {impl.name} is {impl.supports.form}: only dense calls are timed"
     if which == "backward" and impl.backward is None:
         return f"{impl.name} has no backward"
     return unsupported(impl, case)
