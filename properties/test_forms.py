@@ -9,8 +9,9 @@ from flash_attest.properties.checks.buffers import check_appended, check_zero
 from flash_attest.properties.checks.comparisons import check_all_agree, check_budget, check_unchanged
 from flash_attest.properties.checks.pictures import plural
 from flash_attest.properties.failures import LawBroken
-from flash_attest.properties.forms.refitted import nobodys, refitted, shorter
+from flash_attest.properties.forms.refitted import nobodys, refitted, shorter, turned
 from flash_attest.properties.law import law
+from flash_attest.properties.trial import Trial
 from flash_attest.races.poison import PATTERNS, poisoned
 
 
@@ -85,31 +86,41 @@ def test_rows_of_nobody_are_zero(trial):
 def test_answers_follow_lengths_and_tables(trial):
     """Results depend on the values of lengths and tables, not on their addresses.
 
-    After a call, shorter sequences are written into the same tensors, with their lengths and
-    tables. So a plan of a call, such as the number of splits or the order of blocks, is not kept by
-    address, shape or identity; a CUDA graph is replayed on the same tensors, too.
+    Before a call, the same tensors hold the lengths and tables of its sequences in another order;
+    after it, shorter sequences are written into them. So a plan of a call, such as the number of
+    splits or the order of blocks, is not kept by address, shape or identity; a CUDA graph is
+    replayed on the same tensors, too.
     """
     caller, backward = trial.caller, trial.backward
     handed = caller.stored(trial.x)
+    right = turned(handed)
     caller.call(handed, backward=backward)
+    for name, table in right.items():
+        getattr(handed, name).copy_(table)
+    _check_lengths(trial, handed, trial.x)
     case = shorter(trial, handed)
     new = build(case, trial.device)
     plan = refitted(trial.impl, case, new, handed.plan)
     packed = plan.pack(new, 0.0)
     for name, tensor in handed.items():
         tensor.copy_(caller.as_stored(name, getattr(packed, name)))
-    handed, now = handed.with_(plan=plan), trial.of(case)
+    _check_lengths(trial.of(case), handed.with_(plan=plan), new)
+
+
+def _check_lengths(trial: Trial, handed: Inputs, x: Inputs) -> None:
+    """Raise LawBroken if results on x are wrong, and are right in copies of the same tensors."""
+    caller, backward = trial.caller, trial.backward
     got = caller.call(handed, backward=backward)
     try:
-        check_budget(now, got, new)
+        check_budget(trial, got, x)
     except LawBroken as broken:
         again = caller.call(_copied(handed), backward=backward)
-        check_budget(now, again, new)  # else the answer is wrong at any address, and other laws say more
+        check_budget(trial, again, x)  # else the answer is wrong at any address, and other laws say more
         headline = (
             f"{broken.headline}; lengths and tables were written into the same tensors, and copies of these are right"
         )
         suggests = "something that was made from lengths or tables is kept by the address, the shape or the identity"
-        raise LawBroken(headline, *broken.observed, plan.words, suggests=suggests) from None
+        raise LawBroken(headline, *broken.observed, handed.plan.words, suggests=suggests) from None
 
 
 def _copied(handed: Inputs) -> Inputs:

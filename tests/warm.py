@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
 import json
 import os
 import select
@@ -79,6 +80,8 @@ def _prepare() -> None:
     for page in (run.TEMPLATE, template.HERE / "base.html.j2"):
         template.compiled(page)
     sources.loaded()  # keeps the resolved paths of modules
+    gc.collect()
+    gc.freeze()  # otherwise each collection of a fork walks, and so copies, all of this
 
 
 def _run(environment: dict[str, str], runs: list[dict]) -> int:

@@ -19,6 +19,21 @@ from flash_attest.properties.forms import plan_of
 from flash_attest.properties.trial import Trial
 
 
+def turned(handed: Inputs) -> dict[str, torch.Tensor]:
+    """Write the lengths and tables of a call for its sequences in another order: the last is first.
+
+    Returns those that were there, by name. The sequences then lie elsewhere in the same rows.
+    """
+    tables = {name: getattr(handed, name) for name in handed.plan.tables}
+    before = {name: table.clone() for name, table in tables.items()}
+    for name, table in tables.items():
+        if name.startswith("cu_"):
+            table[1:] = before[name].diff().roll(1).cumsum(0)
+        else:
+            table.copy_(before[name].roll(1, 0))
+    return before
+
+
 def shorter(trial: Trial, handed: Inputs) -> Case:
     """Return the case with shorter sequences. Draws another case if none is supported."""
     case, fixed_q = trial.case, handed.cache_seqlens is not None
