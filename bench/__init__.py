@@ -17,4 +17,5 @@ results: the outputs of each cell are compared with float32 attention, before an
     page.py      bench.html; curves.py: its pictures
     plot.py      bench.png
     decode.py    decodes from pages and dense ones: python -m flash_attest.bench.decode
+    varlen.py    packed sequences and padded ones: python -m flash_attest.bench.varlen
 """

@@ -39,7 +39,7 @@ def calibrate(impl: Implementation, regime: str, cases: int, device: str, number
     started = time.perf_counter()
     drawn = Drawing(attention_cases(impl, device, Draws.of(regime=regime)), number, cases).cases
     for case in drawn:
-        trial = Trial(impl, case, device)
+        trial = Trial(impl, case, device, judges_state=False)  # torch.compile sets the recursion limit
         backward = impl.backward is not None
         got, want = trial.run(backward=backward), trial.want(backward=backward)
         budget = trial.budget(want, backward=backward)

@@ -89,7 +89,7 @@ class Grid:
 
     def _has(self, entry: Entry, device: str) -> bool:
         impl = entry.impl
-        if isinstance(impl, Absent) or device not in impl.devices:
+        if isinstance(impl, Absent) or device not in impl.devices or impl.supports.form != "dense":
             return False
         if device == "cpu" and entry.file in GPU_KERNELS:
             return False

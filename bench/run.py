@@ -89,6 +89,9 @@ class Bench:
     def fill(self, entry: Entry, workload: Workload, which: str) -> dict:
         """Return the verdict of one cell, with its reason or figures."""
         impl, case = entry.impl, workload.case
+        if impl.supports.form != "dense":
+            reason = f"cells are dense calls, form is {impl.supports.form!r}: see bench/varlen.py and bench/decode.py"
+            return {"verdict": REFUSED, "reason": reason}
         if reason := refusal(impl, case, which):
             return {"verdict": REFUSED, "reason": reason}
         try:

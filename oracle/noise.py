@@ -84,7 +84,7 @@ def noise(p: Operands, chunk: slice, form: type, un: Units, wants_out: bool = Tr
     if p.dout is None:
         return Noise(s, out, lse, again, lost)
     dp = of_dp(c, s)
-    delta = of_delta(c, s, out, dp)
+    delta = of_delta(c, s, out, lse, dp)
     t = of_t(c, s, lse, dp, delta, again)
     u = of_u(c, s, lse, delta, t)
     flushed = None if s.sink is None else form.flushed(u.value, smallest(c))

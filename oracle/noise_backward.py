@@ -8,14 +8,16 @@
             delta = sum_d dout out, and out was stored rounded. An error of P_ij moves all of out_i
             along v_j. So its effect on delta is a single error, with the factor dP_ij, and not
             headdim_v independent errors. With dlse, which is subtracted from delta, there is also
-            (size(delta) + size(dlse)) steps(1), as it may be multiplied by ln 2. If statistics are
-            in a half dtype, so is dlse: size(dlse) unit(u).
+            (size(delta) + size(dlse)) steps(1), as it may be multiplied by ln 2, and
+            size(dlse) E_norm: autograd of a logsumexp computes P once more, from lse. If statistics
+            are in a half dtype, so is dlse: size(dlse) unit(u).
     T       E_T   = size(T) (E_s + 2 unit(u_p) + 2 unit(u_mul) + steps(4)) + size(P) E_dP
                     + size(dP - delta) unit(tiny_p) + unit(tiny_p / min(1, |scale|))
             P may be cast before it is multiplied (CUTLASS reads it back from shared memory). T is
             cast after that, before or after it is scaled. The errors of lse and delta are not in
             E_T: a row shares them, so they are kept apart. With dlse there is also
-            size(P dlse) steps(2), as a kernel may add P dlse to P (dP - sum_d dout out).
+            size(P dlse) (E_s + steps(2)), as a kernel may add P dlse to P (dP - sum_d dout out),
+            with a P of its own.
     U       T without a softcap; softcap.py derives its noise.
 
 Sums of the forward lose terms (noise_out.py), which also makes delta wrong:
@@ -115,7 +117,7 @@ def of_dp(c: Chunk, s: Scores) -> DP:
     return DP(dp, noise, terms, in_delta)
 
 
-def of_delta(c: Chunk, s: Scores, out: Out, dp: DP) -> Delta:
+def of_delta(c: Chunk, s: Scores, out: Out, lse: Lse, dp: DP) -> Delta:
     """Return delta with E_delta."""
     form, un = c.form, c.un
     size, unit = form.size, form.unit
@@ -138,7 +140,7 @@ def of_delta(c: Chunk, s: Scores, out: Out, dp: DP) -> Delta:
         parts = summed(parts, (size_dout * out.narrow).sum(-1, keepdim=True))
     if c.dlse is not None:
         delta = of_out - c.dlse
-        noise += (size(delta) + size(c.dlse)) * form.steps(1)
+        noise += (size(delta) + size(c.dlse)) * form.steps(1) + size(c.dlse) * lse.norm
         if un.narrow:
             noise += size(c.dlse) * unit(un.u)
     lost = cut = None
@@ -168,7 +170,7 @@ def of_t(c: Chunk, s: Scores, lse: Lse, dp: DP, delta: Delta, again: torch.Tenso
     noise = again + (2 * unit(un.u_p) + 2 * unit(un.u_mul) + form.steps(4))
     noise.mul_(size_t).addcmul_(s.size_p, dp.noise)
     if c.dlse is not None:
-        noise.addcmul_(s.size_p, size(c.dlse) * form.steps(2))
+        noise.addcmul_(s.size_p * size(c.dlse), again + form.steps(2))
     if s.growth is not None:  # errors of dP and delta are multiplied by a larger P
         noise.addcmul_(s.size_p * (again + lse.norm), dp.noise + delta.noise)
     add_seen(noise, size(from_delta).mul_(unit(un.tiny_p)).add_(unit(smallest(c))), s.seen)

@@ -31,7 +31,7 @@ def with_neighbours(case: Case) -> Case:
     return case if has_neighbours(case) else case.but(batch=2)
 
 
-@law(where=has_neighbours, toward=with_neighbours, share=0.2, bug="sequences-pages-and-splits")
+@law(where=has_neighbours, toward=with_neighbours, share=0.2, bug="batches")
 def test_neighbours_change_no_bit(trial):
     """The inputs of other batches and heads, even NaN, do not influence the results of a head.
 
@@ -99,7 +99,7 @@ def alone(case: Case) -> Case:
     hidden=False,
     stretch=LONG,
     share=0.2,
-    bug="sequences-pages-and-splits",
+    bug="batches",
 )
 def test_batch_changes_no_bit(trial):
     """The results of a sequence are the same alone, and among 1, 7 or 200 others of any lengths.
@@ -159,7 +159,7 @@ def in_chunks(case: Case) -> Case:
     hidden=False,
     stretch=LONG,
     share=0.2,
-    bug="sequences-pages-and-splits",
+    bug="batches",
 )
 def test_chunks_change_no_bit(trial):
     """out and lse of a query are the same from all queries, from a chunk, and from it alone.

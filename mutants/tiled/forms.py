@@ -1,4 +1,6 @@
-"""Bugs of calls of other forms that only a law about forms sees: docs/why/bugs.md#sequences-pages-and-splits."""
+"""Bugs of calls of other forms that only a law about forms sees:
+docs/why/bugs.md#sequences-pages-and-splits.
+"""
 
 from functools import partial
 

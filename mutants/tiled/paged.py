@@ -21,7 +21,7 @@ SINK = "sink = sinks if part == 0 else None"
 MERGED = "merged(out_parts, lse_parts)"
 SLOTS = "    slots = cache_batch_idx.unsqueeze(1)\n"
 CACHE_APPEND = "append(k, v, slots,"
-IN_ORDER = "torch.arange(batch, dtype=torch.int32).unsqueeze(1)"
+IN_ORDER = "cache_seqlens.new_tensor(range(batch)).unsqueeze(1)"
 
 MUTANTS = [
     paged(
@@ -62,30 +62,33 @@ MUTANTS = [
     paged(
         name="new_keys_are_written_one_row_too_far",
         law="test_out_matches_the_definition",
-        edits=((NEW_ROW, NEW_ROW.replace("length + new", "length + new + 1")),),
+        edits=((NEW_ROW, "block_table[n, (length + new) // page_size], (length + new + 1) % page_size"),),
         smallest=ONE,
         story="the slot of a new key is its position in the whole sequence, counted from 1",
     ),
     paged(
         name="new_keys_are_counted_twice",
         law="test_padding_keys_count_nothing",
-        edits=((ALL_KEYS, ALL_KEYS.replace("k_new.shape[1]", "2 * k_new.shape[1]")),),
+        edits=(
+            (ALL_KEYS, ALL_KEYS.replace("k_new.shape[1]", "2 * k_new.shape[1]")),
+            (ROW, ROW.replace("j // page_size", "(j // page_size).clamp(max=len(pages) - 1)")),
+        ),
         smallest=ONE,
-        story="the cache's length is raised before the call, and by the call",
+        story="the length of the cache is raised before the call, and again by the call",
     ),
     paged(
         name="new_keys_are_not_attended_to",
         law="test_padding_keys_count_nothing",
         edits=((ALL_KEYS, "0"),),
         smallest=ONE,
-        story="new keys are written, and the length is still that of before",
+        story="new keys are written, and the length does not grow",
     ),
     paged(
         name="new_keys_of_all_sequences_go_to_the_first",
         law="test_out_matches_the_definition",
         edits=((NEW_ROW, NEW_ROW.replace("block_table[n,", "block_table[0,")),),
         smallest=ONE | dict(batch=2),
-        story="the row of the table is that of the first sequence when new keys are written",
+        story="new keys are written through the first row of the table",
     ),
     paged(
         name="split_without_keys_has_a_weight",

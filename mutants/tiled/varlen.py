@@ -12,7 +12,7 @@ SEQUENCES = "    for n in range(len(queries.starts)):\n"
 FORWARD = "q_n, k_n, v_n = sequence(q, queries, n), sequence(k, keys, n), sequence(v, keys, n)"
 OUT_N = "out_n, lse_n = sequence(out, queries, n), sequence(lse.T.unsqueeze(2), queries, n)"
 TILES = "            tiles = tiles_of_keys(i0, seqlen_q, seqlen_k, scoring)\n"
-ATTEND = "attend(q, qi, i0, seqlen_q, seqlen_k, scoring, sinks, tiles"
+ATTEND = "oi, lse_i = attend(q, qi, i0, seqlen_q, seqlen_k, scoring, sinks, tiles"
 BEHIND = "            if i0 >= seqlen_q:\n"
 CALL = "return forward_of(q, k, v, queries, keys,"
 LSE = "    lse = q.new_zeros(nheads, total_q, dtype=torch.float32)\n"
@@ -43,7 +43,7 @@ MUTANTS = [
             (ATTEND, ATTEND.replace("scoring", "shifted")),
         ),
         smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
-        story="the diagonal is that of max_seqlen_q and max_seqlen_k: right alone, wrong among longer sequences",
+        story="the diagonal follows from max_seqlen_q and max_seqlen_k: right alone, wrong among longer sequences",
     ),
     varlen(
         name="rows_behind_a_packed_sequence_are_multiplied_by_zero",
@@ -79,7 +79,7 @@ MUTANTS = [
             ),
         ),
         smallest=ONE,
-        story="a sequence without queries still stores a row, that of the next sequence, in any order of programs",
+        story="a sequence without queries still stores a row, which is the next sequence's; programs run in any order",
     ),
     varlen(
         name="keys_start_where_the_queries_of_the_sequence_do",

@@ -1,5 +1,5 @@
 """Bugs of packed sequences in the Triton kernels: where each begins and ends, and whose rows are
-whose: docs/why/bugs.md#boundaries.
+whose: docs/why/bugs.md#forms.
 """
 
 from flash_attest.mutants.mutant import TRACED

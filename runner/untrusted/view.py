@@ -13,7 +13,20 @@ from dataclasses import dataclass
 
 OF_PROC = tuple(
     f"/proc/{name}"
-    for name in ("self", "cpuinfo", "meminfo", "stat", "version", "filesystems", "loadavg", "uptime", "sys", "driver")
+    for name in (
+        "self",
+        "cpuinfo",
+        "meminfo",
+        "stat",
+        "version",
+        "filesystems",
+        "loadavg",
+        "uptime",
+        "sys",
+        "driver",
+        "devices",
+        "modules",  # CUDA looks up its device nodes and its module there
+    )
 )
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 GPUS = ("nvidia*", "kfd", "dri")

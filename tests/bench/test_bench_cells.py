@@ -9,6 +9,7 @@ import torch
 
 from flash_attest.bench import cells
 from flash_attest.bench.cells import flops, visible_pairs
+from flash_attest.bench.run import Bench, Workload
 from flash_attest.impls import Absent, Implementation, Precision, Supports
 from flash_attest.impls.contract.registry import Entry, Unloadable, ours
 from flash_attest.impls.torch_math import IMPL as MANUAL
@@ -126,6 +127,19 @@ def test_an_implementation_that_cannot_do_the_whole_grid_has_no_column():
     narrow = in_triton("triton_tf32", "cuda", supports=replace(ANY, dtypes={torch.float32}))
     known = [in_triton("triton_fast", "cuda"), narrow, Entry(Absent("triton_gone", "not installed"), cells.TRITON)]
     assert names_of(cells.GRIDS["cuda"][0], known, "cuda") == {"triton_fast"}
+
+
+def test_only_dense_calls_have_a_column():
+    packed = in_triton("triton_packed", "cuda", supports=replace(ANY, form="varlen"))
+    known = [in_triton("triton_fast", "cuda"), packed]
+    assert names_of(cells.GRIDS["cuda"][0], known, "cuda") == {"triton_fast"}
+
+
+def test_a_named_implementation_of_another_form_is_refused():
+    named = entry("packed", "cpu", supports=replace(ANY, form="varlen"))
+    workload = Workload(Case(headdim=64, dtype=torch.float32), "cpu", seed=0, backward=False)
+    cell = Bench(None, "cpu", 0.0).fill(named, workload, "forward")
+    assert cell["verdict"] == cells.REFUSED and "form is 'varlen': see bench/varlen.py" in cell["reason"]
 
 
 def test_a_named_implementation_that_cannot_be_timed_has_a_reason():
