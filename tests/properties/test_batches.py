@@ -8,10 +8,12 @@ from flash_attest.impls import python_tiled
 from flash_attest.mutants.mutant import build
 from flash_attest.mutants.tiled.build import planted
 from flash_attest.mutants.tiled.invariance import EXACT, EXP, MUTANTS, PROMISES, split_by
+from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import PASS
 from flash_attest.properties.law import laws
+from flash_attest.properties.test_batches import is_small
 
 BATCH, CHUNKS = "test_batch_changes_no_bit", "test_chunks_change_no_bit"
 TWINS = {
@@ -55,3 +57,10 @@ def test_kept_bits_are_counted():
     assert (
         result.reason == f'"chunks" is not declared in invariant: {result.cases} of {result.cases} cases kept all bits'
     )
+
+
+@pytest.mark.parametrize("seqlen, fits", ((512, True), (4489, False)))
+def test_many_sequences_fit_on_a_gpu(seqlen, fits):
+    """201 sequences of 4,489 have scores of 15 GiB, and autograd keeps them more than once."""
+    many = parse_case(f"seqlen_q={seqlen} seqlen_k={seqlen} headdim=1 dtype=float32 batch=201")
+    assert is_small(many, python_tiled.IMPL, "cuda") == fits
