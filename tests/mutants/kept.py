@@ -459,6 +459,7 @@ KEPT = {
     ),
     "triton_paged_offsets_of_pages_have_32_bits": "seqlen_q=1 seqlen_k=5 headdim=1 dtype=float16 batch=2",
     "triton_paged_page_is_taken_for_an_offset": "seqlen_q=1 seqlen_k=5 headdim=1 dtype=float16",
+    "triton_paged_page_numbers_have_16_bits": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
     "triton_paged_pages_are_taken_for_contiguous": "seqlen_q=1 seqlen_k=5 headdim=1 dtype=float16 page_order=shuffled",
     "triton_paged_rows_behind_the_last_query_are_stored": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
     "triton_paged_sink_counts_in_every_split": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 sinks=count num_splits=2",
