@@ -29,7 +29,7 @@ TOKENS, WIDTH = 16384, 2048
 
 # The files in which our implementations are defined: `file` of their entries.
 TRITON, CUDA, NUMBA = (str(registry.HERE / name) for name in ("triton", "cuda", "numba"))
-PYTORCH = tuple(str(registry.HERE / name) for name in ("torch_sdpa.py", "torch_flex.py"))
+PYTORCH = tuple(str(registry.HERE / name) for name in ("torch_sdpa.py", "torch_flex.py", "torch_varlen.py"))
 # These compile for a GPU at the first call. On a CPU they run in the emulator, whose speed means
 # nothing.
 GPU_KERNELS = (TRITON, CUDA, NUMBA)
