@@ -15,7 +15,7 @@ from flash_attest.properties.trial import Trial
 from flash_attest.races.poison import PATTERNS, poisoned
 
 
-@law(needs=("pages",), page_order=("shuffled",), share=0.3, bug="sequences-pages-and-splits")
+@law(needs=("pages",), page_order=("shuffled",), share=0.3, bug="forms")
 def test_order_of_pages_does_not_matter(trial):
     """Keys in other pages give the same results, if the block table names these pages.
 
@@ -26,7 +26,7 @@ def test_order_of_pages_does_not_matter(trial):
     check_unchanged(trial, in_order.run(trial.x), trial.run(), "with shuffled pages; with pages in order it is")
 
 
-@law(needs=("append", "shared memory"), append=(1, 5), share=0.3, bug="sequences-pages-and-splits")
+@law(needs=("append", "shared memory"), append=(1, 5), share=0.3, bug="forms")
 def test_append_then_attend_is_concatenate(trial):
     """New keys give the results that they give if they are in the cache already.
 
@@ -48,7 +48,7 @@ def test_append_then_attend_is_concatenate(trial):
     )
 
 
-@law(needs=("splits",), num_splits=(2, 3, 8, 64), share=0.3, bug="sequences-pages-and-splits")
+@law(needs=("splits",), num_splits=(2, 3, 8, 64), share=0.3, bug="forms")
 def test_number_of_splits_does_not_matter(trial):
     """Any number of splits gives the same results, within the budget.
 
@@ -67,7 +67,7 @@ def test_number_of_splits_does_not_matter(trial):
     trial.needs(answered > 0)
 
 
-@law(needs=("rows of nobody",), slack=True, share=0.2, bug="sequences-pages-and-splits")
+@law(needs=("rows of nobody",), slack=True, share=0.2, bug="forms")
 def test_rows_of_nobody_are_zero(trial):
     """Rows of out and of gradients that belong to no sequence hold 0, with slack_rows="zero".
 
@@ -82,7 +82,7 @@ def test_rows_of_nobody_are_zero(trial):
     check_zero(got, handed.plan.words)
 
 
-@law(needs=("lengths",), append=False, share=0.2, softmax_scale=False, toward=short, bug="sequences-pages-and-splits")
+@law(needs=("lengths",), append=False, share=0.2, softmax_scale=False, toward=short, bug="forms")
 def test_answers_follow_lengths_and_tables(trial):
     """Results depend on the values of lengths and tables, not on their addresses.
 
@@ -127,7 +127,7 @@ def _copied(handed: Inputs) -> Inputs:
     return handed.with_(**{name: tensor.clone() for name, tensor in handed.items()})
 
 
-@law(needs=("cache", "same process"), seqlen_q=(1, 70), seqlen_k=(1, 70), share=0.3, bug="sequences-pages-and-splits")
+@law(needs=("cache", "same process"), seqlen_q=(1, 70), seqlen_k=(1, 70), share=0.3, bug="forms")
 def test_pages_may_lie_far_apart(trial):
     """Pages, or slots of a cache, are found in a pool of 2^32 elements, with numbers near 2^20.
 

@@ -1,5 +1,5 @@
 """Bugs of calls of other forms that only a law about forms sees:
-docs/why/bugs.md#sequences-pages-and-splits.
+docs/why/bugs.md#forms.
 """
 
 from functools import partial
