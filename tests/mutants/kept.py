@@ -294,7 +294,9 @@ KEPT = {
     "lse_is_of_unscaled_scores": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
     "lse_is_that_of_batch_0": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
     "lse_is_that_of_the_keys_alone": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
-    "lse_of_a_head_begins_behind_the_last_sequence": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1 slack=1",
+    "lse_of_a_head_begins_behind_the_last_sequence": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1 slack=1"
+    ),
     "lse_of_a_tile_without_keys_lacks_the_sink": (
         "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True sinks=count"
     ),
@@ -516,6 +518,7 @@ KEPT = {
     ),
     "triton_paged_offsets_of_pages_have_32_bits": "seqlen_q=1 seqlen_k=5 headdim=1 dtype=float16 batch=2",
     "triton_paged_page_is_taken_for_an_offset": "seqlen_q=1 seqlen_k=5 headdim=1 dtype=float16",
+    "triton_paged_page_numbers_have_16_bits": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
     "triton_paged_pages_are_taken_for_contiguous": "seqlen_q=1 seqlen_k=5 headdim=1 dtype=float16 page_order=shuffled",
     "triton_paged_rows_behind_the_last_query_are_stored": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
     "triton_paged_sink_counts_in_every_split": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 sinks=count num_splits=2",
