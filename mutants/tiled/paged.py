@@ -26,7 +26,7 @@ IN_ORDER = "cache_seqlens.new_tensor(range(batch)).unsqueeze(1)"
 MUTANTS = [
     paged(
         name="table_of_pages_is_read_as_contiguous",
-        law="test_out_matches_the_definition",
+        law="test_order_of_pages_does_not_matter",
         edits=((ROW, ROW.replace("pages[j // page_size]", "(pages[0] + j // page_size) % len(x)")),),
         smallest=ONE | dict(seqlen_k=2),
         story="the first page of a sequence is looked up, and the others are taken to follow it",
@@ -35,7 +35,7 @@ MUTANTS = [
         name="page_number_is_taken_for_a_row",
         law="test_out_matches_the_definition",
         edits=((ROW, "x.flatten(0, 1)[pages[j // page_size] + j % page_size]"),),
-        smallest=ONE | dict(seqlen_k=2),
+        smallest=ONE | dict(batch=2, seqlen_k=2),
         story="the entry of the table is not multiplied by page_size",
     ),
     paged(
@@ -61,7 +61,7 @@ MUTANTS = [
     ),
     paged(
         name="new_keys_are_written_one_row_too_far",
-        law="test_out_matches_the_definition",
+        law="test_append_then_attend_is_concatenate",
         edits=((NEW_ROW, "block_table[n, (length + new) // page_size], (length + new + 1) % page_size"),),
         smallest=ONE,
         story="the slot of a new key is its position in the whole sequence, counted from 1",
@@ -85,21 +85,21 @@ MUTANTS = [
     ),
     paged(
         name="new_keys_of_all_sequences_go_to_the_first",
-        law="test_out_matches_the_definition",
+        law="test_append_then_attend_is_concatenate",
         edits=((NEW_ROW, NEW_ROW.replace("block_table[n,", "block_table[0,")),),
         smallest=ONE | dict(batch=2),
         story="new keys are written through the first row of the table",
     ),
     paged(
         name="split_without_keys_has_a_weight",
-        law="test_out_matches_the_definition",
+        law="test_number_of_splits_does_not_matter",
         edits=((NEUTRAL, NEUTRAL.replace("-INF", "0.0")),),
         smallest=ONE,
         story="a split behind the last tile ends at once and leaves lse at 0, which is not neutral",
     ),
     paged(
         name="sink_joins_in_every_split",
-        law="test_out_matches_the_definition",
+        law="test_number_of_splits_does_not_matter",
         edits=((SINK, "sink = sinks"),),
         smallest=ONE,
         story="each part starts from the sink, so the merge counts it as often as there are splits",
@@ -120,7 +120,7 @@ MUTANTS = [
     ),
     paged(
         name="merge_weighs_heads_by_those_of_the_keys",
-        law="test_out_matches_the_definition",
+        law="test_number_of_splits_does_not_matter",
         edits=((MERGED, "merged(out_parts, lse_parts[:, :, kv_head])"),),
         smallest=ONE | dict(seqlen_k=17, nheads=2),
         story="the merge looks up lse by the key head, where the group of query heads is packed",
@@ -134,7 +134,7 @@ MUTANTS = [
     ),
     cached(
         name="new_keys_go_to_the_slot_of_their_number",
-        law="test_out_matches_the_definition",
+        law="test_append_then_attend_is_concatenate",
         edits=((CACHE_APPEND, f"append(k, v, {IN_ORDER},"),),
         smallest=ONE,
         story="cache_batch_idx is used where keys are read, and not where new ones are written",

@@ -82,6 +82,20 @@ MUTANTS = [
         story="a sequence without queries still stores a row, which is the next sequence's; programs run in any order",
     ),
     varlen(
+        name="rows_up_to_max_seqlen_are_written",
+        law="test_rows_of_nobody_are_zero",
+        edits=(
+            (BEHIND, "            if i0 >= max_seqlen_q:\n"),
+            (
+                OUT_N,
+                "most = Rows(queries.starts, [max_seqlen_q] * len(queries.starts))\n"
+                f"        {OUT_N.replace('queries', 'most')}",
+            ),
+        ),
+        smallest=ONE,
+        story="stores are masked by max_seqlen_q, so a shorter sequence writes into what lies behind it",
+    ),
+    varlen(
         name="keys_start_where_the_queries_of_the_sequence_do",
         law="test_out_matches_the_definition",
         edits=((CALL, CALL.replace("keys", "Rows(queries.starts, keys.lengths)")),),

@@ -17,6 +17,8 @@ KEPT = {
     "address_is_rounded_down_to_16_bytes": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset",
     "address_of_the_first_row_stands_for_all": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 nheads=2 layout=odd_rows",
     "alignment_switches_with_more_queries_than_keys": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
+    "all_keys_of_the_last_page_count": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 page_size=3",
+    "an_empty_sequence_overwrites_the_next_row": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=empty",
     "answers_are_kept_by_address": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "answers_are_kept_by_address_and_version": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "backward_exchanges_the_indices_of_the_tile": (
@@ -200,6 +202,7 @@ KEPT = {
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softmax_scale=0.5 seed=2"
     ),
     "dk_of_late_keys_is_not_stored": "seqlen_q=1 seqlen_k=257 headdim=1 dtype=float32",
+    "dk_of_one_sequence_is_added_to_the_next": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 neighbours=one",
     "document_begins_one_key_late": (
         "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
     ),
@@ -222,9 +225,11 @@ KEPT = {
     "ds_is_rounded_to_half": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
     "dsink_is_that_of_the_first_batch": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 bias=vector sinks=count",
     "dsink_is_that_of_the_last_query_tile": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 bias=vector sinks=count",
+    "dsink_is_that_of_the_last_sequence": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 sinks=count",
     "dsink_is_the_weight_of_the_sink": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector sinks=count",
     "dsink_lacks_the_gradient_of_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count dlse=True",
     "dv_of_late_queries_is_left_out": "seqlen_q=257 seqlen_k=1 headdim=1 dtype=float32",
+    "dv_sums_over_queries_of_the_next_sequence": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=one seed=2",
     "dv_uses_the_row_of_dout_before": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "evenness_of_queries_is_taken_for_that_of_keys": "seqlen_q=16 seqlen_k=1 headdim=1 dtype=float32",
     "few_queries_are_computed_without_their_maximum": (
@@ -261,11 +266,17 @@ KEPT = {
     ),
     "keys_are_transposed_when_there_are_as_many_as_columns": "seqlen_q=1 seqlen_k=2 headdim=2 dtype=float32",
     "keys_behind_the_last_split_of_256_are_dropped": "seqlen_q=1 seqlen_k=257 headdim=1 dtype=float32",
+    "keys_in_use_are_as_many_as_queries": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
     "keys_of_a_batch_are_taken_for_all_of_its_buffer": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=sliced"
     ),
+    "keys_of_the_next_sequence_fill_the_last_tile": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=one seed=2"
+    ),
+    "keys_start_where_the_queries_of_the_sequence_do": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=one",
     "keys_wrap_around_at_65536": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "last_key_is_lost_when_the_tile_divides_seqlen": "seqlen_q=1 seqlen_k=16 headdim=1 dtype=float32",
+    "last_page_that_is_full_counts_as_empty": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "last_query_tile_is_dropped_in_backward": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
     "last_slot_is_left_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 hidden=documents",
     "last_tile_is_not_rescaled": "seqlen_q=3 seqlen_k=17 headdim=1 dtype=float32 seed=1",
@@ -283,6 +294,7 @@ KEPT = {
     "lse_is_of_unscaled_scores": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
     "lse_is_that_of_batch_0": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
     "lse_is_that_of_the_keys_alone": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
+    "lse_of_a_head_begins_behind_the_last_sequence": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1 slack=1",
     "lse_of_a_tile_without_keys_lacks_the_sink": (
         "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True sinks=count"
     ),
@@ -301,6 +313,24 @@ KEPT = {
     ),
     "maximum_creeps_away_from_the_one_in_use": "seqlen_q=1 seqlen_k=97 headdim=8 dtype=float16 regime=uneven seed=2",
     "maximum_is_that_of_all_rows_of_a_tile": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 regime=uneven",
+    "merge_ends_at_the_first_part_without_keys": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 num_splits=2",
+    "merge_reads_lse_with_queries_before_heads": (
+        "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 nheads_k=1 num_splits=3"
+    ),
+    "merge_subtracts_no_maximum": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_up num_splits=2",
+    "merge_takes_lse_for_base_2": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 num_splits=3",
+    "merge_weighs_all_parts_alike": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 num_splits=3",
+    "merge_weighs_heads_by_those_of_the_keys": (
+        "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 nheads=2 nheads_k=1 num_splits=2"
+    ),
+    "merged_lse_is_the_largest": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 num_splits=3",
+    "new_keys_are_counted_twice": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 page_size=3 append=1",
+    "new_keys_are_not_attended_to": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 append=1",
+    "new_keys_are_written_one_row_too_far": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 page_size=3 append=1",
+    "new_keys_go_to_the_slot_of_their_number": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 append=1",
+    "new_keys_of_all_sequences_go_to_the_first": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=one append=1"
+    ),
     "next_value_tile_arrives_too_early": "seqlen_q=24 seqlen_k=24 headdim=1 dtype=float32",
     "numba_bfloat16_is_cut_off": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=bfloat16 seed=2",
     "numba_fa2_batches_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
@@ -318,7 +348,14 @@ KEPT = {
     "out_is_truncated_to_bfloat16": (
         "seqlen_q=1 seqlen_k=3 headdim=36 dtype=bfloat16 nheads=2 nheads_k=1 regime=exact seed=2"
     ),
+    "packed_mask_aligns_by_the_longest_sequence": (
+        "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True neighbours=one"
+    ),
+    "packed_tiles_are_counted_by_the_first_sequence": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=empty",
+    "padded_rows_start_behind_the_longest_sequence": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=one slack=1",
     "padding_counts_as_key_0": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 hidden=documents",
+    "padding_of_a_shorter_sequence_counts_as_keys": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=one",
+    "page_number_is_taken_for_a_row": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 page_size=3",
     "parts_of_512_keys_are_merged_without_weights": (
         "seqlen_q=1 seqlen_k=521 headdim=1 dtype=float32 nheads=6 nheads_k=3 seed=1"
     ),
@@ -346,7 +383,9 @@ KEPT = {
     ),
     "row_maximum_starts_at_zero": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down",
     "rows_are_taken_for_packed_if_their_elements_are": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
+    "rows_behind_a_packed_sequence_are_multiplied_by_zero": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 slack=1",
     "rows_lie_as_far_apart_as_the_heads_of_one": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=size_one seed=2",
+    "rows_up_to_max_seqlen_are_written": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 slack=1",
     "scale_equal_to_the_default_is_not_applied": "seqlen_q=1 seqlen_k=1 headdim=2 dtype=float32",
     "scale_is_that_of_headdim_v": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 headdim_v=3",
     "scale_is_that_of_the_padded_headdim": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
@@ -364,15 +403,23 @@ KEPT = {
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1 sinks=count"
     ),
     "sink_is_that_of_the_key_head": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1 sinks=count",
+    "sink_joins_in_every_split": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count num_splits=2",
     "sink_joins_once_for_each_key_tile": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 sinks=count",
     "sink_joins_without_exp": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
     "sink_that_is_off_gives_nan": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=some_off",
     "slices_from_the_129th_on_are_not_written": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=43 nheads=3",
+    "slots_of_the_cache_are_taken_in_order": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "split_behind_the_last_tile_takes_it_again": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 num_splits=2",
+    "split_without_keys_has_a_weight": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 num_splits=2",
     "split_size_follows_the_number_of_keys": ("seqlen_q=2 seqlen_k=65 headdim=1 dtype=float32 causal=True seed=1"),
     "splits_follow_the_longest_sequence_of_the_batch": (
         "seqlen_q=1 seqlen_k=64 headdim=1 dtype=float32 neighbours=longer"
     ),
     "sum_is_wider_at_some_addresses": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float32 seed=1",
+    "table_of_pages_is_read_as_contiguous": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 page_order=shuffled",
+    "table_row_is_counted_over_sequences_with_queries": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=empty"
+    ),
     "tail_tile_is_dropped": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
     "tanh_is_approximate_and_not_declared": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=2.0",
     "tf32_is_not_declared": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
@@ -386,6 +433,7 @@ KEPT = {
     "tile_of_64_is_skipped_by_its_first_query": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "tile_that_sees_nothing_is_not_written": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "tiles_before_the_window_are_taken_for_whole": "seqlen_q=2 seqlen_k=18 headdim=1 dtype=float32 window=0:",
+    "tiles_of_the_last_split_are_rounded_down": "seqlen_q=1 seqlen_k=33 headdim=1 dtype=float32 num_splits=2",
     "triton_accumulator_is_not_rescaled": "seqlen_q=1 seqlen_k=39 headdim=1 dtype=float16 seed=3",
     "triton_address_of_the_first_row_is_not_checked": "seqlen_q=1 seqlen_k=1 headdim=8 dtype=float16 layout=offset",
     "triton_backward_takes_the_diagonal_tile_for_clear": "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 causal=True",
@@ -535,6 +583,7 @@ KEPT = {
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=mixed"
     ),
     "values_are_taken_for_contiguous": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
+    "weights_of_the_merge_are_rounded_to_half": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 num_splits=3",
     "window_counts_the_query_itself": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "window_is_ignored_with_a_causal_mask": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True window=0:",
     "window_of_0_is_taken_for_none": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 window=0:",
