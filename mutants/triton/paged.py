@@ -72,10 +72,10 @@ MUTANTS = [
     ),
     planted(
         name="triton_paged_offsets_of_pages_have_32_bits",
-        law="test_offsets_need_64_bits",
+        law="test_pages_may_lie_far_apart",
         declares=paged(cross=True, strides="last_contiguous"),
         edits=((OFFSETS, OFFSETS.replace(OF_PAGE, f"({OF_PAGE}).to(tl.int32)")),),
-        smallest=dict(batch=2, seqlen_k=5),
+        smallest=dict(seqlen_k=16, nheads=12, headdim=128),
         story="page number times stride is computed in int32: right until a pool has 2^31 elements",
     ),
     planted(

@@ -516,7 +516,9 @@ KEPT = {
     "triton_paged_new_keys_go_behind_those_of_the_first_sequence": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 neighbours=empty append=1"
     ),
-    "triton_paged_offsets_of_pages_have_32_bits": "seqlen_q=1 seqlen_k=5 headdim=1 dtype=float16 batch=2",
+    "triton_paged_offsets_of_pages_have_32_bits": (
+        "seqlen_q=1 seqlen_k=1 headdim=15 dtype=float16 nheads=9 page_size=16"
+    ),
     "triton_paged_page_is_taken_for_an_offset": "seqlen_q=1 seqlen_k=5 headdim=1 dtype=float16",
     "triton_paged_page_numbers_have_16_bits": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
     "triton_paged_pages_are_taken_for_contiguous": "seqlen_q=1 seqlen_k=5 headdim=1 dtype=float16 page_order=shuffled",
