@@ -11,6 +11,7 @@ import torch
 
 from flash_attest.impls import Implementation, Precision, Supports
 from flash_attest.impls.contract.arguments import check_like
+from flash_attest.impls.contract.shares import FORM_OF_TILED
 from flash_attest.impls.python_tiled import HEADDIMS_V, INF
 
 DTYPES = {torch.float32, torch.float16, torch.bfloat16}
@@ -61,4 +62,5 @@ IMPL = Implementation(
     ),
     lse="natural",
     precision=Precision(merge="lse"),
+    share=FORM_OF_TILED,
 )

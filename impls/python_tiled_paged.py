@@ -14,6 +14,7 @@ from dataclasses import replace
 import torch
 
 from flash_attest.impls import Implementation, Precision
+from flash_attest.impls.contract.shares import FORM_OF_TILED
 from flash_attest.impls.python_tiled import BLOCK_M, BLOCK_N, INF, key_head_of, load_tile, store_tile
 from flash_attest.impls.python_tiled_merge import merged
 from flash_attest.impls.python_tiled_varlen import (
@@ -121,5 +122,5 @@ IMPL = Implementation(
     invariant={"batch"},
     precision=Precision(probabilities="operand", merge="lse"),
     tile=(BLOCK_M, BLOCK_N),
-    share={"cpu": 0.5},  # as python_tiled
+    share=FORM_OF_TILED,
 )

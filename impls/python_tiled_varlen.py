@@ -18,6 +18,7 @@ import torch
 
 from flash_attest.impls import Implementation, Precision, Supports
 from flash_attest.impls.contract.arguments import check_like, check_sinks, check_softcap, check_window
+from flash_attest.impls.contract.shares import FORM_OF_TILED
 from flash_attest.impls.python_tiled import (
     BLOCK_M,
     BLOCK_N,
@@ -274,5 +275,5 @@ IMPL = Implementation(
     invariant={"batch"},
     precision=Precision(probabilities="operand"),
     tile=(BLOCK_M, BLOCK_N),
-    share={"cpu": 0.5},  # as python_tiled
+    share=FORM_OF_TILED,
 )
