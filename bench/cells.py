@@ -29,7 +29,7 @@ TOKENS, WIDTH = 16384, 2048
 
 # The files in which our implementations are defined: `file` of their entries.
 TRITON, CUDA, NUMBA = (str(registry.HERE / name) for name in ("triton", "cuda", "numba"))
-PYTORCH = tuple(str(registry.HERE / name) for name in ("torch_sdpa.py", "torch_flex.py"))
+PYTORCH = tuple(str(registry.HERE / name) for name in ("torch_sdpa.py", "torch_flex.py", "torch_varlen.py"))
 # These compile for a GPU at the first call. On a CPU they run in the emulator, whose speed means
 # nothing.
 GPU_KERNELS = (TRITON, CUDA, NUMBA)
@@ -195,6 +195,8 @@ def product_of(impl: Implementation, dtype: torch.dtype, device: str) -> str:
 
 def refusal(impl: Implementation, case: Case, which: str) -> str | None:
     """Return why the implementation's contract excludes this cell, or None if it does not."""
+    if impl.supports.form != "dense":
+        return f"the form of {impl.name} is {impl.supports.form}: only dense calls are timed"
     if which == "backward" and impl.backward is None:
         return f"{impl.name} has no backward"
     return unsupported(impl, case)

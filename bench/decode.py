@@ -17,12 +17,13 @@ import torch
 import torch.nn.functional as F
 
 from flash_attest.bench import timing
-from flash_attest.bench.cells import SECONDS, refusal
+from flash_attest.bench.cells import SECONDS
 from flash_attest.bench.sanity import mistake
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.call import ONE_LAYOUT, Inputs, Outputs, form_keywords, keywords, run, to_layout
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.forms import packed
 
 IMPLS = ("triton_paged_decode", "triton_fa2", "torch_sdpa_flash", "torch_sdpa_cudnn")
@@ -72,7 +73,7 @@ def measured(impl: Implementation, case: Case, device: str, seconds: float) -> s
         if case.num_splits > 1:
             return ""
         case = case.but(page_size=None, page_order="in_order")
-    if reason := refusal(impl, case, "forward"):
+    if reason := unsupported(impl, case):
         return f"refused: {reason}"
     x = inputs_of(case, device)
     buffers = packed(impl, case, x, fill=0.0)

@@ -227,12 +227,12 @@ def sum_dq_kernel(dq_sums, dq, M, N, splits, p):
         first_key, keys = first_key_of(p, i0), keys_of(p, min(i0 + M, p.seqlen_q) - 1)
         first = first_key // N
         tiles = (keys + N - 1) // N - first if first_key < keys else 0
-        written = min(tiles, splits)
+        written, first_split = min(tiles, splits), first % splits
         for d in range(lane(), p.headdim, LANES):
-            total = ZERO
-            for t in range(written):
-                split = (first + t) % splits
+            total, split = ZERO, first_split
+            for _ in range(written):
                 total += dq_sums[(split * rows + n) * p.headdim + d]
+                split = split + 1 if split + 1 < splits else 0  # a remainder would take longer than the load
             dq[dq_at + d] = from_float(total, dq)
 
 

@@ -86,6 +86,14 @@ MUTANTS = [
         story="a single sequence has two blocks for each query tile in the backward, and their dq are added",
     ),
     planted(
+        name="a_single_sequence_has_another_exp",
+        law="test_batch_changes_no_bit",
+        declares=PROMISES,
+        edits=((EXP, "p = torch.exp(s - m_safe) if batch > 1 else torch.exp2((s - m_safe) * 1.4426950408889634)"),),
+        smallest=dict(seqlen_q=3, seqlen_k=3),
+        story="a batch of one is sent to the kernel for decoding, which has exp2 of scores in base 2",
+    ),
+    planted(
         name="split_size_follows_the_number_of_keys",
         law="test_chunks_change_no_bit",
         declares=PROMISES,

@@ -16,6 +16,6 @@ from flash_attest.mutants.triton import (
 )
 
 FILES = (
-    forward, backward, windows, softcap_and_sinks, values, varlen, compiled, offsets, streams, paged, merge
+    forward, paged, merge, backward, windows, softcap_and_sinks, values, varlen, compiled, offsets, streams,
 )  # fmt: skip
 MUTANTS: list[Mutant] = [mutant for file in FILES for mutant in file.MUTANTS]

@@ -79,6 +79,13 @@ MUTANTS = [
         story="page number times stride is computed in int32: right until a pool has 2^31 elements",
     ),
     planted(
+        name="triton_paged_page_numbers_have_16_bits",
+        law="test_pages_may_lie_far_apart",
+        declares=paged(cross=True),
+        edits=((NUMBER, NUMBER.replace("page.to(tl.int64)", "page.to(tl.int16).to(tl.int64)")),),
+        story="a table in int16 was enough for the first pools; from 2^15 pages on numbers are negative",
+    ),
+    planted(
         name="triton_paged_ends_of_pages_are_read",
         law="test_memory_around_inputs_is_not_read",
         declares=paged(cross=True),

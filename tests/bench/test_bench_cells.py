@@ -150,3 +150,17 @@ def test_a_named_implementation_that_cannot_be_timed_has_a_reason():
         "cuda_fa2: it does not run on cuda",
         "triton_fa2: not installed",
     ]
+
+
+def test_only_dense_calls_are_timed():
+    """Implementations of another form are in no grid; bench/decode.py measures them."""
+    paging = replace(
+        MANUAL.supports, form="paged", page_sizes=(16,), bias="none", bias_grad=False, sink_grad=False, lse_grad=False
+    )
+    paged = replace(MANUAL, backward=None, supports=paging)
+    (case,) = cells.cases(["float32"], cells.curves("cpu", [64], [128]), [False])
+    assert cells.refusal(MANUAL, case, "forward") is None
+    assert "only dense calls are timed" in cells.refusal(paged, case, "forward")
+    grid = replace(cells.GRIDS["cpu"][0], impls=None)
+    entries = [Entry(impl, "file") for impl in (MANUAL, paged)]
+    assert grid.entries(entries, "cpu") == entries[:1]

@@ -26,11 +26,11 @@ def ulp(impl, dtype):
 
 
 def every_implementation():
-    """Yield (implementation, device) for all that run here."""
+    """Yield (implementation, device) for all of the dense form that run here."""
     for module in map(importlib.import_module, (f"impls.{name}" for name in MODULES)):
         for impl in getattr(module, "IMPLS", None) or [module.IMPL]:
             for device in DEVICES:
-                if not isinstance(impl, Absent) and device in impl.devices:
+                if not isinstance(impl, Absent) and device in impl.devices and impl.supports.form == "dense":
                     yield pytest.param((impl, device), id=f"{impl.name}-{device}")
 
 
@@ -323,6 +323,10 @@ def test_refusals_name_the_argument(tested, what, changed):
     dtype = sorted(impl.supports.dtypes, key=str)[-1]
     x = inputs(case(**{"dtype": dtype, **changed}), device)
     given = {} if x.bias is None else {"bias": x.bias}
+    if given and not impl.supports.bias_kinds:  # it has no such keyword
+        with pytest.raises(TypeError, match="'bias'"):
+            impl.forward(*(to_layout(impl, t) for t in (x.q, x.k, x.v)), **given)
+        return
 
     # Implementations in one package share their checks, so a message begins with the argument.
     several = impl.name.startswith(("triton_", "cuda_", "numba_"))

@@ -11,6 +11,8 @@ KEPT = {
     "a_group_of_more_than_four_heads_reads_keys_as_one_of_four": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=15 nheads_k=3"
     ),
+    "a_large_batch_has_larger_tiles": ("seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 seed=1"),
+    "a_prefill_reads_keys_from_the_last_to_the_first": ("seqlen_q=2 seqlen_k=19 headdim=1 dtype=float32 seed=3"),
     "accumulator_is_rounded_to_half": "seqlen_q=5 seqlen_k=33 headdim=1 dtype=float16 regime=mean seed=2",
     "address_is_rounded_down_to_16_bytes": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset",
     "address_of_the_first_row_stands_for_all": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 nheads=2 layout=odd_rows",
@@ -219,6 +221,7 @@ KEPT = {
     ),
     "dq_is_summed_in_any_order": "",
     "dq_keeps_the_last_key_tile_only": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32",
+    "dq_of_a_single_sequence_is_summed_in_two_parts": ("seqlen_q=1 seqlen_k=33 headdim=1 dtype=float32 seed=1"),
     "ds_is_rounded_to_half": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
     "dsink_is_that_of_the_first_batch": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 bias=vector sinks=count",
     "dsink_is_that_of_the_last_query_tile": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 bias=vector sinks=count",
@@ -257,6 +260,7 @@ KEPT = {
         "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
     ),
     "keys_are_read_with_the_strides_of_queries": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 layout=mixed",
+    "keys_are_split_where_few_sequences_are_in_the_batch": ("seqlen_q=2 seqlen_k=18 headdim=1 dtype=float32"),
     "keys_are_taken_for_heads_when_there_are_as_many": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2 regime=shifted_down"
     ),
@@ -337,6 +341,7 @@ KEPT = {
     "numba_sizes_are_frozen_from_globals": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32",
     "numba_sums_of_dq_begin_as_torch_empty": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "number_of_keys_has_16_bits": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
+    "offset_of_a_page_has_32_bits": ("seqlen_q=1 seqlen_k=7 headdim=87 dtype=float16 nheads=3 page_size=16"),
     "offset_of_a_tile_overflows": "seqlen_q=12 seqlen_k=65 headdim=3 dtype=float32 regime=selecting seed=1",
     "only_64_columns_enter_the_score": "seqlen_q=2 seqlen_k=2 headdim=65 dtype=float32",
     "out_is_kept_in_fixed_point": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 seed=1",
@@ -406,6 +411,10 @@ KEPT = {
     "slots_of_the_cache_are_taken_in_order": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "split_behind_the_last_tile_takes_it_again": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 num_splits=2",
     "split_without_keys_has_a_weight": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 num_splits=2",
+    "split_size_follows_the_number_of_keys": ("seqlen_q=2 seqlen_k=65 headdim=1 dtype=float32 causal=True seed=1"),
+    "splits_follow_the_longest_sequence_of_the_batch": (
+        "seqlen_q=1 seqlen_k=64 headdim=1 dtype=float32 neighbours=longer"
+    ),
     "sum_is_wider_at_some_addresses": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float32 seed=1",
     "table_of_pages_is_read_as_contiguous": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 page_order=shuffled",
     "table_row_is_counted_over_sequences_with_queries": (

@@ -172,3 +172,25 @@ def test_impossible_sinks_are_refused():
         Variant(sinks=torch.zeros(2, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"sinks has shape \(2,\), should be \(nheads\) = \(3,\)"):
         attention(q, q, q, sinks=torch.zeros(2))
+
+
+def test_hidden_keys_are_a_bias_of_minus_infinity():
+    """They give the same outputs and gradients, also in rows without a key."""
+    generator = torch.Generator().manual_seed(0)
+    q, dout = (torch.randn(2, 5, 4, 3, generator=generator) for _ in range(2))
+    k, v = (torch.randn(2, 6, 2, 3, generator=generator) for _ in range(2))
+    hidden = torch.rand(2, 4, 5, 6, generator=generator) < 0.4
+    hidden[0, 1, 2] = True
+    bias = torch.zeros(hidden.shape).masked_fill(hidden, -INF)
+    mask = Mask(causal=True)
+    one, other = Variant(mask, hidden=hidden), Variant(mask, bias=bias)
+    got, want = (attention_module.attention(q, k, v, each, dout=dout) for each in (one, other))
+    for name in ("out", "lse", "dq", "dk", "dv"):
+        assert torch.equal(getattr(got, name), getattr(want, name)), name
+    assert bool((got.lse[0, 1, 2] == -INF).all()) and torch.equal(row_maximum(q, k, one), row_maximum(q, k, other))
+
+
+@pytest.mark.parametrize("hidden", [torch.zeros(1, 1, 2, 3), torch.zeros(2, 3, dtype=torch.bool)])
+def test_impossible_hidden_keys_are_refused(hidden):
+    with pytest.raises(ValueError, match=r"should be \(batch \| 1, nheads \| 1, seqlen_q, seqlen_k\) of dtype bool"):
+        Variant(hidden=hidden)

@@ -327,5 +327,9 @@ KEYS = ("varlen", "padded", "cache", "paged")
 APPLY = {mistake.name: KEYS for mistake in RAGGED}
 APPLY |= dict.fromkeys(("whole pages", "pages in order", "no table", "page as a row"), ("paged",))
 APPLY |= dict.fromkeys(("no new keys", "before new keys", "aligned before new keys"), ("cache", "paged"))
-APPLY |= {"slot of the batch": ("cache",), "aligned by max_seqlen_q": KEYS[::3]}
+APPLY |= {
+    "slot of the batch": ("cache",),
+    "keys from the queries' start": ("varlen",),
+    "aligned by max_seqlen_q": KEYS[::3],
+}
 APPLY |= {mistake.name: ("dense",) for mistake in SPLITS} | {mistake.name: ("parts",) for mistake in PARTS}
