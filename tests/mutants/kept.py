@@ -294,7 +294,9 @@ KEPT = {
     "lse_is_of_unscaled_scores": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
     "lse_is_that_of_batch_0": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
     "lse_is_that_of_the_keys_alone": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
-    "lse_of_a_head_begins_behind_the_last_sequence": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1 slack=1",
+    "lse_of_a_head_begins_behind_the_last_sequence": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1 slack=1"
+    ),
     "lse_of_a_tile_without_keys_lacks_the_sink": (
         "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True sinks=count"
     ),
