@@ -9,7 +9,7 @@ from flash_attest.mutants.mutant import OUTSIDE
 from flash_attest.mutants.tiled.build import planted
 
 START = (
-    "    check(q, k, v, window, bias, softcap, sinks)\n"
+    "    check(q, k, v, window, bias, softcap, sinks, block_mask)\n"
     "    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = k.shape[1]\n"
 )
 OUT = "    out = q.new_zeros(batch, seqlen_q, nheads, v.shape[3])\n"

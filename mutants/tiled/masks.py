@@ -11,7 +11,7 @@ BIAS = "bias = load_tile(load_tile(full_bias, i0, BLOCK_M).mT, j0, BLOCK_N).mT"
 ADDED = "s.masked_fill(bias == 0, -INF) if full_bias.dtype == torch.bool else s + bias"
 EXPAND = "bias.expand(batch, nheads, seqlen_q, seqlen_k)  # stride 0"
 MAXIMUM = "            m_new = torch.maximum(m, s.amax(-1, keepdim=True))"
-RECOMPUTED = "full_bias, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, right)  # recomputed"
+RECOMPUTED = "s, slope = scores(qi, kj, full_bias, shown, i0, j0, seqlen_q, seqlen_k, scale, softcap, left, right)"
 
 # Computes exp(-inf - -inf) if a whole tile is hidden, in tiles as large as those of kernels.
 MAXIMUM_IS_THE_MASK_VALUE = (

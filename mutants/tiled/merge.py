@@ -31,7 +31,7 @@ MUTANTS = [
         name="merge_takes_lse_for_base_2",
         law="test_out_matches_the_definition",
         edits=((WEIGHT, WEIGHT.replace("exp", "exp2")),),
-        smallest=ONE | dict(seqlen_k=2),
+        smallest=ONE | dict(seqlen_k=3),
         story="parts come with a natural lse, and the kernel counts in base 2",
     ),
     planted(
@@ -45,14 +45,14 @@ MUTANTS = [
         name="merged_lse_is_the_largest",
         law="test_lse_matches_the_definition",
         edits=((RESULT, RESULT.replace("m + torch.log(l)", "m")),),
-        smallest=ONE | dict(seqlen_k=2),
+        smallest=ONE | dict(seqlen_k=3),
         story="the log of the sum of weights is not added: out is right, and the next merge is not",
     ),
     planted(
         name="merge_reads_lse_with_queries_before_heads",
         law="test_out_matches_the_definition",
         edits=((ROWS_FIRST, "lse_parts.reshape(parts, batch, seqlen_q, nheads, 1)"),),
-        smallest=ONE | dict(seqlen_q=2, seqlen_k=2, nheads=2),
+        smallest=ONE | dict(seqlen_q=3, seqlen_k=3, nheads=2),
         story="out has heads behind queries, lse before them, and both are read by the strides of out",
     ),
     planted(
@@ -66,7 +66,7 @@ MUTANTS = [
         name="weights_of_the_merge_are_rounded_to_half",
         law="test_out_matches_the_definition",
         edits=((WEIGHT, WEIGHT.replace("\n", ".half().float()\n")),),
-        smallest=ONE | dict(seqlen_k=2),
+        smallest=ONE | dict(seqlen_k=3),
         story="a weight is multiplied in the dtype of out",
     ),
 ]

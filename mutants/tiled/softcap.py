@@ -2,6 +2,7 @@
 
 from flash_attest.mutants.mutant import ONE
 from flash_attest.mutants.tiled.build import planted
+from flash_attest.mutants.tiled.masks import RECOMPUTED
 
 SCORES = "    s = scale * (qi @ kj.mT)"
 TANH = "t = torch.tanh(s / softcap)"
@@ -88,7 +89,7 @@ MUTANTS = [
         law="test_gradients_match_the_definition",
         edits=(
             (DR, "dr = ds"),
-            ("scale, softcap, left, right)  # recomputed", "scale, None, left, right)  # recomputed"),
+            (RECOMPUTED, RECOMPUTED.replace("softcap", "None")),
         ),
         smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
         story="P is recomputed without the cap, from an lse that has it",
