@@ -142,7 +142,7 @@ def _below_or_0(n: int | None) -> list[int]:
 
 
 def _whole_row_hidden(impl: Implementation, case: Case) -> Iterator[dict]:
-    """Yield fewer heads or keys, with a mask that hides a whole row.
+    """Yield fewer heads, keys or queries, with a mask that hides a whole row.
 
     Such a mask hides whole tiles with every seed, while other masks do so with one seed in
     hundreds.
@@ -154,6 +154,8 @@ def _whole_row_hidden(impl: Implementation, case: Case) -> Iterator[dict]:
     if case.batch * case.nheads > 1:
         yield row | dict(batch=1, nheads=1, nheads_k=1)
     yield row | dict(seqlen_q=min(case.seqlen_q, case.seqlen_k - 1), seqlen_k=case.seqlen_k - 1)
+    if case.seqlen_q > 1:
+        yield row | dict(seqlen_q=1)
 
 
 def _below(n: int) -> list[int]:
