@@ -252,9 +252,6 @@ KEPT = {
     "heads_beyond_the_grid_are_not_computed": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=65601",
     "heads_from_the_ninth_on_read_keys_of_the_first_ones": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=9",
     "heads_of_an_expanded_k_share_a_gradient": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2",
-    "hidden_tile_turns_out_into_nan": (
-        "seqlen_q=1 seqlen_k=129 headdim=3 dtype=float32 bias=matrix bias_mask=dead_row bias_keeps_key=True"
-    ),
     "key_tile_takes_the_block_of_its_first_key": (
         "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
     ),
