@@ -21,8 +21,9 @@ from flash_attest.bench.plan import check_runs, from_files
 from flash_attest.bench.sanity import make_inputs
 from flash_attest.bench.sizes import Size
 from flash_attest.impls.contract import registry
-from flash_attest.impls.contract.call import Inputs, run, to_layout
+from flash_attest.impls.contract.call import run
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.tensors import Inputs, to_layout
 from flash_attest.properties.cases.case import Case
 from flash_attest.races.compare import Comparison
 

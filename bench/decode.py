@@ -20,8 +20,9 @@ from flash_attest.bench import timing
 from flash_attest.bench.cells import SECONDS
 from flash_attest.bench.sanity import mistake
 from flash_attest.impls.contract import registry
-from flash_attest.impls.contract.call import ONE_LAYOUT, Inputs, Outputs, form_keywords, keywords, run, to_layout
+from flash_attest.impls.contract.call import form_keywords, keywords, run
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.tensors import ONE_LAYOUT, Inputs, Outputs, to_layout
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.forms import packed

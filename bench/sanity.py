@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs, Outputs, run
+from flash_attest.impls.contract.call import run
+from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.impls.torch_math import IMPL as MANUAL
 from flash_attest.properties.cases.case import Case
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import torch
 
 from flash_attest.bench.sanity import NAMES, mistake
-from flash_attest.impls.contract.call import Inputs, Outputs, from_layout, run
+from flash_attest.impls.contract.call import run
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.tensors import Inputs, Outputs, from_layout
 
 COMPARED = 3  # outputs of timed calls, about: which ones cannot be predicted
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs, keywords
+from flash_attest.impls.contract.call import keywords
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases.case import DTYPES
 
 FLUSH = 256 * 2**20  # bytes written before each call: five times the L2 of an H200

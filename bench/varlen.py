@@ -21,7 +21,7 @@ from flash_attest.bench import timing
 from flash_attest.bench.cells import SECONDS, visible_pairs
 from flash_attest.bench.sanity import mistake
 from flash_attest.impls.contract import registry
-from flash_attest.impls.contract.call import Outputs
+from flash_attest.impls.contract.tensors import Outputs
 
 # About 16,384 tokens each, as in the grid: batches of one length, of a long tail, of one long
 # sequence among short ones.

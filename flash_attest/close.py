@@ -8,7 +8,6 @@ from typing import Any, Literal
 import torch
 
 from flash_attest.close_arguments import as_tensor, check_options, check_tensors, heads_last
-from flash_attest.impls.contract.call import Inputs, Outputs
 from flash_attest.impls.contract.record import (
     DTYPES,
     GRADIENTS,
@@ -17,6 +16,7 @@ from flash_attest.impls.contract.record import (
     Precision,
     Supports,
 )
+from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.oracle import INDEPENDENT, LINEAR, form_of
 from flash_attest.oracle.structure import roundings_repeat
 from flash_attest.properties.cases.case import Case

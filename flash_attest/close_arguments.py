@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
 from flash_attest.impls.contract.record import DTYPES, LARGEST_HEADDIM
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.oracle import ALIGNMENTS, Mask, Variant
 from flash_attest.properties.cases.case import text_of
 

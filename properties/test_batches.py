@@ -2,11 +2,11 @@
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs, Outputs
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.chunks import chunks_of
-from flash_attest.properties.cases.features import RAGGED
+from flash_attest.properties.cases.form_features import RAGGED
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.limits import LONG, is_slow
 from flash_attest.properties.cases.support import unsupported

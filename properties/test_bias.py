@@ -2,7 +2,7 @@
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases.bias_masks import HIDING, hidden_entries
 from flash_attest.properties.cases.case import ADDED, BOOLEAN
 from flash_attest.properties.cases.inputs import WINS

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs, Outputs, public_input
+from flash_attest.impls.contract.tensors import Inputs, Outputs, public_input
 from flash_attest.properties.calling.meter import MOST_LOOKS
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.draws import PLAIN

@@ -1,6 +1,6 @@
 """Forms of a call: pages, new keys, splits, and rows that belong to no sequence."""
 
-from flash_attest.impls.contract.call import Inputs, public_input
+from flash_attest.impls.contract.tensors import Inputs, public_input
 from flash_attest.properties.cases.far_pages import far_apart
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.limits import short

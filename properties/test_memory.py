@@ -5,8 +5,8 @@ from functools import partial
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs, Outputs, from_layout, public_input
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.tensors import Inputs, Outputs, from_layout, public_input
 from flash_attest.properties.cases.beyond_32_bits import batches_to_look_at, enlarged, inputs_of
 from flash_attest.properties.cases.case import BIASES, LAYOUTS, Case
 from flash_attest.properties.cases.draws import PLAIN

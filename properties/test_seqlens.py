@@ -2,7 +2,7 @@
 
 import torch
 
-from flash_attest.impls.contract.call import Outputs
+from flash_attest.impls.contract.tensors import Outputs
 from flash_attest.properties.cases.beyond_16_bits import BEYOND, of_some_queries, of_two_keys, with_sizes
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.draws import PLAIN

@@ -12,7 +12,7 @@ import torch
 from flash_attest import oracle
 from flash_attest.impls import Implementation
 from flash_attest.impls.contract.arguments import rounded_up
-from flash_attest.impls.contract.call import Inputs, Outputs
+from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.properties.calling.caller import Caller
 from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case

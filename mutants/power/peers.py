@@ -16,7 +16,7 @@ import torch
 
 from flash_attest.impls import Implementation
 from flash_attest.impls.contract import call
-from flash_attest.impls.contract.call import Inputs, Outputs
+from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.mutants.judging import is_not_compiled
 from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.cases.case import Case

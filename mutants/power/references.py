@@ -9,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from flash_attest.impls import Implementation
-from flash_attest.impls.contract.call import Inputs, Outputs
+from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import mask_of
 

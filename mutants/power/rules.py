@@ -14,7 +14,7 @@ from itertools import cycle, product
 import torch
 
 from flash_attest.impls import Implementation
-from flash_attest.impls.contract.call import Inputs, Outputs
+from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.mutants.power.peers import Draw, Peer, Size, Try
 from flash_attest.mutants.power.references import differentiated, math_kernel, written_out
 from flash_attest.properties.cases.case import Case

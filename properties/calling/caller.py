@@ -9,18 +9,10 @@ from typing import ClassVar
 
 import torch
 
-from flash_attest.impls.contract.call import (
-    ONE_LAYOUT,
-    Call,
-    Inputs,
-    Outputs,
-    Phase,
-    contiguous,
-    from_layout,
-    to_layout,
-)
+from flash_attest.impls.contract.call import Call, Phase
 from flash_attest.impls.contract.plan import Plan
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.tensors import ONE_LAYOUT, Inputs, Outputs, contiguous, from_layout, to_layout
 from flash_attest.properties.calling.handed import handed_of, problem_with
 from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.calling.raised import MESSAGE_WIDTH, device_works, judged

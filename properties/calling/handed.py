@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 
 
 class Handed(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.inputs import WINS
 

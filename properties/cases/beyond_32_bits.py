@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from flash_attest.impls.contract.arguments import rounded_up
-from flash_attest.impls.contract.call import Inputs
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases import gpu_ring
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.random_tensors import RandomTensors

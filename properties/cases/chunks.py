@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.fitting import MULTIPLES

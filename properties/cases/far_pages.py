@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases import gpu_ring
 from flash_attest.properties.cases.sparse_memory import BEFORE, BEHIND, sparse_zeros
 from flash_attest.properties.failures import Undecided

@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
 from flash_attest.impls.contract.record import DTYPES, HIDDEN_KINDS, KEYWORDS, WINDOW_KINDS, Supports
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.oracle import Mask, Variant
-from flash_attest.properties.cases import mistaken
+from flash_attest.properties.cases import form_features, mistaken
 from flash_attest.properties.cases.case import (
     ADDED,
     BIASES,
@@ -28,8 +28,6 @@ from flash_attest.properties.cases.case import (
     HIDDEN,
     LAYOUTS,
     LISTED,
-    NEIGHBOURS,
-    PAGE_ORDERS,
     REGIMES,
     SINKS,
     Case,
@@ -42,8 +40,6 @@ SCALES = (None, 0.5, 0.1, 1.0, -0.25)  # laws in test_extremes add 0 and other n
 # A cap shows where scores reach it. A usual one, 30, does so in the regimes with large scores.
 SOFTCAPS = (None, 5.0, 2.0, 30.0, 1e4)
 TENSORS = ("bias", "sinks", "block_mask", "kv_indices")  # keywords that are tensors
-PAGES = (16, 1, 64, 2, 128, 32, 8, 4, 256, 512, 1024)  # numbers of keys in a page, if they are declared
-RAGGED = ("varlen", "padded", "cache", "paged")  # forms in which sequences of other lengths are neighbours
 
 
 def kind_of_window(window: Window | None) -> str | None:
@@ -297,73 +293,10 @@ _TABLE = (
         needs={"strides": Need(("gapped",), "takes contiguous inputs only")},
         tried=("transposed",),
     ),
-    Feature(
-        name="num_splits",
-        values=(1, 2, 3, 8, 64),
-        takes=lambda s, number: number in s.splits,
-        words=lambda number: f"num_splits {number}",
-        declare="`splits=range(1, 65)`",
-        neutral=1,
-        together=True,
-        advice="supports.splits=(1,)",
-        needs={"splits": Need((2, 3, 8, 64), "takes no num_splits")},
-        tried=(2,),
-    ),
-    Feature(
-        name="neighbours",
-        values=NEIGHBOURS,
-        takes=lambda s, kind: kind == "none" or s.form in RAGGED,
-        words=lambda kind: "no neighbours" if kind == "none" else f"neighbours {kind}",
-        declare='`form="varlen"`, `"padded"`, `"cache"` or `"paged"`',
-        neutral="none",
-        together=True,
-        needs={"neighbours": Need(NEIGHBOURS[1:], "its form has no sequences of other lengths")},
-        tried=("mixed",),
-    ),
-    Feature(
-        name="slack",
-        values=(0, 1, 17),
-        takes=lambda s, rows: rows == 0 or s.form in RAGGED,
-        words=lambda rows: f"{rows} row{'s' * (rows != 1)} of slack",
-        neutral=0,
-        together=True,
-        tried=(1,),
-    ),
-    Feature(
-        name="page_size",
-        values=(None, *PAGES),
-        takes=lambda s, size: size is None or (s.form == "paged" and size in s.page_sizes),
-        words=lambda size: "the smallest page_size" if size is None else f"page_size {size}",
-        declare="`page_sizes={16, 64}`",
-        together=True,
-        needs={"pages": Need(PAGES, 'has no pages: its form is not "paged"')},
-    ),
-    Feature(
-        name="page_order",
-        values=PAGE_ORDERS,
-        takes=lambda s, order: order == "in_order" or s.form == "paged",
-        words=lambda order: f"pages {order.replace('_', ' ')}",
-        neutral="in_order",
-        together=True,
-        tried=("shuffled",),
-    ),
-    Feature(
-        name="append",
-        values=(0, 1, 5),
-        takes=lambda s, keys: keys == 0 or s.append,
-        words=lambda keys: f"{keys} new keys" if keys != 1 else "1 new key",
-        declare="`append=True`",
-        neutral=0,
-        together=True,
-        advice="supports.append=False",
-        needs={"append": Need((1, 5), "takes no new keys")},
-        tried=(1,),
-    ),
+    *form_features.TABLE,
 )
 FEATURES: dict[str, Feature] = {feature.name: feature for feature in _TABLE}
 OF_KEYWORD = {"block_mask": "hidden", "kv_indices": "hidden"}  # the others have the name of their feature
-# What is around a case in a call, and how the call is split. Sizes and features of the case stay.
-OF_FORM = ("neighbours", "slack", "append", "page_order", "page_size", "num_splits")
 # Fields that have no meaning without a bias.
 BIAS_DETAILS = ("bias_mask", "bias_keeps_key", "bias_batch", "bias_nheads", "bias_dtype")
 NO_BIAS = {"bias": None} | {name: getattr(Case, name) for name in BIAS_DETAILS}

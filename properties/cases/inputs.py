@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.oracle import ALIGNMENTS
 from flash_attest.properties.cases.bias_masks import hidden_by_bias
 from flash_attest.properties.cases.case import ADDED, BOOLEAN, Case

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from flash_attest.impls.contract.call import TABLES, contiguous
+from flash_attest.impls.contract.tensors import TABLES, contiguous
 from flash_attest.races.bits import bits
 
 MARGIN = 256  # elements before and after; a multiple of 16 bytes in every dtype, so torch's alignment is kept

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import BOOLEAN, Case, text_of
 from flash_attest.properties.cases.features import FEATURES

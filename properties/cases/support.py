@@ -9,7 +9,8 @@ import torch
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.bias_masks import may_have_empty_rows
 from flash_attest.properties.cases.case import Case, text_of
-from flash_attest.properties.cases.features import FEATURES, RAGGED
+from flash_attest.properties.cases.features import FEATURES
+from flash_attest.properties.cases.form_features import RAGGED
 from flash_attest.properties.progress import NOW
 from flash_attest.texts import cut, type_name, words_of
 

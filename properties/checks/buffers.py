@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from flash_attest.impls.contract.call import Outputs
 from flash_attest.impls.contract.plan import Plan
+from flash_attest.impls.contract.tensors import Outputs
 from flash_attest.properties.checks.pictures import number, plural
 from flash_attest.properties.failures import LawBroken
 from flash_attest.races.bits import bits

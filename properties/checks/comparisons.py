@@ -12,8 +12,8 @@ from functools import partial
 import torch
 
 from flash_attest import oracle
-from flash_attest.impls.contract.call import Inputs, Outputs
 from flash_attest.impls.contract.record import GRADIENTS
+from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.oracle import LINEAR, RMS_LIMIT, Z_LIMIT, Z_WORST
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.douts import where_it_shows

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.checks.comparisons import check_agree

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.comparisons import check_same

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from flash_attest import oracle
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.trial import Trial
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs, Outputs
+from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.comparisons import all_same, check_agree, check_same, check_unchanged
 from flash_attest.properties.failures import LawBroken

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flash_attest.impls.contract.call import Outputs
 from flash_attest.impls.contract.record import GRADIENTS
+from flash_attest.impls.contract.tensors import Outputs
 from flash_attest.properties.checks.comparisons import all_same, check_all_agree, check_same
 from flash_attest.properties.checks.pictures import plural
 from flash_attest.properties.trial import Trial

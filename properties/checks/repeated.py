@@ -8,7 +8,7 @@ from itertools import count
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.checks.comparisons import check_agree
 from flash_attest.properties.checks.pictures import plural

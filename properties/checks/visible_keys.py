@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.checks.pictures import ranges
 from flash_attest.properties.checks.reading import Counts
 from flash_attest.properties.checks.wrong import Wrong, cells

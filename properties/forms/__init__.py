@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flash_attest.impls.contract.call import Inputs
 from flash_attest.impls.contract.plan import Plan
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.forms.cache import cache
 from flash_attest.properties.forms.padded import padded

@@ -7,7 +7,7 @@ import torch
 from flash_attest.impls.contract.plan import Plan
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.features import PAGES
+from flash_attest.properties.cases.form_features import PAGES
 from flash_attest.properties.forms.sequences import appended, random_of, rows_of, sequences_of, starts_of, words_of
 
 FREE = 3  # pages that no sequence has

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from flash_attest import oracle
-from flash_attest.impls.contract.call import Inputs
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import variant_of
 from flash_attest.properties.forms.sequences import random_of

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs, public_input
 from flash_attest.impls.contract.plan import OF_KEYS, Plan
 from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.tensors import Inputs, public_input
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.fitting import MULTIPLES
 from flash_attest.properties.cases.random_tensors import RandomTensors

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.oracle import Mask
 from flash_attest.properties.calling.caller import NOBODYS
 from flash_attest.properties.forms import packed

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs, Outputs
 from flash_attest.impls.contract.record import Implementation, Precision
+from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.instead.answer import answer_of
 from flash_attest.properties.instead.matches import statements

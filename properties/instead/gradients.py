@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from flash_attest import oracle
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.oracle.attention import sum_broadcast
 from flash_attest.properties.instead.answer import Answer, Changed, Predicted
 from flash_attest.properties.instead.inputs import COLUMNS

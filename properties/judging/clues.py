@@ -16,7 +16,8 @@ from flash_attest.properties.cases.bias_masks import masks_of, may_have_empty_ro
 from flash_attest.properties.cases.case import Case, CaseError, text_of
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.feature import Feature
-from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, OF_FORM
+from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS
+from flash_attest.properties.cases.form_features import OF_FORM
 from flash_attest.properties.cases.strategies import ALONE, TOGETHER
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from flash_attest import oracle
 from flash_attest.impls.contract.record import ContractError, Precision
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.features import FEATURES, OF_FORM
+from flash_attest.properties.cases.features import FEATURES
+from flash_attest.properties.cases.form_features import OF_FORM
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import LawBroken, Undecided
 from flash_attest.properties.instead.answer import Answer, answer_of

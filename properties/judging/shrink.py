@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.bias_masks import HIDING
 from flash_attest.properties.cases.case import BOOLEAN, Case, CaseError
-from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS, OF_FORM
+from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, NO_BIAS
+from flash_attest.properties.cases.form_features import OF_FORM
 from flash_attest.properties.cases.strategies import ALONE, TOGETHER
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from flash_attest.properties.judging.judgement import Judgement

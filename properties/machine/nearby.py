@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import torch
 
-from flash_attest.impls.contract.call import Inputs, tensors_of
+from flash_attest.impls.contract.tensors import Inputs, tensors_of
 
 MOST_ELEMENTS = 2**14  # the size of the largest matrix of a small case
 Tensors = TypeVar("Tensors")  # a dataclass whose fields are tensors or None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from flash_attest.impls.contract.call import Outputs
+from flash_attest.impls.contract.tensors import Outputs
 from flash_attest.properties.state.thing import Change
 from flash_attest.races.bits import bits
 

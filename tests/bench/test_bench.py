@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from flash_attest.bench import sanity, timing
-from flash_attest.impls.contract.call import Outputs
+from flash_attest.impls.contract.tensors import Outputs
 from flash_attest.properties.cases.case import Case
 
 

@@ -6,8 +6,8 @@ import torch
 
 from flash_attest import Precision, assert_attention_close
 from flash_attest.impls import python_tiled
-from flash_attest.impls.contract.call import Inputs
 from flash_attest.impls.contract.call import run as call
+from flash_attest.impls.contract.tensors import Inputs
 
 TILED = python_tiled.IMPL
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from flash_attest.impls import ContractError, Implementation, torch_math
-from flash_attest.impls.contract.call import Inputs, from_layout, run, to_layout
+from flash_attest.impls.contract.call import run
+from flash_attest.impls.contract.tensors import Inputs, from_layout, to_layout
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.inputs import build
 from tests.trials import SHAPE, implementation, normal

@@ -5,8 +5,8 @@ Otherwise results are right.
 import pytest
 import torch
 
-from flash_attest.impls.contract.call import to_layout
 from flash_attest.impls.contract.registry import ours
+from flash_attest.impls.contract.tensors import to_layout
 from flash_attest.properties.cases.sparse_memory import spread
 
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from flash_attest.impls import Absent
-from flash_attest.impls.contract.call import Inputs, run, to_layout
+from flash_attest.impls.contract.call import run
+from flash_attest.impls.contract.tensors import Inputs, to_layout
 
 MODULES = ("python_tiled", "python_topk", "torch_math", "torch_sdpa", "torch_flex", "triton", "cuda", "numba")
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from flash_attest.impls import Implementation, Supports, python_tiled
-from flash_attest.impls.contract.call import Outputs
+from flash_attest.impls.contract.tensors import Outputs
 from flash_attest.impls.cuda.extension import _explained
 from flash_attest.mutants import ALL
 from flash_attest.mutants.mutant import build

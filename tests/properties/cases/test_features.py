@@ -14,14 +14,7 @@ from flash_attest.impls.contract.record import DTYPES, KEYWORDS
 from flash_attest.oracle import Mask, Variant
 from flash_attest.properties.cases.case import BLOCKED, LAYOUTS, LISTED, Case, text_of
 from flash_attest.properties.cases.feature import Feature, Part
-from flash_attest.properties.cases.features import (
-    FEATURES,
-    OF_KEYWORD,
-    documentation,
-    keywords_of,
-    mask_of,
-    variant_of,
-)
+from flash_attest.properties.cases.features import FEATURES, OF_KEYWORD, documentation, keywords_of, mask_of, variant_of
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.layouts import lay_out, layout_of
 from flash_attest.properties.cases.support import unsupported

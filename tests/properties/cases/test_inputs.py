@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from flash_attest import oracle
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases.case import DTYPES, REGIMES, Case
 from flash_attest.properties.cases.features import SCALES, mask_of, variant_of
 from flash_attest.properties.cases.inputs import GAP, build

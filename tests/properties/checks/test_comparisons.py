@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from flash_attest.impls.contract.call import Outputs
+from flash_attest.impls.contract.tensors import Outputs
 from flash_attest.properties.checks.comparisons import (
     check_agree,
     check_budget,

@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 import torch
 
-from flash_attest.impls.contract.call import Inputs, Outputs
 from flash_attest.impls.contract.record import Implementation, Supports
+from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.properties.cases.case import NEIGHBOURS, Case
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.forms import LARGE, packed, plan_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from flash_attest.impls import Implementation, Supports
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.mutants.mutant import build
 from flash_attest.mutants.tiled.build import planted
 from flash_attest.oracle import form_of

@@ -5,7 +5,8 @@ import pytest
 from flash_attest.impls import torch_math
 from flash_attest.impls.contract.record import FORMS
 from flash_attest.properties.cases.case import parse_case
-from flash_attest.properties.cases.features import FEATURES, OF_FORM
+from flash_attest.properties.cases.features import FEATURES
+from flash_attest.properties.cases.form_features import OF_FORM
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.judging.clues import clues_of, not_plain, value_clue
 from flash_attest.properties.judging.explain import named

@@ -7,7 +7,7 @@ import torch
 
 from flash_attest import oracle
 from flash_attest.impls import torch_math
-from flash_attest.impls.contract.call import Inputs
+from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.machine import nearby
 from flash_attest.properties.machine.nearby import Nearby
