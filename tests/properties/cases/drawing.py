@@ -44,9 +44,14 @@ FEATURES = dict(
     headdims_v={(64, 128), (128, 64)}, hidden={"blocks", "indices"}, hidden_block=(8, 24), shared_kv="optional",
     lse="natural", backward=lambda *operands, **keywords: operands,
 )  # fmt: skip
+NO_BIAS = EVERYTHING | dict(bias="none")
 LEAST = implementation("least")
 ALL = implementation("everything", **EVERYTHING)
 TODAY = implementation("every_feature", **EVERYTHING, **FEATURES)
+# It meets the needs of laws about forms, which dense implementations do not.
+PAGED = implementation(
+    "paged", form="paged", page_sizes=range(1, 65), append=True, splits=range(1, 65), slack_rows="zero", **NO_BIAS
+)
 ALWAYS_CAUSAL = implementation("always_causal", causal="always", cross=True)
 MULTIPLES = implementation("multiples_of_32", accepts=multiples_of_32, **EVERYTHING)
 SQUARE = implementation("square_multiples_of_32", accepts=multiples_of_32)

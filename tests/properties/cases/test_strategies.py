@@ -27,6 +27,7 @@ from tests.properties.cases.drawing import (
     LEAST,
     MULTIPLES,
     NO_EMPTY_ROWS,
+    PAGED,
     QUIET,
     SQUARE,
     TODAY,
@@ -244,12 +245,17 @@ def test_pairs_that_fast_paths_need_are_met_in_100_cases():
     assert len(pairs(cases, layout, others["regime"][0])) >= 80  # of 110 in 100 cases
 
 
+def drawn_for(law):
+    """Return a dense implementation, or a paged one for laws about forms."""
+    return PAGED if {"pages", "append", "splits", "rows of nobody", "lengths", "cache"} & {*law.needs} else TODAY
+
+
 def test_the_laws_of_a_run_meet_the_pairs_of_sizes_with_two_cases_each():
     """A kernel in the emulator gets few cases of each law."""
     cases = [
         case
         for number, law in enumerate(laws().values())
-        for case in Drawing(attention_cases(TODAY, "cpu", law.draws), number, 2).cases
+        for case in Drawing(attention_cases(drawn_for(law), "cpu", law.draws), number, 2).cases
     ]
     sizes = [
         few, lambda case: case.seqlen_q < case.seqlen_k, lambda case: case.batch > 1, lambda case: case.nheads_k > 1,
@@ -422,5 +428,4 @@ def test_small_cases_reach_a_second_tile_of_64():
 @pytest.mark.parametrize("law", laws().values(), ids=laws())
 def test_every_law_finds_small_cases(law):
     """Two cases are enough for the profile smoke to include every law that applies."""
-    cases, _ = drawn(TODAY, law.draws, n=2, small=True)
-    assert len(cases) == 2
+    assert len(Drawing(attention_cases(drawn_for(law), "cpu", law.draws, small=True), 0, 2).cases) == 2
