@@ -165,7 +165,7 @@ def _introduce(device: str, measurements: Measurements, console: Console) -> Non
 def _console() -> Console:
     """Make a console as wide as the terminal, or wide enough for six implementations in a log."""
     console = Console()
-    return console if console.is_terminal else Console(width=240)
+    return console if console.is_terminal else Console(width=400)  # so wide that no table wraps
 
 
 def _progress(console: Console) -> Progress:
