@@ -163,9 +163,9 @@ def _introduce(device: str, measurements: Measurements, console: Console) -> Non
 
 
 def _console() -> Console:
-    """Make a console as wide as the terminal, or wide enough for six implementations in a log."""
+    """Make a console as wide as the terminal, or so wide in a log that no table wraps."""
     console = Console()
-    return console if console.is_terminal else Console(width=400)  # so wide that no table wraps
+    return console if console.is_terminal else Console(width=400)
 
 
 def _progress(console: Console) -> Progress:

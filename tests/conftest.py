@@ -111,7 +111,7 @@ def bench(tmp_path, monkeypatch, gpus_stay):
     monkeypatch.setattr(timing, "peak", peak)
 
     def run(*options, sized=False):
-        console = Console(width=200, record=True, file=io.StringIO())
+        console = Console(width=400, record=True, file=io.StringIO())
         small = () if sized else SMALL
         status = measure([*BENCH, *small, "--report", str(tmp_path / "report"), *map(str, options)], console)
         return status, console.export_text(), json.loads((tmp_path / "report" / "bench.json").read_text())
