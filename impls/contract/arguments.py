@@ -47,9 +47,14 @@ def sizes_of(q: object, k: object, v: object) -> Sizes:
     if tuple(k.shape) != tuple(v.shape) or tuple(k.shape) != (batch, seqlen_k, nheads_k, headdim):
         shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
         raise ValueError(f"{shapes}: k and v should have one shape, and q's batch and headdim")
+    check_heads(nheads, nheads_k)
+    return Sizes(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim)
+
+
+def check_heads(nheads: int, nheads_k: int) -> None:
+    """Raises ValueError unless each key head serves the same number of query heads."""
     if nheads and (nheads_k == 0 or nheads % nheads_k):
         raise ValueError(f"nheads is {nheads}: should be a multiple of nheads_k, which is {nheads_k}")
-    return Sizes(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim)
 
 
 def check_tensor(name: str, x: object) -> None:

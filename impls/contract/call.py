@@ -90,7 +90,6 @@ class Call:
         self.phase = Phase.FORWARD
         self.enters: Callable[[str], None] = lambda phase: None  # called at the start of each phase, with its name
         self.between: Callable[[], None] = lambda: None  # called between the two phases
-        self.packed = False  # return the buffers of the form as they are
         self.twice = False  # with autograd: run backward twice on one graph, and return the second run's gradients
         # phase -> the context manager in which the implementation's code runs
         self.around: Callable[[str], AbstractContextManager] = nullcontext
@@ -153,7 +152,7 @@ class Call:
             lse=None if lse is None else _public_lse(impl, x, lse.detach()),
             **public,
         )
-        return outputs if x.plan is None or self.packed else x.plan.unpack(outputs)
+        return outputs if x.plan is None else x.plan.unpack(outputs)
 
 
 def run(

@@ -42,6 +42,12 @@ class Plan:
     new: torch.Tensor | None = None
     words: str = ""
 
+    def side(self, name: str) -> tuple[tuple[int, ...], torch.Tensor, torch.Tensor]:
+        """Return the leading shape of a tensor's buffer, the rows of the case, and the others'."""
+        if name in OF_KEYS:
+            return self.k_shape, self.k_rows, self.k_theirs
+        return self.q_shape, self.q_rows, self.q_theirs
+
     def pack(self, x: Any, fill: float) -> Any:
         """Return the Inputs of the call from those of the dense problem, in the public layout.
 
@@ -63,10 +69,7 @@ class Plan:
 
     def _packed(self, name: str, tensor: torch.Tensor, fill: float, still: tuple[str, ...]) -> torch.Tensor:
         """Return the buffer of a tensor (b, s, ...): its rows, those of neighbours, and `fill`."""
-        queries = name not in OF_KEYS
-        shape, rows, theirs = (
-            (self.q_shape, self.q_rows, self.q_theirs) if queries else (self.k_shape, self.k_rows, self.k_theirs)
-        )
+        shape, rows, theirs = self.side(name)
         row = tensor.shape[2:]
         buffer = torch.full((math.prod(shape), *row), fill, dtype=tensor.dtype, device=tensor.device)
         own = tensor.reshape(-1, *row)
@@ -82,17 +85,15 @@ class Plan:
         buffer: k or v of the call, in the public layout.
         """
         assert self.new is not None
-        at = self.new.to(buffer.device)
-        buffer[at // self.k_shape[1], at % self.k_shape[1]] = new
+        buffer[index_of(self.k_shape, self.new.to(buffer.device))] = new
 
     def unpack(self, outputs: Any) -> Any:
         """Return the Outputs of the dense problem from those of the call, in the public layout."""
         dense = {}
         for name, tensor in outputs.items():
-            if name in OF_QUERIES:
-                dense[name] = _gathered(_rows_of(tensor, self.q_shape), self.q_rows)
-            elif name in OF_KEYS:
-                dense[name] = _gathered(_rows_of(tensor, self.k_shape), self.k_rows)
+            if name in OF_QUERIES or name in OF_KEYS:
+                shape, rows, _ = self.side(name)
+                dense[name] = _gathered(tensor.flatten(0, len(shape) - 1), rows)
             elif name == "lse":  # (batch, nheads, rows) or (nheads, rows)
                 rows = tensor.transpose(-1, -2).reshape(-1, tensor.shape[-2])
                 dense[name] = _gathered(rows, self.q_rows).transpose(1, 2)
@@ -101,14 +102,14 @@ class Plan:
         return type(outputs)(**dense)
 
 
+def index_of(shape: tuple[int, ...], rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the index of rows of a flattened buffer in one with these leading dimensions."""
+    return (rows,) if len(shape) == 1 else (rows // shape[1], rows % shape[1])
+
+
 def _rows(buffer: torch.Tensor) -> torch.Tensor:
     """Return a contiguous buffer of q or k as (rows, nheads, headdim)."""
     return buffer.view(-1, *buffer.shape[-2:])
-
-
-def _rows_of(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """Return an output as (rows, nheads, headdim); a view where its strides allow it."""
-    return tensor.flatten(0, len(shape) - 1)
 
 
 def _gathered(rows: torch.Tensor, at: torch.Tensor) -> torch.Tensor:

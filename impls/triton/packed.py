@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from flash_attest.impls.contract.arguments import LARGEST_SIZE, Sizes, check_tensor
+from flash_attest.impls.contract.arguments import LARGEST_SIZE, Sizes, check_heads, check_tensor
 
 from .device import EMULATED
 
@@ -38,8 +38,7 @@ def packed_sizes_of(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqle
     if headdim_k != headdim or v.shape[:2] != k.shape[:2]:
         shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
         raise ValueError(f"{shapes}: k should have q's headdim, and v the rows and heads of k")
-    if nheads and (nheads_k == 0 or nheads % nheads_k):
-        raise ValueError(f"nheads is {nheads}: should be a multiple of nheads_k, which is {nheads_k}")
+    check_heads(nheads, nheads_k)
     for name, total in (("total_q", total_q), ("total_k", total_k)):
         if total > LARGEST_SIZE:
             raise ValueError(f"{name} is {total}: should be at most {LARGEST_SIZE}")

@@ -16,6 +16,7 @@ from flash_attest.impls.contract.arguments import (
     LARGEST_SIZE,
     check_dtypes,
     check_headdim,
+    check_heads,
     check_like,
     check_one_device,
     check_options,
@@ -183,9 +184,7 @@ def _check_paged(q, k, v, cu_seqlens_q, block_table, seqused_k, k_new, v_new, la
     if k.shape[:3] != v.shape[:3] or k.shape[3] != q.shape[2] or k.shape[1] == 0:
         shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
         raise ValueError(f"{shapes}: k should have q's headdim, and v the pages, page_size and nheads_k of k")
-    nheads, nheads_k = q.shape[1], k.shape[2]
-    if nheads and (nheads_k == 0 or nheads % nheads_k):
-        raise ValueError(f"nheads is {nheads}: should be a multiple of nheads_k, which is {nheads_k}")
+    check_heads(q.shape[1], k.shape[2])
     check_headdim(q.shape[2], largest)
     check_headdim(v.shape[3], largest, " of v")
     check_dtypes(q, k, v, DTYPES)

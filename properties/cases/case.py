@@ -144,6 +144,8 @@ class Case:
         Fields that depend on the changed ones are adapted: nheads_k, the broadcasting of the bias,
         bias_dtype, the mask of a boolean bias, and the block of hidden keys.
         """
+        if not changed:
+            return self
         if "nheads" in changed and "nheads_k" not in changed and changed["nheads"] % self.nheads_k:
             changed["nheads_k"] = changed["nheads"]
         for size, of in (("bias_batch", "batch"), ("bias_nheads", "nheads")):

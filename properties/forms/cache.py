@@ -7,7 +7,7 @@ import torch
 from flash_attest.impls.contract.plan import Plan
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.forms.sequences import appended, random_of, rows_of, sequences_of, words_of
+from flash_attest.properties.forms.sequences import appended, lengths_of, random_of, rows_of, sequences_of, words_of
 
 FREE = 2  # slots that no sequence has
 
@@ -20,7 +20,7 @@ def cache(impl: Implementation, case: Case) -> Plan:
     """
     sequences = sequences_of(impl, case, fixed_q=True)
     batch, new = len(sequences), appended(case)
-    lengths_q, lengths_k = [one.seqlen_q for one in sequences], [one.seqlen_k for one in sequences]
+    lengths_q, lengths_k = lengths_of(sequences)
     capacity = max(lengths_k) + case.slack
     slots = random_of(case, "slots").sample(range(batch + FREE), batch)
     q_rows, q_theirs = rows_of([b * case.seqlen_q for b in range(batch)], lengths_q, sequences)

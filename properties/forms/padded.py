@@ -7,13 +7,13 @@ import torch
 from flash_attest.impls.contract.plan import Plan
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.forms.sequences import rows_of, sequences_of, words_of
+from flash_attest.properties.forms.sequences import lengths_of, rows_of, sequences_of, words_of
 
 
 def padded(impl: Implementation, case: Case) -> Plan:
     """Return the plan of a padded call. All sequences have `slack` rows more than the longest."""
     sequences = sequences_of(impl, case)
-    lengths_q, lengths_k = [one.seqlen_q for one in sequences], [one.seqlen_k for one in sequences]
+    lengths_q, lengths_k = lengths_of(sequences)
     most_q, most_k = max(lengths_q) + case.slack, max(lengths_k) + case.slack
     q_rows, q_theirs = rows_of([b * most_q for b in range(len(sequences))], lengths_q, sequences)
     k_rows, k_theirs = rows_of([b * most_k for b in range(len(sequences))], lengths_k, sequences)

@@ -8,7 +8,16 @@ from flash_attest.impls.contract.plan import Plan
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.form_features import PAGES
-from flash_attest.properties.forms.sequences import appended, random_of, rows_of, sequences_of, starts_of, words_of
+from flash_attest.properties.forms.sequences import (
+    appended,
+    lengths_of,
+    longest_of,
+    random_of,
+    rows_of,
+    sequences_of,
+    starts_of,
+    words_of,
+)
 
 FREE = 3  # pages that no sequence has
 
@@ -22,7 +31,7 @@ def paged(impl: Implementation, case: Case) -> Plan:
     """
     size = page_size_of(impl, case)
     sequences, new = sequences_of(impl, case), appended(case)
-    lengths_q, lengths_k = [one.seqlen_q for one in sequences], [one.seqlen_k for one in sequences]
+    lengths_q, lengths_k = lengths_of(sequences)
     starts_q = starts_of(lengths_q)
     q_rows, q_theirs = rows_of(starts_q[:-1].tolist(), lengths_q, sequences)
     # Give each sequence its pages.
@@ -42,7 +51,6 @@ def paged(impl: Implementation, case: Case) -> Plan:
     rows = [_rows_in(table[b], n, size) for b, n in enumerate(lengths_k)]
     judged = [row for row, one in zip(rows, sequences, strict=True) if one.judged]
     theirs = [row for row, one in zip(rows, sequences, strict=True) if not one.judged]
-    numbers = {"max_seqlen_q": max(lengths_q) + case.slack, "max_seqlen_k": max(lengths_k) + case.slack}
     of_first = [f"the first sequence on {' '.join(map(str, pages[: counts[0]][:8]))}"] if counts[0] else []
     words = words_of(sequences, case, f"{len(pages)} pages of {size} keys", *of_first)
     return Plan(
@@ -57,7 +65,7 @@ def paged(impl: Implementation, case: Case) -> Plan:
             "block_table": table,
             "seqused_k": torch.tensor(lengths_k, dtype=torch.int32) - new,
         },
-        numbers=numbers,
+        numbers=longest_of(sequences, case),
         new=torch.stack([row[len(row) - new :] for row in rows]) if new else None,
         words=f"paged as {words}",
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from flash_attest.impls.contract.plan import OF_KEYS, Plan
+from flash_attest.impls.contract.plan import Plan, index_of
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.tensors import Inputs, public_input
 from flash_attest.properties.cases.case import Case
@@ -91,9 +91,8 @@ def replace_neighbours(impl: Implementation, handed: Inputs, random: RandomTenso
     for name in ("q", "k", "v", *(() if handed.sinks is not None else ("dout", "dlse"))):
         if (tensor := getattr(handed, name)) is None:
             continue
-        rows, shape = (plan.k_theirs, plan.k_shape) if name in OF_KEYS else (plan.q_theirs, plan.q_shape)
+        shape, _, rows = plan.side(name)
         public = tensor.transpose(-1, -2) if name == "dlse" else public_input(impl, name, tensor)
         rows = rows.to(tensor.device)
-        at = (rows,) if len(shape) == 1 else (rows // shape[1], rows % shape[1])
         other = random.uniform((len(rows), *public.shape[len(shape) :]), -10, 10)
-        public[at] = (other if value is None else torch.full_like(other, value)).to(tensor.dtype)
+        public[index_of(shape, rows)] = (other if value is None else torch.full_like(other, value)).to(tensor.dtype)

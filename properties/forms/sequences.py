@@ -101,6 +101,16 @@ def appended(case: Case) -> int:
     return min(case.append, case.seqlen_k)
 
 
+def lengths_of(sequences: list[Sequence]) -> tuple[list[int], list[int]]:
+    """Return the numbers of queries, and of keys, of the sequences of a call."""
+    return [one.seqlen_q for one in sequences], [one.seqlen_k for one in sequences]
+
+
+def longest_of(sequences: list[Sequence], case: Case) -> dict[str, int]:
+    """Return max_seqlen_q and max_seqlen_k, which are too large by the slack of the case."""
+    return {f"max_seqlen_{name}": max(n) + case.slack for name, n in zip("qk", lengths_of(sequences), strict=True)}
+
+
 def starts_of(lengths: list[int]) -> torch.Tensor:
     """Return cu_seqlens, (batch + 1,) int32: where each sequence begins, and the end."""
     return torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
@@ -123,8 +133,6 @@ def words_of(sequences: list[Sequence], case: Case, *others: str) -> str:
         words = [f"{n}{'*' * one.judged}" for n, one in zip(lengths, sequences, strict=True)]
         return " ".join(words[:MOST_WORDS] + ["..."] * (len(words) > MOST_WORDS))
 
-    lengths = ", ".join(
-        f"lengths_{name} {listed([getattr(one, f'seqlen_{name}') for one in sequences])}" for name in ("q", "k")
-    )
+    lengths = ", ".join(f"lengths_{name} {listed(n)}" for name, n in zip("qk", lengths_of(sequences), strict=True))
     slack = [f"{case.slack} row{'s' * (case.slack != 1)} of slack"] if case.slack else []
     return ", ".join([f"{lengths} (* judged)", *others, *slack])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flash_attest.impls.contract.plan import Plan
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.forms.sequences import rows_of, sequences_of, starts_of, words_of
+from flash_attest.properties.forms.sequences import lengths_of, longest_of, rows_of, sequences_of, starts_of, words_of
 
 
 def varlen(impl: Implementation, case: Case) -> Plan:
@@ -14,11 +14,11 @@ def varlen(impl: Implementation, case: Case) -> Plan:
     `slack` rows behind the last sequence belong to nobody, and max_seqlen is too large by as many.
     """
     sequences = sequences_of(impl, case)
-    lengths_q, lengths_k = [one.seqlen_q for one in sequences], [one.seqlen_k for one in sequences]
+    lengths_q, lengths_k = lengths_of(sequences)
     starts_q, starts_k = starts_of(lengths_q), starts_of(lengths_k)
     q_rows, q_theirs = rows_of(starts_q[:-1].tolist(), lengths_q, sequences)
     k_rows, k_theirs = rows_of(starts_k[:-1].tolist(), lengths_k, sequences)
-    longest = {"max_seqlen_q": max(lengths_q) + case.slack, "max_seqlen_k": max(lengths_k) + case.slack}
+    longest = longest_of(sequences, case)
     return Plan(
         q_shape=(int(starts_q[-1]) + case.slack,),
         k_shape=(int(starts_k[-1]) + case.slack,),
