@@ -17,6 +17,7 @@ NEEDED = {
     "rich": "rich",
     "jinja2": "jinja2",
     "filelock": "filelock",
+    "packaging": "packaging",
 }
 EXTRAS = {
     "triton": "triton",

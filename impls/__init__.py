@@ -1,5 +1,5 @@
 """The plug-in contract, and our own implementations, which use it as plug-ins do."""
 
-from flash_attest.impls.contract.record import Absent, ContractError, Implementation, Precision, Supports
+from flash_attest.impls.contract.record import Absent, ContractError, Implementation, NotInstalled, Precision, Supports
 
-__all__ = ["Absent", "ContractError", "Implementation", "Precision", "Supports"]
+__all__ = ["Absent", "ContractError", "Implementation", "NotInstalled", "Precision", "Supports"]

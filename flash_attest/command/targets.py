@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from flash_attest import python_file
 from flash_attest.did_you_mean import did_you_mean
+from flash_attest.places import ROOMS
 
 GROUP = "flash_attest.adapters"
+NO_ADAPTERS = {"__init__", "packages", "findings"}  # modules of wild/
 
 
 class TargetError(ValueError):
@@ -41,11 +44,13 @@ class Targets:
 def resolved(texts: list[str], untrusted: bool = False) -> Targets:
     """Sort targets by kind, without importing them. Raises TargetError."""
     sorted_targets, known = Targets(), adapters()
+    by_name = {_normalized(name): name for name in known}
     for text in texts:
         if is_file(text):
             sorted_targets.imported.append(text)
             _check_file(text)
             continue
+        text = text if text in known else by_name.get(_normalized(text), text)
         if ":" not in text and text not in known:
             sorted_targets.ours.append(text)
             continue
@@ -70,8 +75,13 @@ def is_file(text: str) -> bool:
 
 
 def adapters() -> dict[str, str]:
-    """Return the adapters of installed packages: name -> MODULE:NAME."""
-    return {point.name: point.value for point in entry_points(group=GROUP)}
+    """Return the adapters: name -> MODULE:NAME. They are those in wild/, and those that installed
+    packages register, which come first.
+    """
+    wild = {path.stem: f"flash_attest.wild.{path.stem}:IMPLS" for path in sorted((ROOMS / "wild").glob("*.py"))}
+    return {name: place for name, place in wild.items() if name not in NO_ADAPTERS} | {
+        point.name: point.value for point in entry_points(group=GROUP)
+    }
 
 
 def check_module(place: str) -> None:
@@ -98,6 +108,11 @@ def unknown(name: str, ours: list[str]) -> str:
         f"{name} is no file, no module (MODULE:NAME) and no known implementation{did_you_mean(name, known)} "
         f"(known: {', '.join(known)})"
     )
+
+
+def _normalized(name: str) -> str:
+    """Return a package's name in the one spelling that all of its spellings share."""
+    return re.sub(r"[-_.]+", "_", name).lower()
 
 
 def _check_file(text: str) -> None:

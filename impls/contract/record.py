@@ -38,6 +38,12 @@ class ContractError(ValueError):
         super().__init__("\n".join(self.problems))
 
 
+class NotInstalled(ImportError):
+    """A file with implementations raises it when it is imported, if the package that it adapts is
+    not installed. It is then Absent, with the message as the reason.
+    """
+
+
 @dataclass(frozen=True)
 class Precision:
     """The rounding of an implementation, from which oracle/budget.py derives the error budget.

@@ -21,7 +21,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from flash_attest.did_you_mean import did_you_mean
-from flash_attest.impls.contract.record import Absent, ContractError, Implementation, Precision, Supports
+from flash_attest.impls.contract.record import (
+    Absent,
+    ContractError,
+    Implementation,
+    NotInstalled,
+    Precision,
+    Supports,
+)
 from flash_attest.places import ROOMS
 from flash_attest.python_file import problem_of
 from flash_attest.texts import cut, type_name, words_of
@@ -134,6 +141,8 @@ def from_file(argument: str, around: AbstractContextManager | None = None) -> li
     try:
         with beside(path.resolve().parent), around:
             spec.loader.exec_module(module)
+    except NotInstalled as error:
+        return [Entry(Absent(as_name(path.stem), words_of(error)), str(path), option)]
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise
@@ -182,6 +191,9 @@ def _from_module(argument: str, module_name: str, name: str, around: AbstractCon
     try:
         with around:
             module = importlib.import_module(module_name)
+    except NotInstalled as error:
+        path = importlib.util.find_spec(module_name).origin
+        return [Entry(Absent(as_name(module_name.rpartition(".")[2]), words_of(error)), str(path), option)]
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             raise

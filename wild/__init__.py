@@ -1,0 +1,51 @@
+"""Packages that people install, judged by the laws: an adapter for each, and what was found.
+
+packages.py   every package: its versions, what is installed with it, where it runs
+NAME.py       the adapter of a package: `flash-attest check sageattention` judges it
+findings/     one proof for each thing that is wrong: a script without this suite
+findings.py   reads the proofs, and writes docs/findings.md
+
+An adapter begins by asking for its package, which makes its verdict "refused" where it is not
+installed:
+
+    attention = module_of("sageattention", "sageattention.core")
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+
+from packaging.specifiers import SpecifierSet
+
+from flash_attest.adapters import imported
+from flash_attest.impls.contract.record import NotInstalled
+from flash_attest.wild.packages import PACKAGES, Package
+
+__all__ = ["PACKAGES", "Package", "module_of", "version_of"]
+
+
+def module_of(package: str, module: str) -> ModuleType:
+    """Import a module of a package, as if there were a GPU. Returns the module.
+
+    package: a name in PACKAGES. Raises NotInstalled, with the command that installs it, if it is
+    not installed or if its version is one that the adapter does not fit. An error of the import
+    itself is raised as it is.
+    """
+    wanted = PACKAGES[package]
+    installed = version_of(package)
+    if installed is None:
+        raise NotInstalled(f"{wanted.name} is not installed: {wanted.pip_line}")
+    if not SpecifierSet(wanted.versions).contains(installed, prereleases=True):
+        raise NotInstalled(
+            f"{wanted.name} {installed} is installed, the adapter is for {wanted.versions}: {wanted.pip_line}"
+        )
+    return imported(module)
+
+
+def version_of(package: str) -> str | None:
+    """Return the installed version of a package in PACKAGES, or None."""
+    try:
+        return version(PACKAGES[package].name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,74 @@
+"""Every package that has an adapter, and how it is installed."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package on the Python package index.
+
+    name: its name there. The adapter is the module of the same name, in lower case and with
+        underscores.
+    versions: the versions that the adapter fits, such as ">=1.0.6,<2".
+    judged: the version that the findings are about.
+    also: what it needs beside torch, Triton, NumPy and packaging, installed without its own
+        dependencies.
+    runs: "anywhere" if its kernels run in the emulator, or are PyTorch's; "cuda" if it needs a GPU.
+    """
+
+    name: str
+    versions: str
+    judged: str
+    also: tuple[str, ...] = ()
+    runs: Literal["anywhere", "cuda"] = "anywhere"
+
+    @property
+    def key(self) -> str:
+        """The name of the adapter's module."""
+        return self.name.lower().replace("-", "_").replace(".", "_")
+
+    @property
+    def requirement(self) -> str:
+        """What pip is asked for, such as "sageattention>=1.0.6,<2"."""
+        return f"{self.name}{self.versions}"
+
+    @property
+    def pip_line(self) -> str:
+        """The command that installs it."""
+        return f"pip install {shlex.quote(self.requirement)}"
+
+
+_ALL = (
+    Package("aule-attention", ">=0.5,<0.6", "0.5.0"),
+    Package("conch-triton-kernels", ">=1.3,<2", "1.3"),
+    Package("cuda-triton-multiarch", ">=0.1.3,<0.2", "0.1.3"),
+    Package("fa3-fwd", ">=0.0.3,<0.1", "0.0.3", runs="cuda"),
+    Package("fasterkernels", ">=0.2,<0.3", "0.2.0"),
+    Package("fastflash-attention", ">=0.2,<0.3", "0.2.0"),
+    Package("ffpa-attn", ">=0.2.4,<0.3", "0.2.4"),
+    Package("fla-core", ">=0.6,<0.7", "0.6.0", also=("einops",)),
+    Package("flash-attention-softmax-n", ">=0.3.2,<0.4", "0.3.2"),
+    Package("flash-attn", ">=2.7,<3", "2.8.3", also=("einops",), runs="cuda"),
+    Package("flash-attn-4", ">=4.0.0b0,<5", "4.0.0b36", runs="cuda"),
+    Package("flash-attn-triton", ">=0.1.1,<0.2", "0.1.1"),
+    Package("flash-sparse-attn", ">=2.0.6,<3", "2.0.6"),
+    Package("flash_attention_triton", ">=0.1.1,<0.2", "0.1.1"),
+    Package("flash_attention_x", ">=0.0.1,<0.1", "0.0.1"),
+    Package("flashattention2-custom-mask", ">=0.1.1,<0.2", "0.1.1"),
+    Package("flashinfer-python", ">=0.6,<1", "0.6.0", runs="cuda"),
+    Package("flashnn", ">=0.1.1,<0.2", "0.1.1"),
+    Package("jvp-flash-attention", ">=0.14,<0.15", "0.14.0"),
+    Package("memory-efficient-attention-pytorch", ">=0.1.6,<0.2", "0.1.6", also=("einops",)),
+    Package("noflash-attention", ">=1.0.1,<2", "1.0.1"),
+    Package("ring-attention-pytorch", ">=0.5.20,<0.6", "0.5.20", also=("einops",)),
+    Package("sageattention", ">=1.0.6,<2", "1.0.6"),
+    Package("simpler-flash", ">=1.3.5,<2", "1.3.5"),
+    Package("transformer-engine", ">=2,<3", "2.9.0", runs="cuda"),
+    Package("trinix", ">=0.1.4,<0.2", "0.1.4"),
+    Package("xformers", ">=0.0.30,<0.1", "0.0.35", runs="cuda"),
+)
+PACKAGES = {package.key: package for package in _ALL}
