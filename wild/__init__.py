@@ -5,8 +5,8 @@ NAME.py       the adapter of a package: `flash-attest check sageattention` judge
 findings/     one proof for each thing that is wrong: a script without this suite
 findings.py   reads the proofs, and writes docs/findings.md
 
-An adapter begins by asking for its package, which makes its verdict "refused" where it is not
-installed:
+An adapter begins by asking for its package. If it is not installed, the verdict is "refused", and
+the reason has the command that installs it:
 
     attention = module_of("sageattention", "sageattention.core")
 """
