@@ -1,4 +1,4 @@
-"""Findings have their form, name laws that exist, and are on the page. Known failures name findings."""
+"""Findings have their form, name real laws, and are on the page. Known failures name findings."""
 
 import re
 
