@@ -4,10 +4,13 @@ packages.py   every package: its versions, what is installed with it, where it r
               of public repositories that are judged, though no package index has them
 NAME.py       the adapter of a package: `flash-attest check sageattention` judges it
 findings/     one proof for each thing that is wrong: a script without this suite
-findings.py   reads the proofs, and writes docs/findings.md
+findings.py   reads the proofs
+page.py       writes docs/findings.md from them
+install.py    installs a package into a folder of its own
+judge.py      judges packages in turn: the command `flash-attest wild`
 
-An adapter begins by asking for its package, which makes its verdict "refused" where it is not
-installed:
+An adapter begins by asking for its package. If it is not installed, the verdict is "refused", and
+the reason has the command that installs it:
 
     attention = module_of("sageattention", "sageattention.core")
 
@@ -27,8 +30,6 @@ from types import ModuleType
 
 from packaging.specifiers import SpecifierSet
 
-from flash_attest.adapters import imported
-from flash_attest.impls.contract.record import NotInstalled
 from flash_attest.wild.packages import PACKAGES, SOURCES, Package, Source
 
 __all__ = ["PACKAGES", "SOURCES", "Package", "Source", "file_of", "module_of", "version_of"]
@@ -41,6 +42,9 @@ def module_of(package: str, module: str) -> ModuleType:
     not installed or if its version is one that the adapter does not fit. An error of the import
     itself is raised as it is.
     """
+    from flash_attest.adapters import imported  # imports torch, which the command line need not wait for
+    from flash_attest.impls.contract.record import NotInstalled
+
     wanted = PACKAGES[package]
     installed = version_of(package)
     if installed is None:
@@ -58,6 +62,9 @@ def file_of(source: str) -> ModuleType:
     source: a name in SOURCES. Raises NotInstalled, with the variable to set, if it is not set. An
     error of the import itself is raised as it is.
     """
+    from flash_attest.adapters import imported
+    from flash_attest.impls.contract.record import NotInstalled
+
     wanted = SOURCES[source]
     folder = os.environ.get(wanted.variable)
     if not folder:
