@@ -117,8 +117,8 @@ class Supports:
         vector has one row for all queries.
     bias_grad: whether backward also returns dbias. A boolean mask has no gradient.
     cross: whether seqlen_q and seqlen_k may differ, 0 keys and 0 queries included.
-    gqa: whether nheads_k may be less than nheads; query head h reads key head
-        h // (nheads // nheads_k).
+    gqa: whether nheads_k may be less than nheads. `gqa_order` says which key head a query head
+        reads.
     softmax_scale: whether functions take scales other than 1 / sqrt(headdim), 0 and negative ones
         included.
     window: "none", or a subset of {"left", "right", "both"}: functions take the keyword window, a
@@ -267,6 +267,9 @@ class Implementation:
         {"cpu": Supports(...), "cuda": Supports(...)}.
     causal_alignment: the corner with which the mask is aligned if seqlen_q and seqlen_k differ
         (docs/why/conventions.md#causal).
+    gqa_order: which key head query head h reads: "blocks" if h // (nheads // nheads_k), so that
+        query heads of one key head lie side by side, as torch.repeat_interleave of k does. "modulo"
+        if h % nheads_k.
     lse: the base of lse, "natural" or "log2", if forward returns (out, lse). lse is float32,
         (batch, nheads, seqlen_q) in both layouts.
     sink_in_lse: whether lse contains the sink. If not, it is the lse of the keys alone.
@@ -313,6 +316,7 @@ class Implementation:
     unavailable: Mapping[str, str] = field(default_factory=dict)
     supports: Supports | Mapping[str, Supports] = field(default_factory=Supports)
     causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
+    gqa_order: Literal["blocks", "modulo"] = "blocks"
     lse: Literal["natural", "log2"] | None = None
     sink_in_lse: bool = True
     slack: Literal["finite", "anything"] = "finite"
