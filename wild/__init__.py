@@ -3,10 +3,13 @@
 packages.py   every package: its versions, what is installed with it, where it runs
 NAME.py       the adapter of a package: `flash-attest check sageattention` judges it
 findings/     one proof for each thing that is wrong: a script without this suite
-findings.py   reads the proofs, and writes docs/findings.md
+findings.py   reads the proofs
+page.py       writes docs/findings.md from them
+install.py    installs a package into a folder of its own
+judge.py      judges packages in turn: the command `flash-attest wild`
 
-An adapter begins by asking for its package, which makes its verdict "refused" where it is not
-installed:
+An adapter begins by asking for its package. If it is not installed, the verdict is "refused", and
+the reason has the command that installs it:
 
     attention = module_of("sageattention", "sageattention.core")
 """
@@ -18,8 +21,6 @@ from types import ModuleType
 
 from packaging.specifiers import SpecifierSet
 
-from flash_attest.adapters import imported
-from flash_attest.impls.contract.record import NotInstalled
 from flash_attest.wild.packages import PACKAGES, Package
 
 __all__ = ["PACKAGES", "Package", "module_of", "version_of"]
@@ -32,6 +33,9 @@ def module_of(package: str, module: str) -> ModuleType:
     not installed or if its version is one that the adapter does not fit. An error of the import
     itself is raised as it is.
     """
+    from flash_attest.adapters import imported  # imports torch, which the command line need not wait for
+    from flash_attest.impls.contract.record import NotInstalled
+
     wanted = PACKAGES[package]
     installed = version_of(package)
     if installed is None:

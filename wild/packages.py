@@ -33,7 +33,7 @@ class Package:
 
     @property
     def requirement(self) -> str:
-        """What pip is asked for, such as "sageattention>=1.0.6,<2"."""
+        """The argument for pip, such as "sageattention>=1.0.6,<2"."""
         return f"{self.name}{self.versions}"
 
     @property

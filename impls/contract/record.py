@@ -304,7 +304,8 @@ class Implementation:
     share: the part of a profile's cases and repeats, and of the size of a case, that is judged:
         less than 1, and at least 0.01, for kernels that are emulated, which are a thousand times
         slower. {"cpu": 0.2} is for that device alone.
-    known_failures: laws that are known to fail, as in {"repeats_agree": "why, #123"}
+    known_failures: laws that are known to fail, as in {"repeats_agree": "why, #123"}, or with a
+        case that fails, which is judged first: {"repeats_agree": ("why, #123", "seqlen_q=65")}
         (docs/use/reading-a-failure.md#known-failures).
     """
 
@@ -331,7 +332,7 @@ class Implementation:
     paths: Mapping[str, Collection[int]] = field(default_factory=dict)
     traced: bool = False
     share: float | Mapping[str, float] = 1.0
-    known_failures: Mapping[str, str] = field(default_factory=dict)
+    known_failures: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
     _on: dict[str, Implementation] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
@@ -364,6 +365,11 @@ class Implementation:
     def gives_dsink(self) -> bool:
         """True if backward also returns dsink."""
         return bool(self.backward) and self.supports.sink_grad
+
+    def known_failure(self, law: str) -> tuple[str, str]:
+        """Return why a law is known to fail, and a case that fails; "" for what is not said."""
+        known = self.known_failures.get(law, "")
+        return (known, "") if isinstance(known, str) else known
 
     def share_on(self, device: str) -> float:
         """Return `share` on "cpu" or "cuda". It is 1 if `share` is a mapping without the device."""
