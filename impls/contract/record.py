@@ -62,7 +62,7 @@ class Precision:
     merge: "accumulator" if parts of the keys are merged by their running maximum and sum. "lse" if
         they are merged by weights exp(lse_part - lse) computed from float32 lse, as split-KV and
         flash-decoding kernels do.
-    parts: the dtype of the partial outs of such a merge: "float32", or "operand" for the dtype of
+    parts: the dtype of the partial outs of a merge="lse": "float32", or "operand" for the dtype of
         the inputs.
     scaled: what softmax_scale multiplies: the float32 "scores"; or "q" or "k", which are then
         rounded to their dtype before the product; or "both", each by the root of the scale.
