@@ -37,6 +37,11 @@ class Package:
         return f"{self.name}{self.versions}"
 
     @property
+    def needs(self) -> str:
+        """What a machine must have beside the package; "" for nothing."""
+        return "a GPU" if self.runs == "cuda" else ""
+
+    @property
     def pip_line(self) -> str:
         """The command that installs it."""
         return f"pip install {shlex.quote(self.requirement)}"
@@ -96,6 +101,16 @@ class Source:
     def key(self) -> str:
         """The name of the adapter's module."""
         return self.name.replace("-", "_")
+
+    @property
+    def requirement(self) -> str:
+        """What is judged, as in Package."""
+        return self.repository
+
+    @property
+    def needs(self) -> str:
+        """What a machine must have; as in Package."""
+        return f"{self.variable}, its folder in a clone"
 
     @property
     def variable(self) -> str:

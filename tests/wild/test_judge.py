@@ -7,7 +7,7 @@ import pytest
 from flash_attest.command import wild
 from flash_attest.wild.install import installed, newest
 from flash_attest.wild.judge import RESULTS, Run
-from flash_attest.wild.packages import PACKAGES, Package
+from flash_attest.wild.packages import PACKAGES, SOURCES, Package
 
 TINY = Package("tiny-attention", ">=0.1,<1", "0.1")
 CODE = """\
@@ -86,16 +86,16 @@ def test_every_package_has_an_adapter_that_is_absent_without_it(capsys):
     from flash_attest.impls import Absent
     from flash_attest.impls.contract.registry import from_file
 
-    for key, package in PACKAGES.items():
+    for key, package in (PACKAGES | SOURCES).items():
         (place,) = resolved([package.name]).imported
         entries = from_file(place)
         assert entries and all(isinstance(entry.impl, Absent) for entry in entries), key
-        assert package.pip_line in entries[0].impl.reason
+        assert (package.pip_line if key in PACKAGES else f"set {package.variable} to ") in entries[0].impl.reason
 
 
 def test_list_and_an_unknown_name(capsys):
     assert wild.run(["--list"]) == 0
-    assert capsys.readouterr().out.count("\n") == len(PACKAGES)
+    assert capsys.readouterr().out.count("\n") == len(PACKAGES | SOURCES)
     with pytest.raises(SystemExit) as ended:
         wild.run(["flashn"])
     assert ended.value.code == 2 and "flashn: no such package; did you mean flashnn?" in capsys.readouterr().err
