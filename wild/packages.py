@@ -38,7 +38,7 @@ class Package:
 
     @property
     def needs(self) -> str:
-        """What a machine must have beside the package; "" for nothing."""
+        """The equipment that a machine must have beside the package; "" for none."""
         return "a GPU" if self.runs == "cuda" else ""
 
     @property
@@ -104,12 +104,12 @@ class Source:
 
     @property
     def requirement(self) -> str:
-        """What is judged, as in Package."""
+        """The repository, in the place of an argument for pip."""
         return self.repository
 
     @property
     def needs(self) -> str:
-        """What a machine must have; as in Package."""
+        """The equipment that a machine must have, as in Package."""
         return f"{self.variable}, its folder in a clone"
 
     @property
