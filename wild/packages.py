@@ -1,4 +1,4 @@
-"""Every package that has an adapter, and how it is installed."""
+"""Every package that has an adapter, and how it is installed; public files that have one."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ class Package:
         return f"{self.name}{self.versions}"
 
     @property
+    def needs(self) -> str:
+        """The equipment that a machine must have beside the package; "" for none."""
+        return "a GPU" if self.runs == "cuda" else ""
+
+    @property
     def pip_line(self) -> str:
         """The command that installs it."""
         return f"pip install {shlex.quote(self.requirement)}"
@@ -72,3 +77,56 @@ _ALL = (
     Package("xformers", ">=0.0.30,<0.1", "0.0.35", runs="cuda"),
 )
 PACKAGES = {package.key: package for package in _ALL}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file with kernels in a public repository. It is on no package index: who judges it has a
+    copy of the repository.
+
+    name: the adapter is the module of the same name, as in Package.
+    repository: where it is on GitHub.
+    folder: the folder of the repository from which `module` is imported; "" is its root.
+    module: the module with the kernels.
+    judged: the commit that the findings are about, and its date.
+    """
+
+    name: str
+    repository: str
+    folder: str
+    module: str
+    judged: str
+
+    @property
+    def key(self) -> str:
+        """The name of the adapter's module."""
+        return self.name.replace("-", "_")
+
+    @property
+    def requirement(self) -> str:
+        """The repository, in the place of an argument for pip."""
+        return self.repository
+
+    @property
+    def needs(self) -> str:
+        """The equipment that a machine must have, as in Package."""
+        return f"{self.variable}, its folder in a clone"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that holds the path of `folder`."""
+        return f"FLASH_ATTEST_WILD_{self.key.upper()}"
+
+
+_READ = (
+    Source("executorch", "pytorch/executorch", "backends/cuda/triton/kernels", "sdpa", "82fcf09, 2026-08"),
+    Source(
+        "native-sparse-attention-triton",
+        "XunhaoLai/native-sparse-attention-triton",
+        "",
+        "native_sparse_attention.ops.triton.flash_attention",
+        "9bea856, 2025-05",
+    ),
+    Source("triton-lang-kernels", "triton-lang/kernels", "kernels", "flash_attention", "eeeebdd, 2024-11"),
+)
+SOURCES = {source.key: source for source in _READ}
