@@ -1,8 +1,8 @@
 """jvp-flash-attention 0.14.0: attention with tangents, in Triton; tangents are not judged.
 
-It takes even lengths from 32 on, its backward multiples of 32. Only these are judged here: at others
-its tiles of 32 reach outside (finding #72). Its mask of numbers hides keys by -100 alone, so no bias
-is judged.
+It takes even lengths from 32 on, its backward multiples of 32. Only these are judged here: at
+others its tiles of 32 reach outside (finding #72). Its mask of numbers hides keys by -100 alone, so
+no bias is judged.
 """
 
 import torch

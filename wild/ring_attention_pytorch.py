@@ -1,7 +1,6 @@
 """ring-attention-pytorch 0.5.20: attention in buckets, in PyTorch, and its kernels in Triton.
 
-Query head h reads key head h % nheads_k: `grouped` brings the heads into the order of the contract.
-A mask of keys is ignored if causal, as a comment in its source says, so that no case has both.
+A mask of keys is ignored if causal, as a comment in its source says, so no case has both.
 """
 
 import torch
@@ -12,17 +11,11 @@ from flash_attest.wild import module_of
 ring = module_of("ring_attention_pytorch", "ring_attention_pytorch.ring_flash_attention")
 
 
-def grouped(x, groups):
-    """Bring query heads from (nheads_k, groups) into the order (groups, nheads_k), or back."""
-    return x.unflatten(2, (-1, groups)).transpose(2, 3).flatten(2, 3)
-
-
 def attention(q, k, v, *, causal=False, bias=None, softcap=None):
     """(batch, seqlen, nheads, headdim) x 3 -> out like q."""
     mask = None if bias is None else bias.flatten(1).expand(len(q), -1)
     cap = {} if softcap is None else {"softclamp_qk_sim": True, "softclamp_value": float(softcap)}
-    nheads_k, groups = k.shape[2], q.shape[2] // k.shape[2]
-    return grouped(ring.ring_flash_attn(grouped(q, groups), k, v, mask, causal, bucket_size=16, **cap), nheads_k)
+    return ring.ring_flash_attn(q, k, v, mask, causal, bucket_size=16, **cap)
 
 
 def attention_causal(q, k, v):
@@ -48,6 +41,7 @@ IMPLS = [
         name="ring_attention_pytorch",
         forward=attention,
         backward="autograd",
+        gqa_order="modulo",
         supports=Supports(**FLOAT32, causal="optional", bias={"boolean_vector"}, softcap=True, accepts=square),
         tile=(16, 16),
     ),
@@ -55,6 +49,7 @@ IMPLS = [
         name="ring_attention_pytorch_causal",
         forward=attention_causal,
         backward="autograd",
+        gqa_order="modulo",
         empty_rows="undefined",
         supports=Supports(**FLOAT32, causal="always", accepts=one_bucket),
         tile=(16, 16),

@@ -4,7 +4,7 @@ number: 73
 package: jvp-flash-attention 0.14.0
 law: contract_is_kept
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=32 seqlen_k=32 headdim=16 dtype=float32
-consequence: Of the head dims 16, 32, 64, 128 and 256 that it accepts, 16 raises an error of the compiler.
+consequence: Head dim 16, one of five that it says it supports, raises an error of the compiler.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H100

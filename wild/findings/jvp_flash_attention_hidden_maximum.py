@@ -1,10 +1,10 @@
-"""Hidden keys count in the running maximum, 100 below their score: a large one makes the visible ones vanish.
+"""Hidden keys count in the running maximum, lowered by 100: a large one hides the visible ones.
 
 number: 68
 package: jvp-flash-attention 0.14.0
 law: hidden_keys_change_no_bit, infinite_bias_hides_exactly_its_keys
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32 causal=True
-consequence: A key that is masked, by causal or by a boolean mask, changes out if its score is large; then rows become 0.
+consequence: Keys that causal or a boolean mask hides change out if their scores are large.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H100

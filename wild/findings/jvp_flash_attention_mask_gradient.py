@@ -4,7 +4,7 @@ number: 71
 package: jvp-flash-attention 0.14.0
 law: none: the suite hides keys by -inf, the package by -100
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=32 dtype=float32 bias=matrix
-consequence: Training with relative positions or any soft mask has wrong gradients; only the entries of -100 are respected.
+consequence: Training with a soft mask, such as relative positions, has wrong gradients.
 found: 2026-11-26
 status: not reported
 gpu: not tried

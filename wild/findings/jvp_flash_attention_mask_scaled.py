@@ -4,7 +4,7 @@ number: 70
 package: jvp-flash-attention 0.14.0
 law: none: the suite hides keys by -inf, the package by -100
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=32 dtype=float32 bias=matrix
-consequence: With head dim 128 a key masked by -100 keeps exp(-8.8) of its weight; other values count a fraction of themselves.
+consequence: With head dim 128 a mask of -100 lowers a score by 8.8 alone.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H100

@@ -4,7 +4,7 @@ number: 61
 package: memory-efficient-attention-pytorch 0.1.6
 law: infinite_bias_hides_exactly_its_keys, biased_attention_matches_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 bias=matrix
-consequence: A bias that hides 1,024 keys in a row (k_bucket_size) makes out NaN with memory_efficient=True only.
+consequence: A bias that hides a whole chunk of 1,024 keys gives NaN, if memory_efficient=True.
 found: 2026-11-26
 status: not reported
 gpu: not tried

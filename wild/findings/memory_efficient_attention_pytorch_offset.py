@@ -1,10 +1,10 @@
-"""Flash attention, causal with more keys than queries: a query sees keys up to i - (m - n), not i + (m - n).
+"""Flash attention, causal: with m keys, query i of n sees keys up to i - (m - n), not i + (m - n).
 
 number: 60
 package: memory-efficient-attention-pytorch 0.1.6
 law: alignment_is_as_declared, query_sees_exactly_its_prefix, out_matches_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 causal=True
-consequence: The last of n queries sees n - m + n of m keys. A row that is left without keys gets the mean of all v.
+consequence: The last query does not see all keys; a row without keys gets the mean of v.
 found: 2026-11-25
 status: not reported
 gpu: not tried

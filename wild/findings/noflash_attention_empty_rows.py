@@ -3,7 +3,7 @@
 number: 66
 package: noflash-attention 1.0.1
 law: rows_without_keys_give_zero, rows_without_keys_leave_the_others_alone
-case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix bias_mask=dead_row
+case: batch=1 nheads=1 seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix bias_mask=dead_row
 consequence: One fully padded query makes the gradient of every key of its head NaN in training.
 found: 2026-11-25
 status: not reported

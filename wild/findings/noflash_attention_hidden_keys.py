@@ -1,10 +1,10 @@
-"""Online and in-place chunks clamp scores after the mask, so each hidden key has the weight exp(-20).
+"""Online and in-place chunks clamp scores after the mask: a hidden key has the weight exp(-20).
 
 number: 64
 package: noflash-attention 1.0.1
 law: hidden_keys_change_no_bit, out_averages_exactly_its_prefix, row_that_sees_one_key_copies_it
-case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=boolean_vector
-consequence: Padding that holds large values, inf or NaN reaches out through a mask or a causal mask.
+case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=2 headdim=2 dtype=float32 causal=True
+consequence: Large values, inf or NaN in keys that a mask hides reach out.
 found: 2026-11-25
 status: not reported
 gpu: not tried
@@ -20,5 +20,5 @@ visible = (torch.arange(16) < 8).expand(1, 1, 16, 16)
 first = [run(q, k, v, attn_mask=visible) for run in (chunked_sdpa_online, chunked_sdpa_inplace)]
 v[:, :, 8:] = 1e9  # keys that no query sees
 after = [run(q, k, v, attn_mask=visible) for run in (chunked_sdpa_online, chunked_sdpa_inplace)]
-change = min((a - b).abs().max().item() for a, b in zip(first, after))
+change = min((a - b).abs().max().item() for a, b in zip(first, after, strict=True))
 assert change == 0, f"hidden keys change out by {change:.2f}"

@@ -4,7 +4,7 @@ number: 77
 package: ring-attention-pytorch 0.5.20
 law: query_sees_exactly_its_prefix, out_averages_exactly_its_prefix, alignment_is_as_declared
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=8 seqlen_k=24 headdim=64 dtype=float32 causal=True
-consequence: With more than bucket_size keys out is not that of default_attention, which is aligned bottom right.
+consequence: With more than bucket_size keys, out differs from its default_attention (bottom right).
 found: 2026-11-26
 status: not reported
 gpu: not tried

@@ -1,10 +1,10 @@
-"""Causal with more keys than queries: the backward has another mask than the forward, aligned top left.
+"""Causal with more keys than queries: forward aligns its mask bottom right, backward top left.
 
 number: 69
 package: ring-attention-pytorch 0.5.20
 law: gradients_match_the_definition, q_dq_equals_k_dk, v_dv_equals_out_dout
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 causal=True
-consequence: out is right (bottom right), and gradients are those of another function: training goes wrong silently.
+consequence: out is right, and gradients are those of another function.
 found: 2026-11-26
 status: not reported
 gpu: not tried

@@ -1,10 +1,10 @@
-"""Its Triton kernels end the process, with exit status 0, unless the package triton-nightly is installed.
+"""Importing its Triton kernels without triton-nightly ends the process, with exit status 0.
 
 number: 76
 package: ring-attention-pytorch 0.5.20
 law: none: the module cannot be imported
 case: importing ring_attention_pytorch.triton_flash_attn
-consequence: With Triton 3, the first call of ring_flash_attn_cuda ends a training job as if it had succeeded.
+consequence: The first call of ring_flash_attn_cuda ends a job as if it had succeeded.
 found: 2026-11-25
 status: not reported
 gpu: not tried
