@@ -69,7 +69,9 @@ _ALL = (
     Package("jvp-flash-attention", ">=0.14,<0.15", "0.14.0"),
     Package("memory-efficient-attention-pytorch", ">=0.1.6,<0.2", "0.1.6", also=("einops",)),
     Package("noflash-attention", ">=1.0.1,<2", "1.0.1"),
-    Package("ring-attention-pytorch", ">=0.5.20,<0.6", "0.5.20", also=("einops",)),
+    Package(
+        "ring-attention-pytorch", ">=0.5.20,<0.6", "0.5.20", also=("einops", "beartype", "jaxtyping", "wadler-lindig")
+    ),
     Package("sageattention", ">=1.0.6,<2", "1.0.6"),
     Package("simpler-flash", ">=1.3.5,<2", "1.3.5"),
     Package("transformer-engine", ">=2,<3", "2.9.0", runs="cuda"),
