@@ -83,7 +83,7 @@ class Source:
     repository: where it is on GitHub.
     folder: the folder of the repository from which `module` is imported; "" is its root.
     module: the module with the kernels.
-    judged: the commit that the findings are about, and its date.
+    judged: the date of the last change to the file that the findings are about.
     """
 
     name: str
@@ -104,14 +104,14 @@ class Source:
 
 
 _READ = (
-    Source("executorch", "pytorch/executorch", "backends/cuda/triton/kernels", "sdpa", "82fcf09, 2026-08"),
+    Source("executorch", "pytorch/executorch", "backends/cuda/triton/kernels", "sdpa", "2026-08-06"),
     Source(
         "native-sparse-attention-triton",
         "XunhaoLai/native-sparse-attention-triton",
         "",
         "native_sparse_attention.ops.triton.flash_attention",
-        "9bea856, 2025-05",
+        "2025-05-23",
     ),
-    Source("triton-lang-kernels", "triton-lang/kernels", "kernels", "flash_attention", "eeeebdd, 2024-11"),
+    Source("triton-lang-kernels", "triton-lang/kernels", "kernels", "flash_attention", "2024-08-15"),
 )
 SOURCES = {source.key: source for source in _READ}
