@@ -25,14 +25,14 @@ def causal(q, k, v, *, softmax_scale=None):
 
 
 def masked(q, k, v, *, bias=None, softmax_scale=None):
-    """Without a bias, a mask that hides nothing."""
+    """Pass a mask that hides nothing if there is no bias."""
     shape = q.shape[0], 1, q.shape[2], k.shape[2]
     mask = torch.ones(shape, dtype=torch.bool, device=q.device) if bias is None else bias.expand(shape)
     return attention(q, k, v, bias=mask, softmax_scale=softmax_scale)
 
 
 def decode(q, k, v, *, softmax_scale=None):
-    """Few queries, and keys that fill a part of a cache: split keys from a capacity of 256."""
+    """Call it with keys that fill a part of a cache, which splits keys from a capacity of 256 on."""
     if q.shape[2] > 4:
         raise ValueError(f"seqlen_q is {q.shape[2]}: should be at most 4")
     caches = [x.new_full((*x.shape[:2], x.shape[2] // 256 * 256 + 512, x.shape[3]), torch.nan) for x in (k, v)]
@@ -55,7 +55,7 @@ def few_queries(case):
 
 
 def implementation(name, function, headdims, *, few=(64,), accepts=accepts, known=None, **features):
-    """Return an Implementation. few: the head dims on a CPU, where each compiles anew."""
+    """Return an Implementation. few: the head dims on a CPU, where each takes seconds to compile."""
     same = dict(dtypes={torch.bfloat16}, gqa=True, softmax_scale=True, strides=True, accepts=accepts) | features
     supports = {"cpu": Supports(headdims=few, **same), "cuda": Supports(headdims=headdims, **same)}
     return Implementation(

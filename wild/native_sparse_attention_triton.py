@@ -19,7 +19,7 @@ def attention(q, k, v, *, causal=False, softmax_scale=None, gqa_interleave=False
 
 
 def interleaved(q, k, v, **keywords):
-    """The same with query head h reading key head h % nheads_k: heads are put in that order."""
+    """Call it with gqa_interleave, where query head h reads key head h % nheads_k."""
     nheads_k, share = k.shape[1], q.shape[1] // k.shape[1]
     q = q.unflatten(1, (nheads_k, share)).transpose(1, 2).flatten(1, 2)
     out = attention(q, k, v, gqa_interleave=True, **keywords)
@@ -27,13 +27,13 @@ def interleaved(q, k, v, **keywords):
 
 
 def with_lse(q, k, v, *, causal=False, softmax_scale=None, **packed):
-    """The forward beneath: out, and lse (nheads, total) in base 2."""
+    """Call the forward beneath, which returns out, and lse (nheads, total) in base 2."""
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
     return package._flash_attention_fwd(q, k, v, **packed, causal=causal, sm_scale=scale)
 
 
 def implementation(name, forward, backward, headdims, *, few=(64,), pairs=(), few_pairs=(), lse=None, known=None):
-    """Return an Implementation. few: the head dims on a CPU, where each compiles anew."""
+    """Return an Implementation. few: the head dims on a CPU, where each takes seconds to compile."""
     same = dict(form="varlen", causal="optional", gqa=True, softmax_scale=True, strides=True)
     return Implementation(
         name=f"native_sparse_attention_triton{name}", forward=adapted(forward)[0], backward=adapted(backward)[1],
