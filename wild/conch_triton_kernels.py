@@ -30,7 +30,7 @@ def attention(q, k, v, *, cu_seqlens_q, max_seqlen_q, block_table, seqused_k, ma
 
 
 def decode(q, k, v, *, cu_seqlens_q, max_seqlen_q, block_table, seqused_k, max_seqlen_k, softmax_scale, softcap):
-    """The same for one query of each sequence, which has keys."""
+    """Do the same for one query of each sequence, which has keys."""
     rows = cu_seqlens_q[1:].long() - 1
     some = (cu_seqlens_q.diff() > 0) & (seqused_k > 0)
     out = torch.zeros_like(q)
@@ -41,17 +41,17 @@ def decode(q, k, v, *, cu_seqlens_q, max_seqlen_q, block_table, seqused_k, max_s
 
 
 def square(case):
-    """None, or why a case is refused."""
+    """Return None, or why a case is refused."""
     return "causal needs seqlen_q = seqlen_k" if case.causal and case.seqlen_q != case.seqlen_k else None
 
 
 def chunk(case):
-    """None, or why a case is refused."""
+    """Return None, or why a case is refused."""
     return None if 1 < case.seqlen_q < case.seqlen_k else "some queries, and more keys"
 
 
 def one_query(case):
-    """None, or why a case is refused: neighbours have one query, too."""
+    """Return None, or why a case is refused: neighbours have one query, too."""
     return None if case.seqlen_q == 1 and case.neighbours not in ("longer", "mixed") else "one query"
 
 
