@@ -25,14 +25,14 @@ def causal(q, k, v, *, softmax_scale=None):
 
 
 def masked(q, k, v, *, bias=None, softmax_scale=None):
-    """Without a bias, a mask that hides nothing."""
+    """Pass a mask that hides nothing if there is no bias."""
     shape = q.shape[0], 1, q.shape[2], k.shape[2]
     mask = torch.ones(shape, dtype=torch.bool, device=q.device) if bias is None else bias.expand(shape)
     return attention(q, k, v, bias=mask, softmax_scale=softmax_scale)
 
 
 def decode(q, k, v, *, softmax_scale=None):
-    """Few queries, and keys that fill a part of a cache: split keys from a capacity of 256."""
+    """Call it with keys that fill a part of a cache, which splits keys from a capacity of 256 on."""
     if q.shape[2] > 4:
         raise ValueError(f"seqlen_q is {q.shape[2]}: should be at most 4")
     caches = [x.new_full((*x.shape[:2], x.shape[2] // 256 * 256 + 512, x.shape[3]), torch.nan) for x in (k, v)]
@@ -55,7 +55,7 @@ def few_queries(case):
 
 
 def implementation(name, function, headdims, *, few=(64,), accepts=accepts, known=None, **features):
-    """Return an Implementation. few: the head dims on a CPU, where each compiles anew."""
+    """Return an Implementation. few: the head dims on a CPU, where each takes seconds to compile."""
     same = dict(dtypes={torch.bfloat16}, gqa=True, softmax_scale=True, strides=True, accepts=accepts) | features
     supports = {"cpu": Supports(headdims=few, **same), "cuda": Supports(headdims=headdims, **same)}
     return Implementation(
@@ -64,8 +64,8 @@ def implementation(name, function, headdims, *, few=(64,), accepts=accepts, know
     )  # fmt: skip
 
 
-NO_QUERIES = {"no_queries_give_no_gradient": "finding 84: 0 queries and grouped heads raise ZeroDivisionError"}
-OFFSETS = {"offsets_need_64_bits": "finding 82: offsets are 32 bits"}
+NO_QUERIES = {"no_queries_give_no_gradient": "finding #84: 0 queries and grouped heads raise ZeroDivisionError"}
+OFFSETS = {"offsets_need_64_bits": "finding #82: offsets are 32 bits"}
 WRONG_VALUES = (
     "answers_follow_the_values", "huge_scores_match_the_definition", "out_matches_the_definition",
     "shifting_all_scores_changes_only_lse", "single_key_is_copied", "single_query_matches_the_definition",
@@ -75,11 +75,11 @@ PADDING = dict.fromkeys(
         *WRONG_VALUES, "padding_keys_count_nothing", "ragged_sizes_match_the_definition",
         "tiny_scores_match_the_definition",
     ),
-    "finding 80: zeros behind the last key are counted as keys",
+    "finding #80: zeros behind the last key are counted as keys",
 )  # fmt: skip
 FIXED = dict.fromkeys(
     (*WRONG_VALUES, "every_column_of_headdim_matters", "winning_key_is_copied"),
-    "finding 81: P is exp(score - 5), whatever the maximum; of a single key, too, where bfloat16 rounds it",
+    "finding #81: P is exp(score - 5), whatever the maximum; of a single key, too, where bfloat16 rounds it",
 )
 
 POWERS, OTHERS = (16, 32, 64, 128, 256), (24, 48, 80, 96, 112, 192)

@@ -58,8 +58,45 @@ def kernel(name, function, known, layout, **supports):
     )
 
 
+SINK = "finding #16: the sink is added to the sum as it is"
+ONE_KEY = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 sinks=count"
+
 IMPLS = [
-    kernel("", prefill, {}, "bhsd", softmax_scale=True, strides=True, accepts=has_keys),
+    kernel(
+        "",
+        prefill,
+        {
+            "offsets_need_64_bits": (
+                "finding #17: offsets have 32 bits",
+                "seqlen_q=1 seqlen_k=4 headdim=64 dtype=float16",
+            )
+        },
+        "bhsd",
+        softmax_scale=True,
+        strides=True,
+        accepts=has_keys,
+    ),
     kernel("_decode", decode, {}, "bshd", gqa=True, accepts=one_query),
-    kernel("_decode_sinks", decode, {}, "bshd", gqa=True, sinks=True, accepts=one_query),
+    kernel(
+        "_decode_sinks",
+        decode,
+        {
+            "sink_takes_its_share": (SINK, ONE_KEY),
+            "padding_keys_count_nothing": (SINK, ONE_KEY),
+            "ragged_sizes_match_the_definition": (SINK, f"{ONE_KEY} regime=shifted_down"),
+            "out_matches_the_definition": (SINK, f"{ONE_KEY} regime=shifted_down"),
+            "answers_follow_the_values": (SINK, f"{ONE_KEY} regime=shifted_down"),
+            "tiny_scores_match_the_definition": (SINK, f"{ONE_KEY} regime=flat"),
+            "huge_scores_match_the_definition": (SINK, f"{ONE_KEY} nheads=2 regime=shifted_up"),
+            "high_sink_takes_all": (SINK, "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 sinks=high"),
+            "single_query_matches_the_definition": (
+                SINK,
+                "seqlen_q=1 seqlen_k=256 headdim=64 dtype=float16 sinks=count regime=shifted_down",
+            ),
+        },
+        "bshd",
+        gqa=True,
+        sinks=True,
+        accepts=one_query,
+    ),
 ]

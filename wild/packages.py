@@ -57,14 +57,14 @@ _ALL = (
     Package("ffpa-attn", ">=0.2.4,<0.3", "0.2.4"),
     Package("fla-core", ">=0.6,<0.7", "0.6.0", also=("einops",)),
     Package("flash-attention-softmax-n", ">=0.3.2,<0.4", "0.3.2"),
-    Package("flash-attn", ">=2.7,<3", "2.8.3", also=("einops",), runs="cuda"),
+    Package("flash-attn", ">=2.7,<3", "2.8.3.post2", also=("einops",), runs="cuda"),
     Package("flash-attn-4", ">=4.0.0b0,<5", "4.0.0b36", runs="cuda"),
     Package("flash-attn-triton", ">=0.1.1,<0.2", "0.1.1"),
     Package("flash-sparse-attn", ">=2.0.6,<3", "2.0.6"),
     Package("flash_attention_triton", ">=0.1.1,<0.2", "0.1.1"),
     Package("flash_attention_x", ">=0.0.1,<0.1", "0.0.1"),
     Package("flashattention2-custom-mask", ">=0.1.1,<0.2", "0.1.1"),
-    Package("flashinfer-python", ">=0.6,<1", "0.6.0", runs="cuda"),
+    Package("flashinfer-python", ">=0.6,<1", "0.7.2.post1", runs="cuda"),
     Package("flashnn", ">=0.1.1,<0.2", "0.1.1"),
     Package("jvp-flash-attention", ">=0.14,<0.15", "0.14.0"),
     Package("memory-efficient-attention-pytorch", ">=0.1.6,<0.2", "0.1.6", also=("einops",)),
@@ -74,7 +74,7 @@ _ALL = (
     ),
     Package("sageattention", ">=1.0.6,<2", "1.0.6"),
     Package("simpler-flash", ">=1.3.5,<2", "1.3.5"),
-    Package("transformer-engine", ">=2,<3", "2.9.0", runs="cuda"),
+    Package("transformer-engine", ">=2,<3", "2.20.2", runs="cuda"),
     Package("trinix", ">=0.1.4,<0.2", "0.1.4"),
     Package("xformers", ">=0.0.30,<0.1", "0.0.35", runs="cuda"),
 )
@@ -90,7 +90,7 @@ class Source:
     repository: where it is on GitHub.
     folder: the folder of the repository from which `module` is imported; "" is its root.
     module: the module with the kernels.
-    judged: the commit that the findings are about, and its date.
+    judged: the date of the last change to the file that the findings are about.
     """
 
     name: str
@@ -121,14 +121,14 @@ class Source:
 
 
 _READ = (
-    Source("executorch", "pytorch/executorch", "backends/cuda/triton/kernels", "sdpa", "82fcf09, 2026-08"),
+    Source("executorch", "pytorch/executorch", "backends/cuda/triton/kernels", "sdpa", "2026-08-06"),
     Source(
         "native-sparse-attention-triton",
         "XunhaoLai/native-sparse-attention-triton",
         "",
         "native_sparse_attention.ops.triton.flash_attention",
-        "9bea856, 2025-05",
+        "2025-05-23",
     ),
-    Source("triton-lang-kernels", "triton-lang/kernels", "kernels", "flash_attention", "eeeebdd, 2024-11"),
+    Source("triton-lang-kernels", "triton-lang/kernels", "kernels", "flash_attention", "2024-08-15"),
 )
 SOURCES = {source.key: source for source in _READ}

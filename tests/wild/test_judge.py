@@ -81,18 +81,6 @@ def test_damaged_results_are_named(tmp_path, text, capsys):
     assert ended.value.code == 2 and f"{tmp_path / RESULTS}: is damaged" in capsys.readouterr().err
 
 
-def test_every_package_has_an_adapter_that_is_absent_without_it(capsys):
-    from flash_attest.command.targets import resolved
-    from flash_attest.impls import Absent
-    from flash_attest.impls.contract.registry import from_file
-
-    for key, package in (PACKAGES | SOURCES).items():
-        (place,) = resolved([package.name]).imported
-        entries = from_file(place)
-        assert entries and all(isinstance(entry.impl, Absent) for entry in entries), key
-        assert (package.pip_line if key in PACKAGES else f"set {package.variable} to ") in entries[0].impl.reason
-
-
 def test_list_and_an_unknown_name(capsys):
     assert wild.run(["--list"]) == 0
     assert capsys.readouterr().out.count("\n") == len(PACKAGES | SOURCES)

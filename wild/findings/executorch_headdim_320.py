@@ -1,11 +1,10 @@
 """Head dim 320 is taken for 256: 64 columns of q, k and v are not read, and of out not written.
 
 number: 83
-package: pytorch/executorch, 2026-08 (82fcf09)
+package: pytorch/executorch 2026-08-06
 law: none: no law tries head dims that are not declared above 256
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=1 headdim=320 dtype=bfloat16
-consequence: A head dim above 256 that is no power of two raises no error. Scores miss the columns
-    from 256 on, and out holds there what its memory held before.
+consequence: Head dims above 256 that are no power of two give wrong results, without an error.
 found: 2026-11-26
 status: not reported
 gpu: not tried

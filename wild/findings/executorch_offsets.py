@@ -1,11 +1,10 @@
 """Offsets are 32 bits: a key 2^31 elements behind the first is read 2^31 elements before it.
 
 number: 82
-package: pytorch/executorch, 2026-08 (82fcf09)
+package: pytorch/executorch 2026-08-06
 law: offsets_need_64_bits
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=3 headdim=80 dtype=bfloat16
-consequence: Tensors of more than 2^31 elements, such as a large key cache, are read at wrong
-    addresses.
+consequence: Large tensors, such as a large key cache, are read at wrong addresses.
 found: 2026-11-26
 status: not reported
 gpu: not tried

@@ -1,12 +1,10 @@
 """Zeros behind the last key are counted as keys: with one key, out is v / 128.
 
 number: 80
-package: pytorch/executorch, 2026-08 (82fcf09)
+package: pytorch/executorch 2026-08-06
 law: padding_keys_count_nothing, single_key_is_copied, out_matches_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=1 headdim=64 dtype=bfloat16
-consequence: Without a mask and not causal, for head dims that are powers of two, any number of keys
-    that is no multiple of the tile that autotuning chose (32 to 128) gives weight to keys that are
-    not there. With kv_len and no mask, so does any kv_len.
+consequence: Without a mask, lengths that the tile (32 to 128 keys) does not divide are wrong.
 found: 2026-11-25
 status: not reported
 gpu: not tried

@@ -3,7 +3,7 @@
 number: 17
 package: fasterkernels 0.2.0
 law: offsets_need_64_bits
-case: batch=3 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16
+case: seqlen_q=1 seqlen_k=4 headdim=64 dtype=float16
 consequence: In views of a large buffer other memory is read, or the access is illegal.
 found: 2026-11-25
 status: not reported

@@ -2,7 +2,7 @@
 
 number: 16
 package: fasterkernels 0.2.0
-law: sinks_match_the_definition
+law: sink_takes_its_share
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 sinks=count
 consequence: Models with sinks as scores get other values; a sink of -1 gives inf or a flipped sign.
 found: 2026-11-25
