@@ -20,23 +20,23 @@ def attention(q, k, v, *, causal=False, softmax_scale=None):
 
 
 def attention_masked(q, k, v, *, causal=False, softmax_scale=None, bias=None):
-    """The same, with a mask (batch, nheads, seqlen_q, seqlen_k)."""
+    """Do the same, with a mask (batch, nheads, seqlen_q, seqlen_k)."""
     mask = None if bias is None else bias.expand(*q.shape[:3], k.shape[2])
     return jvp.attention(q, k, v, attn_mask=mask, causal=causal, sm_scale=softmax_scale)
 
 
 def whole_tiles(case):
-    """None, or why a case is refused."""
+    """Return None, or why a case is refused."""
     return None if case.seqlen_q % 32 == 0 < case.seqlen_q else "seqlen is a multiple of 32"
 
 
 def positive(case):
-    """None, or why a case is refused: negative scales are judged apart from the rest."""
+    """Return None, or why a case is refused: negative scales are judged apart from the rest."""
     return whole_tiles(case) or (None if case.scale > 0 else "the scale is positive")
 
 
 def masked(case):
-    """None, or why a case is refused."""
+    """Return None, or why a case is refused."""
     both = case.bias and case.causal
     return whole_tiles(case) or ("a mask beside causal raises an error" if both else None)
 
