@@ -32,7 +32,7 @@ def masked(q, k, v, *, bias=None, softmax_scale=None):
 
 
 def decode(q, k, v, *, softmax_scale=None):
-    """Call it with keys that fill a part of a cache, which splits keys from a capacity of 256 on."""
+    """Call it with keys that fill a part of a cache, whose capacity is at least 256."""
     if q.shape[2] > 4:
         raise ValueError(f"seqlen_q is {q.shape[2]}: should be at most 4")
     caches = [x.new_full((*x.shape[:2], x.shape[2] // 256 * 256 + 512, x.shape[3]), torch.nan) for x in (k, v)]
@@ -55,7 +55,7 @@ def few_queries(case):
 
 
 def implementation(name, function, headdims, *, few=(64,), accepts=accepts, known=None, **features):
-    """Return an Implementation. few: the head dims on a CPU, where each takes seconds to compile."""
+    """Return an Implementation. few: the head dims on a CPU, where compiling takes seconds."""
     same = dict(dtypes={torch.bfloat16}, gqa=True, softmax_scale=True, strides=True, accepts=accepts) | features
     supports = {"cpu": Supports(headdims=few, **same), "cuda": Supports(headdims=headdims, **same)}
     return Implementation(

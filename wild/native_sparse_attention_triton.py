@@ -33,7 +33,7 @@ def with_lse(q, k, v, *, causal=False, softmax_scale=None, **packed):
 
 
 def implementation(name, forward, backward, headdims, *, few=(64,), pairs=(), few_pairs=(), lse=None, known=None):
-    """Return an Implementation. few: the head dims on a CPU, where each takes seconds to compile."""
+    """Return an Implementation. few: the head dims on a CPU, where compiling takes seconds."""
     same = dict(form="varlen", causal="optional", gqa=True, softmax_scale=True, strides=True)
     return Implementation(
         name=f"native_sparse_attention_triton{name}", forward=adapted(forward)[0], backward=adapted(backward)[1],
