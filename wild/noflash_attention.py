@@ -1,0 +1,102 @@
+"""noflash-attention 1.0.1: scaled_dot_product_attention in chunks, in PyTorch.
+
+It has three kinds of chunks, from the fastest to the one that needs the least memory, and takes the
+next one where memory runs out. The last two have no backward here. They are written for float16,
+whose smallest number is larger than the exp(-20) that they give to all smaller P: as float32 they
+are judged with a causal mask alone, which shows the weight of hidden keys.
+"""
+
+import torch
+
+from flash_attest import Implementation, Precision, Supports
+from flash_attest.wild import module_of
+
+patch = module_of("noflash_attention", "noflash_attention.patch")
+
+
+def chunked(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+    """(batch, nheads, seqlen, headdim) x 3 -> out like q."""
+    return patch.chunked_sdpa(q, k, v, softmax_scale, 16, attn_mask=bias, is_causal=causal)
+
+
+def online(q, k, v, *, softmax_scale=None):
+    """The same, in tiles of 16 queries and 24 keys."""
+    return patch.chunked_sdpa_online(q, k, v, softmax_scale, 16, 24)
+
+
+def online_causal(q, k, v):
+    """The same, causal."""
+    return patch.chunked_sdpa_online(q, k, v, None, 16, 24, is_causal=True)
+
+
+def inplace(q, k, v, *, softmax_scale=None):
+    """The same, with P in the memory of the scores."""
+    return patch.chunked_sdpa_inplace(q, k, v, softmax_scale, 16)
+
+
+def inplace_causal(q, k, v):
+    """The same, causal."""
+    return patch.chunked_sdpa_inplace(q, k, v, None, 16, is_causal=True)
+
+
+def keys(case):
+    """None, or why a case is refused."""
+    return "no keys: raises an error" if case.seqlen_k == 0 else None
+
+
+def empty_row(case):
+    """None, or why a case is refused: rows without keys are judged apart from the rest."""
+    return None if case.bias and case.bias_mask == "dead_row" else "each row sees a key"
+
+
+FLOAT32 = {"dtypes": {torch.float32}, "headdims": range(1, 129), "cross": True, "strides": True}
+HALF = {"dtypes": {torch.float16}, "headdims": range(1, 129), "cross": True, "gqa": True, "strides": True}
+BIASES = {"boolean_vector", "boolean_matrix", "vector", "matrix"}
+COMMON = {"layout": "bhsd", "causal_alignment": "top_left", "tile": (16, 24)}
+IMPLS = [
+    Implementation(
+        name="noflash_attention",
+        forward=chunked,
+        backward="autograd",
+        empty_rows="undefined",
+        supports=Supports(**FLOAT32, causal="optional", gqa=True, softmax_scale=True, bias=BIASES),
+        precision=Precision(scaled="q"),
+        **COMMON,
+    ),
+    Implementation(
+        name="noflash_attention_empty_rows",
+        forward=chunked,
+        backward="autograd",
+        supports=Supports(**FLOAT32, bias={"matrix"}, accepts=empty_row),
+        precision=Precision(scaled="q"),
+        **COMMON,
+    ),
+    Implementation(
+        name="noflash_attention_online",
+        forward=online,
+        supports=Supports(**HALF, softmax_scale=True),
+        precision=Precision(scaled="q", scores="operand", tile_sum=24),
+        **COMMON,
+    ),
+    Implementation(
+        name="noflash_attention_online_causal",
+        forward=online_causal,
+        supports=Supports(**FLOAT32, causal="always"),
+        precision=Precision(scaled="q"),
+        **COMMON,
+    ),
+    Implementation(
+        name="noflash_attention_inplace",
+        forward=inplace,
+        supports=Supports(**HALF, softmax_scale=True, accepts=keys),
+        precision=Precision(scaled="q", scores="operand", statistics="operand", row_sum="operand"),
+        **COMMON,
+    ),
+    Implementation(
+        name="noflash_attention_inplace_causal",
+        forward=inplace_causal,
+        supports=Supports(**FLOAT32, causal="always", accepts=keys),
+        precision=Precision(scaled="q"),
+        **COMMON,
+    ),
+]
