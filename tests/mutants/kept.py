@@ -349,6 +349,7 @@ KEPT = {
     "packed_mask_aligns_by_the_longest_sequence": (
         "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True neighbours=one"
     ),
+    "packed_output_is_allocated_once": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "packed_tiles_are_counted_by_the_first_sequence": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=empty",
     "padded_rows_start_behind_the_longest_sequence": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=one slack=1",
     "padding_counts_as_key_0": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 hidden=documents",
