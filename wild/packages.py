@@ -37,6 +37,11 @@ class Package:
         return f"{self.name}{self.versions}"
 
     @property
+    def needs(self) -> str:
+        """The equipment that a machine must have beside the package; "" for none."""
+        return "a GPU" if self.runs == "cuda" else ""
+
+    @property
     def pip_line(self) -> str:
         """The command that installs it."""
         return f"pip install {shlex.quote(self.requirement)}"
@@ -66,7 +71,9 @@ _ALL = (
     Package("memory-efficient-attention-pytorch", ">=0.1.6,<0.2", "0.1.6", also=("einops",)),
     Package("noflash-attention", ">=1.0.1,<2", "1.0.1"),
     Package("pascal-attn", ">=0.1,<0.2", "0.1.0"),
-    Package("ring-attention-pytorch", ">=0.5.20,<0.6", "0.5.20", also=("einops",)),
+    Package(
+        "ring-attention-pytorch", ">=0.5.20,<0.6", "0.5.20", also=("einops", "beartype", "jaxtyping", "wadler-lindig")
+    ),
     Package("sageattention", ">=1.0.6,<2", "1.0.6"),
     Package("simpler-flash", ">=1.3.5,<2", "1.3.5"),
     Package("transformer-engine", ">=2,<3", "2.20.2", runs="cuda"),
@@ -98,6 +105,16 @@ class Source:
     def key(self) -> str:
         """The name of the adapter's module."""
         return self.name.replace("-", "_")
+
+    @property
+    def requirement(self) -> str:
+        """The repository, in the place of an argument for pip."""
+        return self.repository
+
+    @property
+    def needs(self) -> str:
+        """The equipment that a machine must have, as in Package."""
+        return f"{self.variable}, its folder in a clone"
 
     @property
     def variable(self) -> str:

@@ -1,8 +1,8 @@
 """The only module that calls implementations.
 
-Inputs are passed in the implementation's form and layout; outputs are returned dense and in the
-public layout. There, lse is (batch, nheads, seqlen_q), in natural log, and every other tensor is
-(batch, seqlen, nheads, headdim).
+Inputs are passed in the implementation's form, layout and order of heads; outputs are returned
+dense, in the public layout and the suite's order. There, lse is (batch, nheads, seqlen_q), in
+natural log, and every other tensor is (batch, seqlen, nheads, headdim).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from flash_attest.impls.contract.heads import order_of, usual
 from flash_attest.impls.contract.record import (
     APPENDED,
     FORM_KEYWORDS,
@@ -152,7 +153,8 @@ class Call:
             lse=None if lse is None else _public_lse(impl, x, lse.detach()),
             **public,
         )
-        return outputs if x.plan is None else x.plan.unpack(outputs)
+        outputs = outputs if x.plan is None else x.plan.unpack(outputs)
+        return usual(_order(impl, x), outputs)
 
 
 def run(
@@ -181,6 +183,11 @@ def _public_lse(impl: Implementation, x: Inputs, lse: torch.Tensor) -> torch.Ten
     if x.sinks is not None and not impl.sink_in_lse:
         lse = torch.logaddexp(lse.double(), x.sinks.double()[:, None])
     return lse
+
+
+def _order(impl: Implementation, x: Inputs) -> torch.Tensor | None:
+    """Return the order of the query heads of a call; None if it is the suite's."""
+    return None if x.q is None else order_of(impl, *(from_layout(impl, tensor).shape[-2] for tensor in (x.q, x.k)))
 
 
 def _dlse(impl: Implementation, x: Inputs) -> torch.Tensor | None:

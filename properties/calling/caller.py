@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 
 from flash_attest.impls.contract.call import Call, Phase
+from flash_attest.impls.contract.heads import ordered
 from flash_attest.impls.contract.plan import Plan
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.tensors import ONE_LAYOUT, Inputs, Outputs, contiguous, from_layout, to_layout
@@ -115,9 +116,9 @@ class Caller:
     def stored(self, x: Inputs, fill: float = NOBODYS, **changed) -> Inputs:
         """Turn inputs in the public layout into contiguous ones in the implementation's layout.
 
-        They are in its form. fill: what rows that belong to no sequence hold.
+        They are in its form and order of heads. fill: what rows that belong to no sequence hold.
         """
-        buffers = packed(self.impl, self.case.but(**changed), x, fill)
+        buffers = packed(self.impl, self.case.but(**changed), ordered(self.impl, x), fill)
         stored = buffers.with_(**{name: self.as_stored(name, tensor) for name, tensor in buffers.items()})
         return self._shared(x, stored)
 

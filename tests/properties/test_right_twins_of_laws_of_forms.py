@@ -4,7 +4,7 @@ import pytest
 
 from flash_attest.mutants.mutant import build
 from flash_attest.mutants.tiled.build import planted
-from flash_attest.mutants.tiled.forms import LENGTHS, ROW
+from flash_attest.mutants.tiled.forms import LENGTHS, ROW, remembered
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import PASS
@@ -58,6 +58,13 @@ TWINS = {
         (
             ("MOST_SPLITS = 64\n", "MOST_SPLITS = 64\nPLANS = {}\n"),
             (LENGTHS, f"{LENGTHS}    lengths = PLANS.setdefault(tuple(lengths), lengths)\n"),
+        ),
+    ),
+    "sequences without queries are remembered until the tensor changes": (
+        "test_answers_follow_lengths_and_tables",
+        VARLEN,
+        remembered(
+            "tensor[0] is cu_seqlens_q and tensor[1] == cu_seqlens_q._version", "(cu_seqlens_q, cu_seqlens_q._version)"
         ),
     ),
     "a page is an offset of 64 bits": (
