@@ -11,6 +11,7 @@ from flash_attest.impls.contract.call import run
 from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.impls.torch_math import IMPL as MANUAL
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.checks.pictures import place_of
 
 NAMES = ("out", "dq", "dk", "dv")
 HEAD = 0.05  # relative to a head's length: about 10 times the rounding of bfloat16
@@ -68,7 +69,7 @@ def mistake(got: Outputs, want: Outputs, names: tuple[str, ...]) -> str | None:
         heads = error.square().mean(1, keepdim=True).sqrt() / typical
         for ratios, bound in ((rows, ROW), (heads, HEAD)):
             if (worst := ratios.max().item()) > bound:
-                b, i, h = (int(n) for n in torch.unravel_index(ratios.argmax(), ratios.shape))
+                b, i, h = place_of(ratios.argmax(), ratios.shape)
                 where = f"{name} of batch {b}, head {h}" + f", row {i}" * (ratios is rows)
                 return f"{where} is off by {worst:.0%} of its length, should be {bound:.0%} at most"
     return None

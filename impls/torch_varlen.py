@@ -5,7 +5,6 @@ causal: causal is the window (-1, 0).
 """
 
 import torch
-from torch.nn.attention.varlen import AuxRequest, varlen_attn
 
 from flash_attest.impls import Implementation, Supports
 from flash_attest.impls.contract.arguments import check_window, rounded_up
@@ -24,6 +23,8 @@ def forward(
     q, k, v, *, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, causal=False, window=None, softmax_scale=None
 ):
     """(total_q, h, d), (total_k, h, d) x 2 -> out (total_q, h, d), lse (h, total_q)."""
+    from torch.nn.attention.varlen import AuxRequest, varlen_attn  # imports torch._dynamo, which takes seconds
+
     check(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, window, softmax_scale)
     left, right = sides_of(window, causal)
     # FA2 opens a right side of max_seqlen_k or more, which hides nothing only if there are no more

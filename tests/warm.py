@@ -16,6 +16,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -72,6 +73,8 @@ def _prepare() -> None:
 
     Plug-ins of pytest are left out: pytest rewrites them when it loads them.
     """
+    import torch.fx.experimental.symbolic_shapes  # noqa: F401  (torch.autograd.grad imports it)
+
     from flash_attest.properties.law import laws
     from flash_attest.runner.page import run, template
     from flash_attest.runner.plugin import conclusion, reporter, sources  # noqa: F401
@@ -89,9 +92,11 @@ def _run(environment: dict[str, str], runs: list[dict]) -> int:
     import pytest
 
     from flash_attest import command
+    from tests import spares
 
     os.environ.clear()
     os.environ.update(environment)
+    tempfile.tempdir = None  # TMPDIR may name another folder
     # Python reads PYTHONPATH only when it starts.
     sys.path[1:1] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     _redirect(os.devnull, 0)
@@ -99,6 +104,7 @@ def _run(environment: dict[str, str], runs: list[dict]) -> int:
     for run in runs:
         for descriptor in (1, 2):
             _redirect(run["output"], descriptor)
+        spares.fork(run["arguments"])
         sys.argv[1:] = run["arguments"]  # judged files may read them
         os.chdir(run.get("folder", "."))
         status = _status_of(command.main if run.get("command") else pytest.main, run["arguments"])

@@ -1,7 +1,8 @@
 """Reads what was found: each file of findings/ is a proof, a script without this suite.
 
 A proof ends by asserting what is right. It fails as long as the package is wrong. The docstring has
-a sentence that says what is wrong, and then the fields of `Finding`, one a line.
+a sentence that says what is wrong, and then the fields of `Finding`, one a line. A longer one goes
+on in lines that are indented.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Finding:
     """One thing that is wrong in a package.
 
     path: the proof. sentence: what is wrong. number: what known failures and documents call it by.
-    package: its name, as in packages.py. version: the one that is wrong.
+    package: its name, or the repository, as in packages.py. version: the one that is wrong.
     law: the laws that find it, or "none: " and why. case: the smallest failing case.
     consequence: what it means for users. found: the date, year first.
     status: "not reported", "reported URL", "confirmed URL" or "fixed in VERSION".
@@ -77,11 +78,11 @@ def read(path: Path) -> Finding:
     text = path.read_text(encoding="utf-8")
     document = ast.get_docstring(ast.parse(text)) or ""
     sentence, _, rest = document.partition("\n\n")
-    pairs = [line.partition(": ")[::2] for line in rest.splitlines()]
+    pairs = [line.partition(": ")[::2] for line in re.sub(r"\n +", " ", rest).splitlines()]
     if tuple(name for name, _ in pairs) != FIELDS:
         raise FindingError(f"{path.name}: its fields should be {', '.join(FIELDS)}, each on a line")
     values = {name: value.strip() for name, value in pairs}
-    package, _, version = values.pop("package").rpartition(" ")
+    package, _, version = values.pop("package").partition(" ")
     code = text[text.index('"""', 3) + 3 :].strip()
     problems = [
         *(f"{name} is empty" for name, value in values.items() if not value),
@@ -93,13 +94,13 @@ def read(path: Path) -> Finding:
             else [f"found is {values['found']}: should be a date"]
         ),
         *([] if values["number"].isdecimal() else [f"number is {values['number']}: should be a number"]),
-        *([] if package else ["package should be a name and a version"]),
+        *([] if version else ["package should be a name and a version"]),
         *([] if (lines := lines_of(code)) <= MOST_LINES else [f"has {lines} lines of code, {MOST_LINES} allowed"]),
     ]
     if problems:
         raise FindingError(f"{path.name}: {'; '.join(problems)}")
     number = int(values.pop("number"))
-    return Finding(path, " ".join(sentence.split()), number, package, version, code=code, **values)
+    return Finding(path, " ".join(sentence.split()), number, package.rstrip(","), version, code=code, **values)
 
 
 def lines_of(code: str) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from flash_attest import __version__
 from flash_attest.places import IMPORTED_FROM
 from flash_attest.wild.install import InstallError, installed, newest
-from flash_attest.wild.packages import Package
+from flash_attest.wild.packages import Package, Source
 
 RESULTS = "wild.json"
 COUNTS = ("pass", "known", "fail", "refused", "unknown")
@@ -68,12 +68,12 @@ class Run:
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}: is damaged ({error}): remove it, or give another --folder") from None
 
-    def judge(self, packages: Iterable[Package]) -> bool:
+    def judge(self, packages: Iterable[Package | Source]) -> bool:
         """Judge packages and print a line for each. Returns whether all are as expected."""
         rows, expected = self.results(), True
         for package in packages:
-            if package.runs == "cuda" and self.device == "cpu":
-                print(f"{package.name}: needs a GPU", flush=True)
+            if reason := self.not_here(package):
+                print(f"{package.name}: {reason}", flush=True)
                 continue
             try:
                 row = self._planned(package)
@@ -94,15 +94,26 @@ class Run:
             expected &= not row.status
         return expected
 
-    def _planned(self, package: Package) -> Row:
-        version, latest = newest(package), newest(package, fitting=False)
+    def not_here(self, package: Package | Source) -> str:
+        """Return why a package is not judged here; "" if it is."""
+        if isinstance(package, Source):
+            return "" if os.environ.get(package.variable) else f"needs {package.needs}"
+        return f"needs {package.needs}" if package.needs and self.device == "cpu" else ""
+
+    def _planned(self, package: Package | Source) -> Row:
+        if isinstance(package, Source):
+            version = latest = package.judged
+        else:
+            version, latest = newest(package), newest(package, fitting=False)
         adapter = Path(__file__).parent / f"{package.key}.py"  # a package may bring its own
         text = (adapter.read_bytes() if adapter.exists() else b"") + __version__.encode()
         return Row(version, latest, self.device, self.profile, hashlib.sha256(text).hexdigest()[:16])
 
-    def _fill(self, package: Package, row: Row) -> None:
+    def _fill(self, package: Package | Source, row: Row) -> None:
         """Install a package and judge it. Raises InstallError."""
-        site = installed(package, row.version, self.folder.resolve() / "site")
+        sites = []
+        if isinstance(package, Package):
+            sites = [installed(package, row.version, self.folder.resolve() / "site")]
         report = self.folder.resolve() / package.key
         report.mkdir(parents=True, exist_ok=True)
         results = report / "results.json"
@@ -114,7 +125,7 @@ class Run:
         begun = time.monotonic()
         with open(report / "output.txt", "w", encoding="utf-8") as output:
             done = subprocess.run(
-                command, env=with_paths(site), stdout=output, stderr=subprocess.STDOUT, cwd=report, check=False
+                command, env=with_paths(*sites), stdout=output, stderr=subprocess.STDOUT, cwd=report, check=False
             )
         row.seconds, row.status = round(time.monotonic() - begun, 1), done.returncode
         lines = (report / "output.txt").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -131,7 +142,7 @@ def with_paths(*folders: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
-def words_of(package: Package, row: Row) -> str:
+def words_of(package: Package | Source, row: Row) -> str:
     """Return a row as a line."""
     counts = ", ".join(f"{number} {name}" for name, number in row.counts.items() if number) or row.verdict
     verdict = "NOT as expected" if row.status else "as expected"

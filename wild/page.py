@@ -9,7 +9,7 @@ import json
 
 from flash_attest.places import ROOMS
 from flash_attest.wild.findings import Finding, findings
-from flash_attest.wild.packages import PACKAGES
+from flash_attest.wild.packages import PACKAGES, SOURCES
 
 PAGE = ROOMS / "docs" / "findings.md"
 MEASURED = ROOMS / "docs" / "measured" / "wild.json"  # what `flash-attest wild --write` wrote
@@ -45,9 +45,9 @@ def _packages() -> list[str]:
                 *(str(row[name]) for name in ("pass", "known", "refused", "unknown", "cases")),
             ]
         lines.append(f"| {' | '.join([package.name, *cells, links or 'none'])} |")
-    for name, rest in by_package.items():  # public kernels that are read, not installed
-        links = ", ".join(f"[{each.number}](#finding-{each.number})" for each in rest)
-        lines.append(f"| {' | '.join([name, rest[0].version, 'read', *[''] * 5, links])} |")
+    for source in SOURCES.values():
+        links = ", ".join(f"[{each.number}](#finding-{each.number})" for each in by_package.pop(source.repository, []))
+        lines.append(f"| {' | '.join([source.repository, source.judged, 'a clone', *[''] * 5, links or 'none'])} |")
     return lines
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from flash_attest import python_file
 from flash_attest.did_you_mean import did_you_mean
-from flash_attest.wild.packages import PACKAGES
+from flash_attest.wild.packages import PACKAGES, SOURCES
 
 GROUP = "flash_attest.adapters"
 
@@ -77,7 +77,7 @@ def adapters() -> dict[str, str]:
     """Return the adapters: name -> MODULE:NAME. They are those in wild/, and those that installed
     packages register, which come first.
     """
-    return {key: f"flash_attest.wild.{key}:IMPLS" for key in PACKAGES} | {
+    return {key: f"flash_attest.wild.{key}:IMPLS" for key in (*PACKAGES, *SOURCES)} | {
         point.name: point.value for point in entry_points(group=GROUP)
     }
 

@@ -13,8 +13,9 @@ SUMMARY = "installs packages that people use, each in its own folder, and judges
 DESCRIPTION = """\
 Installs the packages that have an adapter, each into a folder of its own and without its dependencies, and judges one after
 another. A package is as expected if no law fails but those that its adapter lists as known failures, by the numbers of
-docs/findings.md. The results are kept: the same command goes on where it was stopped, and judges a package again if there is
-a new release or another adapter."""
+docs/findings.md. Files of public repositories, which no index has, are judged if a variable names the folder of a clone
+(--list). The results are kept: the same command goes on where it was stopped, and judges a package again if there is a new
+release or another adapter."""
 EPILOG = """\
   flash-attest wild                                all packages
   flash-attest wild fla-core sageattention         these
@@ -48,16 +49,19 @@ def run(arguments: list[str]) -> int:
     if options.write and not options.write.parent.is_dir():
         parser.error(f"--write {options.write}: there is no folder {options.write.parent}")
     import flash_attest.required  # noqa: F401
-    from flash_attest.wild.packages import PACKAGES
+    from flash_attest.wild.packages import PACKAGES, SOURCES
 
     by_key = {name.lower().replace("-", "_"): name for name in options.names}
-    if unknown := [name for key, name in by_key.items() if key not in PACKAGES]:
-        names = [package.name for package in PACKAGES.values()]
+    known = PACKAGES | SOURCES
+    if unknown := [name for key, name in by_key.items() if key not in known]:
+        names = [package.name for package in known.values()]
         parser.error(f"{unknown[0]}: no such package{did_you_mean(unknown[0], names)} (packages: {', '.join(names)})")
-    chosen = [package for key, package in PACKAGES.items() if not by_key or key in by_key]
+    chosen = [package for key, package in known.items() if not by_key or key in by_key]
     if options.list:
         for package in chosen:
-            print(f"{package.requirement:45} findings of {package.judged}{'; needs a GPU' * (package.runs == 'cuda')}")
+            print(
+                f"{package.requirement:45} findings of {package.judged}{f'; needs {package.needs}' * bool(package.needs)}"
+            )
         return 0
     from flash_attest.properties.machine.gpus import visible_gpus
     from flash_attest.wild.judge import RESULTS, Run, write

@@ -103,6 +103,11 @@ def declaration_problems(impl: Implementation) -> list[str]:
     # Its rounding, and how it is judged.
     if isinstance(p, Precision):
         check_values(p, "precision.")
+        must(
+            p.parts != "operand" or p.merge == "lse",
+            'precision.parts="operand" needs merge="lse", as other merges have no partial outs: declare both, or '
+            'parts="float32"',
+        )
         whole = p.tile_sum is None or (isinstance(p.tile_sum, int) and p.tile_sum is not True and p.tile_sum > 0)
         must(whole, f"precision.tile_sum={p.tile_sum!r}: should be a number of keys, at least 1, or None")
         for name in ("exp", "tanh"):

@@ -18,7 +18,7 @@ from flash_attest.oracle import LINEAR, RMS_LIMIT, Z_LIMIT, Z_WORST
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.douts import where_it_shows
 from flash_attest.properties.checks.meanings_of_lse import what_lse_is
-from flash_attest.properties.checks.pictures import element_at, number, share, where
+from flash_attest.properties.checks.pictures import element_at, number, place_of, share, where
 from flash_attest.properties.checks.reading import Values
 from flash_attest.properties.checks.wrong import wrong_in
 from flash_attest.properties.checks.wrong_already import stop_if_wrong_alike
@@ -198,7 +198,7 @@ def stored_dtype(trial: Trial, name: str, got: torch.Tensor) -> torch.dtype:
 def _beyond_budget(trial: Trial, name, got, want, sigma, z, should: str, defined: bool) -> LawBroken:
     bad = ~(z <= Z_LIMIT)
     reading = Values.of(name, trial.case, got, want, bad, sigma, defined=defined)
-    at = tuple(int(i) for i in torch.unravel_index(torch.where(z.isnan(), torch.inf, z).argmax(), z.shape))
+    at = place_of(torch.where(z.isnan(), torch.inf, z).argmax(), z.shape)
     worst, g, w, s = z[at].item(), got[at].item(), want[at].item(), sigma.broadcast_to(z.shape)[at].item()
     headline = f"{element_at(name, at)} is {number(g, w)}, {should} {number(w, g)}"
     if not math.isfinite(worst):

@@ -46,6 +46,18 @@ def element_at(name: str, at: tuple[int, ...]) -> str:
     return f"{name}[{' '.join(f'{a}={n}' for a, n in zip(axes, at, strict=True))}]"
 
 
+def place_of(index: torch.Tensor, shape: torch.Size) -> tuple[int, ...]:
+    """Return where an element is, given its number from argmax().
+
+    torch.unravel_index imports sympy, which takes three seconds in each judging process.
+    """
+    rest, place = int(index), []
+    for n in reversed(shape):
+        rest, i = divmod(rest, n)
+        place.insert(0, i)
+    return tuple(place)
+
+
 def where(trial: Trial, name: str, bad: torch.Tensor, is_what: str = "wrong") -> str:
     """Return lines that say which batches, heads, queries, keys and columns are wrong.
 

@@ -13,6 +13,7 @@ from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.cases.features import FEATURES, OF_KEYWORD
 from flash_attest.properties.checks.meanings_of_lse import meaning_of_lse
+from flash_attest.properties.checks.order_of_heads import other_order_of_heads
 from flash_attest.properties.failures import LawBroken, Raises, Reason, Replaces, Undecided, undecided_without_memory
 from flash_attest.properties.judging.clues import LeftOut
 from flash_attest.properties.judging.context import (
@@ -215,6 +216,8 @@ def _tried_on(trial: Trial, test: str) -> tuple[list[str], Randomness]:
     if got.lse is not None and not modified:
         meaning = meaning_of_lse(trial, got.lse)
         problems += [meaning.full] if meaning and meaning.another else []
+    if not modified and (order := other_order_of_heads(trial, got)):
+        problems.append(order)
     drawn = Randomness()
     if any(change.draws for change in trial.known.unnamed(trial.impl.name, trial.caller.watch.changes)):
         drawn = trial.caller.randomness(handed, got, backward=trial.backward)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from hypothesis.errors import FlakyFailure, FlakyReplay, Unsatisfiable
 
-from flash_attest.properties.cases.case import Case, parse_case
+from flash_attest.properties.cases.case import Case
 from flash_attest.properties.failures import AnotherCase, LawBroken, OutOfMemory, Reason, Undecided, WrongAlready
 from flash_attest.properties.judging.at_hand import some
 from flash_attest.properties.judging.collected import Collected, Enough, size
@@ -104,12 +104,11 @@ class Search:
         return self.conclude()
 
     def _hold_chosen(self, hold: Callable[[Case], None]) -> int:
-        """Call hold on the known case of a known failure, and on the cases that the law chooses.
-        Returns how many the law says something about.
+        """Call hold on the cases that the law chooses. Returns how many the law says something
+        about.
         """
-        number, impl = 0, self.judgement.impl
-        _, known = impl.known_failure(self.law.name)
-        for case in (*([parse_case(known)] if known else []), *self.law.chosen(impl)):
+        number = 0
+        for case in self.law.chosen(self.judgement.impl):
             if self.judgement.takes(case):
                 with suppress(AnotherCase):
                     hold(case)

@@ -15,13 +15,16 @@ WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
 PLUGIN = ("-p", "flash_attest.pytest_plugin")
 
 
-def pytest_in(folder: Path, *arguments: object) -> runs.Run:
-    """Run pytest in a folder, in a process that has imported torch."""
+def pytest_in(folder: Path, *arguments: object, **variables: str) -> runs.Run:
+    """Run pytest in a folder, in a process that has imported torch.
+
+    variables: added to its environment.
+    """
     output, status = folder / "printed.txt", folder / "status.txt"
     output.unlink(missing_ok=True)
     request = {"arguments": [*PLUGIN, "-p", "no:randomly", *map(str, arguments)], "folder": str(folder)}
     request |= {"output": str(output), "status": str(status)}
-    returncode = warm.ask(runs.environment() | WITHOUT_GPU, [request])
+    returncode = warm.ask(runs.environment() | WITHOUT_GPU | variables, [request])
     return runs.Run(returncode, output.read_text(), folder)
 
 

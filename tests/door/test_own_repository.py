@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.door.hers import beside, process_in, pytest_alone, pytest_in
+from tests.door.hers import beside, process_in, pytest_in
 
 OUT = "out_matches_the_definition"
 
@@ -86,7 +86,7 @@ def test_first_failure_and_last_failed(repository, tmp_path):
 
 
 def test_nothing_stays_in_the_temporary_folder(repository, tmp_path):
-    run = pytest_alone(repository, "-n", 1, "-k", "test_right and contract", TMPDIR=str(tmp_path))
+    run = pytest_in(repository, "-n", 1, "-k", "test_right and contract", TMPDIR=str(tmp_path))
     assert run.returncode == 0, run.stdout
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith("attest-")]
 

@@ -1,4 +1,4 @@
-"""Findings have their form, name laws that exist, and are on the page. Known failures name findings."""
+"""Findings have their form, name real laws, and are on the page. Known failures name findings."""
 
 import re
 
@@ -8,7 +8,7 @@ from flash_attest.places import ROOMS
 from flash_attest.properties.law import laws
 from flash_attest.wild import page
 from flash_attest.wild.findings import FIELDS, FindingError, findings, read
-from flash_attest.wild.packages import PACKAGES
+from flash_attest.wild.packages import PACKAGES, SOURCES
 
 PROOF = '''"""Out is twice what it should be.
 
@@ -94,9 +94,9 @@ def test_known_failures_name_findings_of_their_package():
         numbers.setdefault(finding.package, set()).add(finding.number)
     wrong = {
         (key, number)
-        for key, package in PACKAGES.items()
+        for key, package in (*PACKAGES.items(), *SOURCES.items())
         for number in re.findall(r"finding #(\d+)", (ROOMS / "wild" / f"{key}.py").read_text())
-        if int(number) not in numbers.get(package.name, ())
+        if int(number) not in numbers.get(getattr(package, "repository", package.name), ())
     }
     assert wrong == set()
 

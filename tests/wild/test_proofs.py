@@ -4,6 +4,7 @@
 there yet.
 """
 
+import os
 import subprocess
 import sys
 
@@ -13,22 +14,25 @@ from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.wild.findings import findings
 from flash_attest.wild.install import installed
 from flash_attest.wild.judge import with_paths
-from flash_attest.wild.packages import PACKAGES
+from flash_attest.wild.packages import PACKAGES, SOURCES, Source
 
 BY_NAME = {package.name: package for package in PACKAGES.values()}
+BY_NAME |= {source.repository: source for source in SOURCES.values()}
 PATIENCE = 900  # seconds, for the emulator on a busy machine
-PROOFS = [finding for finding in findings() if finding.package in BY_NAME and not finding.status.startswith("fixed")]
+PROOFS = [finding for finding in findings() if not finding.status.startswith("fixed")]
 
 
 @pytest.mark.parametrize("finding", PROOFS, ids=lambda finding: finding.path.stem)
 def test_a_proof_shows_its_finding(finding, request):
     if not visible_gpus() and finding.gpu == "needed":
         pytest.skip("needs a GPU")
-    folder = request.config.rootpath / request.config.getoption("--wild") / "site"
-    site = installed(BY_NAME[finding.package], finding.version, folder)
+    folder, package = request.config.rootpath / request.config.getoption("--wild") / "site", BY_NAME[finding.package]
+    if isinstance(package, Source) and not os.environ.get(package.variable):
+        pytest.skip(f"needs {package.needs}")
+    sites = [] if isinstance(package, Source) else [installed(package, finding.version, folder)]
     command = [sys.executable, *([] if visible_gpus() else ["-m", "flash_attest", "emulate"]), str(finding.path)]
     done = subprocess.run(
-        command, env=with_paths(site), capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=folder
+        command, env=with_paths(*sites), capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=folder
     )
     assert done.returncode, f"{finding.path.name} passes: is {finding.package} mended?\n{done.stdout}"
     assert finding.is_shown_by(done.stderr), f"should show {finding.shows}\n{done.stderr[-2000:]}"

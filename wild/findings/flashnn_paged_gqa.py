@@ -12,7 +12,7 @@ shows: AssertionError: of 2 heads, 1 has the v of its only key
 """
 
 import torch
-from flashnn import triton_kernels, PagedAttention
+from flashnn import PagedAttention
 
 q, pages = (torch.ones(1, n, *s, device="cuda", dtype=torch.float16) for n, s in ((2, (64,)), (1, (16, 64))))
 zero, one = (torch.full((1, 1), n, device="cuda", dtype=torch.int32) for n in (0, 1))
