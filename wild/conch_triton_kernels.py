@@ -62,12 +62,6 @@ SIZES = {"headdims": {16, 32, 64, 128} if torch.cuda.is_available() else {64}, "
 FLOAT32 = {"dtypes": {torch.float32}, **SIZES}
 TF32 = Precision(multiply="tf32_cut", merge="lse")
 HALF = Precision(statistics="operand", accumulate="operand", merge="lse", parts="operand")
-FAR = {
-    "pages_may_lie_far_apart": (
-        "finding #78: offsets of pages have 32 bits",
-        "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 nheads=3",
-    )
-}
 IMPLS = [
     Implementation(
         name="conch_triton_kernels",
@@ -75,7 +69,6 @@ IMPLS = [
         supports=Supports(causal="optional", softcap=True, accepts=square, **PAGES, **FLOAT32),
         precision=TF32,
         share={"cpu": 0.2},
-        known_failures=FAR,
     ),
     Implementation(
         name="conch_triton_kernels_half",
@@ -97,6 +90,11 @@ IMPLS = [
         supports=Supports(softcap=True, accepts=one_query, **(PAGES | {"append": False}), **FLOAT32),
         precision=TF32,
         share={"cpu": 0.2},
-        known_failures=FAR,
+        known_failures={
+            "pages_may_lie_far_apart": (
+                "finding #78: offsets of pages have 32 bits",
+                "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 nheads=3",
+            )
+        },
     ),
 ]
