@@ -1,4 +1,4 @@
-"""Offsets of pages have 32 bits: behind 2^31 elements of a cache, other memory is read.
+"""paged_attention: offsets of pages have 32 bits (in varlen_attention 64), so others are read.
 
 number: 78
 package: conch-triton-kernels 1.3
