@@ -1,9 +1,9 @@
 """memory-efficient-attention 0.1.3: chunks of queries and of keys, in PyTorch.
 
-Its root imports JAX, which its part in PyTorch does not use: a stand-in is enough. More
-queries or keys than a chunk that the chunk does not divide are wrong (findings #93, #94): in the
-first variant hardly any case has that many, in the second chunks are small and divide the lengths.
-Its gradients are checkpointed in a way that torch.autograd.grad refuses, so `backward` calls .backward().
+Its root imports JAX, which its part in PyTorch does not use: a stand-in is enough. Lengths beyond a
+chunk that it does not divide are wrong (findings #93, #94): in the first variant hardly any case
+has them, in the second chunks are small and divide the lengths. torch.autograd.grad refuses its
+checkpoints, so `backward` calls .backward().
 """
 
 import sys
