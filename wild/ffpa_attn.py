@@ -25,10 +25,17 @@ BACKWARD = package.TritonBackend(forward=False, backward=True, **SUMS)
 
 def attention(q, k, v, *, causal=False, bias=None, softmax_scale=None):
     """(batch, nheads, seqlen, headdim) x 3 -> out like q."""
-    with patch.dict(os.environ, KERNELS):
-        return package.ffpa_attn_func(
-            q, k, v, bias, is_causal=causal, scale=softmax_scale, enable_gqa=True, backward_backend=BACKWARD
-        )
+    return package.ffpa_attn_func(
+        q, k, v, bias, is_causal=causal, scale=softmax_scale, enable_gqa=True, backward_backend=BACKWARD
+    )
+
+
+def by_kernels(function):
+    def call(*tensors, **keywords):
+        with patch.dict(os.environ, KERNELS):
+            return function(*tensors, **keywords)
+
+    return call
 
 
 def accepts(case):
@@ -41,7 +48,7 @@ def accepts(case):
 
 
 def implementation(name, known=None, **features):
-    forward, backward = adapted(attention, bias_grad="bias" in features)
+    forward, backward = map(by_kernels, adapted(attention, bias_grad="bias" in features))
     same = dict(cross=True, gqa=True, softmax_scale=True, strides=True, accepts=accepts) | features
     return Implementation(
         name=f"ffpa_attn{name}", forward=forward, backward=backward, layout="bhsd",
