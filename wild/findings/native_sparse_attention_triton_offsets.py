@@ -1,4 +1,4 @@
-"""Where a sequence begins is a 32-bit offset: one 2^31 elements behind the first is read before it.
+"""A sequence that begins 2^31 elements behind the first is read 2^31 elements before it.
 
 number: 96
 package: XunhaoLai/native-sparse-attention-triton 2025-05-23
