@@ -1,6 +1,6 @@
 """fla-core 0.6.0: parallel_attn in Triton. All values are right that were judged.
 
-It is always causal, and its window counts the query's own key. With cu_seqlens, rows behind the
+It is always causal, and its window counts the query's own key. With cu_seqlens, rows past the
 last sequence are not written, and the gradient of the sinks sums over them.
 """
 
@@ -73,7 +73,7 @@ IMPLS = [
         varlen,
         {
             "gradients_match_the_definition": (
-                "finding #199: dsink sums over rows of no sequence",
+                "finding #199: the gradient of the sinks has terms of rows past the last sequence",
                 "seqlen_q=5 seqlen_k=5 headdim=64 dtype=float32 causal=True sinks=count slack=1",
             ),
         },
