@@ -100,5 +100,18 @@ IMPLS = [
         window={"left"},
         accepts=sized,
     ),
-    aule("_band", attention, {}, backward=False, dtypes={torch.float32}, window={"both"}, accepts=sized),
+    aule(
+        "_band",
+        attention,
+        {
+            "query_sees_exactly_its_window": (
+                "finding #8: a window ends by the middle of the query tile",
+                "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 window=1:1",
+            ),
+        },
+        backward=False,
+        dtypes={torch.float32},
+        window={"both"},
+        accepts=sized,
+    ),
 ]

@@ -1,7 +1,7 @@
-"""fla-core 0.6.0: parallel_attn in Triton. All values are right that were judged.
+"""fla-core 0.6.0: parallel_attn in Triton, always causal. Its window counts the query's own key.
 
-It is always causal, and its window counts the query's own key. With cu_seqlens, rows past the
-last sequence are not written, and the gradient of the sinks sums over them.
+With cu_seqlens the gradient of the sinks is left out (finding #199): it sums over rows past the
+last sequence.
 """
 
 import torch
@@ -43,11 +43,10 @@ def varlen(q, k, v, *, cu_seqlens_q, softmax_scale=None, window=None, sinks=None
     )[0]
 
 
-def fla(name, function, known, dtype=torch.float16, **supports):
+def fla(name, function, dtype=torch.float16, known=None, **supports):
     """Return an Implementation of the package, with the laws that are known to fail."""
-    sinks = supports.get("sinks", False)
-    forward, backward = adapted(function, sink_grad=sinks)
-    common = dict(dtypes={dtype}, causal="always", gqa=True, softmax_scale=True, sink_grad=sinks) | supports
+    forward, backward = adapted(function, sink_grad=supports.get("sink_grad", False))
+    common = dict(dtypes={dtype}, causal="always", gqa=True, softmax_scale=True) | supports
     return Implementation(
         name=f"fla_core{name}",
         forward=forward,
@@ -61,23 +60,23 @@ def fla(name, function, known, dtype=torch.float16, **supports):
         tile=(128, 64),
         traced=True,
         share={"cpu": 0.02},
-        known_failures=known,
+        known_failures=known or {},
     )
 
 
 IMPLS = [
-    fla("", attention, {}, strides=True, window={"left"}, sinks=True),
-    fla("_neutral", neutral, {}, strides=True),
+    fla("", attention, strides=True, window={"left"}, sinks=True, sink_grad=True),
+    fla("_neutral", neutral, strides=True),
     fla(
         "_varlen",
         varlen,
+        torch.float32,
         {
-            "gradients_match_the_definition": (
-                "finding #199: the gradient of the sinks has terms of rows past the last sequence",
-                "seqlen_q=5 seqlen_k=5 headdim=64 dtype=float32 causal=True sinks=count slack=1",
+            "answers_follow_lengths_and_tables": (
+                "finding #198: the chunks of cu_seqlens are cached by object",
+                "seqlen_q=129 seqlen_k=129 headdim=64 dtype=float32 causal=True neighbours=one",
             ),
         },
-        torch.float32,
         form="varlen",
         window={"left"},
         sinks=True,

@@ -3,7 +3,7 @@
 number: 8
 package: aule-attention 0.5.0
 law: query_sees_exactly_its_window
-case: seqlen_q=1 seqlen_k=2 headdim=64 dtype=float32 window=1:1
+case: seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 window=1:1
 consequence: The keys are chosen around the middle of the query tile, so results are wrong, without
     an error.
 found: 2026-11-26

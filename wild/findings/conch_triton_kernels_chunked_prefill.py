@@ -2,7 +2,7 @@
 
 number: 65
 package: conch-triton-kernels 1.3
-law: alignment_is_as_declared, out_matches_the_definition, row_that_sees_one_key_copies_it
+law: out_matches_the_definition, out_averages_exactly_its_prefix, chunks_change_no_bit
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=2 seqlen_k=3 headdim=16 dtype=float32 causal=True
 consequence: The mask of several queries is aligned top left, so a chunk of a prompt does not see
     the keys before it.

@@ -1,4 +1,4 @@
-"""Page offsets have 32 bits: pages past 2^31 elements of a cache are read from elsewhere.
+"""In paged_attention, page offsets have 32 bits: pages past 2^31 elements are read from elsewhere.
 
 number: 78
 package: conch-triton-kernels 1.3

@@ -3,7 +3,7 @@
 number: 198
 package: fla-core 0.6.0
 law: answers_follow_lengths_and_tables
-case: cu_seqlens=[0, 259, 260], and then [0, 1, 260] in the same tensor
+case: seqlen_q=129 seqlen_k=129 headdim=64 dtype=float32 causal=True neighbours=one
 consequence: A cu_seqlens buffer that is refilled, as for CUDA graphs, gives wrong rows, unless
     FLA_DISABLE_TENSOR_CACHE=1.
 found: 2026-11-26
