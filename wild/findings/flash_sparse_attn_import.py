@@ -4,7 +4,7 @@ number: 59
 package: flash-sparse-attn 2.0.6
 law: none: the adapter imports the package with empty modules of that name
 case: import flash_sparse_attn
-consequence: After pip install flash-sparse-attn, import flash_sparse_attn raises ModuleNotFoundError.
+consequence: After pip install, import flash_sparse_attn raises ModuleNotFoundError.
 found: 2026-11-25
 status: not reported
 gpu: not tried
