@@ -68,7 +68,7 @@ def declare(name, *, known_failures=(), **supports):
 SCALE = "finding #151: NaN with a scale of 0 or below"
 ONE = "seqlen_q=1 seqlen_k=1 headdim=32 dtype=float16"
 IMPLS = [
-    declare("", cross=True, gqa=True, strides=True, accepts=positive_scale),
+    declare("", cross=True, gqa=True, strides="aligned", accepts=positive_scale),
     declare(
         "_any_scale",
         accepts=near_scores,
@@ -85,6 +85,7 @@ IMPLS = [
             "huge_scores_match_the_definition": (SCALE, f"{ONE} softmax_scale=-1.0 regime=shifted_up"),
             "tiny_scores_match_the_definition": (SCALE, f"{ONE} softmax_scale=-0.0009765625 regime=flat"),
             "scale_zero_is_q_zero": (SCALE, f"{ONE} softmax_scale=0.0"),
+            "v_dv_equals_out_dout": (SCALE, f"{ONE} softmax_scale=-0.25"),
             "negative_scale_is_negated_q": (SCALE, f"{ONE} softmax_scale=0.5"),
         },
     ),
