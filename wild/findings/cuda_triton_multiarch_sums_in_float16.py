@@ -4,7 +4,7 @@ number: 148
 package: cuda-triton-multiarch 0.1.3
 law: out_matches_the_definition, order_of_keys_does_not_matter
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16
-consequence: Results of flash_attention_full_triton are less exact than rounding to float16 explains.
+consequence: Results of flash_attention_full_triton are less exact than rounding explains.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H100
