@@ -140,13 +140,15 @@ class Caller:
         then: Callable[[Outputs], Outputs] = as_they_are,
         between: Callable[[], object] = lambda: None,
         twice: bool = False,
+        as_returned: bool = False,
         **changed,
     ) -> Outputs:
         """Call the implementation on inputs that are already in its layout.
 
         then: called with the outputs before the GPU has finished. between: called between forward
         and backward, to make another call there. twice: with backward="autograd", run backward
-        twice on one graph and return the outputs of the second run.
+        twice on one graph and return the outputs of the second run. as_returned: outputs are the
+        returned tensors themselves, for `public_outputs`.
 
         Raises Undecided if memory runs out, or if a kernel uses a feature that the emulator lacks.
         """
@@ -164,7 +166,7 @@ class Caller:
                 of_another.append(error)
                 raise
 
-        new_call.between, new_call.twice = aside, twice
+        new_call.between, new_call.twice, new_call.as_returned = aside, twice, as_returned
         try:
             with self._judged(lambda: new_call.phase):
                 got = then(new_call.run())

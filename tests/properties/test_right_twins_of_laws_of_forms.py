@@ -67,6 +67,25 @@ TWINS = {
             "tensor[0] is cu_seqlens_q and tensor[1] == cu_seqlens_q._version", "(cu_seqlens_q, cu_seqlens_q._version)"
         ),
     ),
+    **{
+        f"out and lse lie in one allocation, {words}": (
+            law,
+            VARLEN,
+            (
+                (
+                    f"    {OUT}\n    lse = q.new_zeros(nheads, total_q, dtype=torch.float32)\n",
+                    "    width = v.shape[2] + 1\n"
+                    "    memory = q.new_zeros(nheads, total_q + 5, width, dtype=torch.float32)\n"
+                    "    out, lse = memory[:, :total_q, :-1].transpose(0, 1), memory[:, :total_q, -1]\n",
+                ),
+                ("    return out, lse\n\n\ndef attend", "    return out.to(q.dtype), lse\n\n\ndef attend"),
+            ),
+        )
+        for words, law in (
+            ("and stay", "test_outputs_stay_as_they_were_returned"),
+            ("and may be written to", "test_outputs_may_be_written_to"),
+        )
+    },
     "a page is an offset of 64 bits": (
         "test_pages_may_lie_far_apart",
         PAGED,
