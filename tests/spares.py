@@ -5,12 +5,15 @@ A new process would import torch, the laws and pytest once more, which takes fou
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import sys
 
 from execnet import gateway_io
+
+from flash_attest.properties.progress import NOW
 
 _spares: list[Spare] = []
 
@@ -22,7 +25,7 @@ def fork(arguments: list[str]) -> None:
     later, because another one has died, is a new process.
     """
     _spares.clear()
-    number = dict(zip(arguments, arguments[1:], strict=False)).get("-n", "0")
+    number = dict(itertools.pairwise(arguments)).get("-n", "0")
     for _ in range(int(number) if number.isdigit() else 0):
         _spares.append(Spare())
     gateway_io.Popen2IOMaster = _Gateway
@@ -72,6 +75,7 @@ def _become_a_worker() -> None:
     os.environ.update(environment)
     os.chdir(folder)
     sys.argv = ["-c"]
+    NOW.__init__()  # no other worker shall write to its memory
     exec(eval(sys.stdin.readline()), {"__name__": "__main__"})
     sys.exit()
 

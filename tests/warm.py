@@ -74,7 +74,6 @@ def _prepare() -> None:
     Plug-ins of pytest are left out: pytest rewrites them when it loads them.
     """
     import torch.fx.experimental.symbolic_shapes  # noqa: F401  (torch.autograd.grad imports it)
-    import xdist.workermanage  # noqa: F401  (keeps sys.path for workers)
 
     from flash_attest.properties.law import laws
     from flash_attest.runner.page import run, template

@@ -38,7 +38,7 @@ def one_query(case):
 
 
 def kernel(name, function, known, layout, **supports):
-    """An Implementation of the package under a name, with the laws that are known to fail."""
+    """Return an Implementation of the package, with the laws that are known to fail."""
     forward, _ = adapted(function)
     common = dict(dtypes={torch.float16}, cross=True) | supports
     return Implementation(

@@ -18,7 +18,7 @@ CHUNKS = {"q_bucket_size": 16, "k_bucket_size": 24}
 
 
 def masks(bias):
-    """A bias as the package takes it: a mask (batch, seqlen_k), or numbers that are added."""
+    """Return a bias as the package takes it: a mask (batch, seqlen_k), or numbers to add."""
     if bias is None:
         return {}
     return {"mask": bias.flatten(1)} if bias.dtype == torch.bool else {"attn_bias": bias}
@@ -39,22 +39,22 @@ def chunks_backward(dout, q, k, v, out, lse, *, bias=None, **keywords):
 
 
 def plain(q, k, v, *, causal=False, bias=None):
-    """The same, with memory_efficient=False: all scores at once."""
+    """Do the same with memory_efficient=False: all scores at once."""
     return chunked.attention(q, k, v, causal=causal, **masks(bias))
 
 
 def tiles(q, k, v, *, causal=False, bias=None):
-    """The same, with a mask for each query and with a backward of its own."""
+    """Do the same, with a mask for each query and with a backward of its own."""
     return flash.FlashAttentionFunction.apply(q, k, v, bias, causal, *CHUNKS.values())
 
 
 def tiles_causal(q, k, v):
-    """The same, causal."""
+    """Do the same, causal."""
     return tiles(q, k, v, causal=True)
 
 
 def finite(case):
-    """None, or why a case is refused: -inf in a bias is judged apart from the rest."""
+    """Return None, or why a case is refused: -inf in a bias is judged apart from the rest."""
     if case.bias == "boolean_vector" and case.bias_nheads > 1:
         return "a mask is the same for all heads"
     if case.bias == "matrix" and case.bias_mask in HIDING:
@@ -63,17 +63,17 @@ def finite(case):
 
 
 def infinite(case):
-    """None, or why a case is refused."""
+    """Return None, or why a case is refused."""
     return None if case.bias == "matrix" and case.bias_mask in HIDING else "no bias of -inf"
 
 
 def square(case):
-    """None, or why a case is refused: the corner is judged apart from the rest."""
+    """Return None, or why a case is refused: the corner is judged apart from the rest."""
     return "causal needs seqlen_q = seqlen_k" if case.causal and case.seqlen_q != case.seqlen_k else None
 
 
 def enough_keys(case):
-    """None, or why a case is refused: with fewer keys the mask is aligned at the top left."""
+    """Return None, or why a case is refused: with fewer keys it is aligned at the top left."""
     return "more queries than keys" if case.seqlen_q > case.seqlen_k else None
 
 

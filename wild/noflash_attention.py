@@ -1,9 +1,8 @@
 """noflash-attention 1.0.1: scaled_dot_product_attention in chunks, in PyTorch.
 
 It has three kinds of chunks, from the fastest to the one that needs the least memory, and takes the
-next one where memory runs out. The last two have no backward here. They are written for float16,
-whose smallest number is larger than the exp(-20) that they give to all smaller P: as float32 they
-are judged with a causal mask alone, which shows the weight of hidden keys.
+next one where memory runs out. The last two are for inference and for float16: they take exp(-20)
+for all smaller P, which is 0 there, and which hidden keys have in float32, too (finding #64).
 """
 
 import torch
@@ -19,40 +18,53 @@ def chunked(q, k, v, *, causal=False, bias=None, softmax_scale=None):
     return patch.chunked_sdpa(q, k, v, softmax_scale, 16, attn_mask=bias, is_causal=causal)
 
 
-def online(q, k, v, *, softmax_scale=None):
-    """The same, in tiles of 16 queries and 24 keys."""
-    return patch.chunked_sdpa_online(q, k, v, softmax_scale, 16, 24)
+def online(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+    """Do the same in tiles of 16 queries and 24 keys."""
+    return patch.chunked_sdpa_online(q, k, v, softmax_scale, 16, 24, attn_mask=bias, is_causal=causal)
 
 
-def online_causal(q, k, v):
-    """The same, causal."""
-    return patch.chunked_sdpa_online(q, k, v, None, 16, 24, is_causal=True)
-
-
-def inplace(q, k, v, *, softmax_scale=None):
-    """The same, with P in the memory of the scores."""
-    return patch.chunked_sdpa_inplace(q, k, v, softmax_scale, 16)
-
-
-def inplace_causal(q, k, v):
-    """The same, causal."""
-    return patch.chunked_sdpa_inplace(q, k, v, None, 16, is_causal=True)
+def inplace(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+    """Do the same with P in the memory of the scores."""
+    return patch.chunked_sdpa_inplace(q, k, v, softmax_scale, 16, attn_mask=bias, is_causal=causal)
 
 
 def keys(case):
-    """None, or why a case is refused."""
+    """Return None, or why a case is refused."""
     return "no keys: raises an error" if case.seqlen_k == 0 else None
 
 
 def empty_row(case):
-    """None, or why a case is refused: rows without keys are judged apart from the rest."""
+    """Return None, or why a case is refused: rows without keys are judged apart from the rest."""
     return None if case.bias and case.bias_mask == "dead_row" else "each row sees a key"
 
 
 FLOAT32 = {"dtypes": {torch.float32}, "headdims": range(1, 129), "cross": True, "strides": True}
-HALF = {"dtypes": {torch.float16}, "headdims": range(1, 129), "cross": True, "gqa": True, "strides": True}
+HALF = FLOAT32 | {
+    "dtypes": {torch.float16},
+    "causal": "optional",
+    "bias": {"boolean_vector", "boolean_matrix"},
+    "gqa": True,
+    "softmax_scale": True,
+}
 BIASES = {"boolean_vector", "boolean_matrix", "vector", "matrix"}
 COMMON = {"layout": "bhsd", "causal_alignment": "top_left", "tile": (16, 24)}
+EMPTY = "finding #66: a mask of numbers gives NaN gradients"
+DEAD = "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix bias_mask=dead_row"
+LAWS_OF_EMPTY = {
+    "biased_attention_matches_the_definition": "",
+    "no_dout_gives_no_gradient": "",
+    "rows_without_keys_give_zero": "",
+    "rows_without_keys_leave_the_others_alone": "",
+    "ragged_sizes_match_the_definition": "",
+    "answers_follow_the_values": "",
+    "equal_values_give_no_score_gradient": "",
+    "gradients_match_the_definition": "",
+    "gradients_of_keys_sum_to_zero": "",
+    "q_dq_equals_k_dk": "",
+    "single_query_matches_the_definition": "",
+    "tiny_scores_match_the_definition": "regime=flat",
+    "huge_scores_match_the_definition": "regime=shifted_up",
+}
 IMPLS = [
     Implementation(
         name="noflash_attention",
@@ -68,35 +80,23 @@ IMPLS = [
         forward=chunked,
         backward="autograd",
         supports=Supports(**FLOAT32, bias={"matrix"}, accepts=empty_row),
+        outside="undefined",
         precision=Precision(scaled="q"),
+        known_failures={law: (EMPTY, f"{DEAD} {more}".strip()) for law, more in LAWS_OF_EMPTY.items()},
         **COMMON,
     ),
     Implementation(
         name="noflash_attention_online",
         forward=online,
-        supports=Supports(**HALF, softmax_scale=True),
+        supports=Supports(**HALF),
         precision=Precision(scaled="q", scores="operand", tile_sum=24),
-        **COMMON,
-    ),
-    Implementation(
-        name="noflash_attention_online_causal",
-        forward=online_causal,
-        supports=Supports(**FLOAT32, causal="always"),
-        precision=Precision(scaled="q"),
         **COMMON,
     ),
     Implementation(
         name="noflash_attention_inplace",
         forward=inplace,
-        supports=Supports(**HALF, softmax_scale=True, accepts=keys),
+        supports=Supports(**HALF, accepts=keys),
         precision=Precision(scaled="q", scores="operand", statistics="operand", row_sum="operand"),
-        **COMMON,
-    ),
-    Implementation(
-        name="noflash_attention_inplace_causal",
-        forward=inplace_causal,
-        supports=Supports(**FLOAT32, causal="always", accepts=keys),
-        precision=Precision(scaled="q"),
         **COMMON,
     ),
 ]

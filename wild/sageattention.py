@@ -21,12 +21,12 @@ def smoothed(q, k, v, *, causal=False, softmax_scale=None):
 
 
 def unsmoothed(q, k, v, *, causal=False, softmax_scale=None):
-    """Like smoothed, without the subtraction of the mean of the keys."""
+    """Return what smoothed returns, without subtracting the mean of the keys."""
     return core.sageattn(q, k, v, is_causal=causal, sm_scale=softmax_scale, smooth_k=False)
 
 
 def copied(q, k, v, **keywords):
-    """Like smoothed, which subtracts from a copy."""
+    """Return what smoothed returns, which subtracts from a copy."""
     return smoothed(q, k.clone(), v, **keywords)
 
 
@@ -46,7 +46,7 @@ def whole_blocks(case):
 
 
 def sage(name, function, known, accepts=square, **supports):
-    """An Implementation of the package under a name, with the laws that are known to fail."""
+    """Return an Implementation of the package, with the laws that are known to fail."""
     forward, _ = adapted(function)
     common = dict(dtypes={torch.float16}, causal="optional", cross=True, gqa=True, softmax_scale=True, accepts=accepts)
     common |= dict(strides="last_contiguous") | supports
@@ -64,30 +64,51 @@ def sage(name, function, known, accepts=square, **supports):
     )
 
 
-OVERWRITTEN = dict.fromkeys(["contract_is_kept"], "finding #1: k is overwritten")
-PADDING = dict.fromkeys(["padding_keys_count_nothing"], "finding #2: padding keys are counted")
-SCALE = dict.fromkeys(
-    [
-        "out_averages_exactly_its_prefix",
-        "order_of_batches_and_heads_does_not_matter",
-        "batch_changes_no_bit",
-        "scale_zero_is_q_zero",
-        "ragged_sizes_match_the_definition",
-        "out_matches_the_definition",
-        "answers_follow_the_values",
-        "huge_scores_match_the_definition",
-        "tiny_scores_match_the_definition",
-        "winning_key_is_copied",
-        "row_that_sees_one_key_copies_it",
-        "single_key_is_copied",
-        "no_race_is_traced",
-    ],
-    "findings #2 and #3: padding keys are counted; with causal, a scale behind the last is read",
-)
+ONE_KEY = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
+CAUSAL = f"{ONE_KEY} causal=True"
+PADDING = "finding #2: padding keys are counted"
+SCALE = "finding #3: the scale behind the last key is read"
+SCALE_VARLEN = "finding #4: the scale behind the last key is read"
 
 IMPLS = [
-    sage("", smoothed, OVERWRITTEN),
-    sage("_unsmoothed", unsmoothed, PADDING | SCALE),
+    sage("", smoothed, {"contract_is_kept": "finding #1: k is overwritten"}),
+    sage(
+        "_unsmoothed",
+        unsmoothed,
+        {
+            "padding_keys_count_nothing": (PADDING, ONE_KEY),
+            "ragged_sizes_match_the_definition": (PADDING, ONE_KEY),
+            "out_matches_the_definition": (PADDING, ONE_KEY),
+            "answers_follow_the_values": (PADDING, ONE_KEY),
+            "single_key_is_copied": (PADDING, ONE_KEY),
+            "tiny_scores_match_the_definition": (PADDING, f"{ONE_KEY} regime=flat"),
+            "out_averages_exactly_its_prefix": (SCALE, CAUSAL),
+            "row_that_sees_one_key_copies_it": (SCALE, CAUSAL),
+            "batch_changes_no_bit": (SCALE, CAUSAL),
+            "winning_key_is_copied": (SCALE, f"{CAUSAL} regime=selecting"),
+            "huge_scores_match_the_definition": (SCALE, f"{CAUSAL} regime=shifted_up"),
+            "scale_zero_is_q_zero": (SCALE, f"{CAUSAL} softmax_scale=0.0"),
+            "order_of_batches_and_heads_does_not_matter": (SCALE, f"{CAUSAL} nheads=2"),
+            "no_race_is_traced": (SCALE, CAUSAL),
+        },
+    ),
     sage("_blocks", copied, {}, whole_blocks),
-    sage("_varlen", varlen, {}, form="varlen"),
+    sage(
+        "_varlen",
+        varlen,
+        {
+            "out_averages_exactly_its_prefix": (SCALE_VARLEN, CAUSAL),
+            "out_matches_the_definition": (SCALE_VARLEN, CAUSAL),
+            "single_key_is_copied": (SCALE_VARLEN, CAUSAL),
+            "batch_changes_no_bit": (SCALE_VARLEN, CAUSAL),
+            "answers_follow_lengths_and_tables": (SCALE_VARLEN, CAUSAL),
+            "winning_key_is_copied": (SCALE_VARLEN, f"{CAUSAL} regime=selecting"),
+            "no_race_is_traced": (SCALE_VARLEN, CAUSAL),
+            "offsets_need_64_bits": (
+                "finding #6: offsets have 32 bits",
+                "seqlen_q=9 seqlen_k=9 headdim=64 dtype=float16 regime=peaked seed=2",
+            ),
+        },
+        form="varlen",
+    ),
 ]

@@ -22,9 +22,12 @@ DIMENSION = {
 def order_of(impl: Implementation, nheads: int, nheads_k: int) -> torch.Tensor | None:
     """Return the query head that stands at each position of the implementation's order.
 
-    None if it is the suite's. A merge has no key heads, so its order is the suite's.
+    None if it is the suite's. A merge has no key heads, so its order is the suite's. A call outside
+    of the contract may have numbers of heads that do not divide, and then no order at all.
     """
     if impl.gqa_order == "blocks" or nheads_k in (0, 1, nheads) or impl.supports.form == "parts":
+        return None
+    if nheads % nheads_k:
         return None
     return torch.arange(nheads).unflatten(0, (nheads_k, -1)).T.flatten()
 

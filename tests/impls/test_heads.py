@@ -108,7 +108,7 @@ def test_every_tensor_with_query_heads_is_permuted_and_comes_back():
         assert torch.equal(tensor, tensors[name]), name
 
 
-@pytest.mark.parametrize("heads", [(4, 4), (4, 1)])
+@pytest.mark.parametrize("heads", [(4, 4), (4, 1), (4, 3), (3, 4)])  # the last two: a call outside of the contract
 def test_orders_are_one_without_groups(heads):
     assert order_of(implementation(gqa_order="modulo"), *heads) is None
 

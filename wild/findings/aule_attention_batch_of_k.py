@@ -3,7 +3,7 @@
 number: 12
 package: aule-attention 0.5.0
 law: calls_outside_the_promise_raise_or_are_right
-case: batch=2 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64
+case: batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32
 consequence: Keys and values that PyTorch would broadcast give another result, without an error.
 found: 2026-11-25
 status: not reported

@@ -3,7 +3,7 @@
 number: 11
 package: aule-attention 0.5.0
 law: any_layout_equals_the_contiguous_one
-case: batch=2 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64 layout=size_one
+case: batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32 layout=size_one
 consequence: q made as (b, s, 1, d) and transposed, as models do, has wrong gradients of q and k.
 found: 2026-11-25
 status: not reported

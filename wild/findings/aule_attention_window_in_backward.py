@@ -3,7 +3,7 @@
 number: 9
 package: aule-attention 0.5.0
 law: gradients_match_the_definition
-case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64 causal=True window=16:
+case: seqlen_q=3 seqlen_k=2 headdim=64 dtype=float32 causal=True window=1: regime=shifted_down
 consequence: Training with a window gets wrong gradients of q, k and v, without an error.
 found: 2026-11-25
 status: not reported

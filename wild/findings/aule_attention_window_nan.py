@@ -2,8 +2,8 @@
 
 number: 7
 package: aule-attention 0.5.0
-law: out_matches_the_definition
-case: batch=1 nheads=1 nheads_k=1 seqlen_q=128 seqlen_k=128 headdim=64 causal=True window=16:
+law: query_sees_exactly_its_window
+case: seqlen_q=128 seqlen_k=128 headdim=64 dtype=float32 causal=True window=16:
 consequence: A window shorter than a tile (64 keys, 32 from head dim 65 on) gives NaN rows.
 found: 2026-11-25
 status: not reported

@@ -2,8 +2,8 @@
 
 number: 8
 package: aule-attention 0.5.0
-law: out_matches_the_definition
-case: batch=1 nheads=1 nheads_k=1 seqlen_q=128 seqlen_k=128 headdim=64 window=16:16
+law: query_sees_exactly_its_window
+case: seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 window=1:1
 consequence: Queries near the end of a tile lose the keys of the next one, without an error.
 found: 2026-11-26
 status: not reported

@@ -2,8 +2,8 @@
 
 number: 68
 package: jvp-flash-attention 0.14.0
-law: hidden_keys_change_no_bit, infinite_bias_hides_exactly_its_keys
-case: batch=1 nheads=1 nheads_k=1 seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32 causal=True
+law: keys_hidden_by_bias_change_no_bit
+case: seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32 bias=boolean_matrix bias_mask=right
 consequence: Keys that causal or a boolean mask hides change out if their scores are large.
 found: 2026-11-25
 status: not reported

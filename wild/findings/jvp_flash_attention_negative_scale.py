@@ -2,8 +2,8 @@
 
 number: 67
 package: jvp-flash-attention 0.14.0
-law: negative_scale_is_negated_q, out_matches_the_definition
-case: batch=1 nheads=1 nheads_k=1 seqlen_q=32 headdim=32 dtype=float32 softmax_scale=-1.0
+law: negative_scale_is_negated_q
+case: seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32 softmax_scale=0.5 regime=large
 consequence: A negative sm_scale gives NaN where scores are large.
 found: 2026-11-25
 status: not reported

@@ -1,4 +1,4 @@
-"""Online and in-place chunks clamp scores after the mask: a hidden key has the weight exp(-20).
+"""Online and in-place chunks clamp scores after masking: in float32 hidden keys weigh exp(-20).
 
 number: 64
 package: noflash-attention 1.0.1

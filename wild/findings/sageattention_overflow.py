@@ -2,11 +2,11 @@
 
 number: 5
 package: sageattention 1.0.6
-law: out_scales_with_v
+law: none: the laws scale v by a power of two that keeps P v in range
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16
 consequence: Values of v from 1024 on give inf where 64 keys have similar scores, in every dtype.
 found: 2026-11-25
-status: not reported
+status: reported https://github.com/thu-ml/SageAttention/issues/93
 gpu: seen on an H100
 shows: AssertionError: out is inf, should be 2000
 """
