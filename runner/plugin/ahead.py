@@ -4,8 +4,8 @@
 
 Each such process calls the named implementations on small cases of every kind, on a GPU. Triton and
 Numba keep the compiled kernels on disk, where workers find them; nothing is judged. OWNER is the
-process number of the run, and the process ends with the run. SEED is the seed of the run, or "all" if
-cases of every kind are drawn (properties/cases/kinds.py). Several such processes share one open
+process number of the run, and the process ends with the run. SEED is the seed of the run, or "all"
+if cases of every kind are drawn (properties/cases/kinds.py). Several such processes share one open
 file, whose offset counts the kinds of cases already taken.
 
 A full run would otherwise wait for the one worker that compiles a hundred kernels of triton_fa2,
