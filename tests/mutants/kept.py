@@ -256,7 +256,7 @@ KEPT = {
         "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
     ),
     "keys_are_read_with_the_strides_of_queries": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 layout=mixed",
-    "keys_are_split_where_every_sequence_has_one_query": "seqlen_q=1 seqlen_k=640 headdim=1 dtype=float32",
+    "keys_are_split_where_every_sequence_has_one_query": "seqlen_q=1 seqlen_k=200 headdim=1 dtype=float32",
     "keys_are_split_where_few_sequences_are_in_the_batch": ("seqlen_q=2 seqlen_k=18 headdim=1 dtype=float32"),
     "keys_are_taken_for_heads_when_there_are_as_many": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2 regime=shifted_down"
