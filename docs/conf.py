@@ -15,7 +15,7 @@ INDEX = ROOT / "docs" / "index.md"  # its headings and links are the navigation
 
 project = author = html_title = "flash-attest"
 root_doc = "README"
-include_patterns = ["*.md", "docs/**/*.md"]
+include_patterns = ["*.md", "docs/findings.md", "docs/**/*.md"]
 extensions = ["myst_parser"]
 myst_heading_anchors = 6
 nitpicky = True

@@ -1,4 +1,6 @@
-"""The documents that an installation brings: docs/use and docs/why, and the sections in them."""
+"""The documents that an installation brings, and the sections in them: docs/use, docs/why, and
+docs/findings.md.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class Section(NamedTuple):
 
 def documents() -> dict[str, Path]:
     """Return name -> file of every document: "bugs" is docs/why/bugs.md."""
-    return {path.stem: path for part in PARTS for path in sorted((FOLDER / part).glob("*.md"))}
+    parts = [path for part in PARTS for path in sorted((FOLDER / part).glob("*.md"))]
+    return {path.stem: path for path in [*parts, FOLDER / "findings.md"]}
 
 
 def title_of(path: Path) -> str:

@@ -22,9 +22,12 @@ from tests.thorough import (  # noqa: F401  (hooks)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --thorough and --page."""
+    """Add --thorough, --page and --wild."""
     thorough.pytest_addoption(parser)
     parser.addoption("--page", action="store_true", help="test the pages in a browser, which is installed if need be")
+    parser.addoption(
+        "--wild", metavar="DIR", help="run the proofs of wild/, with the packages in this folder of `wild`"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

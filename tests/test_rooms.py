@@ -16,7 +16,17 @@ MAY = {
     "runner": {"properties", "oracle", "impls", "races", "emulator"},
 }
 # Adapters of packages are written as users write them.
-MAY["wild"] = {"runner", *MAY["runner"], "adapters", "notation", "Absent", "Implementation", "Precision", "Supports"}
+MAY["wild"] = {
+    "runner",
+    *MAY["runner"],
+    "adapters",
+    "notation",
+    "__version__",
+    "Absent",
+    "Implementation",
+    "Precision",
+    "Supports",
+}
 MAY |= {room: {"runner", *MAY["runner"]} for room in ("mutants", "sweep", "bench")}
 # Modules of the door that import no room. Every room may import them.
 LIGHT = {"arguments", "did_you_mean", "interrupted", "packages", "places", "python_file", "required", "texts"}

@@ -1,28 +1,38 @@
 """Packages that people install, judged by the laws: an adapter for each, and what was found.
 
-packages.py   every package: its versions, what is installed with it, where it runs
+packages.py   every package: its versions, what is installed with it, where it runs; and the files
+              of public repositories that are judged, though no package index has them
 NAME.py       the adapter of a package: `flash-attest check sageattention` judges it
 findings/     one proof for each thing that is wrong: a script without this suite
-findings.py   reads the proofs, and writes docs/findings.md
+findings.py   reads the proofs
+page.py       writes docs/findings.md from them
+install.py    installs a package into a folder of its own
+judge.py      judges packages in turn: the command `flash-attest wild`
 
-An adapter begins by asking for its package, which makes its verdict "refused" where it is not
-installed:
+An adapter begins by asking for its package. If it is not installed, the verdict is "refused", and
+the reason has the command that installs it:
 
     attention = module_of("sageattention", "sageattention.core")
+
+An adapter of a file in a public repository asks for a folder on this machine:
+
+    sdpa = file_of("executorch").sdpa
+
+torch's own varlen_attn is not here: it comes with torch, so its adapter is impls/torch_varlen.py.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
 from packaging.specifiers import SpecifierSet
 
-from flash_attest.adapters import imported
-from flash_attest.impls.contract.record import NotInstalled
-from flash_attest.wild.packages import PACKAGES, Package
+from flash_attest.wild.packages import PACKAGES, SOURCES, Package, Source
 
-__all__ = ["PACKAGES", "Package", "module_of", "version_of"]
+__all__ = ["PACKAGES", "SOURCES", "Package", "Source", "file_of", "module_of", "version_of"]
 
 
 def module_of(package: str, module: str) -> ModuleType:
@@ -32,6 +42,9 @@ def module_of(package: str, module: str) -> ModuleType:
     not installed or if its version is one that the adapter does not fit. An error of the import
     itself is raised as it is.
     """
+    from flash_attest.adapters import imported  # imports torch, which the command line need not wait for
+    from flash_attest.impls.contract.record import NotInstalled
+
     wanted = PACKAGES[package]
     installed = version_of(package)
     if installed is None:
@@ -41,6 +54,30 @@ def module_of(package: str, module: str) -> ModuleType:
             f"{wanted.name} {installed} is installed, the adapter is for {wanted.versions}: {wanted.pip_line}"
         )
     return imported(module)
+
+
+def file_of(source: str) -> ModuleType:
+    """Import the module of a public repository, as if there were a GPU. Returns the module.
+
+    source: a name in SOURCES. Raises NotInstalled, with the variable to set, if it is not set. An
+    error of the import itself is raised as it is.
+    """
+    from flash_attest.adapters import imported
+    from flash_attest.impls.contract.record import NotInstalled
+
+    wanted = SOURCES[source]
+    folder = os.environ.get(wanted.variable)
+    if not folder:
+        where = f"the folder {wanted.folder}" if wanted.folder else "the root"
+        raise NotInstalled(
+            f"{wanted.repository} is on no package index: set {wanted.variable} to {where} of a clone of "
+            f"https://github.com/{wanted.repository}"
+        )
+    sys.path.insert(0, folder)
+    try:
+        return imported(wanted.module)
+    finally:
+        sys.path.remove(folder)
 
 
 def version_of(package: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Every package that has an adapter, and how it is installed."""
+"""Every package that has an adapter, and how it is installed; public files that have one."""
 
 from __future__ import annotations
 
@@ -33,8 +33,13 @@ class Package:
 
     @property
     def requirement(self) -> str:
-        """What pip is asked for, such as "sageattention>=1.0.6,<2"."""
+        """The argument for pip, such as "sageattention>=1.0.6,<2"."""
         return f"{self.name}{self.versions}"
+
+    @property
+    def needs(self) -> str:
+        """The equipment that a machine must have beside the package; "" for none."""
+        return "a GPU" if self.runs == "cuda" else ""
 
     @property
     def pip_line(self) -> str:
@@ -51,24 +56,81 @@ _ALL = (
     Package("fastflash-attention", ">=0.2,<0.3", "0.2.0"),
     Package("ffpa-attn", ">=0.2.4,<0.3", "0.2.4"),
     Package("fla-core", ">=0.6,<0.7", "0.6.0", also=("einops",)),
-    Package("flash-attention-softmax-n", ">=0.3.2,<0.4", "0.3.2"),
-    Package("flash-attn", ">=2.7,<3", "2.8.3", also=("einops",), runs="cuda"),
+    Package("flash-attention-softmax-n", ">=0.3.2,<0.4", "0.3.2", also=("einops",)),
+    Package("flash-attn", ">=2.7,<3", "2.8.3.post2", also=("einops",), runs="cuda"),
     Package("flash-attn-4", ">=4.0.0b0,<5", "4.0.0b36", runs="cuda"),
     Package("flash-attn-triton", ">=0.1.1,<0.2", "0.1.1"),
     Package("flash-sparse-attn", ">=2.0.6,<3", "2.0.6"),
     Package("flash_attention_triton", ">=0.1.1,<0.2", "0.1.1"),
     Package("flash_attention_x", ">=0.0.1,<0.1", "0.0.1"),
     Package("flashattention2-custom-mask", ">=0.1.1,<0.2", "0.1.1"),
-    Package("flashinfer-python", ">=0.6,<1", "0.6.0", runs="cuda"),
+    Package("flashinfer-python", ">=0.6,<1", "0.7.2.post1", runs="cuda"),
     Package("flashnn", ">=0.1.1,<0.2", "0.1.1"),
     Package("jvp-flash-attention", ">=0.14,<0.15", "0.14.0"),
+    Package("memory-efficient-attention", ">=0.1.3,<0.2", "0.1.3"),
     Package("memory-efficient-attention-pytorch", ">=0.1.6,<0.2", "0.1.6", also=("einops",)),
     Package("noflash-attention", ">=1.0.1,<2", "1.0.1"),
-    Package("ring-attention-pytorch", ">=0.5.20,<0.6", "0.5.20", also=("einops",)),
+    Package("pascal-attn", ">=0.1,<0.2", "0.1.0"),
+    Package(
+        "ring-attention-pytorch", ">=0.5.20,<0.6", "0.5.20", also=("einops", "beartype", "jaxtyping", "wadler-lindig")
+    ),
     Package("sageattention", ">=1.0.6,<2", "1.0.6"),
     Package("simpler-flash", ">=1.3.5,<2", "1.3.5"),
-    Package("transformer-engine", ">=2,<3", "2.9.0", runs="cuda"),
+    Package("transformer-engine", ">=2,<3", "2.20.2", runs="cuda"),
     Package("trinix", ">=0.1.4,<0.2", "0.1.4"),
     Package("xformers", ">=0.0.30,<0.1", "0.0.35", runs="cuda"),
 )
 PACKAGES = {package.key: package for package in _ALL}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file with kernels in a public repository. It is on no package index: who judges it has a
+    copy of the repository.
+
+    name: the adapter is the module of the same name, as in Package.
+    repository: where it is on GitHub.
+    folder: the folder of the repository from which `module` is imported; "" is its root.
+    module: the module with the kernels.
+    judged: the date of the last change to the file that the findings are about.
+    """
+
+    name: str
+    repository: str
+    folder: str
+    module: str
+    judged: str
+
+    @property
+    def key(self) -> str:
+        """The name of the adapter's module."""
+        return self.name.replace("-", "_")
+
+    @property
+    def requirement(self) -> str:
+        """The repository, in the place of an argument for pip."""
+        return self.repository
+
+    @property
+    def needs(self) -> str:
+        """The equipment that a machine must have, as in Package."""
+        return f"{self.variable}, its folder in a clone"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that holds the path of `folder`."""
+        return f"FLASH_ATTEST_WILD_{self.key.upper()}"
+
+
+_READ = (
+    Source("executorch", "pytorch/executorch", "backends/cuda/triton/kernels", "sdpa", "2026-08-06"),
+    Source(
+        "native-sparse-attention-triton",
+        "XunhaoLai/native-sparse-attention-triton",
+        "",
+        "native_sparse_attention.ops.triton.flash_attention",
+        "2025-05-23",
+    ),
+    Source("triton-lang-kernels", "triton-lang/kernels", "kernels", "flash_attention", "2024-08-15"),
+)
+SOURCES = {source.key: source for source in _READ}

@@ -23,7 +23,7 @@ from flash_attest.interrupted import interrupt
 
 COMMANDS = (
     "check", "laws", "examples", "docs", "emulate", "trace", "doctor", "sweep", "bench", "calibrate", "power", "merge",
-    "compare", "times",
+    "compare", "times", "wild",
 )  # fmt: skip
 # Commands that call implementations in their own process.
 CALL_HERE = ("bench", "calibrate", "trace")

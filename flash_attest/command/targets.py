@@ -19,10 +19,9 @@ from pathlib import Path
 
 from flash_attest import python_file
 from flash_attest.did_you_mean import did_you_mean
-from flash_attest.places import ROOMS
+from flash_attest.wild.packages import PACKAGES, SOURCES
 
 GROUP = "flash_attest.adapters"
-NO_ADAPTERS = {"__init__", "packages", "findings"}  # modules of wild/
 
 
 class TargetError(ValueError):
@@ -78,8 +77,7 @@ def adapters() -> dict[str, str]:
     """Return the adapters: name -> MODULE:NAME. They are those in wild/, and those that installed
     packages register, which come first.
     """
-    wild = {path.stem: f"flash_attest.wild.{path.stem}:IMPLS" for path in sorted((ROOMS / "wild").glob("*.py"))}
-    return {name: place for name, place in wild.items() if name not in NO_ADAPTERS} | {
+    return {key: f"flash_attest.wild.{key}:IMPLS" for key in (*PACKAGES, *SOURCES)} | {
         point.name: point.value for point in entry_points(group=GROUP)
     }
 

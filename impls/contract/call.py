@@ -1,8 +1,8 @@
 """The only module that calls implementations.
 
-Inputs are passed in the implementation's form and layout; outputs are returned dense and in the
-public layout. There, lse is (batch, nheads, seqlen_q), in natural log, and every other tensor is
-(batch, seqlen, nheads, headdim).
+Inputs are passed in the implementation's form, layout and order of heads; outputs are returned
+dense, in the public layout and the suite's order. There, lse is (batch, nheads, seqlen_q), in
+natural log, and every other tensor is (batch, seqlen, nheads, headdim).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from flash_attest.impls.contract.heads import order_of, usual
 from flash_attest.impls.contract.record import (
     APPENDED,
     FORM_KEYWORDS,
@@ -29,6 +30,7 @@ from flash_attest.texts import cut, type_name
 
 GRADIENT_OF = {"sinks": "dsink"}  # the others have the name of their input, with a d before it
 INPUT_OF = {gradient: name for name, gradient in GRADIENT_OF.items()}
+IN_LAYOUT = ("out", "dq", "dk", "dv")  # outputs whose dimensions have the implementation's order
 MOST_DESCRIBED, LONGEST_DESCRIPTION = 8, 500  # items of a result, and characters, in a message
 
 
@@ -81,6 +83,7 @@ class Call:
     wrt: the inputs that require a gradient (for backward="autograd"); None means every input that
     can have one.
     options: causal, softmax_scale, ... (KEYWORDS), but for the tensors.
+    as_returned: whether outputs stay in the implementation's form, for `public_outputs`.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Call:
         self.phase = Phase.FORWARD
         self.enters: Callable[[str], None] = lambda phase: None  # called at the start of each phase, with its name
         self.between: Callable[[], None] = lambda: None  # called between the two phases
+        self.as_returned = False
         self.twice = False  # with autograd: run backward twice on one graph, and return the second run's gradients
         # phase -> the context manager in which the implementation's code runs
         self.around: Callable[[str], AbstractContextManager] = nullcontext
@@ -142,17 +146,11 @@ class Call:
                 with self.around(self.phase.value):
                     gradients = impl.backward(x.dout, *operands, *returned, **given)
                 gradients = _backward_result(impl, x, gradients)
-        # Gradients and lse in the public form, detached as out is: what is tied to a returned
-        # tensor object ends here.
+        # What is tied to a returned tensor object ends here, as all outputs are detached.
         gradients = {name: plain(name, grad, trains=True).detach() for name, grad in gradients.items()}
         _check_gradients(x, gradients)
-        public = {name: from_layout(impl, g) if name in ("dq", "dk", "dv") else g for name, g in gradients.items()}
-        outputs = Outputs(
-            out=from_layout(impl, out.detach()),
-            lse=None if lse is None else _public_lse(impl, x, lse.detach()),
-            **public,
-        )
-        return outputs if x.plan is None else x.plan.unpack(outputs)
+        outputs = Outputs(out=out.detach(), lse=None if lse is None else lse.detach(), **gradients)
+        return outputs if self.as_returned else public_outputs(impl, x, outputs)
 
 
 def run(
@@ -174,6 +172,19 @@ def _forward_result(impl: Implementation, result: object) -> tuple[torch.Tensor,
     raise ContractError(f"forward returns {_describe(result)}: should be out, or (out, lse)")
 
 
+def public_outputs(impl: Implementation, x: Inputs, outputs: Outputs) -> Outputs:
+    """Return outputs in the public form from those that a call on x returned.
+
+    Some are views of what was returned, others copies: packed rows, heads in another order, lse in
+    another base.
+    """
+    public = {name: from_layout(impl, tensor) for name, tensor in outputs.items() if name in IN_LAYOUT}
+    if outputs.lse is not None:
+        public["lse"] = _public_lse(impl, x, outputs.lse)
+    outputs = Outputs(**dict(outputs.items()) | public)
+    return usual(_order(impl, x), outputs if x.plan is None else x.plan.unpack(outputs))
+
+
 def _public_lse(impl: Implementation, x: Inputs, lse: torch.Tensor) -> torch.Tensor:
     """Return lse in natural log, with the sink."""
     if impl.lse == "log2":
@@ -181,6 +192,11 @@ def _public_lse(impl: Implementation, x: Inputs, lse: torch.Tensor) -> torch.Ten
     if x.sinks is not None and not impl.sink_in_lse:
         lse = torch.logaddexp(lse.double(), x.sinks.double()[:, None])
     return lse
+
+
+def _order(impl: Implementation, x: Inputs) -> torch.Tensor | None:
+    """Return the order of the query heads of a call; None if it is the suite's."""
+    return None if x.q is None else order_of(impl, *(from_layout(impl, tensor).shape[-2] for tensor in (x.q, x.k)))
 
 
 def _dlse(impl: Implementation, x: Inputs) -> torch.Tensor | None:

@@ -103,6 +103,11 @@ def declaration_problems(impl: Implementation) -> list[str]:
     # Its rounding, and how it is judged.
     if isinstance(p, Precision):
         check_values(p, "precision.")
+        must(
+            p.parts != "operand" or p.merge == "lse",
+            'precision.parts="operand" needs merge="lse", as other merges have no partial outs: declare both, or '
+            'parts="float32"',
+        )
         whole = p.tile_sum is None or (isinstance(p.tile_sum, int) and p.tile_sum is not True and p.tile_sum > 0)
         must(whole, f"precision.tile_sum={p.tile_sum!r}: should be a number of keys, at least 1, or None")
         for name in ("exp", "tanh"):
@@ -127,8 +132,11 @@ def declaration_problems(impl: Implementation) -> list[str]:
     )
     listed = isinstance(impl.known_failures, Mapping)
     must(listed, f"known_failures={impl.known_failures!r}: should be {{'law': 'why, #123'}}")
-    for law, why in impl.known_failures.items() if listed else ():
-        must("#" in str(why), f"known_failures[{law!r}]={why!r}: should name its issue, as in 'why, #123'")
+    for law, known in impl.known_failures.items() if listed else ():
+        pair = isinstance(known, tuple) and len(known) == 2 and all(isinstance(text, str) for text in known)
+        what = f"known_failures[{law!r}]={known!r}: should"
+        must(isinstance(known, str) or pair, f"{what} be 'why, #123', or ('why, #123', 'seqlen_q=65 ...')")
+        must("#" in str(known[0] if pair else known), f"{what} name its issue, as in 'why, #123'")
     return problems
 
 

@@ -62,7 +62,7 @@ class Precision:
     merge: "accumulator" if parts of the keys are merged by their running maximum and sum. "lse" if
         they are merged by weights exp(lse_part - lse) computed from float32 lse, as split-KV and
         flash-decoding kernels do.
-    parts: the dtype of the partial outs of such a merge: "float32", or "operand" for the dtype of
+    parts: the dtype of the partial outs of a merge="lse": "float32", or "operand" for the dtype of
         the inputs.
     scaled: what softmax_scale multiplies: the float32 "scores"; or "q" or "k", which are then
         rounded to their dtype before the product; or "both", each by the root of the scale.
@@ -117,8 +117,8 @@ class Supports:
         vector has one row for all queries.
     bias_grad: whether backward also returns dbias. A boolean mask has no gradient.
     cross: whether seqlen_q and seqlen_k may differ, 0 keys and 0 queries included.
-    gqa: whether nheads_k may be less than nheads; query head h reads key head
-        h // (nheads // nheads_k).
+    gqa: whether nheads_k may be less than nheads. `gqa_order` says which key head a query head
+        reads.
     softmax_scale: whether functions take scales other than 1 / sqrt(headdim), 0 and negative ones
         included.
     window: "none", or a subset of {"left", "right", "both"}: functions take the keyword window, a
@@ -267,6 +267,9 @@ class Implementation:
         {"cpu": Supports(...), "cuda": Supports(...)}.
     causal_alignment: the corner with which the mask is aligned if seqlen_q and seqlen_k differ
         (docs/why/conventions.md#causal).
+    gqa_order: which key head query head h reads: "blocks" if h // (nheads // nheads_k), so that
+        query heads of one key head lie side by side, as torch.repeat_interleave of k does. "modulo"
+        if h % nheads_k.
     lse: the base of lse, "natural" or "log2", if forward returns (out, lse). lse is float32,
         (batch, nheads, seqlen_q) in both layouts.
     sink_in_lse: whether lse contains the sink. If not, it is the lse of the keys alone.
@@ -301,7 +304,8 @@ class Implementation:
     share: the part of a profile's cases and repeats, and of the size of a case, that is judged:
         less than 1, and at least 0.01, for kernels that are emulated, which are a thousand times
         slower. {"cpu": 0.2} is for that device alone.
-    known_failures: laws that are known to fail, as in {"repeats_agree": "why, #123"}
+    known_failures: laws that are known to fail, as in {"repeats_agree": "why, #123"}, or with a
+        case that fails, which is judged first: {"repeats_agree": ("why, #123", "seqlen_q=65")}
         (docs/use/reading-a-failure.md#known-failures).
     """
 
@@ -313,6 +317,7 @@ class Implementation:
     unavailable: Mapping[str, str] = field(default_factory=dict)
     supports: Supports | Mapping[str, Supports] = field(default_factory=Supports)
     causal_alignment: Literal["bottom_right", "top_left"] = "bottom_right"
+    gqa_order: Literal["blocks", "modulo"] = "blocks"
     lse: Literal["natural", "log2"] | None = None
     sink_in_lse: bool = True
     slack: Literal["finite", "anything"] = "finite"
@@ -327,7 +332,7 @@ class Implementation:
     paths: Mapping[str, Collection[int]] = field(default_factory=dict)
     traced: bool = False
     share: float | Mapping[str, float] = 1.0
-    known_failures: Mapping[str, str] = field(default_factory=dict)
+    known_failures: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
     _on: dict[str, Implementation] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
@@ -360,6 +365,11 @@ class Implementation:
     def gives_dsink(self) -> bool:
         """True if backward also returns dsink."""
         return bool(self.backward) and self.supports.sink_grad
+
+    def known_failure(self, law: str) -> tuple[str, str]:
+        """Return why a law is known to fail, and a case that fails; "" for what is not said."""
+        known = self.known_failures.get(law, "")
+        return (known, "") if isinstance(known, str) else known
 
     def share_on(self, device: str) -> float:
         """Return `share` on "cpu" or "cuda". It is 1 if `share` is a mapping without the device."""

@@ -16,6 +16,7 @@ import torch
 
 from flash_attest.impls import Implementation
 from flash_attest.impls.contract import call
+from flash_attest.impls.contract.heads import ordered
 from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.mutants.judging import is_not_compiled
 from flash_attest.properties.calling.raised import device_works
@@ -116,7 +117,8 @@ def judge_peer(
 def _accepted(attempt: Try, impl: Implementation, device: str) -> bool:
     """Return whether the peer accepts the answer. An exception other than OOM is a failed test."""
     x = attempt.inputs(Draw(attempt.case, device))
-    turned = {name: t if name == "bias" or impl.layout == "bshd" else t.transpose(1, 2) for name, t in x.items()}
+    theirs = ordered(impl, x).items()
+    turned = {name: t if name == "bias" or impl.layout == "bshd" else t.transpose(1, 2) for name, t in theirs}
     if attempt.case.layout == "contiguous":
         turned = {name: tensor.contiguous() for name, tensor in turned.items()}
     backward = attempt.backward and impl.backward is not None

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from flash_attest.impls.python_tiled import IMPL
 from flash_attest.mutants.mutant import OUTSIDE
+from flash_attest.mutants.tiled.backward import SUM_HEADS
 from flash_attest.mutants.tiled.build import planted
 
+KEY_HEAD = "return torch.arange(q.shape[2], device=q.device) // max(group, 1)"
 START = (
     "    check(q, k, v, window, bias, softcap, sinks, block_mask)\n"
     "    batch, seqlen_q, nheads, headdim = q.shape\n    seqlen_k = k.shape[1]\n"
@@ -83,6 +85,16 @@ MUTANTS = [
         ),
         smallest=dict(batch=2, nheads=3, seqlen_q=1, seqlen_k=1, headdim=1),
         story="q is scaled in place and restored at the end: a call that raises an error leaves it scaled",
+    ),
+    planted(
+        name="query_heads_read_key_heads_in_the_other_order",
+        law="test_contract_is_kept",
+        edits=(
+            (KEY_HEAD, "return torch.arange(q.shape[2], device=q.device) % max(k.shape[2], 1)"),
+            (SUM_HEADS, "x.unflatten(1, (-1, nheads_k)).sum(1)"),
+        ),
+        smallest={},
+        story="torch.repeat of k for torch.repeat_interleave, in both passes: heads come in the order of another library",
     ),
     planted(
         name="lse_is_in_base_2",

@@ -14,7 +14,23 @@ ROW = "x[pages[j // page_size], j % page_size]"
 LENGTHS = "    lengths = (seqused_k + (0 if k_new is None else k_new.shape[1])).tolist()\n"
 CALL = "block_table, lengths, scoring, sinks, num_splits)\n\n\ndef append"
 HEADS = "    total_q, nheads, _ = q.shape\n    kv_head = key_head_of(q[None], k[None])\n"
+FORWARD_OF = "    return forward_of(q, k, v, queries, keys, max_seqlen_q, scoring, sinks)\n"
 VALUES = "load(v_n, j0, BLOCK_N)[:, kv_head]\n\n        for i0 in range(0, max_seqlen_q, BLOCK_M):"
+
+
+def remembered(same: str, key: str) -> tuple[tuple[str, str], ...]:
+    """Return edits that keep which sequences have queries, by `key`, while `same` holds."""
+    found = (
+        "    for tensor, filled in KEPT:\n"
+        f"        if {same}:\n"
+        "            break\n"
+        "    else:\n"
+        "        filled = [length > 0 for length in queries.lengths]\n"
+        f"        KEPT[:] = [*KEPT[-3:], ({key}, filled)]\n"
+        "    queries = queries._replace(lengths=[n if some else 0 for n, some in zip(queries.lengths, filled)])\n"
+    )
+    return ("def forward_of(", "KEPT = []\n\n\ndef forward_of("), (FORWARD_OF, found + FORWARD_OF)
+
 
 MUTANTS = [
     paged(
@@ -60,6 +76,13 @@ MUTANTS = [
         smallest=ONE | dict(seqlen_q=2, seqlen_k=2),
         story="a plan that is made from the lengths is kept by their address, and used after they have changed",
     ),
+    varlen(
+        name="sequences_without_queries_are_remembered",
+        law="test_answers_follow_lengths_and_tables",
+        edits=remembered("tensor is cu_seqlens_q", "cu_seqlens_q"),
+        smallest=ONE | dict(neighbours="empty"),
+        story="a list of the sequences with queries is kept by the identity of cu_seqlens_q, and the tensor gets new values",
+    ),
     paged(
         name="page_number_has_16_bits",
         law="test_pages_may_lie_far_apart",
@@ -86,6 +109,14 @@ MUTANTS = [
         edits=((CALL, CALL.replace("num_splits)", "max(num_splits, max_seqlen_k // 64))")),),
         smallest=ONE | dict(seqlen_q=3, seqlen_k=66, neighbours="longer"),
         story="one number of splits serves the batch, and follows max_seqlen_k",
+    ),
+    paged(
+        name="keys_are_split_where_every_sequence_has_one_query",
+        law="test_batch_changes_no_bit",
+        edits=((CALL, CALL.replace("num_splits)", "8 if max_seqlen_q == 1 and max_seqlen_k >= 640 else num_splits)")),),
+        declares=dict(paths={"seqlen_k": (640,)}),
+        smallest=ONE | dict(seqlen_k=642),
+        story="decoding has a path of its own from some number of keys on, and a prefill in the same batch turns it off",
     ),
     varlen(
         name="values_are_scaled_by_the_largest_of_the_buffer",

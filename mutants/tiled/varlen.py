@@ -15,6 +15,7 @@ TILES = "            tiles = tiles_of_keys(i0, seqlen_q, seqlen_k, scoring)\n"
 ATTEND = "oi, lse_i = attend(q, qi, i0, seqlen_q, seqlen_k, scoring, sinks, tiles"
 BEHIND = "            if i0 >= seqlen_q:\n"
 CALL = "return forward_of(q, k, v, queries, keys,"
+OUT = "    out = q.new_zeros(total_q, nheads, v.shape[2])\n"
 LSE = "    lse = q.new_zeros(nheads, total_q, dtype=torch.float32)\n"
 DKJ = "            dkj = kj.new_zeros(1, nheads, BLOCK_N, headdim)\n"
 DSINK = "    dsink = None if sinks is None else torch.zeros_like(sinks)\n"
@@ -30,6 +31,16 @@ def to_the_end(x: str, rows: str) -> str:
 
 
 MUTANTS = [
+    varlen(
+        name="packed_output_is_allocated_once",
+        law="test_outputs_stay_as_they_were_returned",
+        edits=(
+            ("def forward_of(", "KEPT = {}\n\n\ndef forward_of("),
+            (OUT, "    out = KEPT.setdefault((q.shape, q.dtype, v.shape), q.new_zeros(total_q, nheads, v.shape[2]))\n"),
+        ),
+        smallest=ONE,
+        story="a serving loop hands the same buffer to every call of the same number of rows",
+    ),
     varlen(
         name="packed_mask_aligns_by_the_longest_sequence",
         law="test_query_sees_exactly_its_prefix",

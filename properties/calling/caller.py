@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 
 from flash_attest.impls.contract.call import Call, Phase
+from flash_attest.impls.contract.heads import ordered
 from flash_attest.impls.contract.plan import Plan
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.tensors import ONE_LAYOUT, Inputs, Outputs, contiguous, from_layout, to_layout
@@ -115,9 +116,9 @@ class Caller:
     def stored(self, x: Inputs, fill: float = NOBODYS, **changed) -> Inputs:
         """Turn inputs in the public layout into contiguous ones in the implementation's layout.
 
-        They are in its form. fill: what rows that belong to no sequence hold.
+        They are in its form and order of heads. fill: what rows that belong to no sequence hold.
         """
-        buffers = packed(self.impl, self.case.but(**changed), x, fill)
+        buffers = packed(self.impl, self.case.but(**changed), ordered(self.impl, x), fill)
         stored = buffers.with_(**{name: self.as_stored(name, tensor) for name, tensor in buffers.items()})
         return self._shared(x, stored)
 
@@ -139,13 +140,15 @@ class Caller:
         then: Callable[[Outputs], Outputs] = as_they_are,
         between: Callable[[], object] = lambda: None,
         twice: bool = False,
+        as_returned: bool = False,
         **changed,
     ) -> Outputs:
         """Call the implementation on inputs that are already in its layout.
 
         then: called with the outputs before the GPU has finished. between: called between forward
         and backward, to make another call there. twice: with backward="autograd", run backward
-        twice on one graph and return the outputs of the second run.
+        twice on one graph and return the outputs of the second run. as_returned: outputs are the
+        returned tensors themselves, for `public_outputs`.
 
         Raises Undecided if memory runs out, or if a kernel uses a feature that the emulator lacks.
         """
@@ -163,7 +166,7 @@ class Caller:
                 of_another.append(error)
                 raise
 
-        new_call.between, new_call.twice = aside, twice
+        new_call.between, new_call.twice, new_call.as_returned = aside, twice, as_returned
         try:
             with self._judged(lambda: new_call.phase):
                 got = then(new_call.run())

@@ -87,6 +87,21 @@ def _other_sinks(name: str, words: str, change: Callable[[Answer, torch.Tensor],
     return definition(name, words, changed)
 
 
+def _in_blocks(
+    index: Callable[[Answer, torch.Tensor], torch.Tensor],
+) -> Callable[[Answer, torch.Tensor], torch.Tensor]:
+    """Return the change to the sinks of other heads: (answer, numbers of heads) -> their numbers.
+
+    In the order modulo, heads have other numbers than the words say, so nothing is changed.
+    """
+
+    def change(answer: Answer, sinks: torch.Tensor) -> torch.Tensor:
+        blocks = answer.impl.gqa_order == "blocks"
+        return sinks[index(answer, torch.arange(len(sinks)))] if blocks else sinks
+
+    return change
+
+
 def _without_sinks(answer: Answer) -> Changed:
     return Changed(answer.x.with_(sinks=None), replace(answer.variant, sinks=None))
 
@@ -169,9 +184,9 @@ FORWARD = (
     _other_sinks("sink of the next head", "with the sink of the next head", lambda a, sinks: sinks.roll(-1)),
     _other_sinks("sink of head 0", "with the sink of head 0 in every head", lambda a, sinks: sinks[:1].expand_as(sinks)),
     _other_sinks("sink of the key head", "with the sink of the key head, h // group, in place of the query head",
-                 lambda a, sinks: sinks[torch.arange(len(sinks)) // a.group]),
+                 _in_blocks(lambda a, head: head // a.group)),
     _other_sinks("sink of the head modulo", "with the sink of head h % nheads_k in place of h",
-                 lambda a, sinks: sinks[torch.arange(len(sinks)) % a.case.nheads_k]),
+                 _in_blocks(lambda a, head: head % a.case.nheads_k)),
     _other_sinks("sink capped", "with the sink under the softcap", _capped),
     _other_sinks("sink scaled", "with the sink times softmax_scale", lambda a, sinks: sinks * a.case.scale),
 )  # fmt: skip

@@ -12,7 +12,7 @@ from flash_attest import oracle
 from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.oracle.attention import sum_broadcast
 from flash_attest.properties.instead.answer import Answer, Changed, Predicted
-from flash_attest.properties.instead.inputs import COLUMNS
+from flash_attest.properties.instead.inputs import COLUMNS, Words, in_other_order, words_of_other_order
 from flash_attest.properties.instead.keys import TILES, tiles_of
 from flash_attest.properties.instead.mistake import Mistake, delta_of, given, mapped, of_gradients, only
 
@@ -124,7 +124,7 @@ FACTORS = (
 # --- sums -----------------------------------------------------------------------------------------
 
 
-def _of_group(name: str, words: str, change: Callable[[Answer, torch.Tensor], torch.Tensor]) -> Mistake:
+def _of_group(name: str, words: Words, change: Callable[[Answer, torch.Tensor], torch.Tensor]) -> Mistake:
     """Return the mistake of another sum over the heads of a group.
 
     change: (answer, dk or dv of each query head (b, sk, h, d)) -> (b, sk, hk, d).
@@ -147,6 +147,11 @@ def _of_group(name: str, words: str, change: Callable[[Answer, torch.Tensor], to
 
 def _groups(answer: Answer, tensor: torch.Tensor) -> torch.Tensor:
     return tensor.unflatten(2, (answer.case.nheads_k, answer.group))
+
+
+def _sum_in_other_order(answer: Answer, tensor: torch.Tensor) -> torch.Tensor:
+    total = tensor.new_zeros(*tensor.shape[:2], answer.case.nheads_k, tensor.shape[3])
+    return total.index_add_(2, in_other_order(answer), tensor)
 
 
 def _with_dout(name: str, words: str, change: Callable[[Answer], Inputs | None], *names: str):
@@ -246,8 +251,7 @@ def _of_last_queries(tile: int) -> Mistake:
 SUMS = (
     _of_group("last head of group", "of the last query head of each group alone", lambda a, x: _groups(a, x)[:, :, :, -1]),
     _of_group("first head of group", "of the first query head of each group alone", lambda a, x: _groups(a, x)[:, :, :, 0]),
-    _of_group("sum of heads modulo", "summed over the heads h % nheads_k in place of h // group",
-              lambda a, x: x.unflatten(2, (a.group, a.case.nheads_k)).sum(2)),
+    _of_group("sum of heads in the other order", words_of_other_order("summed over the heads"), _sum_in_other_order),
     _with_dout("dout of the query before", "with dout of the query before", _next_dout(1), "dv"),
     _with_dout("dout of the next query", "with dout of the next query", _next_dout(-1), "dv"),
     *(

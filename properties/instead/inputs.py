@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from flash_attest.impls.contract.arguments import rounded_up
+from flash_attest.impls.contract.heads import order_of
 from flash_attest.properties.instead.answer import Answer, Changed
 from flash_attest.properties.instead.mistake import Mistake, definition
 
@@ -137,8 +138,28 @@ def other_keys(
     return definition(name, words, changed, lambda answer: changed(answer, ()))
 
 
-def _modulo(answer: Answer) -> torch.Tensor | None:
-    return torch.arange(answer.case.nheads) % answer.case.nheads_k if answer.group > 1 else None
+def in_other_order(answer: Answer) -> torch.Tensor | None:
+    """Return the key head of each query head in the order that is not declared; None without GQA.
+
+    The heads of both are in the suite's order.
+    """
+    case = answer.case
+    if answer.group == 1:
+        return None
+    theirs = torch.arange(case.nheads)  # the heads of the implementation, by their own numbers
+    order = order_of(answer.impl, case.nheads, case.nheads_k)
+    return theirs % case.nheads_k if order is None else (theirs // answer.group)[order.argsort()]
+
+
+def words_of_other_order(beginning: str) -> Words:
+    """Return the words of a mistake of the order of heads: how they begin, and both orders."""
+
+    def words(answer: Answer) -> str:
+        orders = ("h % nheads_k", "h // group")
+        of, in_place_of = orders if answer.impl.gqa_order == "blocks" else orders[::-1]
+        return f"{beginning} {of} in place of {in_place_of}"
+
+    return words
 
 
 def _zeros(size: str) -> Callable[[Answer], torch.Tensor]:
@@ -173,9 +194,9 @@ def _swapped(answer: Answer) -> Changed | None:
 
 BOTH = ("k", "v")
 HEADS = (
-    other_keys("head modulo", "with k and v of head h % nheads_k in place of h // group", _modulo, 2, BOTH),
-    other_keys("head of k modulo", "with k of head h % nheads_k in place of h // group", _modulo, 2, ("k",)),
-    other_keys("head of v modulo", "with v of head h % nheads_k in place of h // group", _modulo, 2, ("v",)),
+    other_keys("heads in the other order", words_of_other_order("with k and v of head"), in_other_order, 2, BOTH),
+    other_keys("heads of k in the other order", words_of_other_order("with k of head"), in_other_order, 2, ("k",)),
+    other_keys("heads of v in the other order", words_of_other_order("with v of head"), in_other_order, 2, ("v",)),
     other_keys("head 0", "with k and v of head 0 in every head", _zeros("nheads"), 2, BOTH),
     other_keys("k of head 0", "with k of head 0 in every head", _zeros("nheads"), 2, ("k",)),
     other_keys("v of head 0", "with v of head 0 in every head", _zeros("nheads"), 2, ("v",)),

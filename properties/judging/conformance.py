@@ -10,9 +10,10 @@ import re
 from dataclasses import dataclass, replace
 
 from flash_attest.impls.contract.record import ContractError, Implementation
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.cases.features import FEATURES, OF_KEYWORD
 from flash_attest.properties.checks.meanings_of_lse import meaning_of_lse
+from flash_attest.properties.checks.order_of_heads import other_order_of_heads
 from flash_attest.properties.failures import LawBroken, Raises, Reason, Replaces, Undecided, undecided_without_memory
 from flash_attest.properties.judging.clues import LeftOut
 from flash_attest.properties.judging.context import (
@@ -130,6 +131,7 @@ class _Trying:
         self.try_features(plain)
         if stale := sorted(set(self.impl.known_failures) - set(laws())):
             self.problems[f"known_failures names {', '.join(map(law_name, stale))}: there is no such law"] = []
+        self.problems |= {problem: [] for problem in _wrong_cases(self.impl)}
         try:
             check_functions(self.plan.known)
         except Replaces as replaces:  # they are restored, so laws can still be judged
@@ -214,6 +216,8 @@ def _tried_on(trial: Trial, test: str) -> tuple[list[str], Randomness]:
     if got.lse is not None and not modified:
         meaning = meaning_of_lse(trial, got.lse)
         problems += [meaning.full] if meaning and meaning.another else []
+    if not modified and (order := other_order_of_heads(trial, got)):
+        problems.append(order)
     drawn = Randomness()
     if any(change.draws for change in trial.known.unnamed(trial.impl.name, trial.caller.watch.changes)):
         drawn = trial.caller.randomness(handed, got, backward=trial.backward)
@@ -234,3 +238,14 @@ def _with_advice(headline: str) -> str:
     if absent:
         return f"{headline}: only declared keywords are passed; give the others a default"
     return headline
+
+
+def _wrong_cases(impl: Implementation) -> list[str]:
+    """Return what is wrong with the cases of known failures."""
+    found = []
+    for law in impl.known_failures:
+        try:
+            parse_case(impl.known_failure(law)[1])
+        except CaseError as error:
+            found.append(f"known_failures[{law_name(law)!r}]: its case: {str(error).removeprefix('--case: ')}")
+    return found

@@ -29,7 +29,8 @@ def test_the_list_names_every_document_of_use_and_why(capsys):
     assert command.run([]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines]
-    assert names == [path.stem for part in ("use", "why") for path in sorted((ROOT / "docs" / part).glob("*.md"))]
+    inside = [path.stem for part in ("use", "why") for path in sorted((ROOT / "docs" / part).glob("*.md"))]
+    assert names == [*inside, "findings"]
     assert len({*names}) == len(names) and "bugs                         Bugs " in "\n".join(lines)
     assert last == f"They are in {ROOT / 'docs'}."
 

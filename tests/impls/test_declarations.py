@@ -34,6 +34,13 @@ def test_known_failures_are_a_mapping(known):
     assert caught.value.problems == [f"known_failures={known!r}: should be {{'law': 'why, #123'}}"]
 
 
+@pytest.mark.parametrize("known", [("why, #1",), ("why, #1", 5), 5])
+def test_a_known_failure_is_a_reason_or_a_reason_and_a_case(known):
+    with pytest.raises(ContractError) as caught:
+        replace(torch_math.IMPL, known_failures={"test_no_race_is_traced": known})
+    assert caught.value.problems[0].endswith("should be 'why, #123', or ('why, #123', 'seqlen_q=65 ...')")
+
+
 @pytest.mark.parametrize("equal", ["out", {"heads"}, True])
 def test_equal_heads_are_names_of_outputs(equal):
     with pytest.raises(ContractError) as caught:

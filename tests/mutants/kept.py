@@ -257,6 +257,7 @@ KEPT = {
         "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
     ),
     "keys_are_read_with_the_strides_of_queries": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 layout=mixed",
+    "keys_are_split_where_every_sequence_has_one_query": "seqlen_q=1 seqlen_k=640 headdim=1 dtype=float32",
     "keys_are_split_where_few_sequences_are_in_the_batch": ("seqlen_q=2 seqlen_k=18 headdim=1 dtype=float32"),
     "keys_are_taken_for_heads_when_there_are_as_many": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2 regime=shifted_down"
@@ -350,6 +351,7 @@ KEPT = {
     "packed_mask_aligns_by_the_longest_sequence": (
         "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True neighbours=one"
     ),
+    "packed_output_is_allocated_once": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "packed_tiles_are_counted_by_the_first_sequence": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=empty",
     "padded_rows_start_behind_the_longest_sequence": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=one slack=1",
     "padding_counts_as_key_0": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 hidden=documents",
@@ -393,6 +395,7 @@ KEPT = {
     ),
     "scores_are_cut_at_the_cap": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=5.0",
     "second_tile_of_the_edge_is_not_masked": "seqlen_q=3 seqlen_k=18 headdim=1 dtype=float32 window=0:",
+    "sequences_without_queries_are_remembered": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=empty",
     "shared_values_are_the_last_columns": "seqlen_q=1 seqlen_k=1 headdim=3 dtype=float32 headdim_v=1 shared_kv=True",
     "shared_values_have_rows_of_their_own_length": (
         "seqlen_q=1 seqlen_k=1 headdim=3 dtype=float32 nheads=2 headdim_v=1 shared_kv=True"

@@ -217,6 +217,12 @@ def test_narrow_statistics_hide_no_key(law):
         ),
         ("scores", "half", "precision.scores='half': should be one of 'float32', 'operand'"),
         ("row_sum", "half", "precision.row_sum='half': should be one of 'float32', 'operand'"),
+        (
+            "parts",
+            "operand",
+            'precision.parts="operand" needs merge="lse", as other merges have no partial outs: declare both, or '
+            'parts="float32"',
+        ),
         ("parts", "half", "precision.parts='half': should be one of 'float32', 'operand'"),
         ("scaled", True, "precision.scaled=True: should be one of 'scores', 'q', 'k', 'both'"),
         ("statistics", "half", "precision.statistics='half': should be one of 'float32', 'operand'"),

@@ -4,7 +4,7 @@ import pytest
 
 from flash_attest.mutants.mutant import build
 from flash_attest.mutants.tiled.build import planted
-from flash_attest.mutants.tiled.forms import LENGTHS, ROW
+from flash_attest.mutants.tiled.forms import LENGTHS, ROW, remembered
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import PASS
@@ -60,6 +60,32 @@ TWINS = {
             (LENGTHS, f"{LENGTHS}    lengths = PLANS.setdefault(tuple(lengths), lengths)\n"),
         ),
     ),
+    "sequences without queries are remembered until the tensor changes": (
+        "test_answers_follow_lengths_and_tables",
+        VARLEN,
+        remembered(
+            "tensor[0] is cu_seqlens_q and tensor[1] == cu_seqlens_q._version", "(cu_seqlens_q, cu_seqlens_q._version)"
+        ),
+    ),
+    **{
+        f"out and lse lie in one allocation, {words}": (
+            law,
+            VARLEN,
+            (
+                (
+                    f"    {OUT}\n    lse = q.new_zeros(nheads, total_q, dtype=torch.float32)\n",
+                    "    width = v.shape[2] + 1\n"
+                    "    memory = q.new_zeros(nheads, total_q + 5, width, dtype=torch.float32)\n"
+                    "    out, lse = memory[:, :total_q, :-1].transpose(0, 1), memory[:, :total_q, -1]\n",
+                ),
+                ("    return out, lse\n\n\ndef attend", "    return out.to(q.dtype), lse\n\n\ndef attend"),
+            ),
+        )
+        for words, law in (
+            ("and stay", "test_outputs_stay_as_they_were_returned"),
+            ("and may be written to", "test_outputs_may_be_written_to"),
+        )
+    },
     "a page is an offset of 64 bits": (
         "test_pages_may_lie_far_apart",
         PAGED,

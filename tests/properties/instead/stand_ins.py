@@ -21,6 +21,7 @@ from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.law import laws
 
+BLOCK = (8, 24)  # of a block mask
 EVERYTHING = Supports(
     dtypes={torch.float32, torch.float16, torch.bfloat16},
     headdims=range(1, 257),
@@ -39,6 +40,8 @@ ALL_FEATURES = replace(
     sink_grad=True,
     lse_grad=True,
     headdims_v={(7, 13), (7, 130)},
+    hidden={"blocks"},
+    hidden_block=BLOCK,
 )
 
 
@@ -68,16 +71,16 @@ def making(mistake: Mistake | None, name: str = "stand_in", **declared) -> Imple
         x = x.with_(bias=variant_of(case, impl.causal_alignment, x).bias)
         return Answer(impl, case, x, got, lambda precision: form_of("spread", case.dtype, precision))
 
-    def forward(q, k, v, *, bias=None, sinks=None, **options):
+    def forward(q, k, v, *, bias=None, sinks=None, block_mask=None, **options):
         nothing = q.new_zeros(*q.shape[:3], v.shape[3])
-        x = Inputs(q, k, v, nothing, bias, sinks)
+        x = Inputs(q, k, v, nothing, bias, sinks, block_mask=block_mask)
         right = answer(x, {"out": nothing}, options).right.want
         got = answer(x, {"out": nothing, "lse": right["lse"]}, options)
         results = right | _first(mistake, got, ("out", "lse"))
         return results["out"].to(q.dtype), results["lse"].float()
 
-    def backward(dout, q, k, v, out, lse, *, bias=None, sinks=None, dlse=None, **options):
-        x = Inputs(q, k, v, dout, bias, sinks, dlse)
+    def backward(dout, q, k, v, out, lse, *, bias=None, sinks=None, block_mask=None, dlse=None, **options):
+        x = Inputs(q, k, v, dout, bias, sinks, dlse, block_mask)
         shaped = {"dq": q, "dk": k, "dv": v}
         if bias is not None and bias.dtype != torch.bool:
             shaped["dbias"] = bias
@@ -110,6 +113,8 @@ def _case(x: Inputs, **options) -> Case:
         if x.bias.dtype == torch.bool:
             bias |= dict(bias=f"boolean_{kind}", bias_dtype=torch.float32)
     kind = None if x.sinks is None else "spread"
+    if x.block_mask is not None:
+        options |= dict(hidden="documents", hidden_block=BLOCK)
     given = dict(headdim_v=x.v.shape[3], sinks=kind, dlse=x.dlse is not None)
     return Case(batch, seqlen_q, seqlen_k, nheads, nheads_k, headdim, x.q.dtype, **given, **options, **bias)
 

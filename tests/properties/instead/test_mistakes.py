@@ -35,6 +35,7 @@ CASES = (
     "seqlen_q=35 seqlen_k=39 headdim=7 nheads=4 nheads_k=2 sinks=spread softcap=2.0",
     "seqlen_q=35 seqlen_k=39 headdim=7 headdim_v=13 dlse=True",
     "seqlen_q=35 seqlen_k=39 headdim=7 headdim_v=130",
+    "seqlen_q=35 seqlen_k=39 headdim=7 hidden=documents hidden_block=8:24",
 )
 # Mistakes that are alike in the case that shows the one: a group has two heads, and 7 is padded to
 # 8.
@@ -75,8 +76,7 @@ def _parametrized(mistake):
     return pytest.param(mistake, marks=pytest.mark.thorough if repeats else (), id=mistake.name)
 
 
-# The cases above have no hidden keys, as their kernels take no block mask.
-@pytest.mark.parametrize("mistake", [_parametrized(each) for each in TABLE if each.name != "hidden keys ignored"])
+@pytest.mark.parametrize("mistake", [_parametrized(each) for each in TABLE])
 def test_each_mistake_is_named_and_no_other(mistake):
     impl, case = making(mistake), first_case(mistake)
     (line,) = said_of(impl, case)

@@ -126,6 +126,12 @@ def test_a_known_failure_of_no_law_does_not_keep_laws_from_being_judged(tmp_path
     assert judge(OUT, impl, Plan(examples=6)).verdict == PASS
 
 
+def test_the_case_of_a_known_failure_is_a_case():
+    impl = replace(torch_math.IMPL, known_failures={OUT.name: ("why, #1", "seqlen=5")})
+    (problem,) = conformance.problems(impl, "cpu")
+    assert problem.startswith("known_failures['out_matches_the_definition']: its case: there is no field 'seqlen'; ")
+
+
 def test_a_kept_contract_costs_one_call_for_each_feature():
     """Other sizes are tried only if the plain case shows a problem."""
     count = [0]

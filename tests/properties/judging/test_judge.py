@@ -16,7 +16,7 @@ from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.properties.law import laws
 from flash_attest.runner.green import Asked, not_green
-from flash_attest.runner.judge import Judge
+from flash_attest.runner.judge import Judge, compare_with_known
 
 LAW = laws()["test_out_matches_the_definition"]
 
@@ -226,3 +226,21 @@ def test_the_contract_is_tried_with_whatever_cases_there_are(accepts):
     wrong = refusing(accepts, lambda *operands, **options: torch_math.forward(*operands, **options)[0].transpose(1, 2))
     (problem, *_) = conformance.problems(wrong, "cpu")
     assert problem.startswith("forward returns out alone, but lse='natural' is declared")
+
+
+def test_the_case_of_a_known_failure_is_judged_first():
+    """A failure that two drawn cases would miss stays known, and is not taken for mended."""
+
+    def wrong_at_41(q, k, v, **options):
+        out, lse = torch_math.forward(q, k, v, **options)
+        return out * (1 + (q.shape[1] == 41)), lse
+
+    supports = replace(torch_math.IMPL.supports, bias_grad=False, sink_grad=False, lse_grad=False)
+    wrong = replace(torch_math.IMPL, forward=wrong_at_41, backward=None, supports=supports)
+    wrong = replace(wrong, known_failures={LAW.name: "twice, #1"})
+    known = replace(wrong, known_failures={LAW.name: ("twice, #1", "seqlen_q=41 headdim=8 dtype=float32")})
+    few = Plan(examples=2)
+    assert judge(LAW, wrong, few).verdict == PASS
+    result = judge(LAW, known, few)
+    compare_with_known(result, known)
+    assert (result.verdict, result.known, result.smallest[:11]) == (FAIL, "twice, #1", "seqlen_q=41")

@@ -1,0 +1,41 @@
+"""An adapter asks for its package by name and version, or for a folder of a public repository."""
+
+import pytest
+
+from flash_attest import NotInstalled, wild
+from flash_attest.command.targets import resolved
+from flash_attest.impls import Absent
+from flash_attest.impls.contract.registry import from_file
+from flash_attest.wild import PACKAGES, SOURCES, file_of, module_of
+
+
+def test_every_adapter_is_absent_without_its_package():
+    for key, package in (PACKAGES | SOURCES).items():
+        (place,) = resolved([package.name]).imported
+        entries = from_file(place)
+        assert entries and all(isinstance(entry.impl, Absent) for entry in entries), key
+        assert (package.pip_line if key in PACKAGES else f"set {package.variable} to ") in entries[0].impl.reason
+
+
+@pytest.mark.parametrize("installed", ["1.0.5", "2.0.1"])
+def test_a_version_that_the_adapter_does_not_fit_is_named(installed, monkeypatch):
+    monkeypatch.setattr(wild, "version_of", lambda package: installed)
+    words = (
+        f"sageattention {installed} is installed, the adapter is for >=1.0.6,<2: pip install 'sageattention>=1.0.6,<2'"
+    )
+    with pytest.raises(NotInstalled, match=f"^{words}$"):
+        module_of("sageattention", "sageattention.core")
+
+
+def test_a_module_is_imported_as_if_there_were_a_gpu(monkeypatch, tmp_path):
+    (tmp_path / "wants_a_gpu.py").write_text("import torch\nthere = torch.cuda.is_available()\nassert there\n")
+    monkeypatch.setattr(wild, "version_of", lambda package: "1.0.6")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert module_of("sageattention", "wants_a_gpu").there
+
+
+def test_a_file_is_imported_from_the_folder_of_its_variable(monkeypatch, tmp_path):
+    source = SOURCES["executorch"]
+    (tmp_path / f"{source.module}.py").write_text("answer = 42\n")
+    monkeypatch.setenv(source.variable, str(tmp_path))
+    assert file_of("executorch").answer == 42

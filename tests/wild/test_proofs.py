@@ -1,0 +1,38 @@
+"""Every proof shows its finding: run alone, in a process without this suite's tests.
+
+`tox -e wild` runs them. A package is installed into the folder that --wild names, if it is not
+there yet.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from flash_attest.properties.machine.gpus import visible_gpus
+from flash_attest.wild.findings import findings
+from flash_attest.wild.install import installed
+from flash_attest.wild.judge import with_paths
+from flash_attest.wild.packages import PACKAGES, SOURCES, Source
+
+BY_NAME = {package.name: package for package in PACKAGES.values()}
+BY_NAME |= {source.repository: source for source in SOURCES.values()}
+PATIENCE = 900  # seconds, for the emulator on a busy machine
+PROOFS = [finding for finding in findings() if not finding.status.startswith("fixed")]
+
+
+@pytest.mark.parametrize("finding", PROOFS, ids=lambda finding: finding.path.stem)
+def test_a_proof_shows_its_finding(finding, request):
+    if not visible_gpus() and finding.gpu == "needed":
+        pytest.skip("needs a GPU")
+    folder, package = request.config.rootpath / request.config.getoption("--wild") / "site", BY_NAME[finding.package]
+    if isinstance(package, Source) and not os.environ.get(package.variable):
+        pytest.skip(f"needs {package.needs}")
+    sites = [] if isinstance(package, Source) else [installed(package, finding.version, folder)]
+    command = [sys.executable, *([] if visible_gpus() else ["-m", "flash_attest", "emulate"]), str(finding.path)]
+    done = subprocess.run(
+        command, env=with_paths(*sites), capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=folder
+    )
+    assert done.returncode, f"{finding.path.name} passes: is {finding.package} mended?\n{done.stdout}"
+    assert finding.is_shown_by(done.stderr), f"should show {finding.shows}\n{done.stderr[-2000:]}"

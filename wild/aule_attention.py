@@ -1,0 +1,117 @@
+"""aule-attention 0.5.0: the Triton kernels, with a causal mask that is aligned top left.
+
+Documented are head dims up to 128. dq, and with GQA dk and dv, are summed by atomics in the dtype
+of the inputs. The kernel has no path for a call without keys.
+"""
+
+import torch
+
+from flash_attest import Implementation, Precision, Supports
+from flash_attest.adapters import adapted
+from flash_attest.wild import module_of
+
+flash = module_of("aule_attention", "aule.triton_flash")
+
+
+def attention(q, k, v, *, causal=False, softmax_scale=None, window=None):
+    """(batch, nheads, seqlen, headdim) x 3 -> out like q. A window has one size."""
+    size = -1 if window is None else window[0]
+    return flash.flash_attention_triton(q, k, v, causal=causal, scale=softmax_scale, window_size=size)
+
+
+def causal(q, k, v, **keywords):
+    """Return what attention returns with causal."""
+    return attention(q, k, v, causal=True, **keywords)
+
+
+def sized(case):
+    """Return None, or the reason for which the window is not one of the package's."""
+    left, right = case.window or (1, 1)
+    return None if left and right in (None, left) else "window_size is one number above 0"
+
+
+def aule(name, function, known, backward=True, **supports):
+    """Return an Implementation of the package, with the laws that are known to fail."""
+    forward, gradient = adapted(function)
+    common = dict(cross=True, gqa=True, softmax_scale=True, strides=True) | supports
+    return Implementation(
+        name=f"aule_attention{name}",
+        forward=forward,
+        backward=gradient if backward else None,
+        layout="bhsd",
+        supports={"cpu": Supports(headdims={64}, **common), "cuda": Supports(headdims=range(16, 129), **common)},
+        causal_alignment="top_left",
+        empty_rows="undefined",
+        repeatable={"out"},
+        precision=Precision(multiply="tf32_cut"),
+        tile=(64, 64),
+        traced=True,
+        share={"cpu": 0.02},
+        known_failures=known,
+    )
+
+
+QUERIES = "finding #10: rows past the last tile of keys are NaN"
+BACKWARD = "finding #9: the backward ignores the window"
+SHORT = "seqlen_q=3 seqlen_k=2 headdim=64 dtype=float32 causal=True window=1:"
+MORE_QUERIES = "seqlen_q=65 seqlen_k=1 headdim=64 dtype=float32 causal=True"
+
+IMPLS = [
+    aule(
+        "",
+        attention,
+        {
+            "winning_key_is_copied": (QUERIES, f"{MORE_QUERIES} regime=selecting"),
+            "equal_values_give_no_score_gradient": (QUERIES, MORE_QUERIES),
+            "any_layout_equals_the_contiguous_one": (
+                "finding #11: the stride of the one head is taken for the stride of the batch",
+                "batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32 layout=size_one",
+            ),
+            "calls_outside_the_promise_raise_or_are_right": (
+                "finding #12: k and v of fewer batches are accepted",
+                "batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32",
+            ),
+        },
+        dtypes={torch.float32},
+        causal="optional",
+    ),
+    aule(
+        "_window",
+        causal,
+        {
+            "out_averages_exactly_its_prefix": (QUERIES, MORE_QUERIES),
+            "equal_values_give_no_score_gradient": (QUERIES, MORE_QUERIES),
+            "no_dout_gives_no_gradient": (QUERIES, MORE_QUERIES),
+            "q_dq_equals_k_dk": (QUERIES, MORE_QUERIES),
+            "ragged_sizes_match_the_definition": (BACKWARD, f"{SHORT} regime=shifted_down"),
+            "answers_follow_the_values": (BACKWARD, f"{SHORT} regime=shifted_down"),
+            "gradients_match_the_definition": (BACKWARD, f"{SHORT} regime=shifted_down"),
+            "gradients_of_keys_sum_to_zero": (
+                BACKWARD,
+                "seqlen_q=3 seqlen_k=3 headdim=64 dtype=float32 causal=True window=1:",
+            ),
+            "query_sees_exactly_its_window": (
+                "finding #7: rows that see no key of their first tile are NaN",
+                "seqlen_q=128 seqlen_k=128 headdim=64 dtype=float32 causal=True window=16:",
+            ),
+        },
+        dtypes={torch.float32},
+        causal="always",
+        window={"left"},
+        accepts=sized,
+    ),
+    aule(
+        "_band",
+        attention,
+        {
+            "query_sees_exactly_its_window": (
+                "finding #8: a window ends by the middle of the query tile",
+                "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 window=1:1",
+            ),
+        },
+        backward=False,
+        dtypes={torch.float32},
+        window={"both"},
+        accepts=sized,
+    ),
+]

@@ -1,0 +1,62 @@
+"""fa3-fwd 0.0.3: the forward of FlashAttention-3, built for Hopper.
+
+This build has bfloat16 and fp8, but no backward, no windows and no pages (its fa3_fwd_config.py).
+"""
+
+import math
+
+import torch
+
+from flash_attest import Implementation, Precision, Supports
+from flash_attest.wild import module_of
+
+package = module_of("fa3_fwd", "fa3_fwd_interface")
+
+
+def without_inf(out, lse):
+    """Return out, and lse with -inf, not +inf, for a row without keys."""
+    return out, lse.masked_fill(lse == math.inf, -math.inf)
+
+
+def dense(q, k, v, *, softcap=None, **keywords):
+    """(batch, seqlen, nheads, headdim) x 3 -> out like q, lse (batch, nheads, seqlen_q)."""
+    out, lse, *_ = package.flash_attn_func(q, k, v, softcap=softcap or 0.0, return_attn_probs=True, **keywords)
+    return without_inf(out, lse)
+
+
+def varlen(q, k, v, *, softcap=None, **keywords):
+    """(total, nheads, headdim) x 3 -> out like q, lse (nheads, total_q)."""
+    out, lse, *_ = package.flash_attn_varlen_func(q, k, v, softcap=softcap or 0.0, return_attn_probs=True, **keywords)
+    return without_inf(out, lse)
+
+
+def cache(q, k, v, *, k_new, v_new, softcap=None, **keywords):
+    """k, v (slots, capacity, nheads_k, headdim)."""
+    out, lse, *_ = package.flash_attn_with_kvcache(
+        q, k, v, k_new, v_new, softcap=softcap or 0.0, return_softmax_lse=True, **keywords
+    )
+    return without_inf(out, lse)
+
+
+def merge(out_parts, lse_parts, *, out_dtype):
+    """(n, batch, seqlen_q, nheads, headdim), (n, batch, nheads, seqlen_q) -> out, lse without n."""
+    out, lse = package.flash_attn_combine(out_parts, lse_parts.mT, out_dtype=out_dtype)
+    return out, lse.mT
+
+
+def implementation(name, forward, merge="accumulator", **features):
+    same = dict(dtypes={torch.bfloat16}, headdims={64, 96, 128, 192, 256}, cross=True)
+    return Implementation(
+        name=f"fa3_fwd{name}", forward=forward, lse="natural", devices={"cuda"}, precision=Precision(merge=merge),
+        supports=Supports(**same, **features),
+    )  # fmt: skip
+
+
+SAME = dict(causal="optional", softmax_scale=True, softcap=True, gqa=True)
+SPLITS = (1, 2, 3, 8, 64)
+IMPLS = [
+    implementation("", dense, **SAME),
+    implementation("_varlen", varlen, form="varlen", **SAME),
+    implementation("_cache", cache, "lse", form="cache", append=True, splits=SPLITS, **SAME),
+    implementation("_merge", merge, "lse", form="parts", splits=SPLITS),
+]

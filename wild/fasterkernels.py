@@ -1,0 +1,102 @@
+"""fasterkernels 0.2.0: the Triton kernels, a prefill without causal and a decode. Forward only.
+
+The kernels for Hugging Face need transformers, which the package does not ask for, and are left
+out. The decode takes one query for each sequence. Neither kernel has a path for calls without keys.
+"""
+
+import torch
+
+from flash_attest import Implementation, Supports
+from flash_attest.adapters import adapted
+from flash_attest.wild import module_of
+
+prefill_kernel = module_of("fasterkernels", "fskernels.triton.triton_fa2")
+decode_kernel = module_of("fasterkernels", "fskernels.triton.triton_gqa_decode")
+
+
+def prefill(q, k, v, *, softmax_scale=None):
+    """(batch, nheads, seqlen, headdim) x 3 -> out like q."""
+    return prefill_kernel.flash_attention_2_fwd(q, k, v, sm_scale=softmax_scale)
+
+
+def decode(q, k, v, *, sinks=None):
+    """(batch, 1, nheads, headdim), (batch, seqlen, nheads_k, headdim) x 2 -> out like q."""
+    cu_seqlens = torch.arange(len(k) + 1, dtype=torch.int32, device=k.device) * k.shape[1]
+    return decode_kernel.flash_decode_gqa_varlen(q[:, 0], k.flatten(0, 1), v.flatten(0, 1), cu_seqlens, s_aux=sinks)[
+        :, None
+    ]
+
+
+def has_keys(case):
+    """Return None, or the reason for a refusal."""
+    return None if case.seqlen_k else "there are no keys"
+
+
+def one_query(case):
+    """Return None, or the reason for a refusal."""
+    return has_keys(case) if case.seqlen_q == 1 else "the decode has one query"
+
+
+def kernel(name, function, known, layout, **supports):
+    """Return an Implementation of the package, with the laws that are known to fail."""
+    forward, _ = adapted(function)
+    common = dict(dtypes={torch.float16}, cross=True) | supports
+    return Implementation(
+        name=f"fasterkernels{name}",
+        forward=forward,
+        layout=layout,
+        supports={
+            "cpu": Supports(headdims={64}, **common),
+            "cuda": Supports(headdims={16, 32, 64, 128}, **common),
+        },
+        outside="undefined",
+        empty_rows="undefined",
+        tile=(128, 128) if layout == "bhsd" else (16, 64),
+        traced=True,
+        share={"cpu": 0.05},
+        known_failures=known,
+    )
+
+
+SINK = "finding #16: the sink is added to the sum as it is"
+ONE_KEY = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 sinks=count"
+
+IMPLS = [
+    kernel(
+        "",
+        prefill,
+        {
+            "offsets_need_64_bits": (
+                "finding #17: offsets have 32 bits",
+                "seqlen_q=1 seqlen_k=4 headdim=64 dtype=float16",
+            )
+        },
+        "bhsd",
+        softmax_scale=True,
+        strides=True,
+        accepts=has_keys,
+    ),
+    kernel("_decode", decode, {}, "bshd", gqa=True, accepts=one_query),
+    kernel(
+        "_decode_sinks",
+        decode,
+        {
+            "sink_takes_its_share": (SINK, ONE_KEY),
+            "padding_keys_count_nothing": (SINK, ONE_KEY),
+            "ragged_sizes_match_the_definition": (SINK, f"{ONE_KEY} regime=shifted_down"),
+            "out_matches_the_definition": (SINK, f"{ONE_KEY} regime=shifted_down"),
+            "answers_follow_the_values": (SINK, f"{ONE_KEY} regime=shifted_down"),
+            "tiny_scores_match_the_definition": (SINK, f"{ONE_KEY} regime=flat"),
+            "huge_scores_match_the_definition": (SINK, f"{ONE_KEY} nheads=2 regime=shifted_up"),
+            "high_sink_takes_all": (SINK, "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 sinks=high"),
+            "single_query_matches_the_definition": (
+                SINK,
+                "seqlen_q=1 seqlen_k=256 headdim=64 dtype=float16 sinks=count regime=shifted_down",
+            ),
+        },
+        "bshd",
+        gqa=True,
+        sinks=True,
+        accepts=one_query,
+    ),
+]

@@ -1,0 +1,19 @@
+"""Head dims 1, 2, 4 and 8 do not compile: they are documented, and `is_eligible` says True.
+
+number: 22
+package: fastflash-attention 0.2.0
+law: none: a head dim that raises an error breaks the contract before any law
+case: headdim=8 dtype=bfloat16
+consequence: Code that branches on `is_eligible` stops with an error, and does not fall back.
+found: 2026-11-26
+status: not reported
+gpu: not tried
+shows: Input shapes should have M >= 1, N >= 1 and K >= 16
+"""
+
+import torch
+from fastflash_attention import fast_attention, is_eligible
+
+q, k, v = (torch.randn(1, 1, 64, 8, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+assert is_eligible(q, k, v)
+fast_attention(q, k, v)

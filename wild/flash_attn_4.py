@@ -1,0 +1,61 @@
+"""flash-attn-4 4.0.0b36: FlashAttention-4, in CuTe DSL, for Hopper and Blackwell.
+
+The head dims are those of Hopper; (192, 128) of Blackwell, too. On Blackwell a part of the
+exponentials is a polynomial, whose error is declared.
+"""
+
+import torch
+
+from flash_attest import Implementation, Precision, Supports
+from flash_attest.wild import module_of
+
+package = module_of("flash_attn_4", "flash_attn.cute")
+BLACKWELL = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 10
+
+
+def its(keywords):
+    """Return the keywords as this package names them."""
+    window, softcap, sinks = (keywords.pop(name, None) for name in ("window", "softcap", "sinks"))
+    return dict(
+        keywords, window_size=window or (None, None), softcap=softcap or 0.0, learnable_sink=sinks, return_lse=True
+    )
+
+
+def dense(q, k, v, **keywords):
+    """(batch, seqlen, nheads, headdim) x 3 -> out like q, lse (batch, nheads, seqlen_q)."""
+    return package.flash_attn_func(q, k, v, **its(keywords))
+
+
+def repeatable(q, k, v, **keywords):
+    return dense(q, k, v, deterministic=True, **keywords)
+
+
+def packed(q, k, v, **keywords):
+    """varlen, padded and paged: the same function, by its keywords."""
+    return package.flash_attn_varlen_func(q, k, v, **its(keywords))
+
+
+def paged(q, k, v, *, block_table, **keywords):
+    """k, v (pages, page_size, nheads_k, headdim)."""
+    return packed(q, k, v, page_table=block_table, **keywords)
+
+
+def implementation(name, forward, repeatable=("out", "lse"), backward=None, **features):
+    """repeatable: dq is summed by atomics, and so are dk and dv of grouped heads."""
+    headdims = {64, 128} if BLACKWELL else {64, 96, 128, 192, 256}
+    masks = dict(causal="optional", window={"left", "right", "both"}, softcap=True, sinks=True)
+    return Implementation(
+        name=f"flash_attn_4{name}", forward=forward, backward=backward, lse="natural", devices={"cuda"},
+        repeatable=repeatable, precision=Precision(exp=8.8e-5 if BLACKWELL else 0.0),
+        supports=Supports(headdims=headdims, softmax_scale=True, cross=True, gqa=True, **masks, **features),
+    )  # fmt: skip
+
+
+TRAINED = dict(backward="autograd", headdims_v={(192, 128)}, sink_grad=True, lse_grad=True)
+IMPLS = [
+    implementation("", dense, **TRAINED),
+    implementation("_repeatable", repeatable, ("out", "lse", "dq", "dk", "dv"), **TRAINED),
+    implementation("_varlen", packed, backward="autograd", form="varlen"),
+    implementation("_padded", packed, form="padded"),
+    implementation("_paged", paged, form="paged", page_sizes=(16, 64, 128)),
+]

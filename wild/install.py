@@ -1,0 +1,66 @@
+"""Installs a package into a folder of its own, with pip."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+
+from flash_attest.wild.packages import Package
+
+PIP = (sys.executable, "-m", "pip")
+PATIENCE = 900.0  # seconds for one call of pip
+
+
+class InstallError(RuntimeError):
+    """pip has failed. The message has its last line."""
+
+
+def newest(package: Package, *, fitting: bool = True) -> str:
+    """Return the newest version on the index. Raises InstallError.
+
+    fitting: only of the versions that the adapter fits.
+    """
+    requirement = package.requirement if fitting else package.name
+    before = ["--pre"] if SpecifierSet(package.versions).prereleases else []
+    options = ["--dry-run", "--no-deps", "--ignore-installed", "--report", "-", *before]
+    report = json.loads(_pip("install", "--quiet", *options, requirement))
+    return report["install"][0]["metadata"]["version"]
+
+
+def installed(package: Package, version: str, folder: Path) -> Path:
+    """Install a version, and what it needs, below a folder. Returns the folder to import it from.
+
+    Does nothing if it is there already. Raises InstallError.
+    """
+    target = folder / f"{package.key}-{version}"
+    if target.is_dir():
+        return target
+    unfinished = folder / f"{target.name}.unfinished"  # a run that is interrupted leaves no folder of half a package
+    shutil.rmtree(unfinished, ignore_errors=True)
+    requirements = [f"{package.name}=={version}", *package.also]
+    _pip("install", "--quiet", "--no-deps", "--no-compile", "--target", str(unfinished), *requirements)
+    os.replace(unfinished, target)
+    return target
+
+
+def _pip(*arguments: str) -> str:
+    """Run pip. Returns what it prints. Raises InstallError."""
+    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+    try:
+        done = subprocess.run(
+            [*PIP, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        raise InstallError(f"pip {arguments[0]} takes longer than {PATIENCE:g} s") from None
+    if done.returncode:
+        lines = (
+            [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines() or [""]
+        )
+        raise InstallError(f"pip {arguments[0]} {arguments[-1]}: {lines[-1].removeprefix('ERROR: ')}")
+    return done.stdout

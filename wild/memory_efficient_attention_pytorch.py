@@ -1,0 +1,157 @@
+"""memory-efficient-attention-pytorch 0.1.6: attention in chunks, in PyTorch.
+
+Chunks ("buckets") have 16 queries and 24 keys here, so that short sequences have several of them. A
+row that sees no key gets the mean of all v in this package, so none is drawn. In half precision the
+sums of P are rounded, too: only float32 is judged.
+"""
+
+import torch
+
+from flash_attest import Implementation, Precision, Supports
+from flash_attest.wild import module_of
+
+PACKAGE = "memory_efficient_attention_pytorch"
+chunked = module_of(PACKAGE, f"{PACKAGE}.memory_efficient_attention")
+flash = module_of(PACKAGE, f"{PACKAGE}.flash_attention")
+HIDING = ("right", "left", "window", "first_and_window", "dead_row")  # masks of a bias with -inf
+CHUNKS = {"q_bucket_size": 16, "k_bucket_size": 24}
+
+
+def masks(bias):
+    """Return a bias as the package takes it: a mask (batch, seqlen_k), or numbers to add."""
+    if bias is None:
+        return {}
+    return {"mask": bias.flatten(1)} if bias.dtype == torch.bool else {"attn_bias": bias}
+
+
+def chunks(q, k, v, *, causal=False, bias=None):
+    """(batch, nheads, seqlen, headdim) x 3 -> out like q."""
+    return chunked.memory_efficient_attention(q, k, v, causal=causal, **masks(bias), **CHUNKS)
+
+
+def chunks_backward(dout, q, k, v, out, lse, *, bias=None, **keywords):
+    """-> dq, dk, dv[, dbias]; its checkpoints run under Tensor.backward alone."""
+    added = bias is not None and bias.dtype != torch.bool
+    inputs = [x.detach().requires_grad_() for x in ((q, k, v, bias) if added else (q, k, v))]
+    with torch.enable_grad():
+        chunks(*inputs[:3], bias=inputs[3] if added else bias, **keywords).backward(dout)
+    return tuple(x.grad for x in inputs)
+
+
+def plain(q, k, v, *, causal=False, bias=None):
+    """Do the same with memory_efficient=False: all scores at once."""
+    return chunked.attention(q, k, v, causal=causal, **masks(bias))
+
+
+def tiles(q, k, v, *, causal=False, bias=None):
+    """Do the same, with a mask for each query and with a backward of its own."""
+    return flash.FlashAttentionFunction.apply(q, k, v, bias, causal, *CHUNKS.values())
+
+
+def tiles_causal(q, k, v):
+    """Do the same, causal."""
+    return tiles(q, k, v, causal=True)
+
+
+def finite(case):
+    """Return None, or why a case is refused: -inf in a bias is judged apart from the rest."""
+    if case.bias == "boolean_vector" and case.bias_nheads > 1:
+        return "a mask is the same for all heads"
+    if case.bias == "matrix" and case.bias_mask in HIDING:
+        return "a bias of -inf"
+    return "no queries: raises an error if causal" if case.seqlen_q == 0 else None
+
+
+def infinite(case):
+    """Return None, or why a case is refused."""
+    return None if case.bias == "matrix" and case.bias_mask in HIDING else "no bias of -inf"
+
+
+def square(case):
+    """Return None, or why a case is refused: the corner is judged apart from the rest."""
+    return "causal needs seqlen_q = seqlen_k" if case.causal and case.seqlen_q != case.seqlen_k else None
+
+
+def enough_keys(case):
+    """Return None, or why a case is refused: with fewer keys it is aligned at the top left."""
+    return "more queries than keys" if case.seqlen_q > case.seqlen_k else None
+
+
+FLOAT32 = {"dtypes": {torch.float32}, "headdims": range(1, 129), "cross": True, "strides": True}
+COMMON = {"layout": "bhsd", "empty_rows": "undefined"}
+ADDED = {"bias": {"boolean_vector", "matrix"}, "bias_grad": True, **FLOAT32}
+NAN = ("finding #61: NaN", "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 bias=matrix bias_mask=right")
+CORNER = "finding #60: aligned at the wrong side of the top left corner"
+TWO_KEYS = "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 causal=True"
+IMPLS = [
+    Implementation(
+        name=PACKAGE,
+        forward=chunks,
+        backward=chunks_backward,
+        causal_alignment="top_left",
+        supports=Supports(causal="optional", accepts=finite, **ADDED),
+        precision=Precision(scaled="q"),
+        tile=(16, 24),
+        **COMMON,
+    ),
+    Implementation(
+        name=f"{PACKAGE}_plain",
+        forward=plain,
+        backward="autograd",
+        supports=Supports(causal="optional", accepts=finite, **ADDED),
+        precision=Precision(scaled="q"),
+        **COMMON,
+    ),
+    Implementation(
+        name=f"{PACKAGE}_infinite",
+        forward=chunks,
+        supports=Supports(bias={"matrix"}, accepts=infinite, **FLOAT32),
+        outside="undefined",
+        precision=Precision(scaled="q"),
+        tile=(16, 24),
+        known_failures={
+            "biased_attention_matches_the_definition": NAN,
+            "out_averages_the_keys_that_a_bias_leaves": NAN,
+            "ragged_sizes_match_the_definition": (NAN[0], f"{NAN[1]} regime=shifted_down"),
+            "out_matches_the_definition": NAN,
+            "answers_follow_the_values": NAN,
+            "huge_scores_match_the_definition": (NAN[0], f"{NAN[1]} regime=shifted_up"),
+            "tiny_scores_match_the_definition": (NAN[0], f"{NAN[1]} regime=flat"),
+            "single_query_matches_the_definition": (NAN[0], NAN[1].replace("=25", "=1030")),
+        },
+        **COMMON,
+    ),
+    Implementation(
+        name=f"{PACKAGE}_flash",
+        forward=tiles,
+        backward="autograd",
+        supports=Supports(causal="optional", bias={"boolean_vector", "boolean_matrix"}, accepts=square, **FLOAT32),
+        tile=(16, 24),
+        **COMMON,
+    ),
+    Implementation(
+        name=f"{PACKAGE}_flash_causal",
+        forward=tiles_causal,
+        supports=Supports(causal="always", accepts=enough_keys, **FLOAT32),
+        outside="undefined",
+        tile=(16, 24),
+        known_failures={
+            "out_averages_exactly_its_prefix": (CORNER, "seqlen_q=2 seqlen_k=3 headdim=2 dtype=float32 causal=True"),
+            "ragged_sizes_match_the_definition": (CORNER, f"{TWO_KEYS} regime=shifted_down"),
+            "long_sequences_see_their_keys": (
+                CORNER,
+                "seqlen_q=200 seqlen_k=201 headdim=4 dtype=float32 causal=True",
+            ),
+            "keys_beyond_65535": (CORNER, "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32 causal=True"),
+            "out_matches_the_definition": (CORNER, TWO_KEYS),
+            "winning_key_is_copied": (
+                CORNER,
+                "seqlen_q=2 seqlen_k=3 headdim=2 dtype=float32 causal=True regime=selecting",
+            ),
+            "tiny_scores_match_the_definition": (CORNER, f"{TWO_KEYS} regime=flat"),
+            "single_query_matches_the_definition": (CORNER, TWO_KEYS),
+            "chunks_change_no_bit": (CORNER, "seqlen_q=2 seqlen_k=3 headdim=1 dtype=float32 causal=True"),
+        },
+        **COMMON,
+    ),
+]

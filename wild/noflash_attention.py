@@ -1,0 +1,102 @@
+"""noflash-attention 1.0.1: scaled_dot_product_attention in chunks, in PyTorch.
+
+It has three kinds of chunks, from the fastest to the one that needs the least memory, and takes the
+next one where memory runs out. The last two are for inference and for float16: they take exp(-20)
+for all smaller P, which is 0 there, and which hidden keys have in float32, too (finding #64).
+"""
+
+import torch
+
+from flash_attest import Implementation, Precision, Supports
+from flash_attest.wild import module_of
+
+patch = module_of("noflash_attention", "noflash_attention.patch")
+
+
+def chunked(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+    """(batch, nheads, seqlen, headdim) x 3 -> out like q."""
+    return patch.chunked_sdpa(q, k, v, softmax_scale, 16, attn_mask=bias, is_causal=causal)
+
+
+def online(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+    """Do the same in tiles of 16 queries and 24 keys."""
+    return patch.chunked_sdpa_online(q, k, v, softmax_scale, 16, 24, attn_mask=bias, is_causal=causal)
+
+
+def inplace(q, k, v, *, causal=False, bias=None, softmax_scale=None):
+    """Do the same with P in the memory of the scores."""
+    return patch.chunked_sdpa_inplace(q, k, v, softmax_scale, 16, attn_mask=bias, is_causal=causal)
+
+
+def keys(case):
+    """Return None, or why a case is refused."""
+    return "no keys: raises an error" if case.seqlen_k == 0 else None
+
+
+def empty_row(case):
+    """Return None, or why a case is refused: rows without keys are judged apart from the rest."""
+    return None if case.bias and case.bias_mask == "dead_row" else "each row sees a key"
+
+
+FLOAT32 = {"dtypes": {torch.float32}, "headdims": range(1, 129), "cross": True, "strides": True}
+HALF = FLOAT32 | {
+    "dtypes": {torch.float16},
+    "causal": "optional",
+    "bias": {"boolean_vector", "boolean_matrix"},
+    "gqa": True,
+    "softmax_scale": True,
+}
+BIASES = {"boolean_vector", "boolean_matrix", "vector", "matrix"}
+COMMON = {"layout": "bhsd", "causal_alignment": "top_left", "tile": (16, 24)}
+EMPTY = "finding #66: a mask of numbers gives NaN gradients"
+DEAD = "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix bias_mask=dead_row"
+LAWS_OF_EMPTY = {
+    "biased_attention_matches_the_definition": "",
+    "no_dout_gives_no_gradient": "",
+    "rows_without_keys_give_zero": "",
+    "rows_without_keys_leave_the_others_alone": "",
+    "ragged_sizes_match_the_definition": "",
+    "answers_follow_the_values": "",
+    "equal_values_give_no_score_gradient": "",
+    "gradients_match_the_definition": "",
+    "gradients_of_keys_sum_to_zero": "",
+    "q_dq_equals_k_dk": "",
+    "single_query_matches_the_definition": "",
+    "tiny_scores_match_the_definition": "regime=flat",
+    "huge_scores_match_the_definition": "regime=shifted_up",
+}
+IMPLS = [
+    Implementation(
+        name="noflash_attention",
+        forward=chunked,
+        backward="autograd",
+        empty_rows="undefined",
+        supports=Supports(**FLOAT32, causal="optional", gqa=True, softmax_scale=True, bias=BIASES),
+        precision=Precision(scaled="q"),
+        **COMMON,
+    ),
+    Implementation(
+        name="noflash_attention_empty_rows",
+        forward=chunked,
+        backward="autograd",
+        supports=Supports(**FLOAT32, bias={"matrix"}, accepts=empty_row),
+        outside="undefined",
+        precision=Precision(scaled="q"),
+        known_failures={law: (EMPTY, f"{DEAD} {more}".strip()) for law, more in LAWS_OF_EMPTY.items()},
+        **COMMON,
+    ),
+    Implementation(
+        name="noflash_attention_online",
+        forward=online,
+        supports=Supports(**HALF),
+        precision=Precision(scaled="q", scores="operand", tile_sum=24),
+        **COMMON,
+    ),
+    Implementation(
+        name="noflash_attention_inplace",
+        forward=inplace,
+        supports=Supports(**HALF, accepts=keys),
+        precision=Precision(scaled="q", scores="operand", statistics="operand", row_sum="operand"),
+        **COMMON,
+    ),
+]

@@ -1,0 +1,87 @@
+"""Writes what was found into docs/findings.md: python -m flash_attest.wild.page.
+
+A test compares the two.
+"""
+
+from __future__ import annotations
+
+import json
+
+from flash_attest.places import ROOMS
+from flash_attest.wild.findings import Finding, findings
+from flash_attest.wild.packages import PACKAGES, SOURCES
+
+PAGE = ROOMS / "docs" / "findings.md"
+MEASURED = ROOMS / "docs" / "measured" / "wild.json"  # what `flash-attest wild --write` wrote
+START = "<!-- what was found: python -m flash_attest.wild.page -->\n"
+
+
+def page(text: str) -> str:
+    """Return the page with the findings and verdicts that are current."""
+    before, _, _ = text.partition(START)
+    return before + START + "\n".join([*_packages(), "", *_overview(), "", *_sections()])
+
+
+def _packages() -> list[str]:
+    """Return the table of packages: what the laws say of each."""
+    verdicts = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
+    lines = [
+        "\n## Packages\n",
+        "| package | version | device | pass | known failures | refused | unknown | cases | findings |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    by_package: dict[str, list[Finding]] = {}
+    for finding in findings():
+        by_package.setdefault(finding.package, []).append(finding)
+    for key, package in PACKAGES.items():
+        links = ", ".join(f"[{each.number}](#finding-{each.number})" for each in by_package.pop(package.name, []))
+        row = verdicts.get(key)
+        if row is None:
+            cells = [package.judged, "needs a GPU" if package.runs == "cuda" else "not judged", *[""] * 5]
+        else:
+            cells = [
+                row["version"],
+                row["device"],
+                *(str(row[name]) for name in ("pass", "known", "refused", "unknown", "cases")),
+            ]
+        lines.append(f"| {' | '.join([package.name, *cells, links or 'none'])} |")
+    for source in SOURCES.values():
+        links = ", ".join(f"[{each.number}](#finding-{each.number})" for each in by_package.pop(source.repository, []))
+        lines.append(f"| {' | '.join([source.repository, source.judged, 'a clone', *[''] * 5, links or 'none'])} |")
+    return lines
+
+
+def _overview() -> list[str]:
+    lines = ["## Findings\n", "| | package | what is wrong | GPU | status |", "|---|---|---|---|---|"]
+    for each in findings():
+        name = f"[{each.number}](#finding-{each.number})"
+        lines.append(
+            f"| {name} | {each.package} {each.version} | {_escaped(each.sentence)} | {each.gpu} | {each.status} |"
+        )
+    return lines
+
+
+def _sections() -> list[str]:
+    lines: list[str] = []
+    for each in findings():
+        laws = ", ".join(f"[{law}](use/laws.md#{law})" for law in each.laws) or each.law
+        lines += [
+            f"### Finding {each.number}", "",
+            f"**{each.package} {each.version}.** {_escaped(each.sentence)}", "",
+            f"{_escaped(each.consequence)}", "",
+            f"- law: {laws}",
+            f"- smallest case: `{each.case}`",
+            f"- found {each.found}; {each.status}; on a GPU: {each.gpu}", "",
+            "```python", each.code, "```", "",
+            "```text", each.shows, "```", "",
+        ]  # fmt: skip
+    return lines
+
+
+def _escaped(text: str) -> str:
+    """Return text for a table of Markdown."""
+    return text.replace("|", "\\|").replace("<", "\\<")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

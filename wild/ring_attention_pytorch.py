@@ -1,0 +1,82 @@
+"""ring-attention-pytorch 0.5.20: attention in buckets, in PyTorch, and its kernels in Triton.
+
+A mask of keys is ignored if causal (finding #179), so no case has both. More keys than queries are
+judged apart if causal: their gradients are wrong (finding #69).
+"""
+
+import torch
+
+from flash_attest import Implementation, Supports
+from flash_attest.wild import module_of
+
+ring = module_of("ring_attention_pytorch", "ring_attention_pytorch.ring_flash_attention")
+
+
+def attention(q, k, v, *, causal=False, bias=None, softcap=None):
+    """(batch, seqlen, nheads, headdim) x 3 -> out like q."""
+    mask = None if bias is None else bias.flatten(1).expand(len(q), -1)
+    cap = {} if softcap is None else {"softclamp_qk_sim": True, "softclamp_value": float(softcap)}
+    return ring.ring_flash_attn(q, k, v, mask, causal, bucket_size=16, **cap)
+
+
+def attention_causal(q, k, v):
+    """Do the same, causal."""
+    return attention(q, k, v, causal=True)
+
+
+def square(case):
+    """Return None, or why a case is refused: causal with other lengths is judged apart."""
+    if case.bias and (case.causal or case.bias_nheads > 1):
+        return "a mask is the same for all heads, and not for causal"
+    if case.seqlen_k == 0:
+        return "no keys: raises an error"
+    return "causal needs seqlen_q = seqlen_k" if case.causal and case.seqlen_q != case.seqlen_k else None
+
+
+def one_bucket(case):
+    """Return None, or why a case is refused: several buckets are finding #77."""
+    return None if 0 < case.seqlen_q < case.seqlen_k <= 16 else "some queries, and up to 16 keys"
+
+
+FLOAT32 = {"dtypes": {torch.float32}, "headdims": range(1, 129), "cross": True, "gqa": True, "strides": True}
+GRADIENT = "finding #69: its backward has another mask"
+TWO_KEYS = "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 causal=True"
+LAWS_OF_GRADIENTS = {
+    "ragged_sizes_match_the_definition": "regime=shifted_down",
+    "batches_beyond_65535": "batch=65601",
+    "heads_beyond_65535": "nheads=65601",
+    "answers_follow_the_values": "regime=shifted_down",
+    "gradients_match_the_definition": "regime=shifted_down",
+    "huge_scores_match_the_definition": "regime=shifted_down",
+    "tiny_scores_match_the_definition": "regime=flat",
+    "single_query_matches_the_definition": "",
+    "gradients_of_keys_sum_to_zero": "",
+    "v_dv_equals_out_dout": "",
+}
+IMPLS = [
+    Implementation(
+        name="ring_attention_pytorch",
+        forward=attention,
+        backward="autograd",
+        gqa_order="modulo",
+        supports=Supports(**FLOAT32, causal="optional", bias={"boolean_vector"}, softcap=True, accepts=square),
+        tile=(16, 16),
+        known_failures={
+            "calls_outside_the_promise_raise_or_are_right": (
+                "finding #179: a mask is ignored if causal",
+                "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True",
+            )
+        },
+    ),
+    Implementation(
+        name="ring_attention_pytorch_causal",
+        forward=attention_causal,
+        backward="autograd",
+        gqa_order="modulo",
+        empty_rows="undefined",
+        outside="undefined",
+        supports=Supports(**FLOAT32, causal="always", accepts=one_bucket),
+        tile=(16, 16),
+        known_failures={law: (GRADIENT, f"{TWO_KEYS} {more}".strip()) for law, more in LAWS_OF_GRADIENTS.items()},
+    ),
+]

@@ -1,0 +1,47 @@
+"""flash_attention.py of triton-lang/kernels: the tutorial's kernel, with sequence parallelism.
+
+Head dims are asserted. Lengths are not: a length that 128 does not divide is read and written
+outside of its tensors (finding #90), so only its multiples are declared here.
+"""
+
+from flash_attest import Implementation, Precision, Supports
+from flash_attest.adapters import adapted
+from flash_attest.wild import file_of
+
+package = file_of("triton_lang_kernels")
+
+
+def attention(q, k, v, *, causal=False, softmax_scale=None, sequence_parallel=False):
+    """(batch, nheads, seqlen, headdim) x 3 -> out like q."""
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    return package.attention(q, k, v, causal, scale, sequence_parallel)
+
+
+def parallel(q, k, v, **keywords):
+    return attention(q, k, v, sequence_parallel=True, **keywords)
+
+
+def accepts(case):
+    """Return why a case is refused; None if it is not."""
+    if case.seqlen_q % 128 or not case.seqlen_q:
+        return "the length should be a multiple of 128"
+    if case.causal and case.softmax_scale is not None and case.softmax_scale <= 0:
+        return "causal takes positive scales (finding #89)"
+    return None
+
+
+SHAPES = {"calls_outside_the_promise_raise_or_are_right": "finding #90: shapes are not checked"}
+
+
+def implementation(name, function):
+    same = dict(causal="optional", softmax_scale=True, accepts=accepts)
+    forward, backward = adapted(function)
+    return Implementation(
+        name=f"triton_lang_kernels{name}", forward=forward, backward=backward, layout="bhsd",
+        supports={"cpu": Supports(headdims={32}, **same), "cuda": Supports(headdims={16, 32, 64, 128}, **same)},
+        precision=Precision(scaled="q", scaled_in_backward="scores"),
+        tile=(128, 64), traced=True, share={"cpu": 0.05}, known_failures=SHAPES,
+    )  # fmt: skip
+
+
+IMPLS = [implementation("", attention), implementation("_parallel", parallel)]
