@@ -64,7 +64,7 @@ CAUSAL = "finding #141: is_causal is ignored"
 LENGTH = "finding #143: seqlen_k is ignored"
 LAYOUT = "finding #144: strides are ignored"
 SUM = "finding #148: l is summed in float16"
-ROWS = "finding #147: rows of the last tile are written behind those of the head"
+ROWS = "finding #147: rows of the last tile are written into the next head"
 TILE, ONE = "seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16", "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 LONGER, LAST = "seqlen_q=64 seqlen_k=128 headdim=64 dtype=float16", "seqlen_q=65 seqlen_k=65 headdim=64 dtype=float16"
 
