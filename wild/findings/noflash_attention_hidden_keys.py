@@ -1,4 +1,4 @@
-"""In float32, chunked_sdpa_online and _inplace clamp scores after the mask, so hidden keys count.
+"""chunked_sdpa_online and _inplace clamp scores after the mask, so hidden keys count in float32.
 
 number: 64
 package: noflash-attention 1.0.1
