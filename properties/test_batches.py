@@ -106,6 +106,8 @@ def alone(case: Case) -> Case:
 def test_batch_changes_no_bit(trial):
     """The results of a sequence are the same alone, and among 1, 7 or 200 others of any lengths.
 
+    Where a declared path of keys begins, one of them always has another number of queries.
+
     With "batch" in `invariant` they keep their bits. Without it, they agree within the budget, as
     the number of sequences may decide how many parts the keys are split into (Thinking Machines,
     "Defeating Nondeterminism in LLM Inference", 2025), and the verdict says how often they kept
@@ -121,8 +123,20 @@ def test_batch_changes_no_bit(trial):
             got = trial.of(many).run(trial.tied(_among(trial, many, at)), backward=backward)
             own = {name: tensor[at : at + 1] for name, tensor in _without_sums(got).items()}
             others.append((f"among {plural(n, 'other sequence')} (as batch {at}); alone it is", Outputs(**own)))
+    longer = case.but(neighbours="longer")
+    if _begins_a_path(trial) and unsupported(trial.impl, longer) is None:
+        got = trial.of(longer).run(trial.x, backward=backward)
+        others.append(("beside a sequence of another number of queries; alone it is", _without_sums(got)))
     trial.needs(bool(others))
     check_invariant(trial, "batch", before, others)
+
+
+def _begins_a_path(trial: Trial) -> bool:
+    """Return whether another path may begin at the case's number of keys.
+
+    A kernel may take it only if no sequence of the call has several queries.
+    """
+    return any(abs(trial.case.seqlen_k - n) <= 1 for n in trial.impl.paths.get("seqlen_k", ()))
 
 
 def is_small(many: Case, impl: Implementation, device: str) -> bool:

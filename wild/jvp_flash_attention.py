@@ -42,6 +42,7 @@ def masked(case):
 
 
 FLOAT32 = {"dtypes": {torch.float32}, "headdims": {32, 64, 128} if torch.cuda.is_available() else {32}}
+SMALL = "seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32"
 FEATURES = {"causal": "optional", "bias": {"boolean_matrix"}, "softmax_scale": True, "strides": True}
 forward, backward = adapted(attention)
 forward_masked, backward_masked = adapted(attention_masked)
@@ -67,6 +68,13 @@ IMPLS = [
         forward=forward_masked,
         backward=backward_masked,
         supports=Supports(**FLOAT32, **FEATURES, accepts=masked),
+        known_failures={
+            "keys_hidden_by_bias_change_no_bit": (
+                "finding #68: hidden keys count in the running maximum",
+                f"{SMALL} bias=boolean_matrix bias_mask=right",
+            ),
+            "negative_scale_is_negated_q": ("finding #67: NaN", f"{SMALL} softmax_scale=0.5 regime=large"),
+        },
         **COMMON,
     ),
 ]

@@ -1,7 +1,9 @@
 """memory-efficient-attention 0.1.3: chunks of queries and of keys, in PyTorch.
 
-Its root imports JAX, which its part in PyTorch does not use: a stand-in is enough. Its gradients
-are checkpointed in a way that torch.autograd.grad refuses, so `backward` calls .backward().
+Its root imports JAX, which its part in PyTorch does not use: a stand-in is enough. Lengths beyond a
+chunk that it does not divide are wrong (findings #93, #94): in the first variant hardly any case
+has them, in the second chunks are small and divide the lengths. torch.autograd.grad refuses its
+checkpoints, so `backward` calls .backward().
 """
 
 import sys
@@ -49,10 +51,9 @@ def whole_chunks(case):
     return has_rows(case) or (None if whole else "should have whole chunks")
 
 
-def implementation(name, function, accepts, known=None, outside="error"):
+def implementation(name, function, accepts, bias, outside="error", known=None):
     supports = Supports(
-        dtypes={torch.float32}, headdims=range(1, 129), cross=True, strides=True, accepts=accepts,
-        bias={"vector", "matrix", "boolean_vector", "boolean_matrix"},
+        dtypes={torch.float32}, headdims=range(1, 129), cross=True, strides=True, accepts=accepts, bias=bias,
     )  # fmt: skip
     return Implementation(
         name=f"memory_efficient_attention{name}", forward=function, backward=backward_of(function), supports=supports,
@@ -60,8 +61,9 @@ def implementation(name, function, accepts, known=None, outside="error"):
     )  # fmt: skip
 
 
+MASKS = {"boolean_vector", "boolean_matrix"}
+MORE_ROWS = "finding #94: out has more rows than there are queries"
 IMPLS = [
-    implementation("", attention, has_rows),
-    implementation("_chunked", chunked, has_rows),
-    implementation("_whole_chunks", chunked, whole_chunks, outside="undefined"),
+    implementation("", attention, has_rows, {"vector", "matrix", *MASKS}, known={"queries_beyond_65535": MORE_ROWS}),
+    implementation("_whole_chunks", chunked, whole_chunks, MASKS, "undefined"),
 ]

@@ -56,7 +56,7 @@ _ALL = (
     Package("fastflash-attention", ">=0.2,<0.3", "0.2.0"),
     Package("ffpa-attn", ">=0.2.4,<0.3", "0.2.4"),
     Package("fla-core", ">=0.6,<0.7", "0.6.0", also=("einops",)),
-    Package("flash-attention-softmax-n", ">=0.3.2,<0.4", "0.3.2"),
+    Package("flash-attention-softmax-n", ">=0.3.2,<0.4", "0.3.2", also=("einops",)),
     Package("flash-attn", ">=2.7,<3", "2.8.3.post2", also=("einops",), runs="cuda"),
     Package("flash-attn-4", ">=4.0.0b0,<5", "4.0.0b36", runs="cuda"),
     Package("flash-attn-triton", ">=0.1.1,<0.2", "0.1.1"),

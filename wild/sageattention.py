@@ -40,7 +40,7 @@ def square(case):
 
 
 def whole_blocks(case):
-    """Return None, or why a block of keys is not full, or lies behind the last key."""
+    """Return None, or why a block of keys is not full, or lies past the last key."""
     return square(case) or (f"seqlen_k={case.seqlen_k}: not whole blocks" if case.seqlen_k % 128 else None)
 
 
@@ -66,8 +66,8 @@ def sage(name, function, known, accepts=square, **supports):
 ONE_KEY = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 CAUSAL = f"{ONE_KEY} causal=True"
 PADDING = "finding #2: padding keys are counted"
-SCALE = "finding #3: the scale behind the last key is read"
-SCALE_VARLEN = "finding #4: the scale behind the last key is read"
+SCALE = "finding #3: the scale past the last key is read"
+SCALE_VARLEN = "finding #4: the scale past the last key is read"
 
 IMPLS = [
     sage(

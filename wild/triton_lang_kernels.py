@@ -25,17 +25,22 @@ def accepts(case):
     """Return why a case is refused; None if it is not."""
     if case.seqlen_q % 128 or not case.seqlen_q:
         return "the length should be a multiple of 128"
+    if case.causal and case.softmax_scale is not None and case.softmax_scale <= 0:
+        return "causal takes positive scales (finding #89)"
     return None
 
 
-def implementation(name, function, known=None):
+SHAPES = {"calls_outside_the_promise_raise_or_are_right": "finding #90: shapes are not checked"}
+
+
+def implementation(name, function):
     same = dict(causal="optional", softmax_scale=True, accepts=accepts)
     forward, backward = adapted(function)
     return Implementation(
         name=f"triton_lang_kernels{name}", forward=forward, backward=backward, layout="bhsd",
         supports={"cpu": Supports(headdims={32}, **same), "cuda": Supports(headdims={16, 32, 64, 128}, **same)},
         precision=Precision(scaled="q", scaled_in_backward="scores"),
-        tile=(128, 64), traced=True, share={"cpu": 0.05}, known_failures=known or {},
+        tile=(128, 64), traced=True, share={"cpu": 0.05}, known_failures=SHAPES,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from flash_attest.properties.cases.fitting import MULTIPLES
 from flash_attest.properties.cases.support import unsupported
 
 FEW = 4  # queries and keys of a short neighbour, at most
-LONGEST = 2048  # a longer case has no neighbour of twice its length
+LONGEST = 2048  # no neighbour has twice as many queries, or keys, as a case with more
 MOST_WORDS = 12  # lengths in a message
 
 
@@ -38,7 +38,7 @@ def sequences_of(impl: Implementation, case: Case, *, fixed_q: bool = False) -> 
 
     empty     one of no queries, no keys, or neither, directly before and behind each judged one
     one       one short neighbour, before or behind the judged ones
-    longer    one of twice the length and one, before or behind
+    longer    one of twice the length and one, before or behind; of few keys, if the case has many
     mixed     any of these, before and behind each judged one
     fixed_q: whether all sequences have the queries of the case. Lengths that the implementation
     does not take are rounded up to a multiple, or left out.
@@ -70,10 +70,10 @@ EMPTY = ("no keys", "no queries", "neither")
 def _neighbour(impl: Implementation, case: Case, kind: str, random: Random, fixed_q: bool) -> list[Sequence]:
     if not kind:
         return []
-    if kind == "longer" and max(case.seqlen_q, case.seqlen_k) <= LONGEST:
-        wanted = 2 * case.seqlen_q + 1, 2 * case.seqlen_k + 1
-    else:
-        wanted = random.randint(1, FEW), random.randint(1, FEW)
+    wanted = random.randint(1, FEW), random.randint(1, FEW)
+    if kind == "longer":
+        own = case.seqlen_q, case.seqlen_k
+        wanted = tuple(2 * n + 1 if n <= LONGEST else few for n, few in zip(own, wanted, strict=True))
     if kind in EMPTY:
         wanted = 0 if kind != "no keys" else wanted[0], 0 if kind != "no queries" else wanted[1]
     for seqlen_q, seqlen_k in _possible(case, *wanted, fixed_q=fixed_q):

@@ -1,4 +1,4 @@
-"""lse is returned as differentiable, but its gradient is ignored.
+"""lse requires a gradient, but a gradient that flows into it is ignored.
 
 number: 197
 package: simpler-flash 1.3.5

@@ -1,4 +1,4 @@
-"""A negative softmax_scale: the least score is taken for the largest one, and out and lse overflow.
+"""With a negative softmax_scale, the least score is taken for the largest, and lse overflows.
 
 number: 194
 package: simpler-flash 1.3.5

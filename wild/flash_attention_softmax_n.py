@@ -1,0 +1,189 @@
+"""flash-attention-softmax-n 0.3.2: softmax with n in the denominator, in Triton and in PyTorch.
+
+The Triton function is documented for float16, and for head dims 16, 32, 64 and 128. It checks no
+lengths: with those that its tiles do not divide it reads keys past the end of k (finding #44), and
+the emulator sees it write rows past the end of out. The adapter calls it with multiples of 128. The
+module asks for a GPU when it is imported, also by those who want its functions in PyTorch.
+"""
+
+import torch
+
+from flash_attest import Implementation, Precision, Supports
+from flash_attest.adapters import adapted
+from flash_attest.wild import module_of
+
+package = module_of("flash_attention_softmax_n", "flash_attention_softmax_n")
+
+
+def plain(q, k, v, *, causal=False, softmax_scale=None):
+    """Call it with (batch, nheads, seqlen, headdim) x 3 -> out like q."""
+    return package.flash_attention_n_triton(q, k, v, is_causal=causal, scale=softmax_scale)
+
+
+def for_each_head(function, q, k, v, sinks, **keywords):
+    """Call a function for each head alone, with n = exp(sink): n is one number for a whole call."""
+    if sinks is None:
+        return function(q, k, v, **keywords)
+    ns = sinks.double().exp().tolist()
+    heads = [[x[:, h : h + 1].contiguous() for x in (q, k, v)] for h in range(q.shape[1])]
+    outs = [function(*head, softmax_n_param=n, **keywords) for head, n in zip(heads, ns, strict=True)]
+    return torch.cat(outs, 1)
+
+
+def with_n(q, k, v, *, sinks=None):
+    """Call the Triton function with n."""
+    return for_each_head(package.flash_attention_n_triton, q, k, v, sinks)
+
+
+def of_views(q, k, v):
+    """Call it with views of (batch, seqlen, nheads, headdim) x 3 -> out like q."""
+    return package.flash_attention_n_triton(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)
+
+
+def sdpa(q, k, v, *, causal=False, bias=None, softmax_scale=None, sinks=None):
+    """Call the function that pads n keys and calls PyTorch's scaled_dot_product_attention."""
+    mask = {} if bias is None else {"attn_mask" if bias.dtype == torch.bool else "attn_bias": bias}
+
+    def with_whole_n(q, k, v, softmax_n_param=0):
+        n = round(softmax_n_param)
+        return package.flash_attention_n(q, k, v, n, is_causal=causal, scale=softmax_scale, **mask)
+
+    return for_each_head(with_whole_n, q, k, v, sinks)
+
+
+def slow(q, k, v, *, causal=False, bias=None, softmax_scale=None, sinks=None):
+    """Call the function that is made of matrix products."""
+    keywords = {"is_causal": causal, "scale": softmax_scale, "train": False}
+    return for_each_head(package.slow_attention_n, q, k, v, sinks, attn_mask=bias, **keywords)
+
+
+def no_empty_row(case):
+    """Refuse calls in which a query sees no key, of which nothing is documented."""
+    empty = not case.seqlen_q * case.seqlen_k or (case.causal and case.seqlen_k < case.seqlen_q)
+    return "a query would see no key" if empty else None
+
+
+def whole_tiles(case):
+    """Refuse lengths that the kernels do not check."""
+    if case.seqlen_q % 128 or case.seqlen_k % 128:
+        return "lengths should be multiples of 128"
+    return no_empty_row(case)
+
+
+def near_scores(case):
+    """Refuse scores that make out NaN, which the plain call shows, to see what else is wrong."""
+    if case.regime in ("shifted_down", "uneven", "rising"):
+        return "scores should not be far below 0"
+    if case.sinks and case.regime == "shifted_up":
+        return "n would be infinite in float32"
+    return "n should be a small number" if case.sinks == "high" else whole_tiles(case)
+
+
+def whole_n(case):
+    """Refuse an n that is no whole number, and a bias with causal or n: attn_mask excludes both."""
+    if case.sinks not in (None, "count"):
+        return "n should be a whole number"
+    return "takes a bias alone" if case.bias and (case.causal or case.sinks) else no_empty_row(case)
+
+
+def of_triton(name, function=plain, *, layout="bhsd", backward=True, known_failures=(), **supports):
+    """Return the record of a call of the Triton function."""
+    forward, gradient = adapted(function)
+    fields = {"dtypes": {torch.float16}, "headdims": {16, 32, 64, 128}, "accepts": near_scores, **supports}
+    return Implementation(
+        name=f"flash_attention_softmax_n{name}",
+        forward=forward,
+        backward=gradient if backward else None,
+        layout=layout,
+        supports={"cuda": Supports(**fields), "cpu": Supports(**fields | {"headdims": {64}})},
+        empty_rows="undefined",
+        outside="undefined",
+        precision=Precision(scaled="q", scaled_in_backward="scores"),
+        tile=(128, 64),
+        traced=True,
+        share={"cpu": 0.03},
+        known_failures=dict(known_failures),
+    )
+
+
+def of_pytorch(name, function, *, known_failures=(), **supports):
+    """Return the record of a function that is written in PyTorch."""
+    fields = {"dtypes": {torch.float32}, "headdims": range(1, 129), "cross": True, "softmax_scale": True}
+    fields |= {"causal": "optional", "sinks": True, "strides": "last_contiguous", "accepts": whole_n}
+    return Implementation(
+        name=f"flash_attention_softmax_n{name}",
+        forward=function,
+        backward="autograd",
+        layout="bhsd",
+        devices={"cpu"},
+        supports=Supports(**fields, **supports),
+        empty_rows="undefined",
+        outside="undefined",
+        precision=Precision(scaled="q"),
+        share={"cpu": 0.2},
+        known_failures=dict(known_failures),
+    )
+
+
+FAR = "finding #40: NaN where the largest score of a row is below -61"
+LOW = "finding #47: NaN where the largest score of a row is below -88"
+N_OUT = "finding #41: n is added to a sum in another base"
+N_GRADIENT = "finding #42: the gradient ignores n"
+VIEWS = "finding #43: the stride of the heads is taken for the stride of the batch"
+MASK = "finding #46: a boolean mask is ignored"
+TILE, ONE = "seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16", "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"
+OF_LOW_SCORES = (
+    "huge_scores_match_the_definition",
+    "out_matches_the_definition",
+    "gradients_match_the_definition",
+    "ragged_sizes_match_the_definition",
+    "gradients_of_keys_sum_to_zero",
+    "q_dq_equals_k_dk",
+    "v_dv_equals_out_dout",
+)
+OF_ONE_KEY = ("single_key_is_copied", "single_query_matches_the_definition")
+MASKED = "seqlen_q=1 seqlen_k=2 headdim=2 dtype=float32 bias=boolean_matrix"
+OF_MASKS = ("bias_picks_its_key", "keys_hidden_by_bias_change_no_bit", "out_averages_the_keys_that_a_bias_leaves")
+
+IMPLS = [
+    of_triton(
+        "",
+        cross=True,
+        softmax_scale=True,
+        accepts=whole_tiles,
+        known_failures=dict.fromkeys(OF_LOW_SCORES, (FAR, f"{TILE} regime=shifted_down")),
+    ),
+    of_triton("_causal", causal="optional", backward=False),  # finding #45: the causal gradient does not compile
+    of_triton(
+        "_n",
+        with_n,
+        sinks=True,
+        known_failures={
+            "out_matches_the_definition": (N_OUT, f"{TILE} sinks=count regime=one_sign"),
+            "gradients_match_the_definition": (N_GRADIENT, f"{TILE} sinks=count regime=flat"),
+            "tiny_scores_match_the_definition": (N_GRADIENT, f"{TILE} sinks=count regime=flat"),
+        },
+    ),
+    of_triton(
+        "_views",
+        of_views,
+        layout="bshd",
+        backward=False,
+        known_failures={
+            "neighbours_change_no_bit": (VIEWS, f"{TILE} batch=2"),
+            "batch_changes_no_bit": (VIEWS, TILE),
+            "copies_agree": (VIEWS, f"{TILE} batch=3 nheads=2 seed=339"),
+            "no_race_is_traced": (VIEWS, f"{TILE} batch=2 seed=1"),
+        },
+    ),
+    of_pytorch("_sdpa", sdpa, bias={"matrix", "boolean_matrix"}),
+    of_pytorch(
+        "_slow",
+        slow,
+        bias={"boolean_matrix"},
+        known_failures={
+            **dict.fromkeys((*OF_LOW_SCORES, *OF_ONE_KEY), (LOW, f"{ONE} regime=shifted_down")),
+            **dict.fromkeys(OF_MASKS, (MASK, f"{MASKED} bias_mask=right")),
+        },
+    ),
+]

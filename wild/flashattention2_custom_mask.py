@@ -1,0 +1,90 @@
+"""flashattention2-custom-mask 0.1.1: the Triton tutorial's kernel with an integer mask, in float16.
+
+The kernels take whole tiles of 128 rows, which the backward asserts and the forward does not
+(finding #28). The backward is right with a causal mask alone (finding #27), so each mask has an
+implementation of its own. Head dim 16 passes the package's check, but no tile fits it. A row that
+sees no key is not defined: hidden scores are -1e6, not -inf. Of negative scales, which give NaN,
+-0.5 alone is declared.
+"""
+
+import torch
+
+from flash_attest import Implementation, Precision, Supports
+from flash_attest.adapters import adapted
+from flash_attest.wild import module_of
+
+package = module_of("flashattention2_custom_mask", "fa2_custom_mask")
+
+
+def plain(q, k, v, *, softmax_scale=None):
+    """(batch, nheads, seqlen, headdim) x 3 -> out like q."""
+    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    return package.flash_attention_custom_mask(q, k, v, None, scale)
+
+
+def causal(q, k, v):
+    """Mask by the triangle that makes attention causal, in memory once for all heads."""
+    n = q.shape[2]
+    mask = torch.ones(n, n, dtype=torch.int32, device=q.device).tril().expand(len(q), q.shape[1], n, n)
+    return package.flash_attention_custom_mask(q, k, v, mask, q.shape[-1] ** -0.5)
+
+
+def masked(q, k, v, *, bias=None):
+    """Mask by bias (batch | 1, nheads | 1, seqlen, seqlen), True where a query sees a key."""
+    if bias is not None:
+        bias = bias.int().expand(len(q), q.shape[1], -1, -1)
+    return package.flash_attention_custom_mask(q, k, v, bias, q.shape[-1] ** -0.5)
+
+
+def accepts(case):
+    """Return None, or why not."""
+    if case.seqlen_q % 128:
+        return "lengths should be multiples of 128"
+    return None if case.scale >= 0 or case.scale == -0.5 else "negative scales give NaN, finding #36"
+
+
+def supports(**features):
+    """Return the calls with whole tiles, by device: each head dim is compiled on a CPU."""
+    every = dict(dtypes={torch.float16}, accepts=accepts, **features)
+    return {"cpu": Supports(headdims={32}, **every), "cuda": Supports(headdims={32, 64, 128}, **every)}
+
+
+GRADIENT = "finding #27: gradients skip tiles from length 256 on"
+SHAPES = "finding #28, finding #29, finding #123: the forward checks no length, stride or number of heads"
+NEGATIVE = "finding #36: the maximum is taken before a negative scale"
+COMMON = dict(
+    layout="bhsd", precision=Precision(scaled_in_backward="k"), tile=(128, 64), traced=True, share={"cpu": 0.05}
+)
+TILE = "seqlen_q=128 seqlen_k=128 headdim=32 dtype=float16"
+OUTSIDE = "calls_outside_the_promise_raise_or_are_right"
+IMPLS = []
+for name, function, has_backward, features, known in (
+    (
+        "plain",
+        plain,
+        False,
+        dict(softmax_scale=True),
+        {"negative_scale_is_negated_q": (NEGATIVE, f"{TILE} softmax_scale=0.5 regime=peaked")},
+    ),
+    (
+        "gradient",
+        plain,
+        True,
+        {},
+        {"gradients_match_the_definition": (GRADIENT, "seqlen_q=256 seqlen_k=256 headdim=32 dtype=float16")},
+    ),
+    ("causal", causal, True, dict(causal="always"), {}),
+    ("masked", masked, False, dict(bias={"boolean_matrix"}), {}),
+):
+    forward, backward = adapted(function)
+    IMPLS.append(
+        Implementation(
+            name=f"flashattention2_custom_mask_{name}",
+            forward=forward,
+            backward=backward if has_backward else None,
+            supports=supports(**features),
+            empty_rows="undefined",
+            known_failures={OUTSIDE: (SHAPES, f"{TILE} causal=True" if name == "causal" else TILE), **known},
+            **COMMON,
+        )
+    )

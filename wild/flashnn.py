@@ -1,0 +1,67 @@
+"""flashnn 0.1.1: FlashAttention v2 for inference, in Triton (float16).
+
+Queries and keys are documented to have one length, and the last dimension to be contiguous.
+"""
+
+import torch
+
+from flash_attest import Implementation, Supports
+from flash_attest.adapters import adapted
+from flash_attest.wild import module_of
+
+package = module_of("flashnn", "flashnn")
+
+
+def attention(q, k, v, *, causal=False, softmax_scale=None):
+    """Call it with (batch, seqlen, nheads, headdim) x 3 -> out like q."""
+    return package.FlashAttention()(q, k, v, causal, softmax_scale)
+
+
+forward, _ = adapted(attention)
+
+
+def positive_scale(case):
+    """Refuse scales whose product with a hidden score of -inf is not -inf."""
+    if case.softmax_scale is not None and case.softmax_scale <= 0:
+        return "softmax_scale should be positive"
+    return not_empty(case)
+
+
+def not_empty(case):
+    """Refuse empty tensors, for which there is nothing to launch."""
+    return None if case.batch * case.seqlen_q else "there is no query"
+
+
+def declare(name, *, known_failures=(), **supports):
+    """Return the record of one set of options. headdims are those that the package asserts."""
+    fields = {"dtypes": {torch.float16}, "causal": "optional", "gqa": True, "softmax_scale": True, **supports}
+    return Implementation(
+        name=f"flashnn{name}",
+        forward=forward,
+        supports={
+            "cuda": Supports(**fields, headdims={16, 32, 64, 128}),
+            "cpu": Supports(**fields, headdims={64}),
+        },
+        outside="undefined",
+        tile=(64, 64),
+        traced=True,
+        share={"cpu": 0.05},
+        known_failures=dict(known_failures),
+    )
+
+
+SCALE = "finding #54: NaN with a scale of 0 or below"
+ONE = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
+IMPLS = [
+    declare("", strides="last_contiguous", accepts=positive_scale),
+    declare(
+        "_any_scale",
+        accepts=not_empty,
+        known_failures={
+            "out_matches_the_definition": (SCALE, f"{ONE} causal=True softmax_scale=-0.25"),
+            "row_that_sees_one_key_copies_it": (SCALE, f"{ONE} causal=True softmax_scale=-0.25"),
+            "scale_zero_is_q_zero": (SCALE, f"{ONE} softmax_scale=0.0"),
+            "negative_scale_is_negated_q": (SCALE, f"{ONE} softmax_scale=0.5"),
+        },
+    ),
+]
