@@ -1,4 +1,4 @@
-"""In float32, chunked_sdpa_online and _inplace clamp scores after the mask: hidden keys have weight.
+"""Online and in-place chunks clamp scores after the mask: in float32 hidden keys have weight.
 
 number: 64
 package: noflash-attention 1.0.1
