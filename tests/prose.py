@@ -138,7 +138,7 @@ FINITE = words(
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 WITH_DOCSTRINGS = (ast.Module, ast.ClassDef, *FUNCTIONS)
 NO_PLURALS = words("as bias class does its is less minus plus process's this thus us was")
-OBJECTS = words("a all an each every it its no nothing one that the their them what")
+OBJECTS = words("a all an another each every it its no nothing one other that the their them what")
 
 
 def third_person(word: str) -> str:

@@ -1,8 +1,9 @@
 """ExecuTorch's sdpa for its CUDA backend, in Triton: bfloat16, forward only.
 
 Its docstring documents a boolean mask that is the same for all heads, causal for as many queries
-as keys, 0.0 for the default scale, and kv_len, the number of filled keys of a longer cache. It is
-registered by torch.library.triton_op, which runs on any device, so nothing is needed to emulate it.
+as keys, 0.0 for the default scale, and kv_len, the number of filled keys of a longer cache. A
+comment of its code says that head dims above 256 are not supported. It is registered by
+torch.library.triton_op, which runs on any device, so nothing is needed to emulate it.
 """
 
 import torch
@@ -75,7 +76,7 @@ PADDING = dict.fromkeys(
         *WRONG_VALUES, "padding_keys_count_nothing", "ragged_sizes_match_the_definition",
         "tiny_scores_match_the_definition", "answers_follow_the_values",
     ),
-    "finding #80: zeros behind the last key are counted as keys",
+    "finding #80: zeros past the last key are counted as keys",
 )  # fmt: skip
 FIXED = dict.fromkeys(
     (

@@ -1,9 +1,9 @@
 """flash-attention-softmax-n 0.3.2: softmax with n in the denominator, in Triton and in PyTorch.
 
 The Triton function is documented for float16, and for head dims 16, 32, 64 and 128. It checks no
-lengths: with those that its tiles do not divide it reads keys behind k (finding #44), and the
-emulator sees it write rows behind out. The adapter calls it with multiples of 128. The module asks
-for a GPU when it is imported, also by those who want its functions in PyTorch.
+lengths: with those that its tiles do not divide it reads keys past the end of k (finding #44), and
+the emulator sees it write rows past the end of out. The adapter calls it with multiples of 128. The
+module asks for a GPU when it is imported, also by those who want its functions in PyTorch.
 """
 
 import torch

@@ -1,8 +1,8 @@
 """noflash-attention 1.0.1: scaled_dot_product_attention in chunks, in PyTorch.
 
 It has three kinds of chunks, from the fastest to the one that needs the least memory, and takes the
-next one where memory runs out. The last two are for inference and for float16: they take exp(-20)
-for all smaller P, which is 0 there, and which hidden keys have in float32, too (finding #64).
+next one where memory runs out. The last two have no backward here. They are for float16: exp(-20)
+takes the place of all smaller P, and is 0 there. In float32 hidden keys have it: finding #64.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """ring-attention-pytorch 0.5.20: attention in buckets, in PyTorch, and its kernels in Triton.
 
-A mask of keys is ignored if causal (finding #179), so no case has both. More keys than queries are
-judged apart if causal: their gradients are wrong (finding #69).
+A mask of keys is ignored if causal, as a comment in its source says, so no case has both. More keys
+than queries are judged apart if causal: their gradients are wrong (finding #69).
 """
 
 import torch
@@ -61,12 +61,7 @@ IMPLS = [
         gqa_order="modulo",
         supports=Supports(**FLOAT32, causal="optional", bias={"boolean_vector"}, softcap=True, accepts=square),
         tile=(16, 16),
-        known_failures={
-            "calls_outside_the_promise_raise_or_are_right": (
-                "finding #179: a mask is ignored if causal",
-                "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True",
-            )
-        },
+        outside="undefined",
     ),
     Implementation(
         name="ring_attention_pytorch_causal",

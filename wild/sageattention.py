@@ -1,9 +1,8 @@
 """sageattention 1.0.6: scores from int8 q and k, in Triton. Forward only.
 
 The package documents causal for equal lengths only. It casts v to float16 whatever the dtype is, so
-only float16 is judged. As it is, the contract check fails, and nothing else is judged: k is
-overwritten. So the other variants do not smooth k, or smooth a copy. With whole blocks of keys all
-laws hold.
+only float16 is judged. As it is, k is overwritten (finding #1), which breaks the contract. So the
+variants do not smooth k, or smooth a copy. With whole blocks of keys all laws hold.
 """
 
 import torch
@@ -41,7 +40,7 @@ def square(case):
 
 
 def whole_blocks(case):
-    """Return None, or why a block of keys is not full, or lies behind the last key."""
+    """Return None, or why a block of keys is not full, or lies past the last key."""
     return square(case) or (f"seqlen_k={case.seqlen_k}: not whole blocks" if case.seqlen_k % 128 else None)
 
 
@@ -67,11 +66,10 @@ def sage(name, function, known, accepts=square, **supports):
 ONE_KEY = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 CAUSAL = f"{ONE_KEY} causal=True"
 PADDING = "finding #2: padding keys are counted"
-SCALE = "finding #3: the scale behind the last key is read"
-SCALE_VARLEN = "finding #4: the scale behind the last key is read"
+SCALE = "finding #3: the scale past the last key is read"
+SCALE_VARLEN = "finding #4: the scale past the last key is read"
 
 IMPLS = [
-    sage("", smoothed, {"contract_is_kept": "finding #1: k is overwritten"}),
     sage(
         "_unsmoothed",
         unsmoothed,

@@ -1,10 +1,10 @@
-"""flash_attention_rope does not compile: its half of the head dim is no constant.
+"""flash_attention_rope does not compile: half of the head dim is not a constexpr in its kernel.
 
 number: 14
 package: aule-attention 0.5.0
 law: none: rotary embeddings cannot be declared
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64
-consequence: The fused rotary embedding of the documentation raises an error in each call.
+consequence: The documented fused rotary embedding raises a compilation error (Triton 3.7.1).
 found: 2026-11-26
 status: not reported
 gpu: not tried

@@ -1,10 +1,10 @@
-"""flash_attention(q, k, v, rot_cos, rot_sin) ignores both in the Triton backend.
+"""flash_attention ignores rot_cos and rot_sin in its Triton backend.
 
 number: 13
 package: aule-attention 0.5.0
 law: none: rotary embeddings cannot be declared
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64
-consequence: Queries and keys are not rotated, without a warning.
+consequence: Queries and keys are not rotated, and no warning says so. The other backends warn.
 found: 2026-11-26
 status: not reported
 gpu: not tried

@@ -1,10 +1,10 @@
-"""The backward ignores the window.
+"""The backward ignores window_size.
 
 number: 9
 package: aule-attention 0.5.0
 law: gradients_match_the_definition
 case: seqlen_q=3 seqlen_k=2 headdim=64 dtype=float32 causal=True window=1: regime=shifted_down
-consequence: Training with a window gets wrong gradients of q, k and v, without an error.
+consequence: Training with a window gets wrong gradients, without an error.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H100

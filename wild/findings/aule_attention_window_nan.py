@@ -1,10 +1,11 @@
-"""Causal with a window: rows are NaN whose first tile of keys lies outside of their window.
+"""With causal=True and a window, rows are NaN if their first tile of keys lies outside the window.
 
 number: 7
 package: aule-attention 0.5.0
 law: query_sees_exactly_its_window
 case: seqlen_q=128 seqlen_k=128 headdim=64 dtype=float32 causal=True window=16:
-consequence: A window shorter than a tile (64 keys, 32 from head dim 65 on) gives NaN rows.
+consequence: A window that a tile does not divide (64 keys, or 32 above head dim 64) gives NaN in
+    long sequences.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H100

@@ -1,10 +1,10 @@
-"""No queries and grouped heads: a division by zero.
+"""With no queries and grouped heads, sdpa raises ZeroDivisionError.
 
 number: 84
 package: pytorch/executorch 2026-08-06
 law: no_queries_give_no_gradient
 case: batch=1 nheads=2 nheads_k=1 seqlen_q=0 seqlen_k=1 headdim=64 dtype=bfloat16
-consequence: No queries and grouped heads raise an error; PyTorch returns an empty tensor.
+consequence: A chunk without queries raises an error, where PyTorch returns an empty tensor.
 found: 2026-11-26
 status: not reported
 gpu: not tried

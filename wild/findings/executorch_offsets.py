@@ -1,4 +1,4 @@
-"""Offsets are 32 bits: a key 2^31 elements behind the first is read 2^31 elements before it.
+"""Offsets have 32 bits: a key 2^31 elements past the first is read 2^31 elements before it.
 
 number: 82
 package: pytorch/executorch 2026-08-06
@@ -21,6 +21,6 @@ from sdpa import sdpa
 
 pool = torch.empty(5, 2**30, device="cuda", dtype=torch.bfloat16)  # 10 GiB
 pool[:, :80] = torch.tensor([0, 0, 0, 0, 3], device="cuda").view(5, 1)
-keys = pool[None, None, 2:, :80]  # 0, 0 and 3
+keys = pool[None, None, 2:, :80]  # 0, 0 and 3; an offset of -2^31 points to row 0
 out = sdpa(torch.zeros_like(keys[:, :, :1]), keys, keys)
 assert out.mean().item() == 1, f"out is {out.mean().item():.3g}, should be 1"

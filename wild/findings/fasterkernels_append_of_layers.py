@@ -1,14 +1,15 @@
-"""PagedKVCache.append_kv counts a token once for each layer.
+"""append_kv of PagedKVCache lengthens the sequence once for each layer, not once for each token.
 
 number: 19
 package: fasterkernels 0.2.0
 law: none: the cache is PyTorch around the kernel
 case: num_layers=2, one token
-consequence: From two layers on, keys of later layers lie at later positions, between rows of zeros.
+consequence: With two layers or more, keys of later layers are stored at later positions, after
+    rows of zeros.
 found: 2026-11-26
 status: not reported
 gpu: not tried
-shows: AssertionError: after one token the length is 2
+shows: AssertionError: after one token, the length is 2, should be 1
 """
 
 import torch
@@ -19,4 +20,4 @@ sequence, token = cache.allocate_sequence(), torch.ones(1, 1, 1, 64)
 for layer in (0, 1):
     cache.append_kv(sequence, layer, token, token)
 length = cache.get_seq_lens_tensor([sequence]).item()
-assert length == 1, f"after one token the length is {length}"
+assert length == 1, f"after one token, the length is {length}, should be 1"

@@ -1,10 +1,11 @@
-"""Offsets have 32 bits: the third batch of k is read from elsewhere if batches are 2^30 apart.
+"""Offsets have 32 bits: if batches of k are 2^30 elements apart, the third is read from elsewhere.
 
 number: 17
 package: fasterkernels 0.2.0
 law: offsets_need_64_bits
 case: seqlen_q=1 seqlen_k=4 headdim=64 dtype=float16
-consequence: In views of a large buffer other memory is read, or the access is illegal.
+consequence: With k in a large buffer, such as a cache, other memory is read, or the access is
+    illegal.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H100

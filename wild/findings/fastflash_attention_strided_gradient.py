@@ -1,4 +1,4 @@
-"""The backward reads k and v by the strides of q: gradients are wrong if k and v are strided.
+"""The backward reads k and v by the strides of q, so gradients are wrong if theirs differ.
 
 number: 20
 package: fastflash-attention 0.2.0

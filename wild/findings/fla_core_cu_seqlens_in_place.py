@@ -1,10 +1,11 @@
-"""The chunks of cu_seqlens are kept by its identity: after a change in place, rows are not written.
+"""The chunks of cu_seqlens are cached by object: after a change in place, the old ones are used.
 
 number: 198
 package: fla-core 0.6.0
 law: answers_follow_lengths_and_tables
 case: seqlen_q=129 seqlen_k=129 headdim=64 dtype=float32 causal=True neighbours=one
-consequence: A buffer for cu_seqlens that is filled again, as with CUDA graphs, gives wrong rows.
+consequence: A cu_seqlens buffer that is refilled, as for CUDA graphs, gives wrong rows, unless
+    FLA_DISABLE_TENSOR_CACHE=1.
 found: 2026-11-26
 status: not reported
 gpu: not tried
@@ -16,7 +17,7 @@ from fla.ops.attn.parallel import parallel_attn
 
 torch.manual_seed(0)
 q, k, v = torch.randn(3, 1, 260, 1, 16, device="cuda")
-cu_seqlens = torch.tensor([0, 259, 260], dtype=torch.int32, device="cuda")
+cu_seqlens = torch.tensor([0, 259, 260], device="cuda")
 parallel_attn(q, k, v, cu_seqlens=cu_seqlens)
 cu_seqlens[1] = 1  # two sequences of other lengths, in the same tensor
 out, right = (parallel_attn(q, k, v, cu_seqlens=cu) for cu in (cu_seqlens, cu_seqlens.clone()))

@@ -1,4 +1,4 @@
-"""The causal gradient does not compile with Triton 3, which has no tl.math.max.
+"""The gradient with is_causal=True does not compile: tl.math.max is not in Triton 3.
 
 number: 45
 package: flash-attention-softmax-n 0.3.2

@@ -4,7 +4,8 @@ number: 48
 package: flash-attention-softmax-n 0.3.2
 law: none: the contract has no keys without a dimension for heads
 case: the first example of the package's documentation
-consequence: Keys and values without heads are expanded to the shape of the query.
+consequence: The first example of the README fails: keys without heads are expanded to the shape of
+    the query.
 found: 2026-11-26
 status: not reported
 gpu: not tried

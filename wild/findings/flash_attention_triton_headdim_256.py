@@ -1,4 +1,4 @@
-"""Head dims of 129 to 256 need 257 KiB of shared memory for a block: no GPU has as much.
+"""Head dim 256, which the package allows, needs 257 KiB of shared memory, more than an H100 has.
 
 number: 26
 package: flash_attention_triton 0.1.1

@@ -1,4 +1,4 @@
-"""Gradients are inference tensors, which code outside of inference mode must not change in place.
+"""Gradients are inference tensors: changing one in place raises an error.
 
 number: 23
 package: flash_attention_triton 0.1.1

@@ -1,4 +1,4 @@
-"""The causal gradient does not compile with Triton 3, which has no tl.math.max.
+"""The gradient of flash_attn_causal does not compile: tl.math.max is not in Triton 3.
 
 number: 52
 package: flash_attention_x 0.0.1

@@ -1,4 +1,4 @@
-"""Offsets are 32-bit: batches 2^30 elements apart are read from elsewhere from the third on.
+"""Offsets have 32 bits: if batches are 2^30 elements apart, the third is read from elsewhere.
 
 number: 53
 package: flash_attention_x 0.0.1

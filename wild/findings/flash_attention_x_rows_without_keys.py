@@ -1,10 +1,10 @@
-"""Causal rows that see no key are NaN.
+"""With causal and more queries than keys, rows are NaN if they see no key.
 
 number: 51
 package: flash_attention_x 0.0.1
 law: rows_without_keys_give_zero, no_keys_give_zero, rows_without_keys_leave_the_others_alone
 case: seqlen_q=2 seqlen_k=1 headdim=64 dtype=float16 causal=True
-consequence: With more queries than keys, the first rows are NaN, and so is every sum over out.
+consequence: The first rows are NaN, and so is each sum over out.
 found: 2026-11-25
 status: not reported
 gpu: not tried

@@ -1,4 +1,4 @@
-"""FlashAttention rejects inputs of five dimensions, which it documents for GQA.
+"""FlashAttention raises an error for inputs of five dimensions, which it documents for GQA.
 
 number: 56
 package: flashnn 0.1.1

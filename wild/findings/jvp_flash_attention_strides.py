@@ -1,10 +1,10 @@
-"""Backward compares strides of dimensions of size 1, and so refuses contiguous tensors.
+"""The backward compares strides of dimensions of size 1, so it refuses some contiguous tensors.
 
 number: 74
 package: jvp-flash-attention 0.14.0
 law: none: in a call of the suite all tensors have the same strides there
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32
-consequence: A batch of 1 that is a view of something else raises an error, in backward only.
+consequence: A q of batch 1 that is a contiguous view raises an error, in the backward only.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H100
@@ -15,7 +15,7 @@ import torch
 from jvp_flash_attention.jvp_attention import attention
 
 q, k, v = (torch.randn(1, 1, 64, 32, device="cuda") for _ in range(3))
-q = q.as_strided(q.shape, (1, 1, 32, 1)).requires_grad_()  # as contiguous as before
+q = q.as_strided(q.shape, (1, 1, 32, 1)).requires_grad_()  # q.is_contiguous() is still True
 out, refuses = attention(q, k, v), False
 try:
     out.backward(torch.ones_like(k))

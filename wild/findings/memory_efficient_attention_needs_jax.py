@@ -1,4 +1,4 @@
-"""It cannot be imported without JAX, which its extra "torch" does not install.
+"""The package cannot be imported without JAX, which its extra "torch" does not install.
 
 number: 95
 package: memory-efficient-attention 0.1.3

@@ -1,10 +1,11 @@
-"""memory_efficient=True aligns the causal mask top left; without it, it is bottom right.
+"""With causal=True and more keys than queries, memory_efficient=True changes the result.
 
 number: 62
 package: memory-efficient-attention-pytorch 0.1.6
 law: none: a law judges one function, and each of the two is right for its own corner
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=2 headdim=64 dtype=float32 causal=True
-consequence: With more keys than queries, an option that saves memory changes what a query sees.
+consequence: An option that saves memory aligns the mask top left. Without it, the mask is aligned
+    bottom right.
 found: 2026-11-26
 status: not reported
 gpu: not tried

@@ -1,10 +1,11 @@
-"""Flash attention by cosines: the mask of keys is split as the queries are.
+"""Cosine-similarity flash attention splits the mask of keys by queries, so other keys are hidden.
 
 number: 63
 package: memory-efficient-attention-pytorch 0.1.6
 law: none: its scores are cosines, which no law covers
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=32 seqlen_k=32 headdim=64 dtype=float32
-consequence: Equal bucket sizes hide other keys; the default sizes raise an error from 513 keys on.
+consequence: With equal bucket sizes, hidden keys count. The default sizes raise an error from 513
+    keys on.
 found: 2026-11-26
 status: not reported
 gpu: not tried

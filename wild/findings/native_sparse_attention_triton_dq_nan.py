@@ -1,10 +1,10 @@
-"""dq is NaN for 33 keys of scores near -20 in float16.
+"""With 33 keys whose scores are -20, dq is NaN in float16.
 
 number: 86
 package: XunhaoLai/native-sparse-attention-triton 2025-05-23
 law: huge_scores_match_the_definition, gradients_match_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=33 seqlen_k=33 headdim=64 dtype=float16
-consequence: Lengths that 64 does not divide give NaN in training, if not causal.
+consequence: Without causal, lengths that 64 does not divide can give NaN in training.
 found: 2026-11-25
 status: not reported
 gpu: not tried

@@ -1,10 +1,10 @@
-"""dq misses the columns of v beyond the head dim of q.
+"""dq misses the columns of v past the head dim of q.
 
 number: 87
 package: XunhaoLai/native-sparse-attention-triton 2025-05-23
 law: gradients_match_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=2 seqlen_k=2 headdim=32 headdim_v=64 dtype=float16
-consequence: Training with values wider than keys gets wrong dq; out, dk and dv are right.
+consequence: Values wider than queries are accepted, but training with them gets a wrong dq.
 found: 2026-11-26
 status: not reported
 gpu: not tried
@@ -22,5 +22,5 @@ from native_sparse_attention.ops.triton.flash_attention import flash_attention_v
 q = torch.zeros(2, 1, 32, device="cuda", dtype=torch.float16, requires_grad=True)
 k = torch.arange(2, device="cuda", dtype=torch.float16).view(2, 1, 1).repeat(1, 1, 32)  # v is 0 and 1, too
 ends = torch.tensor([0, 2], device="cuda", dtype=torch.int32)
-flash_attention_varlen(q, k, k.repeat(1, 1, 2), ends, ends, 2, 2, sm_scale=1.0).sum().backward()  # P is 1/2
+flash_attention_varlen(q, k, k.repeat(1, 1, 2), ends, ends, 2, 2, sm_scale=1.0).sum().backward()  # each weight is 1/2
 assert (q.grad == 16).all(), f"dq is {q.grad.mean().item():.3g}, should be 16"  # 1/2 * 1/2 * 64 columns

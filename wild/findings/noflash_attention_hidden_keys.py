@@ -1,10 +1,11 @@
-"""Online and in-place chunks clamp scores after masking: in float32 hidden keys weigh exp(-20).
+"""chunked_sdpa_online and _inplace clamp scores after the mask, so hidden keys count in float32.
 
 number: 64
 package: noflash-attention 1.0.1
 law: hidden_keys_change_no_bit, out_averages_exactly_its_prefix, row_that_sees_one_key_copies_it
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=2 headdim=2 dtype=float32 causal=True
-consequence: Large values, inf or NaN in keys that a mask hides reach out.
+consequence: A hidden key has the weight exp(-20), 2e-9, of the largest. It shows where hidden
+    values are huge.
 found: 2026-11-25
 status: not reported
 gpu: not tried

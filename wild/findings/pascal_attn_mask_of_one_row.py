@@ -1,10 +1,10 @@
-"""A mask of one row for all queries raises an error from 65 queries on.
+"""A mask that broadcasts over queries raises an error if there are more of them than tile_size.
 
 number: 92
 package: pascal-attn 0.1.0
 law: biased_attention_matches_the_definition, broadcast_bias_equals_its_copy
 case: seqlen_q=65 seqlen_k=1 headdim=1 dtype=float16 bias=vector bias_mask=alibi
-consequence: A padding mask, documented as broadcastable, fails for more queries than a tile.
+consequence: A padding mask, documented as broadcastable, fails from 65 queries on by default.
 found: 2026-11-26
 status: not reported
 gpu: not tried

@@ -1,10 +1,11 @@
-"""Causal with more keys than queries, in several buckets: the mask is aligned at neither corner.
+"""With causal=True, more keys than queries and several buckets, out differs from default_attention.
 
 number: 77
 package: ring-attention-pytorch 0.5.20
 law: query_sees_exactly_its_prefix, out_averages_exactly_its_prefix, alignment_is_as_declared
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=8 seqlen_k=24 headdim=64 dtype=float32 causal=True
-consequence: With more than bucket_size keys, out differs from its default_attention (bottom right).
+consequence: With more than bucket_size keys, queries do not see the keys that the mask should show
+    them.
 found: 2026-11-26
 status: not reported
 gpu: not tried

@@ -1,4 +1,4 @@
-"""Importing its Triton kernels without triton-nightly ends the process, with exit status 0.
+"""Without triton-nightly, importing the Triton kernels ends the process with exit status 0.
 
 number: 76
 package: ring-attention-pytorch 0.5.20
@@ -8,7 +8,7 @@ consequence: The first call of ring_flash_attn_cuda ends a job as if it had succ
 found: 2026-11-25
 status: not reported
 gpu: not tried
-shows: AssertionError: importing it ends the process with exit status 0
+shows: AssertionError: importing it without triton-nightly ends the process with exit status 0
 """
 
 import subprocess
@@ -16,4 +16,5 @@ import sys
 
 code = "import ring_attention_pytorch.triton_flash_attn; print('imported')"
 run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-assert "imported" in run.stdout, f"importing it ends the process with exit status {run.returncode}"
+ended = run.returncode == 0 and "imported" not in run.stdout  # an ImportError would be right
+assert not ended, "importing it without triton-nightly ends the process with exit status 0"

@@ -4,7 +4,8 @@ number: 75
 package: ring-attention-pytorch 0.5.20
 law: contract_is_kept
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=32 seqlen_k=32 headdim=64 dtype=float16
-consequence: The default of the argument cannot be used; ring_flash_attn_cuda passes a scale.
+consequence: The default scale cannot be used. ring_flash_attn_cuda, which passes a scale, is not
+    affected.
 found: 2026-11-25
 status: not reported
 gpu: not tried

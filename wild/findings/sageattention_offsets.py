@@ -1,10 +1,10 @@
-"""Offsets have 32 bits: the third batch of k is read from elsewhere if batches are 2^30 apart.
+"""Offsets have 32 bits: if batches of k are 2^30 elements apart, the third is read from elsewhere.
 
 number: 6
 package: sageattention 1.0.6
 law: offsets_need_64_bits
 case: seqlen_q=9 seqlen_k=9 headdim=64 dtype=float16, with cu_seqlens
-consequence: In views of a large buffer, other memory is read as q or k, or the access is illegal.
+consequence: With q or k in a large buffer, other memory is read, or the access is illegal.
 found: 2026-11-26
 status: reported https://github.com/thu-ml/SageAttention/issues/386
 gpu: not tried

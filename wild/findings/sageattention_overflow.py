@@ -1,10 +1,11 @@
-"""P v is summed in float16 before it is divided: out is inf for v = 2000.
+"""P v is summed in float16 before it is divided by the sum of P, so v = 2000 gives inf.
 
 number: 5
 package: sageattention 1.0.6
 law: none: the laws scale v by a power of two that keeps P v in range
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16
-consequence: Values of v from 1024 on give inf where 64 keys have similar scores, in every dtype.
+consequence: The README names the float16 accumulator, but not its limit: 64 keys of similar scores
+    overflow for v from 1024 on.
 found: 2026-11-25
 status: reported https://github.com/thu-ml/SageAttention/issues/93
 gpu: seen on an H100

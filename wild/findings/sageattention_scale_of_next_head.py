@@ -1,10 +1,11 @@
-"""Causal: the scale of the next head's keys is read, so NaN in one head gives NaN in another.
+"""With causal=True, K_scale of the next head is read, so NaN in one head gives NaN in another.
 
 number: 3
 package: sageattention 1.0.6
 law: row_that_sees_one_key_copies_it, no_race_is_traced
 case: batch=1 nheads=2 nheads_k=2 seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 causal=True
-consequence: At lengths of 1 to 64 the last head reads behind K_scale; NaN there makes out NaN.
+consequence: With 1 to 64 keys, the last head reads past the end of K_scale. NaN there makes out
+    NaN.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H100

@@ -1,10 +1,11 @@
-"""Causal, with cu_seqlens: the scale of the next sequence's keys is read, and NaN there spreads.
+"""With cu_seqlens and causal, K_scale of the next sequence is read, and NaN there spreads.
 
 number: 4
 package: sageattention 1.0.6
 law: row_that_sees_one_key_copies_it, no_race_is_traced
 case: batch=2 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 causal=True
-consequence: A sequence of 1 to 64 keys depends on the next one, and the last reads behind K_scale.
+consequence: A sequence of 1 to 64 keys depends on the next one, and the last reads past the end of
+    K_scale.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H100

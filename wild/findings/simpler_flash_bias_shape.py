@@ -1,10 +1,10 @@
-"""A bias of the documented shape raises an error.
+"""A bias of the documented shape, (batch, nheads, seqlen_q, seqlen_k), raises an error.
 
 number: 195
 package: simpler-flash 1.3.5
 law: none: a bias is left out of the adapter
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 bias=matrix
-consequence: (batch, nheads, seqlen_q, seqlen_k) raises. (batch, seqlen_q, seqlen_k) does not.
+consequence: Only (batch, seqlen_q, seqlen_k) is accepted, so heads cannot have different biases.
 found: 2026-11-26
 status: not reported
 gpu: not tried

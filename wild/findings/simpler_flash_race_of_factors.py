@@ -1,10 +1,11 @@
-"""Forward: each row's factor is stored and loaded again by other warps, without a barrier.
+"""In the forward, each row's factor is stored and loaded by other warps without a barrier.
 
 number: 192
 package: simpler-flash 1.3.5
 law: no_race_is_traced, out_matches_the_definition
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16
-consequence: A warp that runs ahead scales its rows of out by what the memory held before.
+consequence: Where a warp runs ahead, as in the emulator, its rows of out are scaled by stale
+    memory.
 found: 2026-11-26
 status: not reported
 gpu: not tried

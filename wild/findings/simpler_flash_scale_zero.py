@@ -1,10 +1,10 @@
-"""softmax_scale=0 is taken for None.
+"""softmax_scale=0 is taken for None, the default scale.
 
 number: 193
 package: simpler-flash 1.3.5
 law: scale_zero_is_q_zero
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 softmax_scale=0.0
-consequence: A scale of 0 gives attention with the default scale, 1 / sqrt(headdim).
+consequence: A scale of 0 gives attention with the scale 1 / sqrt(headdim).
 found: 2026-11-26
 status: not reported
 gpu: not tried

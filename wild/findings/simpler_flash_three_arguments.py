@@ -1,4 +1,4 @@
-"""The backward of flash_attn_func(q, k, v) raises an error, unless bias is given as None.
+"""The backward of flash_attn_func(q, k, v) raises an error, unless bias is passed as None.
 
 number: 190
 package: simpler-flash 1.3.5

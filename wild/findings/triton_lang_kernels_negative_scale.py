@@ -1,10 +1,11 @@
-"""A negative scale with causal: dq and dk are NaN.
+"""With causal=True, a negative sm_scale makes dq NaN.
 
 number: 89
 package: triton-lang/kernels 2024-08-15
 law: negative_scale_is_negated_q, scale_zero_is_q_zero
 case: seqlen_q=128 seqlen_k=128 headdim=32 dtype=float16 causal=True softmax_scale=-0.25
-consequence: Training with a causal mask needs a positive scale; 0 gives NaN, too. Nothing says so.
+consequence: Training with a causal mask needs a positive scale, which is not documented. 0 gives
+    NaN, too.
 found: 2026-11-25
 status: not reported
 gpu: not tried
