@@ -1,4 +1,4 @@
-"""With cu_seqlens and causal, the next sequence's K_scale is read, so NaN spreads to another sequence.
+"""With cu_seqlens and causal, the next sequence's K_scale is read, so NaN there spreads to this one.
 
 number: 4
 package: sageattention 1.0.6
