@@ -4,6 +4,9 @@ flash_attention_bhsd is the documented function. Without the CUDA extensions, wh
 it runs a kernel for one head. flash_attention_full_triton is in a module of its own.
 """
 
+import sys
+from unittest import mock
+
 import torch
 
 from flash_attest import Implementation, Precision, Supports
@@ -21,7 +24,8 @@ def bhsd(q, k, v, *, causal=False):
 
 def full_bhsd(q, k, v, *, causal=False):
     """Call it with (batch, nheads, seqlen, headdim) x 3 -> out like q."""
-    return full.flash_attention_full_triton(q, k, v, causal)
+    with mock.patch.object(sys, "path", list(sys.path)):  # each call makes it longer (finding #146)
+        return full.flash_attention_full_triton(q, k, v, causal)
 
 
 def not_empty(case):
@@ -125,7 +129,6 @@ IMPLS = [
         precision=Precision(row_sum="operand"),
         causal="optional",
         known_failures={
-            "contract_is_kept": "finding #146: each call makes sys.path longer",
             "ragged_sizes_match_the_definition": (SUM, f"{TILE} regime=shifted_down"),
             "out_matches_the_definition": (SUM, f"{TILE} regime=shifted_down seed=325"),
             "answers_follow_the_values": (SUM, f"{TILE} regime=shifted_down"),

@@ -1,10 +1,10 @@
 """flash_attention_triton 0.1.1: FlashAttention-2 in Triton, always causal, in float16.
 
 The README documents that inputs are converted to float16, so float16 is declared alone. Lengths may
-differ; query i sees the keys 0 to i, as many as there are. Gradients are inference tensors (finding
-#23), which breaks the contract: the adapter copies them, so that the laws judge their values. Of
-negative scales, which give NaN, -0.5 alone is declared. Head dims above 128 cannot be launched
-(finding #26).
+differ; query i sees the keys 0 to i, as many as there are. Gradients are inference tensors
+(finding #23), which breaks the contract: the adapter copies them, so that the laws judge their
+values. Of negative scales, which give NaN, -0.5 alone is declared. Head dims above 128 cannot be
+launched (finding #26).
 """
 
 import torch

@@ -1,11 +1,11 @@
 """flash-attn-triton 0.1.1: the Triton tutorial's kernel with the interface of FlashAttention-2.
 
 The README documents head dims 16, 32, 64 and 128, and lengths that are multiples of 128 unless
-causal. The package imports a module that Triton 3.7 does not have and uses nothing of it (finding
-#38), so the adapter provides an empty one. Each call draws a random number (finding #120), which
-breaks the contract: the adapter restores the generator. With one head the backward raises an error
-(finding #121), so two or more are declared. Of negative scales, which give NaN, -0.5 alone is
-declared.
+causal. The package imports a module that Triton 3.7 does not have and uses nothing of it
+(finding #38), so the adapter provides an empty one. Each call draws a random number (finding #120),
+which breaks the contract: the adapter restores the generator. With one head the backward raises an
+error (finding #121), so two or more are declared. Of negative scales, which give NaN, -0.5 alone
+is declared.
 """
 
 import sys

@@ -1,10 +1,10 @@
 """flashattention2-custom-mask 0.1.1: the Triton tutorial's kernel with an integer mask, in float16.
 
 The kernels take whole tiles of 128 rows, which the backward asserts and the forward does not
-(finding #28). The README gives q, k and v one shape. The backward is right with a causal mask alone
-(finding #27), so each mask has an implementation of its own. Head dim 16 passes the package's
-check, but no tile fits it. A row that sees no key is not defined: hidden scores are -1e6, not -inf.
-Of negative scales, which give NaN, -0.5 alone is declared.
+(finding #28). The backward is right with a causal mask alone (finding #27), so each mask has an
+implementation of its own. Head dim 16 passes the package's check, but no tile fits it. A row that
+sees no key is not defined: hidden scores are -1e6, not -inf. Of negative scales, which give NaN,
+-0.5 alone is declared.
 """
 
 import torch
@@ -50,7 +50,7 @@ def supports(**features):
 
 
 GRADIENT = "finding #27: gradients skip tiles from length 256 on"
-SHAPES = "findings #28 and #29: the forward checks neither lengths nor strides"
+SHAPES = "finding #28, finding #29, finding #123: the forward checks no length, stride or number of heads"
 NEGATIVE = "finding #36: the maximum is taken before a negative scale"
 COMMON = dict(
     layout="bhsd", precision=Precision(scaled_in_backward="k"), tile=(128, 64), traced=True, share={"cpu": 0.05}

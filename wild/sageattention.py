@@ -1,9 +1,8 @@
 """sageattention 1.0.6: scores from int8 q and k, in Triton. Forward only.
 
 The package documents causal for equal lengths only. It casts v to float16 whatever the dtype is, so
-only float16 is judged. As it is, the contract check fails, and nothing else is judged: k is
-overwritten. So the other variants do not smooth k, or smooth a copy. With whole blocks of keys all
-laws hold.
+only float16 is judged. As it is, k is overwritten (finding #1), which breaks the contract. So the
+variants do not smooth k, or smooth a copy. With whole blocks of keys all laws hold.
 """
 
 import torch
@@ -71,7 +70,6 @@ SCALE = "finding #3: the scale past the last key is read"
 SCALE_VARLEN = "finding #4: the scale past the last key is read"
 
 IMPLS = [
-    sage("", smoothed, {"contract_is_kept": "finding #1: k is overwritten"}),
     sage(
         "_unsmoothed",
         unsmoothed,

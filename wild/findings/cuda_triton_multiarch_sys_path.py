@@ -2,7 +2,7 @@
 
 number: 146
 package: cuda-triton-multiarch 0.1.3
-law: contract_is_kept
+law: none: the adapter restores sys.path, as contract_is_kept demands
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16
 consequence: Imports become slower, and a folder outside the package is searched first.
 found: 2026-11-25

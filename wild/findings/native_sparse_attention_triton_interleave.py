@@ -2,7 +2,7 @@
 
 number: 85
 package: XunhaoLai/native-sparse-attention-triton 2025-05-23
-law: gradients_match_the_definition
+law: contract_is_kept
 case: batch=1 nheads=6 nheads_k=2 seqlen_q=16 seqlen_k=16 headdim=32 dtype=float16
 consequence: Training with interleaved heads gets wrong dk and dv, unless nheads is nheads_k
     squared.

@@ -1,4 +1,4 @@
-"""Online and in-place chunks clamp scores after the mask, so hidden keys keep a small weight.
+"""Online and in-place chunks clamp scores after the mask: in float32, hidden keys keep a weight.
 
 number: 64
 package: noflash-attention 1.0.1
