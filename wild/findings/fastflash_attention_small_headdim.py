@@ -4,8 +4,8 @@ number: 22
 package: fastflash-attention 0.2.0
 law: none: a head dim that raises an error breaks the contract before any law
 case: headdim=8 dtype=bfloat16
-consequence: Code that branches on is_eligible stops with an error and does not fall back. So do
-    head dims 1, 2 and 4.
+consequence: Code that branches on is_eligible stops with an error instead of falling back. Head
+    dims 1, 2 and 4 fail, too.
 found: 2026-11-26
 status: not reported
 gpu: not tried

@@ -1,4 +1,4 @@
-"""With strided q, k and v, dq, dk and dv are written past their ends in the backward.
+"""The backward writes past the ends of dq, dk and dv if q, k and v are strided.
 
 number: 21
 package: fastflash-attention 0.2.0

@@ -4,8 +4,7 @@ number: 120
 package: flash-attn-triton 0.1.1
 law: contract_is_kept
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16
-consequence: A call changes the random numbers that come after it, which other attention backends
-    do not.
+consequence: Random numbers drawn after a call differ from those with another attention backend.
 found: 2026-11-25
 status: not reported
 gpu: not tried

@@ -1,10 +1,10 @@
-"""dq is NaN in every element for 33 queries and keys whose scores are near -160.
+"""With 33 queries and keys whose scores are near -160, all of dq is NaN.
 
 number: 150
 package: flash-sparse-attn 2.0.6
 law: no_dout_gives_no_gradient, gradients_match_the_definition
 case: seqlen_q=1 seqlen_k=1 headdim=32 dtype=float16 regime=shifted_down
-consequence: Lengths that 64 does not divide make dq NaN where scores are far below 0.
+consequence: Lengths that 64 does not divide give NaN in training where scores are far below 0.
 found: 2026-11-25
 status: not reported
 gpu: not tried

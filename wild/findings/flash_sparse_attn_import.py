@@ -1,4 +1,4 @@
-"""The package imports triton_kernels, which its metadata does not ask for.
+"""The package imports triton_kernels, but does not list it as a requirement.
 
 number: 59
 package: flash-sparse-attn 2.0.6

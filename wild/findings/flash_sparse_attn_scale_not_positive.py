@@ -1,10 +1,10 @@
-"""With a scale of 0 or below, out is wrong for a length that 64 does not divide.
+"""A scale of 0 gives NaN if 64 does not divide the length: hidden scores are 0 * -inf.
 
 number: 151
 package: flash-sparse-attn 2.0.6
 law: scale_zero_is_q_zero, negative_scale_is_negated_q
 case: seqlen_q=1 seqlen_k=1 headdim=32 dtype=float16 softmax_scale=0.0
-consequence: softmax_scale is documented without a range; scores of -inf are multiplied by it.
+consequence: softmax_scale is documented without a range. Negative scales give wrong values, too.
 found: 2026-11-25
 status: not reported
 gpu: not tried

@@ -1,4 +1,4 @@
-"""With causal=True, K_scale of the next head is read, so NaN in one head gives NaN in another.
+"""With causal=True, the next head's K_scale is read, so NaN in one head gives NaN in another.
 
 number: 3
 package: sageattention 1.0.6

@@ -1,4 +1,4 @@
-"""With cu_seqlens and causal, K_scale of the next sequence is read, and NaN there spreads.
+"""With cu_seqlens and causal, the next sequence's K_scale is read, so NaN there spreads to this.
 
 number: 4
 package: sageattention 1.0.6

@@ -1,4 +1,4 @@
-"""Dropout divides by the sum of the weights that remain, so they are not scaled by 1 / (1 - p).
+"""Dropout divides by the sum of the remaining weights, so they are not scaled by 1 / (1 - p).
 
 number: 33
 package: trinix 0.1.4
