@@ -1,6 +1,6 @@
 """The package imports triton_kernels, but does not list it as a requirement.
 
-number: 59
+number: 47
 package: flash-sparse-attn 2.0.6
 law: none: the adapter imports the package with empty modules of that name
 case: import flash_sparse_attn
