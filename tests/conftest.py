@@ -11,7 +11,7 @@ import torch
 from flash_attest.emulator.compiler import no_compiler
 from flash_attest.emulator.cuda import load
 from flash_attest.properties.machine import gpus
-from tests import scheduling, thorough
+from tests import huge_pages, scheduling, thorough
 from tests.plugins.patient import ENOUGH, LIMITS
 from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401  (a hook)
 from tests.thorough import (  # noqa: F401  (hooks)
@@ -37,12 +37,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leave modules and collected tests out of later garbage collections.
+    """Leave modules and collected tests out of later garbage collections, and make forks cheap.
 
-    Otherwise each one that a test starts walks all of them, which takes a second.
+    Otherwise each collection that a test starts walks all of them, which takes a second.
     """
     gc.collect()
     gc.freeze()
+    huge_pages.collapse()
 
 
 @pytest.fixture(scope="session", autouse=True)

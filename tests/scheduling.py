@@ -13,7 +13,8 @@ SPLIT = ("tests/mutants/test_mutants.py", "tests/impls/triton/test_compile.py")
 # These files come first, so that none of them is the last one to run.
 FIRST = (
     "tests/runner/torture/", "tests/page/", "tests/runner/untrusted/", "tests/runner/isolation/", "tests/mutants/",
-    "tests/impls/triton/", "tests/runner/plugin/", "tests/door/", "tests/impls/", "tests/emulator/",
+    "tests/impls/triton/", "tests/runner/plugin/", "tests/door/", "tests/impls/", "tests/emulator/", "tests/sweep/",
+    "tests/properties/judging/", "tests/properties/machine/", "tests/command/", "tests/properties/",
 )  # fmt: skip
 
 

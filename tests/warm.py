@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests import huge_pages
 from tests.places import ROOT
 
 LONGEST = 1200.0  # seconds for all runs of one request, on a busy machine
@@ -85,6 +86,7 @@ def _prepare() -> None:
     sources.loaded()  # keeps the resolved paths of modules
     gc.collect()
     gc.freeze()  # otherwise each collection of a fork walks, and so copies, all of this
+    huge_pages.collapse()
 
 
 def _run(environment: dict[str, str], runs: list[dict]) -> int:

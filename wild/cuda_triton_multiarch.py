@@ -4,6 +4,9 @@ flash_attention_bhsd is the documented function. Without the CUDA extensions, wh
 it runs a kernel for one head. flash_attention_full_triton is in a module of its own.
 """
 
+import sys
+from unittest import mock
+
 import torch
 
 from flash_attest import Implementation, Precision, Supports
@@ -21,7 +24,8 @@ def bhsd(q, k, v, *, causal=False):
 
 def full_bhsd(q, k, v, *, causal=False):
     """Call it with (batch, nheads, seqlen, headdim) x 3 -> out like q."""
-    return full.flash_attention_full_triton(q, k, v, causal)
+    with mock.patch.object(sys, "path", list(sys.path)):  # each call makes it longer (finding #19)
+        return full.flash_attention_full_triton(q, k, v, causal)
 
 
 def not_empty(case):
@@ -55,12 +59,12 @@ def declare(name, function=bhsd, *, precision=OF_BHSD, known_failures=(), **supp
     )
 
 
-PADDING = "finding #140: keys of the padding are counted"
-CAUSAL = "finding #141: is_causal is ignored"
-LENGTH = "finding #143: seqlen_k is ignored"
-LAYOUT = "finding #144: strides are ignored"
-SUM = "finding #148: l is summed in float16"
-ROWS = "finding #147: rows of the last tile are written behind those of the head"
+PADDING = "finding #13: keys of the padding are counted"
+CAUSAL = "finding #14: is_causal is ignored"
+LENGTH = "finding #16: seqlen_k is ignored"
+LAYOUT = "finding #17: strides are ignored"
+SUM = "finding #21: l is summed in float16"
+ROWS = "finding #20: rows of the last tile are written into the next head"
 TILE, ONE = "seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16", "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 LONGER, LAST = "seqlen_q=64 seqlen_k=128 headdim=64 dtype=float16", "seqlen_q=65 seqlen_k=65 headdim=64 dtype=float16"
 
@@ -125,7 +129,6 @@ IMPLS = [
         precision=Precision(row_sum="operand"),
         causal="optional",
         known_failures={
-            "contract_is_kept": "finding #146: each call makes sys.path longer",
             "ragged_sizes_match_the_definition": (SUM, f"{TILE} regime=shifted_down"),
             "out_matches_the_definition": (SUM, f"{TILE} regime=shifted_down seed=325"),
             "answers_follow_the_values": (SUM, f"{TILE} regime=shifted_down"),

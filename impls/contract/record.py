@@ -301,6 +301,9 @@ class Implementation:
         decoding begins at 256 keys and splitting at 16384. Cases with t - 1, t and t + 1 are drawn
         for each t; the other length is short if t is large. {} if there are none, or if unknown.
     traced: whether its kernels run in the emulator on a CPU, where test_races checks every access.
+    compiles: whether each dtype, padded head dim and set of features has a kernel that is compiled
+        at its first call, as in Triton. A run of up to 30 cases for each law then combines a set of
+        features with six of these dtypes and head dims, which the seed of the run chooses.
     share: the part of a profile's cases and repeats, and of the size of a case, that is judged:
         less than 1, and at least 0.01, for kernels that are emulated, which are a thousand times
         slower. {"cpu": 0.2} is for that device alone.
@@ -331,6 +334,7 @@ class Implementation:
     tile: tuple[int, int] | None = None
     paths: Mapping[str, Collection[int]] = field(default_factory=dict)
     traced: bool = False
+    compiles: bool = False
     share: float | Mapping[str, float] = 1.0
     known_failures: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
     _on: dict[str, Implementation] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -70,6 +70,7 @@ def implementation(
         precision=Precision(multiply="tf32" if way.tf32 else "operand"),
         share=share,
         traced=EMULATED,
+        compiles=not EMULATED,
     )
 
 
@@ -108,6 +109,7 @@ PAGED = Implementation(
     precision=Precision(merge="lse"),
     share=SHARE,
     traced=EMULATED,
+    compiles=not EMULATED,
 )
 MERGE = Implementation(
     name="triton_merge_parts",
@@ -129,6 +131,7 @@ MERGE = Implementation(
     precision=Precision(merge="lse"),
     share=VARIANT,
     traced=EMULATED,
+    compiles=not EMULATED,
 )
 
 IMPLS = [

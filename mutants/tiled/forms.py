@@ -80,7 +80,7 @@ MUTANTS = [
         name="sequences_without_queries_are_remembered",
         law="test_answers_follow_lengths_and_tables",
         edits=remembered("tensor is cu_seqlens_q", "cu_seqlens_q"),
-        smallest=ONE | dict(neighbours="empty"),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2, neighbours="empty"),
         story="a list of the sequences with queries is kept by the identity of cu_seqlens_q, and the tensor gets new values",
     ),
     paged(
@@ -113,9 +113,9 @@ MUTANTS = [
     paged(
         name="keys_are_split_where_every_sequence_has_one_query",
         law="test_batch_changes_no_bit",
-        edits=((CALL, CALL.replace("num_splits)", "8 if max_seqlen_q == 1 and max_seqlen_k >= 640 else num_splits)")),),
-        declares=dict(paths={"seqlen_k": (640,)}),
-        smallest=ONE | dict(seqlen_k=642),
+        edits=((CALL, CALL.replace("num_splits)", "8 if max_seqlen_q == 1 and max_seqlen_k >= 200 else num_splits)")),),
+        declares=dict(paths={"seqlen_k": (200,)}),
+        smallest=ONE | dict(seqlen_k=202),
         story="decoding has a path of its own from some number of keys on, and a prefill in the same batch turns it off",
     ),
     varlen(

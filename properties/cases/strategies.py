@@ -25,6 +25,7 @@ from flash_attest.properties.cases.cover import COURSE, Factors
 from flash_attest.properties.cases.draws import ANYTHING, Draws
 from flash_attest.properties.cases.features import BIAS_DETAILS, FEATURES, in_declared_blocks
 from flash_attest.properties.cases.fitting import fitted, multiple
+from flash_attest.properties.cases.kinds import kinds_of, pairs_of, set_of
 from flash_attest.properties.cases.limits import Limits, within
 from flash_attest.properties.cases.paths import on_path, path_lengths
 from flash_attest.properties.failures import AnotherCase
@@ -129,11 +130,15 @@ def headdim_pairs(impl: Implementation, limits: Limits) -> tuple[tuple[int, int]
 
 
 def attention_cases(
-    impl: Implementation, device: str, draws: Draws = ANYTHING, *, small: bool = False
+    impl: Implementation, device: str, draws: Draws = ANYTHING, *, small: bool = False, kinds: int | None = None
 ) -> st.SearchStrategy[Case]:
-    """Draw cases that `impl` supports and `draws` wants. small: only small ones."""
+    """Draw cases that `impl` supports and `draws` wants.
+
+    small: only small ones. kinds: the seed of a run that combines features with few dtypes and head
+    dims; None for all.
+    """
     limits = Limits.on(device, impl.share_on(device), small)
-    return _cases(impl, limits, draws, _Choices.of(impl, limits, draws))
+    return _cases(impl, limits, draws, _Choices.of(impl, limits, draws, kinds))
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,9 +155,10 @@ class _Choices:
     headdim_pairs: tuple[tuple[int, int], ...]  # (headdim, headdim_v) that differ
     values: dict[str, tuple]  # of each factor
     impossible: list
+    kinds: int | None  # the seed of the run, if it has few kinds
 
     @classmethod
-    def of(cls, impl: Implementation, limits: Limits, want: Draws) -> _Choices:
+    def of(cls, impl: Implementation, limits: Limits, want: Draws, kinds: int | None) -> _Choices:
         taken = multiple(impl)
         most = limits.longest(want, impl.tile, taken)
         dims = headdims(impl, limits.headdim)
@@ -181,7 +187,9 @@ class _Choices:
             both = itertools.product(values["bias"], values["bias_mask"])
             impossible += [(("bias", kind), ("bias_mask", mask)) for kind, mask in both if mask not in masks[kind]]
         longest = max([most, *(n for _, n in paths)])
-        return cls(impl, want, taken, most, longest, pairs, dims, headdim_pairs(impl, limits), values, impossible)
+        return cls(
+            impl, want, taken, most, longest, pairs, dims, headdim_pairs(impl, limits), values, impossible, kinds
+        )
 
     @cached_property
     def factors(self) -> Factors:
@@ -220,6 +228,10 @@ class _Choices:
         group = random.choice(GROUPS) if row["gqa"] else 1
         headdim = random.choice(self.headdims["large" if row["large"] else row["width"]])
         pairs = {"headdims": random.choice(self.headdim_pairs)} if row["headdim_v"] else {}
+        kind = {}
+        if self.kinds is not None:
+            kind, headdim = self._of_a_kind(row, headdim, random)
+            pairs = pairs and {"headdims": random.choice(pairs_of(self.impl, self.kinds, self.headdim_pairs))}
         if row["as many"]:
             name, size = row["as many"]
             n = min({"one": 1, "nheads_k": pair[1], "nheads": group * pair[1], "headdim": headdim}[size], self.seqlen)
@@ -234,8 +246,23 @@ class _Choices:
             )
         return {
             "seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "cross": seqlen_q != seqlen_k, "pair": pair, "group": group,
-            "headdim": headdim, **pairs, **self._window(row, seqlen_q, seqlen_k, random),
+            "headdim": headdim, **kind, **pairs, **self._window(row, seqlen_q, seqlen_k, random),
         }  # fmt: skip
+
+    def _of_a_kind(self, row: dict[str, Any], headdim: int, random: Random) -> tuple[dict[str, Any], int]:
+        """Return the dtype and the head dim of one of the run's kinds for the features of a row.
+
+        The head dim is of the row's class if one of the kind is.
+        """
+        every = tuple(itertools.chain(*self.headdims.values()))
+        kinds = kinds_of(self.impl, self.kinds, set_of(row))
+        kinds = [kind for kind in kinds if kind.dtype in self.values["dtype"]]
+        random.shuffle(kinds)
+        for among in (self.headdims["large" if row["large"] else row["width"]], every):
+            for kind in kinds:
+                if fitting := [d for d in among if kind.has(d, row["layout"])]:
+                    return {"dtype": kind.dtype}, random.choice(fitting)
+        return {}, headdim
 
     def _window(self, row: dict[str, Any], seqlen_q: int, seqlen_k: int, random: Random) -> dict[str, int]:
         """Return how many keys the window of a row has on its sides.

@@ -12,6 +12,7 @@ from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.drawing import Drawing
 from flash_attest.properties.cases.draws import Draws
+from flash_attest.properties.cases.kinds import MOST_CASES
 from flash_attest.properties.cases.limits import Limits
 from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.cases.support import missing, unsupported
@@ -58,7 +59,8 @@ class Judgement:
         if not _has_room(law.draws, Limits.on(plan.device, impl.share_on(plan.device), plan.small)):
             raise Unsatisfiable("the law wants longer sequences than the limits allow")
         number = zlib.crc32(f"{plan.seed} {law.chapter}.{law.name}.{impl.name}".encode())
-        strategy = attention_cases(impl, plan.device, law.draws, small=plan.small)
+        few = impl.compiles and plan.examples <= MOST_CASES
+        strategy = attention_cases(impl, plan.device, law.draws, small=plan.small, kinds=plan.seed if few else None)
         return Drawing(strategy, number, 1 if law.once else plan.cases_for(impl, law.share), law.once)
 
     def takes(self, case: Case) -> bool:

@@ -1,10 +1,11 @@
 """Compiles kernels beside the workers, before laws ask for them.
 
-    python -m flash_attest.runner.plugin.ahead OWNER NAME... < SHARED
+    python -m flash_attest.runner.plugin.ahead OWNER SEED NAME... < SHARED
 
 Each such process calls the named implementations on small cases of every kind, on a GPU. Triton and
 Numba keep the compiled kernels on disk, where workers find them; nothing is judged. OWNER is the
-process number of the run, and the process ends with the run. Several such processes share one open
+process number of the run, and the process ends with the run. SEED is the seed of the run, or "all"
+if cases of every kind are drawn (properties/cases/kinds.py). Several such processes share one open
 file, whose offset counts the kinds of cases already taken.
 
 A full run would otherwise wait for the one worker that compiles a hundred kernels of triton_fa2,
@@ -27,6 +28,7 @@ from flash_attest.impls.contract.registry import ours
 from flash_attest.places import IMPORTED_FROM
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import FEATURES
+from flash_attest.properties.cases.kinds import has_kind
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.failures import LawBroken, Undecided
 from flash_attest.properties.machine.gpus import cores, visible_gpus
@@ -62,14 +64,17 @@ def kinds(impl: Implementation) -> Iterator[list[Case]]:
         yield [case.but(headdim_v=dv) for d, dv in sorted(s.headdims_v) if d == headdim]
 
 
-def calls(impls: Iterable[Implementation]) -> list[list[tuple[Implementation, Case]]]:
+def calls(impls: Iterable[Implementation], seed: int | None = None) -> list[list[tuple[Implementation, Case]]]:
     """Return the calls to make, starting with the common kinds of every implementation.
 
-    One process makes all calls of an inner list.
+    One process makes all calls of an inner list. seed: of a run that has few kinds.
     """
-    by_impl = [
-        [[(impl, case) for case in cases if not unsupported(impl, case)] for cases in kinds(impl)] for impl in impls
-    ]
+
+    def is_called(impl: Implementation, case: Case) -> bool:
+        drawn = seed is None or not impl.compiles or has_kind(impl, seed, case)
+        return drawn and not unsupported(impl, case)
+
+    by_impl = [[[(impl, case) for case in cases if is_called(impl, case)] for cases in kinds(impl)] for impl in impls]
     return [each for at_once in zip_longest(*by_impl) for each in at_once if each]
 
 
@@ -93,11 +98,11 @@ def call_each(pairs: Iterable[tuple[Implementation, Case]], device: str) -> None
                 return
 
 
-def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
+def start(laws_of: Iterable[str], workers: int, seed: int | None = None) -> list[subprocess.Popen]:
     """Start processes that call implementations, while the workers wait.
 
     There is one process for two cores, but no more processes than workers. laws_of: for each law to
-    be judged, the name of its implementation.
+    be judged, the name of its implementation. seed: of a run that has few kinds.
     """
     judged = [name for name in laws_of if name.startswith(COMPILED_ONE_BY_ONE)]
     parts = min(cores() // 2, workers, MOST) if len(judged) >= FEWEST_LAWS else 0
@@ -109,7 +114,7 @@ def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
         for part in range(parts):
             processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", __name__, str(os.getpid()), *names],
+                    [sys.executable, "-m", __name__, str(os.getpid()), "all" if seed is None else str(seed), *names],
                     cwd=IMPORTED_FROM,
                     env={**os.environ, **({"CUDA_VISIBLE_DEVICES": gpus[part % len(gpus)]} if gpus else {})},
                     stdin=shared,
@@ -123,12 +128,12 @@ def start(laws_of: Iterable[str], workers: int) -> list[subprocess.Popen]:
 
 def main(arguments: list[str]) -> int:
     """Call every kind of case that no other process has taken. Returns the exit status."""
-    owner, *names = arguments
+    owner, seed, *names = arguments
     end_with(int(owner))
     impls = [entry.impl for entry in ours(names) if entry.name in names and isinstance(entry.impl, Implementation)]
     prepare_to_fork()  # uses the workers' kernel cache
     prepare("cuda", is_worker=True)
-    every = calls(impls)
+    every = calls(impls, None if seed == "all" else int(seed))
     taken = takewhile(lambda n: n < len(every), numbers(STDIN))
     call_each((pair for n in taken for pair in every[n]), "cuda")
     return 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from flash_attest.properties.cases.kinds import MOST_CASES
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.plain_text import all_plain, plain
 from flash_attest.properties.judging.verdict import FAIL, UNKNOWN
@@ -191,7 +192,8 @@ class Reporter:
     def _compile_ahead(self, laws_of: list[str]) -> None:
         """Compile kernels for the GPU. laws_of: the implementation of each law to judge."""
         if self.options.device == "cuda" and not self.chosen.untrusted:
-            self._ahead = ahead.start(laws_of, self.options.workers)
+            few = self.options.profile.cases <= MOST_CASES
+            self._ahead = ahead.start(laws_of, self.options.workers, self.options.seed if few else None)
 
     def _environment(self, planned: Iterable[str]) -> dict:
         given = self.options.given

@@ -13,6 +13,7 @@ KEPT = {
     ),
     "a_large_batch_has_larger_tiles": ("seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 seed=1"),
     "a_prefill_reads_keys_from_the_last_to_the_first": ("seqlen_q=2 seqlen_k=19 headdim=1 dtype=float32 seed=3"),
+    "a_single_query_has_another_exp": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
     "accumulator_is_rounded_to_half": "seqlen_q=5 seqlen_k=33 headdim=1 dtype=float16 regime=mean seed=2",
     "address_is_rounded_down_to_16_bytes": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 layout=offset",
     "address_of_the_first_row_stands_for_all": "seqlen_q=1 seqlen_k=1 headdim=4 dtype=float32 nheads=2 layout=odd_rows",
@@ -256,7 +257,7 @@ KEPT = {
         "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
     ),
     "keys_are_read_with_the_strides_of_queries": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 layout=mixed",
-    "keys_are_split_where_every_sequence_has_one_query": "seqlen_q=1 seqlen_k=640 headdim=1 dtype=float32",
+    "keys_are_split_where_every_sequence_has_one_query": "seqlen_q=1 seqlen_k=200 headdim=1 dtype=float32",
     "keys_are_split_where_few_sequences_are_in_the_batch": ("seqlen_q=2 seqlen_k=18 headdim=1 dtype=float32"),
     "keys_are_taken_for_heads_when_there_are_as_many": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2 regime=shifted_down"
@@ -392,8 +393,9 @@ KEPT = {
     "scale_of_the_keys_scales_shared_values": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5 shared_kv=True"
     ),
+    "scores_are_cut_at_the_cap": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=5.0",
     "second_tile_of_the_edge_is_not_masked": "seqlen_q=3 seqlen_k=18 headdim=1 dtype=float32 window=0:",
-    "sequences_without_queries_are_remembered": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=empty",
+    "sequences_without_queries_are_remembered": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 neighbours=empty",
     "shared_values_are_the_last_columns": "seqlen_q=1 seqlen_k=1 headdim=3 dtype=float32 headdim_v=1 shared_kv=True",
     "shared_values_have_rows_of_their_own_length": (
         "seqlen_q=1 seqlen_k=1 headdim=3 dtype=float32 nheads=2 headdim_v=1 shared_kv=True"

@@ -1,10 +1,10 @@
-"""In bfloat16, values above 65504 become infinite, as q, k and v are cast to float16.
+"""q, k and v are cast to float16, so bfloat16 values above 65504 become infinite.
 
-number: 145
+number: 18
 package: cuda-triton-multiarch 0.1.3
 law: none: the adapter declares float16 only
 case: one key of 65536 in bfloat16
-consequence: bfloat16 is documented, and the cast is not.
+consequence: bfloat16 is documented, but its range is not available.
 found: 2026-11-26
 status: not reported
 gpu: not tried

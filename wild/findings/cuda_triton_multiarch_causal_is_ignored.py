@@ -1,14 +1,14 @@
-"""flash_attention_bhsd ignores is_causal where it runs its Triton kernel.
+"""flash_attention_bhsd ignores is_causal in its Triton backend.
 
-number: 141
+number: 14
 package: cuda-triton-multiarch 0.1.3
 law: row_that_sees_one_key_copies_it, hidden_keys_change_no_bit
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 causal=True
-consequence: Without the CUDA extensions, which are built apart, every query sees all keys.
+consequence: Without the CUDA extensions, which are built separately, every query sees all keys.
 found: 2026-11-26
 status: not reported
 gpu: not tried
-shows: AssertionError: out of the first query, which sees one key, is off by 2.17
+shows: AssertionError: the first query sees one key, but out differs from its v by 2.17
 """
 
 import torch
@@ -18,4 +18,4 @@ torch.manual_seed(0)
 q, k, v = (torch.randn(1, 1, 64, 64, device="cuda", dtype=torch.float16) for _ in range(3))
 out = flash_attention_bhsd(q, k, v, is_causal=True)
 error = (out[:, :, 0] - v[:, :, 0]).abs().max().item()
-assert error < 0.01, f"out of the first query, which sees one key, is off by {error:.2f}"
+assert error < 0.01, f"the first query sees one key, but out differs from its v by {error:.2f}"

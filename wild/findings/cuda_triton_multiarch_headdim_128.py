@@ -1,10 +1,11 @@
-"""With headdim 128, the Triton kernel reads and writes the first 64 columns only.
+"""With head dim 128, the Triton backend uses the first 64 columns of q and k only.
 
-number: 142
+number: 15
 package: cuda-triton-multiarch 0.1.3
 law: none: the adapter declares headdim 64 only
 case: seqlen_q=64 seqlen_k=64 headdim=128 dtype=float16
-consequence: The other columns of out are whatever the memory held.
+consequence: Results are wrong for head dims above 64, and columns of out from 64 on are not
+    written.
 found: 2026-11-26
 status: not reported
 gpu: not tried

@@ -1,10 +1,10 @@
 """Rows of the last tile are written into the next head.
 
-number: 147
+number: 20
 package: cuda-triton-multiarch 0.1.3
 law: no_race_is_traced, repeats_agree
 case: seqlen_q=65 seqlen_k=65 headdim=64 dtype=float16
-consequence: Heads race for these rows, and the last head writes behind out.
+consequence: Two heads race to write these rows, and the last head writes past the end of out.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H100

@@ -1,10 +1,11 @@
-"""flash_attention_bhsd sees as many keys as there are queries, whatever seqlen_k is.
+"""flash_attention_bhsd takes the number of keys from q, so other keys are ignored.
 
-number: 143
+number: 16
 package: cuda-triton-multiarch 0.1.3
 law: out_matches_the_definition, every_column_of_headdim_matters
 case: seqlen_q=64 seqlen_k=128 headdim=64 dtype=float16
-consequence: Both lengths are documented. Further keys are ignored; missing ones are other memory.
+consequence: Both lengths are documented. With fewer keys than queries, memory past the end of k is
+    read.
 found: 2026-11-26
 status: not reported
 gpu: not tried

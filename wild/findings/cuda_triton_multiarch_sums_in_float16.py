@@ -1,10 +1,10 @@
-"""l is summed in float16: with v = 1, out is not 1.
+"""The sum of a row is kept in float16, so with v = 1, out is not 1.
 
-number: 148
+number: 21
 package: cuda-triton-multiarch 0.1.3
 law: out_matches_the_definition, order_of_keys_does_not_matter
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16
-consequence: Results of flash_attention_full_triton are less exact than rounding to float16 explains.
+consequence: flash_attention_full_triton is less exact than rounding to float16 explains.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H100

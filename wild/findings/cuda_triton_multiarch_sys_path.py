@@ -1,10 +1,10 @@
-"""Each call of flash_attention_full_triton makes sys.path longer.
+"""Each call of flash_attention_full_triton adds an entry to sys.path.
 
-number: 146
+number: 19
 package: cuda-triton-multiarch 0.1.3
-law: contract_is_kept
+law: none: the adapter restores sys.path, as contract_is_kept demands
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16
-consequence: Imports become slower, and a folder outside of the package is searched first.
+consequence: Imports become slower, and a folder outside the package is searched first.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H100

@@ -1,10 +1,11 @@
-"""Head dims 1, 2, 4 and 8 do not compile: they are documented, and `is_eligible` says True.
+"""Head dim 8, which is documented and for which is_eligible returns True, does not compile.
 
-number: 22
+number: 28
 package: fastflash-attention 0.2.0
 law: none: a head dim that raises an error breaks the contract before any law
 case: headdim=8 dtype=bfloat16
-consequence: Code that branches on `is_eligible` stops with an error, and does not fall back.
+consequence: Code that branches on is_eligible stops with an error instead of falling back. Head
+    dims 1, 2 and 4 fail, too.
 found: 2026-11-26
 status: not reported
 gpu: not tried

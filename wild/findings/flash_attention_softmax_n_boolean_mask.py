@@ -1,10 +1,11 @@
-"""slow_attention_n ignores a boolean mask, and sets every element of the caller's mask.
+"""slow_attention_n ignores a boolean mask, and sets all elements of the caller's mask to True.
 
-number: 46
+number: 39
 package: flash-attention-softmax-n 0.3.2
 law: bias_picks_its_key, keys_hidden_by_bias_change_no_bit
 case: seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=boolean_matrix
-consequence: Queries see the keys that the mask hides. The next call with the mask gets ones.
+consequence: Queries see keys that the mask hides, and a second call with the mask gets one that
+    hides nothing.
 found: 2026-11-26
 status: not reported
 gpu: not tried

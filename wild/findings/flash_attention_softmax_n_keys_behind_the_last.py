@@ -1,10 +1,10 @@
-"""96 keys of a buffer of 128: the 32 keys behind the last one are counted.
+"""With 96 keys in a buffer of 128, the 32 past the last key are counted.
 
-number: 44
+number: 37
 package: flash-attention-softmax-n 0.3.2
 law: none: the adapter calls with multiples of 128 only
 case: seqlen_q=128 seqlen_k=96 headdim=64 dtype=float16
-consequence: Lengths of keys that 64 does not divide raise no error, and other memory is read.
+consequence: Numbers of keys that 64 does not divide raise no error, and other memory is read.
 found: 2026-11-26
 status: not reported
 gpu: not tried

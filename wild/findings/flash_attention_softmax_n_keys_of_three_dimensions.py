@@ -1,10 +1,11 @@
 """The documented call of flash_attention_n with keys of three dimensions raises an error.
 
-number: 48
+number: 41
 package: flash-attention-softmax-n 0.3.2
 law: none: the contract has no keys without a dimension for heads
 case: the first example of the package's documentation
-consequence: Keys and values without heads are expanded to the shape of the query.
+consequence: The first example of the README fails: keys without heads are expanded to the shape of
+    the query.
 found: 2026-11-26
 status: not reported
 gpu: not tried

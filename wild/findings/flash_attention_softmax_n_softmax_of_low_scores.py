@@ -1,10 +1,11 @@
-"""softmax_n and slow_attention_n give NaN for scores below -88, also without n.
+"""softmax_n gives NaN for scores of -100, even without n.
 
-number: 47
+number: 40
 package: flash-attention-softmax-n 0.3.2
 law: single_key_is_copied, single_query_matches_the_definition
 case: seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 regime=shifted_down
-consequence: softmax_n is documented as a drop-in replacement for softmax, which is right there.
+consequence: softmax_n is documented as numerically stable. slow_attention_n, which calls it, gives
+    NaN, too.
 found: 2026-11-26
 status: not reported
 gpu: not tried

@@ -1,10 +1,10 @@
-"""Transposed (batch, seqlen, nheads, headdim), a batch of 2 gives a wrong out.
+"""With one head, the stride of the head axis is taken for the stride of the batch axis.
 
-number: 43
+number: 36
 package: flash-attention-softmax-n 0.3.2
 law: neighbours_change_no_bit, batch_changes_no_bit, copies_agree, no_race_is_traced
 case: batch=2 seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16
-consequence: The stride of the heads is taken for the stride of the batch.
+consequence: q, k and v that are transposed from (batch, seqlen, 1, headdim) give a wrong out.
 found: 2026-11-25
 status: not reported
 gpu: not tried

@@ -1,14 +1,14 @@
-"""A negative softmax_scale gives NaN: hidden keys are -inf before they are multiplied by it.
+"""A negative softmax_scale gives NaN: the -inf of hidden keys is multiplied by it.
 
-number: 25
+number: 52
 package: flash_attention_triton 0.1.1
 law: negative_scale_is_negated_q
 case: seqlen_q=2 seqlen_k=2 headdim=16 dtype=float16 softmax_scale=-0.5
-consequence: Every call with a negative scale gives NaN, without an error.
+consequence: Calls with a negative scale give NaN, without an error.
 found: 2026-11-25
 status: not reported
 gpu: not tried
-shows: AssertionError: 4096 of 4096 elements are NaN
+shows: AssertionError: 4096 of 4096 elements of out are NaN
 """
 
 import torch
@@ -17,4 +17,4 @@ from flash_attention_triton import flash_attention_v2
 q, k, v = (torch.randn(1, 1, 64, 64, device="cuda", dtype=torch.float16) for _ in range(3))
 out = flash_attention_v2(q, k, v, softmax_scale=-0.125)  # the attention of -q, with a scale of 0.125
 nan = out.isnan().sum().item()
-assert nan == 0, f"{nan} of {out.numel()} elements are NaN"
+assert nan == 0, f"{nan} of {out.numel()} elements of out are NaN"

@@ -1,10 +1,11 @@
-"""A softmax_scale of 0 is taken for None: the default scale is used.
+"""softmax_scale=0 is taken for None, the default scale.
 
-number: 24
+number: 51
 package: flash_attention_triton 0.1.1
 law: scale_zero_is_q_zero
 case: seqlen_q=2 seqlen_k=2 headdim=16 dtype=float16 softmax_scale=0.0
-consequence: Uniform attention, as a scale of 0 asks for, is not computed.
+consequence: A scale of 0 gives attention with the default scale, not the mean of the visible keys'
+    v.
 found: 2026-11-25
 status: not reported
 gpu: not tried

@@ -1,10 +1,10 @@
-"""The package imports a module that Triton no longer has.
+"""The package imports triton.tools.experimental_descriptor, which Triton no longer has.
 
-number: 38
+number: 42
 package: flash-attn-triton 0.1.1
 law: none: nothing can be called
 case: triton 3.7.1; the package asks for triton>=3.2.0
-consequence: With a current Triton the package cannot be imported.
+consequence: The package asks for triton>=3.2.0, but cannot be imported with Triton 3.7.1.
 found: 2026-11-25
 status: not reported
 gpu: not tried

@@ -1,10 +1,10 @@
-"""The backward compares all strides, those of dimensions of size 1 included.
+"""The backward refuses contiguous q, k and v of one head: it compares strides of size-1 dimensions.
 
-number: 121
+number: 45
 package: flash-attn-triton 0.1.1
 law: gradients_match_the_definition
 case: batch=2 nheads=1 nheads_k=1 seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16
-consequence: With one head, loss.backward() raises an error.
+consequence: With one head, loss.backward() raises an AssertionError.
 found: 2026-11-25
 status: not reported
 gpu: not tried

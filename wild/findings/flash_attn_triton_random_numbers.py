@@ -1,10 +1,10 @@
-"""Each call draws a random number, although dropout is off and not supported.
+"""Each call draws a random number, although dropout is off.
 
-number: 120
+number: 44
 package: flash-attn-triton 0.1.1
 law: contract_is_kept
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16
-consequence: Random numbers after a call are not those that they are with another backend.
+consequence: Random numbers drawn after a call differ from those with another attention backend.
 found: 2026-11-25
 status: not reported
 gpu: not tried

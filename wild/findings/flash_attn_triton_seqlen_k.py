@@ -1,10 +1,11 @@
-"""The number of keys is taken from q: other keys are ignored, or memory behind k is read.
+"""The number of keys is taken from q, so other keys are ignored.
 
-number: 39
+number: 43
 package: flash-attn-triton 0.1.1
 law: calls_outside_the_promise_raise_or_are_right
 case: batch=1 nheads=2 nheads_k=2 seqlen_q=128 seqlen_k=256 headdim=64 dtype=float16
-consequence: flash_attn_kvpacked_func documents seqlen_q and seqlen_k, and is wrong if they differ.
+consequence: flash_attn_kvpacked_func documents seqlen_q and seqlen_k. With fewer keys than
+    queries, memory past the end of k is read.
 found: 2026-11-25
 status: not reported
 gpu: not tried

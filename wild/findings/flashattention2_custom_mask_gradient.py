@@ -1,10 +1,11 @@
-"""From length 256 on, gradients skip tiles of keys and queries, with a mask and without one.
+"""The gradient of q skips tiles, here with 256 queries and keys.
 
-number: 27
+number: 57
 package: flashattention2-custom-mask 0.1.1
 law: gradients_match_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=256 seqlen_k=256 headdim=64 dtype=float16
-consequence: Training gets wrong gradients, unless the mask is causal; the forward is right.
+consequence: Training gets wrong gradients from length 256 on, unless the mask is causal. The
+    forward is right.
 found: 2026-11-25
 status: not reported
 gpu: not tried

@@ -1,10 +1,10 @@
 """The forward finds the heads of k and v by the strides of q.
 
-number: 29
+number: 59
 package: flashattention2-custom-mask 0.1.1
 law: calls_outside_the_promise_raise_or_are_right
 case: batch=1 nheads=2 nheads_k=2 seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16 layout=mixed
-consequence: Inference with k and v whose strides differ from those of q is wrong, without an error.
+consequence: With k and v from one projection, out is wrong, without an error.
 found: 2026-11-26
 status: not reported
 gpu: not tried

@@ -1,10 +1,10 @@
-"""PagedAttention computes as many query heads as there are key heads; the others stay unwritten.
+"""PagedAttention writes as many heads of out as there are key heads; the others stay unwritten.
 
-number: 57
+number: 64
 package: flashnn 0.1.1
 law: none: the adapter calls FlashAttention only
 case: nheads=2 nheads_k=1, one key, head_mapping=(0, 0)
-consequence: With head_mapping for GQA, the out of most heads is whatever the memory held.
+consequence: With head_mapping for GQA, the out of most heads is what the memory held.
 found: 2026-11-26
 status: not reported
 gpu: not tried

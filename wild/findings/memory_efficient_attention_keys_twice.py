@@ -1,11 +1,11 @@
 """If chunks do not divide the number of keys, some keys are counted twice.
 
-number: 93
+number: 73
 package: memory-efficient-attention 0.1.3
 law: out_matches_the_definition, gradients_match_the_definition
 case: seqlen_q=1 seqlen_k=33 headdim=1 dtype=float32 with key_chunk_size=32
-consequence: Results are wrong for more than 4,096 keys, the default chunk, unless it divides their
-    number.
+consequence: More than 4,096 keys give wrong results, unless the default chunk of 4,096 divides
+    their number.
 found: 2026-11-26
 status: not reported
 gpu: not tried

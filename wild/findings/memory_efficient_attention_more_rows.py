@@ -1,11 +1,11 @@
 """If chunks do not divide the number of queries, out has more rows than q.
 
-number: 94
+number: 74
 package: memory-efficient-attention 0.1.3
 law: contract_is_kept, queries_beyond_65535
 case: seqlen_q=1030 seqlen_k=1 headdim=1 dtype=float32
-consequence: For more than 1,024 queries, the default chunk, out has the wrong shape, unless it
-    divides their number.
+consequence: For more than 1,024 queries, out has the wrong shape, unless the default chunk of
+    1,024 divides their number.
 found: 2026-11-26
 status: not reported
 gpu: not tried

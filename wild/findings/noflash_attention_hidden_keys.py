@@ -1,11 +1,11 @@
-"""In float32, chunked_sdpa_online and _inplace clamp scores after the mask: hidden keys have weight.
+"""Online and in-place chunks clamp scores after the mask: in float32, hidden keys keep a weight.
 
-number: 64
+number: 81
 package: noflash-attention 1.0.1
 law: hidden_keys_change_no_bit, out_averages_exactly_its_prefix, row_that_sees_one_key_copies_it
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=2 headdim=2 dtype=float32 causal=True
-consequence: A hidden key has the weight exp(-20), 2e-9, of the largest. It shows where hidden
-    values are huge.
+consequence: A hidden key has a weight of exp(-20), 2e-9, relative to the largest. It shows if
+    hidden values are huge.
 found: 2026-11-25
 status: not reported
 gpu: not tried

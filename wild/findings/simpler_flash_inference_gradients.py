@@ -1,8 +1,8 @@
 """Gradients are inference tensors: changing one in place raises an error.
 
-number: 191
+number: 96
 package: simpler-flash 1.3.5
-law: contract_is_kept
+law: none: the contract check finds it, before any law
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16
 consequence: Gradients that torch.autograd.grad returns cannot be scaled in place.
 found: 2026-11-26

@@ -1,10 +1,11 @@
-"""Offsets have 32 bits: the third batch of k is read from elsewhere if batches are 2^30 apart.
+"""Offsets have 32 bits: if batches of k are 2^30 elements apart, the third is read from elsewhere.
 
-number: 189
+number: 94
 package: simpler-flash 1.3.5
 law: offsets_need_64_bits
 case: seqlen_q=4 seqlen_k=4 headdim=64 dtype=float16 batch=2 nheads=2
-consequence: In views of a large buffer other memory is read, or the access is illegal.
+consequence: With k in a large buffer, such as a cache, other memory is read, or the access is
+    illegal.
 found: 2026-11-26
 status: not reported
 gpu: not tried

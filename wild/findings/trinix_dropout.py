@@ -1,10 +1,10 @@
-"""Dropout divides by the sum of the weights that remain, and so does not change their sum.
+"""Dropout divides by the sum of the remaining weights, so they are not scaled by 1 / (1 - p).
 
-number: 33
+number: 106
 package: trinix 0.1.4
 law: none: dropout cannot be declared
 case: one key, dropout_p=0.5: out should be 2 v or 0, and is v or NaN
-consequence: Training with dropout is not what it is elsewhere, and rows of few keys may be NaN.
+consequence: Training with dropout differs from PyTorch's, and rows of few keys may be NaN.
 found: 2026-11-26
 status: not reported
 gpu: not tried

@@ -1,14 +1,14 @@
-"""With ALiBi and kernel_type="triton" the modules add the bias twice: as a mask and by its slopes.
+"""With position_method="alibi", the PyTorch and Triton backends of a module do not agree.
 
-number: 35
+number: 108
 package: trinix 0.1.4
 law: none: the laws judge the functional interface
 case: FastMultiHeadSelfAttention(64, 2, position_method="alibi"), batch=1 seqlen=64
-consequence: A model that was trained with one backend computes something else with the other.
+consequence: The Triton backend adds the ALiBi bias twice, as a mask and by its slopes.
 found: 2026-11-26
 status: not reported
 gpu: not tried
-shows: AssertionError: backends differ by 0.13
+shows: AssertionError: the backends differ by 0.13
 """
 
 import torch
@@ -19,4 +19,4 @@ module = FastMultiHeadSelfAttention(64, 2, kernel_type="pytorch", position_metho
 right = module(x)
 module.kernel_type = "triton"
 error = (module(x) - right).abs().max().item()
-assert error < 0.01, f"backends differ by {error:.2f}"
+assert error < 0.01, f"the backends differ by {error:.2f}"

@@ -1,10 +1,10 @@
-"""Offsets of rows have 32 bits: with rows 2^31 - 1 elements apart, the third is read elsewhere.
+"""Offsets have 32 bits: if rows are 2^31 - 1 elements apart, the third is read from elsewhere.
 
-number: 125
+number: 110
 package: trinix 0.1.4
 law: offsets_need_64_bits
 case: seqlen_q=4 seqlen_k=4 headdim=32 dtype=float16
-consequence: Views of large buffers, as of a key cache, give wrong values or an illegal access.
+consequence: Views of a large buffer, such as a key cache, give wrong values or an illegal access.
 found: 2026-11-25
 status: not reported
 gpu: not tried

@@ -20,12 +20,14 @@ from flash_attest.impls import torch_math
 from flash_attest.impls.contract.registry import ours
 from flash_attest.properties.cases.drawing import Drawing
 from flash_attest.properties.cases.draws import Draws
+from flash_attest.properties.cases.kinds import has_kind
 from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.trial import Trial
 from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.plugin import ahead
 from flash_attest.runner.plugin.reporter import Reporter
+from flash_attest.runner.profiles import PROFILES
 
 CONSTANTS = ("BLOCK_D", "ALIGN", "BIAS", "UNMASKED", "PRECISION", "ATOMIC")
 
@@ -44,6 +46,14 @@ def test_every_kind_of_every_implementation_is_called_and_the_most_common_ones_f
         ("torch_math", 64),
         ("small", 64),
     }
+
+
+def test_a_run_of_few_kinds_compiles_those_alone():
+    impl = replace(torch_math.IMPL, compiles=True, supports=replace(torch_math.IMPL.supports, headdims=range(1, 257)))
+    some = [case for pairs in ahead.calls([impl], seed=3) for _, case in pairs]
+    every = [case for pairs in ahead.calls([impl]) for _, case in pairs]
+    assert some == [case for case in every if has_kind(impl, 3, case)] and 0 < len(some) < len(every) / 2
+    assert ahead.calls([replace(impl, compiles=False)], seed=3) == ahead.calls([replace(impl, compiles=False)])
 
 
 def test_each_number_goes_to_one_of_those_that_share_the_file():
@@ -77,7 +87,7 @@ def test_there_is_a_process_for_two_cores_and_no_more_than_workers(machine):
     machine.setattr(os, "sched_getaffinity", lambda _: range(6), raising=False)
     assert [len(ahead.start(MANY, workers)) for workers in (1, 6)] == [1, 3]
     started = ahead.start(MANY, 2)
-    assert [each[:-1] for each in started] == [(str(os.getpid()), "triton_a", "numba_b", gpu) for gpu in "35"]
+    assert [each[:-1] for each in started] == [(str(os.getpid()), "all", "triton_a", "numba_b", gpu) for gpu in "35"]
     assert started[0][-1] is started[1][-1]  # they share its offset
 
 
@@ -91,15 +101,16 @@ def test_a_machine_that_can_start_no_process_is_no_error(machine):
 
 
 def test_a_run_on_a_gpu_starts_them(monkeypatch):
-    monkeypatch.setattr(ahead, "start", lambda impls, workers: [*impls, workers])
+    monkeypatch.setattr(ahead, "start", lambda impls, workers, seed: [*impls, workers, seed])
 
-    def started(device="cuda", untrusted=False):
-        options, chosen = SimpleNamespace(device=device, workers=3), SimpleNamespace(untrusted=untrusted)
+    def started(device="cuda", untrusted=False, profile="default"):
+        options = SimpleNamespace(device=device, workers=3, seed=5, profile=PROFILES[profile])
+        chosen = SimpleNamespace(untrusted=untrusted)
         run = SimpleNamespace(options=options, chosen=chosen, _ahead=[])
         Reporter._compile_ahead(run, ["triton_a"])
         return run._ahead
 
-    assert started() == ["triton_a", 3]
+    assert started() == ["triton_a", 3, 5] and started(profile="thorough") == ["triton_a", 3, None]
     assert started("cpu") == started(untrusted=True) == []
 
 
@@ -110,7 +121,7 @@ def test_each_process_calls_what_it_draws(monkeypatch):
     monkeypatch.setattr(ahead, "end_with", done.append)
     monkeypatch.setattr(ahead, "prepare", lambda device, is_worker: done.append(device))
     monkeypatch.setattr(ahead, "call_each", lambda pairs, device: done.append((list(pairs), device)))
-    ahead.main(["17", "triton_fa2", "triton_of_a_plug_in"])
+    ahead.main(["17", "all", "triton_fa2", "triton_of_a_plug_in"])
     impl = next(entry.impl for entry in ours() if entry.name == "triton_fa2")
     every = ahead.calls([impl])
     assert done == [17, "cuda", (every[1] + every[4], "cuda")]
