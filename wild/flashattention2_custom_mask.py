@@ -50,7 +50,7 @@ def supports(**features):
 
 
 GRADIENT = "finding #27: gradients skip tiles from length 256 on"
-SHAPES = "finding #28, finding #29, finding #123: the forward checks no length, stride or number of heads"
+SHAPES = "finding #28, finding #29: the forward checks neither lengths nor strides"
 NEGATIVE = "finding #36: the maximum is taken before a negative scale"
 COMMON = dict(
     layout="bhsd", precision=Precision(scaled_in_backward="k"), tile=(128, 64), traced=True, share={"cpu": 0.05}
