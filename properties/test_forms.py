@@ -94,12 +94,11 @@ def test_answers_follow_lengths_and_tables(trial):
     """
     caller, backward = trial.caller, trial.backward
     handed = caller.stored(trial.x)
-    right = turned(handed)
+    case, right = shorter(trial, handed), turned(handed)
     caller.call(handed, backward=backward)
     for name, table in right.items():
         getattr(handed, name).copy_(table)
     _check_lengths(trial, handed, trial.x)
-    case = shorter(trial, handed)
     new = build(case, trial.device)
     plan = refitted(trial.impl, case, new, handed.plan)
     packed = plan.pack(ordered(trial.impl, new), 0.0)

@@ -51,8 +51,8 @@ def aule(name, function, known, backward=True, **supports):
     )
 
 
-QUERIES = "finding #10: rows past the last tile of keys are NaN"
-BACKWARD = "finding #9: the backward ignores the window"
+QUERIES = "finding #4: rows past the last tile of keys are NaN"
+BACKWARD = "finding #3: the backward ignores the window"
 SHORT = "seqlen_q=3 seqlen_k=2 headdim=64 dtype=float32 causal=True window=1:"
 MORE_QUERIES = "seqlen_q=65 seqlen_k=1 headdim=64 dtype=float32 causal=True"
 
@@ -64,11 +64,11 @@ IMPLS = [
             "winning_key_is_copied": (QUERIES, f"{MORE_QUERIES} regime=selecting"),
             "equal_values_give_no_score_gradient": (QUERIES, MORE_QUERIES),
             "any_layout_equals_the_contiguous_one": (
-                "finding #11: the stride of the one head is taken for the stride of the batch",
+                "finding #5: the stride of the one head is taken for the stride of the batch",
                 "batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32 layout=size_one",
             ),
             "calls_outside_the_promise_raise_or_are_right": (
-                "finding #12: k and v of fewer batches are accepted",
+                "finding #6: k and v of fewer batches are accepted",
                 "batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32",
             ),
         },
@@ -91,7 +91,7 @@ IMPLS = [
                 "seqlen_q=3 seqlen_k=3 headdim=64 dtype=float32 causal=True window=1:",
             ),
             "query_sees_exactly_its_window": (
-                "finding #7: rows that see no key of their first tile are NaN",
+                "finding #1: rows that see no key of their first tile are NaN",
                 "seqlen_q=128 seqlen_k=128 headdim=64 dtype=float32 causal=True window=16:",
             ),
         },
@@ -105,7 +105,7 @@ IMPLS = [
         attention,
         {
             "query_sees_exactly_its_window": (
-                "finding #8: a window ends by the middle of the query tile",
+                "finding #2: a window ends by the middle of the query tile",
                 "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 window=1:1",
             ),
         },

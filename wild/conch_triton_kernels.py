@@ -1,7 +1,7 @@
 """conch-triton-kernels 1.3: attention over the pages of a cache, in Triton.
 
-m, l and out are kept in the dtype of out: finding #79 says what that does to thousands of keys. If
-causal, one query sees all keys, and more are aligned at the top left (finding #65): both are judged
+m, l and out are kept in the dtype of out: finding #12 says what that does to thousands of keys. If
+causal, one query sees all keys, and more are aligned at the top left (finding #10): both are judged
 apart from the rest.
 """
 
@@ -62,7 +62,7 @@ SIZES = {"headdims": {16, 32, 64, 128} if torch.cuda.is_available() else {64}, "
 FLOAT32 = {"dtypes": {torch.float32}, **SIZES}
 TF32 = Precision(multiply="tf32_cut", merge="lse")
 HALF = Precision(statistics="operand", accumulate="operand", merge="lse", parts="operand")
-CORNER = "finding #65: some queries are aligned at the top left, one at the bottom right"
+CORNER = "finding #10: some queries are aligned at the top left, one at the bottom right"
 CHUNK = "seqlen_q=2 seqlen_k=3 headdim=64 dtype=float32 causal=True"
 LAWS_OF_CHUNKS = {
     "out_averages_exactly_its_prefix": "",
@@ -105,7 +105,7 @@ IMPLS = [
         share={"cpu": 0.2},
         known_failures={
             "pages_may_lie_far_apart": (
-                "finding #78: offsets of pages have 32 bits",
+                "finding #11: offsets of pages have 32 bits",
                 "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 nheads=3",
             )
         },

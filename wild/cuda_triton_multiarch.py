@@ -24,7 +24,7 @@ def bhsd(q, k, v, *, causal=False):
 
 def full_bhsd(q, k, v, *, causal=False):
     """Call it with (batch, nheads, seqlen, headdim) x 3 -> out like q."""
-    with mock.patch.object(sys, "path", list(sys.path)):  # each call makes it longer (finding #146)
+    with mock.patch.object(sys, "path", list(sys.path)):  # each call makes it longer (finding #19)
         return full.flash_attention_full_triton(q, k, v, causal)
 
 
@@ -59,12 +59,12 @@ def declare(name, function=bhsd, *, precision=OF_BHSD, known_failures=(), **supp
     )
 
 
-PADDING = "finding #140: keys of the padding are counted"
-CAUSAL = "finding #141: is_causal is ignored"
-LENGTH = "finding #143: seqlen_k is ignored"
-LAYOUT = "finding #144: strides are ignored"
-SUM = "finding #148: l is summed in float16"
-ROWS = "finding #147: rows of the last tile are written into the next head"
+PADDING = "finding #13: keys of the padding are counted"
+CAUSAL = "finding #14: is_causal is ignored"
+LENGTH = "finding #16: seqlen_k is ignored"
+LAYOUT = "finding #17: strides are ignored"
+SUM = "finding #21: l is summed in float16"
+ROWS = "finding #20: rows of the last tile are written into the next head"
 TILE, ONE = "seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16", "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 LONGER, LAST = "seqlen_q=64 seqlen_k=128 headdim=64 dtype=float16", "seqlen_q=65 seqlen_k=65 headdim=64 dtype=float16"
 

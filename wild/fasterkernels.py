@@ -58,7 +58,7 @@ def kernel(name, function, known, layout, **supports):
     )
 
 
-SINK = "finding #16: the sink is added to the sum as it is"
+SINK = "finding #22: the sink is added to the sum as it is"
 ONE_KEY = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 sinks=count"
 
 IMPLS = [
@@ -67,7 +67,7 @@ IMPLS = [
         prefill,
         {
             "offsets_need_64_bits": (
-                "finding #17: offsets have 32 bits",
+                "finding #23: offsets have 32 bits",
                 "seqlen_q=1 seqlen_k=4 headdim=64 dtype=float16",
             )
         },

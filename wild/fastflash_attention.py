@@ -46,14 +46,14 @@ def backward_stored(*tensors, **keywords):
 def supports(strides):
     """Return what the README documents, by device: each head dim is compiled on a CPU.
 
-    Head dims of 8 and less, which do not compile (finding #22), are left out.
+    Head dims of 8 and less, which do not compile (finding #28), are left out.
     """
     every = dict(dtypes={torch.bfloat16}, causal="optional", softmax_scale=True, strides=strides)
     return {"cpu": Supports(headdims={64}, **every), "cuda": Supports(headdims={16, 32, 64, 128}, **every)}
 
 
-STRIDED = "finding #20: gradients read k and v by the strides of q"
-OUTSIDE = "finding #21: gradients are stored by the strides of q, past the ends of dq, dk and dv"
+STRIDED = "finding #26: gradients read k and v by the strides of q"
+OUTSIDE = "finding #27: gradients are stored by the strides of q, past the ends of dq, dk and dv"
 PLAIN = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=bfloat16"
 COMMON = dict(layout="bhsd", traced=True, share={"cpu": 0.05}, tile=(64, 64))
 CONTIGUOUS = dict(

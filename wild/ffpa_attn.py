@@ -5,7 +5,7 @@ variables that it has for its own tests make such calls take its kernels, too. I
 for at most as many queries as keys, and not together with a mask, and that gradients are stored
 from tile to tile in the dtype of the inputs, unless its option of float32 is taken, as here. Only
 positive scales are declared: 0 is taken for the default, and a negative one gives NaN (findings
-#91 and #98).
+#29 and #30).
 """
 
 import os

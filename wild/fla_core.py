@@ -1,6 +1,6 @@
 """fla-core 0.6.0: parallel_attn in Triton, always causal. Its window counts the query's own key.
 
-With cu_seqlens the gradient of the sinks is left out (finding #199): it sums over rows past the
+With cu_seqlens the gradient of the sinks is left out (finding #32): it sums over rows past the
 last sequence.
 """
 
@@ -73,7 +73,7 @@ IMPLS = [
         torch.float32,
         {
             "answers_follow_lengths_and_tables": (
-                "finding #198: the chunks of cu_seqlens are cached by object",
+                "finding #31: the chunks of cu_seqlens are cached by object",
                 "seqlen_q=129 seqlen_k=129 headdim=64 dtype=float32 causal=True neighbours=one",
             ),
         },

@@ -1,7 +1,7 @@
 """flash-attention-softmax-n 0.3.2: softmax with n in the denominator, in Triton and in PyTorch.
 
 The Triton function is documented for float16, and for head dims 16, 32, 64 and 128. It checks no
-lengths: with those that its tiles do not divide it reads keys past the end of k (finding #44), and
+lengths: with those that its tiles do not divide it reads keys past the end of k (finding #37), and
 the emulator sees it write rows past the end of out. The adapter calls it with multiples of 128. The
 module asks for a GPU when it is imported, also by those who want its functions in PyTorch.
 """
@@ -125,12 +125,12 @@ def of_pytorch(name, function, *, known_failures=(), **supports):
     )
 
 
-FAR = "finding #40: NaN where the largest score of a row is below -61"
-LOW = "finding #47: NaN where the largest score of a row is below -88"
-N_OUT = "finding #41: n is added to a sum in another base"
-N_GRADIENT = "finding #42: the gradient ignores n"
-VIEWS = "finding #43: the stride of the heads is taken for the stride of the batch"
-MASK = "finding #46: a boolean mask is ignored"
+FAR = "finding #33: NaN where the largest score of a row is below -61"
+LOW = "finding #40: NaN where the largest score of a row is below -88"
+N_OUT = "finding #34: n is added to a sum in another base"
+N_GRADIENT = "finding #35: the gradient ignores n"
+VIEWS = "finding #36: the stride of the heads is taken for the stride of the batch"
+MASK = "finding #39: a boolean mask is ignored"
 TILE, ONE = "seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16", "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"
 OF_LOW_SCORES = (
     "huge_scores_match_the_definition",
@@ -153,7 +153,7 @@ IMPLS = [
         accepts=whole_tiles,
         known_failures=dict.fromkeys(OF_LOW_SCORES, (FAR, f"{TILE} regime=shifted_down")),
     ),
-    of_triton("_causal", causal="optional", backward=False),  # finding #45: the causal gradient does not compile
+    of_triton("_causal", causal="optional", backward=False),  # finding #38: the causal gradient does not compile
     of_triton(
         "_n",
         with_n,

@@ -2,9 +2,9 @@
 
 The README documents head dims 16, 32, 64 and 128, and lengths that are multiples of 128 unless
 causal. The package imports a module that Triton 3.7 does not have and uses nothing of it
-(finding #38), so the adapter provides an empty one. Each call draws a random number (finding #120),
+(finding #42), so the adapter provides an empty one. Each call draws a random number (finding #44),
 which breaks the contract: the adapter restores the generator. With one head the backward raises an
-error (finding #121), so two or more are declared. Of negative scales, which give NaN, -0.5 alone
+error (finding #45), so two or more are declared. Of negative scales, which give NaN, -0.5 alone
 is declared.
 """
 
@@ -35,8 +35,8 @@ def accepts(case):
     if not case.causal and case.seqlen_q % 128:
         return "lengths should be multiples of 128 unless causal"
     if case.nheads == 1:
-        return "one head is not taken by the backward, finding #121"
-    return None if case.scale >= 0 or case.scale == -0.5 else "negative scales give NaN, finding #122"
+        return "one head is not taken by the backward, finding #45"
+    return None if case.scale >= 0 or case.scale == -0.5 else "negative scales give NaN, finding #46"
 
 
 def supports(headdims):
@@ -57,9 +57,9 @@ IMPLS = [
         traced=True,
         share={"cpu": 0.05},
         known_failures={
-            "calls_outside_the_promise_raise_or_are_right": ("finding #39: the number of keys is taken from q", PLAIN),
+            "calls_outside_the_promise_raise_or_are_right": ("finding #43: the number of keys is taken from q", PLAIN),
             "negative_scale_is_negated_q": (
-                "finding #122: a negative scale gives NaN",
+                "finding #46: a negative scale gives NaN",
                 f"{PLAIN} softmax_scale=0.5 regime=peaked",
             ),
         },

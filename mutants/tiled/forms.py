@@ -80,7 +80,7 @@ MUTANTS = [
         name="sequences_without_queries_are_remembered",
         law="test_answers_follow_lengths_and_tables",
         edits=remembered("tensor is cu_seqlens_q", "cu_seqlens_q"),
-        smallest=ONE | dict(neighbours="empty"),
+        smallest=ONE | dict(seqlen_q=2, seqlen_k=2, neighbours="empty"),
         story="a list of the sequences with queries is kept by the identity of cu_seqlens_q, and the tensor gets new values",
     ),
     paged(

@@ -395,7 +395,7 @@ KEPT = {
     ),
     "scores_are_cut_at_the_cap": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=5.0",
     "second_tile_of_the_edge_is_not_masked": "seqlen_q=3 seqlen_k=18 headdim=1 dtype=float32 window=0:",
-    "sequences_without_queries_are_remembered": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=empty",
+    "sequences_without_queries_are_remembered": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 neighbours=empty",
     "shared_values_are_the_last_columns": "seqlen_q=1 seqlen_k=1 headdim=3 dtype=float32 headdim_v=1 shared_kv=True",
     "shared_values_have_rows_of_their_own_length": (
         "seqlen_q=1 seqlen_k=1 headdim=3 dtype=float32 nheads=2 headdim_v=1 shared_kv=True"

@@ -81,7 +81,7 @@ def test_two_findings_have_two_numbers(proof, tmp_path):
 
 
 def test_findings_are_numbered_from_1_and_name_packages_and_laws():
-    known = {law.removeprefix("test_") for law in laws()}
+    known = {law.removeprefix("test_") for law in laws()} | {"contract_is_kept"}
     found = findings()
     assert [finding.number for finding in found] == list(range(1, len(found) + 1))
     assert {law for finding in found for law in finding.laws} <= known

@@ -1,6 +1,6 @@
 """k and v with fewer batches than q are accepted, and memory past their ends is read.
 
-number: 12
+number: 6
 package: aule-attention 0.5.0
 law: calls_outside_the_promise_raise_or_are_right
 case: batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32

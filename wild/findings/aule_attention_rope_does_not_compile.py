@@ -1,6 +1,6 @@
 """flash_attention_rope does not compile: half of the head dim is not a constexpr in its kernel.
 
-number: 14
+number: 8
 package: aule-attention 0.5.0
 law: none: rotary embeddings cannot be declared
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64

@@ -1,6 +1,6 @@
 """flash_attention ignores rot_cos and rot_sin in its Triton backend.
 
-number: 13
+number: 7
 package: aule-attention 0.5.0
 law: none: rotary embeddings cannot be declared
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64

@@ -1,6 +1,6 @@
 """The CPU backend ignores scale.
 
-number: 15
+number: 9
 package: aule-attention 0.5.0
 law: scale_zero_is_q_zero
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32

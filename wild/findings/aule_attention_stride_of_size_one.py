@@ -1,6 +1,6 @@
 """With one head, the backward takes the stride of the head axis for the stride of the batch axis.
 
-number: 11
+number: 5
 package: aule-attention 0.5.0
 law: any_layout_equals_the_contiguous_one
 case: batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32 layout=size_one

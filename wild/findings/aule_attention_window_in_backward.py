@@ -1,6 +1,6 @@
 """The backward ignores window_size.
 
-number: 9
+number: 3
 package: aule-attention 0.5.0
 law: gradients_match_the_definition
 case: seqlen_q=3 seqlen_k=2 headdim=64 dtype=float32 causal=True window=1: regime=shifted_down

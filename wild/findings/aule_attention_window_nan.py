@@ -1,6 +1,6 @@
 """With causal=True and a window, rows are NaN if their first tile of keys lies outside the window.
 
-number: 7
+number: 1
 package: aule-attention 0.5.0
 law: query_sees_exactly_its_window
 case: seqlen_q=128 seqlen_k=128 headdim=64 dtype=float32 causal=True window=16:

@@ -1,6 +1,6 @@
 """Without causal, queries near the edge of a tile miss keys that their window has in the next tile.
 
-number: 8
+number: 2
 package: aule-attention 0.5.0
 law: query_sees_exactly_its_window
 case: seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 window=1:1

@@ -1,6 +1,6 @@
 """With causal=True, the last of several queries does not see all keys; a single query does.
 
-number: 65
+number: 10
 package: conch-triton-kernels 1.3
 law: out_matches_the_definition, out_averages_exactly_its_prefix, chunks_change_no_bit
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=2 seqlen_k=3 headdim=16 dtype=float32 causal=True

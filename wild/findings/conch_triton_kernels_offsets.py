@@ -1,6 +1,6 @@
 """In paged_attention, page offsets have 32 bits: pages past 2^31 elements are read from elsewhere.
 
-number: 78
+number: 11
 package: conch-triton-kernels 1.3
 law: pages_may_lie_far_apart
 case: batch=1 nheads=3 nheads_k=3 seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32

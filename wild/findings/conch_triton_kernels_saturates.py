@@ -1,6 +1,6 @@
 """A row's sum is kept in the dtype of out: in bfloat16 with pages of 16, it stops at 4,096.
 
-number: 79
+number: 12
 package: conch-triton-kernels 1.3
 law: none: an implementation that declares such sums is within its budget
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=2 seqlen_k=16384 headdim=64 dtype=bfloat16

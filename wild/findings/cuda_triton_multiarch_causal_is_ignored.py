@@ -1,6 +1,6 @@
 """flash_attention_bhsd ignores is_causal in its Triton backend.
 
-number: 141
+number: 14
 package: cuda-triton-multiarch 0.1.3
 law: row_that_sees_one_key_copies_it, hidden_keys_change_no_bit
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 causal=True

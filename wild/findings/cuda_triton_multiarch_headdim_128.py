@@ -1,6 +1,6 @@
 """With head dim 128, the Triton backend uses the first 64 columns of q and k only.
 
-number: 142
+number: 15
 package: cuda-triton-multiarch 0.1.3
 law: none: the adapter declares headdim 64 only
 case: seqlen_q=64 seqlen_k=64 headdim=128 dtype=float16

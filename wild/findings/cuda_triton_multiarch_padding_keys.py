@@ -1,6 +1,6 @@
 """Keys that pad the last tile are counted: with one key, out is v / 64.
 
-number: 140
+number: 13
 package: cuda-triton-multiarch 0.1.3
 law: padding_keys_count_nothing, out_matches_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16

@@ -1,6 +1,6 @@
 """Rows of the last tile are written into the next head.
 
-number: 147
+number: 20
 package: cuda-triton-multiarch 0.1.3
 law: no_race_is_traced, repeats_agree
 case: seqlen_q=65 seqlen_k=65 headdim=64 dtype=float16

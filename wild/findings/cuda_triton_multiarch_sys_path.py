@@ -1,6 +1,6 @@
 """Each call of flash_attention_full_triton adds an entry to sys.path.
 
-number: 146
+number: 19
 package: cuda-triton-multiarch 0.1.3
 law: none: the adapter restores sys.path, as contract_is_kept demands
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16

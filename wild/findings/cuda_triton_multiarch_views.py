@@ -1,6 +1,6 @@
 """q, k and v that are transposed from (batch, seqlen, nheads, headdim) are read as contiguous.
 
-number: 144
+number: 17
 package: cuda-triton-multiarch 0.1.3
 law: any_layout_equals_the_contiguous_one
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 layout=gapped

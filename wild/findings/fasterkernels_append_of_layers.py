@@ -1,6 +1,6 @@
 """append_kv of PagedKVCache lengthens the sequence once for each layer, not once for each token.
 
-number: 19
+number: 25
 package: fasterkernels 0.2.0
 law: none: the cache is PyTorch around the kernel
 case: num_layers=2, one token

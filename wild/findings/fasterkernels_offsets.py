@@ -1,6 +1,6 @@
 """Offsets have 32 bits: if batches of k are 2^30 elements apart, the third is read from elsewhere.
 
-number: 17
+number: 23
 package: fasterkernels 0.2.0
 law: offsets_need_64_bits
 case: seqlen_q=1 seqlen_k=4 headdim=64 dtype=float16

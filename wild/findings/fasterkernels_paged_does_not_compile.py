@@ -1,6 +1,6 @@
 """paged_flash_decode does not compile: its kernel has a break, which Triton rejects.
 
-number: 18
+number: 24
 package: fasterkernels 0.2.0
 law: none: the kernel is left out of the adapter
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=3 headdim=64 dtype=float16 page_size=16

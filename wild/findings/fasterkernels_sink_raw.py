@@ -1,6 +1,6 @@
 """A sink is added to the sum of the softmax as it is, not as exp(sink - maximum).
 
-number: 16
+number: 22
 package: fasterkernels 0.2.0
 law: sink_takes_its_share
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 sinks=count

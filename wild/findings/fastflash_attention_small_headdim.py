@@ -1,6 +1,6 @@
 """Head dim 8, which is documented and for which is_eligible returns True, does not compile.
 
-number: 22
+number: 28
 package: fastflash-attention 0.2.0
 law: none: a head dim that raises an error breaks the contract before any law
 case: headdim=8 dtype=bfloat16

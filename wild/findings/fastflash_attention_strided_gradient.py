@@ -1,6 +1,6 @@
 """The backward reads k and v by the strides of q, so gradients are wrong if theirs differ.
 
-number: 20
+number: 26
 package: fastflash-attention 0.2.0
 law: calls_outside_the_promise_raise_or_are_right, any_layout_equals_the_contiguous_one
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=2 seqlen_k=2 headdim=64 dtype=bfloat16 layout=mixed

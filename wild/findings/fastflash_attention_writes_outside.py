@@ -1,6 +1,6 @@
 """The backward writes past the ends of dq, dk and dv if q, k and v are strided.
 
-number: 21
+number: 27
 package: fastflash-attention 0.2.0
 law: memory_around_inputs_is_not_read, inputs_come_back_unchanged
 case: batch=1 nheads=2 nheads_k=2 seqlen_q=1 seqlen_k=1 headdim=64 dtype=bfloat16 layout=packed

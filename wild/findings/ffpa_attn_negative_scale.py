@@ -1,6 +1,6 @@
 """With is_causal=True, a negative scale makes dq NaN.
 
-number: 98
+number: 30
 package: ffpa-attn 0.2.4
 law: gradients_match_the_definition, ragged_sizes_match_the_definition, negative_scale_is_negated_q
 case: seqlen_q=512 seqlen_k=512 headdim=320 dtype=float16 causal=True softmax_scale=-0.25

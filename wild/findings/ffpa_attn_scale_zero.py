@@ -1,6 +1,6 @@
 """scale=0 is taken for None, the default scale.
 
-number: 91
+number: 29
 package: ffpa-attn 0.2.4
 law: scale_zero_is_q_zero
 case: seqlen_q=1 seqlen_k=512 headdim=320 dtype=float16 softmax_scale=0.0

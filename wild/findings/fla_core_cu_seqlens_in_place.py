@@ -1,6 +1,6 @@
 """The chunks of cu_seqlens are cached by object: after a change in place, the old ones are used.
 
-number: 198
+number: 31
 package: fla-core 0.6.0
 law: answers_follow_lengths_and_tables
 case: seqlen_q=129 seqlen_k=129 headdim=64 dtype=float32 causal=True neighbours=one

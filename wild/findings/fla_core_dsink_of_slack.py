@@ -1,6 +1,6 @@
 """If cu_seqlens ends before the last row, the gradient of sink_bias has terms of the rows past it.
 
-number: 199
+number: 32
 package: fla-core 0.6.0
 law: gradients_match_the_definition
 case: seqlen_q=5 seqlen_k=5 headdim=64 dtype=float32 causal=True sinks=count slack=1

@@ -1,6 +1,6 @@
 """slow_attention_n ignores a boolean mask, and sets all elements of the caller's mask to True.
 
-number: 46
+number: 39
 package: flash-attention-softmax-n 0.3.2
 law: bias_picks_its_key, keys_hidden_by_bias_change_no_bit
 case: seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=boolean_matrix

@@ -1,6 +1,6 @@
 """With softmax_n_param, the gradient of v is the one for n = 0.
 
-number: 42
+number: 35
 package: flash-attention-softmax-n 0.3.2
 law: gradients_match_the_definition, tiny_scores_match_the_definition
 case: seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16 sinks=count regime=flat

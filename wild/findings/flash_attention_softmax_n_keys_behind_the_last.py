@@ -1,6 +1,6 @@
 """With 96 keys in a buffer of 128, the 32 past the last key are counted.
 
-number: 44
+number: 37
 package: flash-attention-softmax-n 0.3.2
 law: none: the adapter calls with multiples of 128 only
 case: seqlen_q=128 seqlen_k=96 headdim=64 dtype=float16

@@ -1,6 +1,6 @@
 """The documented call of flash_attention_n with keys of three dimensions raises an error.
 
-number: 48
+number: 41
 package: flash-attention-softmax-n 0.3.2
 law: none: the contract has no keys without a dimension for heads
 case: the first example of the package's documentation

@@ -1,6 +1,6 @@
 """With one head, the stride of the head axis is taken for the stride of the batch axis.
 
-number: 43
+number: 36
 package: flash-attention-softmax-n 0.3.2
 law: neighbours_change_no_bit, batch_changes_no_bit, copies_agree, no_race_is_traced
 case: batch=2 seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16

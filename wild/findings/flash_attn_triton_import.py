@@ -1,6 +1,6 @@
 """The package imports triton.tools.experimental_descriptor, which Triton no longer has.
 
-number: 38
+number: 42
 package: flash-attn-triton 0.1.1
 law: none: nothing can be called
 case: triton 3.7.1; the package asks for triton>=3.2.0

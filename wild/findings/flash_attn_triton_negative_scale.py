@@ -1,6 +1,6 @@
 """The running maximum is taken before the scale, so a negative softmax_scale makes out NaN.
 
-number: 122
+number: 46
 package: flash-attn-triton 0.1.1
 law: negative_scale_is_negated_q
 case: seqlen_q=128 seqlen_k=128 headdim=32 dtype=float16 nheads=2 softmax_scale=-0.5 regime=peaked

@@ -1,6 +1,6 @@
 """The backward refuses contiguous q, k and v of one head: it compares strides of size-1 dimensions.
 
-number: 121
+number: 45
 package: flash-attn-triton 0.1.1
 law: gradients_match_the_definition
 case: batch=2 nheads=1 nheads_k=1 seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16

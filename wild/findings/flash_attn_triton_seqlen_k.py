@@ -1,6 +1,6 @@
 """The number of keys is taken from q, so other keys are ignored.
 
-number: 39
+number: 43
 package: flash-attn-triton 0.1.1
 law: calls_outside_the_promise_raise_or_are_right
 case: batch=1 nheads=2 nheads_k=2 seqlen_q=128 seqlen_k=256 headdim=64 dtype=float16
