@@ -3,8 +3,8 @@
 Its docstring documents a mask that is added to the scores, and lengths that may differ; the kernel
 takes equal lengths alone and raises an error for others. Only the forward is judged: out does not
 require a gradient (finding #103). A row is NaN if its first tile of keys is hidden, by a mask or by
-a window (finding #104, finding #105). Masks and windows that hide it are left out, up to one length,
-so that the rest is judged. Rows that see no key are not defined.
+a window (findings #104 and #105). Masks and windows that hide it are left out, up to one length, so
+that the rest is judged. Rows that see no key are not defined.
 """
 
 import torch
