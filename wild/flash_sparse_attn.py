@@ -1,8 +1,8 @@
 """flash-sparse-attn 2.0.6: its dense and sparse functions in Triton.
 
 No configuration is searched: is_autotune=False, the documented way to fixed tiles of 64. The
-package imports triton_kernels, which it does not ask pip for (finding #47). Attention does not use
-it, so it is imported with empty modules of that name where there is none.
+package imports triton_kernels, which its README says to install. Attention does not use it, so it
+is imported with empty modules of that name where there is none.
 """
 
 import importlib.util
