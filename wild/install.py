@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from filelock import FileLock
 from packaging.specifiers import SpecifierSet
 
 from flash_attest.wild.packages import Package
@@ -41,11 +42,15 @@ def installed(package: Package, version: str, folder: Path) -> Path:
     target = folder / f"{package.key}-{version}"
     if target.is_dir():
         return target
-    unfinished = folder / f"{target.name}.unfinished"  # a run that is interrupted leaves no folder of half a package
-    shutil.rmtree(unfinished, ignore_errors=True)
-    requirements = [f"{package.name}=={version}", *package.also]
-    _pip("install", "--quiet", "--no-deps", "--no-compile", "--target", str(unfinished), *requirements)
-    os.replace(unfinished, target)
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{target}.lock"):  # the proofs of a package run at the same time, and one of them installs it
+        if target.is_dir():
+            return target
+        unfinished = folder / f"{target.name}.unfinished"  # a run that is interrupted leaves no half of a package
+        shutil.rmtree(unfinished, ignore_errors=True)
+        requirements = [f"{package.name}=={version}", *package.also]
+        _pip("install", "--quiet", "--no-deps", "--no-compile", "--target", str(unfinished), *requirements)
+        os.replace(unfinished, target)
     return target
 
 
@@ -62,5 +67,6 @@ def _pip(*arguments: str) -> str:
         lines = (
             [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines() or [""]
         )
-        raise InstallError(f"pip {arguments[0]} {arguments[-1]}: {lines[-1].removeprefix('ERROR: ')}")
+        offline = "; pip could not reach the index" if "WARNING: Retrying" in done.stderr else ""
+        raise InstallError(f"pip {arguments[0]} {arguments[-1]}: {lines[-1].removeprefix('ERROR: ')}{offline}")
     return done.stdout

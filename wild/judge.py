@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 from flash_attest import __version__
 from flash_attest.places import IMPORTED_FROM
@@ -20,6 +23,7 @@ from flash_attest.wild.packages import Package, Source
 
 RESULTS = "wild.json"
 COUNTS = ("pass", "known", "fail", "refused", "unknown")
+STOPPING = 60.0  # seconds for a run to end after an interruption
 
 
 @dataclass
@@ -47,6 +51,11 @@ class Row:
         """Return whether the other row would judge the same again."""
         return all(getattr(self, name) == getattr(other, name) for name in ("version", "device", "profile", "adapter"))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the run came to its end, with whatever result."""
+        return self.status in (0, 1)
+
 
 @dataclass(frozen=True)
 class Run:
@@ -69,8 +78,11 @@ class Run:
             raise ValueError(f"{path}: is damaged ({error}): remove it, or give another --folder") from None
 
     def judge(self, packages: Iterable[Package | Source]) -> bool:
-        """Judge packages and print a line for each. Returns whether all are as expected."""
-        rows, expected = self.results(), True
+        """Judge packages and print a line for each.
+
+        Returns whether all are as expected, which they are not if none is judged here.
+        """
+        rows, expected, judged = self.results(), True, False
         for package in packages:
             if reason := self.not_here(package):
                 print(f"{package.name}: {reason}", flush=True)
@@ -78,8 +90,9 @@ class Run:
             try:
                 row = self._planned(package)
                 before = rows.get(package.key)
-                if before and before.is_of(row) and not self.again:
-                    print(f"{words_of(package, before)} (judged before)", flush=True)
+                if before and before.is_of(row) and before.is_whole and not self.again:
+                    before.newest, judged = row.newest, True
+                    self._tell(package, before, " (judged before)")
                     expected &= not before.status
                     continue
                 print(f"{package.name} {row.version}: judging", flush=True)
@@ -88,11 +101,18 @@ class Run:
                 print(f"{package.name}: not judged: {error}", flush=True)
                 expected = False
                 continue
-            rows[package.key] = row
+            rows[package.key], judged = row, True
             write(self.folder / RESULTS, rows)
-            print(words_of(package, row), flush=True)
+            self._tell(package, row)
             expected &= not row.status
-        return expected
+        return expected and judged
+
+    def _tell(self, package: Package | Source, row: Row, more: str = "") -> None:
+        """Print a row, and where to read on if it is not as expected."""
+        print(f"{words_of(package, row)}{more}", flush=True)
+        if row.status:
+            output = self.folder / package.key / "output.txt"
+            print(f"  {row.verdict}\n  what it printed: {output}", flush=True)
 
     def not_here(self, package: Package | Source) -> str:
         """Return why a package is not judged here; "" if it is."""
@@ -124,16 +144,36 @@ class Run:
         ]  # fmt: skip
         begun = time.monotonic()
         with open(report / "output.txt", "w", encoding="utf-8") as output:
-            done = subprocess.run(
-                command, env=with_paths(*sites), stdout=output, stderr=subprocess.STDOUT, cwd=report, check=False
-            )
-        row.seconds, row.status = round(time.monotonic() - begun, 1), done.returncode
+            row.status = _status_of(command, with_paths(*sites), output, report)
+        row.seconds = round(time.monotonic() - begun, 1)
         lines = (report / "output.txt").read_text(encoding="utf-8", errors="replace").splitlines()
         row.verdict = next((line for line in reversed(lines) if line.strip()), "nothing was printed")
-        if done.returncode in (0, 1) and results.exists():
+        if row.is_whole and results.exists():
             laws = json.loads(results.read_text(encoding="utf-8"))["results"]
             kinds = Counter("known" if law["known"] else law["verdict"] for law in laws)
             row.counts, row.cases = {name: kinds[name] for name in COUNTS}, sum(law["cases"] for law in laws)
+
+
+def _status_of(command: list[str], environment: dict[str, str], output: TextIO, folder: Path) -> int:
+    """Run a command in a folder. Returns its exit status.
+
+    It has a session of its own, so that Ctrl-C reaches it once, from here. An interruption of this
+    process waits until the command has written its files and has ended its own processes.
+    """
+    process = subprocess.Popen(
+        command, env=environment, stdout=output, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True
+    )
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOPPING)
+        raise
+    finally:
+        if process.poll() is None:  # it does not end, or Ctrl-C was pressed again
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def with_paths(*folders: Path) -> dict[str, str]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from pathlib import Path
 
-from flash_attest.arguments import FAILED, Parser, seconds
+from flash_attest.arguments import FAILED, INTERRUPTED, Parser, seconds
 from flash_attest.did_you_mean import did_you_mean
+from flash_attest.interrupted import SIGNALS, interrupt
 from flash_attest.runner.profiles import PROFILES
 
 NAME = "wild"
@@ -15,14 +18,14 @@ Installs the packages that have an adapter, each into a folder of its own and wi
 another. A package is as expected if no law fails but those that its adapter lists as known failures, by the numbers of
 docs/findings.md. Files of public repositories, which no index has, are judged if a variable names the folder of a clone
 (--list). The results are kept: the same command goes on where it was stopped, and judges a package again if there is a new
-release or another adapter."""
+release or another adapter. docs/use/running-in-ci.md says what to do if a package is not as expected."""
 EPILOG = """\
   flash-attest wild                                all packages
   flash-attest wild fla-core sageattention         these
   flash-attest wild --list                         their names and versions
 
-Exit status: 0 all packages are as expected; 1 one is not, or could not be installed; 2 the command is wrong; 130 interrupted:
-the same command goes on.
+Exit status: 0 all packages that can be judged here are as expected; 1 one is not, or could not be installed, or none can be
+judged here; 2 the command is wrong, or another run uses the folder; 130 interrupted: the same command goes on.
 """
 
 
@@ -48,31 +51,65 @@ def run(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.write and not options.write.parent.is_dir():
         parser.error(f"--write {options.write}: there is no folder {options.write.parent}")
+    if options.write and options.write.is_dir():
+        parser.error(f"--write {options.write}: is a folder, should be a file")
     import flash_attest.required  # noqa: F401
     from flash_attest.wild.packages import PACKAGES, SOURCES
 
-    by_key = {name.lower().replace("-", "_"): name for name in options.names}
     known = PACKAGES | SOURCES
-    if unknown := [name for key, name in by_key.items() if key not in known]:
+    spellings = {_normalized(source.repository): key for key, source in SOURCES.items()} | {key: key for key in known}
+    if unknown := [name for name in options.names if _normalized(name) not in spellings]:
         names = [package.name for package in known.values()]
         parser.error(f"{unknown[0]}: no such package{did_you_mean(unknown[0], names)} (packages: {', '.join(names)})")
-    chosen = [package for key, package in known.items() if not by_key or key in by_key]
+    keys = {spellings[_normalized(name)] for name in options.names} or known.keys()
+    chosen = [package for key, package in known.items() if key in keys]
     if options.list:
         for package in chosen:
             print(
-                f"{package.requirement:45} findings of {package.judged}{f'; needs {package.needs}' * bool(package.needs)}"
+                f"{package.requirement:46} findings of {package.judged}{f'; needs {package.needs}' * bool(package.needs)}"
             )
         return 0
+    from filelock import FileLock, Timeout
+
     from flash_attest.properties.machine.gpus import visible_gpus
     from flash_attest.wild.judge import RESULTS, Run, write
 
-    device = options.device if options.device != "auto" else "cuda" if visible_gpus() else "cpu"
+    gpus = visible_gpus()
+    if options.device == "cuda" and not gpus:
+        parser.error("--device cuda: PyTorch sees no CUDA device here")
+    device = options.device if options.device != "auto" else "cuda" if gpus else "cpu"
     run = Run(options.folder, device, options.profile, options.time_limit, options.again)
+    lock = FileLock(options.folder / "in-use.lock", timeout=0)
+    try:
+        options.folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        parser.error(f"--folder {options.folder}: in use by another run: name another one")
+    except OSError as error:
+        parser.error(f"--folder {options.folder}: cannot be written to ({error.strerror}): name another one")
+    # A time limit, which sends SIGTERM, ends the command as Ctrl-C does. What nohup ignores stays
+    # ignored.
+    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, interrupt) for number in heard}
     try:
         expected = run.judge(chosen)
+        if options.write:
+            write(options.write, run.results())
     except ValueError as error:
         parser.error(str(error))
-    if options.write:
-        write(options.write, run.results())
+    except OSError as error:
+        parser.fail(f"{error.filename or options.folder}: cannot be written to ({error.strerror})")
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on")
+        return INTERRUPTED
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        lock.release()
     print(f"reports: {options.folder}/NAME/index.html, results: {options.folder / RESULTS}")
     return 0 if expected else FAILED
+
+
+def _normalized(name: str) -> str:
+    """Return the key that all spellings of a name share, as for pip."""
+    return re.sub(r"[-_.]+", "_", name).lower()

@@ -1,11 +1,18 @@
 """flash-attest wild: packages from an index of our own are installed, judged, and judged once."""
 
+import signal
+import subprocess
+import sys
+import threading
 import zipfile
 
 import pytest
+from filelock import FileLock
 
 from flash_attest.command import wild
-from flash_attest.wild.install import installed, newest
+from flash_attest.properties.machine import gpus
+from flash_attest.wild import install, judge
+from flash_attest.wild.install import InstallError, installed, newest
 from flash_attest.wild.judge import RESULTS, Run
 from flash_attest.wild.packages import PACKAGES, SOURCES, Package
 
@@ -56,7 +63,8 @@ def test_a_package_is_judged_once_and_a_new_release_again(index, tmp_path, capsy
     assert not run.judge([TINY])
     said = capsys.readouterr().out
     assert "tiny-attention 0.2: NOT as expected: " in said and run.results()["tiny_attention"].counts["fail"]
-    assert said.endswith("; 0.2 is new: the findings are of 0.1; 1.5 is out: the adapter is for >=0.1,<1\n")
+    assert "; 0.2 is new: the findings are of 0.1; 1.5 is out: the adapter is for >=0.1,<1\n  not green: " in said
+    assert said.endswith(f"\n  what it printed: {tmp_path}/wild/tiny_attention/output.txt\n")
 
 
 def test_a_package_that_pip_cannot_install_is_named_and_the_others_are_judged(index, tmp_path, capsys):
@@ -87,3 +95,102 @@ def test_list_and_an_unknown_name(capsys):
     with pytest.raises(SystemExit) as ended:
         wild.run(["flashn"])
     assert ended.value.code == 2 and "flashn: no such package; did you mean flashnn?" in capsys.readouterr().err
+
+
+def test_every_spelling_of_a_name_and_a_repository_are_found(capsys):
+    assert wild.run(["--list", "Fla.Core", "flash__attention-x", "pytorch/executorch", "triton_lang_kernels"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert listed == [
+        "fla-core>=0.6,<0.7",
+        "flash_attention_x>=0.0.1,<0.1",
+        "pytorch/executorch",
+        "triton-lang/kernels",
+    ]
+
+
+def error_of(capsys, *arguments):
+    """Run the command, which is wrong. Returns its error."""
+    with pytest.raises(SystemExit) as ended:
+        wild.run(["noflash-attention", *map(str, arguments)])
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert f"--folder {tmp_path}/file/x: cannot be written to" in error_of(capsys, "--folder", tmp_path / "file" / "x")
+    assert f"--write {tmp_path}: is a folder" in error_of(capsys, "--write", tmp_path)
+    with FileLock(tmp_path / "in-use.lock"):
+        assert f"--folder {tmp_path}: in use by another run" in error_of(capsys, "--folder", tmp_path)
+
+
+def test_cuda_without_a_gpu_is_an_error_before_anything_is_installed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(gpus, "visible_gpus", list)
+    assert "--device cuda: PyTorch sees no CUDA device" in error_of(capsys, "--folder", tmp_path, "--device", "cuda")
+
+
+def test_a_run_that_judges_nothing_is_not_as_expected(tmp_path):
+    assert not Run(tmp_path).judge([Package("gpu-only", "", "1", runs="cuda")])
+
+
+@pytest.mark.parametrize(("status", "runs"), [(0, 1), (1, 1), (2, 2), (3, 2), (130, 2), (-9, 2)])
+def test_a_run_that_did_not_come_to_its_end_is_made_again(tmp_path, monkeypatch, status, runs):
+    calls = []
+    monkeypatch.setattr(judge, "newest", lambda package, fitting=True: "0.1")
+    monkeypatch.setattr(judge, "installed", lambda package, version, folder: folder)
+    monkeypatch.setattr(judge, "_status_of", lambda *arguments: calls.append(arguments) or status)
+    assert Run(tmp_path).judge([TINY]) is Run(tmp_path).judge([TINY]) is (status == 0)
+    assert len(calls) == runs
+
+
+RUN = """
+import signal, sys, time
+def end(*_):
+    time.sleep(1)
+    print("its files are whole", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+print("runs", flush=True)
+time.sleep(600)
+"""
+JUDGE = """
+import os, sys
+from pathlib import Path
+from flash_attest.wild.judge import _status_of
+_status_of([sys.executable, "-c", sys.argv[1]], dict(os.environ), sys.stdout, Path.cwd())
+"""
+
+
+def test_an_interruption_waits_until_the_run_has_ended():
+    command = [sys.executable, "-c", JUDGE, RUN]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "runs\n"
+        process.send_signal(signal.SIGINT)
+        said, error = process.communicate(timeout=60)
+    assert said == "its files are whole\n" and error.endswith("KeyboardInterrupt\n")
+
+
+def test_two_installations_of_a_package_wait_for_each_other(tmp_path, monkeypatch):
+    begun, calls = threading.Event(), []
+
+    def pip(*arguments):
+        calls.append(arguments)
+        (tmp_path / "tiny_attention-0.1.unfinished").mkdir()
+        begun.set()
+        second.join(0.5)  # it waits for the lock
+        return ""
+
+    monkeypatch.setattr(install, "_pip", pip)
+    second = threading.Thread(target=lambda: begun.wait() and installed(TINY, "0.1", tmp_path))
+    second.start()
+    assert installed(TINY, "0.1", tmp_path).is_dir()
+    second.join()
+    assert len(calls) == 1
+
+
+def test_an_index_that_cannot_be_reached_is_named(monkeypatch):
+    says = "import sys; sys.exit('WARNING: Retrying (total=0)\\nERROR: No matching distribution found for tiny')"
+    monkeypatch.setattr(install, "PIP", (sys.executable, "-c", says))
+    with pytest.raises(InstallError, match=r"No matching distribution found for tiny; pip could not reach the index$"):
+        newest(TINY)
