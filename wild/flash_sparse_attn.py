@@ -38,7 +38,7 @@ def positive_scale(case):
 
 
 def near_scores(case):
-    """Refuse empty tensors, and low scores, for which dq is NaN (finding #48)."""
+    """Refuse empty tensors, and low scores, for which dq is NaN (finding #47)."""
     if case.regime in ("shifted_down", "uneven", "rising"):
         return "scores should not be far below 0"
     return None if case.batch * case.seqlen_q * case.seqlen_k else "there is no query or no key"
@@ -65,7 +65,7 @@ def declare(name, *, known_failures=(), **supports):
     )
 
 
-SCALE = "finding #49: NaN with a scale of 0 or below"
+SCALE = "finding #48: NaN with a scale of 0 or below"
 ONE = "seqlen_q=1 seqlen_k=1 headdim=32 dtype=float16"
 IMPLS = [
     declare("", cross=True, gqa=True, strides="aligned", accepts=positive_scale),

@@ -1,6 +1,6 @@
 """PagedAttention writes as many heads of out as there are key heads; the others stay unwritten.
 
-number: 64
+number: 63
 package: flashnn 0.1.1
 law: none: the adapter calls FlashAttention only
 case: nheads=2 nheads_k=1, one key, head_mapping=(0, 0)
