@@ -65,8 +65,8 @@ def implementation(name, function, headdims, *, few=(64,), accepts=accepts, know
     )  # fmt: skip
 
 
-NO_QUERIES = {"no_queries_give_no_gradient": "finding #114: 0 queries and grouped heads raise ZeroDivisionError"}
-OFFSETS = {"offsets_need_64_bits": "finding #113: offsets are 32 bits"}
+NO_QUERIES = {"no_queries_give_no_gradient": "finding #113: 0 queries and grouped heads raise ZeroDivisionError"}
+OFFSETS = {"offsets_need_64_bits": "finding #112: offsets are 32 bits"}
 WRONG_VALUES = (
     "huge_scores_match_the_definition", "out_matches_the_definition", "shifting_all_scores_changes_only_lse",
     "single_key_is_copied",
@@ -76,7 +76,7 @@ PADDING = dict.fromkeys(
         *WRONG_VALUES, "padding_keys_count_nothing", "ragged_sizes_match_the_definition",
         "tiny_scores_match_the_definition", "answers_follow_the_values",
     ),
-    "finding #111: zeros past the last key are counted as keys",
+    "finding #110: zeros past the last key are counted as keys",
 )  # fmt: skip
 FIXED = dict.fromkeys(
     (
@@ -85,7 +85,7 @@ FIXED = dict.fromkeys(
         "winning_key_is_copied",
         "single_query_matches_the_definition",
     ),
-    "finding #112: P is exp(score - 5), whatever the maximum; of a single key, too, where bfloat16 rounds it",
+    "finding #111: P is exp(score - 5), whatever the maximum; of a single key, too, where bfloat16 rounds it",
 )
 
 POWERS, OTHERS = (16, 32, 64, 128, 256), (24, 48, 80, 96, 112, 192)

@@ -2,9 +2,9 @@
 
 The README documents that inputs are converted to float16, so float16 is declared alone. Lengths may
 differ; query i sees the keys 0 to i, as many as there are. Gradients are inference tensors
-(finding #50), which breaks the contract: the adapter copies them, so that the laws judge their
+(finding #49), which breaks the contract: the adapter copies them, so that the laws judge their
 values. Of negative scales, which give NaN, -0.5 alone is declared. Head dims above 128 cannot be
-launched (finding #53).
+launched (finding #52).
 """
 
 import torch
@@ -33,7 +33,7 @@ def positive(case):
 
 def few_negative(case):
     """Return None, or why not."""
-    return None if case.scale >= 0 or case.scale == -0.5 else "negative scales give NaN, finding #52"
+    return None if case.scale >= 0 or case.scale == -0.5 else "negative scales give NaN, finding #51"
 
 
 def supports(accepts):
@@ -67,8 +67,8 @@ IMPLS = [
         supports=supports(few_negative),
         repeatable={"out", "dk", "dv"},
         known_failures={
-            "scale_zero_is_q_zero": ("finding #51: a scale of 0 is taken for None", f"{PLAIN} softmax_scale=0.0"),
-            "negative_scale_is_negated_q": ("finding #52: a negative scale gives NaN", f"{PLAIN} softmax_scale=0.5"),
+            "scale_zero_is_q_zero": ("finding #50: a scale of 0 is taken for None", f"{PLAIN} softmax_scale=0.0"),
+            "negative_scale_is_negated_q": ("finding #51: a negative scale gives NaN", f"{PLAIN} softmax_scale=0.5"),
         },
         **COMMON,
     ),

@@ -43,7 +43,7 @@ def declare(name, *, backward=backward, known_failures=(), **supports):
     )
 
 
-# Finding #55: the causal gradient does not compile, so it is not declared.
+# Finding #54: the causal gradient does not compile, so it is not declared.
 IMPLS = [
     declare(""),
     declare("_causal", backward=None, causal="optional"),
@@ -55,11 +55,11 @@ IMPLS = [
         softmax_scale=False,
         known_failures={
             "any_layout_equals_the_contiguous_one": (
-                "finding #54: k is read by the strides of v",
+                "finding #53: k is read by the strides of v",
                 "seqlen_q=33 seqlen_k=33 headdim=64 dtype=float16 layout=mixed",
             ),
             "offsets_need_64_bits": (
-                "finding #56: offsets are 32-bit",
+                "finding #55: offsets are 32-bit",
                 "seqlen_q=4 seqlen_k=4 headdim=64 dtype=float16",
             ),
         },

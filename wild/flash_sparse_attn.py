@@ -1,8 +1,8 @@
 """flash-sparse-attn 2.0.6: its dense and sparse functions in Triton.
 
 No configuration is searched: is_autotune=False, the documented way to fixed tiles of 64. The
-package imports triton_kernels, which it does not ask pip for (finding #47). Attention does not use
-it, so it is imported with empty modules of that name where there is none.
+package imports triton_kernels, which its README says to install. Attention does not use it, so it
+is imported with empty modules of that name where there is none.
 """
 
 import importlib.util
@@ -38,7 +38,7 @@ def positive_scale(case):
 
 
 def near_scores(case):
-    """Refuse empty tensors, and low scores, for which dq is NaN (finding #48)."""
+    """Refuse empty tensors, and low scores, for which dq is NaN (finding #47)."""
     if case.regime in ("shifted_down", "uneven", "rising"):
         return "scores should not be far below 0"
     return None if case.batch * case.seqlen_q * case.seqlen_k else "there is no query or no key"
@@ -65,7 +65,7 @@ def declare(name, *, known_failures=(), **supports):
     )
 
 
-SCALE = "finding #49: NaN with a scale of 0 or below"
+SCALE = "finding #48: NaN with a scale of 0 or below"
 ONE = "seqlen_q=1 seqlen_k=1 headdim=32 dtype=float16"
 IMPLS = [
     declare("", cross=True, gqa=True, strides="aligned", accepts=positive_scale),

@@ -1,7 +1,7 @@
 """flashattention2-custom-mask 0.1.1: the Triton tutorial's kernel with an integer mask, in float16.
 
 The kernels take whole tiles of 128 rows, which the backward asserts and the forward does not
-(finding #58). The backward is right with a causal mask alone (finding #57), so each mask has an
+(finding #57). The backward is right with a causal mask alone (finding #56), so each mask has an
 implementation of its own. Head dim 16 passes the package's check, but no tile fits it. A row that
 sees no key is not defined: hidden scores are -1e6, not -inf. Of negative scales, which give NaN,
 -0.5 alone is declared.
@@ -40,7 +40,7 @@ def accepts(case):
     """Return None, or why not."""
     if case.seqlen_q % 128:
         return "lengths should be multiples of 128"
-    return None if case.scale >= 0 or case.scale == -0.5 else "negative scales give NaN, finding #60"
+    return None if case.scale >= 0 or case.scale == -0.5 else "negative scales give NaN, finding #59"
 
 
 def supports(**features):
@@ -49,9 +49,9 @@ def supports(**features):
     return {"cpu": Supports(headdims={32}, **every), "cuda": Supports(headdims={32, 64, 128}, **every)}
 
 
-GRADIENT = "finding #57: gradients skip tiles from length 256 on"
-SHAPES = "finding #58, finding #59: the forward checks neither lengths nor strides"
-NEGATIVE = "finding #60: the maximum is taken before a negative scale"
+GRADIENT = "finding #56: gradients skip tiles from length 256 on"
+SHAPES = "finding #57, finding #58: the forward checks neither lengths nor strides"
+NEGATIVE = "finding #59: the maximum is taken before a negative scale"
 COMMON = dict(
     layout="bhsd", precision=Precision(scaled_in_backward="k"), tile=(128, 64), traced=True, share={"cpu": 0.05}
 )

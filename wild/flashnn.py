@@ -50,7 +50,7 @@ def declare(name, *, known_failures=(), **supports):
     )
 
 
-SCALE = "finding #62: NaN with a scale of 0 or below"
+SCALE = "finding #61: NaN with a scale of 0 or below"
 ONE = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 IMPLS = [
     declare("", strides="last_contiguous", accepts=positive_scale),

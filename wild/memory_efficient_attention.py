@@ -1,7 +1,7 @@
 """memory-efficient-attention 0.1.3: chunks of queries and of keys, in PyTorch.
 
 Its root imports JAX, which its part in PyTorch does not use: a stand-in is enough. Lengths beyond a
-chunk that it does not divide are wrong (findings #73, #74): in the first variant hardly any case
+chunk that it does not divide are wrong (findings #72, #73): in the first variant hardly any case
 has them, in the second chunks are small and divide the lengths. torch.autograd.grad refuses its
 checkpoints, so `backward` calls .backward().
 """
@@ -62,7 +62,7 @@ def implementation(name, function, accepts, bias, outside="error", known=None):
 
 
 MASKS = {"boolean_vector", "boolean_matrix"}
-MORE_ROWS = "finding #74: out has more rows than there are queries"
+MORE_ROWS = "finding #73: out has more rows than there are queries"
 IMPLS = [
     implementation("", attention, has_rows, {"vector", "matrix", *MASKS}, known={"queries_beyond_65535": MORE_ROWS}),
     implementation("_whole_chunks", chunked, whole_chunks, MASKS, "undefined"),

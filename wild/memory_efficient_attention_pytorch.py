@@ -80,8 +80,8 @@ def enough_keys(case):
 FLOAT32 = {"dtypes": {torch.float32}, "headdims": range(1, 129), "cross": True, "strides": True}
 COMMON = {"layout": "bhsd", "empty_rows": "undefined"}
 ADDED = {"bias": {"boolean_vector", "matrix"}, "bias_grad": True, **FLOAT32}
-NAN = ("finding #78: NaN", "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 bias=matrix bias_mask=right")
-CORNER = "finding #77: aligned at the wrong side of the top left corner"
+NAN = ("finding #77: NaN", "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 bias=matrix bias_mask=right")
+CORNER = "finding #76: aligned at the wrong side of the top left corner"
 TWO_KEYS = "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 causal=True"
 IMPLS = [
     Implementation(

@@ -1,9 +1,9 @@
 """flash_attention_varlen of XunhaoLai/native-sparse-attention-triton: packed sequences, in Triton.
 
 The code asserts as many keys as queries in all, float16 or bfloat16, and head dims up to 256, of
-which those of v may differ. It imports einops. Without a causal mask dq may be NaN (finding #116),
-so all variants but one are causal. Gradients are wrong with gqa_interleave (finding #115) and where
-the head dims of v differ (finding #117): there the forward alone is judged.
+which those of v may differ. It imports einops. Without a causal mask dq may be NaN (finding #115),
+so all variants but one are causal. Gradients are wrong with gqa_interleave (finding #114) and where
+the head dims of v differ (finding #116): there the forward alone is judged.
 """
 
 from flash_attest import Implementation, Supports
@@ -47,12 +47,12 @@ def implementation(name, forward, backward, known=None, **features):
             "cuda": Supports(headdims=(16, 32, 48, 64, 80, 96, 128, 192, 256), **same),
         },
         tile=(128, 64), traced=True, share={"cpu": 0.02},
-        known_failures={"offsets_need_64_bits": ("finding #118: offsets are 32 bits", far), **(known or {})},
+        known_failures={"offsets_need_64_bits": ("finding #117: offsets are 32 bits", far), **(known or {})},
     )  # fmt: skip
 
 
 FAR = "batch=2 seqlen_q=4 seqlen_k=4 headdim=32 dtype=float16"
-NAN = "finding #116: dq is NaN"
+NAN = "finding #115: dq is NaN"
 NANS = dict.fromkeys(
     ("gradients_match_the_definition", "huge_scores_match_the_definition", "ragged_sizes_match_the_definition"),
     (NAN, "seqlen_q=33 seqlen_k=33 headdim=32 dtype=float16 regime=shifted_down"),

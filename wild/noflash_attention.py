@@ -2,7 +2,7 @@
 
 It has three kinds of chunks, from the fastest to the one that needs the least memory, and takes the
 next one where memory runs out. The last two have no backward here. They are for float16: exp(-20)
-takes the place of all smaller P, and is 0 there. In float32 hidden keys have it: finding #81.
+takes the place of all smaller P, and is 0 there. In float32 hidden keys have it: finding #80.
 """
 
 import torch
@@ -48,7 +48,7 @@ HALF = FLOAT32 | {
 }
 BIASES = {"boolean_vector", "boolean_matrix", "vector", "matrix"}
 COMMON = {"layout": "bhsd", "causal_alignment": "top_left", "tile": (16, 24)}
-EMPTY = "finding #82: a mask of numbers gives NaN gradients"
+EMPTY = "finding #81: a mask of numbers gives NaN gradients"
 DEAD = "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix bias_mask=dead_row"
 LAWS_OF_EMPTY = {
     "biased_attention_matches_the_definition": "",

@@ -2,7 +2,7 @@
 
 It documents an additive mask that is the same for all heads, and an out of (batch, seqlen_q,
 nheads, headdim). A mask of more keys than there are is cut, without an error. A mask of one row is
-declared for at most 64 queries (finding #83). Autograd differentiates the running maximum, too, and
+declared for at most 64 queries (finding #82). Autograd differentiates the running maximum, too, and
 sums dk and dv of tiles in the dtype of the inputs, which no field declares: the forward alone is
 judged.
 """

@@ -1,7 +1,7 @@
 """ring-attention-pytorch 0.5.20: attention in buckets, in PyTorch, and its kernels in Triton.
 
 A mask of keys is ignored if causal, as a comment in its source says, so no case has both. More keys
-than queries are judged apart if causal: their gradients are wrong (finding #84).
+than queries are judged apart if causal: their gradients are wrong (finding #83).
 """
 
 import torch
@@ -34,12 +34,12 @@ def square(case):
 
 
 def one_bucket(case):
-    """Return None, or why a case is refused: several buckets are finding #87."""
+    """Return None, or why a case is refused: several buckets are finding #86."""
     return None if 0 < case.seqlen_q < case.seqlen_k <= 16 else "some queries, and up to 16 keys"
 
 
 FLOAT32 = {"dtypes": {torch.float32}, "headdims": range(1, 129), "cross": True, "gqa": True, "strides": True}
-GRADIENT = "finding #84: its backward has another mask"
+GRADIENT = "finding #83: its backward has another mask"
 TWO_KEYS = "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 causal=True"
 LAWS_OF_GRADIENTS = {
     "ragged_sizes_match_the_definition": "regime=shifted_down",

@@ -1,7 +1,7 @@
 """sageattention 1.0.6: scores from int8 q and k, in Triton. Forward only.
 
 The package documents causal for equal lengths only. It casts v to float16 whatever the dtype is, so
-only float16 is judged. As it is, k is overwritten (finding #88), which breaks the contract. So the
+only float16 is judged. As it is, k is overwritten (finding #87), which breaks the contract. So the
 variants do not smooth k, or smooth a copy. With whole blocks of keys all laws hold.
 """
 
@@ -65,9 +65,9 @@ def sage(name, function, known, accepts=square, **supports):
 
 ONE_KEY = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 CAUSAL = f"{ONE_KEY} causal=True"
-PADDING = "finding #89: padding keys are counted"
-SCALE = "finding #90: the scale past the last key is read"
-SCALE_VARLEN = "finding #91: the scale past the last key is read"
+PADDING = "finding #88: padding keys are counted"
+SCALE = "finding #89: the scale past the last key is read"
+SCALE_VARLEN = "finding #90: the scale past the last key is read"
 
 IMPLS = [
     sage(
@@ -103,7 +103,7 @@ IMPLS = [
             "winning_key_is_copied": (SCALE_VARLEN, f"{CAUSAL} regime=selecting"),
             "no_race_is_traced": (SCALE_VARLEN, CAUSAL),
             "offsets_need_64_bits": (
-                "finding #93: offsets have 32 bits",
+                "finding #92: offsets have 32 bits",
                 "seqlen_q=9 seqlen_k=9 headdim=64 dtype=float16 regime=peaked seed=2",
             ),
         },

@@ -2,7 +2,7 @@
 
 The module is imported without the package's __init__, which needs torchvision and einops. A bias is
 left out: its documented shape raises an error. So is the backward: gradients are inference tensors,
-which break the contract (finding #96), and follow from what the forward's race leaves in out. The
+which break the contract (finding #95), and follow from what the forward's race leaves in out. The
 other variant has few queries, which do not show the race, and other scales.
 """
 
@@ -55,11 +55,11 @@ def flash_attention(name, known, **supports):
     )
 
 
-RACE = "finding #97: factors of rows are read before they are written"
+RACE = "finding #96: factors of rows are read before they are written"
 SQUARE = "seqlen_q=33 seqlen_k=33 headdim=64 dtype=float16"
 ONE_KEY = "seqlen_q=49 seqlen_k=1 headdim=64 dtype=float16"
 TWO_KEYS = "seqlen_q=35 seqlen_k=2 headdim=64 dtype=float16"
-NEGATIVE = "finding #99: the least score is taken for the maximum"
+NEGATIVE = "finding #98: the least score is taken for the maximum"
 SCALED = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 
 IMPLS = [
@@ -88,7 +88,7 @@ IMPLS = [
     flash_attention(
         "_scaled",
         {
-            "scale_zero_is_q_zero": ("finding #98: a scale of 0 is taken for None", f"{SCALED} softmax_scale=0.0"),
+            "scale_zero_is_q_zero": ("finding #97: a scale of 0 is taken for None", f"{SCALED} softmax_scale=0.0"),
             "negative_scale_is_negated_q": (NEGATIVE, f"{SCALED} softmax_scale=0.5"),
             "padding_keys_count_nothing": (NEGATIVE, f"{SCALED} softmax_scale=-0.25"),
             "tiny_scores_match_the_definition": (NEGATIVE, f"{SCALED} softmax_scale=-0.0009765625 regime=flat"),
@@ -105,7 +105,7 @@ IMPLS = [
             ),
             "no_race_is_traced": (RACE, f"{SCALED} seed=4"),
             "offsets_need_64_bits": (
-                "finding #94: offsets have 32 bits",
+                "finding #93: offsets have 32 bits",
                 "seqlen_q=4 seqlen_k=4 headdim=64 dtype=float16 batch=2 nheads=2",
             ),
         },

@@ -2,8 +2,8 @@
 
 Its docstring documents a mask that is added to the scores, and lengths that may differ; the kernel
 takes equal lengths alone and raises an error for others. Only the forward is judged: out does not
-require a gradient (finding #103). A row is NaN if its first tile of keys is hidden, by a mask or by
-a window (findings #104 and #105). Masks and windows that hide it are left out, up to one length, so
+require a gradient (finding #102). A row is NaN if its first tile of keys is hidden, by a mask or by
+a window (findings #103 and #104). Masks and windows that hide it are left out, up to one length, so
 that the rest is judged. Rows that see no key are not defined.
 """
 
@@ -53,14 +53,14 @@ def windows_at_the_first_tile(case):
     left = None if case.window is None else case.window[0]
     if left is None or case.seqlen_q - left <= 32 or (case.seqlen_q, left) == (33, 0):
         return None
-    return "the window does not reach the first tile, finding #105"
+    return "the window does not reach the first tile, finding #104"
 
 
 def masks_at_the_first_tile(case):
     """Return None, or why not: a mask should not hide the first 32 keys, but for 33 rows."""
     if case.bias_mask not in ("left", "window") or case.seqlen_q <= 33:
         return None
-    return "the mask may hide the first tile, finding #104"
+    return "the mask may hide the first tile, finding #103"
 
 
 def supports(**features):
@@ -71,12 +71,12 @@ def supports(**features):
 
 OFFSETS = {
     "offsets_need_64_bits": (
-        "finding #110: offsets of rows have 32 bits",
+        "finding #109: offsets of rows have 32 bits",
         "seqlen_q=4 seqlen_k=4 headdim=32 dtype=float16",
     )
 }
 HIDDEN_BY_WINDOW = (
-    "finding #105: a row is NaN if its window does not reach the first tile",
+    "finding #104: a row is NaN if its window does not reach the first tile",
     "seqlen_q=33 seqlen_k=33 headdim=32 dtype=float16 window=0:",
 )
 COMMON = dict(empty_rows="undefined", tile=(32, 32), traced=True, share={"cpu": 0.02})
@@ -93,11 +93,11 @@ IMPLS = [
         supports=supports(bias={"matrix"}, accepts=masks_at_the_first_tile),
         known_failures={
             "calls_outside_the_promise_raise_or_are_right": (
-                "finding #109: a boolean mask is added as 0 and 1",
+                "finding #108: a boolean mask is added as 0 and 1",
                 "seqlen_q=2 seqlen_k=2 headdim=32 dtype=float16 nheads=3 bias=matrix bias_mask=first_and_window seed=1",
             ),
             "biased_attention_matches_the_definition": (
-                "finding #104: a row is NaN if the mask hides its first tile",
+                "finding #103: a row is NaN if the mask hides its first tile",
                 "batch=4 seqlen_q=33 seqlen_k=33 nheads=16 headdim=32 dtype=float16 bias=matrix bias_mask=left "
                 "bias_batch=4 bias_nheads=16",
             ),

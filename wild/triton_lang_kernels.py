@@ -1,7 +1,7 @@
 """flash_attention.py of triton-lang/kernels: the tutorial's kernel, with sequence parallelism.
 
 Head dims are asserted. Lengths are not: a length that 128 does not divide is read and written
-outside of its tensors (finding #121), so only its multiples are declared here.
+outside of its tensors (finding #120), so only its multiples are declared here.
 """
 
 from flash_attest import Implementation, Precision, Supports
@@ -26,11 +26,11 @@ def accepts(case):
     if case.seqlen_q % 128 or not case.seqlen_q:
         return "the length should be a multiple of 128"
     if case.causal and case.softmax_scale is not None and case.softmax_scale <= 0:
-        return "causal takes positive scales (finding #120)"
+        return "causal takes positive scales (finding #119)"
     return None
 
 
-SHAPES = {"calls_outside_the_promise_raise_or_are_right": "finding #121: shapes are not checked"}
+SHAPES = {"calls_outside_the_promise_raise_or_are_right": "finding #120: shapes are not checked"}
 
 
 def implementation(name, function):

@@ -30,13 +30,16 @@ def telling(case: Case) -> Case:
 def of_several(case: Case) -> Case:
     """Return the case with at least two batches, heads and keys, and a bias for each.
 
-    A dimension of size 1 cannot be spread. A single query is kept, as decoding has its own kernels.
-    There are only two batches and key heads if sparse memory cannot hold more.
+    A dimension of size 1 cannot be spread. There are four batches, or four key heads, so that the
+    stride between them fits in 32 bits and only its products do not: Triton takes larger strides as
+    64-bit integers, whose products are right. A single query is kept, as decoding has its own
+    kernels. There are only two batches and key heads if sparse memory cannot hold more.
     """
     group = case.nheads // case.nheads_k
     seqlen_k = max(case.seqlen_k, 2)
     seqlen_q = seqlen_k if case.seqlen_q == case.seqlen_k else case.seqlen_q
-    batch, nheads_k = max(case.batch, 2), max(case.nheads_k, 2)
+    batches, heads = (4, 2) if seqlen_k % 2 else (2, 4)
+    batch, nheads_k = max(case.batch, batches), max(case.nheads_k, heads)
     longest, width = max(seqlen_q, seqlen_k), max(case.headdim, 0 if case.bias is None else seqlen_k)
     if batch * nheads_k * group * longest * width * 4 > LARGEST:
         batch = nheads_k = 2

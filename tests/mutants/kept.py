@@ -504,6 +504,7 @@ KEPT = {
         "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 softmax_scale=0.5 seed=2"
     ),
     "triton_offsets_in_a_tile_have_32_bits": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16",
+    "triton_offsets_of_batches_have_32_bits": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=4",
     "triton_padding_keys_overflow_in_dq": "seqlen_q=31 seqlen_k=31 headdim=1 dtype=float16 regime=shifted_down",
     "triton_paged_a_small_batch_has_more_splits": "seqlen_q=1 seqlen_k=39 headdim=2 dtype=float16 num_splits=2 seed=1",
     "triton_paged_ends_of_pages_are_read": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",

@@ -1,6 +1,6 @@
 """Decoding with kv_len subtracts 5 instead of the row's maximum, so a score of 100 gives NaN.
 
-number: 112
+number: 111
 package: pytorch/executorch 2026-08-06
 law: huge_scores_match_the_definition, shifting_all_scores_changes_only_lse, winning_key_is_copied
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=200 headdim=64 dtype=bfloat16

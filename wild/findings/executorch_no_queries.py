@@ -1,6 +1,6 @@
 """With no queries and grouped heads, sdpa raises ZeroDivisionError.
 
-number: 114
+number: 113
 package: pytorch/executorch 2026-08-06
 law: no_queries_give_no_gradient
 case: batch=1 nheads=2 nheads_k=1 seqlen_q=0 seqlen_k=1 headdim=64 dtype=bfloat16

@@ -1,6 +1,6 @@
 """Offsets have 32 bits: a key 2^31 elements past the first is read 2^31 elements before it.
 
-number: 113
+number: 112
 package: pytorch/executorch 2026-08-06
 law: offsets_need_64_bits
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=3 headdim=80 dtype=bfloat16

@@ -1,6 +1,6 @@
 """Without a mask, the zeros that pad k and v to a whole tile are counted as keys.
 
-number: 111
+number: 110
 package: pytorch/executorch 2026-08-06
 law: padding_keys_count_nothing, single_key_is_copied, out_matches_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=1 headdim=64 dtype=bfloat16

@@ -1,6 +1,6 @@
 """Gradients are inference tensors: changing one in place raises an error.
 
-number: 50
+number: 49
 package: flash_attention_triton 0.1.1
 law: contract_is_kept
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16

@@ -1,6 +1,6 @@
 """A negative softmax_scale gives NaN: the -inf of hidden keys is multiplied by it.
 
-number: 52
+number: 51
 package: flash_attention_triton 0.1.1
 law: negative_scale_is_negated_q
 case: seqlen_q=2 seqlen_k=2 headdim=16 dtype=float16 softmax_scale=-0.5

@@ -1,6 +1,6 @@
 """softmax_scale=0 is taken for None, the default scale.
 
-number: 51
+number: 50
 package: flash_attention_triton 0.1.1
 law: scale_zero_is_q_zero
 case: seqlen_q=2 seqlen_k=2 headdim=16 dtype=float16 softmax_scale=0.0

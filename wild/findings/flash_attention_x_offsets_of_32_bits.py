@@ -1,6 +1,6 @@
 """Offsets have 32 bits: if batches are 2^30 elements apart, the third is read from elsewhere.
 
-number: 56
+number: 55
 package: flash_attention_x 0.0.1
 law: offsets_need_64_bits
 case: seqlen_q=4 seqlen_k=4 headdim=64 dtype=float16, rows 2^30 elements apart

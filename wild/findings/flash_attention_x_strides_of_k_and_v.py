@@ -1,6 +1,6 @@
 """k is read by the strides of v, and v by the strides of k.
 
-number: 54
+number: 53
 package: flash_attention_x 0.0.1
 law: any_layout_equals_the_contiguous_one
 case: seqlen_q=32 seqlen_k=32 headdim=64 dtype=float16, k with gaps between rows

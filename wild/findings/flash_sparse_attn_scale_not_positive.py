@@ -1,6 +1,6 @@
 """A scale of 0 gives NaN if 64 does not divide the length: hidden scores are 0 * -inf.
 
-number: 49
+number: 48
 package: flash-sparse-attn 2.0.6
 law: scale_zero_is_q_zero, negative_scale_is_negated_q
 case: seqlen_q=1 seqlen_k=1 headdim=32 dtype=float16 softmax_scale=0.0

@@ -1,6 +1,6 @@
 """The gradient of q skips tiles, here with 256 queries and keys.
 
-number: 57
+number: 56
 package: flashattention2-custom-mask 0.1.1
 law: gradients_match_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=256 seqlen_k=256 headdim=64 dtype=float16

@@ -1,6 +1,6 @@
 """With a length of 100, 28 rows past the end of out are written.
 
-number: 58
+number: 57
 package: flashattention2-custom-mask 0.1.1
 law: calls_outside_the_promise_raise_or_are_right
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=100 seqlen_k=100 headdim=64 dtype=float16

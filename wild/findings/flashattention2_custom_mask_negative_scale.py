@@ -1,6 +1,6 @@
 """Without a mask, the maximum is taken before the scale, so a negative sm_scale makes out NaN.
 
-number: 60
+number: 59
 package: flashattention2-custom-mask 0.1.1
 law: negative_scale_is_negated_q
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16

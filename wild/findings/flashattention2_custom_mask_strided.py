@@ -1,6 +1,6 @@
 """The forward finds the heads of k and v by the strides of q.
 
-number: 59
+number: 58
 package: flashattention2-custom-mask 0.1.1
 law: calls_outside_the_promise_raise_or_are_right
 case: batch=1 nheads=2 nheads_k=2 seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16 layout=mixed

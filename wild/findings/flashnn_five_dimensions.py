@@ -1,6 +1,6 @@
 """FlashAttention raises an error for inputs of five dimensions, which it documents for GQA.
 
-number: 63
+number: 62
 package: flashnn 0.1.1
 law: none: the contract has inputs of four dimensions
 case: query (1, 64, 1, 2, 64), which holds head_groups and heads_per_group

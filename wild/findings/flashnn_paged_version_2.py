@@ -1,6 +1,6 @@
 """PagedAttention(version=2) does not compile: its kernel reads a Python global, PARTITION_SIZE.
 
-number: 65
+number: 64
 package: flashnn 0.1.1
 law: none: the adapter calls FlashAttention only
 case: one key of headdim 64 in pages of 16

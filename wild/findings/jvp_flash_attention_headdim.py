@@ -1,6 +1,6 @@
 """Head dim 16, which the package says it supports, does not compile.
 
-number: 71
+number: 70
 package: jvp-flash-attention 0.14.0
 law: contract_is_kept
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=32 seqlen_k=32 headdim=16 dtype=float32

@@ -1,6 +1,6 @@
 """A key that causal=True hides still raises the running maximum, so a large one changes out.
 
-number: 67
+number: 66
 package: jvp-flash-attention 0.14.0
 law: keys_hidden_by_bias_change_no_bit
 case: seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32 bias=boolean_matrix bias_mask=right

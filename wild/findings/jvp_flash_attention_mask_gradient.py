@@ -1,6 +1,6 @@
 """The backward ignores a float mask, except where it is -100.
 
-number: 69
+number: 68
 package: jvp-flash-attention 0.14.0
 law: none: the suite hides keys by -inf, the package by -100
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=32 dtype=float32 bias=matrix

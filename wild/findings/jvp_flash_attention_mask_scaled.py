@@ -1,6 +1,6 @@
 """A float mask is added before the scale, so it is multiplied by 1 / sqrt(headdim) as well.
 
-number: 68
+number: 67
 package: jvp-flash-attention 0.14.0
 law: none: the suite hides keys by -inf, the package by -100
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=32 dtype=float32 bias=matrix

@@ -1,6 +1,6 @@
 """The running maximum is taken before the scale, so a negative sm_scale makes out overflow.
 
-number: 66
+number: 65
 package: jvp-flash-attention 0.14.0
 law: negative_scale_is_negated_q
 case: seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32 softmax_scale=0.5 regime=large

@@ -1,6 +1,6 @@
 """The backward compares strides of dimensions of size 1, so it refuses some contiguous tensors.
 
-number: 72
+number: 71
 package: jvp-flash-attention 0.14.0
 law: none: in a call of the suite all tensors have the same strides there
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32

@@ -1,6 +1,6 @@
 """A bias of -inf over a whole chunk of keys makes out NaN.
 
-number: 76
+number: 75
 package: memory-efficient-attention 0.1.3
 law: out_averages_the_keys_that_a_bias_leaves
 case: seqlen_q=16 seqlen_k=64 headdim=2 dtype=float32 bias=vector bias_mask=left seed=1

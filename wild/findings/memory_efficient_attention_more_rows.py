@@ -1,6 +1,6 @@
 """If chunks do not divide the number of queries, out has more rows than q.
 
-number: 74
+number: 73
 package: memory-efficient-attention 0.1.3
 law: contract_is_kept, queries_beyond_65535
 case: seqlen_q=1030 seqlen_k=1 headdim=1 dtype=float32

@@ -1,6 +1,6 @@
 """The package cannot be imported without JAX, which its extra "torch" does not install.
 
-number: 75
+number: 74
 package: memory-efficient-attention 0.1.3
 law: none: the adapter puts a stand-in in the place of JAX
 case: import memory_efficient_attention

@@ -1,6 +1,6 @@
 """With causal=True and more keys than queries, memory_efficient=True changes the result.
 
-number: 79
+number: 78
 package: memory-efficient-attention-pytorch 0.1.6
 law: none: a law judges one function, and each of the two is right for its own corner
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=2 headdim=64 dtype=float32 causal=True

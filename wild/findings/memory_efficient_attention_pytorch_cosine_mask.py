@@ -1,6 +1,6 @@
 """Cosine-similarity flash attention splits the mask of keys by queries, so other keys are hidden.
 
-number: 80
+number: 79
 package: memory-efficient-attention-pytorch 0.1.6
 law: none: its scores are cosines, which no law covers
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=32 seqlen_k=32 headdim=64 dtype=float32

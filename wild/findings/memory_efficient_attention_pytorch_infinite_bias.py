@@ -1,6 +1,6 @@
 """An attn_bias of -inf over a whole chunk of keys makes out NaN.
 
-number: 78
+number: 77
 package: memory-efficient-attention-pytorch 0.1.6
 law: infinite_bias_hides_exactly_its_keys, biased_attention_matches_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 bias=matrix

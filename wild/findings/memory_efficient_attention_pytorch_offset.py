@@ -1,6 +1,6 @@
 """With more keys than queries, causal flash attention shifts its mask in the wrong direction.
 
-number: 77
+number: 76
 package: memory-efficient-attention-pytorch 0.1.6
 law: alignment_is_as_declared, query_sees_exactly_its_prefix, out_matches_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 causal=True

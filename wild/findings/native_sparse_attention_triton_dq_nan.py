@@ -1,6 +1,6 @@
 """With 33 keys whose scores are -20, dq is NaN in float16.
 
-number: 116
+number: 115
 package: XunhaoLai/native-sparse-attention-triton 2025-05-23
 law: huge_scores_match_the_definition, gradients_match_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=33 seqlen_k=33 headdim=64 dtype=float16

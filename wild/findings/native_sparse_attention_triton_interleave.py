@@ -1,6 +1,6 @@
 """With gqa_interleave=True, the backward uses other key heads than the forward.
 
-number: 115
+number: 114
 package: XunhaoLai/native-sparse-attention-triton 2025-05-23
 law: contract_is_kept
 case: batch=1 nheads=6 nheads_k=2 seqlen_q=16 seqlen_k=16 headdim=32 dtype=float16

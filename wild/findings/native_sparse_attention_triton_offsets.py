@@ -1,6 +1,6 @@
 """Offsets have 32 bits: a sequence 2^31 elements past the first is read 2^31 elements before it.
 
-number: 118
+number: 117
 package: XunhaoLai/native-sparse-attention-triton 2025-05-23
 law: offsets_need_64_bits
 case: batch=2 nheads=1 nheads_k=1 seqlen_q=2 seqlen_k=2 headdim=32 dtype=float16

@@ -1,6 +1,6 @@
 """dq misses the columns of v past the head dim of q.
 
-number: 117
+number: 116
 package: XunhaoLai/native-sparse-attention-triton 2025-05-23
 law: gradients_match_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=2 seqlen_k=2 headdim=32 headdim_v=64 dtype=float16

@@ -1,6 +1,6 @@
 """With a float mask, all of dk is NaN if one row sees no key.
 
-number: 82
+number: 81
 package: noflash-attention 1.0.1
 law: rows_without_keys_give_zero, rows_without_keys_leave_the_others_alone
 case: batch=1 nheads=1 seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix bias_mask=dead_row

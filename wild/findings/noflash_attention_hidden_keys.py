@@ -1,6 +1,6 @@
 """Online and in-place chunks clamp scores after the mask: in float32, hidden keys keep a weight.
 
-number: 81
+number: 80
 package: noflash-attention 1.0.1
 law: hidden_keys_change_no_bit, out_averages_exactly_its_prefix, row_that_sees_one_key_copies_it
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=2 headdim=2 dtype=float32 causal=True

@@ -1,6 +1,6 @@
 """A mask that broadcasts over queries raises an error if there are more of them than tile_size.
 
-number: 83
+number: 82
 package: pascal-attn 0.1.0
 law: biased_attention_matches_the_definition, broadcast_bias_equals_its_copy
 case: seqlen_q=65 seqlen_k=1 headdim=1 dtype=float16 bias=vector bias_mask=alibi

@@ -1,6 +1,6 @@
 """With causal=True, more keys than queries and several buckets, out differs from default_attention.
 
-number: 87
+number: 86
 package: ring-attention-pytorch 0.5.20
 law: query_sees_exactly_its_prefix, out_averages_exactly_its_prefix, alignment_is_as_declared
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=8 seqlen_k=24 headdim=64 dtype=float32 causal=True

@@ -1,6 +1,6 @@
 """With causal=True and more keys than queries, the backward uses another mask than the forward.
 
-number: 84
+number: 83
 package: ring-attention-pytorch 0.5.20
 law: gradients_match_the_definition, q_dq_equals_k_dk, v_dv_equals_out_dout
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 causal=True

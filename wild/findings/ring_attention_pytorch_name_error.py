@@ -1,6 +1,6 @@
 """flash_attn_backward without softmax_scale raises NameError: its module does not import math.
 
-number: 85
+number: 84
 package: ring-attention-pytorch 0.5.20
 law: contract_is_kept
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=32 seqlen_k=32 headdim=64 dtype=float16

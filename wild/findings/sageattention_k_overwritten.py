@@ -1,6 +1,6 @@
 """The caller's k is overwritten: its mean is subtracted in place.
 
-number: 88
+number: 87
 package: sageattention 1.0.6
 law: none: the contract check finds it, before any law
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16

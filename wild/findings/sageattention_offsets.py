@@ -1,6 +1,6 @@
 """Offsets have 32 bits: if batches of k are 2^30 elements apart, the third is read from elsewhere.
 
-number: 93
+number: 92
 package: sageattention 1.0.6
 law: offsets_need_64_bits
 case: seqlen_q=9 seqlen_k=9 headdim=64 dtype=float16, with cu_seqlens

@@ -1,6 +1,6 @@
 """P v is summed in float16 before it is divided by the sum of P, so v = 2000 gives inf.
 
-number: 92
+number: 91
 package: sageattention 1.0.6
 law: none: the laws scale v by a power of two that keeps P v in range
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16

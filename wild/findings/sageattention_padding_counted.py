@@ -1,6 +1,6 @@
 """Keys that pad the last tile are counted: with one key, out is v / 64.
 
-number: 89
+number: 88
 package: sageattention 1.0.6
 law: padding_keys_count_nothing, single_key_is_copied
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16

@@ -1,6 +1,6 @@
 """With causal=True, the next head's K_scale is read, so NaN in one head gives NaN in another.
 
-number: 90
+number: 89
 package: sageattention 1.0.6
 law: row_that_sees_one_key_copies_it, no_race_is_traced
 case: batch=1 nheads=2 nheads_k=2 seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 causal=True

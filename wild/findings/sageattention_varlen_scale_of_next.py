@@ -1,6 +1,6 @@
 """With cu_seqlens and causal, the next sequence's K_scale is read, so NaN there spreads to this.
 
-number: 91
+number: 90
 package: sageattention 1.0.6
 law: row_that_sees_one_key_copies_it, no_race_is_traced
 case: batch=2 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 causal=True

@@ -1,6 +1,6 @@
 """The backward raises an error if there is a bias.
 
-number: 101
+number: 100
 package: simpler-flash 1.3.5
 law: none: a bias is left out of the adapter
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 bias=matrix

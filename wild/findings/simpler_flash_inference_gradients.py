@@ -1,6 +1,6 @@
 """Gradients are inference tensors: changing one in place raises an error.
 
-number: 96
+number: 95
 package: simpler-flash 1.3.5
 law: none: the contract check finds it, before any law
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16

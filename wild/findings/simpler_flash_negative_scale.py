@@ -1,6 +1,6 @@
 """With a negative softmax_scale, the least score is taken for the largest, and lse overflows.
 
-number: 99
+number: 98
 package: simpler-flash 1.3.5
 law: negative_scale_is_negated_q
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 softmax_scale=-0.25

@@ -1,6 +1,6 @@
 """Offsets have 32 bits: if batches of k are 2^30 elements apart, the third is read from elsewhere.
 
-number: 94
+number: 93
 package: simpler-flash 1.3.5
 law: offsets_need_64_bits
 case: seqlen_q=4 seqlen_k=4 headdim=64 dtype=float16 batch=2 nheads=2

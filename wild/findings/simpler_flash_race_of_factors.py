@@ -1,6 +1,6 @@
 """In the forward, each row's factor is stored and loaded by other warps without a barrier.
 
-number: 97
+number: 96
 package: simpler-flash 1.3.5
 law: no_race_is_traced, out_matches_the_definition
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16

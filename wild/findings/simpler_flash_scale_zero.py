@@ -1,6 +1,6 @@
 """softmax_scale=0 is taken for None, the default scale.
 
-number: 98
+number: 97
 package: simpler-flash 1.3.5
 law: scale_zero_is_q_zero
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 softmax_scale=0.0

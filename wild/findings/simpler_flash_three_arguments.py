@@ -1,6 +1,6 @@
 """The backward of flash_attn_func(q, k, v) raises an error, unless bias is passed as None.
 
-number: 95
+number: 94
 package: simpler-flash 1.3.5
 law: none: the adapter gives all arguments
 case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16

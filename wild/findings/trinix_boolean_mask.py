@@ -1,6 +1,6 @@
 """A boolean mask is added to the scores as 0 and 1, so it hides nothing.
 
-number: 109
+number: 108
 package: trinix 0.1.4
 law: calls_outside_the_promise_raise_or_are_right
 case: seqlen_q=2 seqlen_k=2 headdim=32 dtype=float16 nheads=3 bias=matrix

@@ -1,6 +1,6 @@
 """Dropout divides by the sum of the remaining weights, so they are not scaled by 1 / (1 - p).
 
-number: 106
+number: 105
 package: trinix 0.1.4
 law: none: dropout cannot be declared
 case: one key, dropout_p=0.5: out should be 2 v or 0, and is v or NaN

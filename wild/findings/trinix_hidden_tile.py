@@ -1,6 +1,6 @@
 """A row is NaN if the mask hides its first 64 keys, although it sees others.
 
-number: 104
+number: 103
 package: trinix 0.1.4
 law: biased_attention_matches_the_definition
 case: seqlen_q=33 seqlen_k=33 headdim=32 dtype=float16 bias=matrix (if tiles have 32 keys)

@@ -1,6 +1,6 @@
 """use_sliding_window=True makes all outputs of a module NaN: its mask has elements of 0 * inf.
 
-number: 107
+number: 106
 package: trinix 0.1.4
 law: none: the laws judge the functional interface
 case: FastMultiHeadSelfAttention(64, 2, use_sliding_window=True, sliding_window_size=16)

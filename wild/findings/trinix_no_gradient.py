@@ -1,6 +1,6 @@
 """Attention in Triton has no backward: its output requires no gradient, and no error says so.
 
-number: 103
+number: 102
 package: trinix 0.1.4
 law: contract_is_kept
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=32 dtype=float16

@@ -1,6 +1,6 @@
 """Offsets have 32 bits: if rows are 2^31 - 1 elements apart, the third is read from elsewhere.
 
-number: 110
+number: 109
 package: trinix 0.1.4
 law: offsets_need_64_bits
 case: seqlen_q=4 seqlen_k=4 headdim=32 dtype=float16

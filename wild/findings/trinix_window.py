@@ -1,6 +1,6 @@
 """A row is NaN if its window does not reach the first 64 keys.
 
-number: 105
+number: 104
 package: trinix 0.1.4
 law: query_sees_exactly_its_window, ragged_sizes_match_the_definition
 case: seqlen_q=33 seqlen_k=33 headdim=32 dtype=float16 window=0: (if tiles have 32 keys)

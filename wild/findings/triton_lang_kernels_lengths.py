@@ -1,6 +1,6 @@
 """With a length that 128 does not divide, rows past the end of out are overwritten.
 
-number: 121
+number: 120
 package: triton-lang/kernels 2024-08-15
 law: calls_outside_the_promise_raise_or_are_right
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=32 dtype=float16

@@ -1,6 +1,6 @@
 """With causal=True, a negative sm_scale makes dq NaN.
 
-number: 120
+number: 119
 package: triton-lang/kernels 2024-08-15
 law: negative_scale_is_negated_q, scale_zero_is_q_zero
 case: seqlen_q=128 seqlen_k=128 headdim=32 dtype=float16 causal=True softmax_scale=-0.25

@@ -1,6 +1,6 @@
 """With one head, the stride of the head axis is taken for the stride of the batch axis.
 
-number: 119
+number: 118
 package: triton-lang/kernels 2024-08-15
 law: out_matches_the_definition, neighbours_change_no_bit
 case: batch=2 nheads=1 nheads_k=1 seqlen_q=128 seqlen_k=128 headdim=32 dtype=float16
