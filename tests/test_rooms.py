@@ -20,6 +20,7 @@ MAY["wild"] = {
     "runner",
     *MAY["runner"],
     "adapters",
+    "emulation",
     "notation",
     "__version__",
     "Absent",
