@@ -59,16 +59,17 @@ def module_of(package: str, module: str) -> ModuleType:
 def file_of(source: str) -> ModuleType:
     """Import the module of a public repository, as if there were a GPU. Returns the module.
 
-    source: a name in SOURCES. Raises NotInstalled, with the variable to set, if it is not set. An
-    error of the import itself is raised as it is.
+    source: a name in SOURCES. Raises NotInstalled, with the variable to set, if it is not set, and
+    ImportError if its folder does not have the module. Another error of the import is raised as it
+    is.
     """
     from flash_attest.adapters import imported
     from flash_attest.impls.contract.record import NotInstalled
 
     wanted = SOURCES[source]
     folder = os.environ.get(wanted.variable)
+    where = f"the folder {wanted.folder}" if wanted.folder else "the root"
     if not folder:
-        where = f"the folder {wanted.folder}" if wanted.folder else "the root"
         raise NotInstalled(
             f"{wanted.repository} is on no package index: set {wanted.variable} to {where} of a clone of "
             f"https://github.com/{wanted.repository}"
@@ -76,6 +77,10 @@ def file_of(source: str) -> ModuleType:
     sys.path.insert(0, folder)
     try:
         return imported(wanted.module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{wanted.module}.".startswith(f"{error.name}."):
+            raise
+        raise ImportError(f"{wanted.variable} is {folder}, should be {where} of a clone: has no {error.name}") from None
     finally:
         sys.path.remove(folder)
 
