@@ -30,6 +30,7 @@ def test_a_proof_shows_its_finding(finding, request):
     if isinstance(package, Source) and not os.environ.get(package.variable):
         pytest.skip(f"needs {package.needs}")
     sites = [] if isinstance(package, Source) else [installed(package, finding.version, folder)]
+    folder.mkdir(parents=True, exist_ok=True)  # a clone's proof may be the first
     command = [sys.executable, *([] if visible_gpus() else ["-m", "flash_attest", "emulate"]), str(finding.path)]
     done = subprocess.run(
         command, env=with_paths(*sites), capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=folder
