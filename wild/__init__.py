@@ -68,19 +68,15 @@ def file_of(source: str) -> ModuleType:
 
     wanted = SOURCES[source]
     folder = os.environ.get(wanted.variable)
-    where = f"the folder {wanted.folder}" if wanted.folder else "the root"
     if not folder:
-        raise NotInstalled(
-            f"{wanted.repository} is on no package index: set {wanted.variable} to {where} of a clone of "
-            f"https://github.com/{wanted.repository}"
-        )
+        raise NotInstalled(f"{wanted.repository} is on no package index: set {wanted.variable} to {wanted.place}")
     sys.path.insert(0, folder)
     try:
         return imported(wanted.module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{wanted.module}.".startswith(f"{error.name}."):
             raise
-        raise ImportError(f"{wanted.variable} is {folder}, should be {where} of a clone: has no {error.name}") from None
+        raise ImportError(f"{wanted.variable} is {folder}, should be {wanted.place}: has no {error.name}") from None
     finally:
         sys.path.remove(folder)
 

@@ -117,6 +117,12 @@ class Source:
         return f"{self.variable}, its folder in a clone"
 
     @property
+    def place(self) -> str:
+        """The folder that `variable` names, in words."""
+        where = f"the folder {self.folder}" if self.folder else "the root"
+        return f"{where} of a clone of https://github.com/{self.repository}"
+
+    @property
     def variable(self) -> str:
         """The environment variable that holds the path of `folder`."""
         return f"FLASH_ATTEST_WILD_{self.key.upper()}"

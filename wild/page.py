@@ -71,11 +71,22 @@ def _sections() -> list[str]:
             f"{_escaped(each.consequence)}", "",
             f"- law: {laws}",
             f"- smallest case: `{each.case}`",
+            f"- to run it: {_installation(each)}",
             f"- found {each.found}; {each.status}; on a GPU: {each.gpu}", "",
             "```python", each.code, "```", "",
             "```text", each.shows, "```", "",
         ]  # fmt: skip
     return lines
+
+
+def _installation(finding: Finding) -> str:
+    """Return how the package of a proof is made available."""
+    for package in PACKAGES.values():
+        if package.name == finding.package:
+            others = "".join(f" {name}" for name in package.also)
+            return f"`pip install --no-deps {package.name}=={finding.version}{others}`, beside torch and Triton"
+    source = next(source for source in SOURCES.values() if source.repository == finding.package)
+    return f"set `{source.variable}` to {source.place}"
 
 
 def _escaped(text: str) -> str:

@@ -39,6 +39,7 @@ EPILOG = f"""\
   flash-attest check my_attention.py:FAST --law query_sees_exactly_its_prefix
   flash-attest check my_package.attention:IMPL            of a module that can be imported here
   flash-attest check my_package                           with an adapter (entry points of the group {targets.GROUP})
+  flash-attest check sageattention                        with an adapter of ours: flash-attest wild --list names them
   flash-attest check triton_fa2 --profile smoke           one of ours; flash-attest check --list names them
   flash-attest check my_attention.py --law NAME --case 'seqlen_q=65 headdim=64'     judge one case again
 

@@ -42,8 +42,8 @@ def test_a_file_is_imported_from_the_folder_of_its_variable(monkeypatch, tmp_pat
 
 
 def test_a_folder_without_the_file_is_named_with_its_variable(monkeypatch, tmp_path):
-    variable = SOURCES["native_sparse_attention_triton"].variable
-    monkeypatch.setenv(variable, str(tmp_path))
-    words = f"{variable} is {tmp_path}, should be the root of a clone: has no native_sparse_attention"
+    source = SOURCES["native_sparse_attention_triton"]
+    monkeypatch.setenv(source.variable, str(tmp_path))
+    words = f"{source.variable} is {tmp_path}, should be {source.place}: has no native_sparse_attention"
     with pytest.raises(ImportError, match=f"^{words}$"):
         file_of("native_sparse_attention_triton")
