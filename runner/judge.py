@@ -213,14 +213,14 @@ def suite_raised(error: Exception, result: Result) -> Result:
 def compare_with_known(result: Result, impl: Implementation | Absent | Unloadable) -> None:
     """Compare a result with known_failures.
 
-    A failure listed there is expected. A pass listed there fails, because the list is out of date.
-    A broken contract cannot be listed, because that would hide the laws that are then not judged.
+    A failure listed there is expected, and so is a law whose results are wrong already by the
+    definition. A pass listed there fails, because the list is out of date. A broken contract cannot be listed, because that would hide the laws that are then not judged.
     """
     known = ""
     if isinstance(impl, Implementation) and result.chapter != "test_contract":
         known, _ = impl.known_failure(result.law)
-    if result.verdict == FAIL and known:
-        result.known = known
+    if known and (result.verdict == FAIL or result.why is Reason.WRONG_ALREADY):
+        result.verdict, result.known, result.why = FAIL, known, None
     if result.verdict == PASS and known:
         result.verdict, result.reason = FAIL, f"passes, but known_failures lists it ({known}): take it off the list"
         replay = f"\n\nReplay\n  {result.replay}" if result.replay else ""

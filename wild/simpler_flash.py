@@ -81,6 +81,7 @@ IMPLS = [
             "what_memory_held_before_does_not_matter": (RACE, ONE_KEY),
             "out_averages_exactly_its_prefix": (RACE, f"{ONE_KEY} causal=True"),
             "repeats_agree": (RACE, SQUARE),
+            "split_keys_merge_by_lse": RACE,
             "copies_agree": (RACE, f"{SQUARE} nheads=2"),
             "no_race_is_traced": (RACE, SQUARE),
         },

@@ -244,3 +244,12 @@ def test_the_case_of_a_known_failure_is_judged_first():
     result = judge(LAW, known, few)
     compare_with_known(result, known)
     assert (result.verdict, result.known, result.smallest[:11]) == (FAIL, "twice, #1", "seqlen_q=41")
+
+
+def test_a_law_on_results_that_are_wrong_already_fails_as_known():
+    result = Result("tested", LAW.chapter, LAW.name, UNKNOWN, "not judged: out is wrong already", Reason.WRONG_ALREADY)
+    listed = replace(torch_math.IMPL, known_failures={LAW.name: "race, #1"})
+    compare_with_known(result, torch_math.IMPL)
+    assert (result.verdict, result.known) == (UNKNOWN, "")
+    compare_with_known(result, listed)
+    assert (result.verdict, result.known, result.why) == (FAIL, "race, #1", None)
