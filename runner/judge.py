@@ -214,7 +214,8 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
     """Compare a result with known_failures.
 
     A failure listed there is expected, and so is a law whose results are wrong already by the
-    definition. A pass listed there fails, because the list is out of date. A broken contract cannot be listed, because that would hide the laws that are then not judged.
+    definition. A pass listed there fails, because the list is out of date. A broken contract cannot
+    be listed, because that would hide the laws that are then not judged.
     """
     known = ""
     if isinstance(impl, Implementation) and result.chapter != "test_contract":
