@@ -99,12 +99,13 @@ def check_module(place: str) -> None:
 
 def unknown(name: str, ours: list[str]) -> str:
     """Return a line about a name that is neither our implementation nor an installed adapter."""
-    known = sorted([*ours, *adapters()])
+    known = adapters()
+    listed = sorted([*ours, *(name for name in known if name not in PACKAGES | SOURCES)])
     if os.path.isdir(name):
         return f"{name} is a folder: name a Python file in it"
     return (
-        f"{name} is no file, no module (MODULE:NAME) and no known implementation{did_you_mean(name, known)} "
-        f"(known: {', '.join(known)})"
+        f"{name} is no file, no module (MODULE:NAME) and no known implementation"
+        f"{did_you_mean(name, [*ours, *known])} (known: {', '.join(listed)}; packages: flash-attest wild --list)"
     )
 
 

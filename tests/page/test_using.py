@@ -50,7 +50,7 @@ def test_a_choice_filters(visit, field, value, laws):
 
 def test_a_filter_that_nothing_matches_hides_everything(visit):
     page = visit("failing")
-    page.get_by_role("searchbox").fill("no law has this")
+    page.get_by_role("searchbox").fill("no law has xyzzy")
     assert not shown(page, ".card, .fold[data-laws], .matrix tbody tr")
     assert page.locator("#matches").inner_text() == "0 of 94 laws"
 
