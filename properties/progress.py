@@ -48,8 +48,9 @@ class Status:
 
     def reset(self) -> None:
         """Clear the record of the last law."""
-        for offset in (_BEGAN, _ALIVE, _CASES, _COMPILING):
-            struct.pack_into("d", self._memory, offset, 0)
+        self.lives()  # first, as the parent may read before the rest is done
+        for offset in (_BEGAN, _CASES, _COMPILING):
+            self._set(offset, 0)
         self._write(_PHASE, "", _LONGEST_PHASE)
         self._write(_FOUND, "", SIZE - _FOUND - 1)
         self.begins("")
