@@ -4,8 +4,8 @@ It documents that head dims up to 256, fewer than 512 keys, and 8 to 511 queries
 variables that it has for its own tests make such calls take its kernels, too. It documents causal
 for at most as many queries as keys, and not together with a mask, and that gradients are stored
 from tile to tile in the dtype of the inputs, unless its option of float32 is taken, as here. Only
-positive scales are declared: 0 is taken for the default, and a negative one gives NaN (findings
-#29 and #30).
+positive scales are declared, and no empty sequences, for which it raises errors: 0 is taken for the
+default, and a negative one gives NaN (findings #29 and #30).
 """
 
 import os
@@ -42,6 +42,8 @@ def accepts(case):
     """Return why a case is refused; None if it is not."""
     if case.softmax_scale is not None and case.softmax_scale <= 0:
         return "the scale should be positive"
+    if 0 in (case.seqlen_q, case.seqlen_k):
+        return "both lengths should be at least 1"
     if case.causal and case.seqlen_k < case.seqlen_q:
         return "causal takes at most as many queries as keys"
     return None
@@ -60,7 +62,9 @@ def implementation(name, known=None, **features):
     )  # fmt: skip
 
 
+FAR = ("finding #121: offsets of heads have 32 bits", "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 nheads=2")
+KNOWN = {"offsets_need_64_bits": FAR}
 IMPLS = [
-    implementation("", causal="optional"),
-    implementation("_biased", bias={"matrix", "boolean_matrix"}, bias_grad=True),
+    implementation("", KNOWN, causal="optional"),
+    implementation("_biased", KNOWN, bias={"matrix", "boolean_matrix"}, bias_grad=True),
 ]

@@ -2,8 +2,9 @@
 
 The module is imported without the package's __init__, which needs torchvision and einops. A bias is
 left out: its documented shape raises an error. So is the backward: gradients are inference tensors,
-which break the contract (finding #95), and follow from what the forward's race leaves in out. The
-other variant has few queries, which do not show the race, and other scales.
+which break the contract (finding #95), and follow from what the forward's race leaves in out. With
+more than 8 queries the race leaves other values in out from run to run (finding #96), so only few
+queries are judged. The other variant has scales.
 """
 
 import importlib.util
@@ -36,7 +37,7 @@ def few_queries(case):
 
 def flash_attention(name, known, **supports):
     """Return an Implementation of the package, with the laws that are known to fail."""
-    common = dict(dtypes={torch.float16}, causal="optional", cross=True) | supports
+    common = dict(dtypes={torch.float16}, causal="optional", cross=True, accepts=few_queries) | supports
     return Implementation(
         name=f"simpler_flash{name}",
         forward=forward,
@@ -56,36 +57,11 @@ def flash_attention(name, known, **supports):
 
 
 RACE = "finding #96: factors of rows are read before they are written"
-SQUARE = "seqlen_q=33 seqlen_k=33 headdim=64 dtype=float16"
-ONE_KEY = "seqlen_q=49 seqlen_k=1 headdim=64 dtype=float16"
-TWO_KEYS = "seqlen_q=35 seqlen_k=2 headdim=64 dtype=float16"
 NEGATIVE = "finding #98: the least score is taken for the maximum"
 SCALED = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 
 IMPLS = [
-    flash_attention(
-        "",
-        {
-            "ragged_sizes_match_the_definition": (RACE, f"{SQUARE} regime=shifted_down"),
-            "huge_scores_match_the_definition": (RACE, f"{SQUARE} regime=shifted_down"),
-            "answers_follow_the_values": (RACE, f"{SQUARE} regime=shifted_down"),
-            "out_matches_the_definition": (RACE, TWO_KEYS),
-            "tiny_scores_match_the_definition": (RACE, f"{TWO_KEYS} regime=flat"),
-            "chunks_change_no_bit": (RACE, TWO_KEYS),
-            "winning_key_is_copied": (RACE, f"{TWO_KEYS} regime=selecting"),
-            "order_of_keys_does_not_matter": (
-                RACE,
-                "seqlen_q=36 seqlen_k=65 headdim=64 dtype=float16 regime=large seed=3",
-            ),
-            "single_key_is_copied": (RACE, ONE_KEY),
-            "what_memory_held_before_does_not_matter": (RACE, ONE_KEY),
-            "out_averages_exactly_its_prefix": (RACE, f"{ONE_KEY} causal=True"),
-            "repeats_agree": (RACE, SQUARE),
-            "split_keys_merge_by_lse": RACE,
-            "copies_agree": (RACE, f"{SQUARE} nheads=2"),
-            "no_race_is_traced": (RACE, SQUARE),
-        },
-    ),
+    flash_attention("", {"no_race_is_traced": (RACE, f"{SCALED} seed=4")}),
     flash_attention(
         "_scaled",
         {
@@ -112,6 +88,5 @@ IMPLS = [
         },
         softmax_scale=True,
         strides=True,
-        accepts=few_queries,
     ),
 ]
