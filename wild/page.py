@@ -13,6 +13,7 @@ from flash_attest.wild.packages import PACKAGES, SOURCES
 
 PAGE = ROOMS / "docs" / "findings.md"
 MEASURED = ROOMS / "docs" / "measured" / "wild.json"  # what `flash-attest wild --write` wrote
+COUNTS = ("pass", "known", "refused", "unknown")
 START = "<!-- what was found: python -m flash_attest.wild.page -->\n"
 
 
@@ -25,29 +26,22 @@ def page(text: str) -> str:
 def _packages() -> list[str]:
     """Return the table of packages: what the laws say of each."""
     verdicts = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
-    lines = [
-        "\n## Packages\n",
-        "| package | version | device | pass | known failures | refused | unknown | cases | findings |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    by_package: dict[str, list[Finding]] = {}
+    columns = ["package", "version", "device", *COUNTS, "cases", "seconds", "findings"]
+    lines = ["", "## Packages", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    numbers: dict[str, list[int]] = {}
     for finding in findings():
-        by_package.setdefault(finding.package, []).append(finding)
-    for key, package in PACKAGES.items():
-        links = ", ".join(f"[{each.number}](#finding-{each.number})" for each in by_package.pop(package.name, []))
+        numbers.setdefault(finding.package, []).append(finding.number)
+    for key, package in (PACKAGES | SOURCES).items():
+        name = getattr(package, "repository", package.name)
         row = verdicts.get(key)
         if row is None:
-            cells = [package.judged, "needs a GPU" if package.runs == "cuda" else "not judged", *[""] * 5]
+            cells = [package.judged, f"needs {package.needs.partition(',')[0]}" if package.needs else "not judged"]
+            cells += [""] * (len(COUNTS) + 2)
         else:
-            cells = [
-                row["version"],
-                row["device"],
-                *(str(row[name]) for name in ("pass", "known", "refused", "unknown", "cases")),
-            ]
-        lines.append(f"| {' | '.join([package.name, *cells, links or 'none'])} |")
-    for source in SOURCES.values():
-        links = ", ".join(f"[{each.number}](#finding-{each.number})" for each in by_package.pop(source.repository, []))
-        lines.append(f"| {' | '.join([source.repository, source.judged, 'a clone', *[''] * 5, links or 'none'])} |")
+            cells = [row["version"], row["device"], *(str(row["counts"][count]) for count in COUNTS)]
+            cells += [str(row["cases"]), f"{row['seconds']:.0f}"]
+        links = ", ".join(f"[{number}](#finding-{number})" for number in numbers.get(name, ())) or "none"
+        lines.append(f"| {' | '.join([name, *cells, links])} |")
     return lines
 
 

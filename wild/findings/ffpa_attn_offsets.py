@@ -4,7 +4,7 @@ number: 121
 package: ffpa-attn 0.2.4
 law: offsets_need_64_bits
 case: batch=1 nheads=2 nheads_k=2 seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16
-consequence: Attention over views of a very large buffer, such as a preallocated cache of keys, reads other memory.
+consequence: Attention over views of a large buffer, such as a cache of keys, reads other memory.
 found: 2026-11-26
 status: not reported
 gpu: not tried
