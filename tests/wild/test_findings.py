@@ -51,7 +51,9 @@ def test_a_proof_is_read(proof):
 @pytest.mark.parametrize(("output", "shown"), [
     ("Traceback\nAssertionError: out is off by 0.97\n", True),
     ("AssertionError: out is off by nan\n\n", True),
+    ("AssertionError: out is off by 0.97, as before\n", True),
     ("AssertionError: dq is off by 1.00\n", False),
+    ("AssertionError: out is off\n", False),
     ("AssertionError: out is off by 1.00\nsomething else\n", False),
     ("", False),
 ])  # fmt: skip
