@@ -1,4 +1,4 @@
-"""With 512 queries, a mask that hides the first tile of keys gives NaN, though a key is visible.
+"""A mask that hides the first tile of keys from 512 queries gives NaN, though a key is visible.
 
 number: 122
 package: ffpa-attn 0.2.4
