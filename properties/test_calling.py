@@ -254,7 +254,7 @@ def test_calls_outside_the_promise_raise_or_are_right(trial):
     if supported_is_wrong:
         trial.meter.looks += 1
         if not trial.meter.cases and trial.meter.looks == MOST_LOOKS:
-            raise Undecided("supported calls are wrong, too: other laws say how", Reason.CONTRACT)
+            raise Undecided("supported calls are wrong, too: other laws say how", Reason.WRONG_ALREADY)
         trial.needs(False)
     (probe, broken), *others = wrong
     *observed, advice = broken.observed

@@ -74,7 +74,7 @@ WRONG_VALUES = (
 PADDING = dict.fromkeys(
     (
         *WRONG_VALUES, "padding_keys_count_nothing", "ragged_sizes_match_the_definition",
-        "tiny_scores_match_the_definition", "answers_follow_the_values",
+        "tiny_scores_match_the_definition", "answers_follow_the_values", "calls_outside_the_promise_raise_or_are_right",
     ),
     "finding #110: zeros past the last key are counted as keys",
 )  # fmt: skip
