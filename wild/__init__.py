@@ -28,8 +28,6 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
-from packaging.specifiers import SpecifierSet
-
 from flash_attest.wild.packages import PACKAGES, SOURCES, Package, Source
 
 __all__ = ["PACKAGES", "SOURCES", "Package", "Source", "file_of", "module_of", "version_of"]
@@ -42,7 +40,10 @@ def module_of(package: str, module: str) -> ModuleType:
     not installed or if its version is one that the adapter does not fit. An error of the import
     itself is raised as it is.
     """
-    from flash_attest.adapters import imported  # imports torch, which the command line need not wait for
+    # Imported here, as the command line imports this package and need not wait for torch.
+    from packaging.specifiers import SpecifierSet
+
+    from flash_attest.adapters import imported
     from flash_attest.impls.contract.record import NotInstalled
 
     wanted = PACKAGES[package]

@@ -6,6 +6,13 @@ import shlex
 from dataclasses import dataclass
 from typing import Literal
 
+from packaging.utils import canonicalize_name
+
+
+def key_of(name: str) -> str:
+    """Return the name of the adapter's module, which all spellings of a package's name share."""
+    return canonicalize_name(name).replace("-", "_")
+
 
 @dataclass(frozen=True)
 class Package:
@@ -29,7 +36,12 @@ class Package:
     @property
     def key(self) -> str:
         """The name of the adapter's module."""
-        return self.name.lower().replace("-", "_").replace(".", "_")
+        return key_of(self.name)
+
+    @property
+    def title(self) -> str:
+        """The name that findings call it by."""
+        return self.name
 
     @property
     def requirement(self) -> str:
@@ -104,7 +116,12 @@ class Source:
     @property
     def key(self) -> str:
         """The name of the adapter's module."""
-        return self.name.replace("-", "_")
+        return key_of(self.name)
+
+    @property
+    def title(self) -> str:
+        """The name that findings call it by."""
+        return self.repository
 
     @property
     def requirement(self) -> str:
@@ -140,3 +157,4 @@ _READ = (
     Source("triton-lang-kernels", "triton-lang/kernels", "kernels", "flash_attention", "2024-08-15"),
 )
 SOURCES = {source.key: source for source in _READ}
+BY_TITLE = {package.title: package for package in (PACKAGES | SOURCES).values()}

@@ -9,7 +9,7 @@ import json
 
 from flash_attest.places import ROOMS
 from flash_attest.wild.findings import Finding, findings
-from flash_attest.wild.packages import PACKAGES, SOURCES
+from flash_attest.wild.packages import BY_TITLE, PACKAGES, SOURCES, Source
 
 PAGE = ROOMS / "docs" / "findings.md"
 MEASURED = ROOMS / "docs" / "measured" / "wild.json"  # what `flash-attest wild --write` wrote
@@ -20,19 +20,19 @@ START = "<!-- what was found: python -m flash_attest.wild.page -->\n"
 def page(text: str) -> str:
     """Return the page with the findings and verdicts that are current."""
     before, _, _ = text.partition(START)
-    return before + START + "\n".join([*_packages(), "", *_overview(), "", *_sections()])
+    every = findings()
+    return before + START + "\n".join([*_packages(every), "", *_overview(every), "", *_sections(every)])
 
 
-def _packages() -> list[str]:
+def _packages(every: list[Finding]) -> list[str]:
     """Return the table of packages: what the laws say of each."""
     verdicts = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
     columns = ["package", "version", "device", *COUNTS, "cases", "seconds", "findings"]
     lines = ["", "## Packages", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     numbers: dict[str, list[int]] = {}
-    for finding in findings():
+    for finding in every:
         numbers.setdefault(finding.package, []).append(finding.number)
     for key, package in (PACKAGES | SOURCES).items():
-        name = getattr(package, "repository", package.name)
         row = verdicts.get(key)
         if row is None:
             cells = [package.judged, f"needs {package.needs.partition(',')[0]}" if package.needs else "not judged"]
@@ -40,14 +40,14 @@ def _packages() -> list[str]:
         else:
             cells = [row["version"], row["device"], *(str(row["counts"][count]) for count in COUNTS)]
             cells += [str(row["cases"]), f"{row['seconds']:.0f}"]
-        links = ", ".join(f"[{number}](#finding-{number})" for number in numbers.get(name, ())) or "none"
-        lines.append(f"| {' | '.join([name, *cells, links])} |")
+        links = ", ".join(f"[{number}](#finding-{number})" for number in numbers.get(package.title, ())) or "none"
+        lines.append(f"| {' | '.join([package.title, *cells, links])} |")
     return lines
 
 
-def _overview() -> list[str]:
+def _overview(every: list[Finding]) -> list[str]:
     lines = ["## Findings\n", "| | package | what is wrong | GPU | status |", "|---|---|---|---|---|"]
-    for each in findings():
+    for each in every:
         name = f"[{each.number}](#finding-{each.number})"
         lines.append(
             f"| {name} | {each.package} {each.version} | {_escaped(each.sentence)} | {each.gpu} | {each.status} |"
@@ -55,9 +55,9 @@ def _overview() -> list[str]:
     return lines
 
 
-def _sections() -> list[str]:
+def _sections(every: list[Finding]) -> list[str]:
     lines: list[str] = []
-    for each in findings():
+    for each in every:
         laws = ", ".join(f"[{law}](use/laws.md#{law})" for law in each.laws) or each.law
         lines += [
             f"### Finding {each.number}", "",
@@ -75,12 +75,11 @@ def _sections() -> list[str]:
 
 def _installation(finding: Finding) -> str:
     """Return how the package of a proof is made available."""
-    for package in PACKAGES.values():
-        if package.name == finding.package:
-            others = "".join(f" {name}" for name in package.also)
-            return f"`pip install --no-deps {package.name}=={finding.version}{others}`, beside torch and Triton"
-    source = next(source for source in SOURCES.values() if source.repository == finding.package)
-    return f"set `{source.variable}` to {source.place}"
+    package = BY_TITLE[finding.package]
+    if isinstance(package, Source):
+        return f"set `{package.variable}` to {package.place}"
+    requirements = " ".join([f"{package.name}=={finding.version}", *package.also])
+    return f"`pip install --no-deps {requirements}`, beside torch and Triton"
 
 
 def _escaped(text: str) -> str:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from flash_attest import python_file
 from flash_attest.did_you_mean import did_you_mean
-from flash_attest.wild.packages import PACKAGES, SOURCES
+from flash_attest.wild.packages import PACKAGES, SOURCES, key_of
 
 GROUP = "flash_attest.adapters"
 
@@ -43,13 +42,13 @@ class Targets:
 def resolved(texts: list[str], untrusted: bool = False) -> Targets:
     """Sort targets by kind, without importing them. Raises TargetError."""
     sorted_targets, known = Targets(), adapters()
-    by_name = {_normalized(name): name for name in known}
+    by_name = {key_of(name): name for name in known}
     for text in texts:
         if is_file(text):
             sorted_targets.imported.append(text)
             _check_file(text)
             continue
-        text = text if text in known else by_name.get(_normalized(text), text)
+        text = text if text in known else by_name.get(key_of(text), text)
         if ":" not in text and text not in known:
             sorted_targets.ours.append(text)
             continue
@@ -107,11 +106,6 @@ def unknown(name: str, ours: list[str]) -> str:
         f"{name} is no file, no module (MODULE:NAME) and no known implementation"
         f"{did_you_mean(name, [*ours, *known])} (known: {', '.join(listed)}; packages: flash-attest wild --list)"
     )
-
-
-def _normalized(name: str) -> str:
-    """Return a package's name in the one spelling that all of its spellings share."""
-    return re.sub(r"[-_.]+", "_", name).lower()
 
 
 def _check_file(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from pathlib import Path
 
@@ -54,14 +53,14 @@ def run(arguments: list[str]) -> int:
     if options.write and options.write.is_dir():
         parser.error(f"--write {options.write}: is a folder, should be a file")
     import flash_attest.required  # noqa: F401
-    from flash_attest.wild.packages import PACKAGES, SOURCES
+    from flash_attest.wild.packages import PACKAGES, SOURCES, key_of
 
     known = PACKAGES | SOURCES
-    spellings = {_normalized(source.repository): key for key, source in SOURCES.items()} | {key: key for key in known}
-    if unknown := [name for name in options.names if _normalized(name) not in spellings]:
+    spellings = {key_of(package.title): key for key, package in known.items()} | {key: key for key in known}
+    if unknown := [name for name in options.names if key_of(name) not in spellings]:
         names = [package.name for package in known.values()]
         parser.error(f"{unknown[0]}: no such package{did_you_mean(unknown[0], names)} (packages: {', '.join(names)})")
-    keys = {spellings[_normalized(name)] for name in options.names} or known.keys()
+    keys = {spellings[key_of(name)] for name in options.names} or known.keys()
     chosen = [package for key, package in known.items() if key in keys]
     if options.list:
         for package in chosen:
@@ -108,8 +107,3 @@ def run(arguments: list[str]) -> int:
         lock.release()
     print(f"reports: {options.folder}/NAME/index.html, results: {options.folder / RESULTS}")
     return 0 if expected else FAILED
-
-
-def _normalized(name: str) -> str:
-    """Return the key that all spellings of a name share, as for pip."""
-    return re.sub(r"[-_.]+", "_", name).lower()

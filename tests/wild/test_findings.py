@@ -98,7 +98,7 @@ def test_known_failures_name_findings_of_their_package():
         (key, number)
         for key, package in (*PACKAGES.items(), *SOURCES.items())
         for number in re.findall(r"finding #(\d+)", (ROOMS / "wild" / f"{key}.py").read_text())
-        if int(number) not in numbers.get(getattr(package, "repository", package.name), ())
+        if int(number) not in numbers.get(package.title, ())
     }
     assert wrong == set()
 

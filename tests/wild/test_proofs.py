@@ -14,10 +14,8 @@ from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.wild.findings import findings
 from flash_attest.wild.install import installed
 from flash_attest.wild.judge import with_paths
-from flash_attest.wild.packages import PACKAGES, SOURCES, Source
+from flash_attest.wild.packages import BY_TITLE, Source
 
-BY_NAME = {package.name: package for package in PACKAGES.values()}
-BY_NAME |= {source.repository: source for source in SOURCES.values()}
 PATIENCE = 900  # seconds, for the emulator on a busy machine
 PROOFS = [finding for finding in findings() if not finding.status.startswith("fixed")]
 
@@ -26,7 +24,7 @@ PROOFS = [finding for finding in findings() if not finding.status.startswith("fi
 def test_a_proof_shows_its_finding(finding, request):
     if not visible_gpus() and finding.gpu == "needed":
         pytest.skip("needs a GPU")
-    folder, package = request.config.rootpath / request.config.getoption("--wild") / "site", BY_NAME[finding.package]
+    folder, package = request.config.rootpath / request.config.getoption("--wild") / "site", BY_TITLE[finding.package]
     if isinstance(package, Source) and not os.environ.get(package.variable):
         pytest.skip(f"needs {package.needs}")
     sites = [] if isinstance(package, Source) else [installed(package, finding.version, folder)]
