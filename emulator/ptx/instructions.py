@@ -276,7 +276,7 @@ TABLE = {
     ),
     "Without an effect here": (
         _(
-            "{membar,fence}(.{proxy,async,alias,acq_rel,sc,acquire,release,cta,cluster,gpu,gl,sys})*", by=nothing,
+            "{membar,fence}(.{proxy,async,global,alias,acq_rel,sc,acquire,release,cta,cluster,gpu,gl,sys})*", by=nothing,
             note="orders nothing in the race rule",
         ),
         _("nanosleep.u32", by=nothing),

@@ -3,8 +3,8 @@
 // and the wait that covers it.
 //
 // What comes before an agent is what came before its issue, and what comes after it is what comes
-// after the wait. Its proxy is another one than that of ordinary loads and stores, so an ordinary
-// store is ordered with it only if a fence.proxy.async lies on the path between them. The rule is in
+// after the wait. It is in the asynchronous proxy, ordinary loads and stores are in the generic one,
+// so a store is ordered with it only if a fence.proxy.async lies on the path between them. The rule is in
 // races/rule.py.
 #pragma once
 
