@@ -1,4 +1,4 @@
-"""Which GPU is emulated: by argument, option or environment variable, once for a process and for its
+"""Which GPU is emulated: by argument, option or environment variable, once for a process and its
 children.
 """
 
@@ -107,22 +107,24 @@ assert ".target sm_90" in ptx
 """
 
 
-def python(code: str, *command: str, **environment: str) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **environment}
-    return subprocess.run([sys.executable, *command, "-c", code], capture_output=True, text=True, env=environment)
+def python(*arguments: object) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, env=environment)
 
 
-def test_triton_compiles_for_it_and_refuses_descriptors(gxx):
+def test_triton_compiles_for_it_and_refuses_descriptors(gxx, tmp_path):
     """Tensor descriptors of sm_90 are read by TMA."""
     pytest.importorskip("triton")
-    done = python(PROGRAM + IN_TRITON)
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM + IN_TRITON)
+    done = python(program)
     assert done.returncode == 0, done.stderr
     assert "through: desc is a tensor descriptor, which kernels for sm_90 read by TMA: not covered" in done.stdout
 
 
 def test_numba_compiles_for_it(gxx):
     pytest.importorskip("numba.cuda")
-    done = python(PROGRAM + IN_NUMBA)
+    done = python("-c", PROGRAM + IN_NUMBA)
     assert done.returncode == 0, done.stderr
 
 
@@ -130,28 +132,21 @@ ASKED = "import torch; print(torch.cuda.get_device_name())"
 
 
 def test_the_command_passes_it_to_what_it_starts():
-    command = ("-m", "flash_attest", "emulate", "--emulated", "90", "--", sys.executable)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {ASKED!r}])"
-    done = subprocess.run([sys.executable, *command, "-c", child], capture_output=True, text=True, env=environment)
+    done = python("-m", "flash_attest", "emulate", "--emulated", "90", "--", sys.executable, "-c", child)
     assert done.stdout == "emulated sm_90\n", done.stderr
 
 
 @pytest.mark.parametrize("name", ("check", "emulate", "trace", "sweep", "power"))
 def test_each_command_names_a_wrong_value(name):
-    done = subprocess.run(
-        [sys.executable, "-m", "flash_attest", name, "--emulated", "75", "x"],
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    done = python("-m", "flash_attest", name, "--emulated", "75", "x")
     assert done.returncode == 2
     assert "argument --emulated: invalid choice: '75' (choose from" in done.stderr and "90" in done.stderr
 
 
 @pytest.mark.parametrize("command", (["emulate", "--", "python"], ["check", "torch_math"], ["trace", __file__]))
-def test_each_command_names_a_wrong_variable(command):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), devices.VARIABLE: "70", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        [sys.executable, "-m", "flash_attest", *command], capture_output=True, text=True, env=environment
-    )
+def test_each_command_names_a_wrong_variable(command, monkeypatch):
+    monkeypatch.setenv(devices.VARIABLE, "70")
+    done = python("-m", "flash_attest", *command)
     assert done.returncode == 2
     assert "error: FLASH_ATTEST_EMULATED=70: should be 80 (sm_80) or 90 (sm_90)" in done.stderr

@@ -134,12 +134,22 @@ def test_what_is_not_installed_is_looked_for_again():
 
 
 def test_every_option_is_compared_or_known_not_to_matter():
-    """The effects of device and repeats are compared.
+    """The effects of device, emulated and repeats are compared.
 
     The remaining options set the folder of a report, or how long to wait.
     """
     names = [option.name.replace("-", "_") for option in table.SUITE]
-    others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation", "time_limit", "law_time_limit"}
+    others = {
+        "device",
+        "emulated",
+        "repeats",
+        "report",
+        "resume",
+        "case_timeout",
+        "no_isolation",
+        "time_limit",
+        "law_time_limit",
+    }
     assert set(names) - set(resume.OPTIONS) <= others
 
 
