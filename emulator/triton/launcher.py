@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from flash_attest.emulator import ptx as engine
+from flash_attest.emulator.devices import emulated
 from flash_attest.emulator.errors import EmulatorError, NotCovered
 from flash_attest.emulator.triton.lines import relocated
 
@@ -35,8 +36,13 @@ class Launcher:
         self.signature = {_name(src, key): type_ for key, type_ in src.signature.items()}
         ctas = getattr(metadata, "num_ctas", 1) * _product(getattr(metadata, "cluster_dims", (1,)))
         if ctas > 1:
+            raise NotCovered(f"{self.name}: num_ctas={ctas}: should be 1 on the CPU, where blocks form no clusters")
+        if emulated().target >= 90 and (
+            by_tma := [name for name, type_ in self.signature.items() if _is_by_tma(type_)]
+        ):
             raise NotCovered(
-                f"{self.name}: num_ctas={ctas}: should be 1 on the CPU, whose target sm_80 has no clusters"
+                f"{self.name}: {by_tma[0]} is a tensor descriptor, which kernels for {emulated().arch} read by TMA: not "
+                "covered on the CPU. With FLASH_ATTEST_EMULATED=80 they read it through a pointer, which is"
             )
         if getattr(metadata, "launch_cooperative_grid", False):
             raise NotCovered(
@@ -97,6 +103,11 @@ class Launcher:
                 raise EmulatorError(f"{self.name}: {name} has {parameter.size} bytes in the PTX, should have {size}")
             if isinstance(argument, torch.Tensor) and argument.device.type != "cpu":
                 raise ValueError(f"{self.name}: {name} is on {argument.device}: should be on the CPU")
+
+
+def _is_by_tma(type_: Any) -> bool:
+    """Return whether a parameter is a tensor descriptor, or a tuple with one."""
+    return any(map(_is_by_tma, type_)) if isinstance(type_, tuple) else type_.startswith("tensordesc")
 
 
 def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
