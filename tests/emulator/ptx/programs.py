@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from flash_attest.races.rule import Access, Arrival, Barrier, Copy, Done, Launch, Thread
+from flash_attest.races.events import Access, Arrival, Barrier, Copy, Done, Thread
+from flash_attest.races.launch import Launch
 
 GLOBAL = ("g0", "g1", "g2", "g3")
 SHARED = ("s0", "s1", "s2")

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from flash_attest.emulator.observation import Action, Kind
 from flash_attest.emulator.ptx import load
-from flash_attest.races.rule import Event, Thread, common_bytes, conflict, during, races
+from flash_attest.races.events import Thread
+from flash_attest.races.launch import Event
+from flash_attest.races.rule import common_bytes, conflict, during, races
 from flash_attest.races.tracing import trace
 from tests.emulator.ptx.drawn import programs
 from tests.emulator.ptx.programs import (
