@@ -5,7 +5,7 @@ them.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 
@@ -83,8 +83,8 @@ class Agent:
     """
 
     name: Hashable
-    reads: tuple[Access, ...] = ()
-    writes: tuple[Access, ...] = ()  # or atomics, of a bulk copy that reduces
+    reads: tuple[Access, ...] = field(default=(), hash=False)
+    writes: tuple[Access, ...] = field(default=(), hash=False)  # or atomics, of a bulk copy that reduces
 
 
 @dataclass(frozen=True)
