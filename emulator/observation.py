@@ -26,6 +26,7 @@ class Kind(Enum):
     MISALIGNED = "misaligned", "an address that is not a multiple of the alignment of the access"
     MASK = "mask", "a lane calls a warp operation with a mask that does not include it"
     ASYNC = "async", "an access to memory while an asynchronous copy into it is under way"
+    REGISTER = "register", "a register is touched while a wgmma may still use it"
     LAUNCH = "launch", "a launch failed, and the host code did not check for errors"
     TRAP = "trap", "the kernel stopped itself"
 
@@ -166,7 +167,8 @@ class Observation:
     @property
     def _what(self) -> str:
         if self.kind is Kind.RACE and self.first and self.second:
-            return f"{self.place}, {self.second.what.value} after {self.first.what.value}, no barrier between"
+            between = self.detail or "no barrier between"
+            return f"{self.place}, {self.second.what.value} after {self.first.what.value}, {between}"
         first = self.detail.splitlines()[0] if self.detail else self.kind.meaning
         return f"{self.place}, {first}" if self.place else first
 

@@ -128,3 +128,12 @@ def ldmatrix(encoder, instruction: Instruction, plan: Plan) -> None:
         raise encoder.error(f"takes {count} registers, has {len(to)}")
     where = encoder.address(address, "shared" if ".shared" in instruction.opcode else "")
     encoder.emit(plan.handler, [*where, *(encoder.destination(one, "b32") for one in to)])
+
+
+def stmatrix(encoder, instruction: Instruction, plan: Plan) -> None:
+    address, values = take(encoder, instruction, 2)
+    values, count = as_tuple(values), int(plan.words["x"][1:])
+    if len(values) != count:
+        raise encoder.error(f"takes {count} registers, has {len(values)}")
+    where = encoder.address(address, "shared" if ".shared" in instruction.opcode else "")
+    encoder.emit(plan.handler, [*where, *(encoder.source(one, "b32") for one in values)])

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from flash_attest.emulator.errors import CompileError, Refused
 from flash_attest.emulator.ptx.allocate import Flow, allocate, slot_bytes
+from flash_attest.emulator.ptx.asynchronous import owned_registers
 from flash_attest.emulator.ptx.declarations import encoded
-from flash_attest.emulator.ptx.handlers import BRANCH, ENDS, NOT, RETURN, Handler
+from flash_attest.emulator.ptx.handlers import BRANCH, ENDS, NOT, RETURN, TOUCH, Handler
 from flash_attest.emulator.ptx.instructions import plan
 from flash_attest.emulator.ptx.layout import Layout
 from flash_attest.emulator.ptx.rows import Plan
@@ -79,6 +80,7 @@ class Encoder:
         self.function, self.text = function, text
         self.layout = Layout(function, text)
         self.registers = list(function.registers)
+        self.owned = owned_registers(function)
         self.handlers: dict[Handler, int] = {}
         self.code = array("i")
         self.pool: list[int] = []
@@ -166,6 +168,10 @@ class Encoder:
         """
         now, reads, writes = self.now, self.reads, self.writes
         self.reads, self.writes = [], []  # one instruction of the text may emit several
+        if self.owned and not handler.startswith("wgmma."):
+            touched = [self.owned[one] for one in dict.fromkeys((*reads, *writes)) if one in self.owned]
+            if touched:
+                self.emit(TOUCH, [len(touched), *touched], guard=guard, plain=plain)
         number = self.handlers.get(handler)
         if number is None:
             number = self.handlers[handler] = len(self.handlers)

@@ -15,6 +15,7 @@ BRANCH, RETURN = Handler("bra"), Handler("ret")
 # After these, no lane continues with the next instruction.
 ENDS = (RETURN, Handler("exit"), Handler("trap"), Handler("trap.assert"))
 
+TOUCH = Handler("wgmma.touch")  # another instruction uses registers of a wgmma
 # The steps of one setp, and the moves of one mov.
 MOVE_PREDICATE, NOT = Handler("mov.pred"), Handler("not.pred")
 COMBINE = {op: Handler(f"{op}.pred") for op in ("and", "or", "xor")}

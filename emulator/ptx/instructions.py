@@ -16,7 +16,19 @@ from __future__ import annotations
 import functools
 import re
 
-from flash_attest.emulator.ptx.access import atom, cp_async, cvta, integer_atom, ld, ldmatrix, policy, st, wait_group
+from flash_attest.emulator.ptx.access import (
+    atom,
+    cp_async,
+    cvta,
+    integer_atom,
+    ld,
+    ldmatrix,
+    policy,
+    st,
+    stmatrix,
+    wait_group,
+)
+from flash_attest.emulator.ptx.asynchronous import wgmma, wgmma_wait
 from flash_attest.emulator.ptx.families import (
     bar_red,
     barrier,
@@ -32,7 +44,7 @@ from flash_attest.emulator.ptx.families import (
     shfl,
     vote,
 )
-from flash_attest.emulator.ptx.handlers import MOVES, PREDICATES, Handler
+from flash_attest.emulator.ptx.handlers import MOVES, PREDICATES, TOUCH, Handler
 from flash_attest.emulator.ptx.rows import Plan, Row
 from flash_attest.emulator.ptx.spelling import meanings, pattern, without_ignored
 
@@ -50,6 +62,8 @@ HINTS = (
 )
 VALUE = "{{b,s,u}{8,16,32,64},f{32,64}}"
 SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
+COLUMNS = f"n<n={{{','.join(str(n) for n in range(8, 257, 8))}}}>"
+WGMMA, ALIGNED = f"wgmma.mma_async(.sync)(.aligned).m64{COLUMNS}", "(.sync)(.aligned)"
 MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
 POINTER_SPACE = "(.<space={global,shared}>)(::cta)"
 HINT = "(.L2::cache_hint)"
@@ -249,10 +263,20 @@ TABLE = {
         _(f"{MMA}.<shape=m16n8k{{16,32}}>(.row.col).<d=f32>.<a={FLOAT8}>.<b={FLOAT8}>.<c=f32>", by=mma),
         _(f"{MMA}.<shape=m16n8k{{16,32}}>(.row.col).<d=f16>.<a={FLOAT8}>.<b={FLOAT8}>.<c=f16>", by=mma),
         _("ldmatrix(.sync)(.aligned)(.m8n8).<x=x{1,2,4}>[.trans](.shared)(::cta)(.b16)", by=ldmatrix),
+        _("stmatrix(.sync)(.aligned)(.m8n8).<x=x{1,2,4}>[.trans](.shared)(::cta)(.b16)", by=stmatrix),
+    ),
+    "Asynchronous matrices": (
+        _(f"{WGMMA}k16.<d={{f32,f16}}>.f16.f16", by=wgmma, name="wgmma.{d}.f16", also=(TOUCH,)),
+        _(f"{WGMMA}k16.<d=f32>.bf16.bf16", by=wgmma, name="wgmma.f32.bf16"),
+        _(f"{WGMMA}k8.<d=f32>.tf32.tf32", by=wgmma, name="wgmma.f32.tf32"),
+        _(f"wgmma.fence{ALIGNED}", name="wgmma.fence"),
+        _(f"wgmma.commit_group{ALIGNED}", name="wgmma.commit_group"),
+        _(f"wgmma.wait_group{ALIGNED}", by=wgmma_wait, name="wgmma.wait_group"),
+        _("fence.proxy.async(.shared)(::{cta,cluster})", name="fence.proxy.async"),
     ),
     "Without an effect here": (
         _(
-            "{membar,fence}(.{proxy,async,alias,acq_rel,sc,acquire,release,cta,cluster,gpu,gl,sys})*", by=nothing,
+            "{membar,fence}(.{proxy,async,global,alias,acq_rel,sc,acquire,release,cta,cluster,gpu,gl,sys})*", by=nothing,
             note="orders nothing in the race rule",
         ),
         _("nanosleep.u32", by=nothing),

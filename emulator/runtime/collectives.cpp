@@ -111,17 +111,13 @@ uint64_t result_of(const Block& in, const Lanes& lanes, const Thread& thread) {
 
 // The same for the clocks of all threads of the block.
 void order_among_all(Block& in, unsigned first, Warp& warp, uint32_t mask, uint32_t lanes) {
-    size_t threads = in.threads.size();
-    std::vector<uint32_t> joined(threads);
+    Order joined;
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         unsigned thread = first + static_cast<unsigned>(__builtin_ctz(rest));
-        if (thread >= threads) continue;
-        const uint32_t* clock = clock_of(in, thread);
-        for (size_t m = 0; m < threads; ++m) joined[m] = std::max(joined[m], clock[m]);
-        joined[thread] = warp.syncs;
+        if (thread < in.threads.size()) join(joined, in, thread, warp.syncs);
     }
     for (uint32_t rest = lanes; rest; rest &= rest - 1)
-        memcpy(clock_of(in, first + static_cast<unsigned>(__builtin_ctz(rest))), joined.data(), threads * sizeof(uint32_t));
+        follow(in, first + static_cast<unsigned>(__builtin_ctz(rest)), joined);
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ struct Checking {
     // The targets of pointers in cells. Deques do not move their elements. They are emptied with
     // the cells (forget_shadows).
     std::deque<EarlierLanes> earlier_lanes;
+    std::deque<AgentRead> agent_reads;
     std::deque<AccessSet> atomic_sets;
     std::deque<std::vector<Cell>> byte_cells;
 };

@@ -2,24 +2,13 @@
 // 64; bar.arrive).
 //
 // They order the threads of some warps and not of others, so each thread has a clock for every
-// thread of the block. The clocks are as in struct Warp; time is the number of synchronisations of
-// the thread's warp.
+// thread of the block (clocks.cpp).
 #include "runtime.h"
 
-#include <algorithm>
 #include <cstdio>
 
 namespace emulator {
 namespace {
-
-// A thread's actions so far happen before anything after the barrier.
-void join(Block& in, NamedBarrier& barrier, unsigned thread, uint32_t syncs) {
-    size_t count = in.threads.size();
-    barrier.joined.resize(count);
-    const uint32_t* clock = clock_of(in, thread);
-    for (size_t m = 0; m < count; ++m) barrier.joined[m] = std::max(barrier.joined[m], clock[m]);
-    barrier.joined[thread] = syncs;
-}
 
 bool has_arrived(const NamedBarrier& barrier, const Thread& thread) {
     return barrier.lanes.size() > thread.warp() && (barrier.lanes[thread.warp()] >> thread.lane() & 1);
@@ -31,7 +20,7 @@ void join_returned(Block& in, NamedBarrier& barrier) {
     for (const Thread& thread : in.threads) {
         bool takes_part = !barrier.expected || barrier.lanes[thread.warp()];
         if (thread.state == State::done && takes_part && !has_arrived(barrier, thread))
-            join(in, barrier, thread.linear, ++in.warps[thread.warp()].syncs);
+            join(barrier.joined, in, thread.linear, ++in.warps[thread.warp()].syncs);
     }
 }
 
@@ -46,10 +35,7 @@ void complete(Block& in, NamedBarrier& barrier) {
     std::swap(done, barrier);  // emptied before any thread continues
     for (unsigned number : done.waiting) {
         Thread& thread = in.threads[number];
-        if (!done.joined.empty()) {
-            uint32_t* clock = clock_of(in, number);
-            for (size_t m = 0; m < in.threads.size(); ++m) clock[m] = std::max(clock[m], done.joined[m]);
-        }
+        follow(in, number, done.joined);
         thread.wait.result = result_of(done, thread.wait.op);
         make_ready(in, thread);
     }
@@ -71,12 +57,6 @@ bool is_complete(const Block& in, const NamedBarrier& barrier) {
 
 }  // namespace
 
-uint32_t* clock_of(Block& in, unsigned thread) {
-    size_t count = in.threads.size();
-    if (in.clocks.empty()) in.clocks.resize(count * count);
-    return in.clocks.data() + thread * count;
-}
-
 void arrive(Block& in, unsigned number, unsigned expected, const std::vector<unsigned>& threads, bool wait) {
     NamedBarrier& barrier = in.named[number];
     if (barrier.arrived && barrier.expected != expected) {
@@ -94,18 +74,14 @@ void arrive(Block& in, unsigned number, unsigned expected, const std::vector<uns
             snprintf(record.text, sizeof record.text, "a thread arrives again at barrier %u, which is not complete", number);
             continue;
         }
-        if (gpu.launch->traced) join(in, barrier, number_of, syncs);
+        // Its actions so far happen before anything after the barrier.
+        if (gpu.launch->traced) join(barrier.joined, in, number_of, syncs);
         barrier.lanes[thread.warp()] |= 1u << thread.lane();
         ++barrier.arrived;
         barrier.holding += thread.wait.value != 0;
         if (wait) barrier.waiting.push_back(number_of);
     }
     if (is_complete(in, barrier)) complete(in, barrier);
-}
-
-void forget_order(Block& in) {
-    for (NamedBarrier& barrier : in.named) barrier.joined.clear();
-    in.clocks.clear();
 }
 
 void complete_named(Block& in) {

@@ -84,6 +84,12 @@ struct Warp {
     uint32_t clock[WARP][WARP];
 };
 
+// What happens before an event, if clocks have a column for each thread and agent (clocks.cpp).
+struct Order {
+    std::vector<uint32_t> clock;
+    std::vector<uint64_t> fenced;  // if the launch has agents
+};
+
 // A barrier for some threads of the block: threads that wait at it, and threads that only arrive
 // (named_barriers.cpp).
 struct NamedBarrier {
@@ -91,7 +97,7 @@ struct NamedBarrier {
     unsigned holding = 0;  // number of arrived threads whose value is not 0
     std::vector<uint32_t> lanes;  // arrived lanes of each warp
     std::vector<unsigned> waiting;
-    std::vector<uint32_t> joined;  // clocks of all that have arrived
+    Order joined;  // what all that have arrived did
 };
 
 struct Region;
@@ -122,7 +128,8 @@ struct Block {
     unsigned alive, waiting;
     std::vector<Thread> threads;
     std::vector<Warp> warps;
-    std::vector<uint32_t> clocks;  // of all threads, if barriers may join some warps: clocks[l * threads + m] as in Warp
+    std::vector<uint32_t> clocks;  // of all threads, if Launch::joins_warps (clocks.cpp)
+    std::vector<uint64_t> fenced;  // the same for moments of proxy fences, if Launch::has_agents
     NamedBarrier named[16];
     std::vector<unsigned> rank;  // of each warp, if threads run by warp
     std::vector<uint16_t> ready;
@@ -139,7 +146,8 @@ struct Launch {
     bool traced;  // every access is checked
     bool switched;  // threads are switched at accesses, traced or not
     uint64_t until_switch;  // number of accesses before the next switch, if they are not checked
-    bool joins_warps;  // barriers may join only some warps of a block
+    bool joins_warps;  // barriers may join only some warps of a block, or has_agents
+    bool has_agents;  // it is traced, and work of the asynchronous proxy goes on beside threads (agents.h)
     bool replicated;  // threads may hold copies of a value and all store it: two writes of one value are no mistake
     // Threads wait at one barrier if its number is equal, wherever they are; a thread that ends
     // blocks none.
@@ -220,10 +228,15 @@ void finish_copies(Thread& thread, unsigned before_batch);  // of batches with a
 // have not returned). Waiting threads become ready when it is complete; their wait.result is as at
 // a barrier of the block.
 void arrive(Block& in, unsigned number, unsigned expected, const std::vector<unsigned>& threads, bool wait);
-void forget_order(Block& in);  // at a barrier of the whole block, which orders everything before it
 // Completes barriers that waited for a thread that has now returned.
 void complete_named(Block& in);
+
+// ---- clocks.cpp ---------------------------------------------------------------------------------
+
 uint32_t* clock_of(Block& in, unsigned thread);  // clock of a thread, if Launch::joins_warps
+void join(Order& to, Block& in, unsigned thread, uint32_t syncs);  // adds what a thread did before time `syncs` of its warp
+void follow(Block& in, unsigned thread, const Order& order);  // the thread's next actions come after all of it
+void forget_order(Block& in);  // at a barrier of the whole block
 
 // ---- order.cpp ----------------------------------------------------------------------------------
 
@@ -329,7 +342,7 @@ size_t static_shared_bytes();
 // ---- records.cpp --------------------------------------------------------------------------------
 
 enum Kind : int {  // in the order of Kind in emulator/observation.py
-    RACE, OUTSIDE, UNINITIALISED, BARRIER, DEADLOCK, MISALIGNED, MASK, ASYNC, LAUNCH, TRAP,
+    RACE, OUTSIDE, UNINITIALISED, BARRIER, DEADLOCK, MISALIGNED, MASK, ASYNC, REGISTER, LAUNCH, TRAP,
 };
 
 // How far apart the threads of a race are, in the order of Apart in emulator/observation.py.

@@ -68,6 +68,7 @@ void begin_block(Block& in, unsigned linear) {
     in.threads.resize(count);
     if (gpu.launch->traced) in.warps.assign((count + WARP - 1) / WARP, Warp{});
     in.clocks.clear();
+    in.fenced.clear();
     for (NamedBarrier& barrier : in.named) barrier = {};
     in.ready.clear();
     in.next_ready = 0;

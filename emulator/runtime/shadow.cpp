@@ -1,5 +1,7 @@
 // Checks every access of a traced kernel: is it inside a tensor, and does every conflicting access
 // happen before it?
+#include "agents.h"
+#include "cells.h"
 #include "happens_before.h"
 
 #include <algorithm>
@@ -31,8 +33,6 @@ bool are_close(const unsigned char* a, const unsigned char* b, unsigned size) {
     return std::abs(x - y) <= 8;
 }
 
-bool is_shared(const Region& region) { return region.space == SHARED_STATIC || region.space == SHARED_DYNAMIC; }
-
 void race(const Region& region, Conflict with, What was, uintptr_t address, size_t size, What what, uintptr_t pc) {
     Record& record = add_record(RACE, &region, address, size, 2, side_of_earlier(with.serial, with.thread, was, with.site),
                                 side_here(what, pc));
@@ -47,15 +47,6 @@ void race(const Region& region, Conflict with, What was, uintptr_t address, size
     write.size = static_cast<unsigned>(size);
     write.together = checking.together;
     memcpy(write.was, write.place, size);
-}
-
-void note_uninitialised_read(Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
-    if (cell.uninitialised_in != gpu.block->serial) cell.uninitialised = 0;
-    cell.uninitialised_in = gpu.block->serial;
-    for (uint32_t at = cell.uninitialised; at; at = gpu.block->uninitialised[at - 1].next)
-        if (gpu.block->uninitialised[at - 1].side.pc == pc) return;
-    gpu.block->uninitialised.push_back({&region, address, size, side_here(what, pc), cell.uninitialised});
-    cell.uninitialised = static_cast<uint32_t>(gpu.block->uninitialised.size());
 }
 
 void record_read(UninitialisedRead& read) {
@@ -76,6 +67,18 @@ void settle_uninitialised_reads(Cell& cell, bool raced) {
         record_read(gpu.block->uninitialised[at - 1]);
     }
     cell.uninitialised = 0;
+}
+
+// Checks a write of the running thread against the reads of agents. Returns whether one races.
+bool check_agents(const Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
+    bool raced = false;
+    const uint32_t* done = clock_of(*gpu.block, self()) + first_agent(*gpu.block);
+    for (const AgentRead* read = cell.agents; read; read = read->next) {
+        if (done[read->warp] > read->epoch) continue;
+        record_overwritten(*read, region, address, size, what, pc);
+        raced = true;
+    }
+    return raced;
 }
 
 // Checks one access of the running thread against one cell, then remembers it there.
@@ -103,6 +106,7 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
     checking.together = false;
     if (what != ATOMIC && cell.atomics) check(conflict_with(*cell.atomics), ATOMIC);
     if (what != READ) check(conflict_with(reads), READ);
+    if (what != READ && cell.agents_in == gpu.block->serial) raced |= check_agents(cell, region, address, size, what, pc);
     if (what != READ && cell.uninitialised && cell.uninitialised_in == gpu.block->serial)
         settle_uninitialised_reads(cell, raced);
     if (what == READ) {
@@ -119,63 +123,9 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
         // Earlier accesses are forgotten: they are ordered before this write, or the race has been
         // recorded.
         reads.serial = 0;
+        cell.agents_in = 0;
         if (cell.atomics) cell.atomics->serial = 0;
     }
-}
-
-EarlierLanes* copied(const EarlierLanes* earlier) {
-    if (!earlier) return nullptr;
-    EarlierLanes* rest = copied(earlier->next);
-    checking.earlier_lanes.push_back({earlier->syncs, earlier->lanes, earlier->site, earlier->warp, rest});
-    return &checking.earlier_lanes.back();
-}
-
-Cell* bytes_of(Cell& cell, unsigned count) {
-    if (!cell.bytes) {
-        Cell each = cell;
-        std::vector<Cell> parts(count, each);
-        for (auto& part : parts) {  // each needs its own sets, as they change separately from here
-            part.reads.earlier = copied(each.reads.earlier);
-            if (!each.atomics) continue;
-            checking.atomic_sets.push_back(*each.atomics);
-            part.atomics = &checking.atomic_sets.back();
-            part.atomics->earlier = copied(each.atomics->earlier);
-        }
-        checking.byte_cells.push_back(std::move(parts));
-        cell.bytes = checking.byte_cells.back().data();
-    }
-    return cell.bytes;
-}
-
-template <class See>
-void each_cell(Region& region, uintptr_t address, size_t bytes, See see) {
-    uintptr_t at = address - region.low, end = at + bytes;
-    const uintptr_t width = uintptr_t(1) << region.shift;
-    while (at < end) {
-        Cell& cell = region.cells[at >> region.shift];
-        uintptr_t low = at & ~(width - 1), next = low + width;
-        uintptr_t stop = next < end ? next : end;
-        if (!cell.bytes && at == low && stop == next)
-            see(cell);
-        else
-            for (uintptr_t i = at; i < stop; ++i) see(bytes_of(cell, static_cast<unsigned>(width))[i - low]);
-        at = stop;
-    }
-}
-
-void make_cells(Region& region) {
-    region.own.resize(((region.high - region.low) >> region.shift) + 1);
-    region.cells = region.own.data();
-}
-
-// An access outside all tensors and variables. If the memory is not the emulator's, the launch ends
-// here, as on a GPU.
-void record_outside(Region* near, uintptr_t address, size_t bytes, What what, uintptr_t pc) {
-    add_record(OUTSIDE, near, address, bytes, 1, side_here(what, pc));
-    bool harmless = near && (near->soft ? address >= near->margin_low && address + bytes <= near->margin_high
-                                    : address >= near->low && address + bytes <= near->high);
-    if (near && near->space == MODULE) harmless &= what == READ;  // its other data are the emulator's and the loader's
-    if (!harmless) stop_launch();
 }
 
 }  // namespace
@@ -235,19 +185,8 @@ void check_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
         switch_at_random();
         detect_spinning(address, pc);
     }
-    Region* region = region_of(address);
-    if (!region || !region->allows(address, bytes) || (region->read_only && what != READ)) {
-        if (region)  // the compiler's guards lie between the author's shared variables
-            for (auto& own : region->unwatched)
-                if (address >= own.first && address < own.second) return;
-        if (in_stacks(address) || in_local(address)) {
-            add_record(OUTSIDE, nullptr, address, bytes, 1, side_here(what, pc)).space = LOCAL;
-            return;
-        }
-        return record_outside(region ? region : region_around(address), address, bytes, what, pc);
-    }
-    if (region->space == PARAMETER || region->read_only) return;
-    if (!region->cells) make_cells(*region);
+    Region* region = checked_region(address, bytes, what, pc);
+    if (!region) return;
     checking.in_shared = is_shared(*region);
     new_access();
     if (!region->written.empty()) {
@@ -287,6 +226,7 @@ void check_copy(const Copy& copy, bool begins) {
 void forget_shadows() {
     checking.atomic_sets.clear();
     checking.earlier_lanes.clear();
+    checking.agent_reads.clear();
     checking.byte_cells.clear();
 }
 

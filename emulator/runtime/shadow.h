@@ -45,6 +45,12 @@ struct AccessSet {
     uint32_t before_serial, before_site;
 };
 
+// A read by an agent (agents.h) of a warp. Those since the last write are kept.
+struct AgentRead {
+    uint32_t epoch, interval, site, warp;  // interval: of its issue
+    AgentRead* next;
+};
+
 // A cell covers a few bytes as long as they are accessed together; after that there is a cell for
 // each byte.
 struct Cell {
@@ -57,6 +63,8 @@ struct Cell {
     // Reads before any write in block uninitialised_in: the last one's number in
     // Block::uninitialised, plus 1; or 0.
     uint32_t uninitialised, uninitialised_in;
+    uint32_t agents_in;  // serial of the block whose agents have read it, or 0
+    AgentRead* agents;
 };
 
 }  // namespace emulator

@@ -4,6 +4,7 @@
 // instruction, so that lanes that took different branches meet again. With a seed, groups of lanes
 // and warps run in a random order.
 #include "machine.h"
+#include "warpgroup.h"
 
 #include <cstdio>
 #include <memory>
@@ -17,6 +18,7 @@ constexpr unsigned UNFAIR = 1000;
 
 struct BlockState {  // state in addition to a Block
     std::vector<Warp> warps;
+    std::vector<Products> products;  // of each warp
     std::vector<unsigned char> registers, local;
     std::vector<unsigned> order;  // order in which warps run
     unsigned next;
@@ -56,7 +58,8 @@ void set_specials(Warp& warp, const Block& in) {
 void start() {
     gpu.launch->by_barrier = true;
     gpu.launch->replicated = program->replicated;
-    gpu.launch->joins_warps = gpu.launch->traced && program->joins_warps;
+    gpu.launch->has_agents = gpu.launch->traced && program->has_agents;
+    gpu.launch->joins_warps = gpu.launch->traced && (program->joins_warps || program->has_agents);
     auto spans = program->shared_variables;
     if (!spans.empty()) spans.push_back({program->shared_bytes, gpu.launch->request->shared});
     limit_dynamic(spans);
@@ -67,6 +70,7 @@ void begin(Block& in) {
     BlockState& state = state_of(in);
     size_t threads = in.threads.size(), warps = (threads + WARP - 1) / WARP;
     state.warps.resize(warps);
+    state.products.assign(warps, {});
     state.registers.resize(warps * program->register_bytes + 64);
     auto aligned = (reinterpret_cast<uintptr_t>(state.registers.data()) + 63) / 64 * 64;
     state.local.assign(threads * program->local_bytes, POISON);
@@ -83,6 +87,7 @@ void begin(Block& in) {
         warp.constants = program->constants.data();
         warp.begin = program->instructions.data();
         warp.first = i * WARP;
+        warp.products = &state.products[i];
         warp.alive = threads - warp.first >= WARP ? ALL : (1u << (threads - warp.first)) - 1;
         warp.ready = warp.alive;
         warp.passed = warp.since_new = 0;
@@ -155,7 +160,7 @@ void run_if_all_are_at(Warp& warp, const Instruction& at) {
 void meet(Warp& warp, const Instruction& at, uint32_t lanes) {
     Wait wait = {};
     wait.mask = warp.alive;
-    wait.name = "an instruction of the whole warp (mma, ldmatrix)";
+    wait.name = "an instruction of the whole warp (mma, ldmatrix, wgmma)";
     lanes_wait(warp, at, lanes, State::at_warp, wait);
     run_if_all_are_at(warp, at);
 }
@@ -291,6 +296,11 @@ void lanes_end(Warp& warp, uint32_t mask) {
         gpu.thread->state = State::done;
         --gpu.block->alive;
     });
+    if (!warp.alive && program->has_agents) {
+        std::vector<Warp>& warps = state_of(*gpu.block).warps;
+        const unsigned group = warp.first / WARP / WARPGROUP * WARPGROUP;
+        end_products(&warps[group], std::min<size_t>(WARPGROUP, warps.size() - group));
+    }
     gpu.thread = nullptr;
     made_progress();
     release_if_complete(*gpu.block);

@@ -19,6 +19,7 @@ constexpr int32_t NONE = INT32_MIN;  // an operand that an instruction does not 
 
 struct Warp;
 struct Instruction;
+struct Products;
 
 enum class Flow : uint8_t {
     next,   // the lanes continue with the next instruction
@@ -33,7 +34,7 @@ enum class Role : uint8_t {
     plain,
     branch,
     access,      // threads may be switched after it
-    collective,  // all lanes of the warp execute it together: mma, ldmatrix
+    collective,  // all lanes of the warp execute it together: mma, ldmatrix, wgmma
 };
 
 struct Instruction {
@@ -67,6 +68,7 @@ struct Program {  // one kernel
     // Size of its own .shared variables, which precede dynamic shared memory.
     size_t shared_bytes;
     bool joins_warps;                      // it has barriers for some warps only
+    bool has_agents;                       // it has instructions whose work goes on beside threads
     bool replicated;                       // see Launch
 };
 
@@ -83,6 +85,7 @@ struct Warp {
     // Accesses since it accessed another address or changed memory.
     unsigned next_recent, since_new;
     uintptr_t recent_site;
+    Products* products;  // its wgmmas under way (warpgroup.h)
 
     // An operand's 32 values. They may be written only if the operand is a register.
     template <class T>
@@ -123,7 +126,8 @@ struct Handlers {
 Handlers arithmetic_handlers();   // arithmetic.cpp: integers, bits, comparisons, selection, moves
 Handlers floating_handlers();     // floating.cpp: float32, float64, half types, approximations
 Handlers conversion_handlers();   // conversions.cpp
-Handlers matrix_handlers();       // matrix.cpp: mma, ldmatrix
+Handlers matrix_handlers();       // matrix.cpp: mma, ldmatrix, stmatrix
+Handlers warpgroup_handlers();    // warpgroup.cpp: wgmma, fence.proxy.async
 Handlers memory_handlers();       // memory.cpp: ld, st, cp.async, cvta
 Handlers atomic_handlers();       // atomics.cpp
 Handlers control_handlers();      // control.cpp: branches, the end, barriers of the block

@@ -1,4 +1,4 @@
-// mma.sync and ldmatrix. A warp holds a matrix in fragments: lane l has elements of row l / 4, and
+// mma.sync, ldmatrix and stmatrix. A warp holds a matrix in fragments: lane l has elements of row l / 4, and
 // of the columns that follow from l % 4. So a register of all lanes is a block of 8 rows, row by
 // row, 4 * (elements in a register) columns wide; B is transposed. The exception is C and D of 32
 // and 64 bits: registers 2i and 2i + 1 have the even and the odd columns of a block.
@@ -218,6 +218,20 @@ Flow load(Warp& warp, const Instruction& at, uint32_t mask) {
     return Flow::next;
 }
 
+// The inverse. A lane's address is checked as its own access, though the values come from all.
+template <int Count, bool Transposed>
+Flow store(Warp& warp, const Instruction& at, uint32_t mask) {
+    for (uint32_t rest = mask & static_cast<uint32_t>((uint64_t(1) << 8 * Count) - 1); rest; rest &= rest - 1) {
+        const unsigned lane = __builtin_ctz(rest), row = lane % 8;
+        const uint16_t* from = warp.slot<uint16_t>(at.operand[3 + lane / 8]);
+        uint16_t line[8];
+        for (int column = 0; column < 8; ++column) line[column] = Transposed ? from[column * 8 + row] : from[row * 8 + column];
+        const uint64_t address = address_of(warp, at.operand[0], at.operand[1], at.operand[2], lane);
+        write(warp, place_of(warp, at, lane, SHARED_SPACE, address, 16, WRITE), line, 16);
+    }
+    return Flow::next;
+}
+
 }  // namespace
 
 Handlers matrix_handlers() {
@@ -227,6 +241,9 @@ Handlers matrix_handlers() {
         table.add({"ldmatrix.x1"}, load<1, false>), table.add({"ldmatrix.x1.trans"}, load<1, true>);
         table.add({"ldmatrix.x2"}, load<2, false>), table.add({"ldmatrix.x2.trans"}, load<2, true>);
         table.add({"ldmatrix.x4"}, load<4, false>), table.add({"ldmatrix.x4.trans"}, load<4, true>);
+        table.add({"stmatrix.x1"}, store<1, false>), table.add({"stmatrix.x1.trans"}, store<1, true>);
+        table.add({"stmatrix.x2"}, store<2, false>), table.add({"stmatrix.x2.trans"}, store<2, true>);
+        table.add({"stmatrix.x4"}, store<4, false>), table.add({"stmatrix.x4.trans"}, store<4, true>);
         return table;
     }();
     return table.view();

@@ -61,7 +61,9 @@ def test_every_row_says_how_its_operands_are_read():
         ("add.s8", None),
         ("add.rn.s32", None),
         ("fma.rn.f32.f32", None),
-        ("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16", None),
+        ("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16", "wgmma.f32.f16"),
+        ("wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3", None),
+        ("fence.proxy.async.shared::cta", "fence.proxy.async"),
         ("shfl.sync.up.b64", None),
         ("setp.lo.s32", None),
         ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f16", None),
@@ -104,7 +106,7 @@ def test_operands_that_do_not_fit(statement, message):
 @pytest.mark.parametrize(
     "statement, reason",
     [
-        ("wgmma.fence.sync.aligned;", "opcode wgmma.fence.sync.aligned"),
+        ("tcgen05.fence::before_thread_sync;", "opcode tcgen05.fence::before_thread_sync"),
         ("mov.u32 %r1, %clusterid.x;", "register %clusterid.x"),
         ("brx.idx %r1, targets;", "opcode brx.idx"),
         ("lop3.or.b32 %p1|%r1, %r2, %r3, %r4, 1, %p2;", "opcode lop3.or.b32"),

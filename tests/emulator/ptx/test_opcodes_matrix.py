@@ -257,3 +257,25 @@ def test_ldmatrix(count, trans):
         matrices = matrices.transpose(1, 2)
     got = to[:, :count].contiguous().view(torch.int16).reshape(8, 4, count, 2).permute(2, 0, 1, 3).reshape(count, 8, 8)
     assert torch.equal(got, matrices)
+
+
+@pytest.mark.parametrize("suffix, count", [(f"{x}{t}", int(x[1])) for x in ("x1", "x2", "x4") for t in ("", ".trans")])
+def test_stmatrix_is_the_inverse_of_ldmatrix(suffix, count):
+    text = (
+        ".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry test(.param .u64 from, .param .u64 to)\n{\n"
+        ".shared .align 16 .b8 tile[1024]; .reg .b32 %r<9>; .reg .b64 %w<4>; .reg .b32 %m<4>;\n"
+        "ld.param.u64 %w0, [from]; ld.param.u64 %w1, [to]; mov.u32 %r0, %tid.x; mul.wide.u32 %w2, %r0, 16;\n"
+        "add.s64 %w0, %w0, %w2; add.s64 %w1, %w1, %w2; shl.b32 %r1, %r0, 4; mov.u32 %r2, tile; add.s32 %r1, %r1, %r2;\n"
+        "ld.global.v4.b32 {%r3, %r4, %r5, %r6}, [%w0]; st.shared.v4.b32 [%r1], {%r3, %r4, %r5, %r6}; bar.warp.sync -1;\n"
+    )
+    held = "{" + ", ".join(f"%m{i}" for i in range(count)) + "}"
+    text += (
+        f"ldmatrix.sync.aligned.m8n8.{suffix}.shared.b16 {held}, [%r1]; bar.warp.sync -1;\n"
+        f"stmatrix.sync.aligned.m8n8.{suffix}.shared.b16 [%r1+512], {held}; bar.warp.sync -1;\n"
+        "ld.shared.v4.b32 {%r3, %r4, %r5, %r6}, [%r1+512]; st.global.v4.b32 [%w1], {%r3, %r4, %r5, %r6}; ret;\n}\n"
+    )
+    source = torch.arange(256, dtype=torch.int16)
+    result = torch.zeros(256, dtype=torch.int16)
+    load(text)["test"].launch(1, 32)(source, result)
+    assert result[: 64 * count].tolist() == source[: 64 * count].tolist()
+    assert not (result[64 * count :] == source[64 * count :]).any()  # no lane beyond the last row stores
