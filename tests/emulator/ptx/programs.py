@@ -57,7 +57,8 @@ class Step:
         return [access for access in (self.source, self.access) if access]
 
     def __repr__(self):
-        who = "all" if self.kind == "warps" else " ".join(map(str, self.threads))
+        first, last = self.threads[0], self.threads[-1]
+        who = f"{first} to {last}" if len(self.threads) > 8 else " ".join(map(str, self.threads))
         return f"block {self.block}, {who}: {self.code}"
 
 

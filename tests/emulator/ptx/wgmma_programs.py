@@ -11,7 +11,7 @@ from functools import cache
 from flash_attest.races.events import Agent, AnyEvent, End, Fence, Issue, Thread
 from tests.emulator.ptx.programs import DYNAMIC, HEADER, Program, Step, StepAccess
 
-BYTES = 3072  # bytes of dynamic shared memory
+BYTES = 4096  # bytes of dynamic shared memory
 SHAPES = [(128, 1, 1), (256, 1, 1), (32, 2, 4)]
 LANES = (0, 17)  # the active lanes of each warp; the others take part in steps of whole warps only
 GROUP = 128  # threads of a warpgroup
@@ -50,12 +50,15 @@ class Matrix:
         return result
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Multiply(Step):
     """A wgmma of one warpgroup."""
 
     left: Matrix | None = None  # None: in registers
     right: Matrix = Matrix(0)
+
+    def __repr__(self):
+        return f"{super().__repr__().split('.sync')[0]} {self.left or 'registers'} x {self.right}"
 
     def agent(self, n: int, warp: int) -> Agent:
         """Return one warp's part: it reads 16 rows of the first matrix and the whole second one."""
