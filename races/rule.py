@@ -3,16 +3,18 @@
 Two accesses of one launch are a race if
 
     they access a common byte (their sizes may differ),
-    different threads make them,
+    different threads make them (an agent is a thread, see below),
     at least one writes (an atomic operation writes, even a compare-and-swap that fails),
     not both are atomic, and
     neither happens before the other.
 
-`a` happens before `b` if a path leads from a to b. A path has two kinds of steps:
+`a` happens before `b` if a path leads from a to b. A path has these kinds of steps:
 
     along a thread, from each event to the next (program order)
     at a barrier, from any thread at it to each thread that waits: everything that the former did
       before the barrier happens before everything that the latter does after it
+    from a thread that issues an agent to the agent, and from an agent to each thread that waits
+      for its end
 
 There are no other steps. This has consequences:
 
@@ -39,152 +41,41 @@ ordered with either end is a race. An access to the target between the two ends,
 including its own, is a separate kind of mistake (ASYNC). `during` says which of these accesses
 occur in every schedule, and which only may. A write to the source between the ends is reported only
 as a race.
+
+An agent is work that the async proxy does beside the threads: a bulk copy, or one warp's part of a
+wgmma. It is a thread of its own, with two events: all its reads, then all its writes. What a thread
+did before it issued the agent happens before the agent, and the agent happens before what a thread
+does after it has waited for the agent's end. For a wgmma all lanes of the warp issue and wait. A
+wait for the reads alone (wait_group.read) orders the reads alone. Every access has a proxy: async
+if an agent makes it, otherwise generic. That includes cp.async and ldmatrix. If two accesses have
+different proxies, the path between them counts only if
+
+    it passes a proxy fence (fence.proxy.async) for the memory that they access, or
+    it begins in an agent and leaves it by its end, which contains a fence.
+
+For agents this means:
+
+- The fence may stand before a barrier or after it, in any thread on the path. A fence of a thread
+  beside the path, a fence before the first access, or one after the issue does not count.
+- A thread and the agent that it issues are two threads. What the thread wrote before, without a
+  fence, is a race, and so is what it writes before the end.
+- No path passes through an agent. Its end does not order what its issuers did before, or what
+  other agents do. And the fence in its end is one for its own accesses only.
+- Two agents have one proxy: wgmma reads what a bulk copy wrote if a path leads to it, without a
+  fence.
+- wgmma.fence orders registers only, so it is not among the events.
+
+An access in conflict with one of an agent, after its issue and not after its end, is a race, and
+`during` has it, too (ASYNC): in this case something is missing between the access and the end.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import combinations
-from typing import Literal, NamedTuple
 
-
-class Thread(NamedTuple):
-    """A thread of a launch: its block's index and its index in the block (numbers or tuples)."""
-
-    block: Hashable
-    index: Hashable
-
-
-@dataclass(frozen=True)
-class Access:
-    """An access to bytes start .. start + size - 1 of a memory.
-
-    The shared memories of two blocks have different names.
-    """
-
-    what: Literal["read", "write", "atomic"]
-    memory: Hashable
-    start: int
-    size: int
-
-
-@dataclass(frozen=True)
-class Barrier:
-    """A barrier of threads of one block. Each thread has it once among its events.
-
-    Each barrier has its own name.
-    """
-
-    name: Hashable
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """An arrival without waiting, as of a returned thread. Order leads only to the barrier."""
-
-    at: Barrier
-
-
-@dataclass(frozen=True)
-class Copy:
-    """The issue of an asynchronous copy, with its own name.
-
-    source: a read, or None if the copy writes zeros. target: a write.
-    """
-
-    name: Hashable
-    source: Access | None
-    target: Access
-
-
-@dataclass(frozen=True)
-class Done:
-    """The end of a copy: the thread that issued it has waited for it."""
-
-    copy: Copy
-
-
-class Event(NamedTuple):
-    """An access with its thread and its number among the events of that thread."""
-
-    thread: Thread
-    step: int
-    access: Access
-
-
-class Launch:
-    """One execution of one launch: the events of each thread, in program order."""
-
-    def __init__(self, threads: Mapping[Thread, Sequence[Access | Barrier | Arrival | Copy | Done]]):
-        """Check the events. Raises ValueError for an impossible launch.
-
-        A launch is impossible if a barrier joins two blocks, occurs twice in a thread or happens
-        before itself, or if a copy has no end.
-        """
-        self.threads = {thread: tuple(events) for thread, events in threads.items()}
-        self._known: dict[tuple[Thread, int], set[tuple[Thread, int]]] = {}
-        # The threads that wait at a barrier, each with its step.
-        self.waiting: dict[Barrier, list[tuple[Thread, int]]] = defaultdict(list)
-        named: dict[Barrier, list[Thread]] = defaultdict(list)  # the waiting threads, and the threads that only arrive
-        for thread, events in self.threads.items():
-            for step, event in enumerate(events):
-                if isinstance(event, Barrier):
-                    self.waiting[event].append((thread, step))
-                if isinstance(event, (Barrier, Arrival)):
-                    named[event.at if isinstance(event, Arrival) else event].append(thread)
-        for barrier, here in named.items():
-            if len({thread.block for thread in here}) > 1:
-                raise ValueError(f"{barrier} joins threads of two blocks: {here}")
-            if len(set(here)) < len(here):
-                raise ValueError(f"{barrier} comes twice in a thread: {here}")
-        for thread, events in self.threads.items():
-            for step, event in enumerate(events):
-                if isinstance(event, Copy) and Done(event) not in events[step:]:
-                    raise ValueError(f"{event} of {thread} has no end")
-        for barrier, points in self.waiting.items():
-            if any(self.threads[thread][step] == barrier for thread, step in self._after(*points[0])):
-                raise ValueError(f"{barrier} comes after itself, so its threads wait forever: {points}")
-
-    def accesses(self) -> list[Event]:
-        every = ((thread, step, e) for thread, events in self.threads.items() for step, e in enumerate(events))
-        return [Event(thread, step, access) for thread, step, event in every for access in accesses_of(event)]
-
-    def before(self, a: Event, b: Event) -> bool:
-        return (b.thread, b.step) in self._after(a.thread, a.step)
-
-    def ordered(self, a: Event, b: Event) -> bool:
-        return self.before(a, b) or self.before(b, a)
-
-    def _next(self, thread: Thread, step: int) -> Iterator[tuple[Thread, int]]:
-        """Yield the next points on a path: in this thread and, at a barrier, in all that wait."""
-        event = self.threads[thread][step]
-        barrier = event.at if isinstance(event, Arrival) else event
-        for other, at in [(thread, step), *self.waiting.get(barrier, ())]:
-            if at + 1 < len(self.threads[other]):
-                yield other, at + 1
-
-    def _after(self, thread: Thread, step: int) -> set[tuple[Thread, int]]:
-        """Return every (thread, step) to which a path leads from here."""
-        if (thread, step) in self._known:
-            return self._known[thread, step]
-        reached: set[tuple[Thread, int]] = set()
-        todo = list(self._next(thread, step))
-        while todo:
-            if (point := todo.pop()) not in reached:
-                reached.add(point)
-                todo += self._next(*point)
-        self._known[thread, step] = reached
-        return reached
-
-
-def accesses_of(event: Access | Barrier | Arrival | Copy | Done) -> list[Access]:
-    """Return the accesses of an event. A copy accesses both memories at each of its ends."""
-    if isinstance(event, Access):
-        return [event]
-    copy = event if isinstance(event, Copy) else event.copy if isinstance(event, Done) else None
-    return [access for access in (copy.source, copy.target) if access] if copy else []
+from flash_attest.races.events import Access, Agent, Copy, Done
+from flash_attest.races.launch import Event, Launch
 
 
 def common_bytes(a: Access, b: Access) -> range:
@@ -206,30 +97,52 @@ def races(launch: Launch) -> list[tuple[Event, Event]]:
     return [(a, b) for a, b in combinations(launch.accesses(), 2) if conflict(a, b) and not launch.ordered(a, b)]
 
 
+def lacks_fence(launch: Launch, a: Event, b: Event) -> bool:
+    """Return whether two accesses are a race only because their path passes no proxy fence."""
+    return not launch.ordered(a, b) and (launch.path(a.point, b.point) or launch.path(b.point, a.point))
+
+
 def kind(first: Access, second: Access) -> str:
     """Return the name of a pair if `first` ran first: "write after read", ..."""
     return " after ".join("read" if access.what == "read" else "write" for access in (second, first))
 
 
 def during(launch: Launch) -> list[tuple[Event, Event, bool]]:
-    """Return the accesses to the target of a copy that is in flight.
+    """Return the accesses to the target of a copy that is in flight, and the accesses in conflict
+    with an agent's that is at work.
 
-    Each is (the copy's write, the access, whether this happens in every schedule).
+    Each is (the copy's write or the agent's access, the access, whether this happens in every
+    schedule).
     """
-    results = []
+    return [*during_copies(launch), *during_agents(launch)]
+
+
+def during_copies(launch: Launch) -> Iterator[tuple[Event, Event, bool]]:
     for thread, events in launch.threads.items():
         for step, copy in enumerate(events):
             if not isinstance(copy, Copy):
                 continue
             issue = Event(thread, step, copy.target)
-            done = Event(thread, events.index(Done(copy)), copy.target)
+            done = thread, events.index(Done(copy))
             for other in launch.accesses():
-                if (other.thread == thread and other.step in (step, done.step)) or not common_bytes(
-                    copy.target, other.access
-                ):
+                if other.point in (issue.point, done) or not common_bytes(copy.target, other.access):
                     continue
-                if launch.before(other, issue) or launch.before(done, other):
+                if launch.path(other.point, issue.point) or launch.path(done, other.point):
                     continue
-                always = launch.before(issue, other) and (launch.before(other, done) or other.thread == thread)
-                results.append((issue, other, always))
-    return results
+                always = launch.path(issue.point, other.point) and (
+                    launch.path(other.point, done) or other.thread == thread
+                )
+                yield issue, other, always
+
+
+def during_agents(launch: Launch) -> Iterator[tuple[Event, Event, bool]]:
+    every = launch.accesses()
+    for own in every:
+        if not isinstance(own.thread, Agent):
+            continue
+        ends = [end for part in range(own.step, 2) for end in launch.ends.get((own.thread, part), ())]
+        for other in every:
+            if not conflict(own, other) or launch.path(own.point, other.point):
+                continue
+            if any(launch.path(issue, other.point) for issue in launch.issues[own.thread]):
+                yield own, other, not ends or any(launch.path(other.point, end) for end in ends)

@@ -85,6 +85,7 @@ private:
                      was == READ ? "read" : "overwritten", agent.name, verb(what), agent.waits);
         else if (path == Path::unfenced)
             snprintf(record.text, sizeof record.text, "no fence.proxy.async between");
+        if (path == Path::none) compare_value(record, serial, was, address, size, what);
     }
 
     void remember(Cell& cell, uint32_t site) {

@@ -35,17 +35,7 @@ bool are_close(const unsigned char* a, const unsigned char* b, unsigned size) {
 void race(const Region& region, Conflict with, What was, uintptr_t address, size_t size, What what, uintptr_t pc) {
     Record& record = add_record(RACE, &region, address, size, 2, side_of_earlier(with.serial, with.thread, was, with.site),
                                 side_here(what, pc));
-    if (what != WRITE || was == ATOMIC || checking.in_copy || size > sizeof checking.unsettled.was) return;
-    record.copies = gpu.launch->replicated && was == WRITE && with.serial == gpu.block->serial &&
-                    (record.count == 1 || record.copies);
-    if (record.copies ? record.same_value == 0 : record.count > 64) return;
-    settle_value();
-    auto& write = checking.unsettled;
-    write.record = record_number(record);
-    write.place = reinterpret_cast<const unsigned char*>(address);
-    write.size = static_cast<unsigned>(size);
-    write.together = checking.together;
-    memcpy(write.was, write.place, size);
+    compare_value(record, with.serial, was, address, size, what);
 }
 
 void record_read(UninitialisedRead& read) {
@@ -133,6 +123,19 @@ void detect_spinning(uintptr_t address, uintptr_t pc) {
 void record_uninitialised_reads(Block& of) {
     for (UninitialisedRead& read : of.uninitialised) record_read(read);
     of.uninitialised.clear();
+}
+
+void compare_value(Record& record, uint32_t serial, What was, uintptr_t address, size_t size, What what) {
+    if (what != WRITE || was == ATOMIC || checking.in_copy || size > sizeof checking.unsettled.was) return;
+    record.copies = gpu.launch->replicated && was == WRITE && serial == gpu.block->serial && (record.count == 1 || record.copies);
+    if (record.copies ? record.same_value == 0 : record.count > 64) return;
+    settle_value();
+    auto& write = checking.unsettled;
+    write.record = record_number(record);
+    write.place = reinterpret_cast<const unsigned char*>(address);
+    write.size = static_cast<unsigned>(size);
+    write.together = checking.together;
+    memcpy(write.was, write.place, size);
 }
 
 void settle_value() {

@@ -2,7 +2,9 @@
 
 import pytest
 
-from flash_attest.races.rule import Access, Barrier, Copy, Done, Launch, Thread, during, races
+from flash_attest.races.events import Access, Barrier, Copy, Done, Thread
+from flash_attest.races.launch import Launch
+from flash_attest.races.rule import during, races
 
 A, B = Thread(0, 0), Thread(0, 1)
 AB, AGAIN = Barrier("first"), Barrier("second")

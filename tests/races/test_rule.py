@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flash_attest.races.rule import Access, Arrival, Barrier, Launch, Thread, common_bytes, conflict, kind, races
+from flash_attest.races.events import Access, Arrival, Barrier, Thread
+from flash_attest.races.launch import Launch
+from flash_attest.races.rule import common_bytes, conflict, kind, races
 
 A, B, C = Thread(0, 0), Thread(0, 1), Thread(0, 2)
 OF_ANOTHER_BLOCK = Thread(1, 0)

@@ -318,7 +318,7 @@ void end_products(Warp* warps, size_t count) {
     const Warp* with = nullptr;  // has executed a wgmma
     for (size_t i = 0; i < count; ++i) {
         if (warps[i].alive) return;
-        warps[i].products->under_way.clear();
+        while (!warps[i].products->under_way.empty()) finish_first(warps[i]);  // nobody has waited for them
         differ |= warps[i].products->executed != warps[0].products->executed;
         if (warps[i].products->last) with = &warps[i];
     }

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from flash_attest.emulator.cuda import load
 from flash_attest.emulator.observation import Action, Kind, Space
-from flash_attest.races.rule import Barrier, Event, Launch, Thread, conflict, races
+from flash_attest.races.events import Barrier, Thread
+from flash_attest.races.launch import Event, Launch
+from flash_attest.races.rule import conflict, races
 from flash_attest.races.tracing import trace
 from tests.emulator.cuda.sources.programs import (
     BYTES,

@@ -12,7 +12,8 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from flash_attest.races.rule import Access, Thread, common_bytes
+from flash_attest.races.events import Access, Thread
+from flash_attest.races.rule import common_bytes
 from tests.emulator.ptx.programs import (
     BYTES,
     DYNAMIC,

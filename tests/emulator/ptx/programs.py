@@ -7,11 +7,12 @@ deadlocks. Each step has separate lines, so a finding identifies the steps.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from flash_attest.races.rule import Access, Arrival, Barrier, Copy, Done, Launch, Thread
+from flash_attest.races.events import Access, AnyEvent, Arrival, Barrier, Copy, Done, Thread
+from flash_attest.races.launch import Launch
 
 GLOBAL = ("g0", "g1", "g2", "g3")
 SHARED = ("s0", "s1", "s2")
@@ -56,7 +57,8 @@ class Step:
         return [access for access in (self.source, self.access) if access]
 
     def __repr__(self):
-        who = "all" if self.kind == "warps" else " ".join(map(str, self.threads))
+        first, last = self.threads[0], self.threads[-1]
+        who = f"{first} to {last}" if len(self.threads) > 8 else " ".join(map(str, self.threads))
         return f"block {self.block}, {who}: {self.code}"
 
 
@@ -147,23 +149,23 @@ EVERYBODY = [
 ]  # fmt: skip
 
 
-def block_barrier(block: int, form: str = EVERYBODY[0]) -> Step:
-    return Step(block, tuple(range(THREADS)), "warps", form, warps=(0, 1, 2))
+def block_barrier(block: int, form: str = EVERYBODY[0], size: int = THREADS) -> Step:
+    return Step(block, tuple(range(size)), "warps", form, warps=tuple(range((size + 31) // 32)))
 
 
-def whole_warp(block: int, warp: int) -> Step:
-    return Step(block, threads_of(warp), "warps", "bar.warp.sync -1", warps=(warp,))
+def whole_warp(block: int, warp: int, size: int = THREADS) -> Step:
+    return Step(block, threads_of(warp, size), "warps", "bar.warp.sync -1", warps=(warp,))
 
 
-def some_warps(block: int, waiting: Sequence[int], arriving: Sequence[int] = ()) -> Step:
-    """Return a named barrier of two or three warps. PTX counts every warp as 32 threads."""
-    threads = sum((threads_of(warp) for warp in waiting), ())
+def some_warps(block: int, waiting: Sequence[int], arriving: Sequence[int] = (), size: int = THREADS) -> Step:
+    """Return a named barrier of some warps. PTX counts every warp as 32 threads."""
+    threads = sum((threads_of(warp, size) for warp in waiting), ())
     count = 32 * (len(waiting) + len(arriving))
     return Step(block, threads, "warps", f"bar.sync {{id}}, {count}", warps=tuple(waiting), arriving=tuple(arriving))
 
 
-def threads_of(warp: int) -> tuple[int, ...]:
-    return tuple(range(32 * warp, min(32 * warp + 32, THREADS)))
+def threads_of(warp: int, size: int = THREADS) -> tuple[int, ...]:
+    return tuple(range(32 * warp, min(32 * warp + 32, size)))
 
 
 def bits(lanes: Sequence[int]) -> int:
@@ -177,10 +179,20 @@ class Program:
     enters by a branch; otherwise all steps are in one sequence, each under its predicate.
     """
 
+    shared = BYTES  # bytes of dynamic shared memory
+    collective = ("warps",)  # kinds of steps that whole warps execute together
+
+    @property
+    def header(self) -> str:
+        return HEADER
+
+    @property
+    def seen(self) -> tuple[int, ...]:
+        return SEEN
+
     def __init__(self, shape: tuple[int, int, int], steps: Sequence[Step | None], sections: bool = False):
-        assert prod(shape) == THREADS
-        self.shape, self.sections = shape, sections
-        self.steps = numbered(step for step in steps if step)
+        self.shape, self.sections, self.size = shape, sections, prod(shape)
+        self.steps = numbered((step for step in steps if step), self.size)
         self.blocks = 1 + max((step.block for step in self.steps), default=0)
 
     def __repr__(self):
@@ -190,7 +202,7 @@ class Program:
     # ---- for the rule ----------------------------------------------------------------------------
 
     def launch(self) -> Launch:
-        events = {Thread(b, t): [] for b in range(self.blocks) for t in SEEN}
+        events = {Thread(b, t): [] for b in range(self.blocks) for t in self.seen}
         under_way: dict[Thread, list[tuple[int, Copy]]] = defaultdict(list)  # with the number of its group
         groups: dict[Thread, int] = defaultdict(int)
         gone = set()
@@ -201,7 +213,8 @@ class Program:
             under_way[thread] = [(group, copied) for group, copied in under_way[thread] if group >= before]
 
         for n, step in enumerate(self.steps):
-            for index in sorted({*step.threads, *sum((threads_of(warp) for warp in step.arriving), ())} & {*SEEN}):
+            arriving = sum((threads_of(warp, self.size) for warp in step.arriving), ())
+            for index in sorted({*step.threads, *arriving} & {*self.seen}):
                 thread = Thread(step.block, index)
                 if step.kind in ("lanes", "warps"):
                     arrives = thread in gone or index not in step.threads
@@ -222,17 +235,22 @@ class Program:
                 if step.kind == "leave":
                     finish(thread, float("inf"))
                     gone.add(thread)
+                events[thread] += self.events_of(n, thread)
         # When a thread ends, it waits for its copies.
         for thread in events:
             if thread not in gone:
                 finish(thread, float("inf"))
         return Launch(events)
 
+    def events_of(self, n: int, thread: Thread) -> list[AnyEvent]:
+        """Return what a step of another kind than those of this module is for a thread."""
+        return []
+
     # ---- for the machine -------------------------------------------------------------------------
 
     def text(self) -> tuple[str, dict[int, int]]:
         """Return the PTX, and the number of the step for each of its lines (from 1)."""
-        lines, steps = HEADER.splitlines(), {}
+        lines, steps = self.header.splitlines(), {}
 
         def add(code: str, n: int | None = None) -> None:
             lines.append(code)
@@ -241,8 +259,9 @@ class Program:
 
         n = 0
         while n < len(self.steps):
-            if self.sections and self.steps[n].kind != "warps":
-                end = next((m for m in range(n, len(self.steps)) if self.steps[m].kind == "warps"), len(self.steps))
+            if self.sections and self.steps[n].kind not in self.collective:
+                behind = (m for m in range(n, len(self.steps)) if self.steps[m].kind in self.collective)
+                end = next(behind, len(self.steps))
                 self._add_sections(add, n, end)
                 n = end
             else:
@@ -278,7 +297,7 @@ class Program:
             for index in self.steps[m].threads:
                 own[self.steps[m].block, index].append(m)
         for block, index in own:
-            add(f"    setp.eq.u32 %p, %me, {block * THREADS + index};")
+            add(f"    setp.eq.u32 %p, %me, {block * self.size + index};")
             add(f"    @%p bra own{n}_{block}_{index};")
         add(f"    bra join{n};")
         for (block, index), mine in sorted(own.items(), key=lambda item: (item[0][1] % 5, item[0])):
@@ -290,7 +309,7 @@ class Program:
         add(f"join{n}:")
 
 
-def numbered(steps) -> list[Step]:
+def numbered(steps: Iterable[Step], size: int) -> list[Step]:
     """Return the steps, with a barrier number, 3 to 15, for barriers of some warps.
 
     Barriers of the same warps that all wait share a number. Each of the others has its own number,
@@ -304,7 +323,7 @@ def numbered(steps) -> list[Step]:
         if step.kind == "leave":
             gone[step.block].update(step.threads)
         if step.kind == "warps" and "bar.warp" not in step.code:
-            ended = any({*threads_of(warp)} <= gone[step.block] for warp in (*step.warps, *step.arriving))
+            ended = any({*threads_of(warp, size)} <= gone[step.block] for warp in (*step.warps, *step.arriving))
             if ended and ", " in step.code:
                 continue
         if "{id}" in step.code:

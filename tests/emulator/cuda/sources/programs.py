@@ -16,7 +16,9 @@ from itertools import product
 import torch
 from hypothesis import strategies as st
 
-from flash_attest.races.rule import Access, Arrival, Barrier, Event, Launch, Thread, conflict
+from flash_attest.races.events import Access, Arrival, Barrier, Thread
+from flash_attest.races.launch import Event, Launch
+from flash_attest.races.rule import conflict
 
 # Sizes, numbers and orders are those of programs.cu; memories have the names that findings give
 # them.

@@ -1,0 +1,118 @@
+"""The events of a launch, in the words of the race rule (rule.py): accesses, and what orders
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+
+class Thread(NamedTuple):
+    """A thread of a launch: its block's index and its index in the block (numbers or tuples)."""
+
+    block: Hashable
+    index: Hashable
+
+
+@dataclass(frozen=True)
+class Access:
+    """An access to bytes start .. start + size - 1 of a memory.
+
+    The shared memories of two blocks have different names.
+    """
+
+    what: Literal["read", "write", "atomic"]
+    memory: Hashable
+    start: int
+    size: int
+
+
+# ---- barriers ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """A barrier of threads of one block. Each thread has it once among its events.
+
+    Each barrier has its own name.
+    """
+
+    name: Hashable
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An arrival without waiting, as of a returned thread. Order leads only to the barrier."""
+
+    at: Barrier
+
+
+# ---- copies of the generic proxy (cp.async) ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Copy:
+    """The issue of an asynchronous copy, with its own name.
+
+    source: a read, or None if the copy writes zeros. target: a write.
+    """
+
+    name: Hashable
+    source: Access | None
+    target: Access
+
+
+@dataclass(frozen=True)
+class Done:
+    """The end of a copy: the thread that issued it has waited for it."""
+
+    copy: Copy
+
+
+# ---- agents of the async proxy (wgmma, bulk copies) ----------------------------------------------
+
+
+@dataclass(frozen=True)
+class Agent:
+    """Work of the async proxy beside the threads, with its own name: all its reads happen before
+    all its writes.
+
+    One warp's part of a wgmma is an agent, and a bulk copy is one.
+    """
+
+    name: Hashable
+    reads: tuple[Access, ...] = field(default=(), hash=False)
+    writes: tuple[Access, ...] = field(default=(), hash=False)  # or atomics, of a bulk copy that reduces
+
+
+@dataclass(frozen=True)
+class Issue:
+    """The issue of an agent by this thread. Several threads may issue an agent together."""
+
+    agent: Agent
+
+
+@dataclass(frozen=True)
+class End:
+    """The thread has waited for an agent to end, or only for its reads (wait_group.read)."""
+
+    agent: Agent
+    of_reads: bool = False
+
+
+@dataclass(frozen=True)
+class Fence:
+    """A fence between the generic and the async proxy (fence.proxy.async).
+
+    memories: those that it covers, if it names a state space.
+    """
+
+    memories: frozenset[Hashable] | None = None
+
+    def covers(self, memory: Hashable) -> bool:
+        return self.memories is None or memory in self.memories
+
+
+AnyEvent = Access | Barrier | Arrival | Copy | Done | Issue | End | Fence

@@ -1,0 +1,158 @@
+"""The graph of a launch's events, in which the race rule (rule.py) looks for paths."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from flash_attest.races.events import Access, Agent, AnyEvent, Arrival, Barrier, Copy, Done, End, Fence, Issue, Thread
+
+
+class Event(NamedTuple):
+    """An access with its thread and its number among the events of that thread.
+
+    The reads of an agent are its event 0, the writes its event 1.
+    """
+
+    thread: Thread | Agent
+    step: int
+    access: Access
+
+    @property
+    def point(self) -> Point:
+        return self.thread, self.step
+
+    @property
+    def is_async(self) -> bool:
+        """Return whether the async proxy makes the access."""
+        return isinstance(self.thread, Agent)
+
+
+Point = tuple[Thread | Agent, int]  # an event: its thread and its number
+
+
+class Launch:
+    """One execution of one launch: the events of each thread, in program order."""
+
+    def __init__(self, threads: Mapping[Thread, Sequence[AnyEvent]]):
+        """Check the events. Raises ValueError for an impossible launch.
+
+        A launch is impossible if a barrier or an agent joins two blocks, occurs twice in a thread
+        or happens before itself, if a copy has no end, or if an agent ends before it is issued.
+        """
+        self.threads = {thread: tuple(events) for thread, events in threads.items()}
+        self._known: dict[tuple[Point, Hashable, bool], dict[Point, bool]] = {}
+        self._steps: dict[Point, list[Point]] = {}
+        # Threads with their steps: that wait at a barrier, that issue an agent, that wait for an
+        # agent's event 0 (its reads) or 1 (its writes).
+        self.waiting: dict[Barrier, list[Point]] = defaultdict(list)
+        self.issues: dict[Agent, list[Point]] = defaultdict(list)
+        self.ends: dict[Point, list[Point]] = defaultdict(list)
+        self.fences: dict[Point, Fence] = {}
+        joined: dict[Barrier | Agent, list[Thread]] = defaultdict(list)
+        for thread, events in self.threads.items():
+            for step, event in enumerate(events):
+                if isinstance(event, Barrier):
+                    self.waiting[event].append((thread, step))
+                    joined[event].append(thread)
+                elif isinstance(event, Arrival):
+                    joined[event.at].append(thread)
+                elif isinstance(event, Issue):
+                    self.issues[event.agent].append((thread, step))
+                    joined[event.agent].append(thread)
+                elif isinstance(event, End):
+                    self.ends[event.agent, 0 if event.of_reads else 1].append((thread, step))
+                elif isinstance(event, Fence):
+                    self.fences[thread, step] = event
+                elif isinstance(event, Copy) and Done(event) not in events[step:]:
+                    raise ValueError(f"{event} of {thread} has no end")
+        self._partial = any(fence.memories is not None for fence in self.fences.values())
+        self._check(joined)
+
+    def _check(self, joined: Mapping[Barrier | Agent, Sequence[Thread]]) -> None:
+        for what, here in joined.items():
+            if len({thread.block for thread in here}) > 1:
+                raise ValueError(f"{what} joins threads of two blocks: {here}")
+            if len(set(here)) < len(here):
+                raise ValueError(f"{what} comes twice in a thread: {here}")
+        for (agent, _), points in self.ends.items():
+            if agent not in self.issues or self._in_time(points, self.issues[agent]):
+                raise ValueError(f"{agent} ends before it is issued: {points}")
+        for what, points in [*self.waiting.items(), *self.issues.items()]:
+            # From each that waits at a barrier, a path leads to what the others do next.
+            if self._in_time(points[:1] if isinstance(what, Barrier) else points, points):
+                raise ValueError(f"{what} comes after itself, so its threads wait forever: {points}")
+
+    def _in_time(self, first: Sequence[Point], second: Sequence[Point]) -> bool:
+        """Return whether one of the first points has to come before one of the second."""
+        return any(point in self._after(start, through_agents=True) for start in first for point in second)
+
+    def accesses(self) -> list[Event]:
+        parts = [(agent, (agent.reads, agent.writes)) for agent in self.issues]
+        every = [(thread, [accesses_of(event) for event in events]) for thread, events in self.threads.items()]
+        return [
+            Event(who, step, access) for who, events in every + parts for step, of in enumerate(events) for access in of
+        ]
+
+    def before(self, a: Event, b: Event) -> bool:
+        fenced = self._after(a.point, a.access.memory if self._partial else None).get(b.point)
+        return fenced is not None and (fenced or a.is_async == b.is_async)
+
+    def ordered(self, a: Event, b: Event) -> bool:
+        return self.before(a, b) or self.before(b, a)
+
+    def path(self, a: Point, b: Point) -> bool:
+        """Return whether a path leads from a to b, with or without a proxy fence."""
+        return b in self._after(a)
+
+    def _next(self, point: Point) -> list[Point]:
+        """Return the next points on a path: in this thread, in all that wait at a barrier or for an
+        agent, and in an agent that is issued.
+        """
+        thread, step = point
+        if isinstance(thread, Agent):
+            behind = self._behind(self.ends.get(point, ()))
+            return behind if step else [(thread, 1), *behind]
+        event = self.threads[thread][step]
+        if isinstance(event, (Barrier, Arrival)):
+            barrier = event.at if isinstance(event, Arrival) else event
+            return self._behind([point, *self.waiting.get(barrier, ())])
+        return [(event.agent, 0), *self._behind([point])] if isinstance(event, Issue) else self._behind([point])
+
+    def _behind(self, points: Iterable[Point]) -> list[Point]:
+        return [(thread, step + 1) for thread, step in points if step + 1 < len(self.threads[thread])]
+
+    def _after(self, start: Point, memory: Hashable = None, through_agents: bool = False) -> dict[Point, bool]:
+        """Return every point to which a path leads from here, and whether one of these paths
+        passes a proxy fence for that memory.
+
+        through_agents: paths pass through agents, too. That is the order in time.
+        """
+        key = start, memory, through_agents and bool(self.issues)
+        if key in self._known:
+            return self._known[key]
+        reached: dict[Point, bool] = {}
+        todo = [(start, False)]
+        while todo:
+            point, fenced = todo.pop()
+            fenced = fenced or (point in self.fences and self.fences[point].covers(memory))
+            for new in self._steps.get(point) or self._steps.setdefault(point, self._next(point)):
+                leaves = point[0] in self.issues and new[0] != point[0]  # an agent
+                if leaves and point[0] != start[0] and not through_agents:
+                    continue
+                if new not in reached or (fenced or leaves) > reached[new]:
+                    reached[new] = fenced or leaves
+                    todo.append((new, reached[new]))
+        self._known[key] = reached
+        return reached
+
+
+def accesses_of(event: AnyEvent) -> list[Access]:
+    """Return the accesses of a thread's event. A copy accesses both memories at each of its
+    ends.
+    """
+    if isinstance(event, Access):
+        return [event]
+    copy = event if isinstance(event, Copy) else event.copy if isinstance(event, Done) else None
+    return [access for access in (copy.source, copy.target) if access] if copy else []
