@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 from hypothesis import strategies as st
 
@@ -38,11 +39,24 @@ from tests.emulator.ptx.wgmma_programs import (
     wait_products,
 )
 
-SLOTS = 12
+SLOTS = 14
+NONE_SPARED = -1
 # Where the fence stands on the path from an access to a wgmma: in the accessing thread, in all
 # threads ahead of the barrier, in the threads that issue the wgmma, in one of these.
 FENCES = ["writer", "everybody", "group", "one"]
 BARRIERS = ["block", "warps", "arrive", "through a warp"]
+# What may stand in the place of a fence or a wait.
+DECOYS = ["a fence of global memory", "a fence of one thread", "another product", "another issue", "nothing"]
+ELSEWHERE = 2048  # nothing else is here
+
+
+class Cure(NamedTuple):
+    """How a mistake is prevented, or is not."""
+
+    fence: str
+    barrier: str
+    decoy: str
+    fenced_before: bool  # the thread executes a fence before its access, where it has no use
 
 
 class Order:
@@ -143,6 +157,35 @@ class Order:
             else:
                 self.add(proxy_fence(block, threads_of_group(mine // 128)))
 
+    def decoy(self, n: int, step: Step, which: str, barrier: str) -> None:
+        """Add what seems to order step n and this one, and does not."""
+        earlier, block = self.steps[n], step.block
+        who, mine = earlier.threads[0], step.threads[0]
+        group = who // 128
+        if earlier.kind == "wgmma":
+            groups = self.groups[block, group]
+            behind = [m for m, each in enumerate(groups[::-1]) if n in each]  # a wait that leaves its group under way
+            if which != "nothing" and behind:
+                self.add(wait_products(block, group, max(behind[0], 1)))
+            return self.barrier(block, range(4 * group, 4 * group + 4), [mine // 32], barrier)
+        if step.kind != "wgmma":
+            return self.other_product(block, group, waits=True)
+        if n in self.copies.get((block, who), ()):
+            self.add(wait(block, who, -1))
+        self.barrier(block, [who // 32], sorted({thread // 32 for thread in step.threads}), barrier)
+        if which == "a fence of global memory":
+            self.add(proxy_fence(block, range(self.size), 2))
+        elif which == "a fence of one thread":
+            self.add(proxy_fence(block, [who]))
+        elif which != "nothing":
+            self.other_product(block, mine // 128, which == "another product")
+
+    def other_product(self, block: int, group: int, waits: bool) -> None:
+        self.add(multiply(block, group, None, Matrix(ELSEWHERE)))
+        if waits:
+            self.add(commit_products(block, group))
+            self.add(wait_products(block, group, 0))
+
     def barrier(self, block: int, since: Sequence[int], to: Sequence[int], which: str) -> None:
         """Add barriers that order some warps with others."""
         both, others = sorted({*since, *to}), sorted({*range(self.size // 32)} - {*since, *to})
@@ -159,23 +202,33 @@ class Order:
         return self.add(some_warps(block, both, (), self.size))
 
 
-def prevent(
-    steps: Sequence[Step | None], cures: Sequence[tuple[str, str] | None], spared: int, size: int
-) -> list[Step]:
-    """Insert what prevents mistakes, but not the mistake with the number `spared`."""
+def prevent(steps: Sequence[Step | None], cures: Sequence[Cure | None], spared: int, size: int) -> list[Step]:
+    """Insert what prevents mistakes, and what does not for the mistake with the number `spared`, or
+    for every third if that is 0.
+    """
     order, mistakes = Order(size), 0
     for step, cure in zip(steps, cures, strict=True):
-        if not step or max(step.threads) >= size:
+        if not step:
             continue
+        if cure and cure.fenced_before and step.kind == "access":
+            order.add(proxy_fence(step.block, step.threads))
         for n in order.mistakes(step) if cure else ():
             mistakes += 1
-            if mistakes != spared and n in order.mistakes(step):
-                order.cure(n, step, *cure)
+            if mistakes == spared or (not spared and mistakes % 3 == 1):
+                order.decoy(n, step, cure.decoy, cure.barrier)
+            elif n in order.mistakes(step):
+                order.cure(n, step, cure.fence, cure.barrier)
         order.add(step)
     return order.steps
 
 
-CURES = st.tuples(st.sampled_from(FENCES), st.sampled_from(BARRIERS))
+CURES = st.builds(
+    Cure,
+    st.sampled_from(FENCES),
+    st.sampled_from(BARRIERS),
+    st.sampled_from(DECOYS),
+    st.integers(0, 3).map(lambda n: n == 3),
+)
 
 
 @st.composite
@@ -185,7 +238,7 @@ def programs(draw) -> WarpgroupProgram:
     steps = draw(step_lists(size, blocks, draw(st.booleans())))
     one = draw(CURES | st.none())
     cures = draw(st.lists(CURES if draw(st.booleans()) else st.just(one), min_size=SLOTS, max_size=SLOTS))
-    steps = prevent(steps, cures, draw(st.integers(0, 5)), size)
+    steps = prevent(steps, cures, draw(st.sampled_from([1, 2, 3, 0, 0, NONE_SPARED])), size)
     missing = draw(st.none() | st.integers(0, 40))
     if missing is not None and missing < len(steps):
         del steps[missing]
@@ -203,7 +256,7 @@ KINDS = [
     ("write", 2),
 ]
 # The first bytes of a few groups of 8 rows, and the last row of the first group.
-PLACES = [0, 128, 256, 384, 1024, 112]
+PLACES = [0, 0, 128, 128, 256, 112, 384, 1024]
 
 
 @cache
@@ -212,7 +265,7 @@ def step_lists(size: int, blocks: int, copies: bool) -> st.SearchStrategy:
     block, group = st.integers(0, blocks - 1), st.integers(0, size // 128 - 1)
     warp = st.integers(0, size // 32 - 1)
     # Few threads, so that they meet.
-    thread = st.sampled_from([32 * warp + lane for warp in (0, 1, 3, 4, 7) for lane in LANES if 32 * warp < size])
+    thread = st.sampled_from([32 * warp + lane for warp in (0, 0, 0, 1, 3, 4) for lane in LANES if 32 * warp < size])
     place = st.builds(lambda place, at: place + at, st.sampled_from(PLACES), st.integers(0, 15))
     touches = st.builds(
         lambda block, thread, kind, place, generic: touch(block, thread, kind, DYNAMIC, place, generic),
@@ -223,7 +276,7 @@ def step_lists(size: int, blocks: int, copies: bool) -> st.SearchStrategy:
         st.builds(lambda start: Matrix(start // 256 * 256, 128, 256, swizzled=True), start)
     )
     products = st.builds(multiply, block, group, st.none() | matrices, matrices)
-    waits = st.builds(wait_products, block, group, st.sampled_from([0, 0, 1, 2]))
+    waits = st.builds(wait_products, block, group, st.sampled_from([0, 1, 1, 2]))
     fences = [
         st.builds(lambda b, t, form: proxy_fence(b, [t], form), block, thread, st.sampled_from([0, 1, 2])),
         st.builds(lambda b, w: proxy_fence(b, threads_of(w, size)), block, warp),
@@ -253,7 +306,7 @@ def step_lists(size: int, blocks: int, copies: bool) -> st.SearchStrategy:
         st.builds(wait, block, thread, st.integers(-1, 1)),
     ]
     kinds = [
-        st.none(), *[touches] * 8, *[products] * 5, *[st.builds(commit_products, block, group)] * 2, *[waits] * 2,
+        st.none(), *[touches] * 14, *[products] * 8, *[st.builds(commit_products, block, group)] * 2, *[waits] * 2,
         *fences, *barriers, *(of_copies * copies),
     ]  # fmt: skip
     return st.lists(st.sampled_from(kinds).flatmap(lambda kind: kind), min_size=SLOTS, max_size=SLOTS)
