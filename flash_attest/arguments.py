@@ -19,6 +19,11 @@ from flash_attest.did_you_mean import did_you_mean
 from flash_attest.runner.parts import Shard, parse
 
 DEVICES = ("auto", "cpu", "cuda")
+EMULATED = ("80", "90")  # emulator/devices.py, which this does not import
+EMULATED_HELP = (
+    "without a GPU, the one for which kernels in Triton and Numba are compiled: 80, an A100, or 90, an H100 "
+    "($FLASH_ATTEST_EMULATED, else 80)"
+)
 FAILED = 1  # the exit status if a file cannot be loaded, or if something is wrong with what it has
 WRONG = 2  # the exit status if a command line is wrong
 INTERRUPTED = 130  # after Ctrl-C
@@ -84,6 +89,24 @@ def add_impl_from(parser: argparse.ArgumentParser, what: str = "the Implementati
 def add_device(parser: argparse.ArgumentParser, more: str = "") -> None:
     """Add --device. more: a further sentence for its help."""
     parser.add_argument("--device", choices=DEVICES, default="auto", help=f"auto: cuda if there is one{more}")
+
+
+def add_emulated(parser: argparse.ArgumentParser) -> None:
+    """Add --emulated."""
+    parser.add_argument("--emulated", choices=EMULATED, help=EMULATED_HELP)
+
+
+def choose_emulated(parser: Parser, options: argparse.Namespace) -> None:
+    """Emulate the GPU that --emulated names, if --device leaves none. Ends with an error if there
+    is no such one.
+    """
+    from flash_attest.emulator.errors import EmulatorError  # these import the rooms, which --help does not need
+    from flash_attest.properties.machine.gpus import emulate_if_no_gpu
+
+    try:
+        emulate_if_no_gpu(options.device, options.emulated)
+    except EmulatorError as error:
+        parser.error(str(error))
 
 
 def add_seed(parser: argparse.ArgumentParser, what: str, default: int | None = 0) -> None:

@@ -16,6 +16,8 @@ from typing import Literal
 import torch
 
 from flash_attest.did_you_mean import did_you_mean
+from flash_attest.emulator import devices
+from flash_attest.emulator.errors import EmulatorError
 from flash_attest.impls.contract.record import DEVICES, Absent, Implementation
 from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
@@ -26,7 +28,7 @@ from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, Result
 from flash_attest.properties.law import Law, laws
-from flash_attest.properties.machine.gpus import emulate_if_no_gpu
+from flash_attest.properties.machine.gpus import emulate_if_no_gpu, emulated_on
 from flash_attest.races.perturb import chosen
 from flash_attest.runner.green import Asked, not_green, verdict_line
 from flash_attest.runner.isolation.isolated import Isolated
@@ -52,6 +54,7 @@ class CheckResult:
     results: tuple[Result, ...]
     replayed: bool = False  # whether one given case was judged, instead of drawn cases
     device: str = "cpu"  # the device on which they were reached
+    emulated: str = ""  # the GPU whose kernels ran in the emulator, such as sm_80; "" on a GPU
     remarks: tuple[str, ...] = ()  # what else there is to say: which processes had to be ended, for one
 
     @property
@@ -86,7 +89,7 @@ class CheckResult:
     def __str__(self) -> str:
         """Return the verdict in one line, followed by a line for each failure and each remark."""
         results = [result.as_dict() for result in self.results]
-        verdict = verdict_line(results, self._asked, device=self.device)
+        verdict = verdict_line(results, self._asked, device=self.device, emulated=self.emulated)
         failures = (f"{result.impl}: {result.law}: {result.reason}" for result in self.failures)
         return "\n".join([verdict, *failures, *self.remarks])
 
@@ -97,6 +100,7 @@ def check(
     profile: str = DEFAULT,
     laws: Iterable[str] | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
+    emulated: Literal[80, 90] | None = None,
     seed: int = 0,
     case: str | None = None,
     repeats: int | None = None,
@@ -118,6 +122,8 @@ def check(
     laws: names of laws, with or without "test_"; None judges all that apply, after the
         contract. `flash-attest laws` lists them.
     device: the device to judge on; "auto" takes a GPU if there is one.
+    emulated: without a GPU, the one for which kernels in Triton and Numba are compiled: 80, an
+        A100, or 90, an H100. None is what FLASH_ATTEST_EMULATED names, else 80.
     seed: which cases are drawn.
     case: judge this case alone, such as "seqlen_q=65 headdim=64 causal=True".
     repeats, perturb: how often the laws about races repeat a call, and under which perturbations.
@@ -138,6 +144,14 @@ def check(
     on = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     if device == "cuda" and on == "cpu":
         raise ValueError('device="cuda": torch.cuda.is_available() is False here')
+    try:
+        if on == "cuda" and emulated is not None:
+            raise EmulatorError(f'emulated={emulated}: a GPU runs the kernels here: hide it with device="cpu"')
+        if emulated is not None:
+            devices.choose(emulated)
+        target = emulated_on(on)
+    except EmulatorError as error:
+        raise ValueError(str(error)) from None
     if perturb:
         chosen(perturb, on)
     settings = PROFILES[profile]
@@ -173,7 +187,9 @@ def check(
             judge.close()
     aside = Aside()
     aside.add_of(judge)
-    return CheckResult(found, replayed=case is not None, device=on, remarks=tuple(all_plain(aside.lines)))
+    return CheckResult(
+        found, replayed=case is not None, device=on, emulated=target, remarks=tuple(all_plain(aside.lines))
+    )
 
 
 def _implementations(given: object) -> list[Implementation]:

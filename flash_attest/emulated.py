@@ -4,13 +4,14 @@
 
 `flash-attest emulate` imports it, also in the processes that a program starts (at_start/).
 Importing it takes milliseconds. If FLASH_ATTEST_TRACE names a folder, every launch is traced into
-it.
+it. FLASH_ATTEST_EMULATED names the GPU: 80 or 90.
 """
 
 from __future__ import annotations
 
 import os
 
+from flash_attest.emulator import devices
 from flash_attest.emulator.importing import when_imported
 
 TRACE_TO = "FLASH_ATTEST_TRACE"
@@ -26,7 +27,7 @@ def _begin() -> None:
 
 
 def pytest_report_header() -> str:
-    return "flash-attest: without a GPU, one is emulated: sm_80, with the CPU's memory"
+    return f"flash-attest: without a GPU, one is emulated: sm_{devices.target()}, with the CPU's memory"
 
 
 when_imported("torch", _begin)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import flash_attest.properties.machine  # noqa: F401  (makes torch count GPUs without CUDA, so that forks can use CUDA)
+from flash_attest.emulator import devices
 from flash_attest.emulator import numba as emulated_numba
 from flash_attest.emulator import triton as emulated_triton
 
@@ -30,22 +31,27 @@ LIMIT = 60.0  # seconds for one launch; the same as in emulator/runtime/watch.py
 _answering = False  # whether torch pretends to have a GPU for the rest of the process
 
 
-def emulate(*, as_gpu: bool = True) -> bool:
+def emulate(*, as_gpu: bool = True, target: int | None = None) -> bool:
     """Run this process's GPU kernels on the CPU from now on. Does nothing if there is a GPU.
 
         emulate()
         assert torch.ones(3, device="cuda").is_cuda
 
     Kernels of `@triton.jit` and `@numba.cuda.jit` are compiled for sm_80, as for an A100, and run
-    in the emulator. They take CPU tensors of any shape; Numba's kernels also take NumPy arrays.
-    flash_attest.emulator.cuda.load and torch.cuda._compile_kernel load CUDA C++. Call this before
-    any kernel is launched. With as_gpu, also call it before any module asks torch for its GPU.
+    in the emulator; with target=90, for sm_90, as for an H100. They take CPU tensors of any shape;
+    Numba's kernels also take NumPy arrays. flash_attest.emulator.cuda.load and
+    torch.cuda._compile_kernel load CUDA C++. Call this before any kernel is launched. With as_gpu,
+    also call it before any module asks torch for its GPU.
 
     as_gpu: whether torch pretends that the emulator is its only GPU. device="cuda", x.cuda(),
     x.is_cuda, x.device, torch.cuda.is_available(), torch.cuda.get_device_capability() == (8, 0),
     torch.autocast("cuda") and operators registered for CUDA alone then work, so tests written for a
     GPU run unchanged. torch.compile compiles nothing. With False, torch is left alone and only
     launches change.
+
+    target: the GPU, 80 or 90. None is what the environment variable FLASH_ATTEST_EMULATED names,
+    else 80. Child processes get the same one. Raises EmulatorError for another number, and if this
+    process emulates another GPU already.
 
     Returns whether kernels are emulated. This is False if there is a GPU; hide it with
     CUDA_VISIBLE_DEVICES= to emulate. A later request to torch.cuda that has no answer
@@ -57,6 +63,9 @@ def emulate(*, as_gpu: bool = True) -> bool:
 
     if guards.gpu_is_there():
         return False
+    if target is not None:
+        devices.choose(target)
+    devices.target()  # raises if FLASH_ATTEST_EMULATED names no GPU
     _warn_of_other_simulators()
     emulated_triton.activate_when_imported()
     emulated_numba.activate_when_imported()

@@ -35,6 +35,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Emulate a GPU if the settings ask for it, and wait for tests under @attention_laws."""
+    if target := config.getoption(f"--{table.OWN_PREFIX}emulated"):  # before any test module is imported
+        from flash_attest.emulator import devices
+
+        devices.choose(int(target))
     if config.getini("attest_emulate"):
         from flash_attest.emulation import emulate
 

@@ -24,7 +24,7 @@ ABSENT = ""  # a law without a verdict
 FACTOR, FLOOR = 2.0, 1.0
 MOVED = f"z moved: at least doubled or halved, and the larger one above {FLOOR:g}"
 NEEDED = ("impl", "chapter", "law", "verdict")
-FACTS = ("device", "device_name", "profile", "cases_per_law", "seed", "repeats")
+FACTS = ("device", "emulated", "device_name", "profile", "cases_per_law", "seed", "repeats")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sized
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 
+from flash_attest.emulator.devices import DEFAULT
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 
@@ -214,6 +215,7 @@ def verdict_line(
     left: int = 0,
     planned: int = 0,
     device: str = "",
+    emulated: str = "",
     elsewhere: Sized = (),
     trouble: str = "",
     lacking: Mapping[str, str] | None = None,
@@ -221,6 +223,7 @@ def verdict_line(
     """Return the last line of a run: "green: 61 laws hold; 8 do not apply" or "not green: ...".
 
     The reason comes first. The arguments are those of `not_green`; device: where the run judges;
+    emulated: the GPU whose kernels ran in the emulator, which is named if it is not the default;
     elsewhere: the implementations that need another device, and are no part of the run; trouble:
     why the report is not on disk; lacking: what `unjudged` returns, if it is known.
     """
@@ -233,7 +236,8 @@ def verdict_line(
     word = "not green" if bad or incomplete or trouble else "green"
     no_law = "" if bad or incomplete else _without_laws(results, asked)
     parts = [trouble, incomplete, counts, no_law, left_out]
-    return f"{word}: {'; '.join(filter(None, parts))}"
+    where = f" on a CPU, as {emulated}" if emulated not in ("", f"sm_{DEFAULT}") else ""
+    return f"{word}{where}: {'; '.join(filter(None, parts))}"
 
 
 def concluded(results: list[dict], asked: Asked, **more: object) -> dict:

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.markup import escape
 
-from flash_attest.arguments import INTERRUPTED, Parser
+from flash_attest.arguments import INTERRUPTED, Parser, choose_emulated
 from flash_attest.impls.contract.registry import Entry, NotLoaded, RegistryError
 from flash_attest.races import sanitizer
 from flash_attest.runner.compiled_modules import keep_modules_compiled
@@ -39,6 +39,7 @@ def sweep(parser: Parser, options: argparse.Namespace, command: str, console: Co
         options.device = "cuda" if torch.cuda.is_available() else "cpu"
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: PyTorch sees no CUDA device here")
+    choose_emulated(parser, options)
     lock = FileLock(f"{options.db}.lock", timeout=0)
     try:
         options.db.parent.mkdir(parents=True, exist_ok=True)

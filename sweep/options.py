@@ -10,6 +10,7 @@ from flash_attest.arguments import (
     Parser,
     add_case_timeout,
     add_device,
+    add_emulated,
     add_impl,
     add_impl_from,
     add_repeats,
@@ -48,6 +49,7 @@ def parser_of_options(prog: str = "flash-attest sweep") -> Parser:
     add_impl(parser, "all that run on the GPU; without one, those whose kernels run in the emulator")
     add_impl_from(parser)
     add_device(parser)
+    add_emulated(parser)
     add_workers(parser, "one for each core; on GPUs several for each")
     add_repeats(parser, "calls that a run of the repeat layer compares (as flash-attest check --repeats)")
     add_seed(parser, "which runs are drawn (the seed of the file; random for a new file)", None)

@@ -18,6 +18,7 @@ from typing import TextIO
 
 from flash_attest import __version__
 from flash_attest.places import IMPORTED_FROM
+from flash_attest.properties.machine.gpus import note_on
 from flash_attest.wild.install import InstallError, installed, newest
 from flash_attest.wild.packages import Package, Source
 
@@ -31,9 +32,10 @@ class Row:
     """The result of one package.
 
     version: the one that was judged. newest: the newest on the index. device, profile: how it was
-    judged. adapter: a digest of the adapter and of this suite's version. seconds: of the run.
-    counts: laws by verdict, over the implementations of the adapter; "known" are known failures.
-    cases: how many were judged. status: the exit status of the run. verdict: its last line.
+    judged; "cpu, as sm_90" if another GPU than the default was emulated. adapter: a digest of the
+    adapter and of this suite's version. seconds: of the run. counts: laws by verdict, over the
+    implementations of the adapter; "known" are known failures. cases: how many were judged. status:
+    the exit status of the run. verdict: its last line.
     """
 
     version: str
@@ -127,7 +129,9 @@ class Run:
             version, latest = newest(package), newest(package, fitting=False)
         adapter = Path(__file__).parent / f"{package.key}.py"  # a package may bring its own
         text = (adapter.read_bytes() if adapter.exists() else b"") + __version__.encode()
-        return Row(version, latest, self.device, self.profile, hashlib.sha256(text).hexdigest()[:16])
+        return Row(
+            version, latest, self.device + note_on(self.device), self.profile, hashlib.sha256(text).hexdigest()[:16]
+        )
 
     def _fill(self, package: Package | Source, row: Row) -> None:
         """Install a package and judge it. Raises InstallError."""
@@ -139,7 +143,7 @@ class Run:
         results = report / "results.json"
         results.unlink(missing_ok=True)  # a run that ends early must not leave the results of an earlier one
         command = [
-            sys.executable, "-m", "flash_attest", "check", package.key, "--profile", row.profile, "--device", row.device,
+            sys.executable, "-m", "flash_attest", "check", package.key, "--profile", row.profile, "--device", self.device,
             f"--report={report}", f"--time-limit={self.time_limit:g}",
         ]  # fmt: skip
         begun = time.monotonic()

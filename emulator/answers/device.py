@@ -11,21 +11,11 @@ from typing import Any
 
 import torch
 
-from flash_attest.emulator.ampere import (
-    CAPABILITY,
-    DEVICE,
-    MAX_SHARED,
-    MAX_THREADS,
-    MEMORY,
-    MULTIPROCESSORS,
-    STATIC_SHARED,
-)
 from flash_attest.emulator.answers.memory import GPU, asked_by_suite, is_gpu, not_covered
 from flash_attest.emulator.answers.random import RANDOM
 from flash_attest.emulator.answers.tensors import LEGACY
+from flash_attest.emulator.devices import MAX_THREADS, MULTIPROCESSORS, STATIC_SHARED, emulated
 
-NAME = "emulated sm_80"
-MAJOR, MINOR = CAPABILITY
 gpu_is_there = torch.cuda.is_available  # torch's own answer
 
 
@@ -120,14 +110,16 @@ class Clock:
 
 
 def _properties(device: object = None) -> SimpleNamespace:
+    gpu = emulated()
+    major, minor = gpu.capability
     return SimpleNamespace(
-        name=NAME, major=MAJOR, minor=MINOR, multi_processor_count=MULTIPROCESSORS,
-        warp_size=DEVICE["WARP_SIZE"], shared_memory_per_block=STATIC_SHARED,
-        shared_memory_per_block_optin=MAX_SHARED,
-        shared_memory_per_multiprocessor=DEVICE["MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"],
-        regs_per_multiprocessor=DEVICE["MAX_REGISTERS_PER_BLOCK"], max_threads_per_block=MAX_THREADS,
-        max_threads_per_multi_processor=DEVICE["MAX_THREADS_PER_MULTI_PROCESSOR"],
-        total_memory=MEMORY, L2_cache_size=DEVICE["L2_CACHE_SIZE"], is_integrated=0, is_multi_gpu_board=0,
+        name=gpu.name, major=major, minor=minor, multi_processor_count=MULTIPROCESSORS,
+        warp_size=gpu.attributes["WARP_SIZE"], shared_memory_per_block=STATIC_SHARED,
+        shared_memory_per_block_optin=gpu.max_shared,
+        shared_memory_per_multiprocessor=gpu.shared,
+        regs_per_multiprocessor=gpu.attributes["MAX_REGISTERS_PER_BLOCK"], max_threads_per_block=MAX_THREADS,
+        max_threads_per_multi_processor=gpu.attributes["MAX_THREADS_PER_MULTI_PROCESSOR"],
+        total_memory=gpu.memory, L2_cache_size=gpu.l2, is_integrated=0, is_multi_gpu_board=0,
     )  # fmt: skip
 
 
@@ -136,11 +128,12 @@ def _free_and_total(device: object = None) -> tuple[int, int]:
 
     Tensors lie in this machine's memory, so both are limited by what is free there.
     """
+    memory = emulated().memory
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
-        free = MEMORY
-    return min(free, MEMORY), MEMORY
+        free = memory
+    return min(free, memory), memory
 
 
 def compiled_kernel(
@@ -215,10 +208,10 @@ CUDA = {
     "_is_in_bad_fork": _always(False),
     "device_count": _but_for_suite(1, torch.cuda.device_count),
     "current_device": _always(0),
-    "get_device_name": _always(NAME),
-    "get_device_capability": _always((MAJOR, MINOR)),
+    "get_device_name": lambda device=None: emulated().name,
+    "get_device_capability": lambda device=None: emulated().capability,
     "get_device_properties": _properties,
-    "get_arch_list": _always([f"sm_{MAJOR}{MINOR}"]),
+    "get_arch_list": lambda: [emulated().arch],
     "get_sync_debug_mode": _always(0),
     "can_device_access_peer": _always(False),
     "is_bf16_supported": _always(True),

@@ -1,11 +1,11 @@
-"""Numba on a CPU: kernels compile for sm_80 as on a GPU, and their PTX runs in emulator.ptx.
+"""Numba on a CPU: kernels compile for the emulated GPU, and their PTX runs in emulator.ptx.
 
     from flash_attest.emulator.numba import activate
     activate()    # from now on any @cuda.jit kernel takes CPU tensors and NumPy arrays
     kernel[blocks, threads](x, y, n)
 
 patches.py      all names of numba-cuda that are replaced
-device.py       the device that Numba sees: its memory, streams, events; ../ampere.py: its numbers
+device.py       the device that Numba sees: its memory, streams, events; ../devices.py: its numbers
 kernel.py       a compiled kernel: its PTX is loaded and run, instead of a cubin
 fingerprint.py  the key of its PTX on disk; taught.py: what other packages added to Numba
 text.py         the PTX with the functions that it links, and the author's names of shared arrays
@@ -24,6 +24,8 @@ import importlib.util
 import os
 import sys
 import warnings
+
+from flash_attest.emulator import devices
 
 INSTALL = "pip install 'flash-attest[numba]'"
 
@@ -64,12 +66,15 @@ def lacking(emulated: bool = True) -> str:
     return ""
 
 
-def activate() -> bool:
+def activate(target: int | None = None) -> bool:
     """Make the emulator Numba's device in this process.
 
-    Returns False with NUMBA_ENABLE_CUDASIM, which takes precedence. Raises EmulatorError if
+    target: the GPU, 80 or 90; None is what FLASH_ATTEST_EMULATED names, else 80. Returns False with
+    NUMBA_ENABLE_CUDASIM, which takes precedence. Raises EmulatorError for another target, and if
     something is lacking.
     """
+    if target is not None:
+        devices.choose(target)
     if simulated():
         return False
     if missing := lacking():

@@ -14,22 +14,28 @@ from typing import Any
 import numpy as np
 from numba.cuda.cudadrv import driver
 
-from flash_attest.emulator.ampere import CAPABILITY, DEVICE, MAX_SHARED, MAX_THREADS, MEMORY
+from flash_attest.emulator.devices import MAX_THREADS, MULTIPROCESSORS, emulated
 
 
 class Device:
     """The result of numba.cuda.get_current_device()."""
 
     id = 0
-    name = b"emulated sm_80"
     uuid = "GPU-emulated"
-    compute_capability = CAPABILITY
     supports_float16 = supports_bfloat16 = True
     supports_fp8 = False
 
+    @property
+    def name(self) -> bytes:
+        return emulated().name.encode()
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        return emulated().capability
+
     def __getattr__(self, name: str) -> int:
         try:
-            return DEVICE[name]
+            return emulated().attributes[name]
         except KeyError:
             raise AttributeError(f"the emulated device has no {name}") from None
 
@@ -68,7 +74,7 @@ class Context:
     memallocmanaged = memhostalloc
 
     def get_memory_info(self) -> tuple[int, int]:
-        return driver.MemoryInfo(MEMORY, MEMORY)
+        return driver.MemoryInfo(emulated().memory, emulated().memory)
 
     def get_default_stream(self) -> driver.Stream:
         return driver.Stream(driver.binding.CUstream(0))
@@ -89,7 +95,7 @@ class Context:
 
     def get_max_potential_block_size(self, func: Any, blocksizelimit: int = MAX_THREADS, **_: Any) -> tuple[int, int]:
         """Return (blocks, threads per block) that would keep a GPU busy, for forall."""
-        return DEVICE["MULTIPROCESSOR_COUNT"], min(256, func.attrs.maxthreads, blocksizelimit)
+        return MULTIPROCESSORS, min(256, func.attrs.maxthreads, blocksizelimit)
 
     def get_active_blocks_per_multiprocessor(self, *_: Any, **__: Any) -> int:
         return 1
@@ -145,7 +151,7 @@ def _elapsed(start: int, end: int) -> float:
 def _set_attribute(attribute: Any, value: int, kernel: Any, device: int) -> None:
     """Set an attribute of a kernel (function.py). Only one attribute has an effect here."""
     if attribute == driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-        most = MAX_SHARED - kernel.attributes.shared
+        most = emulated().max_shared - kernel.attributes.shared
         if not 0 <= value <= most:
             raise ValueError(f"{kernel.title}: {value} bytes of dynamic shared memory: should be 0 to {most}")
         kernel.attributes.allowed_shared = value

@@ -30,8 +30,8 @@ from numba.cuda import types
 from numba.cuda.core import config
 from numba.cuda.dispatcher import CUDADispatcher
 
-from flash_attest.emulator.ampere import CAPABILITY
 from flash_attest.emulator.build_cache import key_of
+from flash_attest.emulator.devices import emulated
 from flash_attest.emulator.numba.taught import Taught, is_of_package, maker
 
 TYPES = (types.Number, types.Boolean, types.NPDatetime, types.NPTimedelta)
@@ -75,7 +75,7 @@ def _surroundings() -> str:
     sources = sorted(Path(__file__).parent.glob("*.py"))
     versions = (sys.version, numba.__version__, numba_cuda.__version__, llvmlite.__version__, np.__version__)
     return key_of(
-        *map(str, (*versions, *files, CAPABILITY)),
+        *map(str, (*versions, *files, emulated().capability)),
         *(path.read_bytes() for path in sources),
     )
 

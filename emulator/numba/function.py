@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from flash_attest.emulator import ptx
-from flash_attest.emulator.ampere import LARGEST_BLOCK, LARGEST_GRID, MAX_SHARED, MAX_THREADS, STATIC_SHARED
+from flash_attest.emulator.devices import LARGEST_BLOCK, LARGEST_GRID, MAX_THREADS, STATIC_SHARED, emulated
 from flash_attest.emulator.errors import NotCovered
 from flash_attest.emulator.numba.device import context
 from flash_attest.emulator.ptx.module import PtxError
@@ -38,7 +38,7 @@ class Function:
     def __call__(self, grid: tuple, block: tuple, shared: int, named: list[tuple[str, Any]]) -> None:
         self._check(grid, block, shared)
         names, values = zip(*named, strict=True) if named else ((), ())
-        self.loaded.launch(grid, block, shared, MAX_SHARED)(*values, names=names)
+        self.loaded.launch(grid, block, shared, emulated().max_shared)(*values, names=names)
 
     def _check(self, grid: tuple, block: tuple, shared: int) -> None:
         for what, sizes, most in ("grid", grid, LARGEST_GRID), ("block", block, LARGEST_BLOCK):
@@ -54,7 +54,7 @@ class Function:
             )
         if shared > most:
             beside = f" beside {static} of shared arrays" if static else ""
-            could = MAX_SHARED - static
+            could = emulated().max_shared - static
             more = f"; a kernel gets up to {could} if the host asks for them: {ASKED}" if most < could else ""
             raise PtxError(f"{self.title} cannot be launched: shared={shared} bytes: at most {most}{beside}{more}")
 

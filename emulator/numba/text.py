@@ -80,7 +80,7 @@ def _compiled(source: bytes, name: str) -> str:
     from cuda.bindings import nvrtc
     from numba.cuda.cudadrv.nvrtc import get_arch_option
 
-    from flash_attest.emulator.ampere import CAPABILITY
+    from flash_attest.emulator.devices import emulated
 
     def called(function: Any, *arguments: Any) -> Any:
         status, *results = function(*arguments)
@@ -96,7 +96,7 @@ def _compiled(source: bytes, name: str) -> str:
     program = called(nvrtc.nvrtcCreateProgram, source, name.encode(), 0, [], [])
     try:
         options = [
-            f"-arch={get_arch_option(*CAPABILITY)}",
+            f"-arch={get_arch_option(*emulated().capability)}",
             "-rdc=true",
             *(f"-I{folder}" for folder in _includes(nvrtc)),
         ]

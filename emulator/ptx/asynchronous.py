@@ -1,13 +1,14 @@
-"""Instructions whose work goes on beside the threads that issue it: wgmma.
+"""Instructions whose work goes on beside the threads that issue it: wgmma, bulk copies; and
+mbarriers, which say when it has ended.
 
 Each function encodes one family of the table in instructions.py.
 """
 
 from __future__ import annotations
 
-from flash_attest.emulator.ptx.families import as_tuple, take
+from flash_attest.emulator.ptx.families import NONE, as_tuple, take
 from flash_attest.emulator.ptx.rows import Plan
-from flash_attest.emulator.ptx.syntax import Function, Immediate, Instruction, Register
+from flash_attest.emulator.ptx.syntax import SINK, Function, Immediate, Instruction, Pair, Register
 
 PRODUCT, TRANSPOSED, SIGNS = "wgmma.mma_async", 2, 2  # flags of a wgmma: signs of A and B, then transpositions
 
@@ -68,3 +69,96 @@ def wgmma_wait(encoder, instruction: Instruction, plan: Plan) -> None:
         raise encoder.error("the number of groups should be a number")
     encoder.reads.extend(encoder.owned)
     encoder.emit(plan.handler, [most.value])
+
+
+# ---- mbarriers -----------------------------------------------------------------------------------
+
+
+def mbarrier(encoder, instruction: Instruction, plan: Plan) -> None:
+    """Encode mbarrier.init.shared.b64 [a], count and mbarrier.inval.shared.b64 [a]."""
+    address, *count = take(encoder, instruction, 2 if plan.handler.endswith("init") else 1)
+    encoder.emit(plan.handler, [*encoder.address(address, "shared"), *(encoder.source(one, "u32") for one in count)])
+
+
+def arrive(encoder, instruction: Instruction, plan: Plan) -> None:
+    """Encode mbarrier.arrive.shared.b64 state, [a], count and mbarrier.arrive.expect_tx.shared.b64
+    state, [a], bytes. state may be _.
+    """
+    expects = ".expect_tx" in instruction.opcode
+    state, address, *number = take(encoder, instruction, *((3,) if expects else (2, 3)))
+    where = encoder.address(address, "shared")
+    number = encoder.source(number[0], "u32") if number else NONE
+    count, bytes = (NONE, number) if expects else (number, NONE)
+    to = NONE if state is SINK else encoder.destination(state, "b64")
+    encoder.emit(plan.handler, [*where, count, bytes, to])
+
+
+def expect(encoder, instruction: Instruction, plan: Plan) -> None:
+    """Encode mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [a], bytes."""
+    address, bytes = take(encoder, instruction, 2)
+    encoder.emit(plan.handler, [*encoder.address(address, "shared"), encoder.source(bytes, "u32")])
+
+
+def mbarrier_wait(encoder, instruction: Instruction, plan: Plan) -> None:
+    """Encode mbarrier.try_wait.parity.shared.b64 p, [a], parity, hint; without .parity a state."""
+    done, address, phase, *_ = take(encoder, instruction, 3, 4)
+    where = encoder.address(address, "shared")
+    phase = encoder.source(phase, "u32" if ".parity" in instruction.opcode else "b64")
+    encoder.emit(plan.handler, [encoder.destination(done, "pred"), *where, phase])
+
+
+def arrive_after_copies(encoder, instruction: Instruction, plan: Plan) -> None:
+    (address,) = take(encoder, instruction, 1)
+    encoder.emit(plan.handler, encoder.address(address, "shared"))
+
+
+# ---- bulk copies ---------------------------------------------------------------------------------
+
+
+def bulk(encoder, instruction: Instruction, plan: Plan) -> None:
+    """Encode cp.async.bulk.shared.global.mbarrier::complete_tx::bytes [to], [from], bytes, [mbar]
+    and cp.async.bulk.global.shared.bulk_group [to], [from], bytes.
+    """
+    loads = plan.handler.endswith("load")
+    to, source, bytes, *more = _without_hint(encoder, instruction, 4 if loads else 3)
+    shared, far = (to, source) if loads else (source, to)
+    where = [*encoder.address(shared, "shared"), *encoder.address(far, "global")]
+    encoder.emit(plan.handler, [*where, encoder.source(bytes, "u32"), *_of_mbarrier(encoder, more)])
+
+
+def bulk_tensor(encoder, instruction: Instruction, plan: Plan) -> None:
+    """Encode cp.async.bulk.tensor.2d.shared.global.mbarrier::complete_tx::bytes [to], [map, {x, y}],
+    [mbar] and cp.async.bulk.tensor.2d.global.shared.bulk_group [map, {x, y}], [from].
+    """
+    loads = plan.handler.endswith("load")
+    first, second, *more = _without_hint(encoder, instruction, 3 if loads else 2)
+    shared, tensor = (first, second) if loads else (second, first)
+    rank = int(plan.words["rank"])
+    if tensor.__class__ is not Pair or len(as_tuple(tensor.second)) != rank:
+        raise encoder.error(f"the tensor should be [map, {{{rank} coordinates}}]")
+    corner = [encoder.source(one, "s32") for one in as_tuple(tensor.second)]
+    where = [*encoder.address(shared, "shared"), *encoder.address(tensor.first, "")]
+    encoder.emit(plan.handler, [rank, *where, *corner, *_of_mbarrier(encoder, more)])
+
+
+def _without_hint(encoder, instruction: Instruction, count: int) -> tuple:
+    return take(encoder, instruction, count + (".L2::cache_hint" in instruction.opcode))[:count]
+
+
+def _of_mbarrier(encoder, addresses: list) -> list:
+    return [part for address in addresses for part in encoder.address(address, "shared")]
+
+
+def bulk_wait(encoder, instruction: Instruction, plan: Plan) -> None:
+    (most,) = take(encoder, instruction, 1)
+    if most.__class__ is not Immediate or most.value < 0:
+        raise encoder.error("the number of groups should be a number")
+    encoder.emit(plan.handler, [most.value])
+
+
+def setmaxnreg(encoder, instruction: Instruction, plan: Plan) -> None:
+    """Encode setmaxnreg.inc.sync.aligned.u32 count. Registers are not counted here."""
+    (count,) = take(encoder, instruction, 1)
+    if count.__class__ is not Immediate or count.value not in range(24, 257, 8):
+        raise encoder.error("the number of registers should be 24 to 256, a multiple of 8")
+    encoder.emit(plan.handler, [])

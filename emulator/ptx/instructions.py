@@ -28,7 +28,19 @@ from flash_attest.emulator.ptx.access import (
     stmatrix,
     wait_group,
 )
-from flash_attest.emulator.ptx.asynchronous import wgmma, wgmma_wait
+from flash_attest.emulator.ptx.asynchronous import (
+    arrive,
+    arrive_after_copies,
+    bulk,
+    bulk_tensor,
+    bulk_wait,
+    expect,
+    mbarrier,
+    mbarrier_wait,
+    setmaxnreg,
+    wgmma,
+    wgmma_wait,
+)
 from flash_attest.emulator.ptx.families import (
     bar_red,
     barrier,
@@ -63,6 +75,9 @@ HINTS = (
 VALUE = "{{b,s,u}{8,16,32,64},f{32,64}}"
 SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
 COLUMNS = f"n<n={{{','.join(str(n) for n in range(8, 257, 8))}}}>"
+OBJECT = "(.shared)(::cta).b64"  # an mbarrier
+INTO = "(.shared)(::{cta,cluster})(.global)"
+LOADS, GROUPED = f"{INTO}(.tile)(.mbarrier::complete_tx::bytes)", "(.global)(.shared)(::cta)(.tile)(.bulk_group)"
 WGMMA, ALIGNED = f"wgmma.mma_async(.sync)(.aligned).m64{COLUMNS}", "(.sync)(.aligned)"
 MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
 POINTER_SPACE = "(.<space={global,shared}>)(::cta)"
@@ -272,11 +287,44 @@ TABLE = {
         _(f"wgmma.fence{ALIGNED}", name="wgmma.fence"),
         _(f"wgmma.commit_group{ALIGNED}", name="wgmma.commit_group"),
         _(f"wgmma.wait_group{ALIGNED}", by=wgmma_wait, name="wgmma.wait_group"),
-        _("fence.proxy.async(.shared)(::{cta,cluster})", name="fence.proxy.async"),
+        _("fence.proxy.async[.{shared,global}](::{cta,cluster})"),
+    ),
+    "mbarriers": (
+        _(f"mbarrier.init{OBJECT}", by=mbarrier, name="mbarrier.init"),
+        _(f"mbarrier.inval{OBJECT}", by=mbarrier, name="mbarrier.inval"),
+        _(f"mbarrier.arrive[.expect_tx](.release)(.{{cta,cluster}}){OBJECT}", by=arrive, name="mbarrier.arrive"),
+        _(f"mbarrier.arrive[.expect_tx].relaxed(.{{cta,cluster}}){OBJECT}", by=arrive, name="mbarrier.arrive.relaxed"),
+        _(f"mbarrier.expect_tx(.relaxed)(.{{cta,cluster}}){OBJECT}", by=expect, name="mbarrier.expect_tx"),
+        _(
+            f"mbarrier.<op={{try_wait,test_wait}}[.parity]>(.acquire)(.{{cta,cluster}}){OBJECT}", by=mbarrier_wait,
+            name="mbarrier.{op}",
+        ),
+        _(
+            f"mbarrier.<op={{try_wait,test_wait}}[.parity]>.relaxed(.{{cta,cluster}}){OBJECT}", by=mbarrier_wait,
+            name="mbarrier.{op}.relaxed",
+        ),
+        _(f"cp.async.mbarrier.arrive{OBJECT}", by=arrive_after_copies, name="mbarrier.copies.arrive"),
+        _(f"cp.async.mbarrier.arrive.noinc{OBJECT}", by=arrive_after_copies, name="mbarrier.copies.arrive.noinc"),
+    ),
+    "Bulk copies": (
+        _(f"cp.async.bulk.tensor.<rank={{1,2,3,4,5}}>d{LOADS}{HINT}", by=bulk_tensor, name="bulk.tensor.load"),
+        _(f"cp.async.bulk.tensor.<rank={{1,2,3,4,5}}>d{GROUPED}{HINT}", by=bulk_tensor, name="bulk.tensor.store"),
+        _(f"cp.async.bulk{LOADS}{HINT}", by=bulk, name="bulk.load"),
+        _(f"cp.async.bulk{GROUPED}{HINT}", by=bulk, name="bulk.store"),
+        _(f"cp.reduce.async.bulk(.global)(.shared)(::cta)(.bulk_group){HINT}.add.f32", by=bulk, name="bulk.add.f32"),
+        _(
+            f"cp.reduce.async.bulk.tensor.<rank={{1,2,3,4,5}}>d(.global)(.shared)(::cta).add(.tile)(.bulk_group){HINT}",
+            by=bulk_tensor, name="bulk.tensor.add.f32",
+        ),
+        _("cp.async.bulk.commit_group", name="bulk.commit_group"),
+        _("cp.async.bulk.wait_group", by=bulk_wait, name="bulk.wait_group"),
+        _("cp.async.bulk.wait_group.read", by=bulk_wait, name="bulk.wait_group.read"),
+        _("cvta.param(.u64)", "=u64 b64"),
+        _("setmaxnreg.{inc,dec}(.sync)(.aligned)(.u32)", by=setmaxnreg, name="setmaxnreg", note="only the number is checked"),
     ),
     "Without an effect here": (
         _(
-            "{membar,fence}(.{proxy,async,global,alias,acq_rel,sc,acquire,release,cta,cluster,gpu,gl,sys})*", by=nothing,
+            "{membar,fence}(.{proxy,alias,mbarrier_init,acq_rel,sc,acquire,release,cta,cluster,gpu,gl,sys})*", by=nothing,
             note="orders nothing in the race rule",
         ),
         _("nanosleep.u32", by=nothing),

@@ -18,6 +18,8 @@ from flash_attest.emulator.ptx.machine import machine
 from flash_attest.emulator.ptx.program import Program
 from flash_attest.emulator.ptx.storage import Storage
 from flash_attest.emulator.ptx.syntax import Parameter
+from flash_attest.emulator.ptx.tensor_map import BYTES as TENSOR_MAP_BYTES
+from flash_attest.emulator.ptx.tensor_map import TensorMap
 from flash_attest.emulator.runtime import watch
 from flash_attest.emulator.runtime.calls import Dims, memory_of, raise_observed, refuse_large, three
 
@@ -111,8 +113,8 @@ class Kernel:
         """Return a function that launches this kernel with arguments.
 
         grid, block: 1 to 3 sizes. shared: bytes of dynamic shared memory; shared_limit: the limit
-        of shared memory, including the kernel's own. An argument is a CPU tensor, None (a null
-        pointer), a number, or the bytes of a parameter. names=[...]: what messages call the
+        of shared memory, including the kernel's own. An argument is a CPU tensor, a TensorMap, None
+        (a null pointer), a number, or the bytes of a parameter. names=[...]: what messages call the
         arguments. Raises Refused, PtxError (a failed launch; without tracing also an error that
         stops a kernel on a GPU).
         """
@@ -173,7 +175,8 @@ class Kernel:
         self, grid: Dims, block: Dims, shared: int, limit: int, arguments: tuple, names: Sequence[str] | None
     ) -> None:
         names = self._names(arguments, names)
-        tensors = [(name, a) for name, a in zip(names, arguments, strict=True) if isinstance(a, torch.Tensor)]
+        given = zip(names, arguments, strict=True)
+        tensors = [(name, getattr(a, "tensor", a)) for name, a in given if isinstance(a, (torch.Tensor, TensorMap))]
         packed = self._packed(arguments, names)
         watching = watch.current()
         with memory_of(tensors) as memory:
@@ -181,6 +184,8 @@ class Kernel:
             for parameter, argument in zip(self.parameters, arguments, strict=True):
                 if isinstance(argument, torch.Tensor):
                     struct.pack_into("<Q", packed, parameter.offset, next(addresses))
+                elif isinstance(argument, TensorMap):
+                    packed[parameter.offset : parameter.offset + parameter.size] = argument.encoded(next(addresses))
             if watching:
                 refuse_large(self._who, memory.storages, PtxError)
             status, text = self.start(tuple(grid), tuple(block), shared, bytes(packed), limit)
@@ -224,6 +229,10 @@ def packed_argument(parameter: Parameter, argument: Any) -> bytes:
         if len(argument) != size:
             raise ValueError(f"should have {size} bytes, has {len(argument)}")
         return bytes(argument)
+    if isinstance(argument, TensorMap):
+        if size != TENSOR_MAP_BYTES:
+            raise ValueError(f"should be a struct of {size} bytes, is a tensor map of {TENSOR_MAP_BYTES}")
+        return bytes(size)
     if kind.endswith("[]"):
         raise TypeError(f"should be the {size} bytes of a struct, is {type(argument).__name__}")
     if isinstance(argument, torch.Tensor):

@@ -65,6 +65,9 @@ class Operands:
         if first == "{":
             inside = text[1:-1].strip() if text[-1] == "}" else self._unknown(text)
             return tuple(self._operand(part.strip()) for part in inside.split(",")) if inside else ()
+        if first == "[" and text[-2:] == "}]":  # a tensor map and coordinates
+            address, _, coordinates = text[1:-1].partition(",")
+            return Pair(self._address(address.strip()), self._operand(coordinates.strip()))
         if first == "[":
             return self._address(text[1:-1].strip()) if text[-1] == "]" else self._unknown(text)
         if first == "!":

@@ -1,4 +1,4 @@
-// Checks the accesses of agents against those of threads.
+// Checks the accesses of agents against those of threads and of each other.
 #include "agents.h"
 #include "cells.h"
 #include "happens_before.h"
@@ -11,50 +11,106 @@ namespace {
 
 enum class Path { ordered, unfenced, none, after_issue };
 
-// How an access of a thread comes before the issue of an agent.
+// How an access of a thread of this block comes before the issue of an agent.
 Path path_to(const Agent& agent, uint32_t interval, uint32_t syncs, uint16_t thread) {
     const Issue& issue = *agent.issue;
     const uint64_t then = moment(interval, syncs);
-    if (then < moment(issue.interval, issue.order.clock[thread]))
-        return then < issue.order.fenced[thread] ? Path::ordered : Path::unfenced;
-    return interval > issue.interval || thread / WARP == agent.warp ? Path::after_issue : Path::none;
+    const uint64_t* fenced = issue.order.fenced.data() + (checking.in_shared ? OF_SHARED : OF_GLOBAL) * gpu.block->threads.size();
+    if (then < moment(issue.interval, issue.order.clock[thread])) return then < fenced[thread] ? Path::ordered : Path::unfenced;
+    return interval > issue.interval || thread / WARP == agent.thread / WARP ? Path::after_issue : Path::none;
 }
 
-constexpr const char* OVERWRITTEN = "overwritten before the wgmma that reads it has been waited for";
-
-void record(const Region& region, Path path, uint16_t thread, What was, uint32_t site, const Agent& agent, uintptr_t address, size_t size) {
-    bool after = path == Path::after_issue;
-    Record& record = add_record(after ? ASYNC : RACE, &region, address, size, 2,
-                                side_of_earlier(gpu.block->serial, thread, was, site), side_here(READ, agent.pc));
-    if (after)
-        snprintf(record.text, sizeof record.text, "%s", OVERWRITTEN);
-    else if (path == Path::unfenced)
-        snprintf(record.text, sizeof record.text, "no fence.proxy.async between");
+// The same for another agent, whose end contains a fence.
+Path path_from(const Agent& agent, uint32_t epoch, uint16_t column) {
+    const std::vector<uint32_t>& clock = agent.issue->order.clock;
+    return column < clock.size() && clock[column] > epoch ? Path::ordered : Path::none;
 }
 
-void check_cell(Cell& cell, const Region& region, const Agent& agent, uintptr_t address, size_t size) {
-    const uint32_t serial = gpu.block->serial, site = site_of(agent.pc);
-    if (cell.agents_in != serial) cell.agents = nullptr;
-    for (AgentRead* read = cell.agents; read; read = read->next)
-        if (read->warp == agent.warp && read->epoch == agent.epoch && read->site == site) return;
-    const bool updated = cell.atomics && cell.atomics->serial == serial;
-    if (cell.write.serial != serial && !updated) {
-        note_uninitialised_read(cell, region, address, size, READ, agent.pc);
-    } else if (cell.write.serial == serial) {
-        Path path = path_to(agent, cell.write.interval, cell.write.syncs, cell.write.thread);
-        if (path != Path::ordered) record(region, path, cell.write.thread, WRITE, cell.write.site, agent, address, size);
+const char* verb(What what) { return what == READ ? "reads" : "writes"; }
+
+class Check {  // of one access of an agent
+public:
+    Check(const Agent& agent, const Region& region, uintptr_t address, size_t size, What what)
+        : agent(agent), region(region), address(address), size(size), what(what) {}
+
+    void operator()(Cell& cell) {
+        const uint32_t serial = gpu.block->serial, site = site_of(agent.pc);
+        for (AgentAccess* other = cell.agents; other; other = other->next)
+            if (what != WRITE && other->serial == serial && other->column == agent.column && other->epoch == agent.epoch &&
+                other->site == site && other->atomic == (what == ATOMIC))
+                return;  // the same was checked before, and nothing has been written since
+        const bool updated = cell.atomics && cell.atomics->serial == serial;
+        if (what == READ && checking.in_shared && cell.write.serial != serial && !updated)
+            note_uninitialised_read(cell, region, address, size, READ, agent.pc);
+        if (counts(cell.write.serial)) against_write(cell.write);
+        if (what != ATOMIC && cell.atomics) against_set(*cell.atomics, ATOMIC);
+        if (what != READ) against_set(cell.reads, READ);
+        for (AgentAccess* other = cell.agents; other; other = other->next) against_agent(*other);
+        if (cell.copying == serial) add_record(ASYNC, &region, address, size, 1, side_here(what, agent.pc));
+        remember(cell, site);
     }
-    for (EarlierLanes* lanes = updated ? cell.atomics->earlier : nullptr; lanes; lanes = lanes->next)
-        for (uint32_t rest = lanes->lanes; rest; rest &= rest - 1) {
-            auto thread = static_cast<uint16_t>(lanes->warp * WARP + static_cast<unsigned>(__builtin_ctz(rest)));
-            Path path = path_to(agent, cell.atomics->interval, lanes->syncs, thread);
-            if (path != Path::ordered) record(region, path, thread, ATOMIC, lanes->site, agent, address, size);
+
+private:
+    void against_write(const LastWrite& last) {
+        if (last.serial != gpu.block->serial) return record(Path::none, last.serial, issuer_of(last), WRITE, last.site);
+        const Path path = last.thread >= first_agent(*gpu.block) ? path_from(agent, last.syncs, last.thread)
+                                                                 : path_to(agent, last.interval, last.syncs, last.thread);
+        record(path, last.serial, issuer_of(last), WRITE, last.site);
+    }
+
+    void against_set(const AccessSet& set, What was) {
+        if (!counts(set.serial)) return;
+        if (set.serial != gpu.block->serial) return record(Path::none, set.serial, set.first, was, set.site);
+        if (set.before != NOBODY) record(Path::none, set.before_serial, set.before, was, set.before_site);
+        for (EarlierLanes* lanes = set.earlier; lanes; lanes = lanes->next)
+            for (uint32_t rest = lanes->lanes; rest; rest &= rest - 1) {
+                auto thread = static_cast<uint16_t>(lanes->warp * WARP + static_cast<unsigned>(__builtin_ctz(rest)));
+                record(path_to(agent, set.interval, lanes->syncs, thread), set.serial, thread, was, lanes->site);
+            }
+    }
+
+    void against_agent(const AgentAccess& other) {
+        if (!counts(other.serial) || (what == READ && !other.atomic) || (what == ATOMIC && other.atomic)) return;
+        const Path path = other.serial == gpu.block->serial ? path_from(agent, other.epoch, other.column) : Path::none;
+        record(path, other.serial, other.thread, other.atomic ? ATOMIC : READ, other.site);
+    }
+
+    void record(Path path, uint32_t serial, uint16_t thread, What was, uint32_t site) {
+        if (path == Path::ordered) return;
+        const bool after = path == Path::after_issue;
+        Record& record = add_record(after ? ASYNC : RACE, &region, address, size, 2, side_of_earlier(serial, thread, was, site),
+                                    side_here(what, agent.pc));
+        if (after)
+            snprintf(record.text, sizeof record.text, "%s before the %s that %s it has been waited for (%s)",
+                     was == READ ? "read" : "overwritten", agent.name, verb(what), agent.waits);
+        else if (path == Path::unfenced)
+            snprintf(record.text, sizeof record.text, "no fence.proxy.async between");
+        if (path == Path::none) compare_value(record, serial, was, address, size, what);
+    }
+
+    void remember(Cell& cell, uint32_t site) {
+        const auto column = static_cast<uint16_t>(agent.column), thread = static_cast<uint16_t>(agent.thread);
+        if (what == WRITE) {
+            cell.write = {gpu.block->serial, agent.issue->interval, agent.epoch, site, column, thread};
+            cell.reads.serial = 0;
+            if (cell.atomics) cell.atomics->serial = 0;
+            cell.agents = nullptr;
+            return;
         }
-    if (cell.copying == serial) add_record(ASYNC, &region, address, size, 1, side_here(READ, agent.pc));
-    checking.agent_reads.push_back({agent.epoch, agent.issue->interval, site, agent.warp, cell.agents});
-    cell.agents = &checking.agent_reads.back();
-    cell.agents_in = serial;
-}
+        AgentAccess* kept = nullptr;  // of other blocks one is enough: it conflicts with every access of a third
+        if (cell.agents && cell.agents->serial == gpu.block->serial) kept = cell.agents;
+        else if (cell.agents && counts(cell.agents->serial)) kept = cell.agents, kept->next = nullptr;
+        checking.agent_accesses.push_back(
+            {gpu.block->serial, agent.epoch, agent.issue->interval, site, column, thread, what == ATOMIC, kept});
+        cell.agents = &checking.agent_accesses.back();
+    }
+
+    const Agent& agent;
+    const Region& region;
+    const uintptr_t address;
+    const size_t size;
+    const What what;
+};
 
 }  // namespace
 
@@ -66,40 +122,55 @@ std::shared_ptr<const Issue> issued(Block& in, unsigned warp, uint32_t lanes) {
     return issue;
 }
 
-void agents_done(Block& in, unsigned warp, uint32_t lanes, uint32_t before) {
+void agents_done(Block& in, unsigned warp, uint32_t lanes, unsigned column, uint32_t before) {
     for (; lanes; lanes &= lanes - 1) {
-        uint32_t& time = clock_of(in, warp * WARP + static_cast<unsigned>(__builtin_ctz(lanes)))[first_agent(in) + warp];
+        uint32_t& time = clock_of(in, warp * WARP + static_cast<unsigned>(__builtin_ctz(lanes)))[column];
         time = std::max(time, before);
     }
 }
 
-void fence_proxies(Block& in, unsigned warp, uint32_t lanes) {
+void fence_proxies(Block& in, unsigned warp, uint32_t lanes, bool shared, bool global) {
     const uint32_t syncs = ++in.warps[warp].syncs;
     for (; lanes; lanes &= lanes - 1) {
         const unsigned thread = warp * WARP + static_cast<unsigned>(__builtin_ctz(lanes));
         const uint32_t* clock = clock_of(in, thread);
-        uint64_t* fenced = fenced_of(in, thread);
-        for (size_t m = 0; m < in.threads.size(); ++m) fenced[m] = std::max(fenced[m], moment(in.interval, clock[m]));
-        fenced[thread] = moment(in.interval, syncs);
+        for (ProxySpace space : {OF_SHARED, OF_GLOBAL}) {
+            if (!(space == OF_SHARED ? shared : global)) continue;
+            uint64_t* fenced = fenced_of(in, thread, space);
+            for (size_t m = 0; m < in.threads.size(); ++m) fenced[m] = std::max(fenced[m], moment(in.interval, clock[m]));
+            fenced[thread] = moment(in.interval, syncs);
+        }
     }
 }
 
-void record_overwritten(const AgentRead& read, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
-    // Ordered after the issue, and so no race of two threads without a barrier.
-    bool after = gpu.block->interval > read.interval || gpu.thread->warp() == read.warp;
-    Record& record = add_record(after ? ASYNC : RACE, &region, address, size, 2,
-                                side_of_earlier(gpu.block->serial, read.warp * WARP, READ, read.site), side_here(what, pc));
-    if (after) snprintf(record.text, sizeof record.text, "%s", OVERWRITTEN);
-}
-
-void check_agent(const Agent& agent, uintptr_t address, size_t bytes) {
-    gpu.thread = &gpu.block->threads[agent.warp * WARP];
+void check_agent(const Agent& agent, uintptr_t address, size_t bytes, What what) {
+    gpu.thread = &gpu.block->threads[agent.thread];
     settle_value();
-    Region* region = checked_region(address, bytes, READ, agent.pc);
+    Region* region = checked_region(address, bytes, what, agent.pc);
     if (!region) return;
     checking.in_shared = is_shared(*region);
     new_access();
-    each_cell(*region, address, bytes, [&](Cell& cell) { check_cell(cell, *region, agent, address, bytes); });
+    note_written(*region, address, bytes, what, agent.pc);
+    each_cell(*region, address, bytes, Check(agent, *region, address, bytes, what));
+}
+
+bool conflicts_with_agents(const Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
+    bool raced = false;
+    for (const AgentAccess* other = cell.agents; other; other = other->next) {
+        if (!counts(other->serial) || (what == READ && !other->atomic) || (what == ATOMIC && other->atomic)) continue;
+        const bool here = other->serial == gpu.block->serial;
+        if (here && clock_of(*gpu.block, self())[other->column] > other->epoch) continue;
+        // Ordered after the issue, and so no race of two threads without a barrier.
+        const bool after = here && (gpu.block->interval > other->interval || gpu.thread->warp() == other->thread / WARP);
+        Record& record = add_record(after ? ASYNC : RACE, &region, address, size, 2,
+                                    side_of_earlier(other->serial, other->thread, other->atomic ? ATOMIC : READ, other->site),
+                                    side_here(what, pc));
+        if (after)
+            snprintf(record.text, sizeof record.text, "%s before the asynchronous work that %s it has been waited for",
+                     what == READ ? "read" : "overwritten", verb(other->atomic ? ATOMIC : READ));
+        raced = true;
+    }
+    return raced;
 }
 
 }  // namespace emulator

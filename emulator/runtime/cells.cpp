@@ -63,6 +63,19 @@ Region* checked_region(uintptr_t address, size_t bytes, What what, uintptr_t pc)
     return region;
 }
 
+void note_written(Region& region, uintptr_t address, size_t bytes, What what, uintptr_t pc) {
+    if (region.written.empty()) return;
+    // An atomic operation on a tensor reads, too: adding to torch.empty is a common mistake.
+    bool reads = what == READ || (what == ATOMIC && region.id >= 0);
+    for (size_t i = address - region.low, end = i + bytes; i < end; ++i) {
+        if (reads && !region.written[i]) {
+            add_record(UNINITIALISED, &region, address, bytes, 1, side_here(what, pc));
+            reads = false;  // once for each access
+        }
+        if (what != READ) region.written[i] = true;
+    }
+}
+
 void note_uninitialised_read(Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
     if (cell.uninitialised_in != gpu.block->serial) cell.uninitialised = 0;
     cell.uninitialised_in = gpu.block->serial;

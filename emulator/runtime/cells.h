@@ -11,6 +11,13 @@ inline bool is_shared(const Region& region) { return region.space == SHARED_STAT
 // checked. An access outside is recorded, and ends the launch as on a GPU if it does harm.
 Region* checked_region(uintptr_t address, size_t bytes, What what, uintptr_t pc);
 
+// An access to memory that counts as unwritten at first.
+void note_written(Region& region, uintptr_t address, size_t bytes, What what, uintptr_t pc);
+
+// A write that races with another access will change the value, or not, which is seen when the next
+// access is checked.
+void compare_value(Record& record, uint32_t serial, What was, uintptr_t address, size_t size, What what);
+
 // A read of shared memory that no thread of the block has written so far.
 void note_uninitialised_read(Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc);
 

@@ -2,8 +2,8 @@
 // beside its threads.
 //
 // A clock has a column for each thread, as in struct Warp: time is the number of synchronisations
-// of the thread's warp. Behind these are the columns of agents (agents.h), whose time is the number
-// of a group of work. Beside its clock a thread has the moments up to which a proxy fence lies on a
+// of the thread's warp. Behind these are the columns of agents (agents.h), which share one if they
+// end together. Beside its clock a thread has the moments up to which a proxy fence lies on a
 // path from each other thread to it.
 #include "agents.h"
 
@@ -20,12 +20,24 @@ void raise_to(uint64_t* to, const uint64_t* from, size_t count) {
     for (size_t m = 0; m < count; ++m) to[m] = std::max(to[m], from[m]);
 }
 
+size_t columns_of(const Block& in) { return gpu.launch->has_agents ? first_agent(in) + in.agent_room : in.threads.size(); }
+
 }  // namespace
 
-size_t first_agent(const Block& in) { return (in.threads.size() + WARP - 1) / WARP * WARP; }
+unsigned first_agent(const Block& in) { return static_cast<unsigned>((in.threads.size() + WARP - 1) / WARP * WARP); }
 
-size_t columns_of(const Block& in) {
-    return gpu.launch->has_agents ? first_agent(in) + in.warps.size() : in.threads.size();
+unsigned new_agents(Block& in) {
+    if (in.agents == in.agent_room) {
+        const size_t before = columns_of(in), threads = in.threads.size();
+        in.agent_room = std::max(16u, 2 * in.agent_room);
+        if (!in.clocks.empty()) {
+            std::vector<uint32_t> wider(threads * columns_of(in));
+            for (size_t thread = 0; thread < threads; ++thread)
+                memcpy(wider.data() + thread * columns_of(in), in.clocks.data() + thread * before, before * sizeof(uint32_t));
+            in.clocks = std::move(wider);
+        }
+    }
+    return first_agent(in) + in.agents++;
 }
 
 uint32_t* clock_of(Block& in, unsigned thread) {
@@ -34,10 +46,10 @@ uint32_t* clock_of(Block& in, unsigned thread) {
     return in.clocks.data() + thread * columns;
 }
 
-uint64_t* fenced_of(Block& in, unsigned thread) {
+uint64_t* fenced_of(Block& in, unsigned thread, ProxySpace space) {
     size_t count = in.threads.size();
-    if (in.fenced.empty()) in.fenced.resize(count * count);
-    return in.fenced.data() + thread * count;
+    if (in.fenced.empty()) in.fenced.resize(PROXY_SPACES * count * count);
+    return in.fenced.data() + (PROXY_SPACES * thread + space) * count;
 }
 
 void join(Order& to, Block& in, unsigned thread, uint32_t syncs) {
@@ -45,13 +57,13 @@ void join(Order& to, Block& in, unsigned thread, uint32_t syncs) {
     raise_to(to.clock.data(), clock_of(in, thread), to.clock.size());
     to.clock[thread] = syncs;
     if (!gpu.launch->has_agents) return;
-    to.fenced.resize(in.threads.size());
-    raise_to(to.fenced.data(), fenced_of(in, thread), to.fenced.size());
+    to.fenced.resize(PROXY_SPACES * in.threads.size());
+    raise_to(to.fenced.data(), fenced_of(in, thread, OF_SHARED), to.fenced.size());
 }
 
 void follow(Block& in, unsigned thread, const Order& order) {
     if (!order.clock.empty()) raise_to(clock_of(in, thread), order.clock.data(), order.clock.size());
-    if (!order.fenced.empty()) raise_to(fenced_of(in, thread), order.fenced.data(), order.fenced.size());
+    if (!order.fenced.empty()) raise_to(fenced_of(in, thread, OF_SHARED), order.fenced.data(), order.fenced.size());
 }
 
 // A barrier of the whole block orders everything that threads did before it, so their columns start
@@ -64,7 +76,7 @@ void forget_order(Block& in) {
     std::fill(all.clock.begin(), all.clock.begin() + static_cast<long>(first_agent(in)), 0u);
     for (unsigned thread = 0; thread < in.threads.size(); ++thread) {
         memcpy(clock_of(in, thread), all.clock.data(), all.clock.size() * sizeof(uint32_t));
-        memcpy(fenced_of(in, thread), all.fenced.data(), all.fenced.size() * sizeof(uint64_t));
+        memcpy(fenced_of(in, thread, OF_SHARED), all.fenced.data(), all.fenced.size() * sizeof(uint64_t));
     }
 }
 

@@ -1,5 +1,5 @@
 // Diagnoses failed launches: faults, deadlocks, configurations that no GPU accepts.
-#include "runtime.h"
+#include "mbarriers.h"
 
 #include <csignal>
 #include <cstdio>
@@ -8,7 +8,8 @@
 namespace emulator {
 namespace {
 
-std::string name_of(const Wait& wait, State state) {
+std::string name_of(const Block& in, const Wait& wait, State state) {
+    if (state == State::at_mbarrier) return state_of(*in.mbarriers, static_cast<uint32_t>(wait.value));
     if (wait.name) return wait.name;
     char text[64] = "__syncthreads()";
     if (state == State::at_warp) snprintf(text, sizeof text, "a warp operation with mask 0x%08x", wait.mask);
@@ -22,6 +23,7 @@ bool same_wait(const Thread& a, const Thread& b) {
     if (a.state != b.state) return false;
     if (a.state == State::ready) return true;
     if (a.wait.line != b.wait.line || strcmp(a.wait.file, b.wait.file)) return false;
+    if (a.state == State::at_mbarrier) return a.wait.value == b.wait.value;
     return a.state == State::at_barrier || (a.wait.mask == b.wait.mask && a.wait.op == b.wait.op);
 }
 
@@ -57,7 +59,7 @@ std::string who_waits(const Block& in) {
         }
         const char* file = thread.wait.file;
         if (const char* slash = strrchr(file, '/')) file = slash + 1;
-        text += (count == 1 ? " waits at " : " wait at ") + name_of(thread.wait, thread.state) + ", " + file + ":" +
+        text += (count == 1 ? " waits at " : " wait at ") + name_of(in, thread.wait, thread.state) + ", " + file + ":" +
                 std::to_string(thread.wait.line) + "\n";
     }
     if (returned) text += std::to_string(returned) + (returned == 1 ? " thread has returned\n" : " threads have returned\n");
@@ -69,7 +71,7 @@ std::string who_waits(const Block& in) {
 void record_deadlock(const Block& in) {
     const Thread *first = nullptr, *second = nullptr;
     for (const Thread& thread : in.threads) {
-        if (thread.state != State::at_barrier && thread.state != State::at_warp) continue;
+        if (thread.state == State::ready || thread.state == State::done) continue;
         if (!first) first = &thread;
         else if (!second && (thread.wait.line != first->wait.line || thread.state != first->state)) second = &thread;
     }

@@ -2,7 +2,7 @@
 // rule is in races/rule.py.
 #pragma once
 
-#include "runtime.h"
+#include "agents.h"
 
 #include <deque>
 
@@ -35,7 +35,7 @@ struct Checking {
     // The targets of pointers in cells. Deques do not move their elements. They are emptied with
     // the cells (forget_shadows).
     std::deque<EarlierLanes> earlier_lanes;
-    std::deque<AgentRead> agent_reads;
+    std::deque<AgentAccess> agent_accesses;
     std::deque<AccessSet> atomic_sets;
     std::deque<std::vector<Cell>> byte_cells;
 };
@@ -50,10 +50,16 @@ inline uint32_t site_of(uintptr_t pc) { return static_cast<uint32_t>(pc - gpu.la
 
 // Whether an access of this block at that epoch happens before the running thread's current action.
 inline bool happens_before(uint32_t interval, uint16_t thread, uint32_t syncs) {
+    if (gpu.launch->has_agents && thread >= first_agent(*gpu.block)) return clock_of(*gpu.block, self())[thread] > syncs;
     if (interval != gpu.block->interval || thread == self()) return true;
     if (gpu.launch->joins_warps) return clock_of(*gpu.block, self())[thread] > syncs;
     if (thread / WARP != gpu.thread->warp()) return false;
     return gpu.block->warps[gpu.thread->warp()].clock[gpu.thread->lane()][thread % WARP] > syncs;
+}
+
+// The thread of a write, or the one that issued its agent.
+inline uint16_t issuer_of(const LastWrite& last) {
+    return gpu.launch->has_agents && last.thread >= first_agent(*gpu.block) ? static_cast<uint16_t>(last.step) : last.thread;
 }
 
 struct Conflict {
@@ -67,7 +73,7 @@ constexpr Conflict NONE = {0, 0, 0, false};
 inline Conflict conflict_with(const LastWrite& last) {
     if (!counts(last.serial)) return NONE;
     if (last.serial == gpu.block->serial && happens_before(last.interval, last.thread, last.syncs)) return NONE;
-    return {last.serial, last.thread, last.site, true};
+    return {last.serial, issuer_of(last), last.site, true};
 }
 
 // The lanes among `lanes` whose access at that time is concurrent with the running thread's current

@@ -9,6 +9,7 @@
 #include <csetjmp>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <ucontext.h>
 #include <vector>
@@ -32,7 +33,7 @@ struct Fiber {
     bool started = false;
 };
 
-enum class State : uint8_t { ready, at_barrier, at_warp, done };
+enum class State : uint8_t { ready, at_barrier, at_warp, at_mbarrier, done };
 
 struct Wait {  // the barrier or warp operation that a thread waits at
     int op;
@@ -44,6 +45,7 @@ struct Wait {  // the barrier or warp operation that a thread waits at
     const char* name;  // the operation's name in messages; null: its CUDA name
     const void* operation;  // run by another engine when all have arrived
     bool reduces;  // a barrier of another engine that has a result
+    bool repeats;  // another engine repeats the instruction, instead of going on after it
     int place;  // tells barriers on one line apart
 };
 
@@ -120,6 +122,8 @@ struct UninitialisedRead {
     uint32_t next;  // previous read of the same cell, as in Cell::uninitialised
 };
 
+struct Mbarrier;  // mbarriers.h
+
 struct Block {
     unsigned number;  // among the blocks in flight
     Dim index;
@@ -130,7 +134,9 @@ struct Block {
     std::vector<Warp> warps;
     std::vector<uint32_t> clocks;  // of all threads, if Launch::joins_warps (clocks.cpp)
     std::vector<uint64_t> fenced;  // the same for moments of proxy fences, if Launch::has_agents
+    unsigned agents, agent_room;  // columns of agents in these clocks: used, and there
     NamedBarrier named[16];
+    std::map<uint32_t, Mbarrier>* mbarriers = nullptr;  // by address, if the engine has any
     std::vector<unsigned> rank;  // of each warp, if threads run by warp
     std::vector<uint16_t> ready;
     size_t next_ready;

@@ -69,6 +69,7 @@ void begin_block(Block& in, unsigned linear) {
     if (gpu.launch->traced) in.warps.assign((count + WARP - 1) / WARP, Warp{});
     in.clocks.clear();
     in.fenced.clear();
+    in.agents = in.agent_room = 0;
     for (NamedBarrier& barrier : in.named) barrier = {};
     in.ready.clear();
     in.next_ready = 0;

@@ -1,6 +1,5 @@
 // Checks every access of a traced kernel: is it inside a tensor, and does every conflicting access
 // happen before it?
-#include "agents.h"
 #include "cells.h"
 #include "happens_before.h"
 
@@ -36,17 +35,7 @@ bool are_close(const unsigned char* a, const unsigned char* b, unsigned size) {
 void race(const Region& region, Conflict with, What was, uintptr_t address, size_t size, What what, uintptr_t pc) {
     Record& record = add_record(RACE, &region, address, size, 2, side_of_earlier(with.serial, with.thread, was, with.site),
                                 side_here(what, pc));
-    if (what != WRITE || was == ATOMIC || checking.in_copy || size > sizeof checking.unsettled.was) return;
-    record.copies = gpu.launch->replicated && was == WRITE && with.serial == gpu.block->serial &&
-                    (record.count == 1 || record.copies);
-    if (record.copies ? record.same_value == 0 : record.count > 64) return;
-    settle_value();
-    auto& write = checking.unsettled;
-    write.record = record_number(record);
-    write.place = reinterpret_cast<const unsigned char*>(address);
-    write.size = static_cast<unsigned>(size);
-    write.together = checking.together;
-    memcpy(write.was, write.place, size);
+    compare_value(record, with.serial, was, address, size, what);
 }
 
 void record_read(UninitialisedRead& read) {
@@ -69,25 +58,13 @@ void settle_uninitialised_reads(Cell& cell, bool raced) {
     cell.uninitialised = 0;
 }
 
-// Checks a write of the running thread against the reads of agents. Returns whether one races.
-bool check_agents(const Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
-    bool raced = false;
-    const uint32_t* done = clock_of(*gpu.block, self()) + first_agent(*gpu.block);
-    for (const AgentRead* read = cell.agents; read; read = read->next) {
-        if (done[read->warp] > read->epoch) continue;
-        record_overwritten(*read, region, address, size, what, pc);
-        raced = true;
-    }
-    return raced;
-}
-
 // Checks one access of the running thread against one cell, then remembers it there.
 void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size, What what, uintptr_t pc) {
     uint32_t site = site_of(pc);
     AccessSet& reads = cell.reads;
     if (what == READ && reads.serial == gpu.block->serial && reads.interval == gpu.block->interval &&
         reads.first / WARP == gpu.thread->warp() && reads.syncs == syncs_now() &&
-        (reads.lanes >> gpu.thread->lane() & 1) && !cell.copying)
+        (reads.lanes >> gpu.thread->lane() & 1) && !cell.copying && !cell.agents)
         return;  // the same read was checked before, and nothing has changed since
     if (cell.copying == gpu.block->serial)
         add_record(ASYNC, &region, address, size, 1, side_here(what, pc));
@@ -106,7 +83,7 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
     checking.together = false;
     if (what != ATOMIC && cell.atomics) check(conflict_with(*cell.atomics), ATOMIC);
     if (what != READ) check(conflict_with(reads), READ);
-    if (what != READ && cell.agents_in == gpu.block->serial) raced |= check_agents(cell, region, address, size, what, pc);
+    if (cell.agents) raced |= conflicts_with_agents(cell, region, address, size, what, pc);
     if (what != READ && cell.uninitialised && cell.uninitialised_in == gpu.block->serial)
         settle_uninitialised_reads(cell, raced);
     if (what == READ) {
@@ -123,7 +100,7 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
         // Earlier accesses are forgotten: they are ordered before this write, or the race has been
         // recorded.
         reads.serial = 0;
-        cell.agents_in = 0;
+        cell.agents = nullptr;
         if (cell.atomics) cell.atomics->serial = 0;
     }
 }
@@ -146,6 +123,19 @@ void detect_spinning(uintptr_t address, uintptr_t pc) {
 void record_uninitialised_reads(Block& of) {
     for (UninitialisedRead& read : of.uninitialised) record_read(read);
     of.uninitialised.clear();
+}
+
+void compare_value(Record& record, uint32_t serial, What was, uintptr_t address, size_t size, What what) {
+    if (what != WRITE || was == ATOMIC || checking.in_copy || size > sizeof checking.unsettled.was) return;
+    record.copies = gpu.launch->replicated && was == WRITE && serial == gpu.block->serial && (record.count == 1 || record.copies);
+    if (record.copies ? record.same_value == 0 : record.count > 64) return;
+    settle_value();
+    auto& write = checking.unsettled;
+    write.record = record_number(record);
+    write.place = reinterpret_cast<const unsigned char*>(address);
+    write.size = static_cast<unsigned>(size);
+    write.together = checking.together;
+    memcpy(write.was, write.place, size);
 }
 
 void settle_value() {
@@ -189,17 +179,7 @@ void check_access(uintptr_t address, size_t bytes, What what, uintptr_t pc) {
     if (!region) return;
     checking.in_shared = is_shared(*region);
     new_access();
-    if (!region->written.empty()) {
-        // An atomic operation on a tensor reads, too: adding to torch.empty is a common mistake.
-        bool reads = what == READ || (what == ATOMIC && region->id >= 0);
-        for (size_t i = address - region->low, end = i + bytes; i < end; ++i) {
-            if (reads && !region->written[i]) {
-                add_record(UNINITIALISED, region, address, bytes, 1, side_here(what, pc));
-                reads = false;  // once for each access
-            }
-            if (what != READ) region->written[i] = true;
-        }
-    }
+    note_written(*region, address, bytes, what, pc);
     each_cell(*region, address, bytes, [&](Cell& cell) { check_cell(cell, *region, address, bytes, what, pc); });
 }
 
@@ -226,7 +206,7 @@ void check_copy(const Copy& copy, bool begins) {
 void forget_shadows() {
     checking.atomic_sets.clear();
     checking.earlier_lanes.clear();
-    checking.agent_reads.clear();
+    checking.agent_accesses.clear();
     checking.byte_cells.clear();
 }
 

@@ -18,8 +18,8 @@ constexpr uint16_t NOBODY = 0xFFFF;
 // recorded.
 struct LastWrite {
     uint32_t serial, interval, syncs, site;
-    uint16_t thread;
-    uint32_t step;  // Thread::stores
+    uint16_t thread;  // or an agent's column
+    uint32_t step;  // Thread::stores; for an agent the thread that issued it
 };
 
 // Lanes of one warp that made an access on one line after `syncs` syncs of the warp; a list in an
@@ -45,10 +45,12 @@ struct AccessSet {
     uint32_t before_serial, before_site;
 };
 
-// A read by an agent (agents.h) of a warp. Those since the last write are kept.
-struct AgentRead {
-    uint32_t epoch, interval, site, warp;  // interval: of its issue
-    AgentRead* next;
+// A read or an atomic operation by an agent (agents.h). Those since the last write are kept.
+struct AgentAccess {
+    uint32_t serial, epoch, interval, site;  // interval: of its issue
+    uint16_t column, thread;                 // thread: that issued it
+    bool atomic;
+    AgentAccess* next;
 };
 
 // A cell covers a few bytes as long as they are accessed together; after that there is a cell for
@@ -63,8 +65,7 @@ struct Cell {
     // Reads before any write in block uninitialised_in: the last one's number in
     // Block::uninitialised, plus 1; or 0.
     uint32_t uninitialised, uninitialised_in;
-    uint32_t agents_in;  // serial of the block whose agents have read it, or 0
-    AgentRead* agents;
+    AgentAccess* agents;
 };
 
 }  // namespace emulator

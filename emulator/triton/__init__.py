@@ -1,9 +1,10 @@
-"""Triton on a CPU: kernels compile for sm_80 as on a GPU, and their PTX runs in emulator.ptx.
+"""Triton on a CPU: kernels compile for the emulated GPU, and their PTX runs in emulator.ptx.
 
     from flash_attest.emulator.triton import activate
     activate()                        # from now on any @triton.jit kernel takes CPU tensors
     kernel[grid](x, y, n, BLOCK=128)
 
+../devices.py  the GPUs that can be emulated
 driver.py    the device that Triton sees: its properties, its clock, how autotuning chooses
 backend.py   Triton's compiler for NVIDIA, without the step from PTX to machine code
 launcher.py  from the arguments of a launch to the arguments of the PTX; lines.py: its source files
@@ -20,6 +21,8 @@ import contextlib
 import importlib
 import os
 
+from flash_attest.emulator import devices
+
 
 def interpreted() -> bool:
     """Return whether TRITON_INTERPRET is on, so that Triton's own interpreter runs kernels, which
@@ -28,11 +31,15 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "yes", "on", "y")
 
 
-def activate() -> bool:
+def activate(target: int | None = None) -> bool:
     """Make the emulator Triton's device in this process.
 
-    Returns False with TRITON_INTERPRET, which takes precedence.
+    target: the GPU, 80 or 90; None is what FLASH_ATTEST_EMULATED names, else 80. Returns False with
+    TRITON_INTERPRET, which takes precedence. Raises EmulatorError for another target, and if this
+    process emulates another one already.
     """
+    if target is not None:
+        devices.choose(target)
     if interpreted():
         return False
     # This is imported here because it takes a second, and before the driver because it may activate

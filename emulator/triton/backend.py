@@ -8,23 +8,25 @@ from __future__ import annotations
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend
 
-from flash_attest.emulator.ampere import CAPABILITY, DEVICE
+from flash_attest.emulator.devices import WARP_SIZE, emulated
 from flash_attest.emulator.errors import NotCovered
 
-ARCH = 10 * CAPABILITY[0] + CAPABILITY[1]
-TARGET = GPUTarget("cuda", ARCH, DEVICE["WARP_SIZE"])
+
+def target() -> GPUTarget:
+    """Return the emulated GPU, in Triton's words."""
+    return GPUTarget("cuda", emulated().target, WARP_SIZE)
 
 
 class Backend(CUDABackend):
     """Replaces CUDABackend while the emulator is active, but only for the emulator's target."""
 
     def parse_options(self, opts: dict) -> object:
-        if self.target == TARGET and (opts.get("num_ctas") or 1) > 1:
-            raise NotCovered(f"num_ctas={opts['num_ctas']}: should be 1 on the CPU: its target, sm_80, has no clusters")
+        if self.target == target() and (opts.get("num_ctas") or 1) > 1:
+            raise NotCovered(f"num_ctas={opts['num_ctas']}: should be 1 on the CPU, where blocks form no clusters")
         return super().parse_options(opts)
 
     def make_cubin(self, src: str, metadata: dict, opt: object, capability: int) -> bytes:
-        if self.target != TARGET:
+        if self.target != target():
             return super().make_cubin(src, metadata, opt, capability)
         return src.encode()
 
@@ -32,4 +34,4 @@ class Backend(CUDABackend):
         """Return a part of the key of Triton's cache, so that binaries for a GPU have other
         keys.
         """
-        return f"emulator-{ARCH}" if self.target == TARGET else super().hash()
+        return f"emulator-{self.target.arch}" if self.target == target() else super().hash()

@@ -1,4 +1,4 @@
-"""The device that Triton sees: an Ampere GPU that runs on this CPU."""
+"""The device that Triton sees: one of the GPUs in ../devices.py, which runs on this CPU."""
 
 from __future__ import annotations
 
@@ -11,21 +11,11 @@ import triton.backends as triton_backends
 from triton.backends.driver import DriverBase
 
 from flash_attest.emulator import guards
-from flash_attest.emulator.ampere import CAPABILITY, DEVICE, MAX_SHARED, MAX_THREADS, MULTIPROCESSORS
 from flash_attest.emulator.answers.device import Clock
 from flash_attest.emulator.answers.memory import GPU
-from flash_attest.emulator.triton.backend import TARGET, Backend
+from flash_attest.emulator.devices import MAX_THREADS, MULTIPROCESSORS, emulated
+from flash_attest.emulator.triton.backend import Backend, target
 from flash_attest.emulator.triton.launcher import Launcher
-
-PROPERTIES = {
-    "max_shared_mem": MAX_SHARED,
-    "max_num_regs": DEVICE["MAX_REGISTERS_PER_BLOCK"],
-    "multiprocessor_count": MULTIPROCESSORS,
-    "warpSize": DEVICE["WARP_SIZE"],
-    "sm_clock_rate": DEVICE["CLOCK_RATE"],
-    "mem_clock_rate": DEVICE["MEMORY_CLOCK_RATE"],
-    "mem_bus_width": DEVICE["GLOBAL_MEMORY_BUS_WIDTH"],
-}
 
 
 def activate() -> None:
@@ -46,7 +36,16 @@ class Utils:
     """The functions that Triton's compiled kernels need from a driver."""
 
     def get_device_properties(self, device: int) -> dict[str, int]:
-        return dict(PROPERTIES)
+        gpu = emulated()
+        return {
+            "max_shared_mem": gpu.max_shared,
+            "max_num_regs": gpu.attributes["MAX_REGISTERS_PER_BLOCK"],
+            "multiprocessor_count": MULTIPROCESSORS,
+            "warpSize": gpu.attributes["WARP_SIZE"],
+            "sm_clock_rate": gpu.clock,
+            "mem_clock_rate": gpu.memory_clock,
+            "mem_bus_width": gpu.attributes["GLOBAL_MEMORY_BUS_WIDTH"],
+        }
 
     def load_binary(self, name: str, binary: bytes, shared: int, device: int) -> tuple:
         """Return (module, PTX for the launcher, registers, spilled registers, most threads per
@@ -77,7 +76,7 @@ class Driver(DriverBase):
         return ty_to_cpp(ty)
 
     def get_current_target(self):
-        return TARGET
+        return target()
 
     def get_active_torch_device(self) -> torch.device:
         return GPU if guards.is_answering() else torch.device("cpu")
@@ -92,7 +91,7 @@ class Driver(DriverBase):
         return 0
 
     def get_device_capability(self, device: int | None = None) -> tuple[int, int]:
-        return CAPABILITY
+        return emulated().capability
 
     def get_device_interface(self) -> type[Clock]:
         return Clock

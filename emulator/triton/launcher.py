@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +10,8 @@ import torch
 
 from flash_attest.emulator import ptx as engine
 from flash_attest.emulator.errors import EmulatorError, NotCovered
+from flash_attest.emulator.ptx.tensor_map import BYTES, TensorMap
+from flash_attest.emulator.triton.descriptors import descriptor
 from flash_attest.emulator.triton.lines import relocated
 
 PACKED = {
@@ -35,9 +36,7 @@ class Launcher:
         self.signature = {_name(src, key): type_ for key, type_ in src.signature.items()}
         ctas = getattr(metadata, "num_ctas", 1) * _product(getattr(metadata, "cluster_dims", (1,)))
         if ctas > 1:
-            raise NotCovered(
-                f"{self.name}: num_ctas={ctas}: should be 1 on the CPU, whose target sm_80 has no clusters"
-            )
+            raise NotCovered(f"{self.name}: num_ctas={ctas}: should be 1 on the CPU, where blocks form no clusters")
         if getattr(metadata, "launch_cooperative_grid", False):
             raise NotCovered(
                 f"{self.name}: launch_cooperative_grid=True: should be False on the CPU, where programs run one after another"
@@ -56,8 +55,9 @@ class Launcher:
             enter_hook(launch_metadata)
         kernel = self._load(ptx)
         if programs > 0:  # as on a GPU, nothing is launched if there are no programs
+            layouts = iter(getattr(self.metadata, "tensordesc_meta", None) or ())
             named = [pair for (name, type_), value in zip(self.signature.items(), values, strict=True)
-                     for pair in flat(name, type_, value)]  # fmt: skip
+                     for pair in flat(name, type_, value, layouts)]  # fmt: skip
             named += self._scratch(programs, len(kernel.parameters) - len(named))
             names, arguments = zip(*named, strict=True) if named else ((), ())
             self._check(kernel, names, arguments)
@@ -92,27 +92,29 @@ class Launcher:
 
     def _check(self, kernel: Any, names: tuple[str, ...], arguments: tuple) -> None:
         for parameter, name, argument in zip(kernel.parameters, names, arguments, strict=True):
-            size = len(argument) if isinstance(argument, bytes) else 8
+            size = len(argument) if isinstance(argument, bytes) else BYTES if isinstance(argument, TensorMap) else 8
             if parameter.size != size:
                 raise EmulatorError(f"{self.name}: {name} has {parameter.size} bytes in the PTX, should have {size}")
             if isinstance(argument, torch.Tensor) and argument.device.type != "cpu":
                 raise ValueError(f"{self.name}: {name} is on {argument.device}: should be on the CPU")
 
 
-def flat(name: str, type_: Any, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (name, argument) for each PTX parameter of an argument. Each is a tensor, bytes of a
-    number, an address or None.
+def flat(name: str, type_: Any, value: Any, layouts: Iterator[dict | None] = iter(())) -> Iterator[tuple[str, Any]]:
+    """Yield (name, argument) for each PTX parameter of an argument. Each is a tensor, a tensor map,
+    bytes of a number, an address or None.
+
+    layouts: those of the tensor descriptors, in order (descriptors.py).
     """
     if isinstance(type_, tuple):
         fields = getattr(value, "_fields", None) or range(len(type_))
         for field, of, part in zip(fields, type_, value, strict=True):
-            yield from flat(f"{name}.{field}" if isinstance(field, str) else f"{name}[{field}]", of, part)
+            yield from flat(f"{name}.{field}" if isinstance(field, str) else f"{name}[{field}]", of, part, layouts)
     elif type_ == NOT_PASSED:
         return
     elif type_.startswith("*"):
         yield name, pointed_to(value)
     elif type_.startswith("tensordesc"):
-        yield from _descriptor(name, type_, value)
+        yield from descriptor(name, type_, value, next(layouts, None))
     elif type_ == "bf16":
         yield name, torch.tensor(value, dtype=torch.bfloat16).view(torch.int16).numpy().tobytes()
     elif type_ in PACKED:
@@ -141,26 +143,6 @@ def _number(value: Any, code: str) -> int | float:
     value, bits = int(value), 8 * struct.calcsize(f"<{code}")
     value &= 2**bits - 1
     return value - 2**bits if code.islower() and value >> (bits - 1) else value
-
-
-def _descriptor(name: str, type_: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the parameters of a TensorDescriptor, which kernels for sm_80 read through a pointer.
-
-    Triton passes shape and strides twice.
-    """
-    yield f"{name}.base", pointed_to(value.base)
-    rank = re.match(r"tensordesc(?:_im2col)?<[^\[>]*\[([^\]]*)\]", type_)[1].count(",") + 1
-    if len(value.shape) != rank:
-        raise NotCovered(f"{name} has the type {type_} and the shape {tuple(value.shape)}: not covered on the CPU")
-    flags = [("nan", value.padding == "nan")]
-    if hasattr(value, "round_f32_to_tf32"):
-        flags.append(("tf32", value.round_f32_to_tf32))
-    sizes = [("shape", value.shape), ("strides", value.strides)]
-    for what, numbers in sizes:
-        yield from ((f"{name}.{what}[{i}]", struct.pack("<q", n)) for i, n in enumerate(numbers))
-    yield from ((f"{name}.{what}", struct.pack("<b", flag)) for what, flag in flags)
-    yield from ((f"{name}.shape[{i}]", struct.pack("<i", n)) for i, n in enumerate(value.shape))
-    yield from ((f"{name}.strides[{i}]", struct.pack("<q", n)) for i, n in enumerate(value.strides))
 
 
 def _name(src: Any, key: Any) -> str:

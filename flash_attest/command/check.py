@@ -21,10 +21,12 @@ from flash_attest.arguments import (
     Parser,
     add_case_timeout,
     add_device,
+    add_emulated,
     add_repeats,
     add_report,
     add_shard,
     add_time_limits,
+    choose_emulated,
     whole,
 )
 from flash_attest.command import chapters, targets
@@ -89,6 +91,7 @@ def parser_of_options() -> Parser:
         help=f"how many cases a law gets ({', '.join(f'{name} {p.cases}' for name, p in PROFILES.items())})")  # fmt: skip
     add("--seed", type=_seed, default="0", metavar="N", help="which cases are drawn (0), or random")
     add_device(parser)
+    add_emulated(parser)
     add("--case", metavar='"FIELD=VALUE ..."', help='judge one case again, as in --case "seqlen_q=65 headdim=64"')
     add_report(parser, "the folder for results.json and index.html (%(default)s)", REPORT)
     add("--json", type=Path, metavar="FILE", help="also write results.json to this file")
@@ -128,6 +131,7 @@ def run(arguments: list[str]) -> int:
         parser.error(str(error))
     import flash_attest.required  # noqa: F401
 
+    choose_emulated(parser, options)
     if options.list:
         print(*sorted([*_ours(options.device), *targets.adapters()]), sep="\n")
         return 0
@@ -154,6 +158,7 @@ def pytest_arguments(options: argparse.Namespace, chosen: targets.Targets, tests
         "--hypothesis-profile": options.profile,
         "--hypothesis-seed": options.seed,
         "--device": options.device,
+        "--emulated": options.emulated,
         "--case": options.case,
         "--report": options.report,
         "--repeats": options.repeats,

@@ -15,12 +15,14 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from flash_attest.arguments import INTERRUPTED, WRONG, Parser, add_seed, seconds
+from flash_attest.arguments import INTERRUPTED, WRONG, Parser, add_emulated, add_seed, seconds
+from flash_attest.emulator import devices
+from flash_attest.emulator.errors import EmulatorError
 
 NAME = "emulate"
 SUMMARY = "runs a program that needs a GPU without one, and reports races of its kernels if asked to"
 DESCRIPTION = """\
-Runs a program, such as pytest, in which PyTorch pretends to have a GPU (sm_80). Kernels of @triton.jit and @cuda.jit run on
+Runs a program, such as pytest, in which PyTorch pretends to have a GPU. Kernels of @triton.jit and @cuda.jit run on
 the CPU, in the emulator. Processes that the program starts are included. If there is a GPU, nothing is emulated;
 CUDA_VISIBLE_DEVICES= hides it."""
 EPILOG = """\
@@ -38,6 +40,7 @@ MOST_TESTS = 3  # tests named below a finding
 def run(arguments: list[str]) -> int:
     """Run the given command. Returns the exit status."""
     parser = Parser(f"flash-attest {NAME}", DESCRIPTION, EPILOG, usage=f"flash-attest {NAME} [OPTION...] -- COMMAND...")
+    add_emulated(parser)
     parser.add_argument("--trace", action="store_true", help="check every access of every launch")
     add_seed(parser, "with --trace: 0 runs threads and blocks in order, any other number in a random order (0)")
     parser.add_argument(
@@ -52,13 +55,17 @@ def run(arguments: list[str]) -> int:
         parser.error(f"there is no command, as in flash-attest {NAME} -- pytest tests/")
     if not options.limit:
         parser.error("--limit 0: should be more than 0")
+    try:
+        devices.target()
+    except EmulatorError as error:
+        parser.error(str(error))
     with contextlib.ExitStack() as stack:
         folder = (
             Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flash-attest-"))) if options.trace else None
         )
         if folder is not None:
             (folder / "options.json").write_text(json.dumps({"seed": options.seed, "limit": options.limit}))
-        with _emulating(folder):
+        with _emulating(folder, options.emulated):
             status = _run(command)
         if folder is None:
             return status
@@ -66,10 +73,14 @@ def run(arguments: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def _emulating(folder: Path | None) -> Iterator[None]:
-    """Emulate in this process, and in its children through at_start/sitecustomize.py."""
+def _emulating(folder: Path | None, target: str | None) -> Iterator[None]:
+    """Emulate in this process, and in its children through at_start/sitecustomize.py.
+
+    target: the GPU, "80" or "90"; None leaves the choice to the environment.
+    """
     path = os.pathsep.join(filter(None, [str(AT_START), os.environ.get("PYTHONPATH", "")]))
     environment = {"PYTHONPATH": path} | ({"FLASH_ATTEST_TRACE": str(folder)} if folder else {})
+    environment |= {devices.VARIABLE: target} if target else {}
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:

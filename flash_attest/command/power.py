@@ -6,7 +6,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flash_attest.arguments import Parser, add_device, add_repeats, add_seed, add_shard, add_workers, seconds, whole
+from flash_attest.arguments import (
+    Parser,
+    add_device,
+    add_emulated,
+    add_repeats,
+    add_seed,
+    add_shard,
+    add_workers,
+    seconds,
+    whole,
+)
 from flash_attest.runner.profiles import PROFILES
 
 NAME = "power"
@@ -34,6 +44,7 @@ def parser_of_options() -> Parser:
     add_seed(parser, "which cases are drawn (0)")
     add_workers(parser, "1; --matrix and --races: one for each core")
     add_device(parser, ", for --matrix and --races; cpu hides GPUs: Triton and Numba run in the emulator")
+    add_emulated(parser)
     parser.add_argument("--messages", action="store_true", help="show each law's whole message")
     _add_matrix(parser)
     _add_races(parser)

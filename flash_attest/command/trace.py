@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 
 from flash_attest import python_file
-from flash_attest.arguments import WRONG, Parser, add_seed, seconds
+from flash_attest.arguments import WRONG, Parser, add_emulated, add_seed, seconds
 from flash_attest.command import apart
 from flash_attest.did_you_mean import did_you_mean
 
@@ -47,6 +47,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("file", metavar="FILE.py[:NAME]", help="the file, and the function to call in it")
     add_seed(parser, "0 runs threads and blocks in order, any other number in a random order (0)")
     parser.add_argument("--limit", type=seconds, default=60.0, metavar="SECONDS", help="the limit for one launch (60)")
+    add_emulated(parser)
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     options = parser.parse_args(arguments[:cut])
     if not options.limit:
@@ -72,10 +73,15 @@ def _split(text: str) -> tuple[Path, str]:
 
 
 def _traced(path: Path, name: str, arguments: list[str], options) -> int:
+    from flash_attest.emulator.errors import EmulatorError
     from flash_attest.properties.machine.gpus import emulate_if_no_gpu
     from flash_attest.races.tracing import tracing
 
-    emulate_if_no_gpu("cpu")
+    try:
+        emulate_if_no_gpu("cpu", options.emulated)
+    except EmulatorError as error:
+        print(f"flash-attest {NAME}: error: {error}", file=sys.stderr)
+        return WRONG
     problem = ""
     with tracing(options.seed, limit=options.limit) as trace:
         try:

@@ -19,6 +19,8 @@ from typing import NamedTuple
 import torch
 import triton
 
+from flash_attest.emulator import devices
+
 from .device import EMULATED, lacking
 
 if reason := lacking():
@@ -41,14 +43,19 @@ class Tile(NamedTuple):
         return f"m{self.BLOCK_M}_n{self.BLOCK_N}_w{self.num_warps}_s{self.num_stages}"
 
 
-def emulated_tile(kernel: str, bytes_: int) -> Tile:
+def emulated_tile(kernel: str, bytes_: int, tf32: bool = False) -> Tile:
     """Return the tile of a kernel in the emulator, for operands of this size and every head dim.
 
     In the emulator, compiling takes most of the time, and cases are small. Small tiles compile
     faster, and a case then has several of them. They are not square, so that confusing the two
     sizes shows. Loops are pipelined. In the forward each warp has its own rows; in the backward
     warps share rows. float32 has more warps, because its products are unrolled.
+
+    On an emulated sm_90, products on the matrix units have 64 rows and four warps, so that they are
+    wgmma; those for dk and dv have a row for each key.
     """
+    if devices.target() >= 90 and (bytes_ == 2 or tf32):
+        return Tile(32, 64, 4, 2) if kernel in ("dk_dv", "dk_dv_dq") else Tile(64, 32, 4, 2)
     if bytes_ == 4:
         return Tile(32, 16, 8, 2)
     return Tile(64, 32, 4, 2) if kernel == "forward" else Tile(32, 16, 4, 2)
@@ -145,7 +152,7 @@ class Kernel:
 
         bytes_ = like.element_size()
         if EMULATED and not tile:
-            tile = emulated_tile(self.name, bytes_)
+            tile = emulated_tile(self.name, bytes_, arguments.get("PRECISION") == "tf32")
         candidates = [tile] if tile else self.candidates(bytes_, largest_block_d(arguments))
         with torch.cuda.device_of(like):  # Triton launches on the current device, not on the tensors' device
             if len(candidates) > 1 and operations >= TUNE_FROM and not capturing():

@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from flash_attest.arguments import INTERRUPTED
+from flash_attest.emulator.errors import EmulatorError
 from flash_attest.mutants.mutant import Mutant
 from flash_attest.mutants.power.child import How
 from flash_attest.mutants.power.matrix import KILLS, Matrix, killers, missing_items, why_not_here
@@ -40,6 +41,10 @@ def device_of(options: argparse.Namespace) -> str:
     device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise OptionError("--device cuda: there is no GPU here")
+    try:
+        gpus.emulate_if_no_gpu(device, options.emulated)
+    except EmulatorError as error:
+        raise OptionError(str(error)) from None
     return device
 
 

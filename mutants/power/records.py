@@ -15,6 +15,7 @@ import torch
 
 from flash_attest.emulator.build_cache import key_of
 from flash_attest.mutants.mutant import Mutant, edited_source
+from flash_attest.properties.machine.gpus import note_on
 
 SAME = ("device", "machine", "versions", "profile", "cases", "seed")  # what runs must share to be one table
 
@@ -62,7 +63,7 @@ class Record:
 
 def environment(device: str, profile: str, cases: int, seed: int) -> dict[str, str | int]:
     """Return where this run judges, and how."""
-    machine = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()} CPU"
+    machine = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()} CPU{note_on(device)}"
     versions = f"Python {platform.python_version()}, torch {torch.__version__}"
     return dict(device=device, machine=machine, versions=versions, profile=profile, cases=cases, seed=seed)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis.errors import Unsatisfiable
 
+from flash_attest.emulator import devices
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
@@ -122,5 +123,7 @@ def replay_of(origin: Origin, test: str, case: str = "", perturbations: str = ""
     """Return the command that judges one law again here. test: its id, from Law.test_id. limit: the
     seconds of a call, for a call that did not return; else 0.
     """
-    device = "cpu" if has_gpu() and not visible_gpus() else ""  # the replay must hide the GPU, too (machine/gpus.py)
-    return origin.replay(test, case, perturbations, device, f"{limit:g}" if limit else "")
+    gpus = visible_gpus()
+    device = "cpu" if has_gpu() and not gpus else ""  # the replay must hide the GPU, too (machine/gpus.py)
+    emulated = "" if gpus or devices.target() == devices.DEFAULT else str(devices.target())
+    return origin.replay(test, case, perturbations, device, emulated, f"{limit:g}" if limit else "")

@@ -14,12 +14,14 @@ class Origin(ABC):
     """The origin of an implementation. Each kind is a frozen dataclass with these two methods."""
 
     @abstractmethod
-    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "", timeout: str = "") -> str:
+    def replay(
+        self, test: str, case: str = "", perturbations: str = "", device: str = "", emulated: str = "", timeout: str = ""
+    ) -> str:  # fmt: skip
         """Return the shell command that judges one law again: the line under Replay.
 
         test: the id of the law's test, as Law.test_id returns it. case: as for --case; "" means all
-        cases. perturbations, device, timeout: "" if the command need not name them; timeout: of a
-        call, in seconds.
+        cases. perturbations, device, emulated, timeout: "" if the command need not name them;
+        timeout: of a call, in seconds.
         """
 
     @abstractmethod
@@ -36,9 +38,13 @@ class OwnRun(Origin):
 
     option: str = ""
 
-    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "", timeout: str = "") -> str:
+    def replay(
+        self, test: str, case: str = "", perturbations: str = "", device: str = "", emulated: str = "", timeout: str = ""
+    ) -> str:  # fmt: skip
         """Return: pytest 'properties/test_causal.py::test_name[mine]' OPTION --case '...'."""
-        return _joined("pytest", shlex.quote(test), self.option, *_options("--", perturbations, device, timeout, case))
+        return _joined(
+            "pytest", shlex.quote(test), self.option, *_options("--", perturbations, device, emulated, timeout, case)
+        )
 
     def again(self) -> list[str]:
         """Return `option`, split into arguments."""
@@ -57,7 +63,9 @@ class Checked(Origin):
     name: str = ""
     option: str = ""
 
-    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "", timeout: str = "") -> str:
+    def replay(
+        self, test: str, case: str = "", perturbations: str = "", device: str = "", emulated: str = "", timeout: str = ""
+    ) -> str:  # fmt: skip
         """Return: flash-attest check mine.py --law test_name --case '...'."""
         named = _joined(
             *["--untrusted"] * self.option.startswith("--untrusted"), f"--impl {self.name}" * bool(self.name)
@@ -68,7 +76,7 @@ class Checked(Origin):
             shlex.quote(self.target),
             named,
             law,
-            *_options("--", perturbations, device, timeout, case),
+            *_options("--", perturbations, device, emulated, timeout, case),
         )
 
     def again(self) -> list[str]:
@@ -88,10 +96,14 @@ class DecoratedTest(Origin):
     tests: Mapping[str, str]
     collected: tuple[str, ...]
 
-    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "", timeout: str = "") -> str:
+    def replay(
+        self, test: str, case: str = "", perturbations: str = "", device: str = "", emulated: str = "", timeout: str = ""
+    ) -> str:  # fmt: skip
         """Return: pytest 'tests/test_attn.py::test_attention[name]' --attest-case '...'."""
         item = self.tests.get(_law_in(test), test)
-        return _joined("pytest", shlex.quote(item), *_options("--attest-", perturbations, device, timeout, case))
+        return _joined(
+            "pytest", shlex.quote(item), *_options("--attest-", perturbations, device, emulated, timeout, case)
+        )
 
     def again(self) -> list[str]:
         """Return the arguments with which runner/alone.py collects the same tests."""
@@ -104,11 +116,15 @@ class Scripted(Origin):
 
     name: str
 
-    def replay(self, test: str, case: str = "", perturbations: str = "", device: str = "", timeout: str = "") -> str:
+    def replay(
+        self, test: str, case: str = "", perturbations: str = "", device: str = "", emulated: str = "", timeout: str = ""
+    ) -> str:  # fmt: skip
         """Return: flash_attest.check(mine, laws=['name'], case='...')."""
         given = {"perturb": perturbations, "device": device, "case": case}
         more = "".join(f", {name}={value!r}" for name, value in given.items() if value)
-        more += f", case_timeout={timeout}" if timeout else ""
+        more += "".join(
+            f", {name}={value}" for name, value in (("emulated", emulated), ("case_timeout", timeout)) if value
+        )
         return f"flash_attest.check({self.name}, laws={[_law_in(test).removeprefix('test_')]}{more})"
 
     def again(self) -> None:
@@ -123,8 +139,10 @@ def _law_in(test: str) -> str:
     return test.rpartition("::")[2].partition("[")[0]
 
 
-def _options(prefix: str, perturbations: str, device: str, timeout: str, case: str) -> list[str]:
-    given = (("perturb", perturbations), ("device", device), ("case-timeout", timeout), ("case", case))
+def _options(prefix: str, perturbations: str, device: str, emulated: str, timeout: str, case: str) -> list[str]:
+    given = (
+        ("perturb", perturbations), ("device", device), ("emulated", emulated), ("case-timeout", timeout), ("case", case),
+    )  # fmt: skip
     return [f"{prefix}{name} {shlex.quote(value)}" for name, value in given if value]
 
 

@@ -8,8 +8,10 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from flash_attest.emulator import devices
 from flash_attest.emulator import numba as emulated_numba
 from flash_attest.emulator import triton as emulated_triton
+from flash_attest.emulator.errors import EmulatorError
 
 
 def cores() -> int:
@@ -64,13 +66,34 @@ def hide_gpus() -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
-def emulate_if_no_gpu(device: str = "auto") -> None:
+def emulate_if_no_gpu(device: str = "auto", target: str | None = None) -> None:
     """Run kernels in Triton and Numba in the emulator if no GPU is visible.
 
-    This includes kernels of plug-ins. device: as for --device; "cpu" hides the GPUs.
+    This includes kernels of plug-ins. device: as for --device; "cpu" hides the GPUs. target: the
+    GPU to emulate, as for --emulated; None leaves the choice to the environment. Raises
+    EmulatorError if there is no such GPU, and for a target where a real GPU is visible.
     """
     if device == "cpu":
         hide_gpus()
-    if not visible_gpus():
-        emulated_triton.activate_when_imported()
-        emulated_numba.activate_when_imported()
+    if visible_gpus():
+        if target is not None:
+            raise EmulatorError(f"sm_{target} is not emulated: a GPU runs the kernels here: hide it with --device cpu")
+        return
+    if target is not None:
+        devices.choose(int(target))
+    devices.target()  # raises if FLASH_ATTEST_EMULATED names none
+    emulated_triton.activate_when_imported()
+    emulated_numba.activate_when_imported()
+
+
+def emulated_on(device: str) -> str:
+    """Return the GPU whose kernels a run emulates, such as sm_80; "" where a GPU runs them.
+
+    device: of the run, "cpu" or "cuda".
+    """
+    return f"sm_{devices.target()}" if device == "cpu" else ""
+
+
+def note_on(device: str) -> str:
+    """Return ", as sm_90" where a GPU is emulated that is not the default; else ""."""
+    return devices.note() if device == "cpu" else ""

@@ -22,7 +22,8 @@ def context(results: list[dict], environment: dict, counts: dict[str, int]) -> d
         progress = f"{state}: {environment.get('decided', len(results))} of {environment.get('planned', 'all')} decided"
     verdict = environment.get("verdict") or verdict_line(
         results, Asked.of(environment),
-        device=environment.get("device", ""), elsewhere=environment.get("elsewhere") or (),
+        device=environment.get("device", ""), emulated=environment.get("emulated", ""),
+        elsewhere=environment.get("elsewhere") or (),
     )  # fmt: skip
     return {
         "tone": _tone(verdict, environment, counts),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flash_attest.impls.contract.registry import Unloadable
+from flash_attest.properties.machine.gpus import note_on
 from flash_attest.runner.green import not_loaded
 from flash_attest.runner.page.words import plural
 from flash_attest.runner.plugin.chosen import Chosen
@@ -21,7 +22,8 @@ WORTH_SAYING = 30.0  # seconds of workers that an earlier run took
 def facts(options: Options, chosen: Chosen, directory: Path) -> list[str]:
     """Return the lines of pytest's header. directory: of the report."""
     part = f" shard {options.shard} of the laws" if options.shard else ""
-    lines = [f"flash-attest: judges{part} on {options.device}, {cases(options)}, report in {directory}/"]
+    where = f"{options.device}{note_on(options.device)}"
+    lines = [f"flash-attest: judges{part} on {where}, {cases(options)}, report in {directory}/"]
     if limited := limits(options):
         lines.append(f"flash-attest: {limited}")
     if not options.isolated:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import torch
 
+from flash_attest.properties.machine.gpus import emulated_on, note_on
+
 PACKAGES = ("torch", "triton", "numba", "numba-cuda", "numpy", "pytest", "pytest-xdist", "hypothesis")
 
 
@@ -28,7 +30,8 @@ def environment(device: str, **more: object) -> dict:
         "versions": versions,
         "installed": installed(),
         "device": device,
-        "device_name": cpu_name(),
+        "emulated": emulated_on(device),
+        "device_name": f"{cpu_name()}{note_on(device)}",
         "platform": platform.platform(),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **more,

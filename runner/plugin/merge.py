@@ -33,6 +33,7 @@ SAME = (
     "cases_per_law",
     "repeats",
     "device",
+    "emulated",
     "versions",
     "sources",
 )  # fields that are equal in all parts of a run

@@ -62,6 +62,10 @@ class Options:
         for name, seconds in limits.items():
             if not 0 <= seconds < float("inf"):
                 raise self.wrong(name, f"{seconds:g}: should be a number of seconds, or 0 for no limit")
+        if (target := self.given("emulated")) and self.device == "cuda":
+            raise self.wrong(
+                "emulated", f"{target}: a GPU runs the kernels here: hide it with --{self.prefix}device cpu"
+            )
         _ = self.seed, self.perturbations
 
     @property

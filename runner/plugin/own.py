@@ -23,7 +23,7 @@ from flash_attest.properties.judging.origin import DecoratedTest
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import FAIL, Result, law_name
 from flash_attest.properties.law import laws
-from flash_attest.properties.machine.gpus import emulate_if_no_gpu
+from flash_attest.properties.machine.gpus import emulate_if_no_gpu, emulated_on
 from flash_attest.runner.bound import BoundLaw, laws_of
 from flash_attest.runner.causes import causes_of
 from flash_attest.runner.green import CONTRACT, EXPECTED, Asked, Group, concluded, counted, group_of, is_green
@@ -120,7 +120,7 @@ class Own:
             if isolated and options.device == "cuda" and not forks_can_use_cuda():
                 isolated, self.in_process = False, True
             if not isolated:  # a separate process would do so itself
-                emulate_if_no_gpu(options.given("device"))
+                emulate_if_no_gpu(options.given("device"), options.given("emulated"))
             self._folder = Path(tempfile.mkdtemp(prefix="attest-"))
             judge = judge_of(
                 options.plan(),
@@ -263,6 +263,7 @@ class Own:
             left=self.tests - len(self.judged | self.skipped),
             planned=self.tests,
             device=self.options.device,
+            emulated=emulated_on(self.options.device),
             trouble=self.trouble,
         )
 

@@ -64,7 +64,9 @@ def seconds_of(record: dict, environment: dict) -> dict[Judged, float]:
     conditions.
     """
     was = record["environment"]
-    if any(was.get(key) != environment.get(key) for key in ("profile", "device", "cases_per_law", "repeats")):
+    if any(
+        was.get(key) != environment.get(key) for key in ("profile", "device", "emulated", "cases_per_law", "repeats")
+    ):
         return {}
     return {(r["law"], r["impl"]): r["seconds"] for r in record["results"] if r["verdict"] != UNKNOWN or r["seconds"]}
 

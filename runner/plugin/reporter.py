@@ -15,6 +15,7 @@ from flash_attest.properties.cases.kinds import MOST_CASES
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.plain_text import all_plain, plain
 from flash_attest.properties.judging.verdict import FAIL, UNKNOWN
+from flash_attest.properties.machine.gpus import emulated_on
 from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.explanations import FILE as EXPLANATIONS
 from flash_attest.runner.green import Group, concluded, group_of, is_green
@@ -322,6 +323,7 @@ class Reporter:
             left=self.report.planned - len(self.report.results),
             planned=self.report.planned,
             device=self.options.device,
+            emulated=emulated_on(self.options.device),
             elsewhere=self.chosen.elsewhere,
             trouble=trouble,
         )

@@ -29,6 +29,7 @@ COMMAND = {
     "cases_per_law": "the cases of a law",
     "repeats": "the number of repeats",
     "device": "the device",
+    "emulated": "the emulated GPU",
     "options": "the option",
     "tests": "which laws are judged (-k, -m, paths, --shard)",
 }

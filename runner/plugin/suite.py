@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from flash_attest.emulator import numba as emulated_numba
 from flash_attest.emulator import triton as emulated_triton
+from flash_attest.emulator.errors import EmulatorError
 from flash_attest.places import ROOMS
 from flash_attest.properties.machine.gpus import cores, emulate_if_no_gpu, free_memory, in_turn, visible_gpus
 from flash_attest.runner.compiled_modules import keep_modules_compiled
@@ -72,7 +73,10 @@ def pytest_configure(config: pytest.Config) -> None:
     for said, warning in (emulated_triton.interpreted(), INTERPRETED), (emulated_numba.simulated(), SIMULATED):
         if said:
             config.issue_config_time_warning(pytest.PytestConfigWarning(warning), stacklevel=2)
-    emulate_if_no_gpu(config.getoption("--device"))
+    try:
+        emulate_if_no_gpu(config.getoption("--device"), config.getoption("--emulated"))
+    except EmulatorError as error:
+        raise pytest.UsageError(str(error)) from None
     from flash_attest.runner.plugin.conclusion import LastLine
     from flash_attest.runner.plugin.reporter import Reporter
 

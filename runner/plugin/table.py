@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from flash_attest.arguments import EMULATED, EMULATED_HELP
 from flash_attest.runner.profiles import DEFAULT, PROFILES
 
 CASES = ", ".join(f"{name} {profile.cases}" for name, profile in PROFILES.items())
@@ -50,6 +51,7 @@ class Option:
 
 
 DEVICE = Option("device", "where to judge; auto: cuda if there is one", choices=("auto", "cpu", "cuda"), default="auto")
+EMULATED_GPU = Option("emulated", EMULATED_HELP, choices=EMULATED)
 CASE = Option("case", 'replay one case, as in --{0}case "seqlen_q=65 headdim=64"', metavar='"FIELD=VALUE ..."')
 REPEATS = Option(
     "repeats",
@@ -108,6 +110,7 @@ SUITE = (
         flag=True,
     ),
     DEVICE,
+    EMULATED_GPU,
     CASE,
     Option("shard", "judge the I-th of N parts of the laws (flash-attest merge joins them)", metavar="I/N"),
     REPEATS,
@@ -138,6 +141,7 @@ OWN = (
     ),
     Option("seed", "which cases are drawn: a whole number (0)", metavar="N", type=int, ini=True),
     DEVICE,
+    EMULATED_GPU,
     CASE,
     REPEATS,
     PERTURB,

@@ -16,8 +16,8 @@ from flash_attest.properties.machine.gpus import visible_gpus
 
 # Variables that are passed on; the others may be secrets, or tell what is judged.
 PASSED = (
-    "CC", "CFLAGS", "CONDA_PREFIX", "CPATH", "CXX", "CXXFLAGS", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "LIBRARY_PATH",
-    "PATH", "SYSTEMROOT", "TERM", "TZ",
+    "CC", "CFLAGS", "CONDA_PREFIX", "CPATH", "CXX", "CXXFLAGS", "FLASH_ATTEST_EMULATED", "LANG", "LANGUAGE",
+    "LD_LIBRARY_PATH", "LIBRARY_PATH", "PATH", "SYSTEMROOT", "TERM", "TZ",
 )  # fmt: skip
 PASSED_BY_PREFIX = (
     "CUBLAS_", "CUDA_", "CUDNN_", "GOMP_", "KMP_", "LC_", "MKL_", "NUMBA_", "NVIDIA_", "OMP_", "OPENBLAS_", "PTXAS",

@@ -6,7 +6,7 @@ import pytest
 
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
-from flash_attest.runner.green import Asked, Group, group_of, verdict_line
+from flash_attest.runner.green import Asked, Group, group_of, is_green, verdict_line
 
 
 def result(verdict: str, why: Reason | None = None, reason: str = "", known: str = "") -> dict:
@@ -36,6 +36,14 @@ GPU_LAW, GPU_IMPL = result(UNKNOWN, Reason.LAW_OF_OTHER_DEVICE), result(UNKNOWN,
 )
 def test_the_line_counts_verdicts_with_the_worst_first(results, line):
     assert verdict_line(results, Asked(), device="cpu") == line
+
+
+def test_a_gpu_that_is_emulated_is_named_if_it_is_not_the_default():
+    assert verdict_line([HOLDS], Asked(), device="cpu", emulated="sm_80") == "green: 1 law holds"
+    line = verdict_line([HOLDS], Asked(), device="cpu", emulated="sm_90")
+    assert line == "green on a CPU, as sm_90: 1 law holds" and is_green(line)
+    assert verdict_line([FAILS], Asked(), emulated="sm_90") == "not green on a CPU, as sm_90: 1 law fails"
+    assert not is_green(verdict_line([FAILS], Asked(), emulated="sm_90"))
 
 
 def test_a_run_that_has_not_ended_is_not_green():

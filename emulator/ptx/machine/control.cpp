@@ -108,6 +108,7 @@ const NamedHandler TABLE[] = {
     {"trap", trap},
     {"trap.assert", assert_failed},
     {"clock", clock},
+    {"setmaxnreg", nothing},
     {"bar.sync", barrier_sync},
     {"bar.arrive", barrier_arrive},
     {"bar.red.popc", barrier_reduce<SYNC_COUNT>},

@@ -3,6 +3,7 @@
 // Lanes of a warp at the same instruction run together, starting with the lanes at the lowest
 // instruction, so that lanes that took different branches meet again. With a seed, groups of lanes
 // and warps run in a random order.
+#include "bulk.h"
 #include "machine.h"
 #include "warpgroup.h"
 
@@ -19,6 +20,7 @@ constexpr unsigned UNFAIR = 1000;
 struct BlockState {  // state in addition to a Block
     std::vector<Warp> warps;
     std::vector<Products> products;  // of each warp
+    Asynchronous asynchronous;
     std::vector<unsigned char> registers, local;
     std::vector<unsigned> order;  // order in which warps run
     unsigned next;
@@ -71,6 +73,8 @@ void begin(Block& in) {
     size_t threads = in.threads.size(), warps = (threads + WARP - 1) / WARP;
     state.warps.resize(warps);
     state.products.assign(warps, {});
+    state.asynchronous = {};
+    in.mbarriers = &state.asynchronous.mbarriers;
     state.registers.resize(warps * program->register_bytes + 64);
     auto aligned = (reinterpret_cast<uintptr_t>(state.registers.data()) + 63) / 64 * 64;
     state.local.assign(threads * program->local_bytes, POISON);
@@ -99,7 +103,7 @@ void begin(Block& in) {
 bool has_ready(const Block& in) {
     for (const Warp& warp : state_of(in).warps)
         if (warp.ready) return true;
-    return false;
+    return has_bulk(in);
 }
 
 // ---- one warp -----------------------------------------------------------------------------------
@@ -234,6 +238,10 @@ void run(Block& in) {
         thread.recent_pc = warp->recent_site;
     };
     warp = next_warp(state);
+    if (has_bulk(in) && (!warp || (gpu.options.seed && random_bits() % 4 == 0))) {
+        if (!run_stoppable([] { run_bulk(*gpu.block); })) gpu.launch->stopped = true;
+        return;
+    }
     if (!run_stoppable([] { run_warp(*warp); })) gpu.launch->stopped = true;
     // Also lanes at a barrier, which may wait inside an operation.
     for (uint32_t lanes = warp->alive; lanes; lanes &= lanes - 1)
@@ -249,6 +257,8 @@ const Engine* engine_of(const Program& of) {
     program = &of;
     return &engine;
 }
+
+Asynchronous& asynchronous_of(const Block& in) { return state_of(in).asynchronous; }
 
 const unsigned char* parameter_bytes(size_t* count) {
     *count = gpu.launch->request->params_bytes;
@@ -282,7 +292,7 @@ void wake_threads() {
             else warp.predicate(d) = (warp.predicate(d) & ~(1u << lane)) | uint32_t(wait.result != 0) << lane;
         }
         warp.ready |= 1u << lane;
-        ++warp.pc[lane];
+        warp.pc[lane] += !wait.repeats;
     }
     gpu.block->ready.clear();
 }
@@ -301,6 +311,7 @@ void lanes_end(Warp& warp, uint32_t mask) {
         const unsigned group = warp.first / WARP / WARPGROUP * WARPGROUP;
         end_products(&warps[group], std::min<size_t>(WARPGROUP, warps.size() - group));
     }
+    if (!gpu.block->alive) end_bulk(*gpu.block);
     gpu.thread = nullptr;
     made_progress();
     release_if_complete(*gpu.block);

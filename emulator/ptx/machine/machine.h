@@ -128,6 +128,8 @@ Handlers floating_handlers();     // floating.cpp: float32, float64, half types,
 Handlers conversion_handlers();   // conversions.cpp
 Handlers matrix_handlers();       // matrix.cpp: mma, ldmatrix, stmatrix
 Handlers warpgroup_handlers();    // warpgroup.cpp: wgmma, fence.proxy.async
+Handlers bulk_handlers();         // bulk.cpp: bulk copies
+Handlers mbarrier_handlers();     // mbarriers.cpp
 Handlers memory_handlers();       // memory.cpp: ld, st, cp.async, cvta
 Handlers atomic_handlers();       // atomics.cpp
 Handlers control_handlers();      // control.cpp: branches, the end, barriers of the block

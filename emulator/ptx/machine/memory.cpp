@@ -197,6 +197,16 @@ Flow convert_address(Warp& warp, const Instruction& at, uint32_t mask) {
     return Flow::next;
 }
 
+// The generic address of a parameter [d, a]
+Flow parameter_address(Warp& warp, const Instruction& at, uint32_t mask) {
+    size_t count;
+    const auto base = reinterpret_cast<uint64_t>(parameter_bytes(&count));
+    auto* d = warp.slot<uint64_t>(at.operand[0]);
+    const auto* a = warp.slot<uint64_t>(at.operand[1]);
+    lanes_in(mask, [&](unsigned lane) { d[lane] = base + a[lane]; });
+    return Flow::next;
+}
+
 const NamedHandler TABLE[] = {
     {"ld", load},
     {"st", store},
@@ -204,6 +214,7 @@ const NamedHandler TABLE[] = {
     {"cp.async.commit_group", commit_group},
     {"cp.async.wait_group", wait_group},
     {"cp.async.wait_all", wait_all},
+    {"cvta.param", parameter_address},
     {"cvta.shared", convert_address<SHARED_SPACE, 1>},
     {"cvta.to.shared", convert_address<SHARED_SPACE, -1>},
     {"cvta.local", convert_address<LOCAL_SPACE, 1>},

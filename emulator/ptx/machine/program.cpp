@@ -16,7 +16,7 @@ struct Code {  // a module in the runtime's form
 
 std::vector<NamedHandler> all_handlers() {
     std::vector<NamedHandler> all;
-    for (Handlers table : {arithmetic_handlers(), floating_handlers(), conversion_handlers(), matrix_handlers(), warpgroup_handlers(),
+    for (Handlers table : {arithmetic_handlers(), floating_handlers(), conversion_handlers(), matrix_handlers(), warpgroup_handlers(), bulk_handlers(), mbarrier_handlers(),
                            memory_handlers(), atomic_handlers(), control_handlers(), exchange_handlers(),
                            printing_handlers()})
         all.insert(all.end(), table.begin, table.begin + table.count);
@@ -76,7 +76,7 @@ void* emulator_ptx_program(const Encoded* instructions, size_t count, const int3
         program->instructions.push_back({handler.run, program->operands.data() + instructions[i].operands,
                                          instructions[i].guard, instructions[i].negated != 0, role});
         program->joins_warps |= joins_warps(*program, handler.name, program->instructions.back().operand);
-        program->has_agents |= starts(handler.name, "wgmma.");
+        program->has_agents |= starts(handler.name, "wgmma.") || starts(handler.name, "bulk.") || starts(handler.name, "mbarrier.");
     }
     return program;
 }

@@ -83,12 +83,13 @@ private:
 class Reader {  // of one wgmma's operands
 public:
     Reader(Warp& warp, const Product& product)
-        : warp(warp), at(*product.at), agent{warp.first / WARP, product.group, product.issue, site_at(warp, *product.at)} {}
+        : warp(warp), at(*product.at), agent{warp.products->column, product.group, product.issue, warp.first, site_at(warp, *product.at),
+                "wgmma", "wgmma.wait_group"} {}
 
     void read(uint32_t address, void* to) {
         const auto host = reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + address;
         if (!gpu.launch->traced) return load_lane(warp, at, lane++ % WARP, SHARED_SPACE, address, 16, to);
-        check_agent(agent, host, 16);
+        check_agent(agent, host, 16, READ);
         memcpy(to, reinterpret_cast<const void*>(host), 16);
     }
 
@@ -279,6 +280,7 @@ Flow issue(Warp& warp, const Instruction& at, uint32_t) {
     products.executed = products.executed * 31 + warp.index_of(at) + 1;
     products.last = site_at(warp, at);
     if (gpu.launch->traced) {
+        if (!products.column) products.column = new_agents(*gpu.block);
         product.issue = issued(*gpu.block, warp.first / WARP, warp.alive);
         check_registers(warp, at, numbers_of<Sum>(o));
     }
@@ -297,14 +299,15 @@ Flow wait(Warp& warp, const Instruction& at, uint32_t) {
     const auto most = static_cast<uint32_t>(at.operand[0]);
     const uint32_t before = products.group > most ? products.group - most : 0;
     while (!products.under_way.empty() && products.under_way.front().group < before) finish_first(warp);
-    if (gpu.launch->traced) agents_done(*gpu.block, warp.first / WARP, warp.alive, before);
+    if (products.column) agents_done(*gpu.block, warp.first / WARP, warp.alive, products.column, before);
     gpu.thread = nullptr;
     return Flow::next;
 }
 
 // The generic proxy's accesses before it come before the asynchronous proxy's after it.
+template <bool SHARED, bool GLOBAL>
 Flow fence_proxy(Warp& warp, const Instruction&, uint32_t mask) {
-    if (gpu.launch->has_agents) fence_proxies(*gpu.block, warp.first / WARP, mask);
+    if (gpu.launch->has_agents) fence_proxies(*gpu.block, warp.first / WARP, mask, SHARED, GLOBAL);
     return Flow::next;
 }
 
@@ -333,7 +336,9 @@ Handlers warpgroup_handlers() {
         table.add({"wgmma.f32.bf16"}, issue<bf16, float>), table.add({"wgmma.f32.tf32"}, issue<tf32, float>);
         table.add({"wgmma.touch"}, touch), table.add({"wgmma.fence"}, fence);
         table.add({"wgmma.commit_group"}, commit), table.add({"wgmma.wait_group"}, wait);
-        table.add({"fence.proxy.async"}, fence_proxy);
+        table.add({"fence.proxy.async"}, fence_proxy<true, true>);
+        table.add({"fence.proxy.async.shared"}, fence_proxy<true, false>);
+        table.add({"fence.proxy.async.global"}, fence_proxy<false, true>);
         return table;
     }();
     return table.view();

@@ -25,7 +25,7 @@ struct Product {  // one wgmma of one warp: it makes 16 of the 64 rows
     bool adds;             // to the accumulators; else they start at 0
     uint64_t left, right;  // descriptors of the operands in shared memory
     uint32_t registers[4][WARP];  // A, if it is in registers
-    std::shared_ptr<const Issue> issue;
+    std::shared_ptr<const Issue> issue;  // if traced
 };
 
 struct Owned {  // a register of some wgmma, by its number in the operands
@@ -39,6 +39,7 @@ struct Owned {  // a register of some wgmma, by its number in the operands
 struct Products {
     std::deque<Product> under_way;
     uint32_t group = 0;       // number of groups committed
+    unsigned column = 0;      // of the clocks, once it has executed a wgmma that is traced
     bool fenced = false;      // there was a wgmma.fence
     uint64_t executed = 0;    // a hash of the wgmmas that the warp has executed
     uintptr_t last = 0;       // site of the last one

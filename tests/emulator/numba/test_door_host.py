@@ -9,7 +9,7 @@ import pytest
 import torch
 from numba import cuda, float32, vectorize
 
-from flash_attest.emulator.ampere import CAPABILITY
+from flash_attest.emulator.devices import emulated
 from flash_attest.emulator.numba import as_cuda
 from flash_attest.races.tracing import trace
 
@@ -127,7 +127,11 @@ def test_streams_and_events():
 def test_the_device():
     device = cuda.get_current_device()
     assert cuda.is_available() and len(cuda.gpus) == 1 and cuda.detect()
-    assert device.compute_capability == CAPABILITY and device.WARP_SIZE == 32 and device.MAX_THREADS_PER_BLOCK == 1024
+    assert (
+        device.compute_capability == emulated().capability
+        and device.WARP_SIZE == 32
+        and device.MAX_THREADS_PER_BLOCK == 1024
+    )
     assert cuda.select_device(0).id == device.id and cuda.current_context().get_memory_info().free > 2**30
     with cuda.gpus[0], cuda.defer_cleanup(), cuda.profiling():
         pass

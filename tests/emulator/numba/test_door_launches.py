@@ -12,12 +12,13 @@ import torch
 from numba import cuda, float32, int32
 from numba.cuda.cudadrv import driver
 
-from flash_attest.emulator.ampere import MAX_SHARED
+from flash_attest.emulator.devices import emulated
 from flash_attest.emulator.errors import NotCovered
 from flash_attest.emulator.ptx.module import PtxError
 from flash_attest.races.tracing import trace
 
 HERE = Path(__file__).name
+MAX_SHARED = emulated().max_shared
 
 
 def line_of(comment: str) -> int:

@@ -51,6 +51,13 @@ def test_what_the_case_alone_does_not_say_is_named():
     )
 
 
+def test_a_gpu_that_is_not_the_default_is_named():
+    assert OURS.replay(TEST, CASE, emulated="90").endswith(f" --emulated 90 --case '{CASE}'")
+    assert Checked("mine.py").replay(TEST, emulated="90").endswith(" --emulated 90")
+    assert DECORATED.replay(TEST, emulated="90").endswith(" --attest-emulated 90")
+    assert Scripted("mine").replay(TEST, CASE, emulated="90").endswith(f", case={CASE!r}, emulated=90)")
+
+
 def test_a_call_that_did_not_return_has_its_limit():
     untrusted = Checked("mine.py", option="--untrusted --impl-from=mine.py")
     assert untrusted.replay(TEST).startswith("flash-attest check mine.py --untrusted --law ")

@@ -21,6 +21,7 @@ WRONG = [
     (["--case", "dtype=float8"], "dtype=float8: should be one of float32, float16, bfloat16"),
     (["--case-timeout=-1"], "--case-timeout -1: should be a number of seconds, or 0 for no limit"),
     (["--case-timeout", "nan"], "--case-timeout nan: should be a number of seconds, or 0 for no limit"),
+    (["--emulated", "75"], "argument --emulated: invalid choice: '75' (choose from "),
     (["--repeats", "0"], "--repeats 0: should be at least 1"),
     (["--perturb", "noise"], "--perturb noise: no perturbation; those are other_case (a call of the same shape "),
     (["--perturb", "cold,none"], "--perturb cold,none: none stands alone"),

@@ -22,7 +22,8 @@ from tests.places import PLUGINS, ROOT
 from tests.runs import attest, attest_each, command, environment, results
 
 FACTS = {
-    "seed": 0, "profile": "quick", "cases_per_law": 12, "repeats": 10, "device": "cpu", "machine": "a processor",
+    "seed": 0, "profile": "quick", "cases_per_law": 12, "repeats": 10, "device": "cpu", "emulated": "sm_80",
+    "machine": "a processor",
     "options": {"impl": None, "case": None}, "variables": {"OMP_NUM_THREADS": "1"},
     "versions": {"torch": "2.13", "triton": None},
     "installed": {"flash-attn": "2.8"}, "sources": {"the suite": "a", "mine": "b"}, "tests": "4, abc",
@@ -61,6 +62,7 @@ def test_what_is_decided_is_kept_and_marked():
         ({"cases_per_law": 2}, "the cases of a law differs"),
         ({"repeats": 100}, "the number of repeats differs"),
         ({"device": "cuda"}, "the device differs: cpu then, cuda now"),
+        ({"emulated": "sm_90"}, "the emulated GPU differs: sm_80 then, sm_90 now"),
         ({"options": {"impl": "a,b", "case": None}}, "the option impl differs: none then, a,b now"),
         ({"tests": "3, abd"}, "which laws are judged (-k, -m, paths, --shard) differs: 4, abc then, 3, abd now"),
     ],
@@ -132,12 +134,22 @@ def test_what_is_not_installed_is_looked_for_again():
 
 
 def test_every_option_is_compared_or_known_not_to_matter():
-    """The effects of device and repeats are compared.
+    """The effects of device, emulated and repeats are compared.
 
     The remaining options set the folder of a report, or how long to wait.
     """
     names = [option.name.replace("-", "_") for option in table.SUITE]
-    others = {"device", "repeats", "report", "resume", "case_timeout", "no_isolation", "time_limit", "law_time_limit"}
+    others = {
+        "device",
+        "emulated",
+        "repeats",
+        "report",
+        "resume",
+        "case_timeout",
+        "no_isolation",
+        "time_limit",
+        "law_time_limit",
+    }
     assert set(names) - set(resume.OPTIONS) <= others
 
 

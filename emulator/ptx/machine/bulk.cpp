@@ -1,0 +1,312 @@
+// Bulk copies between global and shared memory: contiguous bytes, or a box of a tensor by its map.
+//
+// They are asynchronous. A copy to shared memory takes effect when no thread of the block can
+// continue, the latest time that is allowed, a copy to global memory when its thread waits for its
+// group. So a kernel that does not wait reads what was there before. With a seed some take effect
+// at once, the others at a random time.
+#include "bulk.h"
+#include "access.h"
+#include "number.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <tuple>
+
+namespace emulator::ptx {
+namespace {
+
+constexpr unsigned PIECE = 16;  // bytes that are copied together
+
+[[noreturn]] void refused(Warp& warp, const Instruction& at, unsigned lane, const char* what) {
+    gpu.thread = &thread_of(warp, lane);
+    Record& record = add_record(TRAP, nullptr, 0, 0, 1, side_here(TOUCH, site_at(warp, at)));
+    snprintf(record.text, sizeof record.text, "not covered on the CPU: %s", what);
+    stop_launch();
+}
+
+// ---- tensor maps --------------------------------------------------------------------------------
+
+template <class T>
+T field(const unsigned char* bytes, size_t at) {
+    T value;
+    memcpy(&value, bytes + at, sizeof value);
+    return value;
+}
+
+// Bytes of an element of a CUtensorMapDataType.
+constexpr unsigned ELEMENT[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
+
+const char* decode(const unsigned char* bytes, TensorMap& map) {
+    const auto head = field<uint32_t>(bytes, 8);
+    const unsigned type = head >> 7 & 15;
+    if ((head & 15) != 2 || type >= sizeof ELEMENT / sizeof *ELEMENT) return "a tensor map that is not one of tiles";
+    map.base = field<uint64_t>(bytes, 0);
+    map.rank = (head >> 4 & 7) + 1;
+    map.element = ELEMENT[type];
+    map.swizzle = head >> 13 & 3;
+    if (map.rank > 5) return "a tensor map of more than 5 dimensions";
+    if (bytes[52] | bytes[53] | bytes[54]) return "a tensor map with element strides";
+    for (unsigned i = 0; i < map.rank; ++i) {
+        map.extent[i] = uint64_t(field<uint32_t>(bytes, 32 + 4 * i)) + 1;
+        map.stride[i] = i ? uint64_t(field<uint32_t>(bytes, 12 + 4 * (i - 1))) * 16 : map.element;
+        map.box[i] = bytes[55 + i] + 1u;
+    }
+    return nullptr;
+}
+
+// ---- one copy takes effect ----------------------------------------------------------------------
+
+class Mover {
+public:
+    Mover(const Bulk& copy, const Agent& reads, const Agent& writes) : copy(copy), reads(reads), writes(writes) {}
+
+    // Copies `bytes` between two places; of a piece in shared memory the rest is zeros.
+    void move(uint64_t global, uint32_t shared, unsigned bytes, unsigned whole) {
+        auto* there = reinterpret_cast<unsigned char*>(global);
+        unsigned char* here = emulator_dynamic_shared + shared;
+        if (copy.kind == BulkKind::load) {
+            if (bytes) check(reads, global, bytes, READ);
+            check(writes, reinterpret_cast<uintptr_t>(here), whole, WRITE);
+            memcpy(here, there, bytes);
+            memset(here + bytes, 0, whole - bytes);
+            return;
+        }
+        check(reads, reinterpret_cast<uintptr_t>(here), whole, READ);
+        if (!bytes) return;
+        check(writes, global, bytes, copy.kind == BulkKind::add ? ATOMIC : WRITE);
+        if (copy.kind == BulkKind::store) memcpy(there, here, bytes);
+        else add(there, here, bytes);
+    }
+
+private:
+    void check(const Agent& agent, uintptr_t address, size_t bytes, What what) {
+        if (gpu.launch->traced) return check_agent(agent, address, bytes, what);
+        gpu.thread = &gpu.block->threads[copy.thread];
+        Region* region = region_of(address);
+        if (region && address + bytes <= region->high) return;
+        add_record(OUTSIDE, region ? region : region_around(address), address, bytes, 1, side_here(what, copy.site));
+        stop_launch();
+    }
+
+    void add(unsigned char* to, const unsigned char* from, unsigned bytes) {
+        for (unsigned i = 0; i < bytes; i += sizeof(float)) {
+            float a, b;
+            memcpy(&a, to + i, sizeof a), memcpy(&b, from + i, sizeof b);
+            a = canonical(a + b);
+            memcpy(to + i, &a, sizeof a);
+        }
+    }
+
+    const Bulk& copy;
+    const Agent &reads, &writes;
+};
+
+uint32_t swizzled(uint32_t address, unsigned swizzle) {
+    static const uint32_t bits[] = {0, 1, 3, 7};
+    return address ^ (address >> 7 & bits[swizzle]) << 4;
+}
+
+// Returns the bytes of the box in shared memory, of which complete_tx counts all.
+uint32_t bytes_of(const Bulk& copy) {
+    if (!copy.tiled) return copy.bytes;
+    uint32_t bytes = copy.map.element;
+    for (unsigned i = 0; i < copy.map.rank; ++i) bytes *= copy.map.box[i];
+    return bytes;
+}
+
+void move_box(const Bulk& copy, Mover& mover) {
+    const TensorMap& map = copy.map;
+    const unsigned line = map.box[0] * map.element;
+    uint32_t lines = 1;
+    for (unsigned i = 1; i < map.rank; ++i) lines *= map.box[i];
+    for (uint32_t l = 0; l < lines; ++l) {
+        uint64_t from = map.base;
+        bool inside = true;
+        uint32_t rest = l;
+        for (unsigned i = 1; i < map.rank; ++i) {
+            const int64_t at = int64_t(copy.corner[i]) + rest % map.box[i];
+            rest /= map.box[i];
+            inside &= at >= 0 && static_cast<uint64_t>(at) < map.extent[i];
+            from += static_cast<uint64_t>(at) * map.stride[i];
+        }
+        for (unsigned c = 0; c < line; c += PIECE) {
+            const int64_t at = int64_t(copy.corner[0]) + c / map.element;
+            const unsigned whole = std::min(PIECE, line - c);
+            const int64_t left = (static_cast<int64_t>(map.extent[0]) - at) * map.element;  // to the end of the line
+            const bool any = inside && at >= 0 && left > 0;
+            mover.move(from + static_cast<uint64_t>(at * map.element), swizzled(copy.shared + l * line + c, map.swizzle),
+                       any ? static_cast<unsigned>(std::min<int64_t>(whole, left)) : 0, whole);
+        }
+    }
+}
+
+void take_effect(Block& in, const Bulk& copy) {
+    const char* waits = copy.kind == BulkKind::load ? "mbarrier.try_wait" : "cp.async.bulk.wait_group";
+    Agent reads = {0, 0, copy.issue, copy.thread, copy.site, "bulk copy", waits}, writes = reads;
+    Asynchronous& all = asynchronous_of(in);
+    if (gpu.launch->traced && copy.kind == BulkKind::load) {
+        std::tie(reads.column, reads.epoch) = agents_of(all.mbarriers, copy.mbarrier);
+        writes.column = reads.column, writes.epoch = reads.epoch;
+    } else if (gpu.launch->traced) {
+        const BulkGroups& groups = all.groups[copy.thread];
+        reads.column = groups.reads, writes.column = groups.writes;
+        reads.epoch = writes.epoch = copy.group;
+    }
+    Mover mover(copy, reads, writes);
+    if (copy.tiled) move_box(copy, mover);
+    else
+        for (uint32_t i = 0; i < copy.bytes; i += PIECE) mover.move(copy.global + i, copy.shared + i, PIECE, PIECE);
+    if (copy.kind == BulkKind::load) complete_bytes(all.mbarriers, copy.mbarrier, bytes_of(copy), reads);
+    gpu.thread = nullptr;
+}
+
+// ---- issue --------------------------------------------------------------------------------------
+
+void check_alignment(Warp& warp, const Instruction& at, unsigned lane, uint64_t address, unsigned to, What what) {
+    if (address % to == 0) return;
+    gpu.thread = &thread_of(warp, lane);
+    Record& record = add_record(MISALIGNED, region_of(address), address, to, 1, side_here(what, site_at(warp, at)));
+    snprintf(record.text, sizeof record.text, "a bulk copy's address must be a multiple of %u; it is %u more", to,
+             static_cast<unsigned>(address % to));
+    stop_launch();
+}
+
+void start(Warp& warp, const Instruction& at, unsigned lane, Bulk copy) {
+    Block& in = *gpu.block;
+    Asynchronous& all = asynchronous_of(in);
+    copy.at = &at;
+    copy.thread = warp.first + lane;
+    copy.site = site_at(warp, at);
+    const bool load = copy.kind == BulkKind::load;
+    check_alignment(warp, at, lane, copy.shared, copy.tiled ? 128 : 16, load ? WRITE : READ);
+    if (!copy.tiled) {
+        check_alignment(warp, at, lane, copy.global, 16, load ? READ : WRITE);
+        check_alignment(warp, at, lane, copy.bytes, 16, READ);
+    }
+    if (gpu.launch->traced) copy.issue = issued(in, warp.first / WARP, 1u << lane);
+    if (!load) {
+        BulkGroups& groups = all.groups[copy.thread];
+        copy.group = groups.group;
+        if (gpu.launch->traced && !groups.reads) groups.reads = new_agents(in), groups.writes = new_agents(in);
+    }
+    if (gpu.options.seed && random_bits() & 1) return take_effect(in, copy);
+    (load ? all.loads : all.stores).push_back(std::move(copy));
+}
+
+uint64_t value_at(const Warp& warp, const int32_t* o, unsigned lane) { return address_of(warp, o[0], o[1], o[2], lane); }
+
+// [rank, shared address (3), map (3), coordinates (rank), mbarrier (3) of a load]
+template <BulkKind KIND>
+Flow copy_box(Warp& warp, const Instruction& at, uint32_t mask) {
+    const int32_t* o = at.operand;
+    lanes_in(mask, [&](unsigned lane) {
+        Bulk copy = {};
+        copy.kind = KIND;
+        copy.tiled = true;
+        copy.shared = static_cast<uint32_t>(value_at(warp, o + 1, lane));
+        const auto where = value_at(warp, o + 4, lane);
+        size_t count;
+        const auto parameters = reinterpret_cast<uint64_t>(parameter_bytes(&count));
+        if (where - parameters >= count || where - parameters + 128 > count) refused(warp, at, lane, "a tensor map that is not a parameter of the kernel");
+        if (const char* wrong = decode(reinterpret_cast<const unsigned char*>(where), copy.map)) refused(warp, at, lane, wrong);
+        if (copy.map.rank != static_cast<unsigned>(o[0])) refused(warp, at, lane, "a tensor map of another rank than the instruction's");
+        for (int i = 0; i < o[0]; ++i) copy.corner[i] = warp.slot<int32_t>(o[7 + i])[lane];
+        if (KIND == BulkKind::load) copy.mbarrier = static_cast<uint32_t>(value_at(warp, o + 7 + o[0], lane));
+        start(warp, at, lane, copy);
+    });
+    gpu.thread = nullptr;
+    wake_threads();
+    return Flow::next;
+}
+
+// [shared address (3), global address (3), bytes, mbarrier (3) of a load]
+template <BulkKind KIND>
+Flow copy_bytes(Warp& warp, const Instruction& at, uint32_t mask) {
+    const int32_t* o = at.operand;
+    lanes_in(mask, [&](unsigned lane) {
+        Bulk copy = {};
+        copy.kind = KIND;
+        copy.shared = static_cast<uint32_t>(value_at(warp, o, lane));
+        copy.global = value_at(warp, o + 3, lane);
+        copy.bytes = warp.slot<uint32_t>(o[6])[lane];
+        if (KIND == BulkKind::load) copy.mbarrier = static_cast<uint32_t>(value_at(warp, o + 7, lane));
+        start(warp, at, lane, copy);
+    });
+    gpu.thread = nullptr;
+    wake_threads();
+    return Flow::next;
+}
+
+// ---- groups -------------------------------------------------------------------------------------
+
+Flow commit(Warp& warp, const Instruction&, uint32_t mask) {
+    lanes_in(mask, [&](unsigned lane) { ++asynchronous_of(*gpu.block).groups[warp.first + lane].group; });
+    return Flow::next;
+}
+
+// [groups that may still be under way]; READS: only their reads of shared memory must have ended
+template <bool READS>
+Flow wait(Warp& warp, const Instruction& at, uint32_t mask) {
+    Block& in = *gpu.block;
+    Asynchronous& all = asynchronous_of(in);
+    lanes_in(mask, [&](unsigned lane) {
+        BulkGroups& groups = all.groups[warp.first + lane];
+        const auto most = static_cast<uint32_t>(at.operand[0]);
+        const uint32_t before = groups.group > most ? groups.group - most : 0;
+        for (size_t i = 0; i < all.stores.size();) {
+            if (all.stores[i].thread != warp.first + lane || all.stores[i].group >= before) {
+                ++i;
+                continue;
+            }
+            const Bulk copy = all.stores[i];
+            all.stores.erase(all.stores.begin() + static_cast<long>(i));
+            take_effect(in, copy);
+        }
+        if (!groups.reads) return;
+        agents_done(in, warp.first / WARP, 1u << lane, groups.reads, before);
+        if (!READS) agents_done(in, warp.first / WARP, 1u << lane, groups.writes, before);
+    });
+    gpu.thread = nullptr;
+    return Flow::next;
+}
+
+const NamedHandler TABLE[] = {
+    {"bulk.tensor.load", copy_box<BulkKind::load>}, {"bulk.tensor.store", copy_box<BulkKind::store>},
+    {"bulk.tensor.add.f32", copy_box<BulkKind::add>},
+    {"bulk.load", copy_bytes<BulkKind::load>}, {"bulk.store", copy_bytes<BulkKind::store>},
+    {"bulk.add.f32", copy_bytes<BulkKind::add>},
+    {"bulk.commit_group", commit}, {"bulk.wait_group", wait<false>}, {"bulk.wait_group.read", wait<true>},
+};
+
+}  // namespace
+
+bool has_bulk(const Block& in) { return !asynchronous_of(in).loads.empty(); }
+
+void run_bulk(Block& in) {
+    auto& loads = asynchronous_of(in).loads;
+    const size_t which = gpu.options.seed ? random_bits() % loads.size() : 0;
+    const Bulk copy = loads[which];
+    loads.erase(loads.begin() + static_cast<long>(which));
+    take_effect(in, copy);
+    wake_threads();
+}
+
+void end_bulk(Block& in) {
+    Asynchronous& all = asynchronous_of(in);
+    for (const Bulk& copy : all.loads) {
+        gpu.thread = &in.threads[copy.thread];
+        new_access();
+        snprintf(add_record(BARRIER, nullptr, 0, 0, 1, side_here(TOUCH, copy.site)).text, sizeof(Record::text),
+                 "the block ends while this copy to its shared memory may be under way: nothing has waited for it");
+    }
+    gpu.thread = nullptr;
+    while (!all.stores.empty()) {
+        const Bulk copy = all.stores.front();
+        all.stores.pop_front();
+        take_effect(in, copy);
+    }
+}
+
+Handlers bulk_handlers() { return {TABLE, sizeof TABLE / sizeof *TABLE}; }
+
+}  // namespace emulator::ptx

@@ -1,0 +1,53 @@
+// Bulk copies that a block has under way, and its mbarriers.
+#pragma once
+
+#include "../../runtime/mbarriers.h"
+#include "machine.h"
+
+#include <deque>
+
+namespace emulator::ptx {
+
+// A tensor map, as the encoder of the CUDA driver lays it out for tiles.
+struct TensorMap {
+    uint64_t base;
+    unsigned rank, element, swizzle;  // element: bytes
+    uint64_t extent[5], stride[5];    // strides in bytes, innermost first
+    unsigned box[5];
+};
+
+enum class BulkKind : uint8_t { load, store, add };  // to shared memory; to global memory; added to it
+
+struct Bulk {  // one bulk copy
+    const Instruction* at;
+    unsigned thread;
+    BulkKind kind;
+    bool tiled;                    // by a tensor map; else bytes that are contiguous
+    uint32_t shared;               // address
+    uint64_t global;
+    uint32_t bytes;
+    TensorMap map;
+    int32_t corner[5];
+    uint32_t mbarrier;             // of a load
+    uint32_t group;                // of a store
+    std::shared_ptr<const Issue> issue;  // if traced
+    uintptr_t site;
+};
+
+struct BulkGroups {  // of one thread
+    uint32_t group = 0;  // number of groups committed
+    unsigned reads = 0, writes = 0;  // columns of the clocks, if traced
+};
+
+struct Asynchronous {  // of a block
+    Mbarriers mbarriers;
+    std::deque<Bulk> loads, stores;
+    std::map<unsigned, BulkGroups> groups;  // of threads
+};
+
+Asynchronous& asynchronous_of(const Block& in);  // machine.cpp
+bool has_bulk(const Block& in);   // loads are under way
+void run_bulk(Block& in);         // one of them takes effect
+void end_bulk(Block& in);         // all threads of the block have ended
+
+}  // namespace emulator::ptx

@@ -1,0 +1,124 @@
+// The instructions on mbarriers.
+#include "bulk.h"
+#include "access.h"
+
+#include <cstdio>
+
+namespace emulator::ptx {
+namespace {
+
+// The address in shared memory of a lane's mbarrier, after checking that it is one of the block's.
+uint32_t object_at(Warp& warp, const Instruction& at, const int32_t* o, unsigned lane) {
+    const auto address = static_cast<uint32_t>(address_of(warp, o[0], o[1], o[2], lane));
+    const auto host = reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + address;
+    gpu.thread = &thread_of(warp, lane);
+    Region* region = region_of(host);
+    const bool outside = !region || host + sizeof(uint64_t) > region->high;
+    if (!outside && address % sizeof(uint64_t) == 0) return address;
+    Record& record = add_record(outside ? OUTSIDE : MISALIGNED, outside ? region_around(host) : region, host, sizeof(uint64_t), 1,
+                                side_here(ATOMIC, site_at(warp, at)));
+    if (!outside) snprintf(record.text, sizeof record.text, "an mbarrier's address must be a multiple of 8; it is %u more", address % 8);
+    stop_launch();
+}
+
+Mbarriers& all() { return asynchronous_of(*gpu.block).mbarriers; }
+
+template <class F>
+Flow each(Warp& warp, const Instruction& at, uint32_t mask, F f) {
+    lanes_in(mask, [&](unsigned lane) { f(lane, object_at(warp, at, at.operand, lane), site_at(warp, at)); });
+    gpu.thread = nullptr;
+    wake_threads();
+    return Flow::next;
+}
+
+// [address (3), arrivals]
+Flow init(Warp& warp, const Instruction& at, uint32_t mask) {
+    return each(warp, at, mask, [&](unsigned lane, uint32_t address, uintptr_t pc) {
+        init_mbarrier(all(), address, warp.slot<uint32_t>(at.operand[3])[lane], pc);
+    });
+}
+
+Flow invalidate(Warp& warp, const Instruction& at, uint32_t mask) {
+    return each(warp, at, mask, [&](unsigned, uint32_t address, uintptr_t pc) { invalidate_mbarrier(all(), address, pc); });
+}
+
+// [address (3), arrivals or NONE, bytes or NONE, state or NONE]
+template <bool RELEASES>
+Flow arrive(Warp& warp, const Instruction& at, uint32_t mask) {
+    const int32_t* o = at.operand;
+    return each(warp, at, mask, [&](unsigned lane, uint32_t address, uintptr_t pc) {
+        const Arrival arrival = {o[3] == NONE ? 1 : warp.slot<uint32_t>(o[3])[lane],
+                                 o[4] == NONE ? 0 : static_cast<int64_t>(warp.slot<uint32_t>(o[4])[lane]), RELEASES};
+        const uint32_t phase = arrive_at(all(), address, arrival, pc);
+        if (o[5] != NONE) warp.slot<uint64_t>(o[5])[lane] = phase;
+    });
+}
+
+// [address (3), bytes]
+Flow expect(Warp& warp, const Instruction& at, uint32_t mask) {
+    return each(warp, at, mask, [&](unsigned lane, uint32_t address, uintptr_t pc) {
+        expect_bytes(all(), address, warp.slot<uint32_t>(at.operand[3])[lane], pc);
+    });
+}
+
+// After the thread's cp.async [address (3)]; INCREMENTS: the arrival is not among those expected.
+template <bool INCREMENTS>
+Flow arrive_after_copies(Warp& warp, const Instruction& at, uint32_t mask) {
+    return each(warp, at, mask, [&](unsigned, uint32_t address, uintptr_t pc) {
+        finish_copies(*gpu.thread, ~0u);
+        if (!INCREMENTS) arrive_at(all(), address, {1, 0, true}, pc);
+    });
+}
+
+// [predicate, address (3), state or parity]. Lanes whose phase has not completed wait at the
+// instruction, which may take as long as it likes; only if nothing else can happen would it fail.
+template <bool PARITY, bool ACQUIRES, bool PARKS>
+Flow wait(Warp& warp, const Instruction& at, uint32_t mask) {
+    const int32_t* o = at.operand;
+    uint32_t done = 0, parked = 0;
+    lanes_in(mask, [&](unsigned lane) {
+        const uint32_t address = object_at(warp, at, o + 1, lane);
+        const uint32_t phase = PARITY ? warp.slot<uint32_t>(o[4])[lane] : static_cast<uint32_t>(warp.slot<uint64_t>(o[4])[lane]);
+        gpu.thread->wait.value = address;
+        (wait_at(all(), address, phase, PARITY, ACQUIRES, PARKS, site_at(warp, at)) ? done : parked) |= 1u << lane;
+    });
+    gpu.thread = nullptr;
+    warp.predicate(o[0]) = (warp.predicate(o[0]) & ~mask) | done;
+    if (!parked) return Flow::next;
+    if (!PARKS) {  // a kernel that asks again and again lets the copies that it waits for take effect
+        if (has_bulk(*gpu.block)) run_bulk(*gpu.block);
+        return Flow::next;
+    }
+    warp.go(done, warp.index_of(at) + 1);
+    lanes_in(parked, [&](unsigned lane) {
+        Wait wait = {};
+        wait.value = static_cast<uint32_t>(address_of(warp, o[1], o[2], o[3], lane));
+        wait.repeats = true;
+        lanes_wait(warp, at, 1u << lane, State::at_mbarrier, wait);
+    });
+    return Flow::moved;
+}
+
+const NamedHandler TABLE[] = {
+    {"mbarrier.init", init},
+    {"mbarrier.inval", invalidate},
+    {"mbarrier.arrive", arrive<true>},
+    {"mbarrier.arrive.relaxed", arrive<false>},
+    {"mbarrier.expect_tx", expect},
+    {"mbarrier.copies.arrive", arrive_after_copies<true>},
+    {"mbarrier.copies.arrive.noinc", arrive_after_copies<false>},
+    {"mbarrier.try_wait", wait<false, true, true>},
+    {"mbarrier.try_wait.relaxed", wait<false, false, true>},
+    {"mbarrier.try_wait.parity", wait<true, true, true>},
+    {"mbarrier.try_wait.parity.relaxed", wait<true, false, true>},
+    {"mbarrier.test_wait", wait<false, true, false>},
+    {"mbarrier.test_wait.relaxed", wait<false, false, false>},
+    {"mbarrier.test_wait.parity", wait<true, true, false>},
+    {"mbarrier.test_wait.parity.relaxed", wait<true, false, false>},
+};
+
+}  // namespace
+
+Handlers mbarrier_handlers() { return {TABLE, sizeof TABLE / sizeof *TABLE}; }
+
+}  // namespace emulator::ptx

@@ -1,0 +1,157 @@
+#include "mbarriers.h"
+#include "happens_before.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace emulator {
+namespace {
+
+constexpr int64_t MOST_BYTES = (1 << 20) - 1;  // tx-count
+
+Record& misused(uintptr_t pc) {
+    new_access();
+    return add_record(BARRIER, nullptr, 0, 0, 1, side_here(TOUCH, pc));
+}
+
+template <class... Values>
+void say(Record& record, const char* format, Values... values) {
+    snprintf(record.text, sizeof record.text, format, values...);
+}
+
+uint64_t content_of(uint32_t address) { return 0x6d62617272696572u ^ uint64_t(address) << 32 | 1; }
+unsigned char* memory_of(uint32_t address) { return emulator_dynamic_shared + address; }
+
+// Returns the object for an operation of the running thread, or null after recording a mistake.
+Mbarrier* used(Mbarriers& all, uint32_t address, uintptr_t pc) {
+    auto found = all.find(address);
+    if (found == all.end() || !found->second.live) {
+        say(misused(pc), found == all.end() ? "no mbarrier.init of the mbarrier at %#x before this" : "the mbarrier at %#x is used after mbarrier.inval",
+            address);
+        stop_launch();
+    }
+    Mbarrier& of = found->second;
+    const uint64_t content = content_of(address);
+    if (memcmp(memory_of(address), &content, sizeof content)) {
+        say(misused(pc), "the mbarrier at %#x has been overwritten since mbarrier.init", address);
+        stop_launch();
+    }
+    of.used = true;
+    checking.in_shared = true;
+    if (gpu.launch->traced && !happens_before(of.made.interval, of.made.thread, of.made.syncs)) {
+        new_access();
+        Record& record = add_record(RACE, nullptr, 0, 8, 2, side_of_earlier(gpu.block->serial, of.made.thread, WRITE, of.made.site),
+                                    side_here(ATOMIC, pc));
+        say(record, "no barrier between mbarrier.init and this use");
+    }
+    return &of;
+}
+
+void settle(Mbarrier& of) {
+    if (of.pending || of.bytes) return;
+    ++of.phase;
+    of.pending = of.expected;
+    if (gpu.launch->has_agents) {
+        of.completed = std::move(of.joining);
+        of.joining = {};
+        if (of.column) {
+            if (of.completed.clock.size() <= of.column) of.completed.clock.resize(of.column + 1);
+            of.completed.clock[of.column] = ++of.epoch;
+        }
+    }
+    for (unsigned thread : of.waiting) make_ready(*gpu.block, gpu.block->threads[thread]);
+    of.waiting.clear();
+    made_progress();
+}
+
+}  // namespace
+
+void init_mbarrier(Mbarriers& all, uint32_t address, unsigned count, uintptr_t pc) {
+    Mbarrier& of = all[address];
+    if (of.live && of.used) say(misused(pc), "mbarrier.init of the mbarrier at %#x, which is in use (no mbarrier.inval)", address);
+    if (!count || count > MOST_BYTES) say(misused(pc), "mbarrier.init with %u arrivals: 1 to %u", count, unsigned(MOST_BYTES));
+    const unsigned column = of.column;
+    const uint32_t epoch = of.epoch;
+    of = {};
+    of.column = column, of.epoch = epoch;  // times never go back
+    of.expected = of.pending = count;
+    of.live = true;
+    if (gpu.launch->traced) of.made = {gpu.block->serial, gpu.block->interval, syncs_now(), site_of(pc), self(), 0};
+    const uint64_t content = content_of(address);
+    memcpy(memory_of(address), &content, sizeof content);
+}
+
+void invalidate_mbarrier(Mbarriers& all, uint32_t address, uintptr_t pc) {
+    Mbarrier& of = *used(all, address, pc);
+    if (!of.waiting.empty() || of.bytes) say(misused(pc), "mbarrier.inval: %s", state_of(all, address).c_str());
+    of.live = false;
+    memset(memory_of(address), POISON, sizeof(uint64_t));
+}
+
+uint32_t arrive_at(Mbarriers& all, uint32_t address, const Arrival& arrival, uintptr_t pc) {
+    Mbarrier& of = *used(all, address, pc);
+    const uint32_t phase = of.phase;
+    if (arrival.count > of.pending) {
+        say(misused(pc), "%u more arrivals at the mbarrier at %#x, of which phase %u expects %u of %u", arrival.count, address, phase,
+            of.pending, of.expected);
+        stop_launch();
+    }
+    if (of.observed < phase) {
+        say(misused(pc), "an arrival in phase %u of the mbarrier at %#x, though no thread has waited for phase %u", phase, address, phase - 1);
+        of.observed = phase;
+    }
+    if (arrival.releases && gpu.launch->has_agents) join(of.joining, *gpu.block, self(), ++gpu.block->warps[gpu.thread->warp()].syncs);
+    of.bytes += arrival.bytes;
+    of.pending -= arrival.count;
+    settle(of);
+    return phase;
+}
+
+void expect_bytes(Mbarriers& all, uint32_t address, int64_t bytes, uintptr_t pc) {
+    Mbarrier& of = *used(all, address, pc);
+    of.bytes += bytes;
+    if (of.bytes > MOST_BYTES) say(misused(pc), "more than %lld bytes expected at the mbarrier at %#x", static_cast<long long>(MOST_BYTES), address);
+}
+
+bool wait_at(Mbarriers& all, uint32_t address, uint32_t phase, bool is_parity, bool acquires, bool parks, uintptr_t pc) {
+    Mbarrier& of = *used(all, address, pc);
+    const bool done = is_parity ? (of.phase & 1) != (phase & 1) : of.phase > phase;
+    if (done) {
+        of.observed = of.phase;
+        if (acquires && gpu.launch->has_agents) follow(*gpu.block, self(), of.completed);
+    } else if (parks) {
+        of.waiting.push_back(self());
+    }
+    return done;
+}
+
+std::pair<unsigned, uint32_t> agents_of(Mbarriers& all, uint32_t address) {
+    Mbarrier& of = all[address];
+    if (!of.column) of.column = new_agents(*gpu.block);
+    return {of.column, of.epoch};
+}
+
+void complete_bytes(Mbarriers& all, uint32_t address, int64_t bytes, const Agent& agent) {
+    gpu.thread = &gpu.block->threads[agent.thread];
+    Mbarrier& of = *used(all, address, agent.pc);
+    of.bytes -= bytes;
+    if (of.bytes < -MOST_BYTES) {
+        say(misused(agent.pc), "%lld bytes more than expected at the mbarrier at %#x", static_cast<long long>(-of.bytes), address);
+        stop_launch();
+    }
+    settle(of);
+}
+
+std::string state_of(const Mbarriers& all, uint32_t address) {
+    auto found = all.find(address);
+    if (found == all.end()) return "an mbarrier";
+    const Mbarrier& of = found->second;
+    char text[160];
+    int length = snprintf(text, sizeof text, "the mbarrier at %#x in phase %u (%u of %u arrivals to come", address, of.phase, of.pending, of.expected);
+    if (of.bytes > 0) snprintf(text + length, sizeof text - length, ", %lld bytes to come)", static_cast<long long>(of.bytes));
+    else if (of.bytes < 0) snprintf(text + length, sizeof text - length, ", %lld bytes more than expected)", static_cast<long long>(-of.bytes));
+    else snprintf(text + length, sizeof text - length, ")");
+    return text;
+}
+
+}  // namespace emulator

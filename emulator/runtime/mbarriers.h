@@ -1,0 +1,46 @@
+// mbarriers: objects in shared memory that count arrivals and bytes, phase by phase (PTX ISA,
+// mbarrier).
+#pragma once
+
+#include "agents.h"
+
+#include <map>
+
+namespace emulator {
+
+struct Mbarrier {
+    unsigned expected = 0, pending = 0;  // arrivals in each phase; those still to come
+    int64_t bytes = 0;                   // expected and not yet copied
+    uint32_t phase = 0;                  // number of phases completed
+    uint32_t observed = 0;               // how many of these a wait has returned true for, at least the last one
+    bool live = false, used = false;
+    LastWrite made = {};                 // the mbarrier.init
+    // For bulk copies that complete on it: a column of the clocks, and their time there.
+    unsigned column = 0;
+    uint32_t epoch = 1;
+    Order joining, completed;  // what the arrivals of this phase did, and of the last completed one
+    std::vector<unsigned> waiting;
+};
+
+using Mbarriers = std::map<uint32_t, Mbarrier>;  // of a block, by their addresses in shared memory
+
+struct Arrival {
+    unsigned count;
+    int64_t bytes;  // that are expected in addition
+    bool releases;
+};
+
+// Each is an operation of the running thread on the mbarrier at an address. Mistakes are recorded.
+void init_mbarrier(Mbarriers& all, uint32_t address, unsigned count, uintptr_t pc);
+void invalidate_mbarrier(Mbarriers& all, uint32_t address, uintptr_t pc);
+uint32_t arrive_at(Mbarriers& all, uint32_t address, const Arrival& arrival, uintptr_t pc);  // the phase it arrives in
+void expect_bytes(Mbarriers& all, uint32_t address, int64_t bytes, uintptr_t pc);
+// Whether the phase has completed; if not, the thread is kept to be made ready when it has.
+bool wait_at(Mbarriers& all, uint32_t address, uint32_t phase, bool is_parity, bool acquires, bool parks, uintptr_t pc);
+// Bytes of a bulk copy have arrived.
+void complete_bytes(Mbarriers& all, uint32_t address, int64_t bytes, const Agent& agent);
+// The column and time of a copy that completes on it.
+std::pair<unsigned, uint32_t> agents_of(Mbarriers& all, uint32_t address);
+std::string state_of(const Mbarriers& all, uint32_t address);  // in words, for deadlocks
+
+}  // namespace emulator

@@ -1,0 +1,73 @@
+"""Removes every wait, fence and barrier of our kernels for sm_90, one at a time.
+
+Either the tracer or the values show the removal, or the instruction is not needed for a reason that
+removals.py knows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.emulator.triton.removals import OPCODES, REASONS
+from tests.places import ROOT
+
+pytest.importorskip("triton")
+WGMMA = OPCODES[:3]
+
+
+def removed(way: list, *opcodes: str) -> list[dict]:
+    """Return the removals of these instructions in the kernels of one way to call them."""
+    command = [sys.executable, "-m", "tests.emulator.triton.removals", json.dumps(way), *opcodes]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def unneeded(removals: list[dict]) -> list[str]:
+    """Return the removals that do not show, each with its reason.
+
+    Fails if one has none.
+    """
+    silent = [removal for removal in removals if not removal["shown"]]
+    assert not [removal for removal in silent if not removal["reason"]]
+    return [removal["reason"] for removal in silent]
+
+
+def test_what_orders_wgmma_is_found_or_unneeded(gxx):
+    found = removed(["float16", 64], *WGMMA)
+    kernels = {"forward_kernel", "dq_kernel", "dk_dv_kernel"}
+    assert {removal["kernel"] for removal in found} == kernels
+    assert Counter(removal["opcode"] for removal in found) == {
+        "wgmma.wait_group": 16, "wgmma.fence": 18, "fence.proxy.async": 9,
+    }  # fmt: skip
+    assert len(unneeded(found)) <= 7
+    needed = [r for r in found if r["kernel"] == "forward_kernel" or r["opcode"] == "wgmma.wait_group"]
+    assert all(removal["shown"] for removal in needed)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "way",
+    [
+        ["float16", 64], ["float16", 128], ["bfloat16", 64], ["float16", 64, True], ["float32", 64, False, True],
+        ["float16", 64, False, False, True], ["bfloat16", 64, True, False, True],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_wait_fence_and_barrier_is_found_or_unneeded(way, gxx):
+    found = removed(way)
+    assert len(found) > 40
+    unneeded(found)
+
+
+@pytest.mark.thorough
+def test_the_reasons_occur(gxx):
+    seen = {reason for way in (["float16", 64], ["bfloat16", 64]) for reason in unneeded(removed(way))}
+    assert set(REASONS) <= seen
