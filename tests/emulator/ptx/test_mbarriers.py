@@ -135,7 +135,7 @@ WRONG = {
     "the producer does not wait": ([(WAIT_EMPTY, "")], Kind.BARRIER, "1 more arrivals in phase 0"),
     "the producer copies ahead of its wait": (
         [(f"emptied:\n{WAIT_EMPTY}\n{EXPECT}\n{COPY}", f"{EXPECT}\n{COPY}\nemptied:\n{WAIT_EMPTY}")],
-        Kind.RACE, "no barrier between",
+        Kind.BARRIER, "1 more arrivals in phase 0",
     ),
     "no arrival": ([(ARRIVE, "")], Kind.DEADLOCK, r"the mbarrier at \S+ in phase 0 \(32 of 32 arrivals to come\)"),
     "one lane arrives for 32 that have read": (
