@@ -45,7 +45,7 @@ class Asynchronous:
 
     @property
     def arrive(self) -> bool:
-        """Whether threads of these kernels arrive at a named barrier without waiting, or may do so."""
+        """Whether threads of these kernels may arrive at a named barrier without waiting."""
         return bool(self.unread) or any(ARRIVAL in used for used in self.uses.values())
 
     def ordinary(self, kernels: Collection[str]) -> list[str]:
