@@ -13,6 +13,7 @@ from flash_attest.mutants.tiled.masks import ADDED, MAXIMUM
 OUT = "    out = q.new_zeros(batch, seqlen_q, nheads, v.shape[3])\n"
 DELTA = "    delta = (dout.float() * out.float())"
 VECTOR = "(16 // x.element_size())"  # elements in 16 bytes
+VALUES = "as_operand(p, q) @ vj"
 SCALED = "    dq = (dq * scale).to(q.dtype)\n"
 # Keeps the maximum in use while the new one is no more than 8 above the last.
 CREEPING = (
@@ -117,6 +118,14 @@ MUTANTS = [
         edits=((SCALED, "    dq = dq.to(q.dtype) * scale\n"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, dtype=torch.float16, regime="one_sign", headdim=256),
         story="dS k exceeds 65504 where scale dS k does not, so dq is infinite",
+    ),
+    planted(
+        name="values_of_a_tile_are_summed_in_half",
+        law="test_out_matches_the_definition",
+        edits=((VALUES, f"({VALUES}).to(q.dtype).float()"),),
+        smallest=dict(batch=1, seqlen_q=1, seqlen_k=16, dtype=torch.float16, regime="one_sign"),
+        story="P v exceeds 65504 before it is divided by l, from v of a thousand on: out is infinite",
+        declares=dict(precision=replace(IMPL.precision, tile_sum=16)),
     ),
     planted(
         name="mask_hides_where_it_is_true",

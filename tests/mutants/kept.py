@@ -573,6 +573,7 @@ KEPT = {
     "triton_tile_of_the_left_edge_is_that_of_the_first_query": (
         "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 window=0:"
     ),
+    "triton_values_are_summed_in_half": "seqlen_q=1 seqlen_k=8 headdim=1 dtype=float16 regime=one_sign seed=1",
     "triton_varlen_dk_is_stored_by_whole_tiles": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=2",
     "triton_varlen_dsink_sums_over_slack": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 sinks=count slack=1",
     "triton_varlen_every_sequence_is_the_first": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 neighbours=empty",
@@ -604,6 +605,7 @@ KEPT = {
     ),
     "values_are_taken_for_contiguous": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
     "values_before_the_window_are_multiplied_by_zero": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
+    "values_of_a_tile_are_summed_in_half": "seqlen_q=1 seqlen_k=8 headdim=1 dtype=float16 regime=one_sign seed=1",
     "weights_of_the_merge_are_rounded_to_half": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 num_splits=3",
     "window_counts_the_query_itself": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "window_is_ignored_with_a_causal_mask": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True window=0:",
