@@ -94,6 +94,19 @@ MUTANTS = [
         story="a contiguous tensor's row stride is nheads times its head stride, but one head may have any stride",
     ),
     planted(
+        name="contiguous_tensors_must_have_equal_strides",
+        law="test_any_layout_equals_the_contiguous_one",
+        edits=(
+            (
+                DELTA,
+                "    if len({x.stride() for x in (q, k, v, dout) if x.is_contiguous() and x.shape == q.shape}) > 1:\n"
+                '        raise ValueError("the strides of q, k, v and dout differ")\n' + DELTA,
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, layout="size_one"),
+        story="one stride serves all tensors if they are contiguous, and a batch of one may have any: an error in backward",
+    ),
+    planted(
         name="maximum_is_that_of_all_rows_of_a_tile",
         law="test_huge_scores_match_the_definition",
         edits=(
