@@ -1,4 +1,4 @@
-"""After a call with aligned tensors, one with a tensor that is not aligned accesses memory wrongly.
+"""A call with a tensor that is not aligned, after one with aligned tensors, is a misaligned access.
 
 number: 124
 package: flash-sparse-attn 2.0.6
