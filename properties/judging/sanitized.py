@@ -17,7 +17,7 @@ from flash_attest.races.sanitizer import Tool
 
 LIMIT = 180.0  # seconds for all tools, which run in parallel; each process compiles a plug-in's Numba kernels
 NOT_ALONE = "compute-sanitizer needs a separate process, and no other process can find this implementation"
-TRACED_TOO = "no_race_is_traced judges its kernels on a CPU, compiled for sm_80"
+TRACES = "properties/test_races.py::test_no_race_is_traced[{}]"
 MISSING_WAIT = "Missing wait"  # synccheck's words for a thread that arrives at an mbarrier once more, without a wait
 TOGETHER = 4  # cases that one process runs one after another
 
@@ -104,7 +104,7 @@ def sanitized(
     # If nothing is found, a tool without an answer leaves the law undecided.
     undecided = [each.undecided for each in watched if each.undecided]
     if beyond.kernels and not findings:
-        traced = f"; {TRACED_TOO}" if first.impl.traced else ""
+        traced = f"; trace it without a GPU: {_traces(first)}" if first.impl.traced else ""
         why = why_not_judged(doubtful[0])
         text = f"{doubtful[0].headline}: not judged, as {why}, and {beyond}; nothing else is reported{traced}"
         raise Undecided("; ".join([text, *undecided]), Reason.RESOURCES if undecided else beyond.why)
@@ -115,6 +115,13 @@ def sanitized(
             first.known.no_sanitizer = "; ".join(undecided)
         raise Undecided("; ".join(undecided), why)
     return findings
+
+
+def _traces(trial: Trial) -> str:
+    """Return the command that traces the kernels of an implementation on a CPU, compiled for sm_90
+    (docs/use/tracing-hopper.md).
+    """
+    return trial.origin.replay(TRACES.format(trial.impl.name), device="cpu", emulated="90")
 
 
 def why_not_judged(finding: Finding) -> str:

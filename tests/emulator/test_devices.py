@@ -1,5 +1,5 @@
-"""Which GPU is emulated: by argument, option or environment variable, once for a process and its
-children.
+"""A process emulates one GPU, named by an argument, an option or an environment variable, and its
+children emulate the same one.
 """
 
 from __future__ import annotations

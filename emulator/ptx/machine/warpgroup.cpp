@@ -83,7 +83,7 @@ private:
 class Reader {  // of one wgmma's operands
 public:
     Reader(Warp& warp, const Product& product)
-        : warp(warp), at(*product.at), agent{warp.products->column, product.group, product.issue, warp.first, site_at(warp, *product.at),
+        : warp(warp), at(*product.at), agent{warp.products->column, product.group, product.issue, warp.first, true, site_at(warp, *product.at),
                 "wgmma", "wgmma.wait_group"} {}
 
     void read(uint32_t address, void* to) {

@@ -349,7 +349,8 @@ def test_other_barrier_errors_count_in_such_a_kernel(hopper):
 def test_what_traces_the_kernels_is_named(hopper):
     hopper({"device_kernel": ["SYNCS"]}, racecheck=RACE)
     result = judged(replace(torch_math.IMPL, traced=True), case=CASE)
-    assert result.reason.endswith("; no_race_is_traced judges its kernels on a CPU, compiled for sm_80")
+    test = laws()["test_no_race_is_traced"].test_id(torch_math.IMPL.name)
+    assert result.reason.endswith(f"; trace it without a GPU: pytest '{test}' --device cpu --emulated 90")
 
 
 def test_memcheck_counts_in_such_a_kernel(hopper):
