@@ -58,9 +58,8 @@ STORES = {
 def text(body: str, rank: int) -> str:
     names = ", ".join(f"%c{i}" for i in range(rank))
     corner = " ".join(f"ld.param.u32 %c{i}, [corner+{4 * i}];" for i in range(rank))
-    return TEXT.format(
-        corner=corner, body=body.format(rank=rank, names=names, opcode=STORES.get("store", "").format(rank=rank))
-    )
+    opcode = STORES["store"].format(rank=rank)
+    return TEXT.format(corner=corner, body=body.format(rank=rank, names=names, opcode=opcode))
 
 
 def run(code: str, map: TensorMap, out: torch.Tensor, corner: tuple[int, ...]) -> None:
@@ -205,10 +204,10 @@ end: ret;
 }}"""
 
 
-@pytest.mark.parametrize(
-    "opcode",
-    ["cp.async.bulk.global.shared::cta.bulk_group", "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32"],
-)
+BACK = ("cp.async.bulk.global.shared::cta.bulk_group", "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32")
+
+
+@pytest.mark.parametrize("opcode", BACK)
 def test_bytes_there_and_back(opcode):
     source, to = torch.arange(128.0), torch.ones(128)
     code = PLAIN.format(opcode=opcode, bytes=512)

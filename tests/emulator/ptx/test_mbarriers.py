@@ -25,7 +25,7 @@ HEAD = """.version 8.6
 .shared .align 128 .b8 stage[256]; .shared .align 8 .b64 full; .shared .align 8 .b64 empty;
 .reg .b32 %r<12>; .reg .b64 %w<8>; .reg .pred %p<6>, %done;
 ld.param.u64 %w0, [from]; ld.param.u64 %w1, [to]; mov.u32 %r0, %tid.x; mov.u32 %r1, 0;
-setp.eq.u32 %p0, %r0, 0; setp.ge.u32 %p1, %r0, 32;
+setp.eq.u32 %p0, %r0, 0; setp.ge.u32 %p1, %r0, 32; mov.u32 %r6, 0;
 """
 PIPELINE = f"""{HEAD}
 @%p0 mbarrier.init.shared::cta.b64 [full], 1;
@@ -135,9 +135,17 @@ WRONG = {
     "the producer does not wait": ([(WAIT_EMPTY, "")], Kind.BARRIER, "1 more arrivals in phase 0"),
     "the producer copies ahead of its wait": (
         [(f"emptied:\n{WAIT_EMPTY}\n{EXPECT}\n{COPY}", f"{EXPECT}\n{COPY}\nemptied:\n{WAIT_EMPTY}")],
-        Kind.RACE, "no barrier between",
+        Kind.BARRIER, "1 more arrivals in phase 0",
     ),
     "no arrival": ([(ARRIVE, "")], Kind.DEADLOCK, r"the mbarrier at \S+ in phase 0 \(32 of 32 arrivals to come\)"),
+    "the stage is released before it has been read": (
+        [(READ, ""), (FENCE, ""), (ARRIVE, f"{ARRIVE}\n{READ}")], Kind.RACE, "no barrier between",
+    ),
+    "the parity starts again with each tile": (
+        [("add.s32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 4; @%p2 bra producer;",
+          "add.s32 %r6, %r6, 1; and.b32 %r1, %r6, 2; shr.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r6, 4; @%p2 bra producer;")],
+        Kind.BARRIER, "1 more arrivals in phase 0",
+    ),
     "one lane arrives for 32 that have read": (
         [(INIT_EMPTY, INIT_EMPTY.replace("32", "1")), (ARRIVE, ONE_LANE)], Kind.RACE, "no barrier between",
     ),
