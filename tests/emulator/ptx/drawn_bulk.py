@@ -17,8 +17,8 @@ from flash_attest.races.rule import races
 from tests.emulator.ptx.bulk_programs import (
     COUNTS,
     FENCES,
-    BulkProgram,
     Builder,
+    BulkProgram,
     commit_bulk,
     proxy_fence,
     store,
@@ -126,7 +126,9 @@ def programs(draw) -> BulkProgram:
     builder, cures = Builder(THREADS, [*SEEN]), draw(st.sampled_from([True, True, True, False]))
     for slot in draw(slots()):
         if cures and slot.cure != "nothing" and slot.kind in ("touch", "load", "store"):
-            trial = touch(0, slot.thread, slot.what, slot.memory if slot.option == 0 else slot.shared, slot.start, False)
+            trial = touch(
+                0, slot.thread, slot.what, slot.memory if slot.option == 0 else slot.shared, slot.start, False
+            )
             if slot.kind == "load":
                 trial = store(slot.thread, slot.shared, slot.memory)
                 trial = replaced(trial, slot)
@@ -153,4 +155,6 @@ def replaced(trial, slot: Slot):
 
     from flash_attest.races.events import Access
 
-    return replace(trial, access=Access("write", (slot.shared, 0), 0, 16), source=Access("read", (slot.memory, None), 0, 16))
+    return replace(
+        trial, access=Access("write", (slot.shared, 0), 0, 16), source=Access("read", (slot.memory, None), 0, 16)
+    )
