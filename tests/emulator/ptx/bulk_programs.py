@@ -221,7 +221,7 @@ class Builder:
         self.before_end[bar].add(token)
 
     def close(self) -> None:
-        """Let a thread wait for all copies to shared memory, since the block must not end before."""
+        """Let a thread wait for all copies to shared memory, as the block must not end before."""
         for bar in COUNTS:
             loads = [s for s in self.steps if s.kind == "bulk load" and s.phase.mbarrier == bar]
             last = max((s.phase.number for s in loads), default=-1)
