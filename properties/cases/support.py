@@ -26,7 +26,7 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     "dense": (lambda impl: impl.supports.form == "dense", "its form is not dense, and this law lays out memory itself"),
     "keys": (lambda impl: impl.supports.form != "parts", 'its form is "parts", so it computes no scores'),
     "chunks": (
-        lambda impl: impl.supports.cross or impl.supports.causal != "never" or bool(impl.supports.window),
+        lambda impl: impl.supports.cross or impl.supports.causal != "never" or bool(impl.supports.window_kinds),
         "takes as many queries as keys only, and no mask, so no chunk of the queries is a call",
     ),
     "lengths": (lambda impl: impl.supports.form in RAGGED, "its form has no tensors of lengths"),

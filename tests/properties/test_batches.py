@@ -68,7 +68,7 @@ def test_kept_bits_are_counted():
 
 
 def test_without_chunks_that_are_calls_nothing_is_called():
-    """With as many queries as keys and no mask, a part of the queries sees more keys than it has."""
+    """With as many queries as keys and no mask, part of the queries sees more keys than it has."""
 
     def forward(*_, **__):
         raise AssertionError
