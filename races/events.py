@@ -85,6 +85,8 @@ class Agent:
     name: Hashable
     reads: tuple[Access, ...] = field(default=(), hash=False)
     writes: tuple[Access, ...] = field(default=(), hash=False)  # or atomics, of a bulk copy that reduces
+    completes: Phase | None = None  # the phase in which its complete_tx falls
+    bytes: int = 0  # of its complete_tx
 
 
 @dataclass(frozen=True)
@@ -115,4 +117,53 @@ class Fence:
         return self.memories is None or memory in self.memories
 
 
-AnyEvent = Access | Barrier | Arrival | Copy | Done | Issue | End | Fence
+# ---- mbarriers -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of an mbarrier, from 0: each is over when its arrivals and its bytes are complete."""
+
+    mbarrier: Hashable
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Init:
+    """mbarrier.init: each phase expects this number of arrivals."""
+
+    mbarrier: Hashable
+    count: int
+
+
+@dataclass(frozen=True)
+class Arrive:
+    """mbarrier.arrive in a phase. With .relaxed it does not release."""
+
+    phase: Phase
+    count: int = 1
+    releases: bool = True
+
+
+@dataclass(frozen=True)
+class Expect:
+    """expect_tx: the phase is not over before this number of bytes has come."""
+
+    phase: Phase
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A test_wait or try_wait that returned true on a phase. With .relaxed it does not acquire."""
+
+    phase: Phase
+    acquires: bool = True
+
+
+@dataclass(frozen=True)
+class InitFence:
+    """fence.mbarrier_init: mbarrier.init comes before the complete_tx of later copies."""
+
+
+AnyEvent = Access | Barrier | Arrival | Copy | Done | Issue | End | Fence | Init | Arrive | Expect | Wait | InitFence

@@ -6,7 +6,22 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from flash_attest.races.events import Access, Agent, AnyEvent, Arrival, Barrier, Copy, Done, End, Fence, Issue, Thread
+from flash_attest.races.events import (
+    Access,
+    Agent,
+    AnyEvent,
+    Arrival,
+    Arrive,
+    Barrier,
+    Copy,
+    Done,
+    End,
+    Fence,
+    Issue,
+    Phase,
+    Thread,
+    Wait,
+)
 
 
 class Event(NamedTuple):
@@ -39,17 +54,20 @@ class Launch:
         """Check the events. Raises ValueError for an impossible launch.
 
         A launch is impossible if a barrier or an agent joins two blocks, occurs twice in a thread
-        or happens before itself, if a copy has no end, or if an agent ends before it is issued.
+        or happens before itself, if a copy has no end, or if a thread waits for an agent or a phase
+        before it can end.
         """
         self.threads = {thread: tuple(events) for thread, events in threads.items()}
         self._known: dict[tuple[Point, Hashable, bool], dict[Point, bool]] = {}
-        self._steps: dict[Point, list[Point]] = {}
+        self._steps: dict[tuple[Point, bool], list[Point]] = {}
         # Threads with their steps: that wait at a barrier, that issue an agent, that wait for an
         # agent's event 0 (its reads) or 1 (its writes).
         self.waiting: dict[Barrier, list[Point]] = defaultdict(list)
         self.issues: dict[Agent, list[Point]] = defaultdict(list)
         self.ends: dict[Point, list[Point]] = defaultdict(list)
         self.fences: dict[Point, Fence] = {}
+        self.waits: dict[Phase, list[Point]] = defaultdict(list)
+        self.arrivals: dict[Phase, list[Point]] = defaultdict(list)  # and where copies are issued that complete on it
         joined: dict[Barrier | Agent, list[Thread]] = defaultdict(list)
         for thread, events in self.threads.items():
             for step, event in enumerate(events):
@@ -61,8 +79,14 @@ class Launch:
                 elif isinstance(event, Issue):
                     self.issues[event.agent].append((thread, step))
                     joined[event.agent].append(thread)
+                    if event.agent.completes:
+                        self.arrivals[event.agent.completes].append((thread, step))
                 elif isinstance(event, End):
                     self.ends[event.agent, 0 if event.of_reads else 1].append((thread, step))
+                elif isinstance(event, Wait):
+                    self.waits[event.phase].append((thread, step))
+                elif isinstance(event, Arrive):
+                    self.arrivals[event.phase].append((thread, step))
                 elif isinstance(event, Fence):
                     self.fences[thread, step] = event
                 elif isinstance(event, Copy) and Done(event) not in events[step:]:
@@ -79,6 +103,9 @@ class Launch:
         for (agent, _), points in self.ends.items():
             if agent not in self.issues or self._in_time(points, self.issues[agent]):
                 raise ValueError(f"{agent} ends before it is issued: {points}")
+        for phase, points in self.waits.items():
+            if self._in_time(points, self.arrivals.get(phase, ())):
+                raise ValueError(f"{phase} is waited for before it can be over: {points}")
         for what, points in [*self.waiting.items(), *self.issues.items()]:
             # From each that waits at a barrier, a path leads to what the others do next.
             if self._in_time(points[:1] if isinstance(what, Barrier) else points, points):
@@ -86,7 +113,7 @@ class Launch:
 
     def _in_time(self, first: Sequence[Point], second: Sequence[Point]) -> bool:
         """Return whether one of the first points has to come before one of the second."""
-        return any(point in self._after(start, through_agents=True) for start in first for point in second)
+        return any(point in self._after(start, in_time=True) for start in first for point in second)
 
     def accesses(self) -> list[Event]:
         parts = [(agent, (agent.reads, agent.writes)) for agent in self.issues]
@@ -106,30 +133,35 @@ class Launch:
         """Return whether a path leads from a to b, with or without a proxy fence."""
         return b in self._after(a)
 
-    def _next(self, point: Point) -> list[Point]:
-        """Return the next points on a path: in this thread, in all that wait at a barrier or for an
-        agent, and in an agent that is issued.
+    def _next(self, point: Point, in_time: bool) -> list[Point]:
+        """Return the next points on a path: in this thread, in all that wait at a barrier, for an
+        agent or for a phase, and in an agent that is issued.
         """
         thread, step = point
         if isinstance(thread, Agent):
-            behind = self._behind(self.ends.get(point, ()))
-            return behind if step else [(thread, 1), *behind]
-        event = self.threads[thread][step]
+            behind = [*self.ends.get(point, ()), *(self._waits(thread.completes, in_time) if step else ())]
+            return [(thread, 1)] * (step == 0) + self._behind(behind)
+        event, behind = self.threads[thread][step], [point]
         if isinstance(event, (Barrier, Arrival)):
-            barrier = event.at if isinstance(event, Arrival) else event
-            return self._behind([point, *self.waiting.get(barrier, ())])
-        return [(event.agent, 0), *self._behind([point])] if isinstance(event, Issue) else self._behind([point])
+            behind += self.waiting.get(event.at if isinstance(event, Arrival) else event, ())
+        elif isinstance(event, Arrive) and (event.releases or in_time):
+            behind += self._waits(event.phase, in_time)
+        return [(event.agent, 0), *self._behind(behind)] if isinstance(event, Issue) else self._behind(behind)
+
+    def _waits(self, phase: Phase | None, in_time: bool) -> list[Point]:
+        points = self.waits.get(phase, ()) if phase else ()
+        return [(thread, step) for thread, step in points if in_time or self.threads[thread][step].acquires]
 
     def _behind(self, points: Iterable[Point]) -> list[Point]:
         return [(thread, step + 1) for thread, step in points if step + 1 < len(self.threads[thread])]
 
-    def _after(self, start: Point, memory: Hashable = None, through_agents: bool = False) -> dict[Point, bool]:
+    def _after(self, start: Point, memory: Hashable = None, in_time: bool = False) -> dict[Point, bool]:
         """Return every point to which a path leads from here, and whether one of these paths
         passes a proxy fence for that memory.
 
-        through_agents: paths pass through agents, too. That is the order in time.
+        in_time: paths pass through agents and relaxed operations, too. That is the order in time.
         """
-        key = start, memory, through_agents and bool(self.issues)
+        key = start, memory, in_time and bool(self.issues or self.waits)
         if key in self._known:
             return self._known[key]
         reached: dict[Point, bool] = {}
@@ -137,9 +169,11 @@ class Launch:
         while todo:
             point, fenced = todo.pop()
             fenced = fenced or (point in self.fences and self.fences[point].covers(memory))
-            for new in self._steps.get(point) or self._steps.setdefault(point, self._next(point)):
+            if (point, in_time) not in self._steps:
+                self._steps[point, in_time] = self._next(point, in_time)
+            for new in self._steps[point, in_time]:
                 leaves = point[0] in self.issues and new[0] != point[0]  # an agent
-                if leaves and point[0] != start[0] and not through_agents:
+                if leaves and point[0] != start[0] and not in_time:
                     continue
                 if new not in reached or (fenced or leaves) > reached[new]:
                     reached[new] = fenced or leaves

@@ -15,6 +15,8 @@ Two accesses of one launch are a race if
       before the barrier happens before everything that the latter does after it
     from a thread that issues an agent to the agent, and from an agent to each thread that waits
       for its end
+    from a thread that arrives at an mbarrier, and from a copy that completes on it, to each thread
+      that waits for the same phase
 
 There are no other steps. This has consequences:
 
@@ -64,6 +66,22 @@ For agents this means:
 - Two agents have one proxy: wgmma reads what a bulk copy wrote if a path leads to it, without a
   fence.
 - wgmma.fence orders registers only, so it is not among the events.
+
+An mbarrier orders phase by phase. An arrival (with .release) happens before each wait (with
+.acquire) that returned true on the phase of the arrival, and a bulk copy happens before each wait
+that returned true on the phase in which its complete_tx falls. That is the copy's end, with the
+fence in it.
+
+- A wait for one phase orders nothing of another phase, even of the same parity. It may be legal to
+  wait with the wrong parity; what it leaves unordered is a race.
+- .relaxed orders nothing, and neither does expect_tx.
+- An arrival releases what its own thread did, and not what other lanes of the warp did.
+- complete_tx orders its copy and nothing else: neither what the issuing thread did before, nor
+  another copy of the same thread.
+- A stage is free when its readers have arrived, and a wait for that arrival comes before the next
+  copy into it. For readers of the generic proxy, a proxy fence has to be on that path.
+
+`misuses` of mbarriers.py has what else is undefined about mbarriers.
 
 An access in conflict with one of an agent, after its issue and not after its end, is a race, and
 `during` has it, too (ASYNC): in this case something is missing between the access and the end.
