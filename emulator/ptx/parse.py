@@ -33,6 +33,7 @@ STATEMENT = re.compile(
     | \.reg\b\s*(?P<reg>[^;]*);
     | \.file\s+(?P<number>\d+)\s+"(?P<path>(?:[^"\\\n]|\\.)*)"[^\n]*
     | (?P<skip>\.section[^{{]*\{{[^}}]*\}} | \.pragma(?:"[^"\n]*"|[^;"])*; | @@[^\n]* | \.alias[^;]*;)
+    | \.branchtargets\s+(?P<targets>[^;]*);
     | \.(?P<head>version|target|address_size)(?P<what>[^\n;]*)
     | (?P<linkage>{LINKAGE})\.(?P<kind>entry|func)\b(?P<header>[^;{{]*)(?P<begin>[;{{])
     | (?P<linked>{LINKAGE})\.(?P<space>shared|global|const|local|param)\b(?P<declared>[^;]*);
@@ -78,11 +79,14 @@ class Parser(Operands):
         self.function: Function | None = None
         self.scope = Scope()
         self.place = -1
+        self.last_label = ""
+        self.branch_targets: dict[str, list[str]] = {}  # the labels of each list of .branchtargets
         self.known_places: dict[tuple[str, str, str], int] = {}
         # These are the targets that nvcc's inlined_at may name.
         self.columns: dict[tuple[int, int, int], Place] = {}
         self.handlers = {
-            "opcode": self._instruction, "loc": self._loc, "label": self._label, "open": self._open, "close": self._close,
+            "opcode": self._instruction, "loc": self._loc, "label": self._label, "targets": self._targets,
+            "open": self._open, "close": self._close,
             "reg": self._registers, "path": self._file, "what": self._head, "begin": self._function,
             "declared": self._variable, "wrong": self._wrong, "skip": lambda match: None,
         }  # fmt: skip
@@ -150,6 +154,13 @@ class Parser(Operands):
             label = Label(operands.strip())
             self.scope.pending.append((label, line))
             read = (label,)
+        elif (
+            opcode.startswith("brx.idx")
+            and predicate is None
+            and operands.split(",")[-1].strip() in self.branch_targets
+        ):
+            self._branch_by_index(operands, line)
+            return
         elif opcode.startswith(("call", "brx")):
             read = (operands.strip(),)
         else:
@@ -187,6 +198,32 @@ class Parser(Operands):
     def _label(self, match: re.Match) -> None:
         if self.function is not None:
             self.scope.labels[match["label"]] = len(self.function.instructions)
+            self.last_label = match["label"]
+
+    def _targets(self, match: re.Match) -> None:
+        """Keep the list of a label: `list: .branchtargets a, b;`."""
+        self.branch_targets[self.last_label] = [name.strip() for name in match["targets"].split(",")]
+
+    def _branch_by_index(self, operands: str, line: int) -> None:
+        """Add comparisons and branches for brx.idx, to the targets of the list that it names.
+
+        An index beyond the list is undefined, so the last target needs no comparison.
+        """
+        index, _, name = (part.strip() for part in operands.partition(","))
+        *others, last = self.branch_targets[name]
+        for number, target in enumerate(others):
+            taken = f"%brx.{len(self.function.instructions)}"
+            self._declare(self.scope, taken, "pred")
+            predicate = self._operand(taken)
+            compared = (predicate, self._operand(index), self._operand(str(number)))
+            self.function.instructions.append(Instruction("setp.eq.u32", compared, None, False, line, self.place))
+            self._branch(target, line, predicate)
+        self._branch(last, line)
+
+    def _branch(self, target: str, line: int, predicate: Register | None = None) -> None:
+        label = Label(target)
+        self.scope.pending.append((label, line))
+        self.function.instructions.append(Instruction("bra", (label,), predicate, False, line, self.place))
 
     def _open(self, match: re.Match) -> None:
         if self.function is None:

@@ -49,6 +49,16 @@ def test_a_scope_has_registers_of_its_own():
     assert inner is not outer
 
 
+def test_a_branch_by_index_is_a_list_of_branches():
+    """The last target is taken without a comparison: a larger index is undefined."""
+    text = "a: add.u32 %r1, %r1, 1;\nlist: .branchtargets\n  a,\n  b,\n  a;\nbrx.idx %r1, list;\nb: ret;"
+    read = statements(text)
+    assert [i.opcode for i in read[1:6]] == ["setp.eq.u32", "bra", "setp.eq.u32", "bra", "bra"]
+    places = [i.operands[0].index for i in read if i.opcode == "bra"]
+    assert places[0] == places[2] == places[1] - 6
+    assert [i.guard is None for i in read if i.opcode == "bra"] == [False, False, True]
+
+
 def test_registers_may_follow_their_type_without_a_space():
     """CUDA's headers write registers in this way in inline PTX of float16."""
     (added,) = statements("{.reg.b32 f, C;\nadd.u32 f, %r1, %r2;}")

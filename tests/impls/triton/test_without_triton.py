@@ -7,6 +7,7 @@ import re
 import pytest
 import torch
 
+from flash_attest.impls import Implementation
 from flash_attest.impls import triton as triton_fa2
 from flash_attest.impls.contract.record import OUTPUTS
 from flash_attest.impls.contract.registry import ours
@@ -104,14 +105,14 @@ def test_importing_triton_first_changes_nothing(value):
         import triton
         from flash_attest.impls import triton as ours
         from flash_attest.emulator.triton import is_active
-        print({d for i in ours.IMPLS for d in i.devices}, [i.name for i in ours.IMPLS], is_active())"""
+        print({d for i in ours.IMPLS for d in getattr(i, "devices", ())}, [i.name for i in ours.IMPLS], is_active())"""
     run = python("-c", program, TRITON_INTERPRET=value)
     assert run.stdout.strip() == f"{{'cpu'}} {list(triton_fa2.NAMES)} True", run.stderr
 
 
 @with_triton
 def test_dq_summed_by_atomics_is_not_repeatable():
-    repeatable = {impl.name: set(impl.repeatable) for impl in triton_fa2.IMPLS}
+    repeatable = {impl.name: set(impl.repeatable) for impl in triton_fa2.IMPLS if isinstance(impl, Implementation)}
     assert repeatable["triton_fa2"] == set(OUTPUTS)
     assert repeatable["triton_fa2_atomic"] == set(OUTPUTS) - {"dq"}
 
