@@ -9,6 +9,7 @@ decode.py         forward from a paged cache, the keys in splits
 merge.py          merging the parts of splits
 paged.py          calls of these two on tensors
 attention.py      calls on tensors: allocate and launch
+tma.py            the forward with tensor descriptors and warps of their own for copies (Hopper)
 varlen.py         the same for sequences of different lengths, packed one behind the other
 packed.py         where such sequences lie, and the checks of it
 problem.py        sizes, mask, scale, and all checks
@@ -28,6 +29,7 @@ NAMES = (
     "triton_fa2_tf32",
     "triton_fa2_top_left",
     "triton_fa2_varlen",
+    "triton_fa2_tma",
     "triton_paged_decode",
     "triton_merge_parts",
 )

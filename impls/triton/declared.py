@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import torch
 
-from flash_attest.impls import Implementation, Precision, Supports
+from flash_attest.impls import Absent, Implementation, Precision, Supports
 from flash_attest.impls.contract.one_device import one_device
 from flash_attest.impls.contract.record import OUTPUTS
 from flash_attest.impls.contract.shares import VARIANT
 
+from . import tma
 from .attention import FlashAttention2
 from .device import EMULATED
 from .paged import PagedDecode, merge_parts
@@ -134,12 +135,42 @@ MERGE = Implementation(
     compiles=not EMULATED,
 )
 
+
+def by_tma() -> Implementation | Absent:
+    """Return the forward by TMA, if it runs here."""
+    if reason := tma.lacking():
+        return Absent("triton_fa2_tma", reason)
+    way = tma.ByTma()
+    return Implementation(
+        name="triton_fa2_tma",
+        forward=way.forward,
+        backward=way.backward,
+        **one_device(EMULATED),
+        supports=Supports(
+            dtypes={torch.float16, torch.bfloat16},
+            headdims=tma.HEADDIMS,
+            causal="optional",
+            cross=True,
+            gqa=True,
+            softmax_scale=True,
+            lse_grad=True,
+            strides=True,
+        ),
+        lse="natural",
+        slack="anything",
+        share=VARIANT,
+        traced=EMULATED,
+        compiles=not EMULATED,
+    )
+
+
 IMPLS = [
     implementation("triton_fa2", FlashAttention2()),
     implementation("triton_fa2_atomic", FlashAttention2(atomic=True), share=VARIANT),
     implementation("triton_fa2_tf32", FlashAttention2(tf32=True), {torch.float32}, SMALL, share=VARIANT),
     implementation("triton_fa2_top_left", FlashAttention2(alignment="top_left"), {torch.float16}, (64,), share=VARIANT),
     implementation("triton_fa2_varlen", FlashAttention2(), HALVES, share=VARIANT, varlen=True),
+    by_tma(),
     PAGED,
     MERGE,
 ]

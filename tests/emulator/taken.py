@@ -8,12 +8,13 @@ import linecache
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from flash_attest.emulator import ptx
+from flash_attest.emulator.ptx.tensor_map import TensorMap
 from flash_attest.races.tracing import trace
 
 BARRIER = re.compile(r"\bbar(rier)?\.sync\b")
@@ -70,7 +71,7 @@ class Taken:
         kernel = self.kernel
         if text is not None:
             kernel = ptx.load(text, source=module.source, replicated=module.replicated)[self.name]
-        arguments = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in self.arguments)
+        arguments = tuple(map(copied, self.arguments))
         findings = trace(lambda: kernel.launch(*self.shape)(*arguments, names=self.names), seed=seed, switch=switch)
         return findings, arguments
 
@@ -80,6 +81,13 @@ class Taken:
         for n in removed:
             lines[n] = f"// {lines[n]}"
         return "\n".join(lines)
+
+
+def copied(argument: Any) -> Any:
+    """Return a copy of a tensor, or of a tensor map with its tensor; anything else as it is."""
+    if isinstance(argument, TensorMap):
+        return replace(argument, tensor=argument.tensor.clone())
+    return argument.clone() if isinstance(argument, torch.Tensor) else argument
 
 
 @contextmanager
@@ -92,7 +100,7 @@ def taking() -> Iterator[list[Taken]]:
         run = real(kernel, *shape)
 
         def call(*arguments: Any, names: list[str]) -> None:
-            before = tuple(a.clone() if isinstance(a, torch.Tensor) else a for a in arguments)
+            before = tuple(map(copied, arguments))
             seen.append(Taken(kernel, shape, before, names))
             run(*arguments, names=names)
 

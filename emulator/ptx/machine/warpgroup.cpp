@@ -258,12 +258,12 @@ Flow fence(Warp& warp, const Instruction&, uint32_t) {
 
 // ---- issue and wait -----------------------------------------------------------------------------
 
-void finish_first(Warp& warp) {
-    Products& products = *warp.products;
-    const Product& product = products.under_way.front();
-    product.kind->finish(warp, product);
-    if (gpu.launch->traced) release_registers(products, product.kind->numbers(product.at->operand));
-    products.under_way.pop_front();
+// All that are under way take effect.
+void finish_all(Warp& warp) {
+    for (Product& product : warp.products->under_way) {
+        if (!product.done) product.kind->finish(warp, product);
+        product.done = true;
+    }
 }
 
 template <class Element, class Sum>
@@ -271,7 +271,7 @@ Flow issue(Warp& warp, const Instruction& at, uint32_t) {
     const int32_t* o = at.operand;
     Products& products = *warp.products;
     static const ProductKind kind = {finish<Element, Sum>, numbers_of<Sum>};
-    Product product = {&at, &kind, products.group, (warp.predicate(o[SCALE_D]) & 1) != 0, 0, warp.slot<uint64_t>(o[RIGHT])[0], {}, nullptr};
+    Product product = {&at, &kind, products.group, (warp.predicate(o[SCALE_D]) & 1) != 0, false, 0, warp.slot<uint64_t>(o[RIGHT])[0], {}, nullptr};
     if (o[IN_REGISTERS])
         for (unsigned r = 0; r < 4; ++r) memcpy(product.registers[r], warp.slot<uint32_t>(o[LEFT + r]), sizeof product.registers[r]);
     else
@@ -287,7 +287,7 @@ Flow issue(Warp& warp, const Instruction& at, uint32_t) {
     }
     products.under_way.push_back(product);
     if (gpu.options.seed && random_bits() & 1)
-        while (!products.under_way.empty()) finish_first(warp);
+        finish_all(warp);
     gpu.thread = nullptr;
     return Flow::next;
 }
@@ -299,7 +299,13 @@ Flow wait(Warp& warp, const Instruction& at, uint32_t) {
     Products& products = *warp.products;
     const auto most = static_cast<uint32_t>(at.operand[0]);
     const uint32_t before = products.group > most ? products.group - most : 0;
-    while (!products.under_way.empty() && products.under_way.front().group < before) finish_first(warp);
+    while (!products.under_way.empty() && products.under_way.front().group < before) {
+        const Product& first = products.under_way.front();
+        if (!first.done) first.kind->finish(warp, first);
+        // Until here they belong to the wgmma, whenever it has taken effect.
+        if (gpu.launch->traced) release_registers(products, first.kind->numbers(first.at->operand));
+        products.under_way.pop_front();
+    }
     if (products.column) agents_done(*gpu.block, warp.first / WARP, warp.alive, products.column, before);
     gpu.thread = nullptr;
     return Flow::next;
@@ -319,7 +325,8 @@ void end_products(Warp* warps, size_t count) {
     const Warp* with = nullptr;  // has executed a wgmma
     for (size_t i = 0; i < count; ++i) {
         if (warps[i].alive) return;
-        while (!warps[i].products->under_way.empty()) finish_first(warps[i]);  // nobody has waited for them
+        finish_all(warps[i]);  // nobody has waited for them
+        warps[i].products->under_way.clear();
         differ |= warps[i].products->executed != warps[0].products->executed;
         if (warps[i].products->last) with = &warps[i];
     }

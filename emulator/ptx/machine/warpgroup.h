@@ -23,6 +23,7 @@ struct Product {  // one wgmma of one warp: it makes 16 of the 64 rows
     const ProductKind* kind;
     uint32_t group;
     bool adds;             // to the accumulators; else they start at 0
+    bool done;             // it has taken effect, though nothing has waited for it
     uint64_t left, right;  // descriptors of the operands in shared memory
     uint32_t registers[4][WARP];  // A, if it is in registers
     std::shared_ptr<const Issue> issue;  // if traced

@@ -108,6 +108,7 @@ def test_ptxas_takes_it(file: Path, tmp_path: Path):
     """
     for text in {micro.text() for micro in BATTERY if micro.file == file}:
         (tmp_path / "one.ptx").write_text("\n".join(line.split("//")[0] for line in text.splitlines()) + "\n")
-        command = ("ptxas", "-arch=sm_80", "-o", str(tmp_path / "one.cubin"), str(tmp_path / "one.ptx"))
+        target = re.search(r"^\.target (\w+)", text, re.M)[1]
+        command = ("ptxas", f"-arch={target}", "-o", str(tmp_path / "one.cubin"), str(tmp_path / "one.ptx"))
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

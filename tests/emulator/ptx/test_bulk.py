@@ -20,10 +20,11 @@ DTYPES = {F16: torch.float16, F32: torch.float32, U8: torch.uint8, F64: torch.fl
 TEXT = """.version 8.6
 .target sm_90a
 .address_size 64
+.extern .shared .align 1024 .b8 tile[];
 .visible .entry test(.param .align 64 .b8 map[128], .param .u64 out, .param .align 16 .b8 corner[32], .param .u32 bytes)
 .reqntid 128
 {{
-.extern .shared .align 1024 .b8 tile[]; .shared .align 8 .b64 full;
+.shared .align 8 .b64 full;
 .reg .b32 %r<8>, %c<5>, %x<4>; .reg .b64 %w<6>; .reg .pred %p, %done, %more;
 mov.b64 %w0, map; cvta.param.u64 %w1, %w0; ld.param.u64 %w2, [out]; ld.param.u32 %r1, [bytes];
 {corner}
@@ -55,10 +56,10 @@ STORES = {
 }
 
 
-def text(body: str, rank: int) -> str:
+def text(body: str, rank: int, way: str = "store") -> str:
     names = ", ".join(f"%c{i}" for i in range(rank))
     corner = " ".join(f"ld.param.u32 %c{i}, [corner+{4 * i}];" for i in range(rank))
-    opcode = STORES["store"].format(rank=rank)
+    opcode = STORES[way].format(rank=rank)
     return TEXT.format(corner=corner, body=body.format(rank=rank, names=names, opcode=opcode))
 
 
@@ -145,8 +146,7 @@ def test_a_box_is_stored_and_what_is_outside_stays(shape, box, corner, type):
 def test_a_box_is_added():
     to, more = values((16, 32), F32), values((8, 16), F32)
     before = to.clone()
-    code = text(STORE, 2).replace(STORES["store"].format(rank=2), STORES["add"].format(rank=2))
-    run(code, map_of(to, (8, 16), F32), more, (16, 4))
+    run(text(STORE, 2, "add"), map_of(to, (8, 16), F32), more, (16, 4))
     before[4:12, 16:] += more
     assert torch.equal(to, before)
 
@@ -190,10 +190,11 @@ def test_a_wrong_store_is_found(old, new, kind, words):
 PLAIN = """.version 8.6
 .target sm_90a
 .address_size 64
+.extern .shared .align 128 .b8 tile[];
 .visible .entry test(.param .u64 from, .param .u64 to)
 .reqntid 32
 {{
-.extern .shared .align 128 .b8 tile[]; .shared .align 8 .b64 full; .reg .b64 %w<4>; .reg .pred %p, %done; .reg .b32 %r<2>;
+.shared .align 8 .b64 full; .reg .b64 %w<4>; .reg .pred %p, %done; .reg .b32 %r<2>;
 ld.param.u64 %w0, [from]; ld.param.u64 %w1, [to]; mov.u32 %r0, %tid.x; setp.eq.u32 %p, %r0, 0; @!%p bra end;
 mbarrier.init.shared.b64 [full], 1; mbarrier.arrive.expect_tx.shared.b64 _, [full], 512;
 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [tile], [%w0], 512, [full], 0;

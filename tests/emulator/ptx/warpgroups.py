@@ -17,6 +17,7 @@ AT_A, AT_B, MEMORY = 0, 16 * 1024, 48 * 1024  # in shared memory
 HEAD = """.version 8.6
 .target sm_90a
 .address_size 64
+.extern .shared .align 1024 .b8 tile[];
 .visible .entry test(.param .u64 memory, .param .u64 registers, .param .u64 sums)
 .reqntid 128
 {"""
@@ -99,7 +100,7 @@ class Product:
         stores = [f"st.global.b32 [%to+{4 * i}], %sum{i};" for i in range(self.count)]
         return "\n".join([
             HEAD,
-            f".extern .shared .align 1024 .b8 tile[]; .reg .b32 %r<8>, %x<4>, %a<4>, %sum<{self.count}>;",
+            f".reg .b32 %r<8>, %x<4>, %a<4>, %sum<{self.count}>;",
             ".reg .b64 %w<4>, %to, %left, %right; .reg .pred %p, %adds;",
             "ld.param.u64 %w0, [memory]; ld.param.u64 %w1, [registers]; ld.param.u64 %to, [sums];",
             f"mov.u32 %r0, %tid.x; mul.wide.u32 %w2, %r0, {4 * self.count}; add.s64 %to, %to, %w2;",

@@ -1,6 +1,7 @@
-"""Removes instructions of our kernels for sm_90 one at a time, and prints how each removal shows.
+"""Removes or changes instructions of kernels for sm_90 one at a time, and prints how that shows.
 
     python -m tests.emulator.triton.removals '["float16", 64]' wgmma.fence bar.sync
+    python -m tests.emulator.triton.removals '"tma"' 'mbarrier wait'
 
 It is a program, because a process emulates one GPU, and tests emulate the default one.
 """
@@ -17,6 +18,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from flash_attest.emulator import devices
+from flash_attest.emulator.ptx.tensor_map import TensorMap
 
 if __name__ == "__main__":
     devices.choose(90)
@@ -26,6 +28,20 @@ from tests.emulator.triton import test_barriers
 from tests.emulator.triton.test_barriers import is_reached
 
 OPCODES = ("wgmma.wait_group", "wgmma.fence", "fence.proxy.async", "cp.async.wait_group", "bar.sync")
+# For TMA: what is changed, the lines in which it is, and the text that replaces a part of it.
+CHANGES = {
+    "mbarrier wait": (r"mbarrier\.try_wait\.\S+\s+(\w+), [^;]*;", r"setp.eq.u32 \1, 0, 0;"),
+    "mbarrier parity": (
+        r"(mbarrier\.try_wait\.\S+\s+\w+, \[%r\d+\], )(%r\d+);",
+        r"{ .reg .b32 other; xor.b32 other, \2, 1; \1other; }",
+    ),
+    "mbarrier arrive": (r".*mbarrier\.arrive\.shared.*", ""),
+    "mbarrier bytes": (r"(expect_tx\.\S+\s+_, \[%r\d+\], )8192;", r"\g<1>4096;"),
+    "mbarrier count of one": (r"(mbarrier\.init\.\S+ \[%r\d+\], )1;", r"\g<1>2;"),
+    "mbarrier count of many": (r"(mbarrier\.init\.\S+ \[%r\d+\], )128;", r"\g<1>64;"),
+    "bulk wait": (r".*cp\.async\.bulk\.wait_group.*", ""),
+    **{opcode: (rf".*\b{re.escape(opcode)}\b.*", "") for opcode in OPCODES[:3]},
+}
 VALUES = "values"
 # (causal, seqlen_q, seqlen_k): loops without a mask of none, two, three and four rounds, and loops
 # with one behind them. The stages of a pipeline change after an odd number of rounds.
@@ -38,6 +54,10 @@ WAITED_LATER = """the next wait covers the same wgmmas, and until then nothing u
 memory"""
 LAST_COPIES = """behind the last loop: its last copies lie beyond the last tile, nobody reads them, and the output is stored
 where no copy went"""
+RUNS_ONCE = (
+    """it runs once in a launch: the buffer of Q is filled once and emptied once, and nobody waits for it again"""
+)
+UNUSED = """nobody arrives at this mbarrier or waits for it: without its initialisation nothing shows either"""
 REASONS = (FENCED_REGISTERS, FENCED_MEMORY, FENCED_LATER, WAITED_LATER, LAST_COPIES)
 
 WRITES = re.compile(r"\b(st\.shared|stmatrix|cp\.async\.c[ag])\b")
@@ -83,6 +103,33 @@ def reason(taken: Taken, opcode: str, n: int) -> str:
     return FENCED_LATER if "fence.proxy.async" in following else ""
 
 
+def reason_by_tma(taken: Taken, change: str, n: int) -> str:
+    """Return why a change of line n in the kernel with TMA may show nothing, as `reason` does."""
+    lines = [line.split("//")[0] for line in taken.lines]
+    if change in ("mbarrier wait", "mbarrier arrive"):
+        return "" if repeats(lines, n) else RUNS_ONCE
+    return UNUSED if "mbarrier.init" in lines[n] and not shown_by(taken, taken.without(n)) else ""
+
+
+def repeats(lines: list[str], n: int) -> bool:
+    """Return whether a path leads from line n back to it, within the part of the kernel that its
+    warps run: a barrier.sync separates two parts.
+    """
+    labels = {line.split(":")[0]: at for at, line in enumerate(lines) if line.startswith("$L__BB")}
+    seen, left = set(), [n + 1]
+    while left:
+        at = left.pop()
+        if at in seen or at >= len(lines) or re.search(r"\bbarrier\.sync\b|\bret;", lines[at]):
+            continue
+        seen.add(at)
+        branch = re.search(r"(@\S+\s+)?\bbra(\.uni)?\s+(\$L__BB\w+)", lines[at])
+        if branch:
+            left.append(labels[branch[3]])
+        if not branch or branch[1]:
+            left.append(at + 1)
+    return n in seen
+
+
 def until(opcode: str, lines) -> list[str]:
     """Return the lines up to the first with this opcode."""
     found = []
@@ -120,6 +167,43 @@ def launches(dtype: str, headdim: int, atomic: bool = False, tf32: bool = False,
     return seen
 
 
+def launches_by_tma() -> list[Taken]:
+    """Return launches of the forward by TMA: several rounds of its stages, one round, a mask."""
+    from flash_attest.impls.triton.tma import ByTma
+
+    generator = torch.Generator().manual_seed(0)
+    with taking() as seen:
+        for causal, seqlen_q, seqlen_k in ((False, 128, 300), (False, 64, 40), (True, 100, 130)):
+            q, k, v = (torch.randn(1, n, 1, 64, generator=generator).half() for n in (seqlen_q, seqlen_k, seqlen_k))
+            ByTma().forward(q, k, v, causal=causal)
+    return seen
+
+
+def changes(seen: list[Taken], wanted: list[str]) -> list[Removal]:
+    """Make each of these CHANGES in the kernel of these launches."""
+    assert not any(taken.run()[0] for taken in seen)
+    found = []
+    for n, line in enumerate(seen[0].lines):
+        for change in wanted:
+            pattern, text = CHANGES[change]
+            if not re.search(pattern, line):
+                continue
+            lines = seen[0].lines
+            lines[n] = re.sub(pattern, text, line, count=1)
+            shown = sorted(set().union(*(shown_by(taken, "\n".join(lines)) for taken in seen)))
+            place = f"{seen[0].python_line(n)} {line.strip()}, PTX line {n + 1}"
+            found.append(
+                Removal(seen[0].name, change, place, shown, "" if shown else reason_by_tma(seen[0], change, n))
+            )
+    return found
+
+
+def shown_by(taken: Taken, text: str) -> set[str]:
+    """Return the kinds of findings of a launch with this PTX, and VALUES for other results."""
+    (_, right), (findings, arguments) = taken.run(), taken.run(text)
+    return {finding.kind.value for finding in findings} | ({VALUES} if any(map(differ, right, arguments)) else set())
+
+
 def removals(seen: list[Taken], opcodes: list[str]) -> list[Removal]:
     """Remove each of these instructions. A launch without removals must have no finding."""
     of_text = defaultdict(list)
@@ -149,7 +233,9 @@ def removals(seen: list[Taken], opcodes: list[str]) -> list[Removal]:
 
 
 def differ(one: object, other: object) -> bool:
-    """Return whether two arguments are tensors whose bits differ."""
+    """Return whether two arguments are tensors, or maps of tensors, whose bits differ."""
+    if isinstance(one, TensorMap):
+        one, other = one.tensor, other.tensor
     if not isinstance(one, torch.Tensor) or not one.numel():
         return False
     return bool((one.reshape(-1).view(torch.uint8) != other.reshape(-1).view(torch.uint8)).any())
@@ -157,6 +243,9 @@ def differ(one: object, other: object) -> bool:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    way, *wanted = sys.argv[1:]
-    result = removals(launches(*json.loads(way)), wanted or list(OPCODES))
+    way, *wanted = json.loads(sys.argv[1]), *sys.argv[2:]
+    if way == "tma":
+        result = changes(launches_by_tma(), wanted or list(CHANGES))
+    else:
+        result = removals(launches(*way), wanted or list(OPCODES))
     os.write(1, json.dumps([asdict(removal) for removal in result]).encode())

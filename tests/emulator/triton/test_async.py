@@ -1,6 +1,6 @@
-"""Removes every wait, fence and barrier of our kernels for sm_90, one at a time.
+"""Removes waits, fences and barriers of our kernels for sm_90, changes mbarriers, one at a time.
 
-Either the tracer or the values show the removal, or the instruction is not needed for a reason that
+Either the tracer or the values show it, or the instruction is not needed for a reason that
 removals.py knows.
 """
 
@@ -14,14 +14,14 @@ from collections import Counter
 
 import pytest
 
-from tests.emulator.triton.removals import OPCODES, REASONS
+from tests.emulator.triton.removals import CHANGES, OPCODES, REASONS
 from tests.places import ROOT
 
 pytest.importorskip("triton")
 WGMMA = OPCODES[:3]
 
 
-def removed(way: list, *opcodes: str) -> list[dict]:
+def removed(way: list | str, *opcodes: str) -> list[dict]:
     """Return the removals of these instructions in the kernels of one way to call them."""
     command = [sys.executable, "-m", "tests.emulator.triton.removals", json.dumps(way), *opcodes]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
@@ -52,6 +52,22 @@ def test_what_orders_wgmma_is_found_or_unneeded(gxx):
     assert all(removal["shown"] for removal in needed)
 
 
+def test_what_hands_over_stages_is_found_or_unneeded(gxx):
+    """Producer and consumers of the forward by TMA hand over stages of K and V, and Q once."""
+    found = removed("tma", "mbarrier wait", "mbarrier arrive", "mbarrier bytes")
+    assert Counter(removal["opcode"] for removal in found) == {
+        "mbarrier wait": 12, "mbarrier arrive": 6, "mbarrier bytes": 3,
+    }  # fmt: skip
+    assert len(unneeded(found)) <= 4
+
+
+@pytest.mark.thorough
+def test_every_mbarrier_fence_and_wait_of_tma_is_found_or_unneeded(gxx):
+    found = removed("tma")
+    assert {removal["opcode"] for removal in found} == set(CHANGES)
+    assert len(unneeded(found)) <= 16
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "way",
@@ -69,5 +85,5 @@ def test_every_wait_fence_and_barrier_is_found_or_unneeded(way, gxx):
 
 @pytest.mark.thorough
 def test_the_reasons_occur(gxx):
-    seen = {reason for way in (["float16", 64], ["bfloat16", 64]) for reason in unneeded(removed(way))}
+    seen = {reason for way in (["float16", 64], ["bfloat16", 64], "tma") for reason in unneeded(removed(way))}
     assert set(REASONS) <= seen

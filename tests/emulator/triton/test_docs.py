@@ -17,18 +17,23 @@ from tests.places import ROOT
 
 @dataclass(frozen=True)
 class Page:
-    """A page whose first code blocks are an example, what it prints, and its fix."""
+    """An example of a page: three code blocks with the program, what it prints, and its fix."""
 
     name: str
-    file: str  # of the example
+    file: str
+    first: int = 0  # block
 
     @property
     def blocks(self) -> list[str]:
         text = (ROOT / "docs" / "use" / self.name).read_text()
-        return re.findall(r"^```\w*\n(.*?)^```$", text, flags=re.M | re.S)[:3]
+        return re.findall(r"^```\w*\n(.*?)^```$", text, flags=re.M | re.S)[self.first : self.first + 3]
 
 
-PAGES = [Page("tracing-triton.md", "normalize.py"), Page("tracing-hopper.md", "matmul.py")]
+PAGES = [
+    Page("tracing-triton.md", "normalize.py"),
+    Page("tracing-hopper.md", "matmul.py"),
+    Page("tracing-hopper.md", "scale.py", 3),
+]
 each = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.file)
 
 
