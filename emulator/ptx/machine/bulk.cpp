@@ -302,6 +302,11 @@ void end_bulk(Block& in) {
                  "the block ends while this copy to its shared memory may be under way: nothing has waited for it");
     }
     gpu.thread = nullptr;
+    while (!all.loads.empty()) {  // before its memory is gone
+        const Bulk copy = all.loads.front();
+        all.loads.pop_front();
+        take_effect(in, copy);
+    }
     while (!all.stores.empty()) {
         const Bulk copy = all.stores.front();
         all.stores.pop_front();

@@ -113,7 +113,10 @@ class BulkProgram(Program):
         if step.kind == "arrive":
             return [Arrive(step.phase, releases=step.orders)]
         if step.kind == "wait for phase":
-            return [Wait(step.phase, step.orders)] if step.phase.number >= 0 else []
+            # The machine is laxer than the rule: a wait orders the copies of earlier phases, too.
+            # It shows only if a thread has passed a phase with .relaxed.
+            earlier = [End(self.steps[m].agent(m)) for m in self.loaded_before(n)] if step.orders else []
+            return [Wait(step.phase, step.orders), *earlier] if step.phase.number >= 0 else []
         if step.kind == "bulk load":
             return [Expect(step.phase, SIZE), Issue(step.agent(n))]
         if step.kind == "bulk store":
@@ -123,6 +126,12 @@ class BulkProgram(Program):
         if step.kind == "proxy fence":
             return [Fence(FENCES[step.code])]
         return []
+
+    def loaded_before(self, n: int) -> list[int]:
+        """Return the loads of earlier phases than the one that step n waits for."""
+        phase, steps = self.steps[n].phase, enumerate(self.steps[:n])
+        loads = [(m, step.phase) for m, step in steps if step.kind == "bulk load"]
+        return [m for m, of in loads if of.mbarrier == phase.mbarrier and of.number < phase.number]
 
     def stored(self, n: int) -> list[int]:
         """Return the stores that this wait waits for: those in groups but the last ones."""
@@ -219,16 +228,6 @@ class Builder:
         self.time[thread].add(token)
         self.of_phase[Phase(bar, self.number[bar])] |= self.time[thread]
         self.before_end[bar].add(token)
-
-    def close(self) -> None:
-        """Let a thread wait for all copies to shared memory, as the block must not end before."""
-        for bar in COUNTS:
-            loads = [s for s in self.steps if s.kind == "bulk load" and s.phase.mbarrier == bar]
-            last = max((s.phase.number for s in loads), default=-1)
-            while self.number[bar] <= last:
-                self.arrive(loads[-1].threads[0], bar)
-            if last >= 0 and not any(s.kind == "wait for phase" and s.phase == Phase(bar, last) for s in self.steps):
-                self.wait(loads[-1].threads[0], bar)
 
     def join(self, threads: list[int], wide: bool) -> None:
         """Add a barrier of the warps of these threads, or of the block."""

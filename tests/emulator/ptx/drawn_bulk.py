@@ -6,17 +6,19 @@ asks for; some of these are left out.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from flash_attest.races.events import Agent
+from flash_attest.races.events import Access, Agent
 from flash_attest.races.launch import Event
 from flash_attest.races.rule import races
 from tests.emulator.ptx.bulk_programs import (
     COUNTS,
     FENCES,
+    SIZE,
     Builder,
     BulkProgram,
     commit_bulk,
@@ -49,8 +51,8 @@ KINDS = [
     "nothing", *["touch"] * 8, *["load"] * 5, *["store"] * 3, *["arrive"] * 3, *["wait"] * 4, "commit", "wait bulk", "fence",
     "barrier",
 ]  # fmt: skip
-# How a race is prevented: what is left out.
-CURES = ["all"] * 6 + ["no wait", "no fence", "no barrier", "nothing"]
+# How a race is prevented: what is left out, or is something else.
+CURES = ["all"] * 8 + ["no wait", "no fence", "no barrier", "nothing"] + ["another fence", "relaxed"] * 2
 
 
 @cache
@@ -94,7 +96,7 @@ def last_races(steps: list[Step], shape: tuple[int, int, int]) -> list[tuple[Eve
 
 
 def cure(builder: Builder, slot: Slot, earlier: Event, later: Event) -> None:
-    """Add what orders the two, but for what the slot leaves out."""
+    """Add what orders the two, without what the slot leaves out."""
     step = builder.steps[earlier.access.step]
     issuer = earlier.thread.name[1] if isinstance(earlier.thread, Agent) else earlier.thread.index
     if step.kind == "bulk load":
@@ -104,20 +106,23 @@ def cure(builder: Builder, slot: Slot, earlier: Event, later: Event) -> None:
         if slot.cure == "no wait":
             return
         if builder.over(bar) == step.phase:
-            return builder.wait(slot.thread, bar)
+            return builder.wait(slot.thread, bar, slot.cure != "relaxed")
     if step.kind == "bulk store" and slot.cure != "no wait":
         builder.add(commit_bulk(issuer))
         builder.add(wait_bulk(issuer, 0, slot.option > 1))
-    if not earlier.is_async and later.is_async and slot.cure != "no fence" and slot.option % 2:
-        builder.add(proxy_fence(issuer))
+    of_global = earlier.access.memory[0] in GLOBAL
+    name = (".shared::cta" if of_global else ".global") if slot.cure == "another fence" else ""
+    fences = not earlier.is_async and later.is_async and slot.cure != "no fence"
+    if fences and slot.option % 2:
+        builder.add(proxy_fence(issuer, f"fence.proxy.async{name}"))
     if issuer != slot.thread and slot.cure != "no barrier":
         if slot.option == 3:  # an mbarrier instead
-            builder.arrive(issuer, "bar0")
-            builder.wait(slot.thread, "bar0")
+            builder.arrive(issuer, "bar0", slot.cure != "relaxed" or slot.start % 2 == 0)
+            builder.wait(slot.thread, "bar0", slot.cure != "relaxed" or slot.start % 2 == 1)
         else:
             builder.join([issuer, slot.thread], slot.option == 2)
-    if not earlier.is_async and later.is_async and slot.cure != "no fence" and not slot.option % 2:
-        builder.add(proxy_fence(slot.thread))
+    if fences and not slot.option % 2:
+        builder.add(proxy_fence(slot.thread, f"fence.proxy.async{name}"))
 
 
 @st.composite
@@ -126,21 +131,12 @@ def programs(draw) -> BulkProgram:
     builder, cures = Builder(THREADS, [*SEEN]), draw(st.sampled_from([True, True, True, False]))
     for slot in draw(slots()):
         if cures and slot.cure != "nothing" and slot.kind in ("touch", "load", "store"):
-            trial = touch(
-                0, slot.thread, slot.what, slot.memory if slot.option == 0 else slot.shared, slot.start, False
-            )
-            if slot.kind == "load":
-                trial = store(slot.thread, slot.shared, slot.memory)
-                trial = replaced(trial, slot)
-            elif slot.kind == "store":
-                trial = store(slot.thread, slot.shared, slot.memory, slot.option == 3)
-            done = set()
-            for earlier, later in last_races([*builder.steps, trial], shape):
-                if earlier.access.step not in done:
-                    done.add(earlier.access.step)
+            cured = set()
+            for earlier, later in last_races([*builder.steps, tried(slot)], shape):
+                if earlier.access.step not in cured:
+                    cured.add(earlier.access.step)
                     cure(builder, slot, earlier, later)
         apply(builder, slot)
-    builder.close()
     steps = builder.steps
     fences = [n for n, step in enumerate(steps) if step.kind == "proxy fence"]
     missing = draw(st.integers(0, 11))
@@ -149,12 +145,12 @@ def programs(draw) -> BulkProgram:
     return BulkProgram(shape, steps, draw(st.booleans()))
 
 
-def replaced(trial, slot: Slot):
-    """Return a copy in the other direction, which ends nowhere, in the place of a load."""
-    from dataclasses import replace
-
-    from flash_attest.races.events import Access
-
-    return replace(
-        trial, access=Access("write", (slot.shared, 0), 0, 16), source=Access("read", (slot.memory, None), 0, 16)
-    )
+def tried(slot: Slot) -> Step:
+    """Return a step with the accesses of a slot. A load is tried without its mbarrier."""
+    if slot.kind == "touch":
+        return touch(0, slot.thread, slot.what, slot.memory if slot.option == 0 else slot.shared, slot.start, False)
+    step = store(slot.thread, slot.shared, slot.memory, slot.option == 3)
+    if slot.kind == "store":
+        return step
+    accesses = Access("write", step.source.memory, 0, SIZE), Access("read", step.access.memory, 0, SIZE)
+    return replace(step, access=accesses[0], source=accesses[1])

@@ -10,11 +10,13 @@ from itertools import combinations
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
 from flash_attest.races.events import Access, End, Fence, Issue
 from flash_attest.races.launch import Launch
 from flash_attest.races.rule import conflict, during, lacks_fence, races
 from tests.emulator.ptx.drawn_wgmma import programs
+from tests.emulator.ptx.programs import Program
 from tests.emulator.ptx.test_rule import SCHEDULES, disagreements, pair_of, run, steps_of
 from tests.emulator.ptx.wgmma_programs import (
     WarpgroupProgram,
@@ -33,12 +35,12 @@ def test_the_machine_says_what_the_rule_says(count):
     agree()
 
 
-def drawn(count: int) -> list[WarpgroupProgram]:
+def drawn(count: int, of: SearchStrategy) -> list[Program]:
     result = []
 
     @settings(max_examples=count, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @seed(0)
-    @given(programs())
+    @given(of)
     def draw(program):
         result.append(program)
 
@@ -49,7 +51,7 @@ def drawn(count: int) -> list[WarpgroupProgram]:
 @pytest.fixture(scope="module")
 def some():
     """Return programs with their launches and the races that the rule finds."""
-    launches = [(program, program.launch()) for program in drawn(300)]
+    launches = [(program, program.launch()) for program in drawn(300, programs())]
     return [(program, launch, races(launch)) for program, launch in launches]
 
 
@@ -89,7 +91,7 @@ class Unfenced(Launch):
 def changed(change):
     """Return a function that replaces each event of a program's launch by change(event)."""
 
-    def launch(program: WarpgroupProgram) -> Launch:
+    def launch(program: Program) -> Launch:
         threads = program.launch().threads
         return Launch(
             {thread: [new for event in events for new in change(event)] for thread, events in threads.items()}

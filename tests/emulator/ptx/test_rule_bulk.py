@@ -1,0 +1,86 @@
+"""Compares the PTX machine with the race rule, on random small programs with bulk copies and
+mbarriers (bulk_programs.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from flash_attest.races.events import Arrive, End, Fence, Issue, Phase, Wait
+from flash_attest.races.launch import Launch
+from flash_attest.races.rule import races
+from tests.emulator.ptx.bulk_programs import BulkProgram
+from tests.emulator.ptx.drawn_bulk import programs
+from tests.emulator.ptx.test_rule import SCHEDULES, disagreements, pair_of, run, steps_of
+from tests.emulator.ptx.test_rule_wgmma import Through, Unfenced, changed, drawn, fence_behind, without
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.thorough)])
+def test_the_machine_says_what_the_rule_says(count):
+    @settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(program=programs(), schedule=SCHEDULES)
+    def agree(program, schedule):
+        for one in [(0, 0.0), schedule]:
+            wrong = disagreements(program, run(program, one))
+            assert not wrong, "\n".join([f"seed={one[0]} switch={one[1]}", repr(program), *wrong])
+
+    agree()
+
+
+@pytest.fixture(scope="module")
+def some():
+    """Return programs with the races that the rule finds."""
+    return [(program, races(program.launch())) for program in drawn(300, programs())]
+
+
+def of_any_phase(program: BulkProgram) -> Launch:
+    """A wait is one for all phases of the mbarrier until then."""
+
+    def change(event):
+        if not isinstance(event, Wait):
+            return [event]
+        return [replace(event, phase=Phase(event.phase.mbarrier, n)) for n in range(event.phase.number + 1)]
+
+    return changed(change)(program)
+
+
+def all_reads_end(event) -> list:
+    return [replace(event, of_reads=False)] if isinstance(event, End) else [event]
+
+
+def all_order(event) -> list:
+    if isinstance(event, Arrive):
+        return [replace(event, releases=True)]
+    return [replace(event, acquires=True)] if isinstance(event, Wait) else [event]
+
+
+# What a machine could do wrong: a program's launch as the rule is then asked about it.
+MISTAKES = {
+    "complete_tx carries what the issuer did before": lambda program: Through(program.launch().threads),
+    "no fence is needed": lambda program: Unfenced(program.launch().threads),
+    "a fence is never seen": without(Fence),
+    "a fence is one of all memory": changed(lambda e: [Fence() if isinstance(e, Fence) else e]),
+    "a wait for a phase is a fence for all that came before": fence_behind(Wait),
+    "an issue is a fence": fence_behind(Issue),
+    ".relaxed orders": changed(all_order),
+    ".read waits for the writes, too": changed(all_reads_end),
+    "a wait for a phase orders nothing": without(Wait),
+    "a wait for a group orders nothing": without(End),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_drawn_programs_show_a_machine_that_is_wrong(some, mistake):
+    """The rule with a mistake in it finds other races than the rule in several programs."""
+    differ = 0
+    for program, racing in some:
+        wrong, right = ({steps_of(pair_of(a, b)) for a, b in found} for found in (races(mistake(program)), racing))
+        differ += wrong != right
+    assert differ >= 3, differ
+
+
+def test_many_drawn_programs_are_right(some):
+    assert len(some) / 8 < sum(not racing for _, racing in some) < len(some) / 2
