@@ -149,7 +149,7 @@ def registers(lines: list[str], opcode: str) -> set[str]:
     return {register for line in lines if re.match(rf"\s*.*?{opcode}", line) for register in REGISTER.findall(line)}
 
 
-def launches(dtype: str, headdim: int, atomic: bool = False, tf32: bool = False, bias: bool = False) -> list[Taken]:
+def launches(dtype: str, headdim: int, atomic: bool = False, tf32: bool = False) -> list[Taken]:
     """Return launches of forwards and backwards, with two query heads for one key head."""
     from flash_attest.impls.triton.attention import FlashAttention2  # loads Triton
 
@@ -161,9 +161,8 @@ def launches(dtype: str, headdim: int, atomic: bool = False, tf32: bool = False,
                 torch.randn(1, n, heads, headdim, generator=generator).to(getattr(torch, dtype))
                 for n, heads in ((seqlen_q, 2), (seqlen_k, 1), (seqlen_k, 1))
             )
-            added = torch.randn(1, 1, seqlen_q, seqlen_k, generator=generator).to(q.dtype) if bias else None
-            out, lse = way.forward(q, k, v, causal=causal, bias=added)
-            way.backward(out, q, k, v, out, lse, causal=causal, bias=added)
+            out, lse = way.forward(q, k, v, causal=causal)
+            way.backward(out, q, k, v, out, lse, causal=causal)
     return seen
 
 

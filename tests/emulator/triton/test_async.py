@@ -73,7 +73,6 @@ def test_every_mbarrier_fence_and_wait_of_tma_is_found_or_unneeded(gxx):
     "way",
     [
         ["float16", 64], ["float16", 128], ["bfloat16", 64], ["float16", 64, True], ["float32", 64, False, True],
-        ["float16", 64, False, False, True], ["bfloat16", 64, True, False, True],
     ],
     ids=str,
 )  # fmt: skip
