@@ -46,7 +46,9 @@ int found(void** to, int number) {
 }
 
 int launched(const void* kernel, const Dim& grid, const Dim& block, size_t shared, void** arguments) {
-    return python.launch ? python.launch(number(kernel), &grid.x, &block.x, shared, arguments) : NOT_SUPPORTED;
+    if (!python.launch) return NOT_SUPPORTED;
+    int status = python.launch(number(kernel), &grid.x, &block.x, shared, arguments);
+    return status < 0 ? LAUNCH_FAILED : status;  // callers take -1 for an error that TVM knows
 }
 
 }  // namespace
