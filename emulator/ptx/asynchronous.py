@@ -127,8 +127,9 @@ def bulk(encoder, instruction: Instruction, plan: Plan) -> None:
 
 
 def bulk_tensor(encoder, instruction: Instruction, plan: Plan) -> None:
-    """Encode cp.async.bulk.tensor.2d.shared.global.mbarrier::complete_tx::bytes [to], [map, {x, y}],
-    [mbar] and cp.async.bulk.tensor.2d.global.shared.bulk_group [map, {x, y}], [from].
+    """Encode cp.async.bulk.tensor.2d.shared.global.mbarrier::complete_tx::bytes [to],
+    [map, {x, y}], [mbar] and cp.async.bulk.tensor.2d.global.shared.bulk_group [map, {x, y}],
+    [from].
     """
     loads = plan.handler.endswith("load")
     first, second, *more = _without_hint(encoder, instruction, 3 if loads else 2)

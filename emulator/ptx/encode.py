@@ -171,7 +171,9 @@ class Encoder:
         if self.owned and not handler.startswith("wgmma."):
             touched = [self.owned[one] for one in dict.fromkeys((*reads, *writes)) if one in self.owned]
             if touched:
-                self.emit(TOUCH, [len(touched), *touched], guard=guard, plain=plain)
+                # ptxas places copies of registers where it needs them, even before a fence.
+                copies = handler.startswith("mov.")
+                self.emit(TOUCH, [len(touched), int(copies), *touched], guard=guard, plain=plain)
         number = self.handlers.get(handler)
         if number is None:
             number = self.handlers[handler] = len(self.handlers)

@@ -57,8 +57,9 @@ class TensorMap:
                 f"box={tuple(self.box)}: its innermost dimension has {width} bytes, should be a multiple of 16"
             )
         if self.swizzle and width > 16 << self.swizzle:
+            most = 16 << self.swizzle
             raise ValueError(
-                f"the box's innermost dimension has {width} bytes, swizzle {SWIZZLES[self.swizzle]} allows {16 << self.swizzle}"
+                f"box={tuple(self.box)}: {width} bytes in a line, swizzle {SWIZZLES[self.swizzle]} has {most}"
             )
 
     def encoded(self, address: int) -> bytes:

@@ -11,13 +11,17 @@ namespace {
 
 enum class Path { ordered, unfenced, none, after_issue };
 
+bool issued_by(unsigned thread, unsigned issuer, bool by_warp) {
+    return by_warp ? thread / WARP == issuer / WARP : thread == issuer;
+}
+
 // How an access of a thread of this block comes before the issue of an agent.
 Path path_to(const Agent& agent, uint32_t interval, uint32_t syncs, uint16_t thread) {
     const Issue& issue = *agent.issue;
     const uint64_t then = moment(interval, syncs);
     const uint64_t* fenced = issue.order.fenced.data() + (checking.in_shared ? OF_SHARED : OF_GLOBAL) * gpu.block->threads.size();
     if (then < moment(issue.interval, issue.order.clock[thread])) return then < fenced[thread] ? Path::ordered : Path::unfenced;
-    return interval > issue.interval || thread / WARP == agent.thread / WARP ? Path::after_issue : Path::none;
+    return interval > issue.interval || issued_by(thread, agent.thread, agent.by_warp) ? Path::after_issue : Path::none;
 }
 
 // The same for another agent, whose end contains a fence.
@@ -101,7 +105,7 @@ private:
         if (cell.agents && cell.agents->serial == gpu.block->serial) kept = cell.agents;
         else if (cell.agents && counts(cell.agents->serial)) kept = cell.agents, kept->next = nullptr;
         checking.agent_accesses.push_back(
-            {gpu.block->serial, agent.epoch, agent.issue->interval, site, column, thread, what == ATOMIC, kept});
+            {gpu.block->serial, agent.epoch, agent.issue->interval, site, column, thread, agent.by_warp, what == ATOMIC, kept});
         cell.agents = &checking.agent_accesses.back();
     }
 
@@ -161,7 +165,7 @@ bool conflicts_with_agents(const Cell& cell, const Region& region, uintptr_t add
         const bool here = other->serial == gpu.block->serial;
         if (here && clock_of(*gpu.block, self())[other->column] > other->epoch) continue;
         // Ordered after the issue, and so no race of two threads without a barrier.
-        const bool after = here && (gpu.block->interval > other->interval || gpu.thread->warp() == other->thread / WARP);
+        const bool after = here && (gpu.block->interval > other->interval || issued_by(self(), other->thread, other->by_warp));
         Record& record = add_record(after ? ASYNC : RACE, &region, address, size, 2,
                                     side_of_earlier(other->serial, other->thread, other->atomic ? ATOMIC : READ, other->site),
                                     side_here(what, pc));

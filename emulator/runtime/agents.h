@@ -29,6 +29,7 @@ struct Agent {
     uint32_t epoch;   // its time there
     std::shared_ptr<const Issue> issue;
     unsigned thread;  // that issued it
+    bool by_warp;     // all lanes of its warp did
     uintptr_t pc;
     const char* name, *waits;  // in messages: what it is, and what waits for it
 };

@@ -9,9 +9,10 @@ namespace {
 
 constexpr int64_t MOST_BYTES = (1 << 20) - 1;  // tx-count
 
-Record& misused(uintptr_t pc) {
+Record& misused(uint32_t address, uintptr_t pc) {
+    const auto host = reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + address;
     new_access();
-    return add_record(BARRIER, nullptr, 0, 0, 1, side_here(TOUCH, pc));
+    return add_record(BARRIER, region_of(host), host, sizeof(uint64_t), 1, side_here(TOUCH, pc));
 }
 
 template <class... Values>
@@ -26,21 +27,21 @@ unsigned char* memory_of(uint32_t address) { return emulator_dynamic_shared + ad
 Mbarrier* used(Mbarriers& all, uint32_t address, uintptr_t pc) {
     auto found = all.find(address);
     if (found == all.end() || !found->second.live) {
-        say(misused(pc), found == all.end() ? "no mbarrier.init of the mbarrier at %#x before this" : "the mbarrier at %#x is used after mbarrier.inval",
-            address);
+        say(misused(address, pc), found == all.end() ? "used as an mbarrier without mbarrier.init" : "used after mbarrier.inval");
         stop_launch();
     }
     Mbarrier& of = found->second;
     const uint64_t content = content_of(address);
     if (memcmp(memory_of(address), &content, sizeof content)) {
-        say(misused(pc), "the mbarrier at %#x has been overwritten since mbarrier.init", address);
+        say(misused(address, pc), "an mbarrier that has been overwritten since mbarrier.init");
         stop_launch();
     }
     of.used = true;
     checking.in_shared = true;
     if (gpu.launch->traced && !happens_before(of.made.interval, of.made.thread, of.made.syncs)) {
         new_access();
-        Record& record = add_record(RACE, nullptr, 0, 8, 2, side_of_earlier(gpu.block->serial, of.made.thread, WRITE, of.made.site),
+        const auto host = reinterpret_cast<uintptr_t>(memory_of(address));
+        Record& record = add_record(RACE, region_of(host), host, sizeof content, 2, side_of_earlier(gpu.block->serial, of.made.thread, WRITE, of.made.site),
                                     side_here(ATOMIC, pc));
         say(record, "no barrier between mbarrier.init and this use");
     }
@@ -68,8 +69,8 @@ void settle(Mbarrier& of) {
 
 void init_mbarrier(Mbarriers& all, uint32_t address, unsigned count, uintptr_t pc) {
     Mbarrier& of = all[address];
-    if (of.live && of.used) say(misused(pc), "mbarrier.init of the mbarrier at %#x, which is in use (no mbarrier.inval)", address);
-    if (!count || count > MOST_BYTES) say(misused(pc), "mbarrier.init with %u arrivals: 1 to %u", count, unsigned(MOST_BYTES));
+    if (of.live && of.used) say(misused(address, pc), "mbarrier.init of an mbarrier that is in use (no mbarrier.inval)");
+    if (!count || count > MOST_BYTES) say(misused(address, pc), "mbarrier.init with %u arrivals: 1 to %u", count, unsigned(MOST_BYTES));
     const unsigned column = of.column;
     const uint32_t epoch = of.epoch;
     of = {};
@@ -83,7 +84,7 @@ void init_mbarrier(Mbarriers& all, uint32_t address, unsigned count, uintptr_t p
 
 void invalidate_mbarrier(Mbarriers& all, uint32_t address, uintptr_t pc) {
     Mbarrier& of = *used(all, address, pc);
-    if (!of.waiting.empty() || of.bytes) say(misused(pc), "mbarrier.inval: %s", state_of(all, address).c_str());
+    if (!of.waiting.empty() || of.bytes) say(misused(address, pc), "mbarrier.inval: %s", state_of(all, address).c_str());
     of.live = false;
     memset(memory_of(address), POISON, sizeof(uint64_t));
 }
@@ -92,12 +93,11 @@ uint32_t arrive_at(Mbarriers& all, uint32_t address, const Arrival& arrival, uin
     Mbarrier& of = *used(all, address, pc);
     const uint32_t phase = of.phase;
     if (arrival.count > of.pending) {
-        say(misused(pc), "%u more arrivals at the mbarrier at %#x, of which phase %u expects %u of %u", arrival.count, address, phase,
-            of.pending, of.expected);
+        say(misused(address, pc), "%u more arrivals in phase %u of an mbarrier, which expects %u of %u", arrival.count, phase, of.pending, of.expected);
         stop_launch();
     }
     if (of.observed < phase) {
-        say(misused(pc), "an arrival in phase %u of the mbarrier at %#x, though no thread has waited for phase %u", phase, address, phase - 1);
+        say(misused(address, pc), "an arrival in phase %u of an mbarrier, though no thread has waited for phase %u", phase, phase - 1);
         of.observed = phase;
     }
     if (arrival.releases && gpu.launch->has_agents) join(of.joining, *gpu.block, self(), ++gpu.block->warps[gpu.thread->warp()].syncs);
@@ -110,7 +110,7 @@ uint32_t arrive_at(Mbarriers& all, uint32_t address, const Arrival& arrival, uin
 void expect_bytes(Mbarriers& all, uint32_t address, int64_t bytes, uintptr_t pc) {
     Mbarrier& of = *used(all, address, pc);
     of.bytes += bytes;
-    if (of.bytes > MOST_BYTES) say(misused(pc), "more than %lld bytes expected at the mbarrier at %#x", static_cast<long long>(MOST_BYTES), address);
+    if (of.bytes > MOST_BYTES) say(misused(address, pc), "an mbarrier expects more than %lld bytes", static_cast<long long>(MOST_BYTES));
 }
 
 bool wait_at(Mbarriers& all, uint32_t address, uint32_t phase, bool is_parity, bool acquires, bool parks, uintptr_t pc) {
@@ -136,7 +136,7 @@ void complete_bytes(Mbarriers& all, uint32_t address, int64_t bytes, const Agent
     Mbarrier& of = *used(all, address, agent.pc);
     of.bytes -= bytes;
     if (of.bytes < -MOST_BYTES) {
-        say(misused(agent.pc), "%lld bytes more than expected at the mbarrier at %#x", static_cast<long long>(-of.bytes), address);
+        say(misused(address, agent.pc), "%lld bytes more than an mbarrier expects", static_cast<long long>(-of.bytes));
         stop_launch();
     }
     settle(of);

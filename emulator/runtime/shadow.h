@@ -49,7 +49,7 @@ struct AccessSet {
 struct AgentAccess {
     uint32_t serial, epoch, interval, site;  // interval: of its issue
     uint16_t column, thread;                 // thread: that issued it
-    bool atomic;
+    bool by_warp, atomic;  // by_warp: all lanes of its warp issued it
     AgentAccess* next;
 };
 

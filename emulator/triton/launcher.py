@@ -99,7 +99,7 @@ class Launcher:
                 raise ValueError(f"{self.name}: {name} is on {argument.device}: should be on the CPU")
 
 
-def flat(name: str, type_: Any, value: Any, layouts: Iterator[dict | None] = iter(())) -> Iterator[tuple[str, Any]]:
+def flat(name: str, type_: Any, value: Any, layouts: Iterator[dict | None]) -> Iterator[tuple[str, Any]]:
     """Yield (name, argument) for each PTX parameter of an argument. Each is a tensor, a tensor map,
     bytes of a number, an address or None.
 

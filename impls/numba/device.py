@@ -1,4 +1,4 @@
-"""The device of the kernels: a GPU, or the emulator, for which they are compiled for sm_80."""
+"""The device of the kernels: a GPU, or the emulator, which has a GPU of emulator/devices.py."""
 
 import torch
 

@@ -8,7 +8,7 @@ from itertools import islice
 from flash_attest.emulator.observation import Kind
 from flash_attest.properties.calling.meter import MOST_LOOKS
 from flash_attest.properties.failures import Reason, Undecided, findings_of
-from flash_attest.properties.judging.asynchronous import ORDER, TWICE, Asynchronous, asynchronous_in
+from flash_attest.properties.judging.asynchronous import ENDED, ORDER, TWICE, Asynchronous, asynchronous_in
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.trial import Trial
 from flash_attest.races import sanitizer
@@ -17,8 +17,9 @@ from flash_attest.races.sanitizer import Tool
 
 LIMIT = 180.0  # seconds for all tools, which run in parallel; each process compiles a plug-in's Numba kernels
 NOT_ALONE = "compute-sanitizer needs a separate process, and no other process can find this implementation"
-TRACED_TOO = "no_race_is_traced judges its kernels on a CPU, compiled for sm_80"
+TRACES = "properties/test_races.py::test_no_race_is_traced[{}]"
 MISSING_WAIT = "Missing wait"  # synccheck's words for a thread that arrives at an mbarrier once more, without a wait
+DIVERGENT = "Divergent"  # synccheck's word where threads wait and others of the block have ended
 TOGETHER = 4  # cases that one process runs one after another
 
 
@@ -90,9 +91,12 @@ def sanitized(
     findings: list[Finding] = []
     for each in watched:
         merge(findings, each.report.findings)
-    # Only in ordinary kernels do races and missing waits count.
+    # Only in ordinary kernels do races, missing waits and divergence count.
     doubtful, beyond = [finding for finding in findings if why_not_judged(finding)], Asynchronous()
-    if doubtful and (beyond := asynchronous_in(kernels, first.device)).kernels:
+    if doubtful:
+        beyond = asynchronous_in(kernels, first.device)
+        doubtful = [finding for finding in doubtful if why_not_judged(finding, beyond)]
+    if doubtful and beyond.kernels:
         findings = [finding for finding in findings if finding not in doubtful]
         ordinary, beyond = beyond.ordinary(kernels), beyond.hidden(kernels)
         if ordinary:
@@ -103,8 +107,8 @@ def sanitized(
                 merge(findings, each.report.findings)
     # If nothing is found, a tool without an answer leaves the law undecided.
     undecided = [each.undecided for each in watched if each.undecided]
-    if beyond.kernels and not findings:
-        traced = f"; {TRACED_TOO}" if first.impl.traced else ""
+    if doubtful and beyond.kernels and not findings:
+        traced = f"; trace it without a GPU: {_traces(first)}" if first.impl.traced else ""
         why = why_not_judged(doubtful[0])
         text = f"{doubtful[0].headline}: not judged, as {why}, and {beyond}; nothing else is reported{traced}"
         raise Undecided("; ".join([text, *undecided]), Reason.RESOURCES if undecided else beyond.why)
@@ -117,8 +121,21 @@ def sanitized(
     return findings
 
 
-def why_not_judged(finding: Finding) -> str:
-    """Return why a finding means nothing in a kernel of the asynchronous proxy; "" if it counts."""
+def _traces(trial: Trial) -> str:
+    """Return the command that traces the kernels of an implementation on a CPU, compiled for sm_90
+    (docs/use/tracing-hopper.md).
+    """
+    return trial.origin.replay(TRACES.format(trial.impl.name), device="cpu", emulated="90")
+
+
+def why_not_judged(finding: Finding, beyond: Asynchronous | None = None) -> str:
+    """Return why a finding means nothing in a kernel of the asynchronous proxy; "" if it counts.
+
+    beyond: these kernels; None: it is not known yet what they use.
+    """
     if finding.kind is Kind.RACE:
         return ORDER
-    return TWICE if finding.kind is Kind.BARRIER and finding.detail.startswith(MISSING_WAIT) else ""
+    if finding.kind is Kind.BARRIER and finding.detail.startswith(MISSING_WAIT):
+        return TWICE
+    divergent = finding.kind is Kind.BARRIER and finding.detail.startswith(DIVERGENT)
+    return ENDED if divergent and (beyond is None or beyond.arrive) else ""

@@ -60,22 +60,23 @@ class Mover {
 public:
     Mover(const Bulk& copy, const Agent& reads, const Agent& writes) : copy(copy), reads(reads), writes(writes) {}
 
-    // Copies `bytes` between two places; of a piece in shared memory the rest is zeros.
-    void move(uint64_t global, uint32_t shared, unsigned bytes, unsigned whole) {
-        auto* there = reinterpret_cast<unsigned char*>(global);
+    // Copies a piece of `whole` bytes. Only those from `first` on, `bytes` of them, are in the tensor;
+    // in shared memory the others are zeros.
+    void move(uint64_t global, uint32_t shared, unsigned first, unsigned bytes, unsigned whole) {
+        auto* there = reinterpret_cast<unsigned char*>(global + first);
         unsigned char* here = emulator_dynamic_shared + shared;
         if (copy.kind == BulkKind::load) {
-            if (bytes) check(reads, global, bytes, READ);
+            if (bytes) check(reads, global + first, bytes, READ);
             check(writes, reinterpret_cast<uintptr_t>(here), whole, WRITE);
-            memcpy(here, there, bytes);
-            memset(here + bytes, 0, whole - bytes);
+            memset(here, 0, whole);
+            if (bytes) memcpy(here + first, there, bytes);
             return;
         }
         check(reads, reinterpret_cast<uintptr_t>(here), whole, READ);
         if (!bytes) return;
-        check(writes, global, bytes, copy.kind == BulkKind::add ? ATOMIC : WRITE);
-        if (copy.kind == BulkKind::store) memcpy(there, here, bytes);
-        else add(there, here, bytes);
+        check(writes, global + first, bytes, copy.kind == BulkKind::add ? ATOMIC : WRITE);
+        if (copy.kind == BulkKind::store) memcpy(there, here + first, bytes);
+        else add(there, here + first, bytes);
     }
 
 private:
@@ -132,17 +133,18 @@ void move_box(const Bulk& copy, Mover& mover) {
         for (unsigned c = 0; c < line; c += PIECE) {
             const int64_t at = int64_t(copy.corner[0]) + c / map.element;
             const unsigned whole = std::min(PIECE, line - c);
-            const int64_t left = (static_cast<int64_t>(map.extent[0]) - at) * map.element;  // to the end of the line
-            const bool any = inside && at >= 0 && left > 0;
+            const int64_t first = std::max<int64_t>(0, -at * map.element);
+            const int64_t end = std::min<int64_t>(whole, (static_cast<int64_t>(map.extent[0]) - at) * map.element);
             mover.move(from + static_cast<uint64_t>(at * map.element), swizzled(copy.shared + l * line + c, map.swizzle),
-                       any ? static_cast<unsigned>(std::min<int64_t>(whole, left)) : 0, whole);
+                       static_cast<unsigned>(std::min<int64_t>(first, whole)),
+                       inside && end > first ? static_cast<unsigned>(end - first) : 0, whole);
         }
     }
 }
 
 void take_effect(Block& in, const Bulk& copy) {
     const char* waits = copy.kind == BulkKind::load ? "mbarrier.try_wait" : "cp.async.bulk.wait_group";
-    Agent reads = {0, 0, copy.issue, copy.thread, copy.site, "bulk copy", waits}, writes = reads;
+    Agent reads = {0, 0, copy.issue, copy.thread, false, copy.site, "bulk copy", waits}, writes = reads;
     Asynchronous& all = asynchronous_of(in);
     if (gpu.launch->traced && copy.kind == BulkKind::load) {
         std::tie(reads.column, reads.epoch) = agents_of(all.mbarriers, copy.mbarrier);
@@ -155,7 +157,7 @@ void take_effect(Block& in, const Bulk& copy) {
     Mover mover(copy, reads, writes);
     if (copy.tiled) move_box(copy, mover);
     else
-        for (uint32_t i = 0; i < copy.bytes; i += PIECE) mover.move(copy.global + i, copy.shared + i, PIECE, PIECE);
+        for (uint32_t i = 0; i < copy.bytes; i += PIECE) mover.move(copy.global + i, copy.shared + i, 0, PIECE, PIECE);
     if (copy.kind == BulkKind::load) complete_bytes(all.mbarriers, copy.mbarrier, bytes_of(copy), reads);
     gpu.thread = nullptr;
 }

@@ -83,7 +83,7 @@ private:
 class Reader {  // of one wgmma's operands
 public:
     Reader(Warp& warp, const Product& product)
-        : warp(warp), at(*product.at), agent{warp.products->column, product.group, product.issue, warp.first, site_at(warp, *product.at),
+        : warp(warp), at(*product.at), agent{warp.products->column, product.group, product.issue, warp.first, true, site_at(warp, *product.at),
                 "wgmma", "wgmma.wait_group"} {}
 
     void read(uint32_t address, void* to) {
@@ -237,12 +237,13 @@ void release_registers(Products& products, const Numbers& numbers) {
     for (unsigned i = 0; i < numbers.left_count; ++i) release(numbers.left[i]);
 }
 
-// [count, numbers...]: another instruction uses these registers
+// [count, whether it only copies, numbers...]: another instruction uses these registers
 Flow touch(Warp& warp, const Instruction& at, uint32_t) {
     if (!gpu.launch->traced) return Flow::next;
-    for (int32_t i = 1; i <= at.operand[0]; ++i) {
-        Owned& of = owned(*warp.products, at.operand[i]);
+    for (int32_t i = 0; i < at.operand[0]; ++i) {
+        Owned& of = owned(*warp.products, at.operand[2 + i]);
         if (of.owners) snprintf(misused(warp, at, of.owner).text, 1024, "used before the wgmma that owns it has been waited for");
+        if (at.operand[1]) continue;
         of.touched = true;
         of.toucher = site_at(warp, at);
     }

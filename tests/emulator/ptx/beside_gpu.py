@@ -3,17 +3,22 @@ same memory.
 
 python -m tests.emulator.ptx.beside_gpu --impl triton_fa2 --cases 200
 
-The GPU gets the same PTX that the emulator runs (made for sm_80; the driver compiles it for the
-present GPU). For each kernel, a line says how many launches left the same bits in all memory that
-they can reach. For each output of the implementation, a line says how far both are from the oracle.
-The exit status is 1 if a result of either is beyond the budget, or if a kernel without approximate
-instructions and matrix products differs in a bit.
+The GPU gets the same PTX that the emulator runs (made for sm_80, or for sm_90 with
+FLASH_ATTEST_EMULATED=90; the driver compiles it for the present GPU). For each kernel, a line says
+how many launches left the same bits in all memory that they can reach. For each output of the
+implementation, a line says how far both are from the oracle. The exit status is 1 if a result of
+either is beyond the budget, or if a kernel without approximate instructions and matrix products
+differs in a bit.
+
+--products compares single wgmmas on random numbers instead: how far the GPU's sums are from the
+exact ones, and from the emulator's.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import re
 import sys
 from collections import defaultdict
@@ -24,9 +29,26 @@ from unittest import mock
 
 import torch
 
+from flash_attest.emulator.ptx import load
+from tests.emulator.ptx.warpgroups import (
+    AT_A,
+    AT_B,
+    MEMORY,
+    TYPES,
+    Operand,
+    Product,
+    accumulators,
+    fragments,
+    matrix,
+    put,
+)
+
+PRODUCTS = (("f16", "f32"), ("bf16", "f32"), ("tf32", "f32"), ("f16", "f16"))  # types of A and B, and of D
 # For these the PTX manual gives only bounds, or none: approximations, and the order of a matrix
 # product's sum.
-INEXACT = re.compile(r"\b(?:mma|wmma)\.sync|\.approx\b|\bdiv\.full|\b(?:atom|red)\.\S*\.f(?:16|32|64)")
+INEXACT = re.compile(
+    r"\b(?:mma|wmma)\.sync|\bwgmma\.mma_async|\.approx\b|\bdiv\.full|\b(?:atom|red)\.\S*\.f(?:16|32|64)"
+)
 
 
 @dataclass
@@ -72,16 +94,20 @@ class Gpu:
 
         Returns {address of a storage: its bytes afterwards}.
         """
-        storages = {t.untyped_storage().data_ptr(): t for t in arguments if isinstance(t, torch.Tensor)}
+        tensors = [getattr(a, "tensor", a) for a in arguments]
+        storages = {t.untyped_storage().data_ptr(): t for t in tensors if isinstance(t, torch.Tensor)}
         copies = {at: bytes_of(t).cuda() for at, t in storages.items()}
         packed = bytearray(kernel._packed(arguments, names))
-        for parameter, argument in zip(kernel.parameters, arguments, strict=True):
-            if isinstance(argument, torch.Tensor):
-                storage = argument.untyped_storage().data_ptr()
-                address = copies[storage].data_ptr() + argument.data_ptr() - storage if argument.numel() else 0
-                packed[parameter.offset : parameter.offset + 8] = address.to_bytes(8, "little")
-        memory = (ctypes.c_ubyte * max(1, len(packed))).from_buffer(packed or bytearray(1))
-        starts = [ctypes.addressof(memory) + p.offset for p in kernel.parameters]
+        for parameter, argument, tensor in zip(kernel.parameters, arguments, tensors, strict=True):
+            if isinstance(tensor, torch.Tensor):
+                storage = tensor.untyped_storage().data_ptr()
+                address = copies[storage].data_ptr() + tensor.data_ptr() - storage if tensor.numel() else 0
+                encoded = argument.encoded(address) if tensor is not argument else address.to_bytes(8, "little")
+                packed[parameter.offset : parameter.offset + parameter.size] = encoded
+        memory = (ctypes.c_ubyte * (len(packed) + 64))()
+        start = -ctypes.addressof(memory) % 64 + ctypes.addressof(memory)  # as a tensor map requires
+        ctypes.memmove(start, bytes(packed), len(packed))
+        starts = [start + p.offset for p in kernel.parameters]
         pointers = (ctypes.c_void_p * max(1, len(starts)))(*starts)
         function = self.function(kernel.module, kernel.name, shared)
         self.checked(self.driver.cuLaunchKernel(function, *grid, *block, shared, 0, ctypes.addressof(pointers), 0))
@@ -105,14 +131,15 @@ def launches_beside(gpu: Gpu, compared: dict[str, Compared], keep_gpu: Callable[
 
     def call(kernel, grid, block, shared, limit, arguments, names) -> None:
         names = kernel._names(arguments, names)
-        before = {t.untyped_storage().data_ptr(): bytes_of(t).clone() for t in arguments if isinstance(t, torch.Tensor)}
+        tensors = [t for t in (getattr(a, "tensor", a) for a in arguments) if isinstance(t, torch.Tensor)]
+        before = {t.untyped_storage().data_ptr(): bytes_of(t).clone() for t in tensors}
         theirs = gpu.launch(kernel, tuple(grid), tuple(block), shared, arguments, names)
         emulated(kernel, grid, block, shared, limit, arguments, names)
         seen = compared[kernel.name]
         seen.launches += 1
         seen.inexact |= set(INEXACT.findall(kernel.module.text))
         same = True
-        for tensor in {t.untyped_storage().data_ptr(): t for t in arguments if isinstance(t, torch.Tensor)}.values():
+        for tensor in {t.untyped_storage().data_ptr(): t for t in tensors}.values():
             at, ours = tensor.untyped_storage().data_ptr(), bytes_of(tensor)
             changed = (ours != before[at]) | (theirs[at] != before[at])
             differ = (ours != theirs[at]) & ~both_nan(ours, theirs[at], tensor)
@@ -197,6 +224,45 @@ def compare(name: str, cases: int, seed: int) -> bool:
     return not wrong and not outcome["beyond"]
 
 
+def compare_products(seeds: int) -> bool:
+    """Print how far single wgmmas are from exact sums, in units of 2**-23 of the largest summand.
+
+    Returns whether the GPU's are within 64 units, or within 16,384 with sums in float16.
+    """
+    gpu, results = Gpu(), []
+    for (type, d), n, a in itertools.product(PRODUCTS, (8, 64, 128), (Operand(), None)):
+        product = Product(type, n, a, d=d)
+        kernel, worst = load(product.text())["test"], [0.0, 0.0, 0.0]
+        for seed in range(seeds):
+            made = torch.Generator().manual_seed(seed)
+            shapes = (64, product.k), (product.k, product.n), (64, product.n)
+            a, b, c = (torch.randn(shape, generator=made) for shape in shapes)
+            a, b = (without_low_bits(x.to(TYPES[product.type]), product.type) for x in (a, b))
+            memory = torch.zeros(MEMORY, dtype=torch.uint8)
+            for at, values, how in ((AT_A, a, product.a), (AT_B, b.T, product.b)):
+                if how:
+                    put(memory[at:], values, how)
+            arguments = memory, fragments(a), accumulators(c, product.d)
+            sums = arguments[2].untyped_storage().data_ptr()
+            left = gpu.launch(kernel, (1, 1, 1), (128, 1, 1), MEMORY, arguments, kernel._names(arguments, None))[sums]
+            theirs = matrix(left.view(torch.int32).view_as(arguments[2]), product.d, product.n).double()
+            kernel.launch(1, 128, MEMORY)(*arguments)
+            ours = matrix(arguments[2], product.d, product.n).double()
+            start = c.to(torch.float16).double() if product.d == "f16" else c.double()
+            exact = a.double() @ b.double() + start
+            unit = torch.maximum((a.double()[:, :, None] * b.double()[None]).abs().amax(1), start.abs()) * 2.0**-23
+            for i, (x, y) in enumerate(((theirs, exact), (ours, exact), (ours, theirs))):
+                worst[i] = max(worst[i], float(((x - y).abs() / unit).max()))
+        results.append(worst[0] < (16384 if product.d == "f16" else 64))
+        shape = f"m64n{product.n}k{product.k}.{product.d}.{product.type}{'' if product.a else ', A in registers'}"
+        print(f"{shape:44} GPU {worst[0]:8.2f}   emulator {worst[1]:8.2f}   apart {worst[2]:8.2f}")
+    return all(results)
+
+
+def without_low_bits(x: torch.Tensor, type: str) -> torch.Tensor:
+    return (x.view(torch.int32) & ~0x1FFF).view(torch.float32) if type == "tf32" else x
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.emulator.ptx.beside_gpu", description=__doc__.splitlines()[0]
@@ -204,10 +270,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--impl", default="triton_fa2", help="implementations, separated by commas (triton_fa2)")
     parser.add_argument("--cases", type=int, default=200, help="how many for each (200)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--products", action="store_true", help="compare single wgmmas, with --cases random matrices each"
+    )
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         parser.error("no GPU here")
     torch.set_num_threads(1)
+    if options.products:
+        return int(not compare_products(options.cases))
     # Implementations choose the emulator if torch sees no GPU; this process reaches the GPU through
     # the driver.
     with mock.patch.object(torch.cuda, "is_available", lambda: False):

@@ -1,21 +1,18 @@
 """Draws random small programs with wgmma (wgmma_programs.py).
 
 Random steps nearly always race. So before a step that would be a mistake, most programs get waits,
-barriers and proxy fences that prevent it, in several ways. Then one mistake is often allowed, or
-one step is removed.
+barriers and proxy fences that prevent it, in several ways (wgmma_order.py). Some mistakes are
+spared, and often one step is removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 from hypothesis import strategies as st
 
-from tests.emulator.ptx.drawn import clash
 from tests.emulator.ptx.programs import (
     DYNAMIC,
-    Step,
     block_barrier,
     commit,
     copy,
@@ -26,6 +23,7 @@ from tests.emulator.ptx.programs import (
     wait,
     whole_warp,
 )
+from tests.emulator.ptx.wgmma_order import BARRIERS, DECOYS, FENCES, Cure, prevent
 from tests.emulator.ptx.wgmma_programs import (
     LANES,
     SHAPES,
@@ -34,148 +32,18 @@ from tests.emulator.ptx.wgmma_programs import (
     commit_products,
     multiply,
     proxy_fence,
-    threads_of_group,
     wait_products,
 )
 
-SLOTS = 12
-# Where the fence stands on the path from an access to a wgmma: in the accessing thread, in all
-# threads ahead of the barrier, in the threads that issue the wgmma, in one of these.
-FENCES = ["writer", "everybody", "group", "one"]
-BARRIERS = ["block", "warps", "arrive", "through a warp"]
-
-
-class Order:
-    """What is known to come before each thread's next step, as the steps of a program so far say.
-
-    A token stands for an access (its step) or for a warp's part of a wgmma (its step and the warp).
-    """
-
-    def __init__(self, size: int):
-        self.size, self.steps = size, []
-        everybody = [(block, thread) for block in range(2) for thread in range(size) if thread % 32 in LANES]
-        self.known = {thread: set() for thread in everybody}
-        self.fenced = {thread: set() for thread in everybody}
-        self.groups: dict[tuple[int, int], list[list[int]]] = {}  # of a block's warpgroup: groups of wgmmas under way
-        self.copies: dict[tuple[int, int], list[int]] = {}  # of a thread: cp.async under way
-
-    def add(self, step: Step) -> None:
-        n = len(self.steps)
-        self.steps.append(step)
-        who = [(step.block, thread) for thread in step.threads if thread % 32 in LANES]
-        groups = self.groups.setdefault((step.block, step.threads[0] // 128), [[]])
-        if step.kind in ("lanes", "warps"):
-            arriving = sum((threads_of(warp, self.size) for warp in step.arriving), ())
-            met = who + [(step.block, thread) for thread in arriving if thread % 32 in LANES]
-            known, fenced = (set().union(*(of[thread] for thread in met)) for of in (self.known, self.fenced))
-            for thread in who:
-                self.known[thread], self.fenced[thread] = set(known), set(fenced)
-        elif step.kind == "access":
-            self.known[who[0]].add(n)
-        elif step.kind == "copy":
-            self.copies.setdefault(who[0], []).append(n)
-        elif step.kind == "wait":
-            self.known[who[0]].update(self.copies.pop(who[0], []))
-        elif step.kind.startswith("proxy") and not step.code.endswith("global"):
-            for thread in who:
-                self.fenced[thread] |= self.known[thread]
-        elif step.kind == "wgmma":
-            groups[-1].append(n)
-        elif step.kind == "commit products":
-            groups.append([])
-        elif step.kind == "wait products":
-            done = groups[: max(len(groups) - 1 - step.groups, 0)]
-            del groups[: len(done)]
-            for thread in who:
-                self.known[thread].update((m, thread[1] // 32) for each in done for m in each)
-
-    def mistakes(self, step: Step) -> list[int]:
-        """Return the earlier steps that would be in conflict with this one, and are not ordered."""
-        return [n for n, earlier in enumerate(self.steps) if self.clash(n, earlier, step)]
-
-    def clash(self, n: int, earlier: Step, step: Step) -> bool:
-        if earlier.block != step.block or earlier.kind == step.kind == "wgmma":
-            return False
-        me, warps = (step.block, step.threads[0]), sorted({thread // 32 for thread in step.threads})
-        if earlier.kind == "wgmma":
-            parts = [(earlier.agent(n, warp).reads, (n, warp)) for warp in range(self.size // 32)
-                     if 32 * warp in earlier.threads]  # fmt: skip
-            return any(
-                token not in self.known[me] and any(clash(a, b) for a in reads for b in step.accesses)
-                for reads, token in parts
-            )
-        if step.kind == "wgmma":
-            return any(
-                not any(n in self.fenced[step.block, 32 * warp + lane] for lane in LANES)
-                and any(clash(a, b) for a in step.agent(n, warp).reads for b in earlier.accesses)
-                for warp in warps
-            )
-        return (earlier.threads != step.threads or earlier.kind == "copy") and n not in self.known[me] and any(
-            clash(a, b) for a in step.accesses for b in earlier.accesses
-        )  # fmt: skip
-
-    def cure(self, n: int, step: Step, fence: str, barrier: str) -> None:
-        """Add what orders step n and this one."""
-        earlier, block = self.steps[n], step.block
-        who, mine = earlier.threads[0], step.threads[0]
-        if earlier.kind == "wgmma":
-            group = who // 128
-            if any(n in pending for pending in self.groups[block, group]):
-                if n in self.groups[block, group][-1]:
-                    self.add(commit_products(block, group))
-                self.add(wait_products(block, group, 0))
-            if n not in (token[0] for token in self.known[block, mine] if isinstance(token, tuple)) or (
-                n in self.mistakes(step)
-            ):
-                self.barrier(block, range(4 * group, 4 * group + 4), [mine // 32], barrier)
-            return
-        if n in self.copies.get((block, who), ()):
-            self.add(wait(block, who, -1))
-        to = sorted({thread // 32 for thread in step.threads})
-        if step.kind == "wgmma" and fence in ("writer", "everybody"):
-            self.add(proxy_fence(block, [who] if fence == "writer" else range(self.size)))
-        if n in self.mistakes(step) and (step.kind == "wgmma" or who != mine):
-            self.barrier(block, [who // 32], to, barrier)
-        if n in self.mistakes(step) and step.kind == "wgmma":
-            if fence == "one":
-                self.add(proxy_fence(block, [mine]))
-                self.barrier(block, to[:1], to, "warps")
-            else:
-                self.add(proxy_fence(block, threads_of_group(mine // 128)))
-
-    def barrier(self, block: int, since: Sequence[int], to: Sequence[int], which: str) -> None:
-        """Add barriers that order some warps with others."""
-        both, others = sorted({*since, *to}), sorted({*range(self.size // 32)} - {*since, *to})
-        if which == "block" or len(both) == self.size // 32:
-            return self.add(block_barrier(block, "bar.sync 0", self.size))
-        if len(both) == 1:
-            return self.add(whole_warp(block, both[0], self.size))
-        arriving = [warp for warp in since if warp not in to]
-        if which == "arrive" and arriving:
-            return self.add(some_warps(block, sorted(to), arriving, self.size))
-        if which == "through a warp" and others and arriving:
-            self.add(some_warps(block, others[:1], arriving, self.size))
-            return self.add(some_warps(block, sorted({others[0], *to}), (), self.size))
-        return self.add(some_warps(block, both, (), self.size))
-
-
-def prevent(
-    steps: Sequence[Step | None], cures: Sequence[tuple[str, str] | None], spared: int, size: int
-) -> list[Step]:
-    """Insert what prevents mistakes, but not the mistake with the number `spared`."""
-    order, mistakes = Order(size), 0
-    for step, cure in zip(steps, cures, strict=True):
-        if not step or max(step.threads) >= size:
-            continue
-        for n in order.mistakes(step) if cure else ():
-            mistakes += 1
-            if mistakes != spared and n in order.mistakes(step):
-                order.cure(n, step, *cure)
-        order.add(step)
-    return order.steps
-
-
-CURES = st.tuples(st.sampled_from(FENCES), st.sampled_from(BARRIERS))
+SLOTS = 14
+NONE_SPARED = -1
+CURES = st.builds(
+    Cure,
+    st.sampled_from(FENCES),
+    st.sampled_from(BARRIERS),
+    st.sampled_from(DECOYS),
+    st.integers(0, 3).map(lambda n: n == 3),
+)
 
 
 @st.composite
@@ -185,7 +53,7 @@ def programs(draw) -> WarpgroupProgram:
     steps = draw(step_lists(size, blocks, draw(st.booleans())))
     one = draw(CURES | st.none())
     cures = draw(st.lists(CURES if draw(st.booleans()) else st.just(one), min_size=SLOTS, max_size=SLOTS))
-    steps = prevent(steps, cures, draw(st.integers(0, 5)), size)
+    steps = prevent(steps, cures, draw(st.sampled_from([1, 2, 3, 0, 0, NONE_SPARED])), size)
     missing = draw(st.none() | st.integers(0, 40))
     if missing is not None and missing < len(steps):
         del steps[missing]
@@ -203,7 +71,7 @@ KINDS = [
     ("write", 2),
 ]
 # The first bytes of a few groups of 8 rows, and the last row of the first group.
-PLACES = [0, 128, 256, 384, 1024, 112]
+PLACES = [0, 0, 128, 128, 256, 112, 384, 1024]
 
 
 @cache
@@ -212,7 +80,7 @@ def step_lists(size: int, blocks: int, copies: bool) -> st.SearchStrategy:
     block, group = st.integers(0, blocks - 1), st.integers(0, size // 128 - 1)
     warp = st.integers(0, size // 32 - 1)
     # Few threads, so that they meet.
-    thread = st.sampled_from([32 * warp + lane for warp in (0, 1, 3, 4, 7) for lane in LANES if 32 * warp < size])
+    thread = st.sampled_from([32 * warp + lane for warp in (0, 0, 0, 1, 3, 4) for lane in LANES if 32 * warp < size])
     place = st.builds(lambda place, at: place + at, st.sampled_from(PLACES), st.integers(0, 15))
     touches = st.builds(
         lambda block, thread, kind, place, generic: touch(block, thread, kind, DYNAMIC, place, generic),
@@ -223,7 +91,7 @@ def step_lists(size: int, blocks: int, copies: bool) -> st.SearchStrategy:
         st.builds(lambda start: Matrix(start // 256 * 256, 128, 256, swizzled=True), start)
     )
     products = st.builds(multiply, block, group, st.none() | matrices, matrices)
-    waits = st.builds(wait_products, block, group, st.sampled_from([0, 0, 1, 2]))
+    waits = st.builds(wait_products, block, group, st.sampled_from([0, 1, 1, 2]))
     fences = [
         st.builds(lambda b, t, form: proxy_fence(b, [t], form), block, thread, st.sampled_from([0, 1, 2])),
         st.builds(lambda b, w: proxy_fence(b, threads_of(w, size)), block, warp),
@@ -253,7 +121,7 @@ def step_lists(size: int, blocks: int, copies: bool) -> st.SearchStrategy:
         st.builds(wait, block, thread, st.integers(-1, 1)),
     ]
     kinds = [
-        st.none(), *[touches] * 8, *[products] * 5, *[st.builds(commit_products, block, group)] * 2, *[waits] * 2,
+        st.none(), *[touches] * 14, *[products] * 8, *[st.builds(commit_products, block, group)] * 2, *[waits] * 2,
         *fences, *barriers, *(of_copies * copies),
     ]  # fmt: skip
     return st.lists(st.sampled_from(kinds).flatmap(lambda kind: kind), min_size=SLOTS, max_size=SLOTS)

@@ -63,7 +63,7 @@ def test_every_row_says_how_its_operands_are_read():
         ("fma.rn.f32.f32", None),
         ("wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16", "wgmma.f32.f16"),
         ("wgmma.mma_async.sync.aligned.m64n64k32.f32.e4m3.e4m3", None),
-        ("fence.proxy.async.shared::cta", "fence.proxy.async"),
+        ("fence.proxy.async.shared::cta", "fence.proxy.async.shared"),
         ("shfl.sync.up.b64", None),
         ("setp.lo.s32", None),
         ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f16", None),

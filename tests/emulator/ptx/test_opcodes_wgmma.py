@@ -100,9 +100,9 @@ def test_a_right_kernel_has_no_finding(product):
 WRONG = {
     "no wgmma.fence": ([(FENCE, "")], Kind.REGISTER, "no wgmma.fence between"),
     "an accumulator is written after the fence": (
-        [(FENCE, FENCE + " mov.b32 %sum3, 0;")], Kind.REGISTER, "no wgmma.fence between",
+        [(FENCE, FENCE + " add.f32 %sum3, %sum3, %sum3;")], Kind.REGISTER, "no wgmma.fence between",
     ),
-    "A is written after the fence": ([(FENCE, FENCE + " mov.b32 %a1, 0;")], Kind.REGISTER, "no wgmma.fence between"),
+    "A is written after the fence": ([(FENCE, FENCE + " add.u32 %a1, %a1, 1;")], Kind.REGISTER, "no wgmma.fence between"),
     "an accumulator is read before the wait": (
         [(WAIT, "mov.b32 %r7, %sum1; " + WAIT)], Kind.REGISTER, "used before the wgmma that owns it has been waited for",
     ),
@@ -142,6 +142,7 @@ RIGHT = {
         (WAIT, WAIT + " bar.sync 0; setp.eq.u32 %p, %r0, 7; @%p st.shared.b32 [tile+16384], %r0;"),
     ],
     "read by threads before the wait": [(WAIT, "ld.shared.b32 %r7, [tile+16384]; " + WAIT)],
+    "zeros for the accumulators are copied behind the fence": [(FENCE, FENCE + " mov.b32 %r7, 0; mov.b32 %sum3, %r7;")],
     "other registers before the wait": [(WAIT, "mov.b32 %r7, %r0; " + WAIT)],
 }
 

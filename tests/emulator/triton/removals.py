@@ -2,7 +2,7 @@
 
     python -m tests.emulator.triton.removals '["float16", 64]' wgmma.fence bar.sync
 
-It is a program, because a process emulates one GPU, and that of a test the default one.
+It is a program, because a process emulates one GPU, and tests emulate the default one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""docs/use/tracing-triton.md is correct: its example runs and prints the quoted text, and is
-correct with the fix.
+"""docs/use/tracing-triton.md and tracing-hopper.md are correct: their examples run and print the
+quoted text, and are correct with the fix.
 """
 
 import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 
@@ -13,25 +14,47 @@ pytest.importorskip("triton")
 
 from tests.places import ROOT
 
-TEXT = (ROOT / "docs" / "use" / "tracing-triton.md").read_text()
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)
-EXAMPLE, PRINTED, FIX = (body for _, body in BLOCKS[:3])
+
+@dataclass(frozen=True)
+class Page:
+    """An example of a page: three code blocks with the program, what it prints, and its fix."""
+
+    name: str
+    file: str
+    first: int = 0  # block
+
+    @property
+    def blocks(self) -> list[str]:
+        text = (ROOT / "docs" / "use" / self.name).read_text()
+        return re.findall(r"^```\w*\n(.*?)^```$", text, flags=re.M | re.S)[self.first : self.first + 3]
 
 
-def printed(folder, text):
-    (folder / "normalize.py").write_text(text)
+PAGES = [
+    Page("tracing-triton.md", "normalize.py"),
+    Page("tracing-hopper.md", "matmul.py"),
+    Page("tracing-hopper.md", "scale.py", 3),
+]
+each = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.file)
+
+
+def printed(folder, page, text):
+    (folder / page.file).write_text(text)
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "normalize.py"], cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, page.file], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.stderr == ""
     return done.stdout
 
 
-def test_the_example_prints_what_the_text_says(tmp_path):
-    assert printed(tmp_path, EXAMPLE) == PRINTED
+@each
+def test_the_example_prints_what_the_text_says(page, tmp_path):
+    example, quoted, _ = page.blocks
+    assert printed(tmp_path, page, example) == quoted
 
 
-def test_the_fixed_example_has_no_race_and_is_right(tmp_path):
-    before, after = ("".join(line[1:] for line in FIX.splitlines(True) if line[0] in signs) for signs in (" -", " +"))
-    assert EXAMPLE.count(before) == 1
-    (line,) = printed(tmp_path, EXAMPLE.replace(before, after)).splitlines()
+@each
+def test_the_fixed_example_has_no_race_and_is_right(page, tmp_path):
+    example, _, fix = page.blocks
+    before, after = ("".join(line[1:] for line in fix.splitlines(True) if line[0] in signs) for signs in (" -", " +"))
+    assert example.count(before) == 1
+    (line,) = printed(tmp_path, page, example.replace(before, after)).splitlines()
     assert float(line.removeprefix("wrong by ")) < 1e-7
