@@ -119,8 +119,8 @@ def mapa(encoder, instruction: Instruction, plan: Plan) -> None:
     to, address, rank = take(encoder, instruction, 3)
     if rank.__class__ is Immediate and rank.value:
         raise encoder.error(f"the rank is {rank.value}: blocks form no clusters here")
-    source = encoder.source(address, plan.words["t"])
-    encoder.emit(plan.handler, [encoder.destination(to, plan.words["t"]), source])
+    source = encoder.source(address, f"b{plan.words['t']}")
+    encoder.emit(plan.handler, [encoder.destination(to, f"b{plan.words['t']}"), source])
 
 
 def policy(encoder, instruction: Instruction, plan: Plan) -> None:

@@ -239,7 +239,7 @@ TABLE = {
         _("cp.async.wait_all"),
         _("cvta(.to)(.<space={global,const}>)(.u64)", by=cvta, name="mov.b64"),
         _("cvta[.to].{shared,local}(::cta)(.u64)", by=cvta),
-        _("mapa(.shared)(::cluster).<t=u{32,64}>", by=mapa, name="mov.b{t}", note="a block is its own cluster"),
+        _("mapa(.shared)(::cluster).u<t={32,64}>", by=mapa, name="mov.b{t}", note="a block is its own cluster"),
         _(
             "createpolicy.{fractional,range}(.L2::{evict_last,evict_normal,evict_first,evict_unchanged})*.b64", by=policy,
             name="mov.b64", note="a number that nothing reads",
