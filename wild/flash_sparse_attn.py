@@ -3,8 +3,8 @@
 No configuration is searched: is_autotune=False, the documented way to fixed tiles of 64. The
 package imports triton_kernels, which its README says to install. Attention does not use it, so it
 is imported with empty modules of that name where there is none. One query is refused, as its
-kernels would be kept for longer ones (finding #123), and so are tensors that are not aligned
-(finding #124).
+kernels would be kept for longer ones (finding #124), and so are tensors that are not aligned
+(finding #125).
 """
 
 import importlib.util

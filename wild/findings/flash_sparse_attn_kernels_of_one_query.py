@@ -1,6 +1,6 @@
 """After a backward of one query, a later backward reads and writes one row alone.
 
-number: 123
+number: 124
 package: flash-sparse-attn 2.0.6
 law: gradients_match_the_definition
 case: seqlen_q=33 seqlen_k=33 headdim=32 dtype=float16, after seqlen_q=1 in the same process

@@ -1,6 +1,6 @@
 """A call with a tensor that is not aligned, after one with aligned tensors, is a misaligned access.
 
-number: 124
+number: 125
 package: flash-sparse-attn 2.0.6
 law: none: the adapter declares aligned tensors
 case: seqlen_q=32 seqlen_k=32 headdim=64 dtype=float16, then q 2 bytes past a multiple of 16
