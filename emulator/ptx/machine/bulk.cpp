@@ -34,8 +34,8 @@ T field(const unsigned char* bytes, size_t at) {
     return value;
 }
 
-// Bytes of an element of a CUtensorMapDataType.
-constexpr unsigned ELEMENT[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
+// Bytes of an element, by the number of its type in the bytes of a map (IN_BYTES of tensor_map.py).
+constexpr unsigned ELEMENT[] = {1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2, 4, 4};
 
 const char* decode(const unsigned char* bytes, TensorMap& map) {
     const auto head = field<uint32_t>(bytes, 8);
