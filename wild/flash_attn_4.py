@@ -58,15 +58,15 @@ def few_negative(case):
 
 def implementation(name, function, repeatable=("out", "lse"), trained=False, accepts=positive, **features):
     """repeatable: dq is summed by atomics, and so are dk and dv of grouped heads."""
-    forward, backward = adapted(function, sink_grad="sink_grad" in features)
+    forward, backward = adapted(function, sink_grad="sink_grad" in features) if EMULATED else (function, "autograd")
     masks = dict(causal="optional", window={"left", "right", "both"}, softcap=True, sinks=True)
 
-    def supports(headdims):
+    def supports(headdims, **more):
         return Supports(
-            headdims=headdims, softmax_scale=True, cross=True, gqa=True, accepts=accepts, **masks, **features
+            headdims=headdims, softmax_scale=True, cross=True, gqa=True, accepts=accepts, **masks, **features, **more
         )
 
-    on = {"cuda": supports({64, 128} if BLACKWELL else range(8, 257, 8))}
+    on = {"cuda": supports({64, 128} if BLACKWELL else range(8, 257, 8), headdims_v={(192, 128)} if trained else set())}
     return Implementation(
         name=f"flash_attn_4{name}", forward=forward, backward=backward if trained else None, lse="natural",
         devices={"cuda", "cpu"} if EMULATED else {"cuda"}, repeatable=repeatable,
@@ -75,7 +75,7 @@ def implementation(name, function, repeatable=("out", "lse"), trained=False, acc
     )  # fmt: skip
 
 
-TRAINED = dict(trained=True, headdims_v={(192, 128)}, sink_grad=True, lse_grad=True)
+TRAINED = dict(trained=True, sink_grad=True, lse_grad=True)
 IMPLS = [
     implementation("", dense, accepts=few_negative, strides="last_contiguous", **TRAINED),
     implementation("_repeatable", repeatable, ("out", "lse", "dq", "dk", "dv"), **TRAINED),

@@ -28,6 +28,7 @@ from flash_attest.emulator import devices
 PACKAGE = "cutlass"
 # Of nvidia-cutlass-dsl. A version beside it is warned of: parts that patches.py replaces are private.
 SUPPORTED = "4.8."
+_prepared = False
 
 
 def prepare() -> None:
@@ -35,16 +36,21 @@ def prepare() -> None:
 
     Does nothing without cutlass, for a target before sm_90, and if a program has set CUTE_DSL_LIBS.
     """
-    from flash_attest.emulator.importing import when_imported
-
-    if devices.target() < 90 or is_prepared() or os.environ.get("CUTE_DSL_LIBS"):
+    global _prepared
+    if _prepared or devices.target() < 90:
         return
     if PACKAGE not in sys.modules and importlib.util.find_spec(PACKAGE) is None:
         return
-    from flash_attest.emulator.cutedsl import library  # imports torch
+    # Imported here, because it imports torch.
+    from flash_attest.emulator.cutedsl import library
+    from flash_attest.emulator.importing import when_imported
 
+    ours = str(library.path())
+    if os.environ.get("CUTE_DSL_LIBS", ours) != ours:
+        return
+    _prepared = True
     os.environ |= {
-        "CUTE_DSL_LIBS": str(library.path()),
+        "CUTE_DSL_LIBS": ours,
         "CUTE_DSL_ARCH": f"{devices.emulated().arch}a",
         "CUTE_DSL_KEEP": "ptx",
         "CUTE_DSL_LINEINFO": "1",
@@ -55,8 +61,7 @@ def prepare() -> None:
 
 def is_prepared() -> bool:
     """Return whether this process's CuTe DSL runs in the emulator, or will once it is imported."""
-    loaded = sys.modules.get("flash_attest.emulator.cutedsl.library")
-    return loaded is not None and os.environ.get("CUTE_DSL_LIBS") == str(loaded.path())
+    return _prepared
 
 
 def _activate() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.dlpack import to_dlpack
 
-from flash_attest.emulator.answers.memory import on_host
+from flash_attest.emulator.answers.memory import real_device
 
 GPU = 2  # kDLCUDA
 
@@ -20,9 +20,8 @@ class _Head(ctypes.Structure):
 
 
 def is_ours(value: Any) -> bool:
-    """Return whether this is a tensor in the CPU's memory that stands for one of a GPU."""
-    plain = isinstance(value, torch.Tensor) and type(value) in (torch.Tensor, torch.nn.Parameter)
-    return plain and not on_host(value)
+    """Return whether this is a tensor in the CPU's memory, which stands for one of a GPU."""
+    return type(value) in (torch.Tensor, torch.nn.Parameter) and real_device(value).type == "cpu"
 
 
 class OnGpu:
