@@ -8,13 +8,19 @@ On a CPU its kernels for Hopper run in the emulator (`--emulated 90`). There are
 for each dtype, mask and head dim, three seconds each, so few of them are declared there.
 """
 
+import os
+
 import torch
 
 from flash_attest import Implementation, Precision, Supports
 from flash_attest.adapters import adapted
 from flash_attest.emulator import cutedsl
+from flash_attest.emulator.build_cache import cache_folder
 from flash_attest.wild import module_of
 
+if not torch.cuda.is_available():  # calls are processes of their own, and would all compile
+    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")
+    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", str(cache_folder() / "flash_attn_4"))
 package = module_of("flash_attn_4", "flash_attn.cute")
 EMULATED = cutedsl.is_prepared()
 BLACKWELL = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 10

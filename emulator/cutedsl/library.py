@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from flash_attest.emulator import ptx
+from flash_attest.emulator.build_cache import cache_folder, key_of, write
 from flash_attest.emulator.devices import emulated
 from flash_attest.emulator.errors import NotCovered
 from flash_attest.emulator.ptx.module import LAUNCH_DONE, LAUNCH_STOPPED, Kernel, Module, PtxError
@@ -26,6 +28,7 @@ ATTRIBUTES = {
 }  # fmt: skip
 SUCCESS, INVALID_VALUE, LAUNCH_FAILED = 0, 1, 719  # cudaError_t
 FAILED = -1
+FATBIN = 0xBA55ED50  # begins machine code for several GPUs
 
 _int, _sizes = ctypes.c_int, ctypes.POINTER(ctypes.c_uint)
 
@@ -90,10 +93,26 @@ def _kept(function: Any) -> Any:
 
 
 def _load(image: int) -> int:
-    if state.ptx is None:
-        raise NotCovered("a compiled function of CuTe DSL without PTX, such as one that was loaded from a file")
-    state.modules.append(ptx.load(state.ptx, source="CuTe DSL"))
+    """Load the kernels of a function. Its PTX is kept by its machine code, so that a function that a
+    package keeps in a file has it.
+    """
+    kept = cache_folder() / f"{key_of(_fatbin(image))}.cutedsl.ptx"
+    if state.ptx is not None:
+        write(kept, state.ptx)
+    elif not kept.exists():
+        raise NotCovered("a function of CuTe DSL from a file, and no process has compiled it for the emulator")
+    state.modules.append(ptx.load(state.ptx or kept.read_text(), source="CuTe DSL"))
     return len(state.modules)
+
+
+def _fatbin(image: int) -> bytes:
+    """Return the bytes of a fatbin in memory: its head has a magic number, a version, and the sizes
+    of the head and of the rest.
+    """
+    magic, _, head, rest = struct.unpack("<IHHQ", ctypes.string_at(image, 16))
+    if magic != FATBIN:
+        raise NotCovered(f"machine code of CuTe DSL that is no fatbin: it begins with {magic:#x}")
+    return ctypes.string_at(image, head + rest)
 
 
 def _kernel(library: int, name: bytes) -> int:

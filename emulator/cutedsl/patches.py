@@ -5,6 +5,7 @@ what it compiled.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import tempfile
 import weakref
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 import tvm_ffi
+from cutlass.base_dsl.export import ExternalBinaryModule
 from cutlass.base_dsl.jit_executor import JitExecutor
 from cutlass.cute.runtime import _Tensor
 from cutlass.cutlass_dsl import CuTeDSL
@@ -44,6 +46,7 @@ def activate() -> None:
     CudaDialectJitCompiledFunction.num_devices = 1
     for kind in (TVMFFIJitCompiledFunction, TVMFFIJitCompiledFunctionWithKwargs):
         kind.__call__ = _calling(kind.__call__)
+    ExternalBinaryModule.__getattr__ = _from_file(ExternalBinaryModule.__getattr__)
 
 
 def _dump_elsewhere() -> None:
@@ -116,7 +119,8 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
     """Call a function that takes tensors by TVM's interface."""
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        names = [name for name, _ in zip(self.execution_args._meta.pos_names, args, strict=False)]
+        known = self.execution_args._meta.pos_names if hasattr(self, "execution_args") else ()
+        names = [name for name, _ in zip(known, args, strict=False)]
         names += [f"argument {i + 1}" for i in range(len(names), len(args))]
         tensors = [pair for name, arg in [*zip(names, args, strict=True), *kwargs.items()] for pair in _tensors(name, arg)]
 
@@ -125,9 +129,23 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
             moved = [_moved(arg, rest) for arg in args]
             return original(self, *moved, **{name: _moved(arg, rest) for name, arg in kwargs.items()})
 
-        return called(self.__ptx__, tensors, run)
+        return called(getattr(self, "__ptx__", None), tensors, run)
 
     return call
+
+
+def _from_file(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the functions of a file so that calls of those that take tensors by TVM's interface come
+    here, too.
+    """
+
+    def get(self: ExternalBinaryModule, name: str) -> Any:
+        function = original(self, name)
+        if not isinstance(function, tvm_ffi.Function):
+            return function
+        return functools.partial(_calling(lambda _, *args: function(*args)), None)
+
+    return get
 
 
 def _source(value: Any) -> torch.Tensor | None:

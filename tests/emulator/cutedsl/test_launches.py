@@ -5,6 +5,7 @@ code does.
 from __future__ import annotations
 
 import ctypes
+import struct
 
 import pytest
 import torch
@@ -40,6 +41,7 @@ PTX = """.version 8.0
 }
 """
 CLUSTER, COOPERATIVE = 4, 2
+IMAGE = struct.pack("<IHHQ16s", library.FATBIN, 1, 16, 16, b"machine code")
 
 
 class Attribute(ctypes.Structure):
@@ -59,12 +61,12 @@ def host() -> ctypes.CDLL:
     return ctypes.CDLL(str(library.path()))
 
 
-def launch(host, name=b"twice", count=8, threads=32, shared=0, attributes=(), before=None):
+def launch(host, name=b"twice", count=8, threads=32, shared=0, attributes=(), image=IMAGE):
     """Return host code: a function of addresses that loads the PTX and launches a kernel."""
 
     def call(addresses: list[int]) -> list[int]:
         loaded, kernel = ctypes.c_void_p(), ctypes.c_void_p()
-        errors = [host._cudaLibraryLoadData(ctypes.byref(loaded), b"\x7fELF")]
+        errors = [host._cudaLibraryLoadData(ctypes.byref(loaded), image)]
         errors.append(host._cudaLibraryGetKernel(ctypes.byref(kernel), loaded, name))
         tensor, n = (ctypes.c_uint64 * 2)(addresses[0], 0), ctypes.c_uint32(count)
         arguments = (ctypes.c_void_p * 2)(ctypes.addressof(tensor), ctypes.addressof(n))
@@ -111,9 +113,15 @@ def test_a_cluster_of_one_block_is_launched(host):
     assert called(PTX, [("x", torch.arange(8.0))], call) == [0, 0, 0]
 
 
-def test_a_function_without_ptx_is_refused(host):
-    with pytest.raises(NotCovered, match="without PTX, such as one that was loaded from a file"):
-        called(None, [("x", torch.arange(8.0))], launch(host))
+def test_a_function_from_a_file_has_the_ptx_of_its_machine_code(host):
+    x = torch.arange(8.0)
+    with pytest.raises(NotCovered, match="from a file, and no process has compiled it"):
+        called(None, [("x", x)], launch(host, image=IMAGE[:-1] + b"1"))
+    called(PTX, [("x", x)], launch(host))
+    called(None, [("x", x)], launch(host))
+    assert torch.equal(x, 4 * torch.arange(8.0))
+    with pytest.raises(NotCovered, match="is no fatbin: it begins with 0x0"):
+        called(PTX, [("x", x)], launch(host, image=bytes(64)))
 
 
 def test_the_device_answers_and_other_functions_are_refused_by_name(host):
