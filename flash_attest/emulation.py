@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import flash_attest.properties.machine  # noqa: F401  (makes torch count GPUs without CUDA, so that forks can use CUDA)
+from flash_attest.emulator import cutedsl as emulated_cutedsl
 from flash_attest.emulator import devices
 from flash_attest.emulator import numba as emulated_numba
 from flash_attest.emulator import triton as emulated_triton
@@ -69,6 +70,7 @@ def emulate(*, as_gpu: bool = True, target: int | None = None) -> bool:
     _warn_of_other_simulators()
     emulated_triton.activate_when_imported()
     emulated_numba.activate_when_imported()
+    emulated_cutedsl.prepare()
     if as_gpu and not _answering:
         _answering = True
         guards.answer()

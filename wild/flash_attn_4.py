@@ -3,14 +3,26 @@
 The head dims are those of Hopper; (192, 128) of Blackwell, too. On Blackwell a part of the
 exponentials is a polynomial, whose error is declared. The maximum of a row is taken before the
 scale, so of negative scales -0.5 alone is declared.
+
+On a CPU its kernels for Hopper run in the emulator (`--emulated 90`). There are compiled variants
+for each dtype, mask and head dim, three seconds each, so few of them are declared there.
 """
+
+import os
 
 import torch
 
 from flash_attest import Implementation, Precision, Supports
+from flash_attest.adapters import adapted
+from flash_attest.emulator import cutedsl
+from flash_attest.emulator.build_cache import cache_folder
 from flash_attest.wild import module_of
 
+if not torch.cuda.is_available():  # calls are processes of their own, and would all compile
+    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")
+    os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", str(cache_folder() / "flash_attn_4"))
 package = module_of("flash_attn_4", "flash_attn.cute")
+EMULATED = cutedsl.is_prepared()
 BLACKWELL = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 10
 
 
@@ -50,24 +62,30 @@ def few_negative(case):
     return None if case.softmax_scale in (0, -0.5) else positive(case)
 
 
-def implementation(name, forward, repeatable=("out", "lse"), backward=None, accepts=positive, **features):
+def implementation(name, function, repeatable=("out", "lse"), trained=False, accepts=positive, **features):
     """repeatable: dq is summed by atomics, and so are dk and dv of grouped heads."""
-    headdims = {64, 128} if BLACKWELL else range(8, 257, 8)
+    forward, backward = adapted(function, sink_grad="sink_grad" in features) if EMULATED else (function, "autograd")
     masks = dict(causal="optional", window={"left", "right", "both"}, softcap=True, sinks=True)
+
+    def supports(headdims, **more):
+        return Supports(
+            headdims=headdims, softmax_scale=True, cross=True, gqa=True, accepts=accepts, **masks, **features, **more
+        )
+
+    on = {"cuda": supports({64, 128} if BLACKWELL else range(8, 257, 8), headdims_v={(192, 128)} if trained else set())}
     return Implementation(
-        name=f"flash_attn_4{name}", forward=forward, backward=backward, lse="natural", devices={"cuda"},
-        repeatable=repeatable, precision=Precision(exp=8.8e-5 if BLACKWELL else 0.0, tanh=2**-11), compiles=True,
-        supports=Supports(
-            headdims=headdims, softmax_scale=True, cross=True, gqa=True, accepts=accepts, **masks, **features
-        ),
+        name=f"flash_attn_4{name}", forward=forward, backward=backward if trained else None, lse="natural",
+        devices={"cuda", "cpu"} if EMULATED else {"cuda"}, repeatable=repeatable,
+        precision=Precision(exp=8.8e-5 if BLACKWELL else 0.0, tanh=2**-11), compiles=True,
+        supports=on | {"cpu": supports({64})} if EMULATED else on, traced=EMULATED, share={"cpu": 0.05},
     )  # fmt: skip
 
 
-TRAINED = dict(backward="autograd", headdims_v={(192, 128)}, sink_grad=True, lse_grad=True)
+TRAINED = dict(trained=True, sink_grad=True, lse_grad=True)
 IMPLS = [
     implementation("", dense, accepts=few_negative, strides="last_contiguous", **TRAINED),
     implementation("_repeatable", repeatable, ("out", "lse", "dq", "dk", "dv"), **TRAINED),
-    implementation("_varlen", packed, backward="autograd", form="varlen"),
+    implementation("_varlen", packed, trained=True, form="varlen"),
     implementation("_padded", packed, form="padded"),
     implementation("_paged", paged, form="paged", page_sizes=(16, 64, 128)),
 ]

@@ -37,9 +37,16 @@ SPECIAL = (
     *(f"%lanemask_{name}" for name in ("eq", "le", "lt", "ge", "gt")), "%dynamic_smem_size",
 )  # fmt: skip
 SPECIAL_SLOTS = {name: 128 * i for i, name in enumerate(SPECIAL)}
+# Each block is a cluster.
+SPECIAL_SLOTS |= {
+    f"%{name}id.{axis}": SPECIAL_SLOTS[f"%{block}id.{axis}"]
+    for name, block in (("cluster", "cta"), ("ncluster", "ncta")) for axis in "xyz"
+}  # fmt: skip
 # Blocks run one after another here, as on a GPU with one multiprocessor.
 FIXED = {
     "%smid": 0, "%nsmid": 1, "%gridid": 0, "%tid.w": 0, "%ctaid.w": 0, "%ntid.w": 1, "%nctaid.w": 1,
+    "%cluster_ctarank": 0, "%cluster_nctarank": 1,
+    **{f"%cluster_ctaid.{axis}": 0 for axis in "xyzw"}, **{f"%cluster_nctaid.{axis}": 1 for axis in "xyzw"},
 }  # fmt: skip
 WIDTHS = {"pred": 0}  # bytes of one lane's value in a slot, by type
 

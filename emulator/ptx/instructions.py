@@ -23,6 +23,7 @@ from flash_attest.emulator.ptx.access import (
     integer_atom,
     ld,
     ldmatrix,
+    mapa,
     policy,
     st,
     stmatrix,
@@ -238,6 +239,7 @@ TABLE = {
         _("cp.async.wait_all"),
         _("cvta(.to)(.<space={global,const}>)(.u64)", by=cvta, name="mov.b64"),
         _("cvta[.to].{shared,local}(::cta)(.u64)", by=cvta),
+        _("mapa(.shared)(::cluster).u<t={32,64}>", by=mapa, name="mov.b{t}", note="a block is its own cluster"),
         _(
             "createpolicy.{fractional,range}(.L2::{evict_last,evict_normal,evict_first,evict_unchanged})*.b64", by=policy,
             name="mov.b64", note="a number that nothing reads",
@@ -329,7 +331,7 @@ TABLE = {
         ),
         _("nanosleep.u32", by=nothing),
         _(
-            "{prefetch,prefetchu,discard,applypriority}(.{global,local,const,param,L1,L2,L2::evict_{normal,last},128})*",
+            "{prefetch,prefetchu,discard,applypriority}(.{global,local,const,param,L1,L2,L2::evict_{normal,last},128,tensormap})*",
             by=nothing,
         ),
         _("griddepcontrol.{launch_dependents,wait}", by=nothing),

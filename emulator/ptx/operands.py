@@ -25,7 +25,7 @@ ADDRESS = re.compile(rf"({NAME})?\s*((?:[+-]\s*)*(?:0[xX][0-9a-fA-F]+|\d+)U?)?$"
 WORD = re.compile(rf"{NAME}$")
 SPECIALS = re.compile(
     r"%(?:(?:tid|ntid|ctaid|nctaid)(?:\.[xyzw])?|laneid|warpid|nwarpid|smid|nsmid|gridid|lanemask_\w\w|clock(?:64|_hi)?|"
-    r"globaltimer(?:_lo|_hi)?|pm\d+(?:_64)?|envreg\d+|\w*smem_size|cluster\w*(?:\.[xyzw])?|is_explicit_cluster|"
+    r"globaltimer(?:_lo|_hi)?|pm\d+(?:_64)?|envreg\d+|\w*smem_size|n?cluster\w*(?:\.[xyzw])?|is_explicit_cluster|"
     r"reserved_smem_\w+|current_graph_exec)$"
 )
 

@@ -10,9 +10,11 @@
 namespace emulator {
 namespace {
 
-bool has_arrived(const NamedBarrier& barrier, const Thread& thread) {
-    return barrier.lanes.size() > thread.warp() && (barrier.lanes[thread.warp()] >> thread.lane() & 1);
+bool is_in(const std::vector<uint32_t>& lanes, const Thread& thread) {
+    return lanes.size() > thread.warp() && (lanes[thread.warp()] >> thread.lane() & 1);
 }
+
+bool has_arrived(const NamedBarrier& barrier, const Thread& thread) { return is_in(barrier.lanes, thread); }
 
 // A thread that has returned counts as having arrived with its warp or, if all threads take part,
 // with the block.
@@ -42,15 +44,19 @@ void complete(Block& in, NamedBarrier& barrier) {
 }
 
 // A warp arrives when all its threads that have not returned are there. It counts as 32 threads, as
-// in PTX.
+// in PTX, and again if it then waits.
 bool is_complete(const Block& in, const NamedBarrier& barrier) {
     if (!barrier.arrived) return false;
-    unsigned missing[MOST_THREADS / WARP] = {}, count = 0;
-    for (const Thread& thread : in.threads)
-        missing[thread.warp()] += thread.state != State::done && !has_arrived(barrier, thread);
+    unsigned missing[MOST_THREADS / WARP] = {}, not_again[MOST_THREADS / WARP] = {}, count = 0;
+    for (const Thread& thread : in.threads) {
+        if (thread.state == State::done) continue;
+        missing[thread.warp()] += !has_arrived(barrier, thread);
+        not_again[thread.warp()] += !is_in(barrier.again, thread);
+    }
     for (unsigned warp = 0; warp < barrier.lanes.size(); ++warp) {
         if (!barrier.expected && missing[warp]) return false;
         if (barrier.lanes[warp] && !missing[warp]) count += WARP;
+        if (barrier.again[warp] && !not_again[warp]) count += WARP;
     }
     return count >= barrier.expected;
 }
@@ -66,17 +72,21 @@ void arrive(Block& in, unsigned number, unsigned expected, const std::vector<uns
     }
     barrier.expected = expected;
     barrier.lanes.resize((in.threads.size() + WARP - 1) / WARP);
+    barrier.again.resize(barrier.lanes.size());
     uint32_t syncs = gpu.launch->traced ? ++in.warps[threads[0] / WARP].syncs : 0;
     for (unsigned number_of : threads) {
         Thread& thread = in.threads[number_of];
-        if (has_arrived(barrier, thread)) {
+        // A warp may arrive at the barrier at which it waits next, to pass it the first time: each
+        // instruction counts. FlashAttention-3 and -4 let their warpgroups take turns like that.
+        bool again = has_arrived(barrier, thread);
+        if (again && (!wait || barrier.expected == 0)) {
             Record& record = add_record(BARRIER, nullptr, 0, 0, 1, side_waiting(thread, in));
             snprintf(record.text, sizeof record.text, "a thread arrives again at barrier %u, which is not complete", number);
             continue;
         }
         // Its actions so far happen before anything after the barrier.
         if (gpu.launch->traced) join(barrier.joined, in, number_of, syncs);
-        barrier.lanes[thread.warp()] |= 1u << thread.lane();
+        (again ? barrier.again : barrier.lanes)[thread.warp()] |= 1u << thread.lane();
         ++barrier.arrived;
         barrier.holding += thread.wait.value != 0;
         if (wait) barrier.waiting.push_back(number_of);

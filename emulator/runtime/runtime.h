@@ -98,6 +98,7 @@ struct NamedBarrier {
     unsigned expected = 0, arrived = 0;  // threads
     unsigned holding = 0;  // number of arrived threads whose value is not 0
     std::vector<uint32_t> lanes;  // arrived lanes of each warp
+    std::vector<uint32_t> again;  // of them, those that arrived and then wait
     std::vector<unsigned> waiting;
     Order joined;  // what all that have arrived did
 };

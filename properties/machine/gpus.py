@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from flash_attest.emulator import cutedsl as emulated_cutedsl
 from flash_attest.emulator import devices
 from flash_attest.emulator import numba as emulated_numba
 from flash_attest.emulator import triton as emulated_triton
@@ -84,6 +85,7 @@ def emulate_if_no_gpu(device: str = "auto", target: str | None = None) -> None:
     devices.target()  # raises if FLASH_ATTEST_EMULATED names none
     emulated_triton.activate_when_imported()
     emulated_numba.activate_when_imported()
+    emulated_cutedsl.prepare()
 
 
 def emulated_on(device: str) -> str:

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <tuple>
 
 namespace emulator::ptx {
@@ -33,8 +34,8 @@ T field(const unsigned char* bytes, size_t at) {
     return value;
 }
 
-// Bytes of an element of a CUtensorMapDataType.
-constexpr unsigned ELEMENT[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
+// Bytes of an element, by the number of its type in the bytes of a map (IN_BYTES of tensor_map.py).
+constexpr unsigned ELEMENT[] = {1, 2, 4, 4, 8, 8, 2, 4, 4, 8, 2, 4, 4};
 
 const char* decode(const unsigned char* bytes, TensorMap& map) {
     const auto head = field<uint32_t>(bytes, 8);
@@ -73,7 +74,7 @@ public:
             return;
         }
         check(reads, reinterpret_cast<uintptr_t>(here), whole, READ);
-        if (!bytes) return;
+        if (!bytes || copy.repeated) return;
         check(writes, global + first, bytes, copy.kind == BulkKind::add ? ATOMIC : WRITE);
         if (copy.kind == BulkKind::store) memcpy(there, here + first, bytes);
         else add(there, here + first, bytes);
@@ -195,18 +196,27 @@ void start(Warp& warp, const Instruction& at, unsigned lane, Bulk copy) {
     (load ? all.loads : all.stores).push_back(std::move(copy));
 }
 
+// Whole warps execute the stores of CuTe DSL. By the manual each lane makes a copy, of the same
+// bytes; in machine code (UTMASTG) one instruction of the warp makes one. So one lane writes: that
+// lanes write the same bytes at once is no race.
+bool same_store(const Bulk& a, const Bulk& b) {
+    return a.kind == BulkKind::store && a.shared == b.shared && a.global == b.global && a.bytes == b.bytes &&
+           !memcmp(a.corner, b.corner, sizeof a.corner);
+}
+
 uint64_t value_at(const Warp& warp, const int32_t* o, unsigned lane) { return address_of(warp, o[0], o[1], o[2], lane); }
 
 // [rank, shared address (3), map (3), coordinates (rank), mbarrier (3) of a load]
 template <BulkKind KIND>
 Flow copy_box(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
+    std::optional<Bulk> first;
     lanes_in(mask, [&](unsigned lane) {
         Bulk copy = {};
         copy.kind = KIND;
         copy.tiled = true;
         copy.shared = static_cast<uint32_t>(value_at(warp, o + 1, lane));
-        const auto where = value_at(warp, o + 4, lane);
+        const auto where = copy.global = value_at(warp, o + 4, lane);
         size_t count;
         const auto parameters = reinterpret_cast<uint64_t>(parameter_bytes(&count));
         if (where - parameters >= count || where - parameters + 128 > count) refused(warp, at, lane, "a tensor map that is not a parameter of the kernel");
@@ -214,6 +224,8 @@ Flow copy_box(Warp& warp, const Instruction& at, uint32_t mask) {
         if (copy.map.rank != static_cast<unsigned>(o[0])) refused(warp, at, lane, "a tensor map of another rank than the instruction's");
         for (int i = 0; i < o[0]; ++i) copy.corner[i] = warp.slot<int32_t>(o[7 + i])[lane];
         if (KIND == BulkKind::load) copy.mbarrier = static_cast<uint32_t>(value_at(warp, o + 7 + o[0], lane));
+        if (!first) first = copy;
+        else copy.repeated = same_store(*first, copy);
         start(warp, at, lane, copy);
     });
     gpu.thread = nullptr;
@@ -225,6 +237,7 @@ Flow copy_box(Warp& warp, const Instruction& at, uint32_t mask) {
 template <BulkKind KIND>
 Flow copy_bytes(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
+    std::optional<Bulk> first;
     lanes_in(mask, [&](unsigned lane) {
         Bulk copy = {};
         copy.kind = KIND;
@@ -232,6 +245,8 @@ Flow copy_bytes(Warp& warp, const Instruction& at, uint32_t mask) {
         copy.global = value_at(warp, o + 3, lane);
         copy.bytes = warp.slot<uint32_t>(o[6])[lane];
         if (KIND == BulkKind::load) copy.mbarrier = static_cast<uint32_t>(value_at(warp, o + 7, lane));
+        if (!first) first = copy;
+        else copy.repeated = same_store(*first, copy);
         start(warp, at, lane, copy);
     });
     gpu.thread = nullptr;

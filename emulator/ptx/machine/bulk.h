@@ -23,8 +23,9 @@ struct Bulk {  // one bulk copy
     unsigned thread;
     BulkKind kind;
     bool tiled;                    // by a tensor map; else bytes that are contiguous
+    bool repeated;                 // a store that another lane of the warp makes with the same instruction
     uint32_t shared;               // address
-    uint64_t global;
+    uint64_t global;               // address, of the map if tiled
     uint32_t bytes;
     TensorMap map;
     int32_t corner[5];

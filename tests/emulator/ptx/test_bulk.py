@@ -14,8 +14,8 @@ from flash_attest.emulator.ptx.tensor_map import BYTES, ELEMENTS, SWIZZLES, Tens
 from flash_attest.races.tracing import trace
 
 SHARED = 32 * 1024
-F16, F32, U8, F64 = 6, 7, 0, 8
-DTYPES = {F16: torch.float16, F32: torch.float32, U8: torch.uint8, F64: torch.float64}
+F16, F32, U8, F64, BF16 = 6, 7, 0, 8, 9
+DTYPES = {F16: torch.float16, F32: torch.float32, U8: torch.uint8, F64: torch.float64, BF16: torch.bfloat16}
 # A thread copies a box to shared memory and the block copies that to `out`; or the other way.
 TEXT = """.version 8.6
 .target sm_90a
@@ -111,7 +111,7 @@ LOADS = [  # shape, box, corner, type: outermost first
     ((16, 64), (8, 32), (4, 16), F16), ((16, 64), (8, 32), (-3, 40), F16), ((16, 64), (8, 32), (12, -5), F16),
     ((16, 64), (8, 32), (40, 0), F16), ((10, 48), (16, 64), (0, 0), F16), ((10, 20), (8, 4), (5, 18), F32),
     ((5, 6, 16), (2, 4, 16), (4, 3, 8), F32), ((3, 4, 5, 32), (2, 2, 3, 16), (2, 1, 3, 0), U8),
-    ((2, 3, 4, 3, 8), (1, 2, 3, 2, 4), (1, 2, 2, 2, 5), F64),
+    ((2, 3, 4, 3, 8), (1, 2, 3, 2, 4), (1, 2, 2, 2, 5), F64), ((16, 64), (8, 32), (12, -5), BF16),
 ]  # fmt: skip
 
 

@@ -188,6 +188,9 @@ STORE, LOAD = "setp.eq.u32 %p, %t, 0; @%p st.shared.u32 [x], 1;", "ld.shared.u32
         ([ARRIVE, EVERYBODY, STORE], [EVERYBODY, MEET, LOAD], {Kind.RACE}),
         ([ARRIVE, STORE], [MEET, LOAD], {Kind.RACE}),
         ([STORE, ARRIVE, ARRIVE], [MEET, LOAD], {Kind.BARRIER}),  # if it arrives again too soon
+        ([ARRIVE, MEET], ["ret;"], set()),  # it counts twice, so nobody has to wait for it
+        ([STORE, ARRIVE, MEET, EVERYBODY], [EVERYBODY, LOAD], set()),
+        ([ARRIVE, MEET, STORE], [LOAD], {Kind.RACE}),  # the barrier orders one warp only
     ],
 )
 def test_two_warps_at_a_named_barrier(first, second, kinds):

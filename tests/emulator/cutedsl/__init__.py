@@ -1,0 +1,1 @@
+"""CuTe DSL in the emulator."""
