@@ -120,7 +120,7 @@ class Supports:
     gqa: whether nheads_k may be less than nheads. `gqa_order` says which key head a query head
         reads.
     softmax_scale: whether functions take scales other than 1 / sqrt(headdim), 0 and negative ones
-        included.
+        included. "positive" if only those above 0.
     window: "none", or a subset of {"left", "right", "both"}: functions take the keyword window, a
         pair (left, right). Query i sees the keys from i' - left to i' + right, where i' is the key
         on the diagonal that `causal_alignment` declares. A side may be None, which leaves it open:
@@ -171,7 +171,7 @@ class Supports:
     bias_grad: bool = False
     cross: bool = False
     gqa: bool = False
-    softmax_scale: bool = False
+    softmax_scale: bool | Literal["positive"] = False
     window: Literal["none"] | Collection[str] = "none"
     softcap: bool = False
     sinks: bool = False
@@ -225,7 +225,7 @@ KEYWORDS = {
     "causal": Keyword(False, lambda supports: supports.causal == "optional"),
     "window": Keyword(None, lambda supports: bool(supports.window_kinds)),
     "bias": Keyword(None, lambda supports: bool(supports.bias_kinds)),
-    "softmax_scale": Keyword(None, lambda supports: supports.softmax_scale),
+    "softmax_scale": Keyword(None, lambda supports: bool(supports.softmax_scale)),
     "softcap": Keyword(None, lambda supports: supports.softcap),
     "sinks": Keyword(None, lambda supports: supports.sinks),
     "block_mask": Keyword(None, lambda supports: "blocks" in supports.hidden_kinds),
