@@ -14,20 +14,40 @@ import pytest
 import torch
 
 from flash_attest.command import emulate
+from tests import runs
 from tests.places import ROOT
 
 GPU_STYLE = ROOT / "tests" / "emulator" / "gpu_style"
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU the command changes nothing")
 ASKS = "import sys, torch; sys.exit(0 if torch.cuda.is_available() and torch.ones(1, device='cuda').is_cuda else 7)"
+# What makes a process ask: importing torch takes seconds, and the emulation begins with it.
+WAITS = "import sys; sys.exit(0 if 'flash_attest.emulated' in sys.modules else 7)"
 
 
 @pytest.fixture
-def emulated(tmp_path):
-    """Return emulated(arguments of the command) -> its result, run in a folder with the files for a
-    GPU.
+def folder(tmp_path):
+    """A folder with the files for a GPU."""
+    return shutil.copytree(GPU_STYLE, tmp_path / "theirs")
+
+
+@pytest.fixture
+def emulated(folder):
+    """Return emulated(arguments of the command) -> its result, run in the folder by a fork that has
+    torch.
     """
-    folder = tmp_path / "theirs"
-    shutil.copytree(GPU_STYLE, folder)
+
+    def run(*arguments: str, **environment: str) -> runs.Run:
+        return runs.check("emulate", *arguments, folder=folder, **environment)
+
+    return run
+
+
+@pytest.fixture
+def started(folder):
+    """Return started(arguments of the command) -> its result, run in the folder by a new Python.
+
+    The command's processes import torch themselves, and the emulation begins then.
+    """
 
     def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
         path = os.pathsep.join(filter(None, [str(ROOT), environment.pop("PYTHONPATH", "")]))
@@ -36,7 +56,6 @@ def emulated(tmp_path):
             cwd=folder, capture_output=True, text=True, env={**os.environ, **environment, "PYTHONPATH": path},
         )  # fmt: skip
 
-    run.folder = folder
     return run
 
 
@@ -50,48 +69,46 @@ def emulated(tmp_path):
 def test_tests_for_a_gpu_run_unchanged(emulated, module, files, passed):
     pytest.importorskip(module)
     done = emulated("--", "pytest", "-q", "-p", "no:cacheprovider", *files)
-    assert done.returncode == 0 and passed in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and passed in done.stdout, done.stdout
 
 
-def test_without_it_they_are_skipped_or_fail(emulated):
+def test_without_it_they_are_skipped_or_fail(folder):
     pytest.importorskip("triton")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_layer_norm.py", "test_softmax.py"],
-        cwd=emulated.folder, capture_output=True, text=True,
+        cwd=folder, capture_output=True, text=True,
     )  # fmt: skip
     assert "passed" not in done.stdout and "skipped" in done.stdout
 
 
-def test_a_trace_names_the_race_once_with_its_lines_and_test(emulated):
+def test_a_trace_names_the_race_once_with_its_lines_and_test(started, folder):
     pytest.importorskip("triton")
-    (emulated.folder / "test_racy.py").write_text(
-        "from racy import test_it_runs\n\ndef test_again():\n    test_it_runs()\n"
-    )
-    done = emulated("--trace", "--", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "test_racy.py")
+    (folder / "test_racy.py").write_text("from racy import test_it_runs\n\ndef test_again():\n    test_it_runs()\n")
+    done = started("--trace", "--", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "test_racy.py")
     assert "2 passed" in done.stdout and done.returncode == 1, done.stdout + done.stderr
     assert done.stdout.count("race: scratch") == 1 and "traced: 2 launches, 1 finding" in done.stdout
     assert "racy.py:13  thread 96 of block 0 reads   sums = tl.load(scratch + i)[None, :]" in done.stdout
     assert "test_racy.py::test_it_runs" in done.stdout and "test_racy.py::test_again" in done.stdout
 
 
-def test_a_script_is_traced_and_the_processes_that_it_starts(emulated):
+def test_a_script_is_traced_and_the_processes_that_it_starts(emulated, folder):
     pytest.importorskip("triton")
     done = emulated("--trace", "--seed", "5", "racy.py")
     assert done.returncode == 1 and "race: scratch" in done.stdout and "traced: 2 launches, 1 finding" in done.stdout
-    (emulated.folder / "starts.py").write_text(
+    (folder / "starts.py").write_text(
         "import subprocess, sys\nsubprocess.run([sys.executable, 'racy.py'], check=True)\n"
     )
     done = emulated("--trace", "--", "python", "starts.py")
     assert done.returncode == 1 and "traced: 2 launches, 1 finding" in done.stdout
 
 
-def test_a_right_program_has_no_finding(emulated):
+def test_a_right_program_has_no_finding(emulated, folder):
     pytest.importorskip("triton")
-    racy = (emulated.folder / "racy.py").read_text()
+    racy = (folder / "racy.py").read_text()
     store = "    tl.store(scratch + i, tl.sum(rows, 1))\n"
-    (emulated.folder / "right.py").write_text(racy.replace(store, store + "    tl.debug_barrier()\n"))
+    (folder / "right.py").write_text(racy.replace(store, store + "    tl.debug_barrier()\n"))
     done = emulated("--trace", "--", "right.py")
-    assert (done.returncode, done.stdout) == (0, "\ntraced: 2 launches, no finding\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "\ntraced: 2 launches, no finding\n")
 
 
 def test_a_trace_of_nothing_proves_nothing(emulated):
@@ -99,68 +116,71 @@ def test_a_trace_of_nothing_proves_nothing(emulated):
     assert done.returncode == 2 and "traced: no kernel ran in the emulator, so nothing was checked" in done.stdout
 
 
+AGAIN = "import flash_attest; flash_attest.emulate()"
+AS_CUDA = "from flash_attest.emulator.triton import as_cuda\nwith as_cuda(): pass"
+
+
 @pytest.mark.parametrize(
     "command, status",
     [
-        (["python", "-c", ASKS], 0),
-        ([sys.executable, "-c", ASKS], 0),
+        (["python", "-c", f"{AGAIN}\n{AS_CUDA}\n{ASKS}"], 0),
+        (["python", "-c", WAITS], 0),
+        ([sys.executable, "-c", WAITS], 0),
         (["python", "-m", "asks"], 0),
-        (["asks.py"], 0),
-        (["python", "-c", f"import flash_attest; flash_attest.emulate(); {ASKS}"], 0),
-        (["python", "-c", f"from flash_attest.emulator.triton import as_cuda\nwith as_cuda(): pass\n{ASKS}"], 0),
         (["python", "asks.py", "5"], 5),
         (["asks.py", "text"], 1),
         (["asks.py", "error"], 1),
-        (["sh", "-c", f'exec {sys.executable} -c "{ASKS}"'], 0),
+        (["sh", "-c", f'exec {sys.executable} -c "{WAITS}"'], 0),
         (["none_such.py"], 2),
         (["none-such"], 2),
     ],
 )
-def test_the_exit_status_is_the_programs(emulated, command, status):
-    (emulated.folder / "asks.py").write_text(
+def test_the_exit_status_is_the_programs(emulated, folder, command, status):
+    (folder / "asks.py").write_text(
         "import sys\nassert __name__ == '__main__' and sys.path[0]\n"
         "if sys.argv[1:] == ['error']:\n    raise ValueError('of the script')\n"
         "if sys.argv[1:]:\n    sys.exit(int(sys.argv[1]) if sys.argv[1].isdigit() else 'a message')\n" + ASKS
     )
     done = emulated("--", *command)
-    assert done.returncode == status, done.stdout + done.stderr
+    assert done.returncode == status, done.stdout
     for argument, message in (("text", "a message"), ("error", "ValueError: of the script")):
-        assert (message in done.stderr) == (argument in command)
+        assert (message in done.stdout) == (argument in command)
 
 
-def test_the_users_sitecustomize_runs_too(emulated, tmp_path):
-    folder = tmp_path / "users"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text("import builtins\nbuiltins.users_own = 1\n")
-    code = f"import builtins, sys; assert builtins.users_own == 1; {ASKS}"
-    done = emulated("--", "python", "-c", code, PYTHONPATH=str(folder))
+def test_a_script_that_imports_torch_has_a_gpu(started, folder):
+    (folder / "asks.py").write_text(ASKS)
+    done = started("--", "asks.py")
     assert done.returncode == 0, done.stderr
 
 
-def test_pytest_has_it_as_a_plugin(emulated):
-    (emulated.folder / "test_asks.py").write_text(
-        "import torch\n\ndef test_gpu():\n    assert torch.cuda.is_available()\n"
-    )
+def test_the_users_sitecustomize_runs_too(emulated, tmp_path):
+    users = tmp_path / "users"
+    users.mkdir()
+    (users / "sitecustomize.py").write_text("import builtins\nbuiltins.users_own = 1\n")
+    code = f"import builtins, sys; assert builtins.users_own == 1; {WAITS}"
+    done = emulated("--", "python", "-c", code, PYTHONPATH=str(users))
+    assert done.returncode == 0, done.stdout
+
+
+def test_pytest_has_it_as_a_plugin(folder):
+    (folder / "test_asks.py").write_text("import torch\n\ndef test_gpu():\n    assert torch.cuda.is_available()\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "flash_attest.emulated", "-p", "no:cacheprovider", "test_asks.py"],
-        cwd=emulated.folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert "1 passed" in done.stdout and "without a GPU, one is emulated" in done.stdout, done.stdout + done.stderr
 
 
-def test_pytest_does_not_warn_where_the_package_is_installed(emulated, tmp_path):
+def test_pytest_does_not_warn_where_the_package_is_installed(started, folder, tmp_path):
     installed = tmp_path / "site" / "flash_attest-0.1.0.dist-info"  # the modules are the checkout's
     installed.mkdir(parents=True)
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: flash-attest\nVersion: 0.1.0\n")
     (installed / "entry_points.txt").write_text("[pytest11]\nflash-attest = flash_attest.pytest_plugin\n")
     (installed / "RECORD").write_text("flash_attest/__init__.py,,\nflash_attest/pytest_plugin.py,,\n")
-    (emulated.folder / "test_asks.py").write_text(
-        "import torch\n\ndef test_gpu():\n    assert torch.cuda.is_available()\n"
-    )
+    (folder / "test_asks.py").write_text("import torch\n\ndef test_gpu():\n    assert torch.cuda.is_available()\n")
     command = ("--", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error::pytest.PytestWarning", "test_asks.py")
-    for more in ((), ("-n", "1")):
-        done = emulated(*command, *more, PYTHONPATH=str(installed.parent))
-        assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
+    done = started(*command, "-n", "1", PYTHONPATH=str(installed.parent))
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_wrong_command_line_is_refused(capsys):

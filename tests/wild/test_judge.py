@@ -15,6 +15,7 @@ from flash_attest.wild import install, judge
 from flash_attest.wild.install import InstallError, installed, newest
 from flash_attest.wild.judge import RESULTS, Run
 from flash_attest.wild.packages import PACKAGES, SOURCES, Package
+from tests import runs
 
 TINY = Package("tiny-attention", ">=0.1,<1", "0.1")
 CODE = """\
@@ -50,6 +51,22 @@ def index(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.fixture
+def in_a_fork(monkeypatch):
+    """The command runs in a fork of a process that has torch, which its own processes would import
+    three times.
+    """
+
+    def status_of(command, environment, output, folder):
+        assert command[:3] == [sys.executable, "-m", "flash_attest"]
+        run = runs.check(*command[3:], "-n", "0", folder=folder, PYTHONPATH=environment["PYTHONPATH"])
+        output.write(run.stdout)
+        return run.returncode
+
+    monkeypatch.setattr(judge, "_status_of", status_of)
+
+
+@pytest.mark.usefixtures("in_a_fork")
 def test_a_package_is_judged_once_and_a_new_release_again(index, tmp_path, capsys):
     publish(index, "0.1")
     run = Run(tmp_path / "wild")

@@ -15,7 +15,7 @@ LAWS = "contract or sees_exactly or averages or lse_matches or out_matches or hi
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    chosen = ("--impl-from", PLUGINS / "causes.py", "-k", LAWS, "-n", 2)
+    chosen = ("--impl-from", PLUGINS / "causes.py", "-k", LAWS, "--hypothesis-profile", "smoke", "-n", 2)
     return attest_each({"run": chosen}, tmp_path_factory.mktemp("causes"))["run"]
 
 

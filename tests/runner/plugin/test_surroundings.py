@@ -128,7 +128,7 @@ def checkout(into: Path) -> Path:
     into.mkdir(parents=True)
     rooms = [path.name for path in (ROOT / "flash_attest").iterdir() if path.is_symlink()]
     for room in ("flash_attest", *rooms):
-        shutil.copytree(ROOT / room, into / room, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / room, into / room, symlinks=True)  # with bytecode, which takes seconds to compile
     for name in ("conftest.py", "tox.ini", "pyproject.toml"):
         shutil.copy(ROOT / name, into / name)
     return into
