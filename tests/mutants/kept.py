@@ -509,11 +509,11 @@ KEPT = {
     ),
     "triton_maximum_of_the_first_tile_forgets_the_sink": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 sinks=high",
     "triton_merge_leaves_the_last_part_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 num_splits=2",
-    "triton_merge_lse_adds_a_logarithm_in_base_2": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float16 num_splits=2 seed=1",
+    "triton_merge_lse_adds_a_logarithm_in_base_2": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 num_splits=3 seed=1",
     "triton_merge_lse_lies_as_out_does": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 nheads=2 num_splits=3",
     "triton_merge_parts_have_one_batch": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=2 num_splits=2",
     "triton_merge_parts_without_keys_give_nan": "seqlen_q=1 seqlen_k=0 headdim=1 dtype=float16",
-    "triton_merge_weights_are_powers_of_two": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float16 num_splits=2 seed=1",
+    "triton_merge_weights_are_powers_of_two": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 num_splits=3 seed=1",
     "triton_merge_weights_lack_the_maximum": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 regime=shifted_up",
     "triton_negative_scale_stays_out_of_the_queries": (
         "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 softmax_scale=0.5 seed=2"
