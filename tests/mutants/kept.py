@@ -267,6 +267,7 @@ KEPT = {
     ),
     "keys_are_transposed_when_there_are_as_many_as_columns": "seqlen_q=1 seqlen_k=2 headdim=2 dtype=float32",
     "keys_behind_the_last_split_of_256_are_dropped": "seqlen_q=1 seqlen_k=257 headdim=1 dtype=float32",
+    "keys_from_65536_on_are_dropped_but_the_last": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "keys_in_use_are_as_many_as_queries": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
     "keys_of_a_batch_are_taken_for_all_of_its_buffer": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=sliced"
@@ -449,7 +450,6 @@ KEPT = {
     "tile_of_64_is_skipped_by_its_first_query": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "tile_that_sees_nothing_is_not_written": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "tiles_before_the_window_are_taken_for_whole": "seqlen_q=2 seqlen_k=18 headdim=1 dtype=float32 window=0:",
-    "tiles_from_65536_on_are_dropped_but_the_last": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "tiles_of_the_last_split_are_rounded_down": "seqlen_q=1 seqlen_k=33 headdim=1 dtype=float32 num_splits=2",
     "triton_accumulator_is_not_rescaled": "seqlen_q=1 seqlen_k=39 headdim=1 dtype=float16 seed=3",
     "triton_address_of_the_first_row_is_not_checked": "seqlen_q=1 seqlen_k=1 headdim=8 dtype=float16 layout=offset",
