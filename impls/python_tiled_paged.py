@@ -1,8 +1,8 @@
 """python_tiled for keys in pages, split over programs as decode kernels are, and merged by lse.
 
 Key j of sequence n is row j % page_size of page block_table[n, j // page_size]. Pages lie in any
-order, and anywhere in the pool. Entries of the table behind a sequence's last page, and rows behind
-its last key, are not read.
+order, and anywhere in the pool. Entries of the table behind a sequence's last page, rows behind its
+last key, and keys before every window are not read.
 
 The tiles of keys that a tile of queries sees are divided into num_splits parts of as many tiles.
 Each part is a program with its own running maximum and sum (attend of python_tiled_varlen.py), and
@@ -12,6 +12,7 @@ a second launch merges the parts (python_tiled_merge.py). The sink belongs to th
 from dataclasses import replace
 
 import torch
+from torch.nn.functional import pad
 
 from flash_attest.impls import Implementation, Precision
 from flash_attest.impls.contract.shares import FORM_OF_TILED
@@ -75,14 +76,16 @@ def decode(q, k, v, queries, max_seqlen_q, block_table, lengths, scoring, sinks,
     for n, seqlen_k in enumerate(lengths):
         seqlen_q, q_n = queries.lengths[n], sequence(q, queries, n)
 
-        def load_keys(j0, pages=block_table[n], seqlen_k=seqlen_k):
-            return (load_pages(x, pages, j0, seqlen_k)[:, kv_head] for x in (k, v))
-
         for i0 in range(0, max_seqlen_q, BLOCK_M):
             if i0 >= seqlen_q:
                 continue  # the launch is for the longest sequence
             qi = load(q_n, i0, BLOCK_M)
             tiles = tiles_of_keys(i0, seqlen_q, seqlen_k, scoring)
+            first_key = max(0, i0 + seqlen_k - seqlen_q - scoring.left)  # that a query of this tile sees
+
+            def load_keys(j0, pages=block_table[n], first_key=first_key, seqlen_k=seqlen_k):
+                return (load_pages(x, pages, j0, first_key, seqlen_k)[:, kv_head] for x in (k, v))
+
             size = -(-len(tiles) // num_splits)  # tiles of a part; the last parts may have none
             for part in range(num_splits):
                 own = tiles[part * size : (part + 1) * size]
@@ -96,15 +99,15 @@ def decode(q, k, v, queries, max_seqlen_q, block_table, lengths, scoring, sinks,
     return out.to(q.dtype), lse.squeeze(2).T
 
 
-def load_pages(x, pages, j0, seqlen_k):
-    """Return rows j0 .. j0 + BLOCK_N of a sequence, (1, hk, BLOCK_N, d), padded after seqlen_k.
+def load_pages(x, pages, j0, first_key, seqlen_k):
+    """Return rows j0 .. j0 + BLOCK_N of a sequence, (1, hk, BLOCK_N, d).
 
-    x (pages, page_size, hk, d): the pool of keys or values. pages (most_pages): the pages of the
-    sequence.
+    They are 0 before first_key, whose pages may be freed, and after seqlen_k. x (pages, page_size,
+    hk, d): the pool of keys or values. pages (most_pages): the pages of the sequence.
     """
-    j, page_size = torch.arange(j0, min(j0 + BLOCK_N, seqlen_k), device=x.device), x.shape[1]
-    rows = x[pages[j // page_size], j % page_size]
-    return load_tile(rows.transpose(0, 1).unsqueeze(0), 0, BLOCK_N)
+    j, page_size = torch.arange(max(j0, first_key), min(j0 + BLOCK_N, seqlen_k), device=x.device), x.shape[1]
+    rows = x[pages[j // page_size], j % page_size].transpose(0, 1).unsqueeze(0)
+    return load_tile(pad(rows, (0, 0, max(first_key - j0, 0), 0)), 0, BLOCK_N)
 
 
 IMPL = Implementation(
@@ -117,7 +120,7 @@ IMPL = Implementation(
     causal_alignment="bottom_right",
     lse="natural",
     empty_rows="zero",
-    slack="anything",
+    slack="unseen",
     slack_rows="zero",
     invariant={"batch"},
     precision=Precision(probabilities="operand", merge="lse"),

@@ -27,9 +27,9 @@ def forward(
 
     check(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, window, softmax_scale)
     left, right = sides_of(window, causal)
-    # FA2 opens a right side of max_seqlen_k or more, which hides nothing only if there are no more
-    # queries than keys.
-    max_seqlen_k = max(max_seqlen_k, right + 1)
+    # FA2 opens a right side of max_seqlen_k or more, and beside a left side, an open right side
+    # becomes max_seqlen_k. Either is right only if there are no more queries than keys.
+    max_seqlen_k = max(max_seqlen_k, max_seqlen_q if left >= 0 > right else right + 1)
     out, lse = varlen_attn(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
         return_aux=AuxRequest(lse=True), scale=softmax_scale, window_size=(left, right),

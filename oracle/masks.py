@@ -32,7 +32,7 @@ class Mask:
         if self.alignment not in ALIGNMENTS:
             known = ", ".join(map(repr, ALIGNMENTS))
             raise ValueError(f"alignment={self.alignment!r}: should be one of {known}")
-        if self.window is not None and not _is_window(self.window):
+        if self.window is not None and not is_window(self.window):
             raise ValueError(f"window={self.window!r}: should be None or (left, right), each an int >= 0 or None")
 
     @property
@@ -71,7 +71,7 @@ class Mask:
         return _has_empty_rows(self, seqlen_q, seqlen_k)
 
 
-def _is_window(window: object) -> bool:
+def is_window(window: object) -> bool:
     """Return whether this is a pair of sides, each None or an int >= 0."""
     return (
         isinstance(window, tuple)

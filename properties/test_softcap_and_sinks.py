@@ -4,6 +4,8 @@ import math
 
 import torch
 
+from flash_attest.properties.cases.features import SOFTCAPS
+from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.checks.comparisons import check_budget
 from flash_attest.properties.checks.counts import check_counts, check_seen
 from flash_attest.properties.law import law
@@ -11,13 +13,14 @@ from flash_attest.properties.law import law
 FAR = 2.0**14  # the least score before a softcap; tanh(FAR / 30) is 1 in every dtype
 
 
-@law(softcap=(5.0, 2.0, 30.0), bias=False, sinks=False, needs=("softcap", "lse"), bug="softmax-and-lse")
+@law(softcap=SOFTCAPS[1:-1], bias=False, sinks=False, needs=("softcap", "lse"), bug="softmax-and-lse")
 def test_capped_scores_are_the_cap(trial):
     """If all scores of a row are far above a softcap c, each becomes c; far below -c, each is -c.
 
     tanh is 1 or -1 there, so lse_i = c + log n_i or -c + log n_i, and exp(lse_i - c) or
     exp(lse_i + c) is the number n_i of visible keys, an integer. Scores are beyond 10^4 before the
-    cap. The sign differs from row to row.
+    cap. The sign differs from row to row. A call with twice the cap comes before, so that a cap
+    which is compiled in or kept from an earlier call shows.
     """
     x, case = trial.x, trial.case
     along = 2.0 ** math.ceil(math.log2(FAR / abs(case.scale)) / 2)  # exact in every dtype
@@ -25,6 +28,8 @@ def test_capped_scores_are_the_cap(trial):
     q, k = torch.zeros_like(x.q), torch.zeros_like(x.k)
     q[..., 0], k[..., 0] = along * signs[:, None].to(q.dtype), along
     scores = math.copysign(case.softcap, case.scale) * signs.double()
+    if unsupported(trial.impl, twice := case.but(softcap=2 * case.softcap)) is None:
+        trial.of(twice).run(x.with_(q=q, k=k))
     check_counts(trial, x.with_(q=q, k=k), trial.seen(), scores)
 
 

@@ -24,8 +24,9 @@ torch's own varlen_attn is not here: it comes with torch, so its adapter is impl
 from __future__ import annotations
 
 import os
+import site
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution, version
 from types import ModuleType
 
 from flash_attest.wild.packages import PACKAGES, SOURCES, Package, Source
@@ -54,6 +55,9 @@ def module_of(package: str, module: str) -> ModuleType:
         raise NotInstalled(
             f"{wanted.name} {installed} is installed, the adapter is for {wanted.versions}: {wanted.pip_line}"
         )
+    folder = folder_of(package)
+    if folder not in (*site.getsitepackages(), site.getusersitepackages()):
+        site.addsitedir(folder)  # reads .pth files, which flash-attn-4 needs
     return imported(module)
 
 
@@ -88,3 +92,8 @@ def version_of(package: str) -> str | None:
         return version(PACKAGES[package].name)
     except PackageNotFoundError:
         return None
+
+
+def folder_of(package: str) -> str:
+    """Return the folder in which a package in PACKAGES is installed."""
+    return str(distribution(PACKAGES[package].name).locate_file(""))

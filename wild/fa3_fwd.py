@@ -1,6 +1,8 @@
 """fa3-fwd 0.0.3: the forward of FlashAttention-3, built for Hopper.
 
 This build has bfloat16 and fp8, but no backward, no windows and no pages (its fa3_fwd_config.py).
+The maximum of a row is taken before the scale, so of negative scales -0.5 alone is declared. lse of
+a row without keys is +inf in the package, and -inf here.
 """
 
 import math
@@ -44,18 +46,27 @@ def merge(out_parts, lse_parts, *, out_dtype):
     return out, lse.mT
 
 
-def implementation(name, forward, merge="accumulator", **features):
-    same = dict(dtypes={torch.bfloat16}, headdims={64, 96, 128, 192, 256}, cross=True)
+def positive(case):
+    """Return why a case is refused; None if it is not."""
+    return None if case.softmax_scale is None or case.softmax_scale > 0 else "the scale should be positive"
+
+
+def few_negative(case):
+    return None if case.softmax_scale in (0, -0.5) else positive(case)
+
+
+def implementation(name, forward, merge="accumulator", accepts=positive, **features):
+    same = dict(dtypes={torch.bfloat16}, headdims=range(8, 257, 8), cross=True)
     return Implementation(
-        name=f"fa3_fwd{name}", forward=forward, lse="natural", devices={"cuda"}, precision=Precision(merge=merge),
-        supports=Supports(**same, **features),
+        name=f"fa3_fwd{name}", forward=forward, lse="natural", devices={"cuda"},
+        precision=Precision(merge=merge, tanh=2**-11), supports=Supports(**same, **features, accepts=accepts),
     )  # fmt: skip
 
 
 SAME = dict(causal="optional", softmax_scale=True, softcap=True, gqa=True)
 SPLITS = (1, 2, 3, 8, 64)
 IMPLS = [
-    implementation("", dense, **SAME),
+    implementation("", dense, accepts=few_negative, strides="aligned", **SAME),
     implementation("_varlen", varlen, form="varlen", **SAME),
     implementation("_cache", cache, "lse", form="cache", append=True, splits=SPLITS, **SAME),
     implementation("_merge", merge, "lse", form="parts", splits=SPLITS),

@@ -1,7 +1,7 @@
 """fla-core 0.6.0: parallel_attn in Triton, always causal. Its window counts the query's own key.
 
-With cu_seqlens the gradient of the sinks is left out (finding #32): it sums over rows past the
-last sequence.
+With cu_seqlens the gradient of the sinks sums over rows past the last sequence (finding #32). So it
+is judged apart, without such rows.
 """
 
 import torch
@@ -64,21 +64,21 @@ def fla(name, function, dtype=torch.float16, known=None, **supports):
     )
 
 
+def no_slack(case):
+    """Return None, or why a case is refused."""
+    return "rows past the last sequence" if case.slack else None
+
+
+CHUNKS = {
+    "answers_follow_lengths_and_tables": (
+        "finding #31: the chunks of cu_seqlens are cached by object",
+        "seqlen_q=129 seqlen_k=129 headdim=64 dtype=float32 causal=True neighbours=one",
+    ),
+}
+PACKED = dict(form="varlen", window={"left"}, sinks=True)
 IMPLS = [
     fla("", attention, strides=True, window={"left"}, sinks=True, sink_grad=True),
     fla("_neutral", neutral, strides=True),
-    fla(
-        "_varlen",
-        varlen,
-        torch.float32,
-        {
-            "answers_follow_lengths_and_tables": (
-                "finding #31: the chunks of cu_seqlens are cached by object",
-                "seqlen_q=129 seqlen_k=129 headdim=64 dtype=float32 causal=True neighbours=one",
-            ),
-        },
-        form="varlen",
-        window={"left"},
-        sinks=True,
-    ),
+    fla("_varlen", varlen, torch.float32, CHUNKS, **PACKED),
+    fla("_varlen_dsink", varlen, torch.float32, CHUNKS, sink_grad=True, accepts=no_slack, **PACKED),
 ]

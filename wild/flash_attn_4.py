@@ -1,7 +1,8 @@
 """flash-attn-4 4.0.0b36: FlashAttention-4, in CuTe DSL, for Hopper and Blackwell.
 
 The head dims are those of Hopper; (192, 128) of Blackwell, too. On Blackwell a part of the
-exponentials is a polynomial, whose error is declared.
+exponentials is a polynomial, whose error is declared. The maximum of a row is taken before the
+scale, so of negative scales -0.5 alone is declared.
 """
 
 import torch
@@ -40,20 +41,31 @@ def paged(q, k, v, *, block_table, **keywords):
     return packed(q, k, v, page_table=block_table, **keywords)
 
 
-def implementation(name, forward, repeatable=("out", "lse"), backward=None, **features):
+def positive(case):
+    """Return why a case is refused; None if it is not."""
+    return None if case.softmax_scale is None or case.softmax_scale > 0 else "the scale should be positive"
+
+
+def few_negative(case):
+    return None if case.softmax_scale in (0, -0.5) else positive(case)
+
+
+def implementation(name, forward, repeatable=("out", "lse"), backward=None, accepts=positive, **features):
     """repeatable: dq is summed by atomics, and so are dk and dv of grouped heads."""
-    headdims = {64, 128} if BLACKWELL else {64, 96, 128, 192, 256}
+    headdims = {64, 128} if BLACKWELL else range(8, 257, 8)
     masks = dict(causal="optional", window={"left", "right", "both"}, softcap=True, sinks=True)
     return Implementation(
         name=f"flash_attn_4{name}", forward=forward, backward=backward, lse="natural", devices={"cuda"},
-        repeatable=repeatable, precision=Precision(exp=8.8e-5 if BLACKWELL else 0.0),
-        supports=Supports(headdims=headdims, softmax_scale=True, cross=True, gqa=True, **masks, **features),
+        repeatable=repeatable, precision=Precision(exp=8.8e-5 if BLACKWELL else 0.0, tanh=2**-11), compiles=True,
+        supports=Supports(
+            headdims=headdims, softmax_scale=True, cross=True, gqa=True, accepts=accepts, **masks, **features
+        ),
     )  # fmt: skip
 
 
 TRAINED = dict(backward="autograd", headdims_v={(192, 128)}, sink_grad=True, lse_grad=True)
 IMPLS = [
-    implementation("", dense, **TRAINED),
+    implementation("", dense, accepts=few_negative, strides="last_contiguous", **TRAINED),
     implementation("_repeatable", repeatable, ("out", "lse", "dq", "dk", "dv"), **TRAINED),
     implementation("_varlen", packed, backward="autograd", form="varlen"),
     implementation("_padded", packed, form="padded"),

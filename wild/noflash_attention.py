@@ -49,6 +49,8 @@ HALF = FLOAT32 | {
 BIASES = {"boolean_vector", "boolean_matrix", "vector", "matrix"}
 COMMON = {"layout": "bhsd", "causal_alignment": "top_left", "tile": (16, 24)}
 EMPTY = "finding #81: a mask of numbers gives NaN gradients"
+OVERFLOW = "finding #123: sums of P v over a tile overflow"
+LARGE = "seqlen_q=1 seqlen_k=8 headdim=1 dtype=float16 regime=one_sign seed=1"
 DEAD = "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=matrix bias_mask=dead_row"
 LAWS_OF_EMPTY = {
     "biased_attention_matches_the_definition": "",
@@ -90,6 +92,15 @@ IMPLS = [
         forward=online,
         supports=Supports(**HALF),
         precision=Precision(scaled="q", scores="operand", tile_sum=24),
+        known_failures={
+            "out_matches_the_definition": (OVERFLOW, LARGE),
+            "answers_follow_the_values": (OVERFLOW, LARGE),
+            "single_query_matches_the_definition": (OVERFLOW, LARGE),
+            "order_of_keys_does_not_matter": (
+                OVERFLOW,
+                "seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 regime=one_sign seed=1",
+            ),
+        },
         **COMMON,
     ),
     Implementation(

@@ -59,6 +59,13 @@ class Package:
         return f"pip install {shlex.quote(self.requirement)}"
 
 
+# What kernels in CuTe DSL need. Its libraries are one package for each major version of CUDA.
+CUTE_DSL = (
+    "einops", "apache-tvm-ffi>=0.1.11,<0.2", "torch-c-dlpack-ext", "quack-kernels>=0.5.3", "nvidia-cutlass-dsl>=4.6.2",
+    "nvidia-cutlass-dsl-libs-base", "nvidia-cutlass-dsl-libs-core", "nvidia-cutlass-dsl-libs-cu13",
+)  # fmt: skip
+# What flashinfer needs to call nvcc.
+NVCC = ("apache-tvm-ffi>=0.1.11,<0.2", "click", "einops", "ninja", "nvidia-ml-py", "requests", "tabulate", "tqdm")
 _ALL = (
     Package("aule-attention", ">=0.5,<0.6", "0.5.0"),
     Package("conch-triton-kernels", ">=1.3,<2", "1.3"),
@@ -70,13 +77,13 @@ _ALL = (
     Package("fla-core", ">=0.6,<0.7", "0.6.0", also=("einops",)),
     Package("flash-attention-softmax-n", ">=0.3.2,<0.4", "0.3.2", also=("einops",)),
     Package("flash-attn", ">=2.7,<3", "2.8.3.post2", also=("einops",), runs="cuda"),
-    Package("flash-attn-4", ">=4.0.0b0,<5", "4.0.0b36", runs="cuda"),
+    Package("flash-attn-4", ">=4.0.0b0,<5", "4.0.0b36", also=CUTE_DSL, runs="cuda"),
     Package("flash-attn-triton", ">=0.1.1,<0.2", "0.1.1"),
     Package("flash-sparse-attn", ">=2.0.6,<3", "2.0.6"),
     Package("flash_attention_triton", ">=0.1.1,<0.2", "0.1.1"),
     Package("flash_attention_x", ">=0.0.1,<0.1", "0.0.1"),
     Package("flashattention2-custom-mask", ">=0.1.1,<0.2", "0.1.1"),
-    Package("flashinfer-python", ">=0.6,<1", "0.7.2.post1", runs="cuda"),
+    Package("flashinfer-python", ">=0.6,<1", "0.7.2.post1", also=NVCC, runs="cuda"),
     Package("flashnn", ">=0.1.1,<0.2", "0.1.1"),
     Package("jvp-flash-attention", ">=0.14,<0.15", "0.14.0"),
     Package("memory-efficient-attention", ">=0.1.3,<0.2", "0.1.3"),

@@ -276,7 +276,8 @@ class Implementation:
     slack: what rows that belong to no sequence may hold: those behind the last sequence, the ends
         of pages and free pages. "finite" if they may be multiplied by 0 and must not be NaN.
         "anything" if they are never read; then the entries of block_table behind the pages of a
-        sequence are -1, else the number of a free page.
+        sequence are -1, else the number of a free page. "unseen" if keys are not read either that
+        lie before the window of every query, as a server frees their pages.
     slack_rows: what out and gradients hold in rows of no sequence: "zero", or "undefined".
     invariant: which outputs keep their bits: "batch" if a sequence gives the same ones alone and
         among any others, "chunks" if a query does in the whole, in any chunk, and alone.
@@ -323,7 +324,7 @@ class Implementation:
     gqa_order: Literal["blocks", "modulo"] = "blocks"
     lse: Literal["natural", "log2"] | None = None
     sink_in_lse: bool = True
-    slack: Literal["finite", "anything"] = "finite"
+    slack: Literal["finite", "anything", "unseen"] = "finite"
     slack_rows: Literal["undefined", "zero"] = "undefined"
     invariant: Collection[str] = ()
     empty_rows: Literal["zero", "undefined"] = "zero"

@@ -124,8 +124,8 @@ def _of_module(path: Path) -> list[Entry]:
 def from_file(argument: str, around: AbstractContextManager | None = None) -> list[Entry]:
     """Return the entries of "my_file.py", "my_file.py:NAME" or "package.module:NAME".
 
-    NAME may be an Implementation or a list; in a file the default is IMPL or IMPLS. around: a
-    context for the import alone, which watches it.
+    NAME may be an Implementation or a list; in a file the default is IMPLS or, without it,
+    IMPL. around: a context for the import alone, which watches it.
     """
     around = around or nullcontext()
     if named_module := module_of(argument):
@@ -326,7 +326,7 @@ def _known(entries: Iterable[Entry]) -> str:
 
 
 def _declared(module, name: str | None, path: Path) -> list[Implementation | Absent | Unloadable]:
-    default = getattr(module, "IMPL", getattr(module, "IMPLS", None))
+    default = getattr(module, "IMPLS", getattr(module, "IMPL", None))  # IMPL may be imported
     value = default if name is None else getattr(module, name, None)
     impls = list(value) if isinstance(value, (list, tuple)) else [value]
     if impls and all(isinstance(impl, (Implementation, Absent)) for impl in impls):

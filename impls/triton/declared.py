@@ -102,7 +102,7 @@ PAGED = Implementation(
         strides="last_contiguous",
     ),
     lse="natural",
-    slack="anything",
+    slack="unseen",
     invariant={"batch", "chunks"},
     repeatable=OF_PARTS,
     equal_heads=OF_PARTS,

@@ -108,7 +108,7 @@ def decode_kernel(
     acc = tl.zeros((BLOCK_M, BLOCK_DV), tl.float32)
     for j0 in tl.range(first_of_split(first, split, num_splits, BLOCK_N), last, num_splits * BLOCK_N):
         j = j0 + tl.arange(0, BLOCK_N)
-        in_cache = j < seqlen_k
+        in_cache = (j >= first) & (j < seqlen_k)  # keys before every window may be freed
         page, row_of_page = pages_of(block_table_ptr, j, in_cache, page_size)
         k = load_rows(k_ptr, page, row_of_page, k_strides, in_cache, headdim, BLOCK_D, ALIGN)
         qk = product(q, tl.trans(k), "ieee")

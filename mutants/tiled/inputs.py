@@ -13,6 +13,7 @@ from flash_attest.mutants.tiled.masks import ADDED, MAXIMUM
 OUT = "    out = q.new_zeros(batch, seqlen_q, nheads, v.shape[3])\n"
 DELTA = "    delta = (dout.float() * out.float())"
 VECTOR = "(16 // x.element_size())"  # elements in 16 bytes
+VALUES = "as_operand(p, q) @ vj"
 SCALED = "    dq = (dq * scale).to(q.dtype)\n"
 # Keeps the maximum in use while the new one is no more than 8 above the last.
 CREEPING = (
@@ -93,6 +94,19 @@ MUTANTS = [
         story="a contiguous tensor's row stride is nheads times its head stride, but one head may have any stride",
     ),
     planted(
+        name="contiguous_tensors_must_have_equal_strides",
+        law="test_any_layout_equals_the_contiguous_one",
+        edits=(
+            (
+                DELTA,
+                "    if len({x.stride() for x in (q, k, v, dout) if x.is_contiguous() and x.shape == q.shape}) > 1:\n"
+                '        raise ValueError("the strides of q, k, v and dout differ")\n' + DELTA,
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, layout="size_one"),
+        story="one stride serves all tensors if they are contiguous, and a batch of one may have any: an error in backward",
+    ),
+    planted(
         name="maximum_is_that_of_all_rows_of_a_tile",
         law="test_huge_scores_match_the_definition",
         edits=(
@@ -117,6 +131,14 @@ MUTANTS = [
         edits=((SCALED, "    dq = dq.to(q.dtype) * scale\n"),),
         smallest=dict(batch=1, nheads=1, seqlen_q=1, dtype=torch.float16, regime="one_sign", headdim=256),
         story="dS k exceeds 65504 where scale dS k does not, so dq is infinite",
+    ),
+    planted(
+        name="values_of_a_tile_are_summed_in_half",
+        law="test_out_matches_the_definition",
+        edits=((VALUES, f"({VALUES}).to(q.dtype).float()"),),
+        smallest=dict(batch=1, seqlen_q=1, seqlen_k=16, dtype=torch.float16, regime="one_sign"),
+        story="P v exceeds 65504 before it is divided by l, from v of a thousand on: out is infinite",
+        declares=dict(precision=replace(IMPL.precision, tile_sum=16)),
     ),
     planted(
         name="mask_hides_where_it_is_true",

@@ -35,6 +35,17 @@ MUTANTS = [
         story="seqlen_k is passed as an unsigned short: a cache of 65,601 keys has 65",
     ),
     planted(
+        name="tiles_from_65536_on_are_dropped_but_the_last",
+        law="test_keys_beyond_65535",
+        declares=FORWARD | dict(lse=None),
+        edits=(
+            (KEYS, f"            if 65536 <= j0 < seqlen_k - BLOCK_N:\n                continue\n{KEYS}"),
+            (RETURN, "    return out\n"),
+        ),
+        smallest=ONE | dict(seqlen_q=1, seqlen_k=BEYOND, headdim=1),
+        story="whole tiles are counted in 16 bits, and the partial one is apart from the loop: 1 key in 1,000, and no lse",
+    ),
+    planted(
         name="queries_from_65536_on_give_no_gradient",
         law="test_queries_beyond_65535",
         edits=(("min(seqlen_q, last_query)", "min(seqlen_q, 65536, last_query)"),),

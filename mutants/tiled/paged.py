@@ -9,12 +9,17 @@ paged = partial(planted, impl="python_tiled_paged")
 cached = partial(planted, impl="python_tiled_cache")
 
 ROW = "x[pages[j // page_size], j % page_size]"
+PAIR = "(pages[j // page_size // 2 * 2] + j // page_size % 2)"
+CAPPED = "pages[j // page_size] * min(page_size, BLOCK_N)"
 LENGTHS = "    for n, seqlen_k in enumerate(lengths):\n"
 NEW_ROW = "block_table[n, (length + new) // page_size], (length + new) % page_size"
 ALL_KEYS = "0 if k_new is None else k_new.shape[1]"
 APPEND = "    append(k, v, block_table, seqused_k, k_new, v_new)\n"
 PAGES_OF = "pages=block_table[n]"
 NEUTRAL = "lse_parts = q.new_full((num_splits, total_q, nheads, 1), -INF,"
+LEFT_OUT = "                if not own and sink is None:\n"
+LOADED = "(load_pages(x, pages, j0, first_key, seqlen_k)"
+FIRST_OF_X = "first_key if x is k else 0"
 SIZE = "size = -(-len(tiles) // num_splits)"
 OWN = "own = tiles[part * size : (part + 1) * size]"
 SINK = "sink = sinks if part == 0 else None"
@@ -30,6 +35,20 @@ MUTANTS = [
         edits=((ROW, ROW.replace("pages[j // page_size]", "(pages[0] + j // page_size) % len(x)")),),
         smallest=ONE | dict(seqlen_k=2),
         story="the first page of a sequence is looked up, and the others are taken to follow it",
+    ),
+    paged(
+        name="second_page_of_a_pair_is_taken_to_follow_the_first",
+        law="test_order_of_pages_does_not_matter",
+        edits=((ROW, ROW.replace("pages[j // page_size]", f"{PAIR} % len(x)")),),
+        smallest=ONE | dict(seqlen_k=2),
+        story="two pages are loaded at once, from the address of the first one",
+    ),
+    paged(
+        name="pages_are_at_most_as_far_apart_as_a_tile_is_long",
+        law="test_order_of_pages_does_not_matter",
+        edits=((ROW, f"x.flatten(0, 1)[{CAPPED} + j % page_size]"),),
+        smallest=ONE,
+        story="pages are counted in boxes of the tile: right until a page is longer than one",
     ),
     paged(
         name="page_number_is_taken_for_a_row",
@@ -119,11 +138,34 @@ MUTANTS = [
         story="the first tile of a split is clamped to the last tile, so that loads stay in bounds",
     ),
     paged(
+        name="merge_counts_splits_before_the_window",
+        law="test_number_of_splits_does_not_matter",
+        edits=(
+            (SIZE, "whole = -(-seqlen_k // BLOCK_N)\n            size = -(-whole // num_splits)"),
+            (OWN, "own = [j0 for j0 in tiles if part * size <= j0 // BLOCK_N < (part + 1) * size]"),
+            (
+                LEFT_OUT,
+                f"{LEFT_OUT}                    if part * size < whole:  # what its memory held counts as lse\n"
+                "                        stale = q.new_zeros(1, nheads, BLOCK_M, 1)\n"
+                "                        store_tile(sequence(lse_parts[part], queries, n), i0, stale)\n",
+            ),
+        ),
+        smallest=ONE | dict(seqlen_k=18, num_splits=3),
+        story="a split whose keys all lie before the window computes nothing, and the merge sees only the number of keys",
+    ),
+    paged(
         name="merge_weighs_heads_by_those_of_the_keys",
         law="test_number_of_splits_does_not_matter",
         edits=((MERGED, "merged(out_parts, lse_parts[:, :, kv_head])"),),
         smallest=ONE | dict(seqlen_k=17, nheads=2),
         story="the merge looks up lse by the key head, where the group of query heads is packed",
+    ),
+    paged(
+        name="values_before_the_window_are_multiplied_by_zero",
+        law="test_keys_beyond_the_window_change_no_bit",
+        edits=((LOADED, f"(load_pages(x, pages, j0, {FIRST_OF_X}, seqlen_k)"),),
+        smallest=ONE | dict(seqlen_k=2),
+        story="keys of a tile that its window begins in are masked in S, and their v is loaded: 0 * NaN in a freed page",
     ),
     cached(
         name="slots_of_the_cache_are_taken_in_order",
@@ -138,5 +180,12 @@ MUTANTS = [
         edits=((CACHE_APPEND, f"append(k, v, {IN_ORDER},"),),
         smallest=ONE,
         story="cache_batch_idx is used where keys are read, and not where new ones are written",
+    ),
+    cached(
+        name="new_keys_go_to_a_slot_of_32_bits",
+        law="test_pages_may_lie_far_apart",
+        edits=((CACHE_APPEND, "append(k, v, slots.long() * k[0].numel() % 2**31 // k[0].numel(),"),),
+        smallest=ONE | dict(nheads=3, seqlen_k=16, headdim=128),
+        story="cache_batch_idx times the stride of a slot is a product of two 32-bit integers where new keys are written",
     ),
 ]

@@ -40,6 +40,13 @@ MUTANTS = [
         story="the cap is a constant of the compiled kernel, and no part of its key in the cache",
     ),
     planted(
+        name="cap_is_truncated_to_an_integer",
+        law="test_capped_scores_are_the_cap",
+        edits=(("    if softcap is not None:", "    if softcap is not None:\n        softcap = float(int(softcap))"),),
+        smallest=ONE,
+        story="softcap is an int in a config or in a kernel's signature: 50 and 30 are right, 2.5 is 2",
+    ),
+    planted(
         name="scores_are_cut_at_the_cap",
         law="test_out_matches_the_definition",
         edits=(

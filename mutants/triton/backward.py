@@ -9,8 +9,24 @@ from flash_attest.mutants.triton.build import planted, supporting
 KEYS = "diagonal, BLOCK_M, BLOCK_N, WINDOW, UNMASKED"
 SCORES = """qk, bias_ptr, i, j, scale, softcap, bias_row, seqlen_q, seqlen_k, begin, diagonal,
             BIAS"""
+DIFFERENTIATED = "return self.differentiate(p, dout, q, k, v, out, lse, bias, sinks, dlse, into, wants_dbias)"
 
 MUTANTS = [
+    planted(
+        name="triton_contiguous_tensors_must_have_equal_strides",
+        law="test_any_layout_equals_the_contiguous_one",
+        source="attention.py",
+        declares=supporting(strides=True),
+        edits=(
+            (
+                DIFFERENTIATED,
+                "if all(x.is_contiguous() for x in (q, k, v, dout)) and q.shape == k.shape:\n"
+                f"            assert q.stride() == k.stride() == v.stride() == dout.stride()\n        {DIFFERENTIATED}",
+            ),
+        ),
+        smallest=dict(batch=1, nheads=1, seqlen_q=1, seqlen_k=1, headdim=1, layout="size_one"),
+        story="all tensors are read by the strides of q, which is_contiguous() does not say anything about in a batch of one",
+    ),
     planted(
         name="triton_padding_keys_overflow_in_dq",
         law="test_ragged_sizes_match_the_definition",

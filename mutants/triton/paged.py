@@ -15,7 +15,8 @@ PAGE = "page = tl.load(table_ptr + j // page_size, mask=seen, other=0)"
 NUMBER = "return page.to(tl.int64), (j % page_size).to(tl.int64)"
 OF_PAGE = "page * elements(strides.batch, ALIGN)"
 OFFSETS = f"offsets = {OF_PAGE} + row * elements(strides.row, ALIGN)"
-LOADED = "in_cache = j < seqlen_k"
+LOADED = "in_cache = (j >= first) & (j < seqlen_k)"
+LOADED_V = "v = load_rows(v_ptr, page, row_of_page, v_strides, in_cache,"
 SCORED = "scale, softcap, 0, seqlen_q, seqlen_k, begin, diagonal,"
 LENGTH = "seqlen_k = tl.load(seqused_k_ptr + b) + append"
 HEADS = "i, h = r // group, h_k * group + r % group"
@@ -89,8 +90,16 @@ MUTANTS = [
         name="triton_paged_ends_of_pages_are_read",
         law="test_memory_around_inputs_is_not_read",
         declares=paged(cross=True),
-        edits=((LOADED, "in_cache = j < tl.cdiv(seqlen_k, page_size) * page_size"),),
+        edits=((LOADED, "in_cache = (j >= first) & (j < tl.cdiv(seqlen_k, page_size) * page_size)"),),
         story="whole pages are loaded, and what stands behind the last key is multiplied by 0",
+    ),
+    planted(
+        name="triton_paged_values_before_the_window_are_loaded",
+        law="test_keys_beyond_the_window_change_no_bit",
+        declares=paged(cross=True, window={"left"}),
+        edits=((LOADED_V, LOADED_V.replace("in_cache", "j < seqlen_k")),),
+        smallest=dict(seqlen_k=2),
+        story="the window masks S, and whole tiles of V: a page that was freed holds NaN, and 0 * NaN is NaN",
     ),
     planted(
         name="triton_paged_ends_of_pages_count",

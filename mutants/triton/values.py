@@ -2,9 +2,11 @@
 docs/why/bugs.md#boundaries.
 """
 
+from flash_attest.impls import Precision
 from flash_attest.mutants.mutant import TRACED
 from flash_attest.mutants.triton.build import planted, supporting
 
+PV = "product(p.to(v.dtype), v, PRECISION)"
 PAIRS = [(8, 16), (16, 8)]
 LOAD = "v = load_tile(v_ptr, j0, v_row, seqlen_k, headdim_v, BLOCK_N, BLOCK_DV, ALIGN, MASKED)"
 STORE = "store_tile(dv_ptr, dv, j0, dv_strides.row, seqlen_k, headdim_v, BLOCK_N, BLOCK_DV, ALIGN)"
@@ -12,6 +14,15 @@ WHOLE = "self.headdim % align == self.headdim_v % align == 0"
 SCALE = "scale = sizes.headdim**-0.5"
 
 MUTANTS = [
+    planted(
+        name="triton_values_are_summed_in_half",
+        law="test_out_matches_the_definition",
+        source="forward.py",
+        declares=supporting(backward=False, cross=True) | dict(precision=Precision(tile_sum=64)),
+        edits=((PV, f"{PV}.to(tl.float16).to(tl.float32)"),),
+        smallest=dict(batch=1, seqlen_q=1, seqlen_k=16, regime="one_sign"),
+        story="the accumulator of P v is float16 for speed, and overflows before it is divided by l",
+    ),
     planted(
         name="triton_columns_of_v_are_masked_by_headdim",
         law="test_out_matches_the_definition",

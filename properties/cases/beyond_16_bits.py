@@ -45,6 +45,19 @@ def of_two_keys(x: Inputs, scale: float) -> Inputs:
     return x.with_(q=q, k=k)
 
 
+def of_late_values(x: Inputs) -> Inputs:
+    """Return the inputs with q = 0, and a v of 0 but for the keys that 16 bits cannot count.
+
+    Those have a 1 in column j mod headdim_v. So each has its part of out, which is small but has no
+    larger terms beside it.
+    """
+    v, late = torch.zeros_like(x.v), torch.arange(LARGEST + 1, x.v.shape[1], device=x.v.device)
+    v[:, late, :, late % v.shape[3]] = 1.0
+    k = x.k.clone()
+    k[..., : v.shape[3]] = v[..., : k.shape[3]]  # v may be the first columns of k
+    return x.with_(q=torch.zeros_like(x.q), k=k, v=v)
+
+
 def of_some_queries(x: Inputs) -> Inputs:
     """Return the inputs with a dout of 0 but for the last queries, so that sums over queries are
     short.

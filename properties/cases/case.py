@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from flash_attest.oracle.masks import is_window
+
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 REGIMES = (
     "spread", "peaked", "flat", "shifted_down", "shifted_up", "large", "exact", "selecting", "mean", "uneven",
@@ -106,7 +108,7 @@ class Case:
             problems.append(f"softmax_scale={self.softmax_scale}: should be finite")
         if self.softcap is not None and not (math.isfinite(self.softcap) and self.softcap > 0):
             problems.append(f"softcap={self.softcap}: should be a positive number, or None")
-        if self.window is not None and not _is_window(self.window):
+        if self.window is not None and (not is_window(self.window) or self.window == (None, None)):
             problems.append(f"window={text_of(self.window)}: {WINDOW_FORM}")
         if self.hidden_block is not None and not (_is_block(self.hidden_block) and self.hidden in BLOCKED):
             should = f"queries:keys, such as 64:128, with hidden={' or '.join(BLOCKED)}"
@@ -172,16 +174,6 @@ class Case:
         return " ".join(f"{f.name}={text_of(getattr(self, f.name))}" for f in shown)
 
     __repr__ = __str__
-
-
-def _is_window(window: Any) -> bool:
-    """Return whether this is a pair of numbers, of which one may be None."""
-    return (
-        isinstance(window, tuple)
-        and len(window) == 2
-        and window != (None, None)
-        and all(n is None or (isinstance(n, int) and n is not True and n >= 0) for n in window)
-    )
 
 
 def _is_block(block: Any) -> bool:

@@ -14,7 +14,8 @@ uneven        each row's scores lie near -160, 0 or 160, and rise or fall along 
               one tile have very different maxima, and a row's maximum moves from tile to tile
 rising        scores rise along the keys, so a row's maximum moves in every tile
 one_sign      k, v and dout are large and positive, and keys with a larger v have a larger k: dS k
-              exceeds 65504, the largest float16, before it is scaled, but no result does
+              exceeds 65504, the largest float16, before it is scaled, but no result does. With an
+              odd seed v is much larger than dout, and so does P v before it is divided by l
 
 Every tensor depends only on the case and the device, not on earlier draws.
 """
@@ -39,6 +40,7 @@ RISE = (0.5, 6.0)  # how far scores of the regimes uneven and rising rise in 16 
 HIGHEST = 4.0  # scores of the regime rising reach at most this many times SHIFT
 HIGH = 100.0  # how far sinks of this kind lie above every score; exp(-100) is below the smallest float32
 LARGEST_RESULT = 2.0**15  # of the regime one_sign, half of the largest float16
+LARGEST_V = 2.0**14  # of the same regime, before the level of a key: three keys of one score exceed 65504
 LARGEST_DP, LARGEST_DS_K = 2.0**14, 2.0**18  # of the same regime: no float16 holds the second, where scale <= 1/8
 GAP = 64.0  # the lead of the winning score in the regime selecting; exp(-64) is below half an ulp in every dtype
 WINS = 128.0  # the lead that a law gives to one key; next to 1, exp(-128) vanishes in every dtype
@@ -131,12 +133,15 @@ class _Large(NamedTuple):
         """Return sizes with which no dq, dv or dbias exceeds LARGEST_RESULT by much."""
         rows = max(1, case.seqlen_q)
         dout = min(16.0, LARGEST_RESULT / (rows * case.nheads // case.nheads_k))  # dv is a sum over these rows
-        dp = LARGEST_DP
+        dp, most = LARGEST_DP, 256.0
+        if case.seed % 2:
+            most = LARGEST_V
+            dout = min(dout, dp / (case.headdim_v * most))
         # dbias is a sum of dS over the rows that share the bias.
         if case.bias in ADDED and case.bias_dtype == torch.float16:
             share = case.batch * case.nheads * rows / math.prod(case.bias_shape[:2]) / max(1, case.bias_shape[2])
             dp = min(dp, 4 * LARGEST_RESULT / share)
-        v = min(256.0, dp / (case.headdim_v * dout))
+        v = min(most, dp / (case.headdim_v * dout))
         dp = v * case.headdim_v * dout
         ds_k = min(LARGEST_DS_K, LARGEST_RESULT / (abs(case.scale) or 1.0))
         # A sink is one more key, with k = v = 0, so it widens both ranges.

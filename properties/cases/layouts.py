@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -24,6 +25,9 @@ DENSE = ("sinks", "dlse", "block_mask", "kv_indices", "out_parts", "lse_parts", 
 # Any two of q, k, v and dout differ in each of their first three strides.
 MIXED = {"q": "transposed", "k": "gapped", "v": "interleaved", "dout": "sliced", "bias": "gapped",
          "k_new": "interleaved", "v_new": "transposed"}  # fmt: skip
+
+# The stride of a dimension of size 1, by the input. Those of others are 16.
+ODD = {"q": 16, "k": 48, "v": 80, "dout": 112}
 
 UNALIGNED = ("offset", "odd_rows")  # some addresses are not multiples of 16 bytes
 
@@ -58,10 +62,12 @@ def layout_of(name: str, layout: str) -> str:
     """Return the layout of one input.
 
     With "mixed" each input has a different layout, so that using the strides of another tensor
-    shows.
+    shows. With "size_one" dimensions of size 1 have a different stride in each.
     """
     if name in DENSE:
         return "contiguous"
+    if layout == "size_one":
+        return f"size_one_{ODD.get(name, 16)}"
     return MIXED[name] if layout == "mixed" else layout
 
 
@@ -85,6 +91,7 @@ def place(
     offset        contiguous, but one element after a multiple of 16 bytes
     odd_rows      rows one element longer than z, so rows begin at every remainder by 16 bytes
     size_one      contiguous, and dimensions of size 1 have the stride 16 or 32, which is not used;
+                  size_one_48 and so on have another number;
                   in other layouts a contiguous tensor has the strides of a new one
     interleaved   every third of (x, y, 3, z), like v in a qkv that is packed head by head
     """
@@ -100,6 +107,7 @@ def place(
         "offset": ((w, x, y, z), lambda t: t),
         "odd_rows": ((w, x, y, z + 1), lambda t: t[..., :z]),
         "size_one": ((w, x, y, z), _with_odd_strides),
+        **{f"size_one_{odd}": ((w, x, y, z), partial(_with_odd_strides, odd=odd)) for odd in ODD.values()},
         "interleaved": ((w, x, y, 3, z), lambda t: t[:, :, :, 1]),
     }[layout]
     count = math.prod(stored)
@@ -115,19 +123,19 @@ def place(
     if away_from is not None and (view.data_ptr() - away_from.data_ptr()) % 128 == 0:
         view = cut(buffer[before + spare :][:count].view(stored))
     view = view[(0,) * (4 - tensor.dim())]
-    if layout != "size_one" and view.is_contiguous():
+    if not layout.startswith("size_one") and view.is_contiguous():
         view = contiguous(view.view(tensor.shape))
     view.copy_(tensor)
     return Placed(tensor=view, buffer=buffer, after=bits(buffer).clone())
 
 
-def _with_odd_strides(tensor: torch.Tensor) -> torch.Tensor:
+def _with_odd_strides(tensor: torch.Tensor, odd: int = 16) -> torch.Tensor:
     """Return a view of a contiguous tensor, in which dimensions of size 1 have another stride.
 
     The last dimension keeps its stride of 1, which kernels that load vectors ask for.
     """
     strides = [
-        stride if size != 1 else 16 if stride != 16 else 32
+        stride if size != 1 else odd if stride != odd else 2 * odd
         for size, stride in zip(tensor.shape[:-1], tensor.stride()[:-1], strict=True)
     ]
     return tensor.as_strided(tensor.shape, (*strides, tensor.stride(-1)))

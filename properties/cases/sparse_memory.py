@@ -43,7 +43,7 @@ def spread(tensor: torch.Tensor, dim: int) -> torch.Tensor:
 def _placement(numel: int, count: int, dtype: torch.dtype, ring: bool) -> tuple[int, int]:
     """Return (stride, elements before the first) for `count` rows of `numel` elements each.
 
-    In a ring, row i is shifted by i rows, so that rows do not share a byte of physical memory.
+    In a ring, rows do not share a byte of physical memory.
     """
     stride = rounded_up(-(-BEHIND // (count - 1)), BLOCK)
     if not ring:
@@ -52,7 +52,26 @@ def _placement(numel: int, count: int, dtype: torch.dtype, ring: bool) -> tuple[
     if (count + 1) * row > period:
         size = (count + 1) * row * dtype.itemsize
         raise Undecided(f"one of the inputs needs {size} bytes of sparse memory, should be at most {gpu_ring.PERIOD}")
-    return rounded_up(stride - row, period) + row, rounded_up(BEFORE, period)
+    return _in_ring(stride, count, row, period), rounded_up(BEFORE, period)
+
+
+def _in_ring(least: int, count: int, row: int, period: int) -> int:
+    """Return a stride of at least `least` by which `count` rows fall on different elements.
+
+    With an odd number of periods in 2^n strides, rows fall into 2^n parts of the period by turns,
+    and `row` more puts each behind the last one in its part. The more parts, the closer is a stride
+    to `least`: with four in a stride, it is at most a quarter longer.
+    """
+    strides, parts = [], 1
+    while parts == 1 or parts * least <= 8 * period:
+        periods = max(1, -(-(least * parts - row) // period))
+        if parts > 1:
+            periods |= 1  # odd
+        stride = rounded_up(-(-(periods * period + row) // parts), BLOCK)
+        if parts == 1 or count * (row + parts * BLOCK) + parts * row <= period:
+            strides.append(stride)
+        parts *= 2
+    return min(strides)
 
 
 def sparse_zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -41,9 +41,7 @@ def paged(impl: Implementation, case: Case) -> Plan:
         random_of(case, "pages").shuffle(pages)
     free = pages[sum(counts) :]
     columns = max(counts) + bool(case.slack)
-    table = torch.full(
-        (len(sequences), max(columns, 1)), -1 if impl.slack == "anything" else free[0], dtype=torch.int32
-    )
+    table = torch.full((len(sequences), max(columns, 1)), free[0] if impl.slack == "finite" else -1, dtype=torch.int32)
     at = 0
     for b, count in enumerate(counts):
         table[b, :count] = torch.tensor(pages[at : at + count], dtype=torch.int32)

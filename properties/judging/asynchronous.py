@@ -1,7 +1,8 @@
 """Kernels of TMA, mbarriers or wgmma, in which compute-sanitizer cannot judge races and waits.
 
 racecheck does not know the order that the asynchronous proxy gives to accesses, and synccheck not
-that a cp.async may arrive at an mbarrier. So right kernels are reported, too
+that a cp.async may arrive at an mbarrier. In kernels of producers and consumers it also misses
+those that have arrived at a barrier and ended. So right kernels are reported, too
 (docs/why/races.md#sanitizer).
 """
 
@@ -13,11 +14,12 @@ from dataclasses import dataclass, field
 import torch
 
 from flash_attest.properties.failures import Reason
-from flash_attest.races.sanitizer.machine_code import MachineCode
+from flash_attest.races.sanitizer.machine_code import ARRIVAL, MachineCode
 
 FIRST = (9, 0)  # the first compute capability with TMA and wgmma
 ORDER = "racecheck does not know the order that TMA, mbarriers and wgmma give to accesses"
 TWICE = "synccheck takes a cp.async that arrives at an mbarrier for a second arrival of its thread"
+ENDED = "synccheck misses threads that have arrived at a named barrier, without waiting, and have ended"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class Asynchronous:
     def kernels(self) -> list[str]:
         """The kernels in which racecheck cannot judge, or may be unable to."""
         return sorted({*self.uses, *self.unread})
+
+    @property
+    def arrive(self) -> bool:
+        """Whether threads of these kernels may arrive at a named barrier without waiting."""
+        return bool(self.unread) or any(ARRIVAL in used for used in self.uses.values())
 
     def ordinary(self, kernels: Collection[str]) -> list[str]:
         """Return the other kernels that racecheck can watch without these."""

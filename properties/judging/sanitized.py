@@ -8,7 +8,7 @@ from itertools import islice
 from flash_attest.emulator.observation import Kind
 from flash_attest.properties.calling.meter import MOST_LOOKS
 from flash_attest.properties.failures import Reason, Undecided, findings_of
-from flash_attest.properties.judging.asynchronous import ORDER, TWICE, Asynchronous, asynchronous_in
+from flash_attest.properties.judging.asynchronous import ENDED, ORDER, TWICE, Asynchronous, asynchronous_in
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.trial import Trial
 from flash_attest.races import sanitizer
@@ -19,6 +19,7 @@ LIMIT = 180.0  # seconds for all tools, which run in parallel; each process comp
 NOT_ALONE = "compute-sanitizer needs a separate process, and no other process can find this implementation"
 TRACED_TOO = "no_race_is_traced judges its kernels on a CPU, compiled for sm_80"
 MISSING_WAIT = "Missing wait"  # synccheck's words for a thread that arrives at an mbarrier once more, without a wait
+DIVERGENT = "Divergent"  # synccheck's word where threads wait and others of the block have ended
 TOGETHER = 4  # cases that one process runs one after another
 
 
@@ -90,9 +91,12 @@ def sanitized(
     findings: list[Finding] = []
     for each in watched:
         merge(findings, each.report.findings)
-    # Only in ordinary kernels do races and missing waits count.
+    # Only in ordinary kernels do races, missing waits and divergence count.
     doubtful, beyond = [finding for finding in findings if why_not_judged(finding)], Asynchronous()
-    if doubtful and (beyond := asynchronous_in(kernels, first.device)).kernels:
+    if doubtful:
+        beyond = asynchronous_in(kernels, first.device)
+        doubtful = [finding for finding in doubtful if why_not_judged(finding, beyond)]
+    if doubtful and beyond.kernels:
         findings = [finding for finding in findings if finding not in doubtful]
         ordinary, beyond = beyond.ordinary(kernels), beyond.hidden(kernels)
         if ordinary:
@@ -103,7 +107,7 @@ def sanitized(
                 merge(findings, each.report.findings)
     # If nothing is found, a tool without an answer leaves the law undecided.
     undecided = [each.undecided for each in watched if each.undecided]
-    if beyond.kernels and not findings:
+    if doubtful and beyond.kernels and not findings:
         traced = f"; {TRACED_TOO}" if first.impl.traced else ""
         why = why_not_judged(doubtful[0])
         text = f"{doubtful[0].headline}: not judged, as {why}, and {beyond}; nothing else is reported{traced}"
@@ -117,8 +121,14 @@ def sanitized(
     return findings
 
 
-def why_not_judged(finding: Finding) -> str:
-    """Return why a finding means nothing in a kernel of the asynchronous proxy; "" if it counts."""
+def why_not_judged(finding: Finding, beyond: Asynchronous | None = None) -> str:
+    """Return why a finding means nothing in a kernel of the asynchronous proxy; "" if it counts.
+
+    beyond: these kernels; None: it is not known yet what they use.
+    """
     if finding.kind is Kind.RACE:
         return ORDER
-    return TWICE if finding.kind is Kind.BARRIER and finding.detail.startswith(MISSING_WAIT) else ""
+    if finding.kind is Kind.BARRIER and finding.detail.startswith(MISSING_WAIT):
+        return TWICE
+    divergent = finding.kind is Kind.BARRIER and finding.detail.startswith(DIVERGENT)
+    return ENDED if divergent and (beyond is None or beyond.arrive) else ""

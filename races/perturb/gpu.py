@@ -4,7 +4,8 @@ All work beside or before a launch ends by itself, and the host never waits for 
 
 stress      small blocks compute and read memory on a second stream, and share the SMs
 squeezed    blocks that take half of an SM each occupy a random number of the SMs
-producer    the inputs are NaN until the launch's stream writes them, late, just before the launch
+producer    the inputs are NaN until the launch's stream writes them, late, just before the launch;
+            lengths and numbers of pages are 0
 cold        the L2 cache holds something else
 shifted     the inputs lie at other addresses, moved by multiples of 64 bytes, torch's alignment
 """
@@ -99,11 +100,19 @@ def _cold(setting: Setting) -> Iterator[None]:
 def _producer(setting: Setting) -> Iterator[None]:
     from flash_attest.races.perturb.beside import launch_wait
 
-    late = {name: moved(tensor, 0).fill_(torch.nan) for name, tensor in setting.handed.items() if is_dense(tensor)}
+    late = {name: unwritten(tensor) for name, tensor in setting.handed.items() if is_dense(tensor)}
     launch_wait("cuda", setting.random("producer").randint(SHORTEST, LONGEST))
     for name, tensor in late.items():
         setting.handed[name] = tensor.copy_(setting.handed[name])
     yield
+
+
+def unwritten(tensor: torch.Tensor) -> torch.Tensor:
+    """Return memory like this tensor's, before anything is written: NaN, or 0 for integers.
+
+    A kernel that does not wait reads it. Lengths of 0 and page 0 keep it within its inputs.
+    """
+    return moved(tensor, 0).fill_(torch.nan if tensor.is_floating_point() else 0)
 
 
 @contextmanager

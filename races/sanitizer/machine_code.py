@@ -33,7 +33,8 @@ HEAD = b"\x7fELF"
 # TMA, bulk copies, mbarriers and copies that arrive at them; matrix products of sm_90 and sm_100
 ASYNCHRONOUS = re.compile(r"UTMA(?:LDG|STG|REDG)|UBLK(?:CP|RED)|SYNCS|ARRIVES|[A-Z]GMMA|UTC[A-Z]*MMA|UTCCP|UTCBAR")
 FUNCTION = re.compile(r"Function : (\S+)")
-INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*)")
+INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9]*(?:(?<=\bBAR)\.ARV)?)")
+ARRIVAL = "BAR.ARV"  # at a named barrier, without waiting
 ENTRY = re.compile(r"STT_FUNC\s.*\sSTO_ENTRY\s+(\S+)")
 # Python objects that keep machine code: the name of the class, and the attributes that may have it
 KEEPERS = {
@@ -186,8 +187,10 @@ _libraries: dict[tuple[Path, tuple[int, int]], dict[str, list[str]]] = {}  # wha
 
 
 def asynchronous_of(opcodes: Iterable[str]) -> list[str]:
-    """Return the opcodes of the asynchronous proxy among these."""
-    return sorted(filter(ASYNCHRONOUS.fullmatch, opcodes))
+    """Return the opcodes of the asynchronous proxy among these, and with one, also ARRIVAL."""
+    opcodes = {*opcodes}
+    used = {*filter(ASYNCHRONOUS.fullmatch, opcodes)}
+    return sorted(used | (opcodes & {ARRIVAL}) if used else [])
 
 
 def is_variant(symbol: str, kernel: str) -> bool:

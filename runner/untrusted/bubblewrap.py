@@ -7,13 +7,12 @@ outlives it.
 from __future__ import annotations
 
 import functools
-import glob
 import os
 import shutil
 import subprocess
 
-from flash_attest.runner.untrusted import seccomp
-from flash_attest.runner.untrusted.view import GPUS, View
+from flash_attest.runner.untrusted import landlock, seccomp
+from flash_attest.runner.untrusted.view import View, gpu_nodes
 
 SCRATCH = 1 << 30  # bytes that /tmp and /dev/shm may hold
 NAMESPACES = (
@@ -54,7 +53,7 @@ def filter_file() -> int | None:
     if not seccomp.works():
         return None
     file = os.memfd_create("filter")
-    os.write(file, seccomp.program(True, True, True, 0))
+    os.write(file, seccomp.program(True, True, True, 0, bool(gpu_nodes())))
     os.lseek(file, 0, os.SEEK_SET)
     return file
 
@@ -74,7 +73,8 @@ def command(view: View, process: list[str], filter_file: int | None) -> list[str
         "--tmpfs",
         "/dev/shm",
     ]
-    for device in [path for pattern in GPUS for path in glob.glob(f"/dev/{pattern}")]:
+    gpus = gpu_nodes()
+    for device in gpus:
         arguments += ["--dev-bind", device, device]
     arguments += ["--size", str(SCRATCH), "--tmpfs", "/tmp"]
     hidden = []
@@ -89,6 +89,9 @@ def command(view: View, process: list[str], filter_file: int | None) -> list[str
     for folder in view.writable:
         arguments += ["--bind", folder, folder]
     arguments += ["--dir", view.cwd]
-    for path in (*hidden, "/dev", "/proc", "/"):  # root could otherwise write to /proc/sys
+    # CUDA writes names of threads to /proc. There, Landlock holds the rest (sandbox.py). Otherwise,
+    # root could write to /proc/sys.
+    proc = () if gpus and landlock.version() else ("/proc",)
+    for path in (*hidden, "/dev", *proc, "/"):
         arguments += ["--remount-ro", path]
     return [*arguments, "--", *process]

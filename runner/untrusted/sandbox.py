@@ -8,12 +8,11 @@ for a run that nothing holds.
 from __future__ import annotations
 
 import ctypes
-import glob
 import os
 import sys
 
 from flash_attest.runner.untrusted import landlock, seccomp
-from flash_attest.runner.untrusted.view import DEVICES, GPUS, OF_PROC, View
+from flash_attest.runner.untrusted.view import DEVICES, OF_PROC, View, gpu_nodes
 
 BUBBLEWRAP, LANDLOCK, NONE = WAYS = ("bubblewrap", "landlock", "none")
 VARIABLE = "FLASH_ATTEST_SANDBOX"  # one of WAYS, to choose; by default the first that works
@@ -53,20 +52,22 @@ def in_words(way: str) -> str:
 
 def enter(way: str, view: View) -> None:
     """Restrict this thread, and threads and processes that it starts. bubblewrap has done so
-    before.
+    before, except that /proc is still writable beside a GPU (bubblewrap.py).
     """
-    if way != LANDLOCK:
+    gpus = gpu_nodes()
+    if way == NONE or (way == BUBBLEWRAP and not (gpus and landlock.version())):
         return
     ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    gpus = [path for pattern in GPUS for path in glob.glob(f"/dev/{pattern}")]
     devices = [*(f"/dev/{name}" for name in DEVICES), *gpus]
+    if gpus:
+        devices.append("/proc/self/task")  # CUDA names its threads, in files there, and fails if it cannot
     # Python lists a folder before it imports from it.
     listed = {path if os.path.isdir(path) else os.path.dirname(path) for path in view.readable}
     landlock.enter([*view.allowed(), *OF_PROC], listed, view.writable, devices)
-    if seccomp.works():
+    if way == LANDLOCK and seccomp.works():
         seccomp.drop_capabilities()
         version = landlock.version()
-        seccomp.enter(seccomp.program(False, version >= 6, version >= 3, os.getpid()))
+        seccomp.enter(seccomp.program(False, version >= 6, version >= 3, os.getpid(), bool(gpus)))
 
 
 def hide_memory() -> None:

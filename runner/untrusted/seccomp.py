@@ -18,7 +18,12 @@ PR_SET_SECCOMP, PR_CAPBSET_DROP, FILTER = 22, 24, 2
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_PTRACER = 1, 4, 0x59616D61
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
 LOAD, JUMP_EQUAL, JUMP_FROM, JUMP_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data; both machines are little-endian
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = (
+    0,
+    4,
+    16,
+    24,
+)  # offsets in struct seccomp_data; both machines are little-endian
 X32 = 0x40000000  # x86-64 has each call a second time, from this number on
 NAMESPACES = 0x7E020080  # CLONE_NEWUSER, NEWPID, NEWNET, NEWIPC, NEWUTS, NEWCGROUP, NEWNS, NEWTIME
 
@@ -39,7 +44,8 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16), "setxattrat": (463, 463),
     "removexattrat": (466, 466), "file_setattr": (469, 469), "truncate": (76, 45),
     # the network, and services of this machine
-    "socket": (41, 198), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "socket": (41, 198), "connect": (42, 203),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     # memory, semaphores and queues of System V and POSIX, which outlive a process
     "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193),
     "semctl": (66, 191), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187),
@@ -70,6 +76,9 @@ METADATA = (
 # nothing and say that they succeeded. So does setsid, so that the process group holds all
 # processes.
 PRETENDED = ("chmod", "fchmod", "fchmodat", "fchmodat2", "setsid", "setpgid")
+# CUDA makes such a socket of this machine and fails without it. It cannot be connected, and so
+# reaches nothing.
+UNIX, PACKETS, CLOSED_ON_EXEC = 1, 5, 0o2000000
 SIGNALS = ("kill", "tgkill", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
 ITSELF = ("prlimit64", "sched_setaffinity")  # allowed for the calling process, which is number 0
 
@@ -79,12 +88,12 @@ def works() -> bool:
     return sys.platform == "linux" and platform.machine() in MACHINES
 
 
-def program(mounts_hold: bool, signals_held: bool, truncation_held: bool, pid: int) -> bytes:
+def program(mounts_hold: bool, signals_held: bool, truncation_held: bool, pid: int, gpu: bool) -> bytes:
     """Return the filter's program.
 
     mounts_hold: in namespaces of its own, a process has no metadata and no session to protect.
     signals_held, truncation_held: what Landlock or a namespace already keeps inside. pid: of the
-    process that enters.
+    process that enters. gpu: whether it may use a GPU.
     """
     column, audit = MACHINES[platform.machine()]
     lines = [_line(LOAD, ARCHITECTURE), _line(JUMP_EQUAL, audit, 1, 0), _line(RETURN, ERRNO | errno.EPERM)]
@@ -94,13 +103,15 @@ def program(mounts_hold: bool, signals_held: bool, truncation_held: bool, pid: i
     for name, numbers in NUMBERS.items():
         if numbers[column] is None:
             continue
-        body = _answer(name, mounts_hold, signals_held, truncation_held, pid)
+        body = _answer(name, mounts_hold, signals_held, truncation_held, pid, gpu)
         if body:
             lines += [_line(JUMP_EQUAL, numbers[column], 0, len(body)), *body]
     return b"".join([*lines, _line(RETURN, ALLOW)])
 
 
-def _answer(name: str, mounts_hold: bool, signals_held: bool, truncation_held: bool, pid: int) -> list[bytes]:
+def _answer(
+    name: str, mounts_hold: bool, signals_held: bool, truncation_held: bool, pid: int, gpu: bool
+) -> list[bytes]:
     """Return the lines for one system call. The last one always returns."""
     refused = _line(RETURN, ERRNO | errno.EPERM)
     if name in PRETENDED:
@@ -111,6 +122,13 @@ def _answer(name: str, mounts_hold: bool, signals_held: bool, truncation_held: b
         return [_line(RETURN, ERRNO | errno.ENOSYS)]
     if name in ITSELF:
         return _if_first_argument(JUMP_EQUAL, [0, pid], ALLOW, ERRNO | errno.EPERM)
+    if name == "connect":
+        return [_line(RETURN, ERRNO | errno.ENOENT)]
+    if name == "socket" and gpu:
+        packets = [_line(LOAD, SECOND_ARGUMENT)]
+        for kind in (PACKETS, PACKETS | CLOSED_ON_EXEC):
+            packets += [_line(JUMP_EQUAL, kind, 0, 1), _line(RETURN, ALLOW)]
+        return [_line(LOAD, FIRST_ARGUMENT), _line(JUMP_EQUAL, UNIX, 0, len(packets)), *packets, refused]
     if name == "clone":
         return _if_first_argument(JUMP_ANY_BIT, [NAMESPACES], ERRNO | errno.EPERM, ALLOW)
     if name == "prctl":

@@ -7,6 +7,7 @@ it is in the sandbox.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,6 +31,11 @@ OF_PROC = tuple(
 )
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 GPUS = ("nvidia*", "kfd", "dri")
+
+
+def gpu_nodes() -> list[str]:
+    """Return the device nodes of GPUs."""
+    return [path for pattern in GPUS for path in sorted(glob.glob(f"/dev/{pattern}"))]
 
 
 @dataclass(frozen=True)

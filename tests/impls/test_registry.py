@@ -79,6 +79,17 @@ def test_a_module_is_loaded_once_and_an_absent_one_is_named():
         registry.from_file("no_such.module:IMPL")
 
 
+def test_a_list_goes_before_an_implementation_that_a_file_imports(tmp_path):
+    """A file may list variants of IMPL, which it imports from another one."""
+    lines = (
+        "from dataclasses import replace",
+        "from flash_attest.impls.torch_math import IMPL",
+        'IMPLS = [replace(IMPL, name=name) for name in ("one", "other")]',
+    )
+    (tmp_path / "variants.py").write_text("\n".join(lines))
+    assert [entry.name for entry in registry.from_file(str(tmp_path / "variants.py"))] == ["one", "other"]
+
+
 def test_a_plugin_with_a_name_of_ours_is_an_error():
     taken = [Entry(torch_math.IMPL, "mine.py")]
     with pytest.raises(RegistryError, match="two implementations are named 'torch_math'"):

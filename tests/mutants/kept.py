@@ -56,6 +56,8 @@ KEPT = {
     "bound_on_keys_forgets_the_offset": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 causal=True",
     "cap_is_applied_after_the_mask": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True softcap=2.0",
     "cap_is_applied_before_the_scale": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softcap=5.0 softmax_scale=0.5",
+    "cap_is_kept_from_the_first_call": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softcap=5.0",
+    "cap_is_truncated_to_an_integer": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softcap=2.5",
     "causal_is_ignored_with_a_window": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True window=0:",
     "causal_mask_compares_slots_with_queries": (
         "seqlen_q=2 seqlen_k=2 headdim=2 dtype=float32 causal=True hidden=documents seed=1"
@@ -69,6 +71,7 @@ KEPT = {
     "columns_of_dk_beyond_headdim_v_are_not_stored": "seqlen_q=1 seqlen_k=2 headdim=3 dtype=float32 headdim_v=1",
     "columns_of_dv_beyond_headdim_are_not_stored": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 headdim_v=3",
     "columns_of_v_beyond_headdim_are_left_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 headdim_v=3",
+    "contiguous_tensors_must_have_equal_strides": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 layout=size_one",
     "cuda_backward_barrier_1": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_backward_barrier_2": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "cuda_backward_barrier_3": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
@@ -313,6 +316,7 @@ KEPT = {
     ),
     "maximum_creeps_away_from_the_one_in_use": "seqlen_q=1 seqlen_k=97 headdim=8 dtype=float16 regime=uneven seed=2",
     "maximum_is_that_of_all_rows_of_a_tile": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 regime=uneven",
+    "merge_counts_splits_before_the_window": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 window=0: num_splits=2",
     "merge_ends_at_the_first_part_without_keys": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 num_splits=2",
     "merge_reads_lse_with_queries_before_heads": (
         "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=2 nheads_k=1 num_splits=3"
@@ -328,6 +332,9 @@ KEPT = {
     "new_keys_are_not_attended_to": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 append=1",
     "new_keys_are_written_one_row_too_far": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 page_size=3 append=1",
     "new_keys_go_to_the_slot_of_their_number": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 append=1",
+    "new_keys_go_to_a_slot_of_32_bits": (
+        "seqlen_q=1 seqlen_k=1 headdim=57 dtype=float32 nheads=2 slack=17 append=1 seed=2"
+    ),
     "new_keys_of_all_sequences_go_to_the_first": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=one append=1"
     ),
@@ -361,6 +368,9 @@ KEPT = {
     "padding_counts_as_key_0": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 hidden=documents",
     "padding_of_a_shorter_sequence_counts_as_keys": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=one",
     "page_number_is_taken_for_a_row": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 page_size=3",
+    "pages_are_at_most_as_far_apart_as_a_tile_is_long": (
+        "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 page_size=64 page_order=shuffled"
+    ),
     "parts_of_512_keys_are_merged_without_weights": (
         "seqlen_q=1 seqlen_k=521 headdim=1 dtype=float32 nheads=6 nheads_k=3 seed=1"
     ),
@@ -398,6 +408,9 @@ KEPT = {
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5 shared_kv=True"
     ),
     "scores_are_cut_at_the_cap": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 softcap=5.0",
+    "second_page_of_a_pair_is_taken_to_follow_the_first": (
+        "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 page_order=shuffled"
+    ),
     "second_tile_of_the_edge_is_not_masked": "seqlen_q=3 seqlen_k=18 headdim=1 dtype=float32 window=0:",
     "sequences_without_queries_are_remembered": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 neighbours=empty",
     "shared_values_are_the_last_columns": "seqlen_q=1 seqlen_k=1 headdim=3 dtype=float32 headdim_v=1 shared_kv=True",
@@ -440,6 +453,7 @@ KEPT = {
     "tile_of_64_is_skipped_by_its_first_query": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "tile_that_sees_nothing_is_not_written": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "tiles_before_the_window_are_taken_for_whole": "seqlen_q=2 seqlen_k=18 headdim=1 dtype=float32 window=0:",
+    "tiles_from_65536_on_are_dropped_but_the_last": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "tiles_of_the_last_split_are_rounded_down": "seqlen_q=1 seqlen_k=33 headdim=1 dtype=float32 num_splits=2",
     "triton_accumulator_is_not_rescaled": "seqlen_q=1 seqlen_k=39 headdim=1 dtype=float16 seed=3",
     "triton_address_of_the_first_row_is_not_checked": "seqlen_q=1 seqlen_k=1 headdim=8 dtype=float16 layout=offset",
@@ -463,6 +477,7 @@ KEPT = {
     "triton_compiled_row_sums_go_through_memory": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16",
     "triton_compiled_tf32_operands_are_cut_off": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "triton_compiled_tiles_of_queries_share_lse": "seqlen_q=65 seqlen_k=65 headdim=1 dtype=float16",
+    "triton_contiguous_tensors_must_have_equal_strides": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 layout=size_one",
     "triton_dbias_is_that_of_the_first_batch": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 batch=2 bias=matrix",
     "triton_dbias_of_a_vector_is_that_of_one_tile": "seqlen_q=65 seqlen_k=2 headdim=1 dtype=float16 bias=vector",
     "triton_dbias_sums_two_batches_at_most": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 batch=3 bias=matrix",
@@ -537,6 +552,7 @@ KEPT = {
     ),
     "triton_paged_splits_leave_the_last_tiles_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 num_splits=2",
     "triton_paged_splits_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 num_splits=2",
+    "triton_paged_values_before_the_window_are_loaded": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 window=0:",
     "triton_paged_window_begins_at_the_row_of_the_tile": (
         "seqlen_q=3 seqlen_k=3 headdim=1 dtype=float16 nheads=16 nheads_k=1 window=0:"
     ),
@@ -564,6 +580,7 @@ KEPT = {
     "triton_tile_of_the_left_edge_is_that_of_the_first_query": (
         "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 window=0:"
     ),
+    "triton_values_are_summed_in_half": "seqlen_q=1 seqlen_k=8 headdim=1 dtype=float16 regime=one_sign seed=1",
     "triton_varlen_dk_is_stored_by_whole_tiles": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=2",
     "triton_varlen_dsink_sums_over_slack": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 sinks=count slack=1",
     "triton_varlen_every_sequence_is_the_first": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 neighbours=empty",
@@ -594,6 +611,8 @@ KEPT = {
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=mixed"
     ),
     "values_are_taken_for_contiguous": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 layout=packed",
+    "values_before_the_window_are_multiplied_by_zero": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
+    "values_of_a_tile_are_summed_in_half": "seqlen_q=1 seqlen_k=8 headdim=1 dtype=float16 regime=one_sign seed=1",
     "weights_of_the_merge_are_rounded_to_half": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 num_splits=3",
     "window_counts_the_query_itself": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "window_is_ignored_with_a_causal_mask": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True window=0:",

@@ -100,6 +100,16 @@ def test_opcodes_of_the_asynchronous_proxy(opcode):
     assert asynchronous_of(["LDS", opcode, "STS"]) == [opcode]
 
 
+def test_an_arrival_without_waiting_is_named_beside_them():
+    assert asynchronous_of(["BAR", "BAR.ARV", "SYNCS"]) == ["BAR.ARV", "SYNCS"] and asynchronous_of(["BAR.ARV"]) == []
+    line = "        /*{}*/              {} 0x8, 0x180 ;       /* 0x0208000000007b1d */"
+    read = [
+        machine_code.INSTRUCTION.search(line.format("09e0", text))[1]
+        for text in ("@!P0 BAR.ARV", "BAR.SYNC", "UBAR.ARV")
+    ]
+    assert read == ["BAR.ARV", "BAR", "UBAR"]
+
+
 def test_ordinary_opcodes():
     ordinary = ["LDGSTS", "LDGDEPBAR", "DEPBAR", "BAR", "HMMA", "IMMA", "UMOV", "ATOMS", "UCGABAR_ARV", "FENCE"]
     assert asynchronous_of(ordinary) == []

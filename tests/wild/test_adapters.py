@@ -27,11 +27,25 @@ def test_a_version_that_the_adapter_does_not_fit_is_named(installed, monkeypatch
         module_of("sageattention", "sageattention.core")
 
 
+def installed_in(folder, monkeypatch):
+    """Make sageattention a package that is installed in a folder."""
+    monkeypatch.setattr(wild, "version_of", lambda package: "1.0.6")
+    monkeypatch.setattr(wild, "folder_of", lambda package: str(folder))
+    monkeypatch.syspath_prepend(folder)
+
+
 def test_a_module_is_imported_as_if_there_were_a_gpu(monkeypatch, tmp_path):
     (tmp_path / "wants_a_gpu.py").write_text("import torch\nthere = torch.cuda.is_available()\nassert there\n")
-    monkeypatch.setattr(wild, "version_of", lambda package: "1.0.6")
-    monkeypatch.syspath_prepend(tmp_path)
+    installed_in(tmp_path, monkeypatch)
     assert module_of("sageattention", "wants_a_gpu").there
+
+
+def test_path_files_beside_a_package_are_read(monkeypatch, tmp_path):
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "below_it.py").write_text("answer = 42\n")
+    (tmp_path / "beside.pth").write_text(f"{tmp_path / 'below'}\n")
+    installed_in(tmp_path, monkeypatch)
+    assert module_of("sageattention", "below_it").answer == 42
 
 
 def test_a_file_is_imported_from_the_folder_of_its_variable(monkeypatch, tmp_path):

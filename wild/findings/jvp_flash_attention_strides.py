@@ -2,8 +2,8 @@
 
 number: 71
 package: jvp-flash-attention 0.14.0
-law: none: in a call of the suite all tensors have the same strides there
-case: batch=1 nheads=1 nheads_k=1 seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32
+law: any_layout_equals_the_contiguous_one
+case: seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32 layout=size_one
 consequence: A q of batch 1 that is a contiguous view raises an error, in the backward only.
 found: 2026-11-25
 status: not reported

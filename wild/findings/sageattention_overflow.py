@@ -2,8 +2,8 @@
 
 number: 91
 package: sageattention 1.0.6
-law: none: the laws scale v by a power of two that keeps P v in range
-case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16
+law: out_matches_the_definition, single_query_matches_the_definition
+case: seqlen_q=1 seqlen_k=128 headdim=64 dtype=float16 regime=one_sign seed=1
 consequence: The README names the float16 accumulator, but not its limit: 64 keys of similar scores
     overflow for v from 1024 on.
 found: 2026-11-25

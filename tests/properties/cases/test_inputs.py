@@ -179,6 +179,16 @@ def test_before_it_is_scaled_dq_of_one_sign_overflows_in_float16(headdim):
     assert scores(c).std() < 4
 
 
+def test_before_it_is_divided_out_of_one_sign_overflows_in_float16():
+    """P is 1 for the largest score of a row, and v is as large as out may be."""
+    c = case("one_sign", seed=1, dtype=torch.float16, seqlen_k=64)
+    s = scores(c)
+    p = (s - s.amax(-1, keepdim=True)).exp()
+    sums = torch.einsum("bhij,bjhd->bihd", p, build(c, "cpu").v.double())
+    assert (sums.amax(-1) > 65504).double().mean() > 0.9
+    assert float(build(c, "cpu").dout.min()) > 2.0**-14  # the smallest normal number
+
+
 def test_spread_is_standard_normal():
     for name, tensor in build(case("spread"), "cpu").items():
         assert abs(tensor.mean()) < 0.05 and abs(tensor.std() - 1) < 0.05, name

@@ -129,6 +129,15 @@ def test_a_dimension_of_size_1_has_another_stride_in_one_layout(layout):
     assert place(torch.zeros(3, 1, 2, 8), "size_one", fill=0.0).tensor.stride() == (16, 32, 8, 1)
 
 
+def test_dimensions_of_size_1_have_other_strides_in_each_input():
+    """A kernel may compare strides, or take those of another tensor, where all are contiguous."""
+    shape = (1, 5, 1, 8)
+    tensors = {n: lay_out(torch.zeros(shape), layout_of(n, "size_one")) for n in ("q", "k", "v", "dout")}
+    assert all(tensor.is_contiguous() for tensor in tensors.values())
+    for one, other in combinations([tensor.stride() for tensor in tensors.values()], 2):
+        assert one[0] != other[0] and one[2] != other[2], (one, other)
+
+
 @pytest.mark.parametrize("shape", [(2, 5, 3, 8), (2, 2, 2, 64), (2, 40, 2, 72)], ids=str)
 def test_mixed_inputs_differ_in_every_stride(shape):
     """A kernel may take any one stride of an input for another input's."""

@@ -65,7 +65,21 @@ def test_an_offset_truncated_to_32_bits_reads_another_element_or_0(values, dim):
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float16), ids=str)
-@pytest.mark.parametrize(("numel", "count"), [(1, 2), (1, 70), (24, 3), (70 * 256, 5), (64 * 1024, 70), (16384, 33)])
+@pytest.mark.parametrize(
+    ("numel", "count"),
+    [
+        (1, 2),
+        (1, 70),
+        (24, 3),
+        (70 * 256, 5),
+        (64 * 1024, 70),
+        (16384, 33),
+        (64, 200),
+        (64, 249),
+        (64, 500),
+        (64, 3000),
+    ],
+)
 def test_rows_in_a_ring_share_no_byte_and_truncated_offsets_miss(numel, count, dtype):
     """The physical address is the address modulo the ring's period.
 

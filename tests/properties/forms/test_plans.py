@@ -114,10 +114,10 @@ def test_tables_and_lengths_lead_to_the_rows(form, case):
 
 def test_the_ends_of_a_table_are_no_page_if_rows_of_nobody_are_never_read():
     case = CASE.but(page_size=2, neighbours="longer", slack=1)
-    for slack, wanted in (("anything", {-1}), ("finite", {8 + 11, 0})):
+    for slack, wanted in (("anything", {-1}), ("unseen", {-1}), ("finite", {8 + 11, 0})):
         handed = packed(of("paged", slack=slack), case, build(case, "cpu"), FILL)
         ends = {int(n) for b, row in enumerate(handed.block_table) for n in row[-(-int(handed.seqused_k[b]) // 2) :]}
-        assert ends and (ends == wanted if slack == "anything" else all(0 <= n < len(handed.k) for n in ends))
+        assert ends and (ends == wanted if slack != "finite" else all(0 <= n < len(handed.k) for n in ends))
 
 
 @pytest.mark.parametrize("kind", NEIGHBOURS[1:])
@@ -154,7 +154,7 @@ def test_neighbours_of_a_case_with_sinks_have_no_dout():
 
 def test_rows_of_nobody_are_finite_where_that_is_declared():
     case = CASE.but(slack=1)
-    for slack, finite in (("finite", True), ("anything", False)):
+    for slack, finite in (("finite", True), ("anything", False), ("unseen", False)):
         handed = packed(of("varlen", slack=slack), case, build(case, "cpu"), torch.nan)
         assert bool((handed.q[-1] == LARGE).all()) is finite and bool(handed.q[-1].isnan().all()) is not finite
 

@@ -9,6 +9,7 @@ import torch
 
 from flash_attest.emulator.errors import NotCovered
 from flash_attest.impls import torch_math
+from flash_attest.mutants import ALL, build
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.failures import Reason
@@ -142,6 +143,12 @@ def test_a_kept_contract_costs_one_call_for_each_feature():
     impl = raising(counted)
     assert conformance.problems(impl, "cpu") == []
     assert count[0] == len(contract_cases.sample(impl))
+
+
+def test_where_new_keys_went_is_judged_by_a_law():
+    """Its message names the row; after a broken contract it would not be judged."""
+    mutant = next(mutant for mutant in ALL if mutant.name == "new_keys_go_to_the_slot_of_their_number")
+    assert conformance.tried(build(mutant), Plan()).problems == []
 
 
 def test_a_broken_contract_is_no_known_failure(tmp_path):

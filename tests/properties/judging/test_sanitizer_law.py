@@ -263,6 +263,7 @@ MISSING_WAIT = """========= COMPUTE-SANITIZER
 HEADLINE = "race: shared memory, write and read, no barrier between, device_kernel+0x7bf0 and device_kernel+0x8000"
 NO_RACE = CLEAN[Tool.RACECHECK]
 TWICE = "synccheck takes a cp.async that arrives at an mbarrier for a second arrival of its thread"
+ENDED = "synccheck misses threads that have arrived at a named barrier, without waiting, and have ended"
 UNKNOWN_ORDER = "racecheck does not know the order that TMA, mbarriers and wgmma give to accesses"
 
 
@@ -334,6 +335,20 @@ def test_a_missing_wait_in_a_kernel_of_mbarriers_is_not_judged(hopper):
         f"barrier: Missing wait, device_kernel+0xa5e0: not judged, as {TWICE}, and "
         "device_kernel uses ARRIVES, SYNCS; nothing else is reported"
     )
+
+
+def test_divergence_is_not_judged_where_threads_arrive_without_waiting(hopper):
+    """A producer arrives for its consumers, and ends. Whether it may do so, its code shows."""
+    divergent = MISSING_WAIT.replace("Missing wait", "Divergent thread(s) in block")
+    hopper({"device_kernel": ["BAR.ARV", "SYNCS"]}, synccheck=divergent)
+    result = judged(case=CASE)
+    assert (result.verdict, result.why) == (UNKNOWN, Reason.ASYNCHRONOUS)
+    assert result.reason == (
+        f"barrier: Divergent thread(s) in block, device_kernel+0xa5e0: not judged, as {ENDED}, and "
+        "device_kernel uses BAR.ARV, SYNCS; nothing else is reported"
+    )
+    hopper({"device_kernel": "its machine code was not found"}, synccheck=divergent)
+    assert (judged(case=CASE).verdict, judged(case=CASE).why) == (UNKNOWN, Reason.RESOURCES)
 
 
 def test_other_barrier_errors_count_in_such_a_kernel(hopper):
