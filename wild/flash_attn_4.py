@@ -1,8 +1,8 @@
 """flash-attn-4 4.0.0b36: FlashAttention-4, in CuTe DSL, for Hopper and Blackwell.
 
 The head dims are those of Hopper; (192, 128) of Blackwell, too. On Blackwell a part of the
-exponentials is a polynomial, whose error is declared. The maximum of a row is taken before the
-scale, so of negative scales -0.5 alone is declared.
+exponentials is a polynomial, whose error is declared. With a scale of 0 or below out is NaN on
+Hopper (finding #127), so of those 0 and -0.5 alone are declared.
 """
 
 import torch
@@ -50,13 +50,16 @@ def few_negative(case):
     return None if case.softmax_scale in (0, -0.5) else positive(case)
 
 
-def implementation(name, forward, repeatable=("out", "lse"), backward=None, accepts=positive, **features):
-    """repeatable: dq is summed by atomics, and so are dk and dv of grouped heads."""
-    headdims = {64, 128} if BLACKWELL else range(8, 257, 8)
+def implementation(
+    name, forward, repeatable=("out", "lse"), backward=None, accepts=positive, known=None, step=8, **features
+):
+    """repeatable: dq is summed by atomics, and so are dk and dv of grouped heads. step: of head dims."""
+    headdims = {64, 128} if BLACKWELL else range(step, 257, step)
     masks = dict(causal="optional", window={"left", "right", "both"}, softcap=True, sinks=True)
     return Implementation(
         name=f"flash_attn_4{name}", forward=forward, backward=backward, lse="natural", devices={"cuda"},
         repeatable=repeatable, precision=Precision(exp=8.8e-5 if BLACKWELL else 0.0, tanh=2**-11), compiles=True,
+        known_failures=known or {},
         supports=Supports(
             headdims=headdims, softmax_scale=True, cross=True, gqa=True, accepts=accepts, **masks, **features
         ),
@@ -64,10 +67,15 @@ def implementation(name, forward, repeatable=("out", "lse"), backward=None, acce
 
 
 TRAINED = dict(backward="autograd", headdims_v={(192, 128)}, sink_grad=True, lse_grad=True)
+SIZES = "seqlen_q=64 seqlen_k=64 headdim=64 dtype=bfloat16"
+SCALE = {
+    "scale_zero_is_q_zero": ("finding #127: a scale of 0 gives NaN", f"{SIZES} softmax_scale=0.0"),
+    "negative_scale_is_negated_q": ("finding #127: a negative scale gives NaN", f"{SIZES} softmax_scale=0.5"),
+}
 IMPLS = [
-    implementation("", dense, accepts=few_negative, strides="last_contiguous", **TRAINED),
+    implementation("", dense, accepts=few_negative, known=SCALE, strides="last_contiguous", **TRAINED),
     implementation("_repeatable", repeatable, ("out", "lse", "dq", "dk", "dv"), **TRAINED),
     implementation("_varlen", packed, backward="autograd", form="varlen"),
     implementation("_padded", packed, form="padded"),
-    implementation("_paged", paged, form="paged", page_sizes=(16, 64, 128)),
+    implementation("_paged", paged, step=16, form="paged", page_sizes=(16, 64, 128)),
 ]

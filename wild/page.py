@@ -12,7 +12,8 @@ from flash_attest.wild.findings import Finding, findings
 from flash_attest.wild.packages import BY_TITLE, PACKAGES, SOURCES, Source
 
 PAGE = ROOMS / "docs" / "findings.md"
-MEASURED = ROOMS / "docs" / "measured" / "wild.json"  # what `flash-attest wild --write` wrote
+# What `flash-attest wild --write` wrote, without and with a GPU.
+MEASURED = [ROOMS / "docs" / "measured" / name for name in ("wild.json", "wild-cuda.json")]
 COUNTS = ("pass", "known", "refused", "unknown")
 START = "<!-- what was found: python -m flash_attest.wild.page -->\n"
 
@@ -25,23 +26,24 @@ def page(text: str) -> str:
 
 
 def _packages(every: list[Finding]) -> list[str]:
-    """Return the table of packages: what the laws say of each."""
-    verdicts = json.loads(MEASURED.read_text(encoding="utf-8")) if MEASURED.exists() else {}
+    """Return the table of packages: what the laws say of each, a row for each device."""
+    measured = [json.loads(path.read_text(encoding="utf-8")) for path in MEASURED if path.exists()]
     columns = ["package", "version", "device", *COUNTS, "cases", "seconds", "findings"]
     lines = ["", "## Packages", "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     numbers: dict[str, list[int]] = {}
     for finding in every:
         numbers.setdefault(finding.package, []).append(finding.number)
     for key, package in (PACKAGES | SOURCES).items():
-        row = verdicts.get(key)
-        if row is None:
-            cells = [package.judged, f"needs {package.needs.partition(',')[0]}" if package.needs else "not judged"]
-            cells += [""] * (len(COUNTS) + 2)
-        else:
-            cells = [row["version"], row["device"], *(str(row["counts"][count]) for count in COUNTS)]
-            cells += [str(row["cases"]), f"{row['seconds']:.0f}"]
         links = ", ".join(f"[{number}](#finding-{number})" for number in numbers.get(package.title, ())) or "none"
-        lines.append(f"| {' | '.join([package.title, *cells, links])} |")
+        first = [package.title, package.judged, f"needs {package.needs.partition(',')[0]}" if package.needs else ""]
+        rows = [verdicts[key] for verdicts in measured if key in verdicts]
+        if not rows:
+            lines.append(f"| {' | '.join([*first, *[''] * (len(COUNTS) + 2), links])} |")
+        for row in rows:
+            counts = [str(row["counts"][count]) for count in COUNTS]
+            cells = [package.title, row["version"], row["device"], *counts, str(row["cases"]), f"{row['seconds']:.0f}"]
+            lines.append(f"| {' | '.join([*cells, links])} |")
+            links = ""  # stand in the first row
     return lines
 
 

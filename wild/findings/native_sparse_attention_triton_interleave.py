@@ -7,8 +7,8 @@ case: batch=1 nheads=6 nheads_k=2 seqlen_q=16 seqlen_k=16 headdim=32 dtype=float
 consequence: Training with interleaved heads gets wrong dk and dv, unless nheads is nheads_k
     squared.
 found: 2026-11-25
-status: not reported
-gpu: not tried
+status: reported https://github.com/XunhaoLai/native-sparse-attention-triton/issues/27
+gpu: seen on an H200
 shows: AssertionError: dv is 1.5, should be 3
 """
 

@@ -6,8 +6,8 @@ law: gradients_match_the_definition
 case: batch=1 nheads=1 nheads_k=1 seqlen_q=2 seqlen_k=2 headdim=32 headdim_v=64 dtype=float16
 consequence: Values wider than queries are accepted, but training with them gets a wrong dq.
 found: 2026-11-26
-status: not reported
-gpu: not tried
+status: reported https://github.com/XunhaoLai/native-sparse-attention-triton/issues/27
+gpu: seen on an H200
 shows: AssertionError: dq is 0, should be 16
 """
 
