@@ -221,7 +221,7 @@ def _of_dq(p: Operands, n: Noise, un: Units, algebra: type, size_k: torch.Tensor
     cut = algebra.truncation(seqlen_k) if un.matrix else 0.0
     noise_of = (
         size_scale * (n.u.noise @ size_k + size(pk) * n.delta.noise + size(uk) * n.lse.norm)
-        + algebra.total(seqlen_k, un.acc, dq, terms)
+        + algebra.total(seqlen_k, un.acc_in_backward, dq, terms)
         + size(dq) * (algebra.steps(4) + cut)
     )
     if n.flushed is not None:

@@ -95,7 +95,10 @@ IMPLS = [
         precision=TF32,
         share={"cpu": 0.05},
         known_failures={law: (CORNER, f"{CHUNK} {more}".strip()) for law, more in LAWS_OF_CHUNKS.items()}
-        | {"chunks_change_no_bit": (CORNER, f"{CHUNK} seed=1".replace("=2 seqlen_k=3", "=3 seqlen_k=4"))},
+        | {
+            "chunks_change_no_bit": (CORNER, f"{CHUNK} seed=1".replace("=2 seqlen_k=3", "=3 seqlen_k=4")),
+            "long_sequences_see_their_keys": (CORNER, CHUNK.replace("=2 seqlen_k=3", "=200 seqlen_k=201")),
+        },
     ),
     Implementation(
         name="conch_triton_kernels_decode",

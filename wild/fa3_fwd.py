@@ -1,8 +1,9 @@
 """fa3-fwd 0.0.3: the forward of FlashAttention-3, built for Hopper.
 
 This build has bfloat16 and fp8, but no backward, no windows and no pages (its fa3_fwd_config.py).
-The maximum of a row is taken before the scale, so of negative scales -0.5 alone is declared. lse of
-a row without keys is +inf in the package, and -inf here.
+With a scale of 0 or below out is NaN (finding #126), so of those 0 and -0.5 alone are declared. A
+merge of one part writes nothing (finding #128), so it gets two or more. lse of a row without keys
+may be +inf in the package, and is -inf here.
 """
 
 import math
@@ -55,19 +56,30 @@ def few_negative(case):
     return None if case.softmax_scale in (0, -0.5) else positive(case)
 
 
-def implementation(name, forward, merge="accumulator", accepts=positive, **features):
+def fits(case):
+    """Return why a case is refused: new keys are padded to as many as queries, which must fit."""
+    return "more new keys than the cache holds" if case.append and case.seqlen_q > case.seqlen_k else positive(case)
+
+
+def implementation(name, forward, merge="accumulator", accepts=positive, known=None, **features):
     same = dict(dtypes={torch.bfloat16}, headdims=range(8, 257, 8), cross=True)
     return Implementation(
         name=f"fa3_fwd{name}", forward=forward, lse="natural", devices={"cuda"},
-        precision=Precision(merge=merge, tanh=2**-11), supports=Supports(**same, **features, accepts=accepts),
+        precision=Precision(merge=merge, tanh=2**-11), known_failures=known or {},
+        supports=Supports(**same, **features, accepts=accepts),
     )  # fmt: skip
 
 
 SAME = dict(causal="optional", softmax_scale=True, softcap=True, gqa=True)
 SPLITS = (1, 2, 3, 8, 64)
+ONE = "seqlen_q=1 seqlen_k=1 headdim=8 dtype=bfloat16"
+SCALE = {
+    "scale_zero_is_q_zero": ("finding #126: a scale of 0 gives NaN", f"{ONE} softmax_scale=0.0"),
+    "negative_scale_is_negated_q": ("finding #126: a negative scale gives NaN", f"{ONE} softmax_scale=0.5"),
+}
 IMPLS = [
-    implementation("", dense, accepts=few_negative, strides="aligned", **SAME),
+    implementation("", dense, accepts=few_negative, known=SCALE, strides="aligned", **SAME),
     implementation("_varlen", varlen, form="varlen", **SAME),
-    implementation("_cache", cache, "lse", form="cache", append=True, splits=SPLITS, **SAME),
-    implementation("_merge", merge, "lse", form="parts", splits=SPLITS),
+    implementation("_cache", cache, "lse", fits, form="cache", append=True, splits=SPLITS, **SAME),
+    implementation("_merge", merge, "lse", form="parts", splits=SPLITS[1:]),
 ]

@@ -69,7 +69,8 @@ IMPLS = [
             "offsets_need_64_bits": (
                 "finding #23: offsets have 32 bits",
                 "seqlen_q=1 seqlen_k=4 headdim=64 dtype=float16",
-            )
+            ),
+            "tensors_beyond_2_31_elements": "finding #23: offsets have 32 bits",
         },
         "bhsd",
         softmax_scale=True,

@@ -18,6 +18,7 @@ FIELDS = ("number", "package", "law", "case", "consequence", "found", "status", 
 STATUSES = ("not reported", "reported", "confirmed", "fixed in")
 GPUS = ("not tried", "seen on", "needed", "not seen on")
 MOST_LINES = 10  # of a proof
+ENDED_BY_A_THREAD = "terminate called without an active exception"  # of C++
 
 
 class FindingError(ValueError):
@@ -59,8 +60,12 @@ class Finding:
         return [] if self.law.startswith("none:") else [name.strip() for name in self.law.split(",")]
 
     def is_shown_by(self, output: str) -> bool:
-        """Return whether a proof that printed this shows the finding."""
-        last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+        """Return whether a proof that printed this shows the finding.
+
+        A thread of a library that still runs when Python ends may add a line.
+        """
+        lines = [line for line in output.splitlines() if line.strip() and line != ENDED_BY_A_THREAD]
+        last = lines[-1] if lines else ""
         return _words(last).startswith(_words(self.shows))
 
 

@@ -1,7 +1,8 @@
 """fla-core 0.6.0: parallel_attn in Triton, always causal. Its window counts the query's own key.
 
-With cu_seqlens the gradient of the sinks sums over rows past the last sequence (finding #32). So it
-is judged apart, without such rows.
+In float32, kernels for a head dim of 128 need more shared memory than an H200 has. With cu_seqlens
+the gradient of the sinks sums over rows past the last sequence (finding #32). So it is judged
+apart, without such rows.
 """
 
 import torch
@@ -53,7 +54,7 @@ def fla(name, function, dtype=torch.float16, known=None, **supports):
         backward=backward,
         supports={
             "cpu": Supports(headdims={64}, **common),
-            "cuda": Supports(headdims={16, 32, 64, 128}, **common),
+            "cuda": Supports(headdims={16, 32, 64} if dtype == torch.float32 else {16, 32, 64, 128}, **common),
         },
         outside="undefined",  # lengths that differ are not checked
         precision=Precision(multiply="tf32_cut" if dtype == torch.float32 else "operand"),

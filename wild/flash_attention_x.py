@@ -18,6 +18,7 @@ def attention(q, k, v, *, causal=False, softmax_scale=None):
 
 
 forward, backward = adapted(attention)
+OFFSETS = "finding #55: offsets are 32-bit"
 COMMON = {"dtypes": {torch.float16, torch.bfloat16}, "cross": True, "softmax_scale": True}
 
 
@@ -39,7 +40,7 @@ def declare(name, *, backward=backward, known_failures=(), **supports):
         tile=(128, 32),
         traced=True,
         share={"cpu": 0.05},
-        known_failures=dict(known_failures),
+        known_failures={"tensors_beyond_2_31_elements": OFFSETS, **dict(known_failures)},
     )
 
 
@@ -59,7 +60,7 @@ IMPLS = [
                 "seqlen_q=33 seqlen_k=33 headdim=64 dtype=float16 layout=mixed",
             ),
             "offsets_need_64_bits": (
-                "finding #55: offsets are 32-bit",
+                OFFSETS,
                 "seqlen_q=4 seqlen_k=4 headdim=64 dtype=float16",
             ),
         },

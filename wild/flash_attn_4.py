@@ -1,8 +1,8 @@
 """flash-attn-4 4.0.0b36: FlashAttention-4, in CuTe DSL, for Hopper and Blackwell.
 
 The head dims are those of Hopper; (192, 128) of Blackwell, too. On Blackwell a part of the
-exponentials is a polynomial, whose error is declared. The maximum of a row is taken before the
-scale, so of negative scales -0.5 alone is declared.
+exponentials is a polynomial, whose error is declared. With a scale of 0 or below out is NaN on
+Hopper (finding #127), so of those 0 and -0.5 alone are declared.
 
 On a CPU its kernels for Hopper run in the emulator (`--emulated 90`). There are compiled variants
 for each dtype, mask and head dim, three seconds each, so few of them are declared there.
@@ -62,8 +62,12 @@ def few_negative(case):
     return None if case.softmax_scale in (0, -0.5) else positive(case)
 
 
-def implementation(name, function, repeatable=("out", "lse"), trained=False, accepts=positive, **features):
-    """repeatable: dq is summed by atomics, and so are dk and dv of grouped heads."""
+def implementation(
+    name, function, repeatable=("out", "lse"), trained=False, accepts=positive, known=None, step=8, **features
+):
+    """repeatable: dq is summed by atomics, and so are dk and dv of grouped heads. step: of head
+    dims.
+    """
     forward, backward = adapted(function, sink_grad="sink_grad" in features) if EMULATED else (function, "autograd")
     masks = dict(causal="optional", window={"left", "right", "both"}, softcap=True, sinks=True)
 
@@ -72,20 +76,30 @@ def implementation(name, function, repeatable=("out", "lse"), trained=False, acc
             headdims=headdims, softmax_scale=True, cross=True, gqa=True, accepts=accepts, **masks, **features, **more
         )
 
-    on = {"cuda": supports({64, 128} if BLACKWELL else range(8, 257, 8), headdims_v={(192, 128)} if trained else set())}
+    on = {
+        "cuda": supports(
+            {64, 128} if BLACKWELL else range(step, 257, step), headdims_v={(192, 128)} if trained else set()
+        )
+    }
     return Implementation(
         name=f"flash_attn_4{name}", forward=forward, backward=backward if trained else None, lse="natural",
         devices={"cuda", "cpu"} if EMULATED else {"cuda"}, repeatable=repeatable,
         precision=Precision(exp=8.8e-5 if BLACKWELL else 0.0, tanh=2**-11), compiles=True,
+        known_failures=known or {},
         supports=on | {"cpu": supports({64})} if EMULATED else on, traced=EMULATED, share={"cpu": 0.05},
     )  # fmt: skip
 
 
 TRAINED = dict(trained=True, sink_grad=True, lse_grad=True)
+SIZES = "seqlen_q=64 seqlen_k=64 headdim=64 dtype=bfloat16"
+SCALE = {
+    "scale_zero_is_q_zero": ("finding #127: a scale of 0 gives NaN", f"{SIZES} softmax_scale=0.0"),
+    "negative_scale_is_negated_q": ("finding #127: a negative scale gives NaN", f"{SIZES} softmax_scale=0.5"),
+}
 IMPLS = [
-    implementation("", dense, accepts=few_negative, strides="last_contiguous", **TRAINED),
+    implementation("", dense, accepts=few_negative, known=SCALE, strides="last_contiguous", **TRAINED),
     implementation("_repeatable", repeatable, ("out", "lse", "dq", "dk", "dv"), **TRAINED),
     implementation("_varlen", packed, trained=True, form="varlen"),
     implementation("_padded", packed, form="padded"),
-    implementation("_paged", paged, form="paged", page_sizes=(16, 64, 128)),
+    implementation("_paged", paged, step=16, form="paged", page_sizes=(16, 64, 128)),
 ]

@@ -4,7 +4,8 @@ The module is imported without the package's __init__, which needs torchvision a
 left out: its documented shape raises an error. So is the backward: gradients are inference tensors,
 which break the contract (finding #95), and follow from what the forward's race leaves in out. With
 more than 8 queries the race leaves other values in out from run to run in the emulator (finding
-#96), where laws about values, copies, repeats and memory fail. So they are judged on a GPU alone.
+#96), where laws about values, copies, repeats and memory fail. So they are judged on a GPU alone,
+where single rows are wrong, not on every run.
 """
 
 import importlib.util
@@ -43,7 +44,7 @@ def flash_attention(name, known, devices=("cpu", "cuda"), **supports):
         forward=forward,
         devices=devices,
         supports={
-            device: Supports(headdims={64} if device == "cpu" else range(8, 129, 8), **common) for device in devices
+            device: Supports(headdims={64} if device == "cpu" else range(8, 65, 8), **common) for device in devices
         },
         causal_alignment="top_left",
         lse="natural",
@@ -65,6 +66,13 @@ RACE = "finding #96: factors of rows are read before they are written"
 NEGATIVE = "finding #98: the least score is taken for the maximum"
 SCALED = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 
+RACED = (
+    "chunks_change_no_bit", "copies_agree", "every_column_of_headdim_matters", "huge_scores_match_the_definition",
+    "memory_around_inputs_is_not_read", "out_averages_exactly_its_prefix", "out_is_additive_in_v",
+    "out_matches_the_definition", "out_scales_with_v", "prefix_alone_equals_prefix_of_the_whole",
+    "queries_beyond_65535", "ragged_sizes_match_the_definition", "repeats_agree", "single_key_is_copied",
+    "split_keys_merge_by_lse", "winning_key_is_copied",
+)  # fmt: skip
 IMPLS = [
     flash_attention("", {"no_race_is_traced": (RACE, f"{SCALED} seed=4")}),
     flash_attention(
@@ -96,4 +104,4 @@ IMPLS = [
     ),
 ]
 if torch.cuda.is_available():
-    IMPLS += [flash_attention("_many_queries", {}, {"cuda"}, accepts=many_queries)]
+    IMPLS += [flash_attention("_many_queries", dict.fromkeys(RACED, RACE), {"cuda"}, accepts=many_queries)]

@@ -73,7 +73,8 @@ OFFSETS = {
     "offsets_need_64_bits": (
         "finding #109: offsets of rows have 32 bits",
         "seqlen_q=4 seqlen_k=4 headdim=32 dtype=float16",
-    )
+    ),
+    "tensors_beyond_2_31_elements": "finding #109: offsets of rows have 32 bits",
 }
 HIDDEN_BY_WINDOW = (
     "finding #104: a row is NaN if its window does not reach the first tile",

@@ -1,7 +1,8 @@
 """xformers 0.0.35: memory_efficient_attention, which chooses among CUDA kernels by the call.
 
 Its documentation leaves rows without keys undefined, and a causal block needs at least as many keys
-as queries. Grouped heads are a dimension of their own there.
+as queries. Grouped heads are a dimension of their own there, for which FlashAttention-2, the one of
+PyTorch, has no backward.
 """
 
 import torch
@@ -45,20 +46,19 @@ def varlen(q, k, v, *, cu_seqlens_q, cu_seqlens_k, causal=False, softmax_scale=N
 
 def accepts(case):
     """Return why a case is refused; None if it is not."""
-    if case.softmax_scale is not None and case.softmax_scale <= 0:
-        return "the scale should be positive"
     return "fewer keys than queries" if (case.causal or case.window) and case.seqlen_k < case.seqlen_q else None
 
 
-def implementation(name, forward, **features):
-    same = dict(headdims=range(8, 257, 8), causal="optional", softmax_scale=True, cross=True, gqa=True, accepts=accepts)
+def implementation(name, forward, backward=None, **features):
+    same = dict(headdims=range(8, 257, 8), causal="optional", softmax_scale="positive", cross=True, accepts=accepts)
     return Implementation(
-        name=f"xformers{name}", forward=forward, backward="autograd", devices={"cuda"}, empty_rows="undefined",
+        name=f"xformers{name}", forward=forward, backward=backward, devices={"cuda"}, empty_rows="undefined",
         repeatable={"out"}, supports=Supports(**same, **features),
     )  # fmt: skip
 
 
 IMPLS = [
-    implementation("", dense, window={"left", "right", "both"}, strides="last_contiguous"),
-    implementation("_varlen", varlen, form="varlen"),
+    implementation("", dense, "autograd", window={"left", "right", "both"}, strides="aligned"),
+    implementation("_grouped", dense, window={"left", "right", "both"}, strides="aligned", gqa=True),
+    implementation("_varlen", varlen, "autograd", form="varlen"),
 ]

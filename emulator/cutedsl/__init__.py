@@ -26,7 +26,7 @@ import warnings
 from flash_attest.emulator import devices
 
 PACKAGE = "cutlass"
-# Of nvidia-cutlass-dsl. A version beside it is warned of: parts that patches.py replaces are private.
+# Of nvidia-cutlass-dsl. Other versions are warned of, as patches.py replaces private parts.
 SUPPORTED = "4.8."
 _prepared = False
 

@@ -1,4 +1,4 @@
-"""The library of host/, and what it calls: the PTX of compiled functions, their kernels, launches."""
+"""The library of host/, and what it calls: PTX of compiled functions, their kernels, launches."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def _kept(function: Any) -> Any:
 
 
 def _load(image: int) -> int:
-    """Load the kernels of a function. Its PTX is kept by its machine code, so that a function that a
-    package keeps in a file has it.
+    """Load the kernels of a function. Its PTX is kept by its machine code, so that a function in a
+    file of a package has it.
     """
     kept = cache_folder() / f"{key_of(_fatbin(image))}.cutedsl.ptx"
     if state.ptx is not None:
@@ -148,5 +148,3 @@ def raise_kept() -> None:
     """Raise the exception that a function of this module has raised since the last time."""
     if (raised := state.take_raised()) is not None:
         raise raised
-
-

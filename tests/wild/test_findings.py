@@ -51,6 +51,7 @@ def test_a_proof_is_read(proof):
 @pytest.mark.parametrize(("output", "shown"), [
     ("Traceback\nAssertionError: out is off by 0.97\n", True),
     ("AssertionError: out is off by nan\n\n", True),
+    ("AssertionError: out is off by 1.00\nterminate called without an active exception\n", True),
     ("AssertionError: out is off by 0.97, as before\n", True),
     ("AssertionError: dq is off by 1.00\n", False),
     ("AssertionError: out is off\n", False),

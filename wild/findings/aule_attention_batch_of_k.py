@@ -8,7 +8,7 @@ consequence: aule.install() replaces PyTorch's scaled_dot_product_attention, whi
     batch of 1. Here other memory is read, without an error.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: out of batch 1 is 7.0, should be 1
 """
 

@@ -8,7 +8,7 @@ consequence: Cross-attention is documented. With causal=True and more queries th
     rows are NaN.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: row 64 is nan, should be 1
 """
 

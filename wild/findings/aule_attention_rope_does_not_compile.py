@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64
 consequence: The documented fused rotary embedding raises a compilation error (Triton 3.7.1).
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: arange's arguments must be of type tl.constexpr
 """
 

@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64
 consequence: Queries and keys are not rotated, and no warning says so. The other backends warn.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: rot_cos and rot_sin change nothing
 """
 

@@ -8,7 +8,7 @@ consequence: A q made as (batch, seqlen, 1, headdim) and then transposed gets wr
     and k.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: dq is off by 0.54
 """
 

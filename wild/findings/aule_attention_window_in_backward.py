@@ -7,7 +7,7 @@ case: seqlen_q=3 seqlen_k=2 headdim=64 dtype=float32 causal=True window=1: regim
 consequence: Training with a window gets wrong gradients, without an error.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: the gradient of the last query reaches keys 0 to 63, should reach 47 to 63
 """
 

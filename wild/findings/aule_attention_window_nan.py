@@ -8,7 +8,7 @@ consequence: A window that a tile does not divide (64 keys, or 32 above head dim
     long sequences.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: 48 of 128 rows are NaN
 """
 

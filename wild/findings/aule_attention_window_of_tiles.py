@@ -8,7 +8,7 @@ consequence: The keys are chosen around the middle of the query tile, so results
     an error.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: query 60 sees 20 keys, should see 33
 """
 

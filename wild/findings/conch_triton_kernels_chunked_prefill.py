@@ -8,7 +8,7 @@ consequence: The mask of several queries is aligned top left, so a chunk of a pr
     the keys before it.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: the last query sees 2 of 16 keys after another query, and 16 alone
 """
 

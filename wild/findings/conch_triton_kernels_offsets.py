@@ -8,7 +8,7 @@ consequence: A half-precision cache of more than 4 GiB is read at wrong places, 
     memory.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is 0.0, should be 1
 """
 

@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=2 seqlen_k=16384 headdim=64 dtype=bfl
 consequence: In long contexts, late keys get weight that belongs to early ones.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is 1.0, should be 0.5
 """
 

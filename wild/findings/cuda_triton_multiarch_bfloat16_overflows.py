@@ -7,7 +7,7 @@ case: one key of 65536 in bfloat16
 consequence: bfloat16 is documented, but its range is not available.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is inf, should be 65536.0
 """
 

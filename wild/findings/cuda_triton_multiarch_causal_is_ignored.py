@@ -7,7 +7,7 @@ case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 causal=True
 consequence: Without the CUDA extensions, which are built separately, every query sees all keys.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: the first query sees one key, but out differs from its v by 2.17
 """
 

@@ -8,7 +8,7 @@ consequence: Results are wrong for head dims above 64, and columns of out from 6
     written.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is off by 0.67 in the first 64 columns
 """
 

@@ -7,7 +7,7 @@ case: seqlen_q=65 seqlen_k=65 headdim=64 dtype=float16
 consequence: Two heads race to write these rows, and the last head writes past the end of out.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: 32 rows of head 1 are written by head 0
 """
 

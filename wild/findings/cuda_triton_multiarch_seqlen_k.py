@@ -8,7 +8,7 @@ consequence: Both lengths are documented. With fewer keys than queries, memory p
     read.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is off by 0.58
 """
 

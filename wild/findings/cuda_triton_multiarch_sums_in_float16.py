@@ -7,7 +7,7 @@ case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16
 consequence: flash_attention_full_triton is less exact than rounding to float16 explains.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: out is off by 0.0010
 """
 

@@ -7,7 +7,7 @@ case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 layout=gapped
 consequence: Heads that are views, as after a projection, give wrong results, without an error.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is off by 0.96
 """
 

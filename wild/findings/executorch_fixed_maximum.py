@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=200 headdim=64 dtype=bfloa
 consequence: Decoding gives NaN for scores above 93, and 0 for rows whose scores are all below -100.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is nan, should be 1
 """
 

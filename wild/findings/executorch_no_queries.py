@@ -7,7 +7,7 @@ case: batch=1 nheads=2 nheads_k=1 seqlen_q=0 seqlen_k=1 headdim=64 dtype=bfloat1
 consequence: A chunk without queries raises an error, where PyTorch returns an empty tensor.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: ZeroDivisionError: division by zero
 """
 

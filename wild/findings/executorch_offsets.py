@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=3 headdim=80 dtype=bfloat1
 consequence: Large tensors, such as a large key cache, are read at wrong addresses.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is 0, should be 1
 """
 

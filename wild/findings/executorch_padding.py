@@ -8,7 +8,7 @@ consequence: Unless causal, lengths that the tile (32 to 128 keys) does not divi
     results. Head dims that are not powers of two are not affected.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: with one key, out differs from v by 2.43
 """
 

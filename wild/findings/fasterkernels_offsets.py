@@ -8,7 +8,7 @@ consequence: With k in a large buffer, such as a cache, other memory is read, or
     illegal.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: out differs by 1.02 from out of the same k in contiguous memory
 """
 

@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=1 seqlen_k=3 headdim=64 dtype=float16
 consequence: The documented paged attention raises a compilation error (Triton 3.7.1).
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: unsupported AST node type: Break
 """
 

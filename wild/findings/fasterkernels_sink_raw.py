@@ -8,7 +8,7 @@ consequence: Models with learned sinks get wrong values. A negative sink can giv
     sign of out.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: with a score of 10 and a sink of 1, out is 0.50 v, should be 1.00 v
 """
 

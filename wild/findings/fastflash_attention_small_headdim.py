@@ -8,7 +8,7 @@ consequence: Code that branches on is_eligible stops with an error instead of fa
     dims 1, 2 and 4 fail, too.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: Input shapes should have M >= 1, N >= 1 and K >= 16
 """
 

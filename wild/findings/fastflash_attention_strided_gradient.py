@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=2 seqlen_k=2 headdim=64 dtype=bfloat1
 consequence: Training with k and v from one projection gets wrong gradients, without an error.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: dq is off by 1.53
 """
 

@@ -7,7 +7,7 @@ case: batch=1 nheads=2 nheads_k=2 seqlen_q=1 seqlen_k=1 headdim=64 dtype=bfloat1
 consequence: With q, k and v from one projection and batch 1, the backward overwrites other tensors.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: 3 tensors were written past their ends
 """
 

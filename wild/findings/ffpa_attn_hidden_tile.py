@@ -8,7 +8,7 @@ case: seqlen_q=1 seqlen_k=65 headdim=64 dtype=float16 bias=matrix bias_mask=dead
 consequence: Masks for padding on the left, for example, turn whole rows into NaN.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: not seen on an H200 with this shape
 shows: AssertionError: out is off by nan from v of the only visible key
 """
 

@@ -8,7 +8,7 @@ consequence: The forward is right with a negative scale, but training with it gi
     error.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: 163840 of 163840 elements of dq are NaN
 """
 

@@ -7,7 +7,7 @@ case: seqlen_q=1 seqlen_k=512 headdim=320 dtype=float16 softmax_scale=0.0
 consequence: scale=0 gives attention with the scale 1 / sqrt(headdim), not the mean of v.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: with scale=0, out is off by 0.98 from the mean of v
 """
 

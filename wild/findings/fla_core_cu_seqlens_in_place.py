@@ -8,7 +8,7 @@ consequence: A cu_seqlens buffer that is refilled, as for CUDA graphs, gives wro
     FLA_DISABLE_TENSOR_CACHE=1.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: 131 rows of out differ from out with a copy of cu_seqlens
 """
 

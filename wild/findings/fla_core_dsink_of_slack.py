@@ -8,7 +8,7 @@ consequence: With a padded buffer, memory that was never written can enter the g
     sinks.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: dsink is nan, should be -4
 """
 

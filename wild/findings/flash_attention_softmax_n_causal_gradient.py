@@ -7,7 +7,7 @@ case: seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16 causal=True
 consequence: flash_attention_n_triton cannot be trained with is_causal=True.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AttributeError("module 'triton.language.math' has no attribute 'max'")
 """
 

@@ -8,7 +8,7 @@ consequence: The output should not change if all scores of a row are shifted, bu
     give NaN.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is off by nan
 """
 

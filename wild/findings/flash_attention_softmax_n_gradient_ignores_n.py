@@ -7,7 +7,7 @@ case: seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16 sinks=count regime=flat
 consequence: Training with flash_attention_n_triton and n > 0 follows wrong gradients.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: dv is 1.00, should be 0.50
 """
 

@@ -7,7 +7,7 @@ case: seqlen_q=128 seqlen_k=96 headdim=64 dtype=float16
 consequence: Numbers of keys that 64 does not divide raise no error, and other memory is read.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is off by 0.45
 """
 

@@ -7,7 +7,7 @@ case: seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16 sinks=count regime=one_
 consequence: The weights of flash_attention_n_triton with n > 0 are not those of softmax_n.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is 0.16, should be 0.59
 """
 

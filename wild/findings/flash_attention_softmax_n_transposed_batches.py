@@ -7,7 +7,7 @@ case: batch=2 seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16
 consequence: q, k and v that are transposed from (batch, seqlen, 1, headdim) give a wrong out.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is off by nan
 """
 

@@ -7,7 +7,7 @@ case: headdim=256 dtype=float16
 consequence: Head dims above 128 pass the package's check for at most 256, but raise an error.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: 263168 bytes of shared memory needed
 """
 

@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64 dtype=float
 consequence: Code that changes such a gradient in place, as in `dq.mul_(0.5)`, raises an error.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: RuntimeError: Inplace update to inference tensor outside InferenceMode is not allowed.
 """
 

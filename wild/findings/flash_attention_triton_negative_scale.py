@@ -7,7 +7,7 @@ case: seqlen_q=2 seqlen_k=2 headdim=16 dtype=float16 softmax_scale=-0.5
 consequence: Calls with a negative scale give NaN, without an error.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: 4096 of 4096 elements of out are NaN
 """
 

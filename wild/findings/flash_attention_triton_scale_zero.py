@@ -8,7 +8,7 @@ consequence: A scale of 0 gives attention with the default scale, not the mean o
     v.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is off by 1.05
 """
 

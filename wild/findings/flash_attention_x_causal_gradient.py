@@ -7,7 +7,7 @@ case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 causal=True
 consequence: flash_attn_causal cannot be trained, although the package asks for Triton 2.3 or later.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AttributeError("module 'triton.language.math' has no attribute 'max'")
 """
 

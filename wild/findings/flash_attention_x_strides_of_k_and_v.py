@@ -7,7 +7,7 @@ case: seqlen_q=32 seqlen_k=32 headdim=64 dtype=float16, k with gaps between rows
 consequence: If the strides of k and v differ, other memory is read, without an error.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is off by nan
 """
 

@@ -7,7 +7,7 @@ case: seqlen_q=128 seqlen_k=128 headdim=32 dtype=float16 nheads=2 softmax_scale=
 consequence: A negative softmax_scale gives NaN where scores are large, without an error.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: 8192 of 8192 elements of out are NaN
 """
 

@@ -7,7 +7,7 @@ case: batch=2 nheads=1 nheads_k=1 seqlen_q=128 seqlen_k=128 headdim=64 dtype=flo
 consequence: With one head, loss.backward() raises an AssertionError.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError
 """
 

@@ -8,7 +8,7 @@ consequence: flash_attn_kvpacked_func documents seqlen_q and seqlen_k. With fewe
     queries, memory past the end of k is read.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is off by 0.85
 """
 

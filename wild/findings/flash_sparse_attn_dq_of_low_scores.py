@@ -7,7 +7,7 @@ case: seqlen_q=1 seqlen_k=1 headdim=32 dtype=float16 regime=shifted_down
 consequence: Lengths that 64 does not divide give NaN in training where scores are far below 0.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: 2112 of 2112 elements of dq are NaN
 """
 

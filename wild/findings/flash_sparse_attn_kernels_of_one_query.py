@@ -8,7 +8,7 @@ consequence: Triton compiles a kernel for seqlen_q = 1, and the package keeps it
     A process whose first backward has one query trains on wrong gradients from then on.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: a column of dv sums to inf, should be 33
 """
 

@@ -8,7 +8,7 @@ consequence: The package keeps the kernel of the first call, which Triton compil
     that are multiples of 16. A misaligned access raises an error, after which CUDA is unusable.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: the second call is a misaligned access
 """
 

@@ -7,7 +7,7 @@ case: seqlen_q=1 seqlen_k=1 headdim=32 dtype=float16 softmax_scale=0.0
 consequence: softmax_scale is documented without a range. Negative scales give wrong values, too.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is off by nan
 """
 

@@ -8,7 +8,7 @@ consequence: Training gets wrong gradients from length 256 on, unless the mask i
     forward is right.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: dq is off by 0.37
 """
 

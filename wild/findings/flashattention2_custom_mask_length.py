@@ -8,7 +8,7 @@ consequence: Lengths that a tile does not divide raise no error. Keys that do no
     other memory is overwritten.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: 28 rows past the end of out were written
 """
 

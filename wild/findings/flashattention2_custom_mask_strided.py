@@ -7,7 +7,7 @@ case: batch=1 nheads=2 nheads_k=2 seqlen_q=128 seqlen_k=128 headdim=64 dtype=flo
 consequence: With k and v from one projection, out is wrong, without an error.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is off by 0.69
 """
 

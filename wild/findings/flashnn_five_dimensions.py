@@ -7,7 +7,7 @@ case: query (1, 64, 1, 2, 64), which holds head_groups and heads_per_group
 consequence: GQA works with inputs of four dimensions only.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: five dimensions give an AssertionError
 """
 

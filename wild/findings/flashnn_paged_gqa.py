@@ -7,7 +7,7 @@ case: nheads=2 nheads_k=1, one key, head_mapping=(0, 0)
 consequence: With head_mapping for GQA, the out of most heads is what the memory held.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: of 2 heads, 1 has the v of its only key
 """
 

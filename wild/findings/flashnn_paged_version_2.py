@@ -7,7 +7,7 @@ case: one key of headdim 64 in pages of 16
 consequence: PagedAttention(version=2) raises a compilation error (Triton 3.7.1).
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: NameError("Cannot access global variable PARTITION_SIZE
 """
 

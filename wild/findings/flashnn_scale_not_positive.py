@@ -7,7 +7,7 @@ case: seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 softmax_scale=0.0
 consequence: sm_scale is documented without a range. Negative scales give NaN, too.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is off by nan
 """
 

@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=32 seqlen_k=32 headdim=16 dtype=float
 consequence: One of the five head dims that its error message lists raises a compilation error.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: head dim 16 raises CompileTimeAssertionFailure
 """
 

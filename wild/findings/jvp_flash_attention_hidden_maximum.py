@@ -7,7 +7,7 @@ case: seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32 bias=boolean_matrix bias_
 consequence: Keys that causal or a boolean mask hides change out if their scores are large.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: a hidden key changes out by 0.62
 """
 

@@ -8,7 +8,7 @@ consequence: Lengths that 32 does not divide overwrite other tensors, and count 
     head.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: 30 elements past the end of lse were written
 """
 

@@ -8,7 +8,7 @@ consequence: With head dim 128, the package's own constant for hidden keys, -100
     only 8.8.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: out is off by 0.41
 """
 

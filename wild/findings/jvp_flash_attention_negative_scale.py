@@ -7,7 +7,7 @@ case: seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32 softmax_scale=0.5 regime=
 consequence: A negative sm_scale gives inf or NaN where scores are large, without an error.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: 2048 elements of out are not finite
 """
 

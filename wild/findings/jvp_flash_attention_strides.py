@@ -7,7 +7,7 @@ case: seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32 layout=size_one
 consequence: A q of batch 1 that is a contiguous view raises an error, in the backward only.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: backward refuses a contiguous q
 """
 

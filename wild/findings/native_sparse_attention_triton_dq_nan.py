@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=33 seqlen_k=33 headdim=64 dtype=float
 consequence: Without causal, lengths that 64 does not divide can give NaN in training.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: 2112 of 2112 elements of dq are NaN
 """
 

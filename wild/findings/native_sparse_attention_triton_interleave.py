@@ -8,7 +8,7 @@ consequence: Training with interleaved heads gets wrong dk and dv, unless nheads
     squared.
 found: 2026-11-25
 status: reported https://github.com/XunhaoLai/native-sparse-attention-triton/issues/27
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: dv is 1.5, should be 3
 """
 

@@ -8,7 +8,7 @@ consequence: Packed tensors that span more than 2^31 elements are read and writt
     addresses.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is 0, should be 3
 """
 

@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=2 seqlen_k=2 headdim=32 headdim_v=64 
 consequence: Values wider than queries are accepted, but training with them gets a wrong dq.
 found: 2026-11-26
 status: reported https://github.com/XunhaoLai/native-sparse-attention-triton/issues/27
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: dq is 0, should be 16
 """
 

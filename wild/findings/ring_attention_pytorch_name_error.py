@@ -8,7 +8,7 @@ consequence: The default scale cannot be used. ring_flash_attn_cuda, which passe
     affected.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: NameError: name 'math' is not defined
 """
 

@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=64 dtype=float
 consequence: Later uses of k, such as a key cache or a second call, get other values.
 found: 2026-11-25
 status: reported https://github.com/Comfy-Org/ComfyUI/pull/16035
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: k has changed by 3.00
 """
 

@@ -7,7 +7,7 @@ case: seqlen_q=9 seqlen_k=9 headdim=64 dtype=float16, with cu_seqlens
 consequence: With q or k in a large buffer, other memory is read, or the access is illegal.
 found: 2026-11-26
 status: reported https://github.com/thu-ml/SageAttention/issues/386
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out differs by 1.01 from out of the same k in contiguous memory
 """
 

@@ -8,7 +8,7 @@ consequence: The README names the float16 accumulator, but not its limit: 64 key
     overflow for v from 1024 on.
 found: 2026-11-25
 status: reported https://github.com/thu-ml/SageAttention/issues/93
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: out is inf, should be 2000
 """
 

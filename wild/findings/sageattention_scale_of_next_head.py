@@ -8,7 +8,7 @@ consequence: With 1 to 64 keys, the last head reads past the end of K_scale. NaN
     NaN.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: 4096 elements of head 0 are NaN
 """
 

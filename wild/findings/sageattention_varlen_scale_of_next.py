@@ -8,7 +8,7 @@ consequence: A sequence of 1 to 64 keys depends on the next one, and the last re
     K_scale.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: 4096 elements of the first sequence are NaN
 """
 

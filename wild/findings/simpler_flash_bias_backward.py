@@ -7,7 +7,7 @@ case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 bias=matrix
 consequence: No bias can be used in training: the forward takes 3 dimensions, the backward 4.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError
 """
 

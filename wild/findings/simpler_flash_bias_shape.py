@@ -7,7 +7,7 @@ case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 bias=matrix
 consequence: Only (batch, seqlen_q, seqlen_k) is accepted, so heads cannot have different biases.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: RuntimeError: Last 2 dimensions of bias must be (1, seqlen_k) or (seqlen_q, seqlen_k)
 """
 

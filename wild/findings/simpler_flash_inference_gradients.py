@@ -7,7 +7,7 @@ case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16
 consequence: Gradients that torch.autograd.grad returns cannot be scaled in place.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: dv is an inference tensor: changing it in place raises an error
 """
 

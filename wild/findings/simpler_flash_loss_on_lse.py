@@ -7,7 +7,7 @@ case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16
 consequence: A loss on lse, as for a z-loss or a merge of parts, trains nothing, without an error.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: the gradient of lse with respect to q is 0.0, should be 1
 """
 

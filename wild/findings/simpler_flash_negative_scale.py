@@ -7,7 +7,7 @@ case: seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16 softmax_scale=-0.25
 consequence: Hidden keys, or scores that differ by 89, give inf in lse and NaN in out.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: lse is inf, should be 100.0
 """
 

@@ -8,7 +8,7 @@ consequence: With k in a large buffer, such as a cache, other memory is read, or
     illegal.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: lse differs by 1.02 from lse of the same k in contiguous memory
 """
 

@@ -7,7 +7,7 @@ case: one key, dropout_p=0.5: out should be 2 v or 0, and is v or NaN
 consequence: Training with dropout differs from PyTorch's, and rows of few keys may be NaN.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: 64 of 64 outputs are neither 0 nor 2 v
 """
 

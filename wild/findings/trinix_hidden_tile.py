@@ -7,7 +7,7 @@ case: seqlen_q=33 seqlen_k=33 headdim=32 dtype=float16 bias=matrix (if tiles hav
 consequence: The README's example, which masks the first 64 positions, gives NaN everywhere.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: 8192 of 8192 elements of out are NaN
 """
 

@@ -7,7 +7,7 @@ case: FastMultiHeadSelfAttention(64, 2, use_sliding_window=True, sliding_window_
 consequence: Modules with a sliding window cannot be used, with any backend.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: 4096 of 4096 elements of out are NaN
 """
 

@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=32 dtype=float
 consequence: Training with kernel_type="triton" does not train the projections of q, k and v.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: these get no gradient: ['qkv_proj.weight', 'qkv_proj.bias']
 """
 

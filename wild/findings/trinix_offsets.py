@@ -7,7 +7,7 @@ case: seqlen_q=4 seqlen_k=4 headdim=32 dtype=float16
 consequence: Views of a large buffer, such as a key cache, give wrong values or an illegal access.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is 0.000, should be 0.333
 """
 

@@ -7,7 +7,7 @@ case: seqlen_q=33 seqlen_k=33 headdim=32 dtype=float16 window=0: (if tiles have 
 consequence: With a sliding window, each row past the window of the first tile of keys is NaN.
 found: 2026-11-25
 status: not reported
-gpu: seen on an H100
+gpu: seen on an H100 and an H200
 shows: AssertionError: 152 of 200 rows are NaN
 """
 

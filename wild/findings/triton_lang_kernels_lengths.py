@@ -7,7 +7,7 @@ case: batch=1 nheads=1 nheads_k=1 seqlen_q=64 seqlen_k=64 headdim=32 dtype=float
 consequence: Other tensors are overwritten, without an error.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: rows past the end of out were written
 """
 

@@ -8,7 +8,7 @@ consequence: Training with a causal mask needs a positive scale, which is not do
     NaN, too.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: 4095 of 4096 elements of dq are NaN
 """
 

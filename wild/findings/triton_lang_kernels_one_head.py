@@ -8,7 +8,7 @@ consequence: A contiguous q that was transposed from (batch, seqlen, 1, headdim)
     positions.
 found: 2026-11-25
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: batch 1 is off by 1.23
 """
 
