@@ -1,4 +1,4 @@
-"""Hands CPU tensors to CuTe DSL as those of a GPU, and to its host code where the emulator has them."""
+"""Hands CPU tensors to CuTe DSL as tensors on a GPU, at the addresses that the emulator gives them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_ours(value: Any) -> bool:
 
 
 class OnGpu:
-    """A tensor as DLPack shows one on a GPU. address: of its first element, if it is not its own."""
+    """A tensor that DLPack shows as one on a GPU. address: another one for its first element."""
 
     def __init__(self, tensor: torch.Tensor, address: int | None = None):
         self.tensor, self.address = tensor.detach(), address

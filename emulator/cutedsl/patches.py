@@ -1,4 +1,4 @@
-"""What is replaced in cutlass (nvidia-cutlass-dsl): how it takes tensors, and how it calls and loads
+"""Replaces parts of cutlass (nvidia-cutlass-dsl): how it takes tensors, and how it calls and loads
 what it compiled.
 """
 
@@ -50,7 +50,7 @@ def activate() -> None:
 
 
 def _dump_elsewhere() -> None:
-    """Give the process a folder of its own for PTX, which cutlass writes to a file and reads back."""
+    """Give the process its own folder for PTX, which cutlass writes to a file and reads back."""
     global _folder  # it is deleted with the process
     _folder = tempfile.TemporaryDirectory(prefix="flash-attest-cutedsl-", ignore_cleanup_errors=True)
     os.environ["CUTE_DSL_DUMP_DIR"] = CuTeDSL._get_dsl().envar.dump_dir = _folder.name
@@ -122,7 +122,9 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
         known = self.execution_args._meta.pos_names if hasattr(self, "execution_args") else ()
         names = [name for name, _ in zip(known, args, strict=False)]
         names += [f"argument {i + 1}" for i in range(len(names), len(args))]
-        tensors = [pair for name, arg in [*zip(names, args, strict=True), *kwargs.items()] for pair in _tensors(name, arg)]
+        tensors = [
+            pair for name, arg in [*zip(names, args, strict=True), *kwargs.items()] for pair in _tensors(name, arg)
+        ]
 
         def run(addresses: list[int]) -> Any:
             rest = iter(addresses)
@@ -135,8 +137,8 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _from_file(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the functions of a file so that calls of those that take tensors by TVM's interface come
-    here, too.
+    """Make calls of functions from a file come here, too, if they take tensors by TVM's
+    interface.
     """
 
     def get(self: ExternalBinaryModule, name: str) -> Any:

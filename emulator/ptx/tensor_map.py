@@ -16,7 +16,7 @@ import torch
 BYTES = 128
 # Bytes of an element, by CUtensorMapDataType.
 ELEMENTS = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)
-# The number of an element type in the bytes, if it is not that of CUtensorMapDataType: float64,
+# The number of an element type in the bytes, where it differs from CUtensorMapDataType: float64,
 # bfloat16, and float32 whose subnormal numbers count as 0. As seen in maps of CuTe DSL.
 IN_BYTES = {8: 9, 9: 10, 10: 8}
 SWIZZLES = ("none", "32B", "64B", "128B")
