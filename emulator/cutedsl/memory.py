@@ -1,4 +1,4 @@
-"""Hands CPU tensors to CuTe DSL as tensors on a GPU, at the addresses that the emulator gives them."""
+"""Hands CPU tensors to CuTe DSL as tensors on a GPU, at addresses that the emulator gives them."""
 
 from __future__ import annotations
 
