@@ -26,7 +26,8 @@ import warnings
 from flash_attest.emulator import devices
 
 PACKAGE = "cutlass"
-# Of nvidia-cutlass-dsl. Other versions are warned of, as patches.py replaces private parts.
+# Of nvidia-cutlass-dsl. Another version gives a warning: parts that patches.py replaces are
+# private.
 SUPPORTED = "4.8."
 _prepared = False
 

@@ -1,5 +1,5 @@
-"""A call of a function that CuTe DSL compiled moves its tensors into the emulator's memory, and its
-launches run there.
+"""Calls a function that CuTe DSL compiled: its tensors are moved into the emulator's memory, and
+its launches run there.
 """
 
 from __future__ import annotations

@@ -47,7 +47,9 @@ class _Python(ctypes.Structure):
 
 @dataclass
 class State:
-    """What host code has loaded, by the numbers that it got, and the call that is under way."""
+    """Holds what host code has loaded, by the numbers that it got, and what the call under way
+    needs.
+    """
 
     modules: list[Module] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
@@ -93,8 +95,8 @@ def _kept(function: Any) -> Any:
 
 
 def _load(image: int) -> int:
-    """Load the kernels of a function. Its PTX is kept by its machine code, so that a function in a
-    file of a package has it.
+    """Load the kernels of a function. Its PTX is kept by its machine code, where a function that a
+    package keeps in a file finds it.
     """
     kept = cache_folder() / f"{key_of(_fatbin(image))}.cutedsl.ptx"
     if state.ptx is not None:

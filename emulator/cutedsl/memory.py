@@ -1,4 +1,4 @@
-"""Hands CPU tensors to CuTe DSL as tensors of a GPU, and to its host code at the emulator's address."""
+"""Hands CPU tensors to CuTe DSL as tensors on a GPU, at addresses that the emulator gives them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_ours(value: Any) -> bool:
 
 
 class OnGpu:
-    """A tensor as DLPack shows one on a GPU. address: of the first element, if it is another one."""
+    """A tensor that DLPack shows as one on a GPU. address: another one for its first element."""
 
     def __init__(self, tensor: torch.Tensor, address: int | None = None):
         self.tensor, self.address = tensor.detach(), address

@@ -1,5 +1,5 @@
-"""What is replaced in cutlass (nvidia-cutlass-dsl): how it takes tensors, and how it calls and
-loads what it compiled.
+"""Replaces parts of cutlass (nvidia-cutlass-dsl): how it takes tensors, and how it calls and loads
+what it compiled.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _from_file(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the functions of a file. Calls of those that take tensors by TVM's interface come here,
-    too.
+    """Make calls of functions from a file come here, too, if they take tensors by TVM's
+    interface.
     """
 
     def get(self: ExternalBinaryModule, name: str) -> Any:

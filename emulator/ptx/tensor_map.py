@@ -1,7 +1,7 @@
 """Tensor maps: the 128 bytes that describe a tensor to bulk copies (CUDA driver API,
 cuTensorMapEncodeTiled).
 
-NVIDIA does not document the layout of the bytes. These fields are those that encoders of CUDA
+NVIDIA does not document the layout of the bytes. These are the fields that encoders of CUDA
 write for tiles without interleaving; machine/bulk.cpp reads them and refuses others.
 """
 
@@ -16,7 +16,7 @@ import torch
 BYTES = 128
 # Bytes of an element, by CUtensorMapDataType.
 ELEMENTS = (1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4)
-# The number of an element type in the bytes, if it is not that of CUtensorMapDataType: float64,
+# The number of an element type in the bytes, where it differs from CUtensorMapDataType: float64,
 # bfloat16, and float32 whose subnormal numbers count as 0. As seen in maps of CuTe DSL.
 IN_BYTES = {8: 9, 9: 10, 10: 8}
 SWIZZLES = ("none", "32B", "64B", "128B")
