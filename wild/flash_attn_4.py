@@ -53,7 +53,7 @@ def few_negative(case):
 def implementation(
     name, forward, repeatable=("out", "lse"), backward=None, accepts=positive, known=None, step=8, **features
 ):
-    """repeatable: dq is summed by atomics, and so are dk and dv of grouped heads. step: of head dims."""
+    """repeatable: dq is summed by atomics, and so are dk and dv of grouped heads."""
     headdims = {64, 128} if BLACKWELL else range(step, 257, step)
     masks = dict(causal="optional", window={"left", "right", "both"}, softcap=True, sinks=True)
     return Implementation(
