@@ -64,8 +64,8 @@ a row or a column are not independent. The linear form is also taken if P is tru
 always towards 0, if q or k are scaled in a half dtype or quantised, if the statistics of a row are
 kept in a half dtype, and if a softcap has a declared error of tanh, which equal scores share. A
 softcap below the size of the scores makes many scores equal, so then the form is linear, too. It
-also is with one far above them: a tanh that is computed from exponentials rounds next to 1, and for
-all of these small arguments alike.
+also is with one far above the differences of a row's scores: a tanh that is computed from
+exponentials rounds next to 1, and for arguments that differ little alike.
 
 The linear bound is less sensitive, by about the root of the number of terms. It still shows one
 extra key among 100 in the regime flat: lse is off by 0.01, a thousand times the bound.
@@ -102,9 +102,11 @@ FORM_OF_REGIME = {
     "one_sign": INDEPENDENT,
 }
 # Scores of other regimes are about 1. A softcap below the size of scores makes many of them equal.
-# A GPU interpolates exp in a table of about 64 entries, so with a softcap FAR above the scores all
-# tanh have nearly one error.
+# A GPU interpolates exp in a table of about 64 entries, so with a softcap FAR above the differences
+# of a row's scores, all its tanh have nearly one error. Scores of other regimes differ by about 1,
+# also where all of a row are 160.
 FAR = 64.0
+SPREAD_OF_SCORES = {"peaked": 6.0, "large": 100.0}
 SIZE_OF_SCORES = {
     "peaked": 6.0,
     "large": 100.0,
@@ -117,8 +119,8 @@ SIZE_OF_SCORES = {
 
 def form_of(regime: str, dtype: torch.dtype, precision: object, softcap: float | None = None) -> str:
     """Return the form for inputs of this regime, and operands of this dtype and precision."""
-    size = SIZE_OF_SCORES.get(regime, 1.0)
-    if softcap is not None and not size <= softcap <= FAR * size:
+    size, spread = SIZE_OF_SCORES.get(regime, 1.0), SPREAD_OF_SCORES.get(regime, 1.0)
+    if softcap is not None and not size <= softcap <= FAR * spread:
         return LINEAR
     # P is truncated, always towards 0.
     biased = precision.multiply == "tf32_cut" and precision.probabilities == "float32"
@@ -219,7 +221,7 @@ def _of_dq(p: Operands, n: Noise, un: Units, algebra: type, size_k: torch.Tensor
     cut = algebra.truncation(seqlen_k) if un.matrix else 0.0
     noise_of = (
         size_scale * (n.u.noise @ size_k + size(pk) * n.delta.noise + size(uk) * n.lse.norm)
-        + algebra.total(seqlen_k, un.acc, dq, terms)
+        + algebra.total(seqlen_k, un.acc_in_backward, dq, terms)
         + size(dq) * (algebra.steps(4) + cut)
     )
     if n.flushed is not None:

@@ -64,7 +64,7 @@ from .algebra import FORMS
 from .attention import operands, sum_broadcast
 from .noise import noise
 from .noise_out import of_sink
-from .rounding import FLUSH, roundoff, smallest_subnormal, units
+from .rounding import FLUSH, Accumulator, roundoff, smallest_subnormal, units
 from .sinks import dsink_rows
 from .variant import Variant
 
@@ -114,9 +114,9 @@ def conservation(
         """x (batch, nheads, seqlen_q) -> (batch, nheads_k)."""
         return p.sum_group(x.sum(-1))
 
-    def rounding(x: torch.Tensor, n: int, u: float = un.u_out, tiny: float = un.tiny_out) -> torch.Tensor:
-        added_up = 0.0 if algebra.linear else n * unit(un.acc.u)
-        return size(x) * (unit(u) + algebra.steps(4) + added_up) + unit(tiny)
+    def rounding(x: torch.Tensor, n: int, acc: Accumulator = un.acc_in_backward) -> torch.Tensor:
+        added_up = 0.0 if algebra.linear else n * unit(acc.u)
+        return size(x) * (unit(un.u_out) + algebra.steps(4) + added_up) + unit(un.tiny_out)
 
     def cut(n: int, side: torch.Tensor) -> torch.Tensor:
         """Return the noise of one side of a law whose sums, of n products each, are truncated."""
@@ -138,7 +138,7 @@ def conservation(
     size_scale = size(p.scale)
     dk = None if got.dk is None else measured(got.dk)
     if "sum_dk" in only:
-        per_row = sums["t"] + sums["delta"] + n_queries * unit(un.acc.u) * sums["size_t"]
+        per_row = sums["t"] + sums["delta"] + n_queries * unit(un.acc_in_backward.u) * sums["size_t"]
         e = size_scale * p.sum_group((per_row.unsqueeze(-1) * size(p.q)).sum(2))
         for one_sided in (sums["lost"], sums["cut"]):
             e += size(p.scale * p.sum_group((one_sided.unsqueeze(-1) * p.q).sum(2)))
@@ -154,7 +154,7 @@ def conservation(
         dq = measured(got.dq)
         left, right = p.sum_group((all_q * dq).sum((2, 3))), (all_k * dk).sum((2, 3))
         residual = left - right
-        e = over_rows(2 * sums["r"] + (seqlen_k + n_queries) * unit(un.acc.u) * sums["terms_r"])
+        e = over_rows(2 * sums["r"] + (seqlen_k + n_queries) * unit(un.acc_in_backward.u) * sums["terms_r"])
         e = e + p.sum_group((size(all_q) * rounding(dq, seqlen_k)).sum((2, 3)))
         e = e + cut(seqlen_k, left) + cut(n_queries, right) + of_heads("dk_heads", p.k)
         laws["q_dq"] = (residual, algebra.sigma(e + (size(all_k) * rounding(dk, n_queries)).sum((2, 3))))
@@ -162,8 +162,9 @@ def conservation(
         out, dv = measured(got.out), measured(got.dv)
         left, right = (all_v * dv).sum((2, 3)), p.sum_group((out * all_dout).sum((2, 3)))
         residual = left - right
-        e = over_rows(sums["dp"] + (seqlen_k + n_queries) * unit(un.acc.u) * sums["terms_dp"])
-        e = e + p.sum_group((size(all_dout) * rounding(out, seqlen_k)).sum((2, 3)))
+        added_up = seqlen_k * unit(un.acc.u) + n_queries * unit(un.acc_in_backward.u)
+        e = over_rows(sums["dp"] + added_up * sums["terms_dp"])
+        e = e + p.sum_group((size(all_dout) * rounding(out, seqlen_k, un.acc)).sum((2, 3)))
         e = e + cut(n_queries, left) + cut(seqlen_k, right)
         e = e + 2 * size(over_rows(sums["lost"])) + size(over_rows(sums["shared"]))
         e = e + of_heads("dv_heads", p.v)
@@ -281,7 +282,7 @@ def _sum_dbias_dsink(got, p, sums, algebra: type, un) -> tuple[torch.Tensor, tor
         return x if of_rows.shape[1] > 1 else x.sum(0, keepdim=True)
 
     per_row, last = _of_dbias(got.dbias.dtype, of_rows, sums, algebra, un)
-    e = of_heads(per_row.squeeze(-1) + sums["sink"] + n_rows * unit(un.acc.u) * sums["size_sink"])
+    e = of_heads(per_row.squeeze(-1) + sums["sink"] + n_rows * unit(un.acc_in_backward.u) * sums["size_sink"])
     for one_sided in ("lost", "cut", "sink_shared"):
         e = e + size(of_heads(sums[one_sided]))
     e = e + of_heads(last.sum(-1))
@@ -299,7 +300,7 @@ def _of_dbias(dtype: torch.dtype, of_rows: torch.Tensor, sums, algebra: type, un
     per_row = (sums["t"] + sums["delta"]).unsqueeze(-1)
     broadcast = per_row.numel() / max(1, of_rows.shape[:3].numel())
     if broadcast > 1:
-        per_row = per_row + broadcast * algebra.unit(un.acc.u) * sums["size_t"].unsqueeze(-1)
-    added_up = 0.0 if algebra.linear or broadcast <= 1 else broadcast * algebra.unit(un.acc.u)
+        per_row = per_row + broadcast * algebra.unit(un.acc_in_backward.u) * sums["size_t"].unsqueeze(-1)
+    added_up = 0.0 if algebra.linear or broadcast <= 1 else broadcast * algebra.unit(un.acc_in_backward.u)
     last = algebra.size(of_rows) * (algebra.unit(u) + algebra.steps(1) + added_up) + algebra.unit(tiny)
     return per_row, last

@@ -62,8 +62,8 @@ class Units:
 
     The suffixes: _p is P and T, cast before a product; _mul is the factors of a product; _out is
     out, dq, dk, dv as stored, and so the out from which delta is computed. acc: the accumulator of
-    the sums over keys and over queries, which are continued from tile to tile: out, dq, dk, dv,
-    dbias and the row sum l.
+    the sums over keys, which are continued from tile to tile: out and the row sum l.
+    acc_in_backward: the same of dq, dk, dv and dbias, which are sums over keys and over queries.
     """
 
     u: float  # the unit roundoff of the operands
@@ -72,6 +72,7 @@ class Units:
     tiny_p: float
     u_mul: float
     acc: Accumulator
+    acc_in_backward: Accumulator
     u_out: float
     tiny_out: float
     matrix: bool  # whether products run on matrix units, which truncate
@@ -103,7 +104,6 @@ def units(dtype: torch.dtype, precision: object, terms: int = 1, capped: bool = 
     """
     tf32 = TF32.get(precision.multiply, 0.0)
     cast = torch.float32 if precision.probabilities == "float32" else dtype
-    sums = dtype if precision.accumulate == "operand" else torch.float32
     half = dtype != torch.float32
     return Units(
         u=roundoff(dtype),
@@ -111,7 +111,8 @@ def units(dtype: torch.dtype, precision: object, terms: int = 1, capped: bool = 
         u_p=tf32 if tf32 and cast != dtype else roundoff(cast),
         tiny_p=max(smallest_subnormal(cast), FLUSH * terms**0.5),
         u_mul=tf32 if dtype == torch.float32 else 0.0,
-        acc=Accumulator(roundoff(sums), max(smallest_subnormal(sums), FLUSH)),
+        acc=accumulator(dtype, precision.accumulate),
+        acc_in_backward=accumulator(dtype, precision.accumulate_in_backward or precision.accumulate),
         u_out=roundoff(dtype),
         tiny_out=max(smallest_subnormal(dtype), FLUSH),
         matrix=bool(tf32) or half,
@@ -130,6 +131,12 @@ def units(dtype: torch.dtype, precision: object, terms: int = 1, capped: bool = 
         coarse=is_coarse(dtype, precision, capped),
         stored=dtype,
     )
+
+
+def accumulator(dtype: torch.dtype, kept_in: str) -> Accumulator:
+    """Return the Accumulator of sums that are kept in float32, or in the "operand" dtype."""
+    sums = dtype if kept_in == "operand" else torch.float32
+    return Accumulator(roundoff(sums), max(smallest_subnormal(sums), FLUSH))
 
 
 def in_backward(precision: object) -> str:

@@ -60,7 +60,7 @@ class SumOfProducts:
         if self.heads is not None:
             noise = noise + (size(self.heads) * form.unit(un.u_out) + form.unit(un.tiny_out))
         terms = p.sum_group(self.terms)
-        noise = p.sum_group(noise) + form.total(self.n_terms, un.acc, want, terms)
+        noise = p.sum_group(noise) + form.total(self.n_terms, un.acc_in_backward, want, terms)
         noise = noise + size(want) * form.steps(4)
         signed = {name: p.sum_group(x) for name, x in self.signed.items() if isinstance(x, torch.Tensor)}
         small = signed.pop("small", None)
@@ -100,7 +100,7 @@ class BroadcastSum:
         """
         noise, broadcast = self.noise, rows // max(1, self.like.shape[:3].numel())
         if broadcast > 1:
-            noise = noise + self.form.total(broadcast, self.un.acc, want, self.terms)
+            noise = noise + self.form.total(broadcast, self.un.acc_in_backward, want, self.terms)
         return noise + sum(map(self.form.size, self.signed.values()), self.form.size(want) * steps)
 
     def _zeros(self) -> torch.Tensor:

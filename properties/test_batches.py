@@ -169,7 +169,7 @@ def in_chunks(case: Case) -> Case:
 
 
 @law(
-    needs=("keys",),
+    needs=("keys", "chunks"),
     where=lambda case: case.seqlen_q > 1,
     toward=in_chunks,
     hidden=False,

@@ -19,7 +19,7 @@ from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.judgement import Judgement, replay_of
 from flash_attest.properties.judging.origin import OURS, Origin, OwnRun
-from flash_attest.properties.judging.plan import Plan, contract_test
+from flash_attest.properties.judging.plan import CONTRACT_CHECK, Plan, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result, law_name
 from flash_attest.properties.law import Law
 from flash_attest.properties.machine.gpus import visible_gpus
@@ -156,7 +156,7 @@ class Judge:
         if over := self.limits.over:
             return contract_result(impl.name, UNKNOWN, over, Reason.TIME_LIMIT)
         result = contract_result(impl.name, PASS)
-        started, problems, judged, timed_out = time.perf_counter(), [], NOT_JUDGED, False
+        started, problems, judged, timed_out, in_part = time.perf_counter(), [], NOT_JUDGED, False, False
         broken, remarks = self.of_import(impl)
         if isinstance(impl, Unloadable):
             problems, judged, result.verdict, result.why = [impl.problem], NOT_LOADED, FAIL, Reason.NOT_LOADED
@@ -170,6 +170,7 @@ class Judge:
                 with self.at_home(impl):
                     tried = conformance.tried(impl, self.plan)
                 problems, judged, timed_out = tried.problems, _judged(tried), tried.timed_out
+                in_part = tried.in_part
                 remarks = [*remarks, *tried.remarks]
                 if tried.undecided is not None:
                     raise tried.undecided
@@ -188,6 +189,8 @@ class Judge:
             result.replay = replay_of(self.origins.get(impl.name, OURS), contract_test(impl.name), limit=limit)
             headline = f"{impl.name} {BROKEN.get(result.why, DOES_NOT_KEEP)}"
             result.message = _contract_message(headline, problems, judged, result.replay)
+            if in_part and not broken:
+                result.known, _ = impl.known_failure(CONTRACT_CHECK)
         if remote := remote_of(impl):
             result.observed = remote.take_observed() | {"declared": record_of(impl)}
         result.seconds = time.perf_counter() - started
@@ -214,13 +217,13 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
     """Compare a result with known_failures.
 
     A failure listed there is expected, and so is a law whose results are wrong already by the
-    definition. A pass listed there fails, because the list is out of date. A broken contract cannot
-    be listed, because that would hide the laws that are then not judged.
+    definition. A pass listed there fails, because the list is out of date. A broken contract is
+    expected only if laws are judged on the rest, as it would hide all of them otherwise.
     """
     known = ""
-    if isinstance(impl, Implementation) and result.chapter != "test_contract":
+    if isinstance(impl, Implementation):
         known, _ = impl.known_failure(result.law)
-    if known and (result.verdict == FAIL or result.why is Reason.WRONG_ALREADY):
+    if known and result.law != CONTRACT_CHECK and (result.verdict == FAIL or result.why is Reason.WRONG_ALREADY):
         result.verdict, result.known, result.why = FAIL, known, None
     if result.verdict == PASS and known:
         result.verdict, result.reason = FAIL, f"passes, but known_failures lists it ({known}): take it off the list"

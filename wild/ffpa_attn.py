@@ -40,8 +40,6 @@ def by_kernels(function):
 
 def accepts(case):
     """Return why a case is refused; None if it is not."""
-    if case.softmax_scale is not None and case.softmax_scale <= 0:
-        return "the scale should be positive"
     if 0 in (case.seqlen_q, case.seqlen_k):
         return "both lengths should be at least 1"
     if case.causal and case.seqlen_k < case.seqlen_q:
@@ -51,7 +49,7 @@ def accepts(case):
 
 def implementation(name, known=None, **features):
     forward, backward = map(by_kernels, adapted(attention, bias_grad="bias" in features))
-    same = dict(cross=True, gqa=True, softmax_scale=True, strides=True, accepts=accepts) | features
+    same = dict(cross=True, gqa=True, softmax_scale="positive", strides=True, accepts=accepts) | features
     return Implementation(
         name=f"ffpa_attn{name}", forward=forward, backward=backward, layout="bhsd",
         supports={

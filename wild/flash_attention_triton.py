@@ -26,19 +26,14 @@ def deterministic(q, k, v, *, softmax_scale=None):
     return package.flash_attention_v2(q, k, v, softmax_scale, deterministic=True)
 
 
-def positive(case):
-    """Return None, or why not."""
-    return None if case.scale > 0 else "scales of 0 and less are left to the other implementation"
-
-
 def few_negative(case):
     """Return None, or why not."""
     return None if case.scale >= 0 or case.scale == -0.5 else "negative scales give NaN, finding #51"
 
 
-def supports(accepts):
+def supports(**scales):
     """Return what the README documents, by device: each head dim is compiled on a CPU."""
-    every = dict(dtypes={torch.float16}, causal="always", cross=True, softmax_scale=True, strides=True, accepts=accepts)
+    every = dict(dtypes={torch.float16}, causal="always", cross=True, strides=True, **scales)
     return {"cpu": Supports(headdims={16}, **every), "cuda": Supports(headdims=range(1, 129), **every)}
 
 
@@ -64,7 +59,7 @@ IMPLS = [
         name="flash_attention_triton",
         forward=forward,
         backward=backward,
-        supports=supports(few_negative),
+        supports=supports(softmax_scale=True, accepts=few_negative),
         repeatable={"out", "dk", "dv"},
         known_failures={
             "scale_zero_is_q_zero": ("finding #50: a scale of 0 is taken for None", f"{PLAIN} softmax_scale=0.0"),
@@ -76,7 +71,7 @@ IMPLS = [
         name="flash_attention_triton_deterministic",
         forward=forward_deterministic,
         backward=backward_deterministic,
-        supports=supports(positive),
+        supports=supports(softmax_scale="positive"),
         **COMMON,
     ),
 ]

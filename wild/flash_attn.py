@@ -48,11 +48,6 @@ def cache(q, k, v, *, k_new, v_new, **keywords):
     return with_lse(*package.flash_attn_with_kvcache(q, k, v, k_new, v_new, return_softmax_lse=True, **its(keywords)))
 
 
-def accepts(case):
-    """Return why a case is refused; None if it is not."""
-    return "the scale should be positive" if case.softmax_scale is not None and case.softmax_scale <= 0 else None
-
-
 def implementation(
     name, forward, backward=None, repeatable=("out", "lse", "dk", "dv"), merge="accumulator", **features
 ):
@@ -61,7 +56,7 @@ def implementation(
     return Implementation(
         name=f"flash_attn{name}", forward=forward, backward=backward, lse="natural", devices={"cuda"},
         repeatable=repeatable, precision=Precision(merge=merge),
-        supports=Supports(softmax_scale=True, cross=True, accepts=accepts, **same, **features),
+        supports=Supports(softmax_scale="positive", cross=True, **same, **features),
     )  # fmt: skip
 
 

@@ -30,11 +30,6 @@ def whole_tiles(case):
     return None if case.seqlen_q % 32 == 0 < case.seqlen_q else "seqlen is a multiple of 32"
 
 
-def positive(case):
-    """Return None, or why a case is refused: negative scales are judged apart from the rest."""
-    return whole_tiles(case) or (None if case.scale > 0 else "the scale is positive")
-
-
 def masked(case):
     """Return None, or why a case is refused."""
     both = case.bias and case.causal
@@ -59,7 +54,7 @@ IMPLS = [
         name="jvp_flash_attention",
         forward=forward,
         backward=backward,
-        supports=Supports(**FLOAT32, softmax_scale=True, accepts=positive),
+        supports=Supports(**FLOAT32, softmax_scale="positive", accepts=whole_tiles),
         traced=True,
         **COMMON,
     ),

@@ -46,13 +46,11 @@ def varlen(q, k, v, *, cu_seqlens_q, cu_seqlens_k, causal=False, softmax_scale=N
 
 def accepts(case):
     """Return why a case is refused; None if it is not."""
-    if case.softmax_scale is not None and case.softmax_scale <= 0:
-        return "the scale should be positive"
     return "fewer keys than queries" if (case.causal or case.window) and case.seqlen_k < case.seqlen_q else None
 
 
 def implementation(name, forward, backward=None, **features):
-    same = dict(headdims=range(8, 257, 8), causal="optional", softmax_scale=True, cross=True, accepts=accepts)
+    same = dict(headdims=range(8, 257, 8), causal="optional", softmax_scale="positive", cross=True, accepts=accepts)
     return Implementation(
         name=f"xformers{name}", forward=forward, backward=backward, devices={"cuda"}, empty_rows="undefined",
         repeatable={"out"}, supports=Supports(**same, **features),

@@ -48,12 +48,16 @@ class NotInstalled(ImportError):
 class Precision:
     """The rounding of an implementation, from which oracle/budget.py derives the error budget.
 
+    It is not about range: a sum in float16 that is infinite where the result is not is wrong.
+
     multiply: "operand" if the products of q k and P v are exact in the dtype of the operands.
         "tf32" if float32 operands are rounded to tf32. "tf32_cut" if they are truncated to it, as a
         matrix unit does with float32 that was not rounded: tl.dot in Triton, unless it gets
         input_precision="ieee". "tf32x3" if a product is three products of parts in tf32.
     accumulate: "float32" if sums are kept in float32, "operand" if they go from tile to tile in the
         dtype of the inputs.
+    accumulate_in_backward: the same for dq, dk, dv and dbias, if it differs, as where dq is added
+        up in the memory of a half dtype. None if it is `accumulate`.
     probabilities: "operand" if P and dS are cast to the dtype of the inputs before the second
         product, "float32" if not.
     scores: "float32" if S and dP are kept in float32. "operand" if they are rounded to the dtype of
@@ -88,6 +92,7 @@ class Precision:
 
     multiply: Literal["operand", "tf32", "tf32_cut", "tf32x3"] = "operand"
     accumulate: Literal["float32", "operand"] = "float32"
+    accumulate_in_backward: Literal["float32", "operand"] | None = None
     probabilities: Literal["operand", "float32"] = "operand"
     scores: Literal["float32", "operand"] = "float32"
     merge: Literal["accumulator", "lse"] = "accumulator"
@@ -120,7 +125,7 @@ class Supports:
     gqa: whether nheads_k may be less than nheads. `gqa_order` says which key head a query head
         reads.
     softmax_scale: whether functions take scales other than 1 / sqrt(headdim), 0 and negative ones
-        included.
+        included. "positive" if only those above 0.
     window: "none", or a subset of {"left", "right", "both"}: functions take the keyword window, a
         pair (left, right). Query i sees the keys from i' - left to i' + right, where i' is the key
         on the diagonal that `causal_alignment` declares. A side may be None, which leaves it open:
@@ -171,7 +176,7 @@ class Supports:
     bias_grad: bool = False
     cross: bool = False
     gqa: bool = False
-    softmax_scale: bool = False
+    softmax_scale: bool | Literal["positive"] = False
     window: Literal["none"] | Collection[str] = "none"
     softcap: bool = False
     sinks: bool = False
@@ -225,7 +230,7 @@ KEYWORDS = {
     "causal": Keyword(False, lambda supports: supports.causal == "optional"),
     "window": Keyword(None, lambda supports: bool(supports.window_kinds)),
     "bias": Keyword(None, lambda supports: bool(supports.bias_kinds)),
-    "softmax_scale": Keyword(None, lambda supports: supports.softmax_scale),
+    "softmax_scale": Keyword(None, lambda supports: bool(supports.softmax_scale)),
     "softcap": Keyword(None, lambda supports: supports.softcap),
     "sinks": Keyword(None, lambda supports: supports.sinks),
     "block_mask": Keyword(None, lambda supports: "blocks" in supports.hidden_kinds),

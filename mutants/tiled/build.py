@@ -26,6 +26,9 @@ def load(mutant: Mutant, text: str) -> ModuleType:
 TILED = Family("tiled", IMPLS, load)
 
 
-def planted(*, impl: str = "python_tiled", declares: dict[str, Any] | None = None, **fields: Any) -> Mutant:
-    """Return a mutant of impls/<impl>.py, judged on cases of all sizes."""
-    return Mutant(family=TILED, source=f"{impl}.py", impl=impl, declares={"share": 1.0} | (declares or {}), **fields)
+def planted(
+    *, impl: str = "python_tiled", source: str = "", declares: dict[str, Any] | None = None, **fields: Any
+) -> Mutant:
+    """Return a mutant of impls/<impl>.py, or of `source` there, judged on cases of all sizes."""
+    declares = {"share": 1.0} | (declares or {})
+    return Mutant(family=TILED, source=source or f"{impl}.py", impl=impl, declares=declares, **fields)

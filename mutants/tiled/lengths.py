@@ -14,6 +14,8 @@ ROWS_OF_KEYS = "min(seqlen_k, last_key), BLOCK_N)"
 KEYS = "            kj = load_tile(k.transpose(1, 2), j0, BLOCK_N)"
 VALUES = "            vj = load_tile(v.transpose(1, 2), j0, BLOCK_N)"
 HEADS = "    kv_head = key_head_of(q, k)\n"
+GQA = "    gqa = q.shape[1] != k.shape[1]\n"
+ENDS = "[x[:, :, :65536], x[:, :, -1:]]"
 RETURN = "    return out, lse\n"
 BEYOND = 2**16 + 65
 
@@ -35,15 +37,13 @@ MUTANTS = [
         story="seqlen_k is passed as an unsigned short: a cache of 65,601 keys has 65",
     ),
     planted(
-        name="tiles_from_65536_on_are_dropped_but_the_last",
+        name="keys_from_65536_on_are_dropped_but_the_last",
         law="test_keys_beyond_65535",
-        declares=FORWARD | dict(lse=None),
-        edits=(
-            (KEYS, f"            if 65536 <= j0 < seqlen_k - BLOCK_N:\n                continue\n{KEYS}"),
-            (RETURN, "    return out\n"),
-        ),
+        impl="torch_sdpa_math",
+        source="torch_sdpa.py",
+        edits=((GQA, f"{GQA}    if k.shape[2] > 65536:\n        k, v = (torch.cat({ENDS}, 2) for x in (k, v))\n"),),
         smallest=ONE | dict(seqlen_q=1, seqlen_k=BEYOND, headdim=1),
-        story="whole tiles are counted in 16 bits, and the partial one is apart from the loop: 1 key in 1,000, and no lse",
+        story="whole tiles are counted in 16 bits, and the last one is apart from the loop; there is no lse that counts",
     ),
     planted(
         name="queries_from_65536_on_give_no_gradient",

@@ -36,14 +36,14 @@ MUTANTS = [
         name="triton_merge_weights_are_powers_of_two",
         law="test_out_matches_the_definition",
         edits=((WEIGHT, "weight = tl.exp2(lse - m_safe)"),),
-        smallest=dict(seqlen_k=3),
+        smallest=dict(seqlen_k=2),
         story="the lse of the parts is natural, and taken for one in base 2",
     ),
     planted(
         name="triton_merge_lse_adds_a_logarithm_in_base_2",
         law="test_lse_matches_the_definition",
         edits=((LSE, LSE.removesuffix(" * LN2")),),
-        smallest=dict(seqlen_k=3),
+        smallest=dict(seqlen_k=2),
         story="m is natural, log2(l) is not: right where one part has all the weight",
     ),
     planted(

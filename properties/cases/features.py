@@ -177,13 +177,16 @@ _TABLE = (
     Feature(
         name="softmax_scale",
         values=SCALES,
-        takes=lambda s, scale: s.softmax_scale or scale is None,
+        takes=lambda s, scale: scale is None or s.softmax_scale is True or (bool(s.softmax_scale) and scale > 0),
         words=lambda scale: "the default softmax_scale" if scale is None else f"softmax_scale {scale}",
         declare="`softmax_scale=True`",
         together=True,
         part=Part.VARIANT,
         advice="supports.softmax_scale=False",
-        needs={"softmax_scale": Need((1.0,), "takes no softmax_scale")},
+        needs={
+            "softmax_scale": Need((1.0,), "takes no softmax_scale"),
+            "scales of 0 and less": Need((0.0,), "takes no softmax_scale of 0 or less"),
+        },
         tried=(0.5,),
     ),
     Feature(

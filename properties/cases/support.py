@@ -25,6 +25,10 @@ OTHER_NEEDS: dict[str, tuple[Callable[[Implementation], bool], str]] = {
     "dsink": (lambda impl: impl.gives_dsink, "gives no dsink"),
     "dense": (lambda impl: impl.supports.form == "dense", "its form is not dense, and this law lays out memory itself"),
     "keys": (lambda impl: impl.supports.form != "parts", 'its form is "parts", so it computes no scores'),
+    "chunks": (
+        lambda impl: impl.supports.cross or impl.supports.causal != "never" or bool(impl.supports.window_kinds),
+        "takes as many queries as keys only, and no mask, so no chunk of the queries is a call",
+    ),
     "lengths": (lambda impl: impl.supports.form in RAGGED, "its form has no tensors of lengths"),
     "cache": (lambda impl: impl.supports.form in ("cache", "paged"), "its form has no cache and no pages"),
     "rows of nobody": (

@@ -81,6 +81,8 @@ ROUNDINGS = (
         for kind in ("int8", "fp8") for by in ("tensor", "head", "block")
     ),
     Rounding({"row_sum": "operand"}, "a row sum l of the cast P", "sum P before its cast"),
+    Rounding({"accumulate_in_backward": "operand"}, "gradients summed in the dtype of q", "keep them in float32",
+             shows=False),
     Rounding({"accumulate": "operand"}, "sums kept in the dtype of q", "keep them in float32", shows=False),
     Rounding({"statistics": "operand"}, "m and l kept in the dtype of q", "keep them in float32"),
     Rounding({"tile_sum": 64}, "P v summed in the dtype of q over a tile", "sum it in float32"),

@@ -24,7 +24,7 @@ from flash_attest.properties.judging.context import (
     check_gpu,
 )
 from flash_attest.properties.judging.contract_cases import all_values, nearest, of_features, other_size, plain_case
-from flash_attest.properties.judging.plan import Plan, contract_test
+from flash_attest.properties.judging.plan import CONTRACT_CHECK, Plan, contract_test
 from flash_attest.properties.judging.verdict import law_name
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
@@ -46,6 +46,7 @@ class Tried:
     problems: list[str]
     left_out: tuple[LeftOut, ...] = ()
     judged: bool = True
+    in_part: bool = False  # whether every problem shows in left-out cases alone
     lost: str = ""  # the case in which this process lost its GPU context, so that it could try nothing
     undecided: Undecided | None = None  # why some feature was not tried: the emulator may lack it
     timed_out: bool = False  # all problems are calls that did not return in time, so nothing is known
@@ -129,7 +130,7 @@ class _Trying:
         else:
             self.problems |= {problem: [] for problem in at_first}
         self.try_features(plain)
-        if stale := sorted(set(self.impl.known_failures) - set(laws())):
+        if stale := sorted(set(self.impl.known_failures) - {CONTRACT_CHECK, *laws()}):
             self.problems[f"known_failures names {', '.join(map(law_name, stale))}: there is no such law"] = []
         self.problems |= {problem: [] for problem in _wrong_cases(self.impl)}
         try:
@@ -142,7 +143,8 @@ class _Trying:
         unclear = tuple(lost.words for lost in self.plan.lost.values() if not lost.breaks)
         timed_out = bool(lines) and all(line.startswith(unclear) for line in lines)
         undecided, remarks = next(iter(self.undecided), None), tuple(self.remarks)
-        return Tried(lines, tuple(self.left_out), judged, "", undecided, timed_out, remarks)
+        in_part = judged and bool(lines) and all(self.problems.values()) and not self.changes
+        return Tried(lines, tuple(self.left_out), judged, in_part, "", undecided, timed_out, remarks)
 
     def try_features(self, plain: Case) -> None:
         """Try each value of each feature in the plain case; leave out those with new problems."""

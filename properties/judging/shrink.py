@@ -20,6 +20,7 @@ from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from flash_attest.properties.judging.judgement import Judgement
 from flash_attest.properties.law import Law
 
+FEW_SPLITS = 3
 SEEDS = 4  # besides the case's own
 MOST_TRIALS, MOST_SECONDS = 400, 20.0  # with a slow kernel, the case stays larger
 
@@ -86,6 +87,10 @@ def _changes(law: Law, impl: Implementation, case: Case) -> Iterator[dict]:
         {name: n, "headdim": n} for name in lengths if getattr(case, name) == case.headdim for n in _below(case.headdim)
     )
     yield from ({name: n} for name in lengths for n in _below(getattr(case, name)))
+    # With another number of splits, the parts of fewer keys end elsewhere.
+    few = [n for n in law.draws.values("num_splits", impl) if 1 < n <= max(FEW_SPLITS, case.num_splits)]
+    if case.num_splits > 1:
+        yield from ({"seqlen_k": m, "num_splits": n} for m in _below(case.seqlen_k) for n in few)
     if case.nheads != case.nheads_k:
         yield {"nheads": case.nheads_k}
         yield {"nheads": case.nheads // case.nheads_k, "nheads_k": 1}

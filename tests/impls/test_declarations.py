@@ -6,7 +6,8 @@ import pytest
 
 from flash_attest.impls import ContractError, torch_math
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.support import unsupported
+from flash_attest.properties.cases.support import missing, unsupported
+from flash_attest.properties.law import laws
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,18 @@ def test_a_flag_is_true_or_false(field, value):
     """softmax_scale=0.125 would mean every scale, and gqa="no" would mean GQA."""
     with pytest.raises(ContractError) as caught:
         replace(torch_math.IMPL, supports=replace(torch_math.IMPL.supports, **{field: value}))
-    assert caught.value.problems == [f"supports.{field}={value!r}: should be one of True, False"]
+    listed = "True, False, 'positive'" if field == "softmax_scale" else "True, False"
+    assert caught.value.problems == [f"supports.{field}={value!r}: should be one of {listed}"]
+
+
+def test_only_positive_scales_may_be_declared():
+    impl = replace(torch_math.IMPL, supports=replace(torch_math.IMPL.supports, softmax_scale="positive"))
+    for scale, taken in ((None, True), (0.5, True), (0.0, False), (-0.25, False)):
+        assert (unsupported(impl, Case(softmax_scale=scale)) is None) is taken, scale
+    reasons = {name: missing(impl, law.needs) for name, law in laws().items() if "scale" in name}
+    needs = "takes no softmax_scale of 0 or less"
+    assert reasons["test_scale_zero_is_q_zero"] == reasons["test_negative_scale_is_negated_q"] == needs
+    assert reasons["test_default_scale_may_be_given"] is reasons["test_powers_of_four_move_between_q_and_scale"] is None
 
 
 @pytest.mark.parametrize("tile", [64, (64,), "64", {64, 32}, (64, 0)])

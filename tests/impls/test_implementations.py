@@ -14,6 +14,7 @@ from flash_attest.impls.contract.tensors import Inputs, to_layout
 MODULES = ("python_tiled", "python_topk", "torch_math", "torch_sdpa", "torch_flex", "triton", "cuda", "numba")
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 VARIANTS = ("_top_left", "_atomic", "_tf32", "_wide")
+SLOW = ("triton_", "numba_")
 INF = float("inf")
 NAME = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
 ULP = {torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
@@ -172,16 +173,18 @@ def compared():
     """Yield (implementation, device), case: each case in one dtype, which varies between cases.
 
     The other dtypes of a case are thorough. So are all but two cases of variants, which run another
-    implementation's kernels.
+    implementation's kernels, and all of kernels that compile for seconds: in tox every law judges
+    them.
     """
     for tested in every_implementation():
-        turn = 0
+        (impl, _), turn = tested.values[0], 0
         for name, wanted in CASES.items():
             cases = [SimpleNamespace(**{**vars(wanted), "dtype": dtype}) for dtype in NAME]
-            supported = [c for c in cases if not refused(tested.values[0][0], c)]
+            supported = [c for c in cases if not refused(impl, c)]
             turn += bool(supported)
             for n, c in enumerate(supported):
-                chosen = n == turn % len(supported) and (turn <= 2 or not tested.values[0][0].name.endswith(VARIANTS))
+                chosen = n == turn % len(supported) and (turn <= 2 or not impl.name.endswith(VARIANTS))
+                chosen &= not impl.name.startswith(SLOW)
                 marks = () if chosen else pytest.mark.thorough
                 yield pytest.param(*tested.values, c, marks=marks, id=f"{tested.id}-{name}-{NAME[c.dtype]}")
 

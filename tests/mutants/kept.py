@@ -267,6 +267,7 @@ KEPT = {
     ),
     "keys_are_transposed_when_there_are_as_many_as_columns": "seqlen_q=1 seqlen_k=2 headdim=2 dtype=float32",
     "keys_behind_the_last_split_of_256_are_dropped": "seqlen_q=1 seqlen_k=257 headdim=1 dtype=float32",
+    "keys_from_65536_on_are_dropped_but_the_last": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "keys_in_use_are_as_many_as_queries": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
     "keys_of_a_batch_are_taken_for_all_of_its_buffer": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 layout=sliced"
@@ -339,14 +340,18 @@ KEPT = {
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=one append=1"
     ),
     "next_value_tile_arrives_too_early": "seqlen_q=24 seqlen_k=24 headdim=1 dtype=float32",
+    "numba_backward_leaves_the_left_edge_unmasked": "seqlen_q=16 seqlen_k=16 headdim=1 dtype=float32 window=0:",
     "numba_bfloat16_is_cut_off": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=bfloat16 seed=2",
     "numba_fa2_batches_share_lse": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2",
     "numba_first_query_may_be_negative": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "numba_float16_is_accumulated_in_float16": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 nheads=3 seed=2",
     "numba_offsets_have_32_bits": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2",
+    "numba_queries_end_with_those_of_the_first_key": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "numba_query_heads_of_a_group_store_one_dk": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1",
     "numba_sizes_are_frozen_from_globals": "seqlen_q=1 seqlen_k=65 headdim=1 dtype=float32",
+    "numba_slope_of_the_cap_is_in_dv": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softcap=5.0",
     "numba_sums_of_dq_begin_as_torch_empty": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "numba_window_is_one_key_longer_on_the_left": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "number_of_keys_has_16_bits": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "offset_of_a_page_has_32_bits": ("seqlen_q=1 seqlen_k=7 headdim=87 dtype=float16 nheads=3 page_size=16"),
     "offset_of_a_tile_overflows": "seqlen_q=12 seqlen_k=65 headdim=3 dtype=float32 regime=selecting seed=1",
@@ -449,7 +454,6 @@ KEPT = {
     "tile_of_64_is_skipped_by_its_first_query": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "tile_that_sees_nothing_is_not_written": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32 causal=True",
     "tiles_before_the_window_are_taken_for_whole": "seqlen_q=2 seqlen_k=18 headdim=1 dtype=float32 window=0:",
-    "tiles_from_65536_on_are_dropped_but_the_last": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "tiles_of_the_last_split_are_rounded_down": "seqlen_q=1 seqlen_k=33 headdim=1 dtype=float32 num_splits=2",
     "triton_accumulator_is_not_rescaled": "seqlen_q=1 seqlen_k=39 headdim=1 dtype=float16 seed=3",
     "triton_address_of_the_first_row_is_not_checked": "seqlen_q=1 seqlen_k=1 headdim=8 dtype=float16 layout=offset",
@@ -509,11 +513,11 @@ KEPT = {
     ),
     "triton_maximum_of_the_first_tile_forgets_the_sink": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 sinks=high",
     "triton_merge_leaves_the_last_part_out": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 num_splits=2",
-    "triton_merge_lse_adds_a_logarithm_in_base_2": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float16 num_splits=2 seed=1",
+    "triton_merge_lse_adds_a_logarithm_in_base_2": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 num_splits=3 seed=1",
     "triton_merge_lse_lies_as_out_does": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float16 nheads=2 num_splits=3",
     "triton_merge_parts_have_one_batch": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 batch=2 num_splits=2",
     "triton_merge_parts_without_keys_give_nan": "seqlen_q=1 seqlen_k=0 headdim=1 dtype=float16",
-    "triton_merge_weights_are_powers_of_two": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float16 num_splits=2 seed=1",
+    "triton_merge_weights_are_powers_of_two": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float16 num_splits=3 seed=1",
     "triton_merge_weights_lack_the_maximum": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float16 regime=shifted_up",
     "triton_negative_scale_stays_out_of_the_queries": (
         "seqlen_q=32 seqlen_k=32 headdim=1 dtype=float16 softmax_scale=0.5 seed=2"

@@ -24,6 +24,7 @@ class Precision:
     parts: str = "float32"
     scaled: str = "scores"
     scaled_in_backward: str | None = None
+    accumulate_in_backward: str | None = None
     tile_sum: int | None = None
     statistics: str = "float32"
     row_sum: str = "float32"

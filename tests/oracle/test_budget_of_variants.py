@@ -107,11 +107,14 @@ def test_a_softcap_below_the_scores_takes_the_linear_form():
         assert judge(call, got, form)["out"].within == holds, form
 
 
-def test_a_softcap_far_above_the_scores_takes_the_linear_form():
-    """A tanh that is computed from exponentials next to 1 has one small error for all scores."""
-    call = problem("spread", torch.float32, softcap=1e4)
+@pytest.mark.parametrize("regime", ("spread", "uneven", "rising", "shifted_up"))
+def test_a_softcap_far_above_the_scores_takes_the_linear_form(regime):
+    """A tanh that is computed from exponentials next to 1 has one small error for all scores. Those
+    of `uneven` are 160 in some rows and small in others.
+    """
+    call = problem(regime, torch.float32, softcap=1e4)
     got = kernel(*call, tanh=lambda x: torch.tanh(x) + 2.0**-25)
-    assert form_of("spread", torch.float32, Precision(), 1e4) == LINEAR
+    assert form_of(regime, torch.float32, Precision(), 1e4) == LINEAR
     for form, holds in (("independent", False), ("linear", True)):
         assert judge(call, got, form)["lse"].within == holds, form
 

@@ -140,7 +140,6 @@ def write(folder: Path) -> Path:
         "gpu/differences.py": TRACED,
         "alone.py": FORMULA + CHECKED.format(imported="", function="attention"),
         "my kernels/formula.py": FORMULA,
-        "my kernels/right.py": CHECKED.format(imported="from formula import attention", function="attention"),
         "my kernels/wrong.py": CHECKED.format(imported="from formula import one_key_short", function="one_key_short"),
     }
     for name, text in files.items():

@@ -19,7 +19,7 @@ print(used, int(peak) / 1024)
 sys.exit(status)
 """
 MOST_SECONDS, MOST_MIB = 0.02, 2.0
-FEWEST, MOST = 8, 40  # rounds; more than the fewest only while a difference exceeds its bound
+FEWEST, MOST = 4, 40  # rounds; more than the fewest only while a difference exceeds its bound
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 ARGUMENTS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
+    "--renderer-process-limit=1", "--in-process-gpu",  # a page costs a quarter less
 )  # fmt: skip
 LIMIT = 300  # seconds for an installation
 MISSING = f"""\

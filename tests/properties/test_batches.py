@@ -3,15 +3,16 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
-from flash_attest.impls import python_tiled
+from flash_attest.impls import Implementation, Supports, python_tiled
 from flash_attest.mutants.mutant import build
 from flash_attest.mutants.tiled.build import planted
 from flash_attest.mutants.tiled.invariance import EXACT, EXP, MUTANTS, PROMISES, split_by
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.verdict import PASS
+from flash_attest.properties.judging.verdict import PASS, REFUSED
 from flash_attest.properties.law import laws
 from flash_attest.properties.test_batches import is_small
 
@@ -64,6 +65,18 @@ def test_kept_bits_are_counted():
     assert (
         result.reason == f'"chunks" is not declared in invariant: {result.cases} of {result.cases} cases kept all bits'
     )
+
+
+def test_without_chunks_that_are_calls_nothing_is_called():
+    """With as many queries as keys and no mask, part of the queries sees more keys than it has."""
+
+    def forward(*_, **__):
+        raise AssertionError
+
+    supports = Supports(dtypes={torch.float32}, headdims={16})
+    square = Implementation("square", forward, supports=supports)
+    result = judge(laws()[CHUNKS], square, Plan(device="cpu", try_contract=False))
+    assert (result.verdict, result.cases) == (REFUSED, 0) and "no chunk of the queries is a call" in result.reason
 
 
 @pytest.mark.parametrize("seqlen, fits", ((512, True), (4489, False)))

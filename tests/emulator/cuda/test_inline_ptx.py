@@ -208,20 +208,21 @@ def test_cooperative_groups_run(cu):
     #include <cooperative_groups.h>
     #include <cooperative_groups/reduce.h>
     namespace cg = cooperative_groups;
-    __global__ void total(const float* x, float* out) {
+    template <bool WAITS> __global__ void total(const float* x, float* out) {
         __shared__ float sums[2];
         auto block = cg::this_thread_block();
         auto tile = cg::tiled_partition<32>(block);
         float sum = cg::reduce(tile, x[threadIdx.x], cg::plus<float>());
         if (tile.thread_rank() == 0) sums[tile.meta_group_rank()] = sum;
-        BARRIER;
+        if (WAITS) block.sync(); else tile.sync();
         if (threadIdx.x == 0) out[0] = sums[0] + sums[1];
     }
     """
     x, out = torch.arange(64.0), torch.zeros(1)
-    total = cu(text, "total", defines={"BARRIER": "block.sync()"}).total.launch(1, 64)
+    file = cu(text, "total<true>", "total<false>")
+    total = file["total<true>"].launch(1, 64)
     assert trace(lambda: total(x, out)) == [] and out.item() == x.sum()
-    total = cu(text, "total", defines={"BARRIER": "tile.sync()"}).total.launch(1, 64)
+    total = file["total<false>"].launch(1, 64)
     (kind,) = {finding.kind for finding in trace(lambda: total(x, out)) if finding.kind is not Kind.UNINITIALISED}
     assert kind is Kind.RACE
 
@@ -229,32 +230,34 @@ def test_cooperative_groups_run(cu):
 GRID = """
 #include <cooperative_groups.h>
 __global__ void k(float* x) { cooperative_groups::this_grid().sync(); x[blockIdx.x] = 1; }
-"""
-LAUNCHES = {
-    "cooperative launches": "void* of[] = {&x}; return cudaLaunchCooperativeKernel((void*)k, dim3(2), dim3(1), of, 0, 0);",
-    "clusters of blocks": """
-        cudaLaunchAttribute how; how.id = cudaLaunchAttributeClusterDimension; how.val.clusterDim = {BLOCKS, 1, 1};
-        cudaLaunchConfig_t config = {}; config.gridDim = dim3(2), config.blockDim = dim3(1);
-        config.attrs = &how, config.numAttrs = 1;
-        return cudaLaunchKernelEx(&config, k, x);""",
+int host(float* x) {
+    void* of[] = {&x};
+    return cudaLaunchCooperativeKernel((void*)k, dim3(2), dim3(1), of, 0, 0);
 }
+"""
+CLUSTERS = """
+__global__ void k(float* x) { x[blockIdx.x] = 1; }
+int host(float* x, int blocks) {
+    cudaLaunchAttribute how; how.id = cudaLaunchAttributeClusterDimension; how.val.clusterDim = {(unsigned)blocks, 1, 1};
+    cudaLaunchConfig_t config = {}; config.gridDim = dim3(2), config.blockDim = dim3(1);
+    config.attrs = &how, config.numAttrs = 1;
+    return cudaLaunchKernelEx(&config, k, x);
+}
+"""
 
 
 @needs_nvcc
-@pytest.mark.parametrize("what", LAUNCHES)
-def test_a_launch_whose_blocks_wait_for_each_other_is_refused_whatever_the_host_code_does_then(what, cu):
-    grid = GRID if what == "cooperative launches" else GRID.replace("cooperative_groups::this_grid().sync();", "")
-    file = cu(f"{grid}\nint host(float* x) {{ {LAUNCHES[what]} }}", "host", defines={"BLOCKS": "2"})
-    with pytest.raises(NotCovered, match=rf"kernel.cu: not covered on the CPU: {what}"):
-        file.host(torch.zeros(2))
+def test_a_cooperative_launch_is_refused_whatever_the_host_code_does_then(cu):
+    with pytest.raises(NotCovered, match=r"kernel.cu: not covered on the CPU: cooperative launches"):
+        cu(GRID, "host").host(torch.zeros(2))
 
 
 @needs_nvcc
-def test_a_cluster_of_one_block_is_none(cu):
-    grid = GRID.replace("cooperative_groups::this_grid().sync();", "")
-    file = cu(f"{grid}\nint host(float* x) {{ {LAUNCHES['clusters of blocks']} }}", "host", defines={"BLOCKS": "1"})
-    x = torch.zeros(2)
-    assert file.host(x) == 0 and x.tolist() == [1, 1]
+def test_clusters_are_refused_whatever_the_host_code_does_then_but_one_block_is_none(cu):
+    file, x = cu(CLUSTERS, "host", through="nvcc"), torch.zeros(2)
+    with pytest.raises(NotCovered, match=r"kernel.cu: not covered on the CPU: clusters of blocks"):
+        file.host(x, 2)
+    assert file.host(x, 1) == 0 and x.tolist() == [1, 1]
 
 
 @needs_nvcc

@@ -34,6 +34,11 @@ SAID = {
         'dv is as exact as with k scaled and rounded in the backward: declare Precision(scaled_in_backward="k"), '
         "or scale dS"
     ],
+    ("narrow sums in the backward", "seqlen_q=1000 seqlen_k=3 headdim=16 dtype=bfloat16 regime=mean"): [
+        "dv is as exact as with gradients summed in the dtype of q: "
+        'declare Precision(accumulate_in_backward="operand"), or keep them in float32',
+        f"or with {SUMS}",
+    ],
     ("narrow scores", "headdim=1 dtype=float16"): [
         'lse is as exact as with scores rounded to the dtype of q: declare Precision(scores="operand"), '
         "or keep them in float32"

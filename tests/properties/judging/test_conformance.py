@@ -18,6 +18,7 @@ from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN
 from flash_attest.properties.law import laws
+from flash_attest.runner.bound import laws_of
 from flash_attest.runner.judge import Judge, compare_with_known
 
 OUT = laws()["test_out_matches_the_definition"]
@@ -151,11 +152,30 @@ def test_where_new_keys_went_is_judged_by_a_law():
     assert conformance.tried(build(mutant), Plan()).problems == []
 
 
-def test_a_broken_contract_is_no_known_failure(tmp_path):
-    """The laws that are not judged because of the broken contract would look like known
-    failures.
-    """
-    impl = raising(PARTS["causal"], known_failures={"test_contract_is_kept": "causal, #1"})
+def contract_known(where, tmp_path):
+    """Return an implementation whose broken contract is a known failure, and its result."""
+    impl = raising(where, known_failures={"contract_is_kept": "causal, #1"})
     result = Judge(Plan(), [], tmp_path, "main").contract(impl)
     compare_with_known(result, impl)
+    return impl, result
+
+
+def test_a_contract_that_is_broken_in_part_may_be_a_known_failure(tmp_path):
+    """Laws are judged on the rest, and one that wants the broken part alone does not apply."""
+    impl, result = contract_known(PARTS["causal"], tmp_path)
+    assert (result.verdict, result.known) == (FAIL, "causal, #1")
+    of_causal = judge(laws()["test_query_sees_exactly_its_prefix"], impl, Plan(examples=6))
+    assert of_causal.verdict == REFUSED and of_causal.reason == "the contract is broken with causal: causal, #1"
+    assert judge(OUT, impl, Plan(examples=6)).verdict == PASS
+    assert next(bound.__name__ for bound in laws_of(impl)) == "contract_is_kept"
+
+
+def test_a_contract_that_every_call_breaks_is_no_known_failure(tmp_path):
+    """The laws that are then not judged would look like known failures."""
+    _, result = contract_known(lambda q, k, options: True, tmp_path)
     assert (result.verdict, result.known) == (FAIL, "")
+
+
+def test_a_contract_that_is_kept_is_no_known_failure(tmp_path):
+    _, result = contract_known(lambda q, k, options: False, tmp_path)
+    assert result.verdict == FAIL and "passes, but known_failures lists it" in result.reason

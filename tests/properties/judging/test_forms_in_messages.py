@@ -2,7 +2,7 @@
 
 import pytest
 
-from flash_attest.impls import torch_math
+from flash_attest.impls import python_tiled_merge, torch_math
 from flash_attest.impls.contract.record import FORMS
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.features import FEATURES
@@ -19,6 +19,7 @@ from tests.properties.mistakes import IN_A_FORM, OF_FEATURES, implementation
 
 OUT = laws()["test_out_matches_the_definition"]
 AROUND = "neighbours=mixed slack=17 append=5 page_order=shuffled page_size=16"
+MERGED = parse_case("seqlen_q=1 seqlen_k=3 headdim=1 dtype=float32 num_splits=2")
 CASE = parse_case(f"seqlen_q=9 seqlen_k=33 headdim=3 dtype=float32 {AROUND}")
 
 
@@ -65,6 +66,12 @@ def test_what_is_around_a_case_is_removed_first():
     assert one_by_one <= {*steps[:first_of_sizes]}
     assert {step.neighbours for step in steps} == {"none", "empty", "one", "longer", "mixed"}
     assert {step.append for step in steps} == {0, 1, 5} and {step.slack for step in steps} == {0, 1, 17}
+
+
+def test_fewer_keys_are_tried_with_other_numbers_of_splits():
+    """The number of splits and the seed decide which parts of two keys are empty."""
+    steps = {(step.seqlen_k, step.num_splits) for step in steps_from(judgement_of(python_tiled_merge.IMPL), MERGED)}
+    assert {(2, 2), (2, 3), (1, 3)} <= steps and not any(n > 3 for _, n in steps)
 
 
 def test_a_mistake_that_needs_nothing_around_the_case_keeps_nothing():

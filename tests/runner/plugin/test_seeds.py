@@ -16,7 +16,7 @@ from tests.properties.cases.drawing import ALL, MULTIPLES
 from tests.runs import attest
 
 LAWS = [laws()[name] for name in ("test_out_matches_the_definition", "test_any_layout_equals_the_contiguous_one")]
-EXAMPLES = 150
+EXAMPLES = 60
 NEIGHBOUR = """
 from flash_attest.impls import Implementation
 from torch.nn.functional import scaled_dot_product_attention as sdpa
