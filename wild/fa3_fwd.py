@@ -61,6 +61,11 @@ def fits(case):
     return "more new keys than the cache holds" if case.append and case.seqlen_q > case.seqlen_k else positive(case)
 
 
+def several(case):
+    """Return why a case is refused."""
+    return None if case.num_splits > 1 else "a single part is not written"
+
+
 def implementation(name, forward, merge="accumulator", accepts=positive, known=None, **features):
     same = dict(dtypes={torch.bfloat16}, headdims=range(8, 257, 8), cross=True)
     return Implementation(
@@ -81,5 +86,5 @@ IMPLS = [
     implementation("", dense, accepts=few_negative, known=SCALE, strides="aligned", **SAME),
     implementation("_varlen", varlen, form="varlen", **SAME),
     implementation("_cache", cache, "lse", fits, form="cache", append=True, splits=SPLITS, **SAME),
-    implementation("_merge", merge, "lse", form="parts", splits=SPLITS[1:]),
+    implementation("_merge", merge, "lse", several, form="parts", splits=SPLITS),
 ]

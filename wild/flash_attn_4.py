@@ -65,9 +65,7 @@ def few_negative(case):
 def implementation(
     name, function, repeatable=("out", "lse"), trained=False, accepts=positive, known=None, step=8, **features
 ):
-    """repeatable: dq is summed by atomics, and so are dk and dv of grouped heads. step: of head
-    dims.
-    """
+    """repeatable: dq is summed by atomics, and so are dk and dv of grouped heads."""
     forward, backward = adapted(function, sink_grad="sink_grad" in features) if EMULATED else (function, "autograd")
     masks = dict(causal="optional", window={"left", "right", "both"}, softcap=True, sinks=True)
 

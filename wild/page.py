@@ -14,7 +14,7 @@ from flash_attest.wild.packages import BY_TITLE, PACKAGES, SOURCES, Source
 PAGE = ROOMS / "docs" / "findings.md"
 # What `flash-attest wild --write` wrote, without and with a GPU.
 MEASURED = [ROOMS / "docs" / "measured" / name for name in ("wild.json", "wild-cuda.json")]
-COUNTS = ("pass", "known", "refused", "unknown")
+COUNTS = ("pass", "known", "fail", "refused", "unknown")
 START = "<!-- what was found: python -m flash_attest.wild.page -->\n"
 
 
