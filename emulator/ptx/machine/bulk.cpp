@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <optional>
 #include <tuple>
 
 namespace emulator::ptx {
@@ -74,7 +73,7 @@ public:
             return;
         }
         check(reads, reinterpret_cast<uintptr_t>(here), whole, READ);
-        if (!bytes || copy.repeated) return;
+        if (!bytes || (copy.repeated && !memcmp(there, here, bytes))) return;
         check(writes, global + first, bytes, copy.kind == BulkKind::add ? ATOMIC : WRITE);
         if (copy.kind == BulkKind::store) memcpy(there, here + first, bytes);
         else add(there, here + first, bytes);
@@ -143,7 +142,22 @@ void move_box(const Bulk& copy, Mover& mover) {
     }
 }
 
-void take_effect(Block& in, const Bulk& copy) {
+// Whole warps execute the stores of CuTe DSL. By the manual each lane makes a copy, of the same
+// bytes; in machine code (UTMASTG) one instruction of the warp makes one. So it is no race that
+// another lane has written the same bytes.
+bool same_store(const Bulk& a, const Bulk& b) {
+    return a.kind == BulkKind::store && a.shared == b.shared && a.global == b.global && a.bytes == b.bytes &&
+           !memcmp(a.corner, b.corner, sizeof a.corner);
+}
+
+bool is_repeated(const Bulk& copy, std::vector<Bulk>& known) {
+    for (const Bulk& other : known)
+        if (same_store(other, copy)) return other.thread != copy.thread;
+    known.push_back(copy);
+    return false;
+}
+
+void take_effect(Block& in, Bulk copy) {
     const char* waits = copy.kind == BulkKind::load ? "mbarrier.try_wait" : "cp.async.bulk.wait_group";
     Agent reads = {0, 0, copy.issue, copy.thread, false, copy.site, "bulk copy", waits}, writes = reads;
     Asynchronous& all = asynchronous_of(in);
@@ -155,6 +169,7 @@ void take_effect(Block& in, const Bulk& copy) {
         reads.column = groups.reads, writes.column = groups.writes;
         reads.epoch = writes.epoch = copy.group;
     }
+    if (copy.kind == BulkKind::store) copy.repeated = is_repeated(copy, all.made[{copy.thread / WARP, copy.at}]);
     Mover mover(copy, reads, writes);
     if (copy.tiled) move_box(copy, mover);
     else
@@ -196,21 +211,12 @@ void start(Warp& warp, const Instruction& at, unsigned lane, Bulk copy) {
     (load ? all.loads : all.stores).push_back(std::move(copy));
 }
 
-// Whole warps execute the stores of CuTe DSL. By the manual each lane makes a copy, of the same
-// bytes; in machine code (UTMASTG) one instruction of the warp makes one. So one lane writes: that
-// lanes write the same bytes at once is no race.
-bool same_store(const Bulk& a, const Bulk& b) {
-    return a.kind == BulkKind::store && a.shared == b.shared && a.global == b.global && a.bytes == b.bytes &&
-           !memcmp(a.corner, b.corner, sizeof a.corner);
-}
-
 uint64_t value_at(const Warp& warp, const int32_t* o, unsigned lane) { return address_of(warp, o[0], o[1], o[2], lane); }
 
 // [rank, shared address (3), map (3), coordinates (rank), mbarrier (3) of a load]
 template <BulkKind KIND>
 Flow copy_box(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
-    std::optional<Bulk> first;
     lanes_in(mask, [&](unsigned lane) {
         Bulk copy = {};
         copy.kind = KIND;
@@ -224,8 +230,6 @@ Flow copy_box(Warp& warp, const Instruction& at, uint32_t mask) {
         if (copy.map.rank != static_cast<unsigned>(o[0])) refused(warp, at, lane, "a tensor map of another rank than the instruction's");
         for (int i = 0; i < o[0]; ++i) copy.corner[i] = warp.slot<int32_t>(o[7 + i])[lane];
         if (KIND == BulkKind::load) copy.mbarrier = static_cast<uint32_t>(value_at(warp, o + 7 + o[0], lane));
-        if (!first) first = copy;
-        else copy.repeated = same_store(*first, copy);
         start(warp, at, lane, copy);
     });
     gpu.thread = nullptr;
@@ -237,7 +241,6 @@ Flow copy_box(Warp& warp, const Instruction& at, uint32_t mask) {
 template <BulkKind KIND>
 Flow copy_bytes(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
-    std::optional<Bulk> first;
     lanes_in(mask, [&](unsigned lane) {
         Bulk copy = {};
         copy.kind = KIND;
@@ -245,8 +248,6 @@ Flow copy_bytes(Warp& warp, const Instruction& at, uint32_t mask) {
         copy.global = value_at(warp, o + 3, lane);
         copy.bytes = warp.slot<uint32_t>(o[6])[lane];
         if (KIND == BulkKind::load) copy.mbarrier = static_cast<uint32_t>(value_at(warp, o + 7, lane));
-        if (!first) first = copy;
-        else copy.repeated = same_store(*first, copy);
         start(warp, at, lane, copy);
     });
     gpu.thread = nullptr;

@@ -23,7 +23,7 @@ struct Bulk {  // one bulk copy
     unsigned thread;
     BulkKind kind;
     bool tiled;                    // by a tensor map; else bytes that are contiguous
-    bool repeated;                 // a store that another lane of the warp makes with the same instruction
+    bool repeated;                 // a store that another lane of the warp has made with the same instruction
     uint32_t shared;               // address
     uint64_t global;               // address, of the map if tiled
     uint32_t bytes;
@@ -44,6 +44,7 @@ struct Asynchronous {  // of a block
     Mbarriers mbarriers;
     std::deque<Bulk> loads, stores;
     std::map<unsigned, BulkGroups> groups;  // of threads
+    std::map<std::pair<unsigned, const Instruction*>, std::vector<Bulk>> made;  // different stores of a warp
 };
 
 Asynchronous& asynchronous_of(const Block& in);  // machine.cpp
