@@ -163,12 +163,15 @@ class Kernel:
         return f"{self.name} of {self.module.source}"
 
     def _wrong_block(self, block: tuple[int, ...]) -> str:
-        """Return why the kernel cannot be launched with these threads; "" if it can."""
+        """Return why the kernel cannot be launched with these blocks; "" if it can."""
         required, most = (self.head.directives.get(name) for name in ("reqntid", "maxntid"))
         if required and (*required, 1, 1)[:3] != block:
             return f"block={block}: the kernel was compiled for {(*required, 1, 1)[:3]} (.reqntid)"
         if most and block[0] * block[1] * block[2] > (limit := functools.reduce(lambda a, b: a * b, most)):
             return f"block={block}: the kernel was compiled for at most {limit} threads (.maxntid)"
+        clusters = self.head.directives.get("reqnctapercluster", ())
+        if any(size > 1 for size in clusters):
+            return f"clusters of {clusters} blocks (.reqnctapercluster): not covered on the CPU"
         return ""
 
     def _call(
