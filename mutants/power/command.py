@@ -36,8 +36,6 @@ def part(mutants: list[Mutant], shard: Shard | None) -> list[Mutant]:
 
 def device_of(options: argparse.Namespace) -> str:
     """Return the device that --device names; "cpu" hides GPUs. Raises OptionError."""
-    if options.device == "cpu":
-        gpus.hide_gpus()  # before kernels in Triton and Numba are imported, which choose their device then
     device = options.device if options.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and not torch.cuda.is_available():
         raise OptionError("--device cuda: there is no GPU here")
