@@ -40,7 +40,7 @@ def device_of(options: argparse.Namespace) -> str:
     if device == "cuda" and not torch.cuda.is_available():
         raise OptionError("--device cuda: there is no GPU here")
     try:
-        gpus.emulate_if_no_gpu(device, options.emulated)
+        gpus.emulate_if_no_gpu(options.device, options.emulated)
     except EmulatorError as error:
         raise OptionError(str(error)) from None
     return device

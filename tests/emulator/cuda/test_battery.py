@@ -134,7 +134,8 @@ def test_nvcc_takes_it(file: Path, tmp_path: Path):
 
 def test_the_battery_is_large_and_half_of_it_faulty():
     assert len(BATTERY) >= 72 and abs(len(RIGHT) - len(FAULTY)) <= len(BATTERY) / 4, (len(RIGHT), len(FAULTY))
-    assert {fault.kind for micro in FAULTY for fault in micro.faults} == set(Kind)
+    # REGISTER is for kernels that are compiled for sm_90 (tests/emulator/ptx/subjects/wgmma.ptx).
+    assert {fault.kind for micro in FAULTY for fault in micro.faults} == {*Kind} - {Kind.REGISTER}
     assert len({str(micro) for micro in BATTERY}) == len(BATTERY)
 
 

@@ -107,7 +107,7 @@ def test_operands_that_do_not_fit(statement, message):
     "statement, reason",
     [
         ("tcgen05.fence::before_thread_sync;", "opcode tcgen05.fence::before_thread_sync"),
-        ("mov.u32 %r1, %clusterid.x;", "register %clusterid.x"),
+        ("mov.u32 %r1, %envreg3;", "register %envreg3"),
         ("brx.idx %r1, targets;", "opcode brx.idx"),
         ("lop3.or.b32 %p1|%r1, %r2, %r3, %r4, 1, %p2;", "opcode lop3.or.b32"),
         ("st.param.b32 [a], %r1;", r"a store to \.param"),

@@ -16,7 +16,7 @@ PROGRAMS = {"bench": partial(bench.device_of, bench.parser_of_options()), "mutan
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_asked_for_the_cpu_it_sees_no_gpu(program, device, seen, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-    chosen = PROGRAMS[program](Namespace(device=device))
+    chosen = PROGRAMS[program](Namespace(device=device, emulated=None))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
     assert chosen == "cpu" or device == "auto"
 
@@ -24,5 +24,5 @@ def test_asked_for_the_cpu_it_sees_no_gpu(program, device, seen, monkeypatch):
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_without_a_gpu_it_goes_on(program, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert PROGRAMS[program](Namespace(device="cpu")) == "cpu"
+    assert PROGRAMS[program](Namespace(device="cpu", emulated=None)) == "cpu"
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
