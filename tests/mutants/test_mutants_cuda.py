@@ -134,7 +134,10 @@ def test_copy_has_what_its_mutant_promises():
 
 @pytest.mark.parametrize(
     ("no_code", "words"),
-    [("no_such_word(m[r]);", "raises CompileError"), ('asm("tcgen05.fence::before_thread_sync;");', "not covered on the CPU")],
+    [
+        ("no_such_word(m[r]);", "raises CompileError"),
+        ('asm("tcgen05.fence::before_thread_sync;");', "not covered on the CPU"),
+    ],
 )
 def test_an_edit_that_does_not_compile_is_not_caught(no_code, words):
     """Such a mutant was not judged, and neither was one with code that a CPU cannot emulate."""
