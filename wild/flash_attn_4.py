@@ -94,8 +94,17 @@ SCALE = {
     "scale_zero_is_q_zero": ("finding #127: a scale of 0 gives NaN", f"{SIZES} softmax_scale=0.0"),
     "negative_scale_is_negated_q": ("finding #127: a negative scale gives NaN", f"{SIZES} softmax_scale=0.5"),
 }
+ONE = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
+HIGH = "finding #129: lse is inf with a sink far above all scores"
+SINK = {
+    "high_sink_takes_all": (HIGH, f"{ONE} sinks=high"),
+    "lse_matches_the_definition": (HIGH, f"{ONE} sinks=high"),
+    "loss_on_out_and_lse": (HIGH, f"{ONE} sinks=high dlse=True regime=mean"),
+    "gradients_of_long_sums_match_the_definition": (HIGH, f"{ONE} sinks=high dlse=True regime=mean"),
+    "huge_scores_match_the_definition": (HIGH, f"{ONE} sinks=count regime=shifted_down"),
+}
 IMPLS = [
-    implementation("", dense, accepts=few_negative, known=SCALE, strides="last_contiguous", **TRAINED),
+    implementation("", dense, accepts=few_negative, known=SCALE | SINK, strides="last_contiguous", **TRAINED),
     implementation("_repeatable", repeatable, ("out", "lse", "dq", "dk", "dv"), **TRAINED),
     implementation("_varlen", packed, trained=True, form="varlen"),
     implementation("_padded", packed, form="padded"),
