@@ -5,6 +5,8 @@ The table is in instructions.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from flash_attest.emulator.ptx.families import NONE, as_tuple, take, wanted
 from flash_attest.emulator.ptx.rows import Plan
 from flash_attest.emulator.ptx.syntax import SINK, Immediate, Instruction, Not, Register, type_bytes
@@ -132,17 +134,17 @@ def policy(encoder, instruction: Instruction, plan: Plan) -> None:
 
 def ldmatrix(encoder, instruction: Instruction, plan: Plan) -> None:
     to, address = take(encoder, instruction, 2)
-    to, count = as_tuple(to), int(plan.words["x"][1:])
-    if len(to) != count:
-        raise encoder.error(f"takes {count} registers, has {len(to)}")
-    where = encoder.address(address, "shared" if ".shared" in instruction.opcode else "")
-    encoder.emit(plan.handler, [*where, *(encoder.destination(one, "b32") for one in to)])
+    _matrices(encoder, instruction, plan, address, to, encoder.destination)
 
 
 def stmatrix(encoder, instruction: Instruction, plan: Plan) -> None:
     address, values = take(encoder, instruction, 2)
-    values, count = as_tuple(values), int(plan.words["x"][1:])
-    if len(values) != count:
-        raise encoder.error(f"takes {count} registers, has {len(values)}")
+    _matrices(encoder, instruction, plan, address, values, encoder.source)
+
+
+def _matrices(encoder, instruction: Instruction, plan: Plan, address, registers, slot: Callable) -> None:
+    registers, count = as_tuple(registers), int(plan.words["x"][1:])
+    if len(registers) != count:
+        raise encoder.error(f"takes {count} registers, has {len(registers)}")
     where = encoder.address(address, "shared" if ".shared" in instruction.opcode else "")
-    encoder.emit(plan.handler, [*where, *(encoder.source(one, "b32") for one in values)])
+    encoder.emit(plan.handler, [*where, *(slot(one, "b32") for one in registers)])

@@ -6,6 +6,7 @@ Each function encodes one family of the table in instructions.py.
 
 from __future__ import annotations
 
+from flash_attest.emulator.ptx.access import wait_group
 from flash_attest.emulator.ptx.families import NONE, as_tuple, take
 from flash_attest.emulator.ptx.rows import Plan
 from flash_attest.emulator.ptx.syntax import SINK, Function, Immediate, Instruction, Pair, Register
@@ -64,11 +65,8 @@ def wgmma_wait(encoder, instruction: Instruction, plan: Plan) -> None:
 
     Accumulators are written here at the latest, so their slots belong to them until here.
     """
-    (most,) = take(encoder, instruction, 1)
-    if most.__class__ is not Immediate or most.value < 0:
-        raise encoder.error("the number of groups should be a number")
     encoder.reads.extend(encoder.owned)
-    encoder.emit(plan.handler, [most.value])
+    wait_group(encoder, instruction, plan)
 
 
 # ---- mbarriers -----------------------------------------------------------------------------------
@@ -148,13 +146,6 @@ def _without_hint(encoder, instruction: Instruction, count: int) -> tuple:
 
 def _of_mbarrier(encoder, addresses: list) -> list:
     return [part for address in addresses for part in encoder.address(address, "shared")]
-
-
-def bulk_wait(encoder, instruction: Instruction, plan: Plan) -> None:
-    (most,) = take(encoder, instruction, 1)
-    if most.__class__ is not Immediate or most.value < 0:
-        raise encoder.error("the number of groups should be a number")
-    encoder.emit(plan.handler, [most.value])
 
 
 def setmaxnreg(encoder, instruction: Instruction, plan: Plan) -> None:

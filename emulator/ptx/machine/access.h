@@ -9,6 +9,9 @@ namespace emulator::ptx {
 // launch ends here.
 unsigned char* place_of(Warp& warp, const Instruction& at, unsigned lane, int space, uint64_t address, unsigned bytes, What what);
 
+// Ends the launch at an instruction that meets something that only shows while it runs.
+[[noreturn]] void not_covered(const Warp& warp, const Instruction& at, unsigned lane, const char* what);
+
 // Called for a read: a warp that keeps reading the same few addresses may be waiting for a value.
 void detect_spinning(Warp& warp, const Instruction& at, const void* place);
 

@@ -17,13 +17,6 @@ namespace {
 
 constexpr unsigned PIECE = 16;  // bytes that are copied together
 
-[[noreturn]] void refused(Warp& warp, const Instruction& at, unsigned lane, const char* what) {
-    gpu.thread = &thread_of(warp, lane);
-    Record& record = add_record(TRAP, nullptr, 0, 0, 1, side_here(TOUCH, site_at(warp, at)));
-    snprintf(record.text, sizeof record.text, "not covered on the CPU: %s", what);
-    stop_launch();
-}
-
 // ---- tensor maps --------------------------------------------------------------------------------
 
 template <class T>
@@ -225,9 +218,9 @@ Flow copy_box(Warp& warp, const Instruction& at, uint32_t mask) {
         const auto where = copy.global = value_at(warp, o + 4, lane);
         size_t count;
         const auto parameters = reinterpret_cast<uint64_t>(parameter_bytes(&count));
-        if (where - parameters >= count || where - parameters + 128 > count) refused(warp, at, lane, "a tensor map that is not a parameter of the kernel");
-        if (const char* wrong = decode(reinterpret_cast<const unsigned char*>(where), copy.map)) refused(warp, at, lane, wrong);
-        if (copy.map.rank != static_cast<unsigned>(o[0])) refused(warp, at, lane, "a tensor map of another rank than the instruction's");
+        if (where - parameters >= count || where - parameters + 128 > count) not_covered(warp, at, lane, "a tensor map that is not a parameter of the kernel");
+        if (const char* wrong = decode(reinterpret_cast<const unsigned char*>(where), copy.map)) not_covered(warp, at, lane, wrong);
+        if (copy.map.rank != static_cast<unsigned>(o[0])) not_covered(warp, at, lane, "a tensor map of another rank than the instruction's");
         for (int i = 0; i < o[0]; ++i) copy.corner[i] = warp.slot<int32_t>(o[7 + i])[lane];
         if (KIND == BulkKind::load) copy.mbarrier = static_cast<uint32_t>(value_at(warp, o + 7 + o[0], lane));
         start(warp, at, lane, copy);
@@ -318,16 +311,12 @@ void end_bulk(Block& in) {
                  "the block ends while this copy to its shared memory may be under way: nothing has waited for it");
     }
     gpu.thread = nullptr;
-    while (!all.loads.empty()) {  // before its memory is gone
-        const Bulk copy = all.loads.front();
-        all.loads.pop_front();
-        take_effect(in, copy);
-    }
-    while (!all.stores.empty()) {
-        const Bulk copy = all.stores.front();
-        all.stores.pop_front();
-        take_effect(in, copy);
-    }
+    for (auto* copies : {&all.loads, &all.stores})
+        while (!copies->empty()) {  // before its memory is gone
+            const Bulk copy = copies->front();
+            copies->pop_front();
+            take_effect(in, copy);
+        }
 }
 
 Handlers bulk_handlers() { return {TABLE, sizeof TABLE / sizeof *TABLE}; }

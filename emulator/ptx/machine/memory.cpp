@@ -223,6 +223,13 @@ const NamedHandler TABLE[] = {
 
 }  // namespace
 
+void not_covered(const Warp& warp, const Instruction& at, unsigned lane, const char* what) {
+    gpu.thread = &thread_of(warp, lane);
+    Record& record = add_record(TRAP, nullptr, 0, 0, 1, side_here(TOUCH, site_at(warp, at)));
+    snprintf(record.text, sizeof record.text, "not covered on the CPU: %s", what);
+    stop_launch();
+}
+
 void detect_spinning(Warp& warp, const Instruction& at, const void* place) {
     auto host = reinterpret_cast<uintptr_t>(place);
     warp.recent_site = site_at(warp, at);

@@ -73,13 +73,6 @@ private:
     uint64_t base_offset;
 };
 
-[[noreturn]] void not_covered(Warp& warp, const Instruction& at, const char* what) {
-    gpu.thread = &thread_of(warp, 0);
-    Record& record = add_record(TRAP, nullptr, 0, 0, 1, side_here(TOUCH, site_at(warp, at)));
-    snprintf(record.text, sizeof record.text, "not covered on the CPU: %s", what);
-    stop_launch();
-}
-
 class Reader {  // of one wgmma's operands
 public:
     Reader(Warp& warp, const Product& product)
@@ -277,7 +270,7 @@ Flow issue(Warp& warp, const Instruction& at, uint32_t) {
     else
         product.left = warp.slot<uint64_t>(o[LEFT])[0];
     if (!Descriptor(product.left).is_covered() || !Descriptor(product.right).is_covered())
-        not_covered(warp, at, "a matrix descriptor with a base offset");
+        not_covered(warp, at, 0, "a matrix descriptor with a base offset");
     products.executed = products.executed * 31 + warp.index_of(at) + 1;
     products.last = site_at(warp, at);
     if (gpu.launch->traced) {
@@ -286,8 +279,7 @@ Flow issue(Warp& warp, const Instruction& at, uint32_t) {
         check_registers(warp, at, numbers_of<Sum>(o));
     }
     products.under_way.push_back(product);
-    if (gpu.options.seed && random_bits() & 1)
-        finish_all(warp);
+    if (gpu.options.seed && random_bits() & 1) finish_all(warp);
     gpu.thread = nullptr;
     return Flow::next;
 }

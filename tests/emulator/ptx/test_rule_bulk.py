@@ -7,27 +7,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 
 from flash_attest.races.events import Arrive, End, Fence, Issue, Phase, Wait
 from flash_attest.races.launch import Launch
 from flash_attest.races.rule import races
 from tests.emulator.ptx.bulk_programs import BulkProgram
 from tests.emulator.ptx.drawn_bulk import programs
-from tests.emulator.ptx.test_rule import SCHEDULES, disagreements, pair_of, run, steps_of
-from tests.emulator.ptx.test_rule_wgmma import Through, Unfenced, changed, drawn, fence_behind, without
+from tests.emulator.ptx.test_rule import pair_of, steps_of
+from tests.emulator.ptx.test_rule_wgmma import COUNTS, Through, Unfenced, changed, compare, drawn, fence_behind, without
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.thorough)])
+@COUNTS
 def test_the_machine_says_what_the_rule_says(count):
-    @settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(program=programs(), schedule=SCHEDULES)
-    def agree(program, schedule):
-        for one in [(0, 0.0), schedule]:
-            wrong = disagreements(program, run(program, one))
-            assert not wrong, "\n".join([f"seed={one[0]} switch={one[1]}", repr(program), *wrong])
-
-    agree()
+    compare(count, programs())
 
 
 @pytest.fixture(scope="module")

@@ -18,21 +18,27 @@ from flash_attest.races.rule import conflict, during, lacks_fence, races
 from tests.emulator.ptx.drawn_wgmma import programs
 from tests.emulator.ptx.programs import Program
 from tests.emulator.ptx.test_rule import SCHEDULES, disagreements, pair_of, run, steps_of
-from tests.emulator.ptx.wgmma_programs import (
-    WarpgroupProgram,
-)
+from tests.emulator.ptx.wgmma_programs import WarpgroupProgram
+
+COUNTS = pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.thorough)])
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.thorough)])
-def test_the_machine_says_what_the_rule_says(count):
+def compare(count: int, of: SearchStrategy) -> None:
+    """Fail if the machine and the rule differ about a drawn program."""
+
     @settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(program=programs(), schedule=SCHEDULES)
+    @given(program=of, schedule=SCHEDULES)
     def agree(program, schedule):
         for one in [(0, 0.0), schedule]:
             wrong = disagreements(program, run(program, one))
             assert not wrong, "\n".join([f"seed={one[0]} switch={one[1]}", repr(program), *wrong])
 
     agree()
+
+
+@COUNTS
+def test_the_machine_says_what_the_rule_says(count):
+    compare(count, programs())
 
 
 def drawn(count: int, of: SearchStrategy) -> list[Program]:
