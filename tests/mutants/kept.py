@@ -619,10 +619,18 @@ KEPT = {
     "window_of_0_is_taken_for_none": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 window=0:",
 }
 
-# These are judged only in `tox -e thorough`: bugs of the Numba kernels that are also planted in the
-# CUDA kernels, and barriers, which tests/emulator/numba/test_barriers.py removes from the PTX. A
-# Numba kernel takes a second to compile.
+# These are judged only in `tox -e thorough`: bugs of the Numba kernels that are also planted in
+# other kernels, and barriers, which tests/emulator/numba/test_barriers.py removes from the PTX. A
+# Numba kernel takes seconds to compile. Of CUDA and Triton kernels, bugs whose law finds others of
+# the same family.
 NIGHTLY = {
+    "cuda_fa1_forward_barrier_2",
+    "cuda_fa2_forward_barrier_2",
+    "cuda_next_tile_is_loaded_over_the_last",
+    "triton_lse_is_in_base_2",
+    "numba_barrier_is_left_out_behind_the_left_edge",
+    "numba_keys_begin_at_the_last_query_of_the_tile",
+    "numba_slope_of_the_cap_is_missing",
     "numba_scale_zero_is_taken_for_the_default",
     "numba_shared_memory_is_passed_in_elements",
     "numba_lse_is_the_row_sum",

@@ -22,7 +22,10 @@ MANY = Plan(examples=60, try_contract=False)
 
 
 def another_function(q, k, v, **options):
-    """Return 1 + 3 out, which bfloat16 rounds in larger steps than out (and float16 would overflow)."""
+    """Return 1 + 3 out, which bfloat16 rounds in larger steps than out.
+
+    In float16 it would overflow.
+    """
     out, lse = RIGHT.forward(q, k, v, **options)
     return (1 + 3 * out.float()).to(out.dtype), lse
 
