@@ -8,6 +8,7 @@ import torch
 from flash_attest import assert_attention_close
 from flash_attest.impls import Implementation, Supports, torch_math
 from flash_attest.impls.contract.declaration import declaration_problems
+from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
@@ -65,7 +66,8 @@ def test_a_mask_that_is_added_though_only_numbers_are_declared_is_named():
 
     supports = replace(implementation(kinds={"vector"}).supports, bias={"vector"})
     impl = replace(implementation(), forward=adding, layout="bshd", supports=supports)
-    result = judge(laws()[OUTSIDE], impl, Plan(examples=12))
+    case = parse_case("seqlen_q=2 seqlen_k=2 headdim=8 bias=vector bias_mask=right seed=2")
+    result = judge(laws()[OUTSIDE], impl, Plan(case=case))
     assert result.verdict == FAIL and result.reason.startswith("called with bias boolean_vector, it raises no error")
 
 
