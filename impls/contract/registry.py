@@ -299,10 +299,8 @@ def select(entries: list[Entry], names: str | None) -> list[Entry]:
     by_name: dict[str, Entry] = {}
     for entry in entries:
         if entry.name in by_name:
-            first = by_name[entry.name].file
-            raise RegistryError(
-                f"two implementations are named {entry.name!r}: in {first} and in {entry.file}: rename one"
-            )
+            files = " and in ".join(dict.fromkeys((by_name[entry.name].file, entry.file)))
+            raise RegistryError(f"two implementations are named {entry.name!r}: in {files}: rename one")
         by_name[entry.name] = entry
     wanted = list(by_name) if names is None else named(names)
     unknown = [name for name in wanted if name not in by_name]
@@ -351,9 +349,7 @@ def _what_is_there(value: object) -> str:
 
 def _import_problem(path: Path, error: BaseException) -> str:
     if isinstance(error, ContractError):
-        return "\n".join(
-            [f"{path}: the Implementation is invalid", *(f"  {cut(problem)}" for problem in error.problems)]
-        )
+        return invalid(path, error)
     where = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
     line = f"{path}:{where[-1].lineno}" if where else str(path)
     if isinstance(error, SyntaxError):
@@ -361,7 +357,13 @@ def _import_problem(path: Path, error: BaseException) -> str:
         return f"{line}: importing it raises {type_name(error)}: {error.msg}"
     text = words_of(error)
     hint = next((_hint(text, fields) for name, fields in FIELDS.items() if f"{name}.__init__()" in text), "")
-    return f"{line}: importing it raises {type_name(error)}: {text}{hint}"
+    return f"{line}: importing it raises {type_name(error)}{text and f': {text}'}{hint}"
+
+
+def invalid(path: Path, error: ContractError) -> str:
+    """Say what is wrong with a file's Implementation: a problem in the first line, others below."""
+    first, *others = map(cut, error.problems)
+    return "\n".join([f"{path}: the Implementation is invalid: {first}", *(f"  {each}" for each in others)])
 
 
 def _hint(text: str, fields: str) -> str:
