@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import sys
-import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
@@ -31,7 +30,7 @@ from flash_attest.impls.contract.record import (
 )
 from flash_attest.places import ROOMS
 from flash_attest.python_file import problem_of
-from flash_attest.texts import cut, type_name, words_of
+from flash_attest.texts import cut, frames_of, type_name, words_of
 
 HERE = ROOMS / "impls"
 FIELDS = {c.__name__: ", ".join(f.name for f in fields(c) if f.init) for c in (Implementation, Supports, Precision)}
@@ -250,7 +249,7 @@ def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
 
 def unloadable_hook(error: Exception) -> Unloadable:
     """Return the entry for a hook pytest_attention_impls that raised."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
+    frame = frames_of(error)[-1]
     problem = f"{frame.filename}:{frame.lineno}: pytest_attention_impls raises {type_name(error)}: {words_of(error)}"
     return Unloadable(as_name(Path(frame.filename).stem), problem)
 
@@ -350,7 +349,7 @@ def _what_is_there(value: object) -> str:
 def _import_problem(path: Path, error: BaseException) -> str:
     if isinstance(error, ContractError):
         return invalid(path, error)
-    where = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
+    where = [frame for frame in frames_of(error) if Path(frame.filename) == path.absolute()]
     line = f"{path}:{where[-1].lineno}" if where else str(path)
     if isinstance(error, SyntaxError):
         line = str(path) if error.lineno is None else f"{error.filename or path}:{error.lineno}"
@@ -381,5 +380,5 @@ def file_of_function(function: object) -> str:
     """Return the file that defines a function, for messages."""
     try:
         return inspect.getfile(inspect.unwrap(function))
-    except (TypeError, AttributeError):  # not a Python function, or None for an Absent
+    except (TypeError, AttributeError, ValueError):  # not a Python function, None for an Absent, or it wraps itself
         return "a plug-in"

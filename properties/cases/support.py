@@ -142,7 +142,8 @@ def _refused(accepts: Callable[[Case], str | None], case: Case) -> str | None:
         except BaseException as error:  # SystemExit, too
             if isinstance(error, KeyboardInterrupt) and not NOW.isolated:  # Ctrl-C
                 raise
-            problem = f"supports.accepts raises {type_name(error)}: {cut(words_of(error), LONGEST_REASON)}"
+            text = cut(words_of(error), LONGEST_REASON)
+            problem = f"supports.accepts raises {type_name(error)}{text and f': {text}'}"
     if problem:
         raise ContractError(f"{problem} [for {case}]")
     return reason
