@@ -76,7 +76,7 @@ def earlier(folder: Path) -> Earlier:
 
 
 class Reads(NamedTuple):
-    """What a plug-in may read: its folder, and what in there concerns it."""
+    """The folder of a plug-in, and the function that says what in there concerns it."""
 
     folder: str
     concern: inputs.Concern

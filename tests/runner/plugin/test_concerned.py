@@ -1,4 +1,4 @@
-"""Which files of a plug-in's folder, and which variables, concern it when --resume compares them."""
+"""Tests which files of a plug-in's folder, and which variables, --resume compares for it."""
 
 from __future__ import annotations
 
