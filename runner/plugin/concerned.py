@@ -36,8 +36,9 @@ def stem_of(name: str) -> str:
 
 
 def concerned(names: Collection[str], plug_in: str, files: Mapping[str, set[Path]]) -> tuple[set[str], set[str]]:
-    """Return which of the files of a folder concern a plug-in, and the words that these quote, which
-    may be environment variables.
+    """Return which of the files of a folder concern a plug-in, and the words that these quote.
+
+    Such a word may be the name of an environment variable.
 
     names: files, as inputs.by_folder names them. files: plug-in's file -> its modules, as
     sources.files_of_plugin returns them.

@@ -1,9 +1,9 @@
 """Records what plug-ins could read when they were judged: files, and environment variables.
 
---resume keeps a verdict only if all of this is the same. The files are those below a plug-in's
-folder, and modules that it has loaded from elsewhere. A variable counts if its name is quoted in
-one of the sources, or if it is of a kind that libraries for kernels read. Names that a program puts
-together, and files elsewhere, are not found.
+--resume keeps a verdict only if what concerns its plug-in (concerned.py) is the same. The files are
+those below a plug-in's folder, and modules that it has loaded from elsewhere. A variable counts if
+its name is quoted in one of the sources, or if it is of a kind that libraries for kernels read.
+Names that a program puts together, and files elsewhere, are not found.
 """
 
 from __future__ import annotations
