@@ -14,8 +14,9 @@ def closest(name: str, known: Iterable[str]) -> str:
     or "".
     """
     known = list(known)
-    if similar := difflib.get_close_matches(name, known, 1, SIMILAR):
-        return similar[0]
+    bare = {each.lstrip("-"): each for each in known}  # all options begin alike, which makes none similar
+    if similar := difflib.get_close_matches(name.lstrip("-"), bare, 1, SIMILAR):
+        return bare[similar[0]]
     longer = [each for each in known if name in each] if len(name) >= SHORTEST else []
     return longer[0] if len(longer) == 1 else ""
 

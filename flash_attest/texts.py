@@ -4,6 +4,11 @@ durations.
 
 from __future__ import annotations
 
+import linecache
+import traceback
+from types import TracebackType
+from typing import NamedTuple
+
 MOST_CHARACTERS = 20_000
 LONGEST_MARK = 40  # characters of the mark in the middle
 LONGEST_NAME = 100
@@ -28,6 +33,44 @@ def words_of(error: BaseException) -> str:
         return cut(str(error))
     except BaseException:  # __str__ may be the implementation's own code, and raise anything
         return "(no message: its __str__ raises)"
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an exception, whatever its class makes of __traceback__."""
+    return BaseException.__dict__["__traceback__"].__get__(error)
+
+
+class Frame(NamedTuple):
+    """A frame of a traceback. line: its source, or "" if it cannot be read."""
+
+    filename: str
+    lineno: int
+    name: str
+    line: str
+
+
+def frames_of(error: BaseException) -> list[Frame]:
+    """Return the frames of an exception, the outermost first.
+
+    Code may have any text for the name of its file, with which traceback.extract_tb raises.
+    """
+    frames = []
+    for frame, number in traceback.walk_tb(traceback_of(error)):
+        file = frame.f_code.co_filename
+        try:
+            line = linecache.getline(file, number, frame.f_globals).strip()
+        except Exception:
+            line = ""
+        frames.append(Frame(file, number, frame.f_code.co_name, line))
+    return frames
+
+
+def trace_of(error: BaseException) -> str:
+    """Return an exception with its frames and its causes, as Python prints them."""
+    try:
+        return "".join(traceback.format_exception(error))
+    except BaseException:  # of an implementation, whose exception is among the causes
+        return "".join(f"{frame.filename}:{frame.lineno}, in {frame.name}\n" for frame in frames_of(error))
 
 
 def type_name(value: object) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -33,7 +32,7 @@ from flash_attest.runner.plugin.sources import in_checkout, shown
 from flash_attest.runner.untrusted.caller import caller_of
 from flash_attest.runner.untrusted.records import record_of
 from flash_attest.runner.untrusted.remote import remote_of
-from flash_attest.texts import type_name, words_of
+from flash_attest.texts import frames_of, trace_of, type_name, words_of
 
 # Triton and Numba kernels run on the GPU if the process sees one, and then do not accept CPU
 # tensors.
@@ -204,12 +203,12 @@ def contract_result(impl: str, verdict: str, reason: str = "", why: Reason | Non
 
 def suite_raised(error: Exception, result: Result) -> Result:
     """Turn a result into "unknown" because the suite itself raised an exception, and name where."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = frames_of(error)
     frame = ([frame for frame in frames if in_checkout(frame.filename)] or frames)[-1]
     text, where = words_of(error).strip(), f"{shown(frame.filename)}:{frame.lineno}"
     result.verdict, result.why = UNKNOWN, Reason.SUITE
     result.reason = f"the suite raised {type_name(error)}: {text.splitlines()[0] if text else ''} ({where})"
-    result.message = f"{result.reason}\n\n{''.join(traceback.format_exception(error))}"
+    result.message = f"{result.reason}\n\n{trace_of(error)}"
     return result
 
 

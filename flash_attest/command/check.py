@@ -27,7 +27,6 @@ from flash_attest.arguments import (
     add_shard,
     add_time_limits,
     choose_emulated,
-    whole,
 )
 from flash_attest.command import chapters, targets
 from flash_attest.command.streams import reader_may_leave
@@ -77,15 +76,15 @@ def parser_of_options() -> Parser:
         "--law",
         action="append",
         default=[],
-        metavar="NAME",
-        help="judge only this law, or these laws and chapters; may be given again (flash-attest laws lists them)",
+        metavar="A,B",
+        help="judge only these laws, and those of --chapter; may be given again (flash-attest laws lists them)",
     )
     add(
         "--chapter",
         action="append",
         default=[],
-        metavar="NAME",
-        help="judge only this chapter, such as causal, or these chapters and laws; may be given again",
+        metavar="A,B",
+        help="judge only these chapters, such as causal, and the laws of --law; may be given again",
     )
     add("--profile", choices=tuple(PROFILES), default=DEFAULT,
         help=f"how many cases a law gets ({', '.join(f'{name} {p.cases}' for name, p in PROFILES.items())})")  # fmt: skip
@@ -184,11 +183,17 @@ def pytest_arguments(options: argparse.Namespace, chosen: targets.Targets, tests
 
 def _tests(laws: list[str], of_chapters: list[str]) -> Iterator[str]:
     """Yield the pytest ids of laws and chapters. Raises UnknownName."""
-    for name in of_chapters:
+    for name in _each(of_chapters):
         yield str(ROOMS / "properties" / f"{chapters.chapter_of(name)}.py")
-    for law in laws:
+    for law in _each(laws):
         chapter, test = chapters.place_of(law)
         yield f"{ROOMS / 'properties' / chapter}.py::{test}"
+
+
+def _each(given: list[str]) -> Iterator[str]:
+    """Yield the names of an option that may be given again, or with several names: A,B."""
+    for names in given:
+        yield from (name.strip() for name in names.split(","))
 
 
 def _look_up(chosen: targets.Targets, options: argparse.Namespace) -> None:
@@ -256,4 +261,6 @@ def _seed(text: str) -> str:
 
 
 def _workers(text: str) -> str:
-    return text if text in ("auto", "0") else str(whole(text))
+    if text != "auto" and not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: should be a whole number, or auto")
+    return text

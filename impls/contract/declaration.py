@@ -116,7 +116,10 @@ def declaration_problems(impl: Implementation) -> list[str]:
             must(number, f"precision.{name}={error!r}: should be a relative error, from 0 to {MOST_OF_EXP}")
     else:
         problems.append(f"precision={p!r}: should be a Precision(...)")
-    must(impl.tile is None or _is_tile(impl.tile), f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N) or None")
+    must(
+        impl.tile is None or _is_tile(impl.tile),
+        f"tile={impl.tile!r}: should be (BLOCK_M, BLOCK_N), both at least 1, or None",
+    )
     must(
         _has_paths(impl.paths),
         f"paths={impl.paths!r}: should give lengths from 2 to {LONGEST_PATH}, as in {{'seqlen_k': (256, 16384)}}, for "

@@ -13,6 +13,13 @@ def declared_at(entry: Entry) -> str:
 
     A file below the current folder is named from there.
     """
+    try:
+        return _declared_at(entry)
+    except Exception:  # a function may wrap itself, and its file have a name that no file has
+        return ""
+
+
+def _declared_at(entry: Entry) -> str:
     code = getattr(inspect.unwrap(getattr(entry.impl, "forward", None)), "__code__", None)
     file, line = (code.co_filename, code.co_firstlineno) if code else (entry.file, 1)
     if entry.option and Path(entry.file).is_file() and Path(file).resolve() != Path(entry.file).resolve():

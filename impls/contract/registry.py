@@ -14,7 +14,6 @@ import os
 import re
 import shlex
 import sys
-import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, fields, replace
@@ -31,7 +30,7 @@ from flash_attest.impls.contract.record import (
 )
 from flash_attest.places import ROOMS
 from flash_attest.python_file import problem_of
-from flash_attest.texts import cut, type_name, words_of
+from flash_attest.texts import cut, frames_of, type_name, words_of
 
 HERE = ROOMS / "impls"
 FIELDS = {c.__name__: ", ".join(f.name for f in fields(c) if f.init) for c in (Implementation, Supports, Precision)}
@@ -250,7 +249,7 @@ def from_hook(results: Iterable[object], option: str = "") -> list[Entry]:
 
 def unloadable_hook(error: Exception) -> Unloadable:
     """Return the entry for a hook pytest_attention_impls that raised."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
+    frame = frames_of(error)[-1]
     problem = f"{frame.filename}:{frame.lineno}: pytest_attention_impls raises {type_name(error)}: {words_of(error)}"
     return Unloadable(as_name(Path(frame.filename).stem), problem)
 
@@ -299,10 +298,8 @@ def select(entries: list[Entry], names: str | None) -> list[Entry]:
     by_name: dict[str, Entry] = {}
     for entry in entries:
         if entry.name in by_name:
-            first = by_name[entry.name].file
-            raise RegistryError(
-                f"two implementations are named {entry.name!r}: in {first} and in {entry.file}: rename one"
-            )
+            files = " and in ".join(dict.fromkeys((by_name[entry.name].file, entry.file)))
+            raise RegistryError(f"two implementations are named {entry.name!r}: in {files}: rename one")
         by_name[entry.name] = entry
     wanted = list(by_name) if names is None else named(names)
     unknown = [name for name in wanted if name not in by_name]
@@ -351,17 +348,21 @@ def _what_is_there(value: object) -> str:
 
 def _import_problem(path: Path, error: BaseException) -> str:
     if isinstance(error, ContractError):
-        return "\n".join(
-            [f"{path}: the Implementation is invalid", *(f"  {cut(problem)}" for problem in error.problems)]
-        )
-    where = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()]
+        return invalid(path, error)
+    where = [frame for frame in frames_of(error) if Path(frame.filename) == path.absolute()]
     line = f"{path}:{where[-1].lineno}" if where else str(path)
     if isinstance(error, SyntaxError):
         line = str(path) if error.lineno is None else f"{error.filename or path}:{error.lineno}"
         return f"{line}: importing it raises {type_name(error)}: {error.msg}"
     text = words_of(error)
     hint = next((_hint(text, fields) for name, fields in FIELDS.items() if f"{name}.__init__()" in text), "")
-    return f"{line}: importing it raises {type_name(error)}: {text}{hint}"
+    return f"{line}: importing it raises {type_name(error)}{text and f': {text}'}{hint}"
+
+
+def invalid(path: Path, error: ContractError) -> str:
+    """Say what is wrong with a file's Implementation: a problem in the first line, others below."""
+    first, *others = map(cut, error.problems)
+    return "\n".join([f"{path}: the Implementation is invalid: {first}", *(f"  {each}" for each in others)])
 
 
 def _hint(text: str, fields: str) -> str:
@@ -379,5 +380,5 @@ def file_of_function(function: object) -> str:
     """Return the file that defines a function, for messages."""
     try:
         return inspect.getfile(inspect.unwrap(function))
-    except (TypeError, AttributeError):  # not a Python function, or None for an Absent
+    except (TypeError, AttributeError, ValueError):  # not a Python function, None for an Absent, or it wraps itself
         return "a plug-in"

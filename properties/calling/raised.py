@@ -23,7 +23,7 @@ from flash_attest.properties.failures import (
 )
 from flash_attest.properties.machine.clock import Clock, Work
 from flash_attest.properties.progress import NOW
-from flash_attest.texts import cut, type_name, words_of
+from flash_attest.texts import cut, frames_of, traceback_of, type_name, words_of
 
 ADVICE = "the implementation declares that it supports this case: support it, or declare less"
 MESSAGE_WIDTH = 200  # characters of an exception that a note mentions
@@ -44,14 +44,17 @@ def judged(phase: Callable[[], Phase], case: Case, device: str, clock: Clock) ->
         try:
             yield
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and not NOW.isolated:  # Ctrl-C
+            if issubclass(type(error), KeyboardInterrupt) and not NOW.isolated:  # Ctrl-C
                 raise
             NOW.enters(f"{phase().value} raises {type_name(error)}, whose __str__")
             text = words_of(error)
             NOW.enters(phase().value)
-            translated = _translated(error, text, phase().value, case, device)
+            try:
+                translated = _translated(error, text, phase().value, case, device)
+            except BaseException:  # isinstance and getattr may run code of the exception's class, too
+                translated = Raises(f"{phase().value} raises {type_name(error)}{text and f': {text}'}", ADVICE)
             # Whatever the frames hold is deleted now: a __del__ is code of the implementation, too.
-            traceback.clear_frames(error.__traceback__)
+            traceback.clear_frames(traceback_of(error))
             raise translated from _plain(error)
 
 
@@ -60,8 +63,8 @@ def _plain(error: BaseException) -> BaseException | None:
 
     mutants/judging.py reads in it whether an edit compiled.
     """
-    kind = type(error)
-    if kind.__module__ != "builtins" and not kind.__module__.startswith("flash_attest."):
+    module = type(error).__module__  # a class may set it to anything
+    if module != "builtins" and not (isinstance(module, str) and module.startswith("flash_attest.")):
         return None
     return error.with_traceback(None) if all(type(each) is str for each in error.args) else None
 
@@ -87,7 +90,7 @@ def _translated(error: BaseException, text: str, phase: str, case: Case, device:
     return Raises(
         f"{phase} raises {type_name(error)}{first and f': {first}'}",
         *announced,
-        *frames_of(error),
+        *ends_of(error),
         ADVICE,
     )
 
@@ -99,11 +102,11 @@ def _problems_of(error: ContractError, text: str) -> list[str]:
     return [cut(each, LONGEST_LINE) for each in named[:MESSAGE_LINES]] or [cut(text, LONGEST_LINE)]
 
 
-def frames_of(error: BaseException) -> list[str]:
+def ends_of(error: BaseException) -> list[str]:
     """Return the first and the last frame of an exception in the implementation."""
     if (there := getattr(error, "frames_in_kernel_process", None)) is not None:  # runner/untrusted
         return list(dict.fromkeys([*there[:1], *there[-1:]]))
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = frames_of(error)
     inner = frames[1 + max((n for n, f in enumerate(frames) if f.filename == call.__file__), default=-1) :]
     ends = [*inner[:1], *inner[-1:]]
     shown = (cut(f"at {f.filename}:{f.lineno}, in {f.name}: {f.line}", LONGEST_LINE) for f in ends)
@@ -112,8 +115,8 @@ def frames_of(error: BaseException) -> list[str]:
 
 def _asserted(error: BaseException) -> str:
     """Return the source line of an assertion without a message; "" for other errors."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return frames[-1].line or "" if isinstance(error, AssertionError) and frames[-1].line.startswith("assert") else ""
+    frames = frames_of(error)
+    return frames[-1].line if isinstance(error, AssertionError) and frames[-1].line.startswith("assert") else ""
 
 
 def device_error(device: str) -> str:

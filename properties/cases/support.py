@@ -139,8 +139,11 @@ def _refused(accepts: Callable[[Case], str | None], case: Case) -> str | None:
                 problem = f"supports.accepts returns {cut(repr(reason), LONGEST_REPR)}: should be None, or why not"
             elif reason is not None:
                 reason = cut(str(reason), LONGEST_REASON)
-        except Exception as error:
-            problem = f"supports.accepts raises {type_name(error)}: {cut(words_of(error), LONGEST_REASON)}"
+        except BaseException as error:  # SystemExit, too
+            if isinstance(error, KeyboardInterrupt) and not NOW.isolated:  # Ctrl-C
+                raise
+            text = cut(words_of(error), LONGEST_REASON)
+            problem = f"supports.accepts raises {type_name(error)}{text and f': {text}'}"
     if problem:
         raise ContractError(f"{problem} [for {case}]")
     return reason

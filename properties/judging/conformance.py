@@ -30,6 +30,7 @@ from flash_attest.properties.law import laws
 from flash_attest.properties.machine.gpu_memory import when_memory_suffices
 from flash_attest.properties.state.randomness import Randomness
 from flash_attest.properties.state.thing import Change
+from flash_attest.properties.state.watch import Watch
 from flash_attest.properties.trial import Trial
 
 
@@ -117,8 +118,11 @@ class _Trying:
 
     def answer(self) -> Tried:
         """Try the plain case, then one case for each value of a feature."""
-        plain = plain_case(self.impl, self.plan.device)
-        fitting = nearest(self.impl, plain)
+        watch = Watch()
+        with watch("supports.accepts"):
+            plain = plain_case(self.impl, self.plan.device)
+            fitting = nearest(self.impl, plain)
+        self.changed(watch.changes)
         # If the plain case is wrong, cases of another size may be right. The features are then
         # tried with that size.
         at_first = self.wrong(fitting) if fitting else []
@@ -169,13 +173,17 @@ class _Trying:
         problems, changes, drawn = when_memory_suffices(
             self.plan.device, self.plan.known, lambda: _problems_of(self.impl, case, self.plan, test)
         )
-        self.plan.known.name(self.impl.name, changes)
-        for change in changes:  # laws can still be judged, as the state has been restored
-            if not change.draws:
-                self.changes.setdefault(change.name, change.text)
+        self.changed(changes)
         self.changes |= {problem: problem for problem in drawn.problems}
         self.remarks |= dict.fromkeys(drawn.remarks)
         return problems
+
+    def changed(self, changes: list[Change]) -> None:
+        """Record changes of global state. Laws can still be judged, as the state was restored."""
+        self.plan.known.name(self.impl.name, changes)
+        for change in changes:
+            if not change.draws:
+                self.changes.setdefault(change.name, change.text)
 
     def shown(self, problems: list[str], words: str) -> None:
         """Record what showed these problems, unless the plain case shows them."""

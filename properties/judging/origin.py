@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 DECORATED = "--decorated"  # precedes the arguments that collect decorated tests
+NUMBERS = {"emulated", "case-timeout"}  # options whose value is a number in a script
 
 
 class Origin(ABC):
-    """The origin of an implementation. Each kind is a frozen dataclass with these two methods."""
+    """The origin of an implementation. Each kind is a frozen dataclass."""
 
-    @abstractmethod
     def replay(
         self, test: str, case: str = "", perturbations: str = "", device: str = "", emulated: str = "", timeout: str = ""
     ) -> str:  # fmt: skip
@@ -23,6 +23,14 @@ class Origin(ABC):
         cases. perturbations, device, emulated, timeout: "" if the command need not name them;
         timeout: of a call, in seconds.
         """
+        values = {
+            "perturb": perturbations, "device": device, "emulated": emulated, "case-timeout": timeout, "case": case,
+        }  # fmt: skip
+        return self._command(test, {name: value for name, value in values.items() if value})
+
+    @abstractmethod
+    def _command(self, test: str, options: Mapping[str, str]) -> str:
+        """Return the command, with these options by their names in runner/plugin/table.py."""
 
     @abstractmethod
     def again(self) -> list[str] | None:
@@ -38,13 +46,9 @@ class OwnRun(Origin):
 
     option: str = ""
 
-    def replay(
-        self, test: str, case: str = "", perturbations: str = "", device: str = "", emulated: str = "", timeout: str = ""
-    ) -> str:  # fmt: skip
+    def _command(self, test: str, options: Mapping[str, str]) -> str:
         """Return: pytest 'properties/test_causal.py::test_name[mine]' OPTION --case '...'."""
-        return _joined(
-            "pytest", shlex.quote(test), self.option, *_options("--", perturbations, device, emulated, timeout, case)
-        )
+        return _joined("pytest", shlex.quote(test), self.option, *_given("--", options))
 
     def again(self) -> list[str]:
         """Return `option`, split into arguments."""
@@ -63,21 +67,13 @@ class Checked(Origin):
     name: str = ""
     option: str = ""
 
-    def replay(
-        self, test: str, case: str = "", perturbations: str = "", device: str = "", emulated: str = "", timeout: str = ""
-    ) -> str:  # fmt: skip
+    def _command(self, test: str, options: Mapping[str, str]) -> str:
         """Return: flash-attest check mine.py --law test_name --case '...'."""
         named = _joined(
             *["--untrusted"] * self.option.startswith("--untrusted"), f"--impl {self.name}" * bool(self.name)
         )
         law = f"--law {_law_in(test).removeprefix('test_')}"
-        return _joined(
-            "flash-attest check",
-            shlex.quote(self.target),
-            named,
-            law,
-            *_options("--", perturbations, device, emulated, timeout, case),
-        )
+        return _joined("flash-attest check", shlex.quote(self.target), named, law, *_given("--", options))
 
     def again(self) -> list[str]:
         """Return `option`, split into arguments."""
@@ -96,14 +92,10 @@ class DecoratedTest(Origin):
     tests: Mapping[str, str]
     collected: tuple[str, ...]
 
-    def replay(
-        self, test: str, case: str = "", perturbations: str = "", device: str = "", emulated: str = "", timeout: str = ""
-    ) -> str:  # fmt: skip
+    def _command(self, test: str, options: Mapping[str, str]) -> str:
         """Return: pytest 'tests/test_attn.py::test_attention[name]' --attest-case '...'."""
         item = self.tests.get(_law_in(test), test)
-        return _joined(
-            "pytest", shlex.quote(item), *_options("--attest-", perturbations, device, emulated, timeout, case)
-        )
+        return _joined("pytest", shlex.quote(item), *_given("--attest-", options))
 
     def again(self) -> list[str]:
         """Return the arguments with which runner/alone.py collects the same tests."""
@@ -116,14 +108,10 @@ class Scripted(Origin):
 
     name: str
 
-    def replay(
-        self, test: str, case: str = "", perturbations: str = "", device: str = "", emulated: str = "", timeout: str = ""
-    ) -> str:  # fmt: skip
+    def _command(self, test: str, options: Mapping[str, str]) -> str:
         """Return: flash_attest.check(mine, laws=['name'], case='...')."""
-        given = {"perturb": perturbations, "device": device, "case": case}
-        more = "".join(f", {name}={value!r}" for name, value in given.items() if value)
-        more += "".join(
-            f", {name}={value}" for name, value in (("emulated", emulated), ("case_timeout", timeout)) if value
+        more = "".join(
+            f", {name.replace('-', '_')}={value if name in NUMBERS else repr(value)}" for name, value in options.items()
         )
         return f"flash_attest.check({self.name}, laws={[_law_in(test).removeprefix('test_')]}{more})"
 
@@ -139,11 +127,8 @@ def _law_in(test: str) -> str:
     return test.rpartition("::")[2].partition("[")[0]
 
 
-def _options(prefix: str, perturbations: str, device: str, emulated: str, timeout: str, case: str) -> list[str]:
-    given = (
-        ("perturb", perturbations), ("device", device), ("emulated", emulated), ("case-timeout", timeout), ("case", case),
-    )  # fmt: skip
-    return [f"{prefix}{name} {shlex.quote(value)}" for name, value in given if value]
+def _given(prefix: str, options: Mapping[str, str]) -> list[str]:
+    return [f"{prefix}{name} {shlex.quote(value)}" for name, value in options.items()]
 
 
 def _joined(*parts: str) -> str:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import IO
 
 import torch
-from filelock import FileLock, Timeout
 
 from flash_attest.emulator.build_cache import cache_folder
 from flash_attest.properties.progress import NOW
@@ -18,6 +17,7 @@ try:
 except ImportError:  # Windows has none, so nobody waits for the others there
     fcntl = None
 
+KINDS = ("entrance", "judging", "wish", "large")
 POLL = 0.1  # seconds between two attempts to take a lock
 # Seconds after which a process goes on without a lock. Cases take seconds, or a minute with a
 # compiler, so a holder that takes longer is probably a process that a kernel left behind.
@@ -27,17 +27,15 @@ LONGEST = 300.0
 class Turns:
     """The locks of one GPU. Cases share it; one that runs out of memory can be alone on it.
 
-    The file `judging` is locked by all cases together, or by one alone. The file `entrance` is
-    locked while a process takes `judging`: a process that waits to be alone holds it, so that no
-    new case begins meanwhile, and `wish` tells the others so. `large` is held by one case at a time
-    whose tensors fill the GPU.
+    The file `judging` is locked by all cases together, or by one alone. Who takes `judging` passes
+    through `entrance`, many at a time: a process that waits to be alone holds it for itself, so
+    that no new case begins meanwhile, and `wish` tells the others so. `large` is held by one case
+    at a time whose tensors fill the GPU.
     """
 
     def __init__(self, name: str):
-        self._entrance = FileLock(cache_folder() / f"entrance-{name}.lock")
-        self._large = FileLock(cache_folder() / f"large-{name}.lock")
-        self._judging = open(cache_folder() / f"judging-{name}.lock", "a")  # noqa: SIM115
-        self._wish = open(cache_folder() / f"wish-{name}.lock", "a")  # noqa: SIM115
+        files = (open(cache_folder() / f"{kind}-{name}.lock", "a") for kind in KINDS)  # noqa: SIM115
+        self._entrance, self._judging, self._wish, self._large = files
         self._shares = self._is_alone = False
 
     @contextmanager
@@ -60,15 +58,14 @@ class Turns:
             return
         shares = self._shares
         self._leave()
-        with _held(self._entrance):
-            _flock(self._wish, "LOCK_EX")
+        # Others hold the wish for a moment when they ask whether somebody holds it.
+        with _held(self._entrance, "LOCK_EX"), _held(self._wish, "LOCK_EX"):
             _take(self._judging, "LOCK_EX")
             self._is_alone = True
             try:
                 yield
             finally:
                 self._is_alone = False
-                _flock(self._wish, "LOCK_UN")
                 self._leave()
                 if shares:  # while holding the entrance, so that nobody is alone in between
                     self._take_share()
@@ -84,7 +81,7 @@ class Turns:
             return
         shares = self._shares
         self._leave()
-        with _held(self._large):
+        with _held(self._large, "LOCK_EX"):
             self._share()
             try:
                 yield
@@ -100,7 +97,7 @@ class Turns:
         return False
 
     def _share(self) -> None:
-        with _held(self._entrance):
+        with _held(self._entrance, "LOCK_SH"):
             self._take_share()
 
     def _take_share(self) -> None:
@@ -136,20 +133,13 @@ def _flock(file: IO, mode: str) -> bool:
 
 
 @contextmanager
-def _held(lock: FileLock) -> Iterator[None]:
-    """Hold a lock in this block, or go on without it as `_take` does."""
-    for _ in _attempts():
-        try:
-            lock.acquire(blocking=False)
-            break
-        except Timeout:
-            continue
-        except (OSError, NotImplementedError):  # the system cannot lock this file
-            break
+def _held(file: IO, mode: str) -> Iterator[None]:
+    """Lock a file in this block, as `_take` does."""
+    _take(file, mode)
     try:
         yield
     finally:
-        lock.release()
+        _flock(file, "LOCK_UN")
 
 
 def _attempts() -> Iterator[None]:

@@ -126,6 +126,7 @@ def _settle(prints_to: int | None, stack: IO) -> None:
     if prints_to is not None:
         os.dup2(prints_to, 1)
         os.dup2(prints_to, 2)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
         sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115
     keep_streams()

@@ -76,7 +76,10 @@ class Folder:
             os.write(self._lock, f"process {os.getpid()} ({holder})\n".encode(errors="backslashreplace"))
         except OSError as error:
             self._remove_lock()
-            raise FolderError(f"--report {self.path}: cannot be written to ({error.strerror}): {ANOTHER}") from None
+            problem = "is a file, should be a folder" if isinstance(error, FileExistsError) else error.strerror
+            raise FolderError(f"--report {self.path}: cannot be written to ({problem}): {ANOTHER}") from OSError(
+                problem
+            )
 
     def _locked(self) -> int:
         """Return a POSIX lock of this process.
@@ -92,7 +95,9 @@ class Folder:
                 if error.errno in (errno.EAGAIN, errno.EACCES):
                     who = os.read(descriptor, 4096).decode(errors="replace").strip() or "another process"
                     os.close(descriptor)
-                    raise FolderError(f"--report {self.path}: in use by {who}: {ANOTHER}") from None
+                    raise FolderError(f"--report {self.path}: in use by {who}: {ANOTHER}") from OSError(
+                        f"in use by {who}"
+                    )
                 return descriptor  # the file system has no locks
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(descriptor), os.stat(file)):
@@ -129,7 +134,7 @@ class Folder:
         try:
             self.take(self._holder)
         except FolderError as error:
-            raise OSError(str(error).removeprefix(f"--report {self.path}: ").removesuffix(f": {ANOTHER}")) from None
+            raise OSError(str(error.__cause__)) from None
         self.tell(f"{self.path} was removed or emptied: its files are written again")
 
     def _is_held(self) -> bool:

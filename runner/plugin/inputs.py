@@ -1,9 +1,9 @@
 """Records what plug-ins could read when they were judged: files, and environment variables.
 
---resume keeps a verdict only if all of this is the same. The files are those below a plug-in's
-folder, and modules that it has loaded from elsewhere. A variable counts if its name is quoted in
-one of the sources, or if it is of a kind that libraries for kernels read. Names that a program puts
-together, and files elsewhere, are not found.
+--resume keeps a verdict only if what concerns its plug-in (concerned.py) is the same. The files are
+those below a plug-in's folder, and modules that it has loaded from elsewhere. A variable counts if
+its name is quoted in one of the sources, or if it is of a kind that libraries for kernels read.
+Names that a program puts together, and files elsewhere, are not found.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import hashlib
 import os
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from flash_attest.runner.plugin import sources
 from flash_attest.runner.plugin.folder import IN_USE
 from flash_attest.runner.plugin.saved import JOURNAL, RESULTS
 
+# The files of a folder -> those that concern a plug-in, and the words that these quote, which may
+# be names of environment variables; None for all.
+Concern = Callable[[set[str]], tuple[set[str], set[str] | None]]
 MOST_FILES = 1000  # below one folder, the nearest first
 LARGE = 1 << 18  # bytes; a larger file is compared by its size and the time of its last change
 SKIPPED = {"__pycache__", "node_modules", IN_USE, JOURNAL}
@@ -59,10 +62,13 @@ def by_folder(files: Mapping[str, set[Path]], environ: Mapping[str, str], withou
     return {str(folder): _record(folder, known | elsewhere, environ, skipped) for folder, known in folders.items()}
 
 
-def difference(then: object, now: Mapping) -> str:
+def difference(then: object, now: Mapping, concern: Concern = lambda names: ({*names}, None)) -> str:
     """Return what differs between two records of a folder, such as "weights.bin has changed"; ""
     if nothing does.
+
+    concern: see `Concern`; by default every difference counts.
     """
+    differ: dict[str, dict[str, str]] = {"files": {}, "variables": {}}
     for kind, words in (("files", "{}"), ("variables", "the environment variable {}")):
         before, after = then.get(kind) if isinstance(then, Mapping) else None, now[kind]
         if not isinstance(before, Mapping):
@@ -70,8 +76,13 @@ def difference(then: object, now: Mapping) -> str:
         for name in sorted({*before, *after}):
             if before.get(name) != after.get(name):
                 does = "is new" if name not in before else "is gone" if name not in after else "has changed"
-                return f"{words.format(name)} {does}"
-    return ""
+                differ[kind][name] = f"{words.format(name)} {does}"
+    if not any(differ.values()):
+        return ""
+    files, quoted = concern({*then["files"], *now["files"]})
+    counts = [words for name, words in differ["files"].items() if name in files]
+    counts += [words for name, words in differ["variables"].items() if quoted is None or name in quoted]
+    return next(iter(counts), "")
 
 
 def _record(folder: Path, known: set[Path], environ: Mapping[str, str], skipped: Collection[str]) -> dict:

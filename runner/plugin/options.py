@@ -6,6 +6,7 @@ A value that makes no sense ends the run with a usage error that names it.
 from __future__ import annotations
 
 import functools
+import os
 import secrets
 import time
 from pathlib import Path
@@ -52,6 +53,8 @@ class Options:
         for text in (*paths, self.given("report") or "", str(self.config.invocation_params.dir)):
             if problem := no_text(text):
                 raise pytest.UsageError(problem)
+        if os.path.isfile(self.given("report") or ""):
+            raise self.wrong("report", f"{self.given('report')}: is a file, should be a folder")
         if self.given("repeats") is not None and self.given("repeats") < 1:
             raise self.wrong("repeats", f"{self.given('repeats')}: should be at least 1")
         limits = {

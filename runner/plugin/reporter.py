@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from flash_attest.runner.plugin import ahead, announcing, conclusion, inputs, re
 from flash_attest.runner.plugin.aside import KEY as ASIDE_KEY
 from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.chosen import Chosen
+from flash_attest.runner.plugin.concerned import concerned
 from flash_attest.runner.plugin.environment import environment
 from flash_attest.runner.plugin.folder import FolderError
 from flash_attest.runner.plugin.interrupts import Interrupts
@@ -140,7 +142,7 @@ class Reporter:
             facts, kept = all_plain(self._environment(planned.keys())), resume.Kept([], [])
             earlier = self._earlier(facts)
             if self.options.given("resume"):
-                kept = resume.kept(self.options.earlier, facts, self._folders())
+                kept = resume.kept(self.options.earlier, facts, self._reads())
             with self.interrupts.waiting():
                 planned_of = by_chapter((impl, chapter) for chapter, _, impl in planned.values())
                 self.report.start(facts, len(planned), kept.results, planned_of)
@@ -176,10 +178,20 @@ class Reporter:
         """
         return seconds_of(self.options.earlier.record, facts) if self.options.earlier else {}
 
-    def _folders(self) -> dict[str, str]:
-        """Return plug-in -> the folder of its file."""
-        with_file = [entry for entry in self.chosen.plugins if os.path.isfile(entry.file)]
-        return {entry.name: str(Path(entry.file).resolve().parent) for entry in with_file}
+    @cached_property
+    def _modules_of(self) -> dict[str, set[Path]]:
+        """The modules of each plug-in, by its file."""
+        return {file: sources.files_of_plugin(file) for file in {entry.file for entry in self.chosen.plugins}}
+
+    def _reads(self) -> dict[str, resume.Reads]:
+        """Return plug-in -> what it may read."""
+        return {
+            entry.name: resume.Reads(
+                str(Path(entry.file).resolve().parent), partial(concerned, plug_in=entry.file, files=self._modules_of)
+            )
+            for entry in self.chosen.plugins
+            if os.path.isfile(entry.file)
+        }
 
     def _written(self) -> list[Path]:
         """Return the files and folders that the command names, except plug-ins: a run may write
@@ -198,8 +210,7 @@ class Reporter:
 
     def _environment(self, planned: Iterable[str]) -> dict:
         given = self.options.given
-        files = {file: sources.files_of_plugin(file) for file in {entry.file for entry in self.chosen.plugins}}
-        digests = {file: sources.of_plugin(file, imported) for file, imported in files.items()}
+        digests = {file: sources.of_plugin(file, modules) for file, modules in self._modules_of.items()}
         return environment(
             self.options.device,
             seed=self.options.seed,
@@ -212,7 +223,7 @@ class Reporter:
             machine=resume.machine(self.options.device),
             tests=resume.digest_of(planned),
             variables=inputs.variables(self._environ),
-            read=inputs.by_folder(files, self._environ, self._written()),
+            read=inputs.by_folder(self._modules_of, self._environ, self._written()),
             elsewhere=self.chosen.elsewhere,
             sources={
                 "the suite": sources.of_suite(),

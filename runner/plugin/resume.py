@@ -75,12 +75,18 @@ def earlier(folder: Path) -> Earlier:
     return Earlier(record, [words for words, _ in damaged])
 
 
-def kept(earlier: Earlier, environment: dict, folder_of: Mapping[str, str] = MappingProxyType({})) -> Kept:
+class Reads(NamedTuple):
+    """The folder of a plug-in, and the function that says what in there concerns it."""
+
+    folder: str
+    concern: inputs.Concern
+
+
+def kept(earlier: Earlier, environment: dict, reads: Mapping[str, Reads] = MappingProxyType({})) -> Kept:
     """Return the decided results of an earlier run, marked with its start.
 
     Unknown verdicts are judged again, and those that depend on something that has changed.
-    folder_of: plug-in -> its folder, whose files and variables are compared. Raises ResumeError if
-    the earlier run had another command.
+    reads: of each plug-in. Raises ResumeError if the earlier run had another command.
     """
     record = earlier.record
     was = record["environment"]
@@ -95,7 +101,7 @@ def kept(earlier: Earlier, environment: dict, folder_of: Mapping[str, str] = Map
     changed = {
         name: words
         for name in environment["sources"]
-        if name != SUITE and (words := _changed(name, folder_of.get(name), was, environment))
+        if name != SUITE and (words := _changed(name, reads.get(name), was, environment))
     }
     for words in dict.fromkeys(changed.values()):
         names = [name for name, why in changed.items() if why == words]
@@ -115,11 +121,11 @@ def kept(earlier: Earlier, environment: dict, folder_of: Mapping[str, str] = Map
     return Kept(marked, again)
 
 
-def _changed(name: str, folder: str | None, was: dict, now: dict) -> str:
+def _changed(name: str, reads: Reads | None, was: dict, now: dict) -> str:
     """Say what a plug-in depends on and has changed; "" if nothing has."""
-    if folder is not None:
-        read = was.get("read")
-        if words := inputs.difference(read.get(folder) if isinstance(read, Mapping) else None, now["read"][folder]):
+    if reads is not None:
+        then = was["read"].get(reads.folder) if isinstance(was.get("read"), Mapping) else None
+        if words := inputs.difference(then, now["read"][reads.folder], reads.concern):
             return words
     return _source_of(name, was, now)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
+from flash_attest.impls.contract.registry import MODULES
 from flash_attest.places import ROOMS as ROOT
 
 ROOMS = ("oracle", "impls", "properties", "runner", "races", "emulator")  # verdicts depend on these
@@ -129,11 +130,12 @@ def _modules_in(module: ModuleType) -> Iterable[ModuleType]:
             yield sys.modules[name]
 
 
-def loaded() -> set[Path]:
+def loaded(*, plug_ins: bool = True) -> set[Path]:
     """Return the files of all loaded modules outside of the checkout, the suite and installed
-    packages.
+    packages. plug_ins: whether those that were loaded as plug-ins are among them.
     """
-    files = {_file_of(module) for module in list(sys.modules.values())} - {None}
+    modules = [(name, module) for name, module in list(sys.modules.items()) if plug_ins or not name.startswith(MODULES)]
+    files = {_file_of(module) for _, module in modules} - {None}
     return {path for path in files if not is_elsewhere(path) and not in_checkout(str(path))}
 
 

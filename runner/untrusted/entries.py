@@ -12,6 +12,7 @@ from flash_attest.impls.contract.registry import (
     Unloadable,
     as_name,
     file_of,
+    invalid,
     named,
     option_of,
     ours,
@@ -91,7 +92,7 @@ def _entry(process: KernelProcess, number: int, record: object, file: Path) -> I
     try:
         return records.declared(record, remote.forward, remote.backward, remote.accepts)
     except ContractError as error:
-        problem = "\n".join([f"{file}: the Implementation is invalid", *(f"  {each}" for each in error.problems)])
+        problem = invalid(file, error)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         problem = f"{file}: the declaration cannot be read ({type(error).__name__}: {error})"
     return Unloadable(as_name(file.stem), problem)

@@ -12,7 +12,6 @@ import os
 import pathlib
 import signal
 import sys
-import traceback
 from contextlib import ExitStack, nullcontext
 
 PR_SET_PDEATHSIG = 1
@@ -182,10 +181,10 @@ class Kernel:
 def raised(error: BaseException) -> dict:
     """Return an exception as plain data."""
     from flash_attest.impls.contract.record import ContractError
-    from flash_attest.texts import words_of
+    from flash_attest.texts import frames_of, words_of
 
     own = os.path.dirname(os.path.abspath(__file__))
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if os.path.dirname(f.filename) != own]
+    frames = [f for f in frames_of(error) if os.path.dirname(f.filename) != own]
     where = [f"at {f.filename}:{f.lineno}, in {f.name}: {f.line}" for f in frames]
     kinds = [each.__name__ for each in type(error).__mro__]
     problems = error.problems if isinstance(error, ContractError) else None

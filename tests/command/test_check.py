@@ -110,6 +110,8 @@ def test_a_single_case_needs_no_workers(options, workers):
         ([], "name what to judge: FILE.py, MODULE:NAME, a package with an adapter, or one of ours (--list)"),
         (["mne.py"], "mne.py: there is no file mne.py; did you mean mine.py?"),
         (["mine.py", "--law", "query_sees_its_prefix"], f"no law is called query_sees_its_prefix; did you mean {LAW}?"),
+        (["mine.py", "--law", f"{LAW},no_such_law"], "no law is called no_such_law (flash-attest laws lists them)"),
+        (["mine.py", "--no-such"], "unrecognized arguments: --no-such (flash-attest check --help lists the options)"),
         (["mine.py", "--chapter", "casual"], "no chapter is called casual; did you mean causal? (chapters: backward"),
         (["no_such_module:IMPL"], "no_such_module:IMPL: there is no module no_such_module"),
         (["package.no_such:IMPL"], "package.no_such:IMPL: there is no module package.no_such"),
@@ -117,7 +119,7 @@ def test_a_single_case_needs_no_workers(options, workers):
         (["torch_math", "--untrusted"], "torch_math: --untrusted judges files: name FILE.py"),
         (["mine.py", "--seed", "x"], "argument --seed: x: should be a whole number, or random"),
         (["mine.py", "--shard", "3/2"], "argument --shard: 3/2: should be i/n"),
-        (["mine.py", "-n", "few"], "argument -n: few: should be a whole number, at least 1"),
+        (["mine.py", "-n", "few"], "argument -n: few: should be a whole number, or auto"),
     ],
 )  # fmt: skip
 def test_a_wrong_command_is_one_line(arguments, words, hers, monkeypatch, capsys):

@@ -32,11 +32,11 @@ def test_only_positive_scales_may_be_declared():
     assert reasons["test_default_scale_may_be_given"] is reasons["test_powers_of_four_move_between_q_and_scale"] is None
 
 
-@pytest.mark.parametrize("tile", [64, (64,), "64", {64, 32}, (64, 0)])
+@pytest.mark.parametrize("tile", [64, (64,), "64", {64, 32}, (64, 0), (64.0, 64)])
 def test_a_tile_is_two_numbers(tile):
     with pytest.raises(ContractError) as caught:
         replace(torch_math.IMPL, tile=tile)
-    assert caught.value.problems == [f"tile={tile!r}: should be (BLOCK_M, BLOCK_N) or None"]
+    assert caught.value.problems == [f"tile={tile!r}: should be (BLOCK_M, BLOCK_N), both at least 1, or None"]
 
 
 @pytest.mark.parametrize("known", [["test_no_race_is_traced"], "test_no_race_is_traced", None])

@@ -55,7 +55,7 @@ def test_a_gpu_that_is_not_the_default_is_named():
     assert OURS.replay(TEST, CASE, emulated="90").endswith(f" --emulated 90 --case '{CASE}'")
     assert Checked("mine.py").replay(TEST, emulated="90").endswith(" --emulated 90")
     assert DECORATED.replay(TEST, emulated="90").endswith(" --attest-emulated 90")
-    assert Scripted("mine").replay(TEST, CASE, emulated="90").endswith(f", case={CASE!r}, emulated=90)")
+    assert Scripted("mine").replay(TEST, CASE, emulated="90").endswith(f", emulated=90, case={CASE!r})")
 
 
 def test_a_call_that_did_not_return_has_its_limit():
@@ -63,7 +63,7 @@ def test_a_call_that_did_not_return_has_its_limit():
     assert untrusted.replay(TEST).startswith("flash-attest check mine.py --untrusted --law ")
     assert Checked("mine.py").replay(TEST, CASE, timeout="1.5").endswith(f" --case-timeout 1.5 --case '{CASE}'")
     assert DECORATED.replay(TEST, CASE, timeout="1.5").endswith(f" --attest-case-timeout 1.5 --attest-case '{CASE}'")
-    assert Scripted("mine").replay(TEST, CASE, timeout="1.5").endswith(f", case={CASE!r}, case_timeout=1.5)")
+    assert Scripted("mine").replay(TEST, CASE, timeout="1.5").endswith(f", case_timeout=1.5, case={CASE!r})")
 
 
 def test_the_contract_check_is_replayed_without_a_case():

@@ -51,6 +51,29 @@ def test_cases_share_a_gpu():
         assert not one.wanted()
 
 
+def test_many_cases_may_begin_at_the_same_moment(monkeypatch):
+    """One that waits for another sleeps for POLL, which is longer than most cases take."""
+    one, other = Turns("gpu"), Turns("gpu")
+    monkeypatch.setattr(gpu_turns.time, "sleep", lambda seconds: pytest.fail("it waits"))
+    with gpu_turns._held(one._entrance, "LOCK_SH"), other.shared():
+        pass
+
+
+def test_a_wish_is_known_although_another_process_asks_for_it_in_that_moment():
+    events, here = [], Turns("gpu")
+
+    def alone(other):
+        with other.turns.alone():
+            events.append("alone")
+
+    with here.shared():
+        with gpu_turns._held(here._wish, "LOCK_SH"):  # as `wanted` does
+            wants = Other(events, alone)
+            time.sleep(0.05)
+        _until(here.wanted)
+    assert wants.ended() and events == ["alone"]
+
+
 def test_one_that_wants_to_be_alone_waits_for_the_others_and_lets_no_new_law_begin():
     events, here = [], Turns("gpu")
 

@@ -32,7 +32,8 @@ CAUSES = {
     "defines_a_function": (f"{HEAD}def IMPL(q): ...\n", ": IMPL or IMPLS should be an Implementation, or a list of them; "
                            "it is a function: call it"),
     "has_an_unknown_field": (f"{HEAD}IMPL = Implementation(name='a', forwrd=None)\n", ":3: importing it raises TypeError: "),
-    "is_invalid": (f"{HEAD}IMPL = Implementation(name='Bad', forward=print)\n", ": the Implementation is invalid"),
+    "is_invalid": (f"{HEAD}IMPL = Implementation(name='Bad', forward=print)\n",
+                   ": the Implementation is invalid: name='Bad': should match [a-z0-9_]+"),
 }  # fmt: skip
 FEW = ("ends", "has_no_syntax", "defines_nothing")  # alone in every run of these tests; the others are thorough
 # what the run selects: pytest's arguments

@@ -16,7 +16,7 @@ import pytest
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result
 from flash_attest.runner.plugin import resume, sources, table
-from flash_attest.runner.plugin.resume import Earlier, ResumeError, earlier, kept
+from flash_attest.runner.plugin.resume import Earlier, Reads, ResumeError, earlier, kept
 from flash_attest.runner.plugin.saved import JOURNAL
 from tests.places import PLUGINS, ROOT
 from tests.runs import attest, attest_each, command, environment, results
@@ -89,6 +89,9 @@ def test_if_the_surroundings_differ_everything_is_judged_again_and_the_reason_na
     assert kept(of(), FACTS | changed) == ([], [f"judged again: {words}: 3 verdicts"])
 
 
+HERS = Reads("/hers", lambda names: ({*names} - {"unrelated"}, {"MODE"}))
+
+
 def read(mode: str = "a", **files) -> dict:
     return {"/hers": {"files": files, "variables": {"MODE": mode}, "more": False}}
 
@@ -111,14 +114,21 @@ def test_what_a_plugin_could_read_is_compared_and_others_keep_their_verdicts(cha
     facts = FACTS | {"sources": {"the suite": "a", "mine": "b", "other": "c"}, "read": read(weights="a")}
     there = record(sources=facts["sources"], read=facts["read"])
     there["results"] += [result | {"impl": "other"} for result in there["results"]]
-    decided, again = kept(Earlier(there, []), facts | changed, {"mine": "/hers"})
+    decided, again = kept(Earlier(there, []), facts | changed, {"mine": HERS})
     assert {result["impl"] for result in decided} == {"other"} and len(decided) == 3
     assert again == [f"judged again: {words}: 3 verdicts of mine"]
 
 
+def test_a_file_that_does_not_concern_a_plugin_costs_no_verdict():
+    facts = FACTS | {"read": read(weights="a")}
+    there = Earlier(record(read=facts["read"]), [])
+    decided, again = kept(there, facts | {"read": read(weights="a", unrelated="a")}, {"mine": HERS})
+    assert len(decided) == 3 and again == []
+
+
 def test_nothing_is_kept_of_a_report_that_has_not_recorded_what_was_read():
     facts = FACTS | {"read": read(weights="a")}
-    assert kept(of(), facts, {"mine": "/hers"}) == (
+    assert kept(of(), facts, {"mine": HERS}) == (
         [],
         ["judged again: the earlier run has no record of its files: 3 verdicts of mine"],
     )
@@ -315,6 +325,8 @@ def test_after_a_change_on_disk_its_verdicts_are_judged_again_and_the_reason_nam
         attest, *files, "properties/test_forward.py", "--hypothesis-profile", "smoke", report=tmp_path / "report"
     )
     assert run().returncode == 0
+    for folder in (hers, neighbour):
+        (folder / "another_kernel.py").write_text("IMPL = None\n")
     again = run("--resume").stdout
     assert "judged again" not in again and "keeps 6 verdicts of the earlier run" in again
     (hers / "weights.bin").write_bytes(b"2")

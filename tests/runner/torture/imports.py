@@ -28,10 +28,32 @@ SOURCES = {
     "import_of_rubbish": ("IMPL = 3", FAIL, ""),
     "import_of_a_lazy_list": ("import itertools\nIMPLS = iter(())\n", FAIL, ""),
 }
+WITH_ACCEPTS = """\
+import torch
+from tests.plugins.good import IMPL as good
+from dataclasses import replace
+def accepts(case):
+    {accepts}
+IMPL = replace(good, name='{name}', supports=replace(good.supports, accepts=accepts))
+"""
+SOURCES |= {
+    name: (WITH_ACCEPTS.replace("{accepts}", act), FAIL, f"supports.accepts {words}")
+    for name, act, words in (
+        ("accepts_exits", "raise SystemExit(0)", "raises SystemExit: 0 [for seqlen_q="),
+        ("accepts_interrupts", "raise KeyboardInterrupt", "raises KeyboardInterrupt [for seqlen_q="),
+        ("accepts_sets", "torch.set_default_dtype(torch.float64)", "sets torch's default dtype to torch.float64"),
+    )
+}
 # What these do, they do before they define a right implementation. "pass": a remark, if anything.
 BEFORE = {
     "prints": ("print('printed\\n' * 2**17)", PASS, ""),
     "forks": ("import os, time\nif os.fork() == 0:\n    time.sleep(0.2)\n    os._exit(0)", PASS, ""),
+    "has_code_of_an_odd_file": (
+        "{good}exec(compile('def forward(q, k, v): return good.forward(q, k, v)', '/\\ud800.py', 'exec'))\n"
+        "forward.__wrapped__ = forward\nIMPL = dataclasses.replace(IMPL, forward=forward)",
+        PASS,
+        "",
+    ),
     "goes_on_in_a_fork": ("import os\nos.fork()", PASS, ""),
     "replaces_its_name": ("import sys\nsys.modules[__name__] = None", PASS, ""),
     "replaces_itself": ("import sys, types\nsys.modules[__name__] = types.ModuleType('other')", PASS, ""),
@@ -263,6 +285,7 @@ BEFORE = {
     ),
 }
 REPEATS = {
+    "accepts_interrupts",
     "import_crashes",
     "import_exits",
     "import_loops",

@@ -92,6 +92,25 @@ def str_gives_a_number(q, k, v):
     raise Unprintable(lambda: 3)
 
 
+class Hooked(Exception):
+    """Asked for anything, isinstance included, it ends the program."""
+
+    __module__ = None
+
+    def __getattribute__(self, name):
+        sys.exit(0)
+
+
+@TABLE.gives(FAIL, "forward raises Hooked: hooked")
+def asks_of_an_exception_exit(q, k, v):
+    raise Hooked("hooked")
+
+
+@TABLE.gives(FAIL, "forward raises ValueError: of an odd file")
+def raises_in_a_file_of_an_odd_name(q, k, v):
+    exec(compile("raise ValueError('of an odd file')", "/\ud800.py", "exec"))
+
+
 @TABLE.gives(FAIL, "forward raises ValueError")
 def says_surrogates(q, k, v):
     raise ValueError("\ud800\udfff")
