@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.properties.cases.case import BIASES, LAYOUTS, Case
+from flash_attest.properties.cases.case import BIASES, LAYOUTS, Case, CaseError
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.fitting import fitted
@@ -73,13 +73,12 @@ def _features(impl: Implementation, case: Case) -> Iterator[tuple[str, Case]]:
 
     Kernels that are compiled for each kind of a case are those of a whole run.
     """
-    changed = [
-        (feature.name, feature.adapted(feature.changed(case, value), impl.supports))
-        for feature in FEATURES.values()
-        if feature.name not in NO_SIBLING
-        for value in feature.values
-        if value != feature.value(case) and feature.takes(impl.supports, value)
-    ]
+    changed: list[tuple[str, Case]] = []
+    for feature in FEATURES.values():
+        for value in () if feature.name in NO_SIBLING else feature.values:
+            if value != feature.value(case) and feature.takes(impl.supports, value):
+                with suppress(CaseError):  # two features may exclude each other
+                    changed.append((feature.name, feature.adapted(feature.changed(case, value), impl.supports)))
     headdims = impl.supports.headdim_list
     if case.headdim_v == case.headdim and len(headdims) > 1:
         place = headdims.index(case.headdim)

@@ -41,3 +41,8 @@ def test_siblings_fit_what_an_implementation_accepts():
     case = CASE.but(seqlen_q=16, seqlen_k=16)
     assert {other.seqlen_q for other in found(impl, case)} == {8, 16, 56}
     assert not any(unsupported(impl, other) for other in found(impl, case))
+
+
+def test_features_that_exclude_each_other_are_left_out():
+    shared = [CASE.but(shared_kv=True).changed_in(other) for other in found(case=CASE.but(shared_kv=True))]
+    assert "shared_kv=False" in shared and not any("headdim_v" in what for what in shared)
