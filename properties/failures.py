@@ -124,7 +124,10 @@ class Replaces(LawBroken):
 
 
 class AnotherCase(Exception):
-    """Draw another case: the law says nothing about this one, or needs an unsupported one."""
+    """Draw another case: the law says nothing about this one, or needs an unsupported one.
+
+    Its text is the reason, if there is one to show.
+    """
 
 
 class Undecided(Exception):

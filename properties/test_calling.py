@@ -12,6 +12,8 @@ from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.limits import short
 from flash_attest.properties.cases.outside import probes
+from flash_attest.properties.cases.siblings import siblings
+from flash_attest.properties.checks.among_others import check_among_others
 from flash_attest.properties.checks.comparisons import check_all_agree, check_budget, check_unchanged
 from flash_attest.properties.checks.outside import wrong_outside
 from flash_attest.properties.failures import LawBroken, Reason, Undecided
@@ -20,6 +22,7 @@ from flash_attest.properties.trial import Trial
 from flash_attest.races.poison import PATTERNS, leave_behind
 
 DELAY = (0.03, 0.5)  # bounds on how late the inputs are, in seconds: three times the duration of a call, within these
+FEW = 20  # keys and queries, where several calls beside a case are longer
 CYCLES = 2.0e9  # the most clock cycles of a GPU in a second
 
 
@@ -204,6 +207,28 @@ def _is_wrong(trial: Trial, got: Outputs, x: Inputs, *names: str) -> bool:
     except LawBroken:
         return True
     return False
+
+
+def few(case: Case) -> Case:
+    """Return the case with short lengths, one batch and one key head: some calls are larger."""
+    lengths = {"seqlen_q": min(case.seqlen_q, FEW), "seqlen_k": min(case.seqlen_k, FEW)}
+    return case.but(batch=1, nheads=min(case.nheads // case.nheads_k, 2), nheads_k=1, **lengths)
+
+
+@law(toward=few, share=0.05, bug="calling")
+def test_other_calls_do_not_matter(trial):
+    """Calls with other lengths, sizes or features, before a call, do not change its result.
+
+    Each of them differs from the case in one thing: it has one query, half of the keys or more
+    keys, more batches or heads, or another dtype, mask, scale, layout or head dim. Shorter ones
+    come before the case, the longest last, and then the case comes again. All results are within
+    the error budget. So a kernel, a plan or a tuned choice is kept under a key with everything that
+    it depends on, and a workspace fits later calls and holds nothing of earlier ones. A result that
+    is wrong in a new process, too, is left to other laws. A given case is called among all such
+    calls, and a drawn one among some.
+    """
+    others = siblings(trial.impl, trial.case, trial.random("siblings"), every=trial.given)
+    check_among_others(trial, others)
 
 
 @law(needs=("backward", "same process"), share=0.2, softmax_scale=False, toward=short, bug="calling")

@@ -50,9 +50,11 @@ class Trial:
     repeats: int = 100
     perturbations: str = ""  # perturbations of repeated calls, by name, as in --perturb (races/perturb)
     origin: Origin = OURS  # how the implementation was found
-    # (device, implementation, cases, options) -> the command that calls the implementation on these
-    # cases in another process. None if that is not possible.
-    alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None
+    # (device, implementation, cases, options, judged=False) -> the command that calls the
+    # implementation on these cases in another process, and compares results with the definition if
+    # `judged` is True. None if that is not possible.
+    alone: Callable[..., list[str]] | None = None
+    given: bool = False  # whether the case was given, and not drawn: laws that try a part of something then try all
     known: Known = field(default_factory=Known)  # the results that this process keeps
     write_down: Callable[[str], None] = lambda what: None  # records the next call, in case the process dies
     calls: type[Caller] = Caller  # calls the implementation, in this process or in a kernel process
@@ -110,8 +112,8 @@ class Trial:
 
     def needs_supported(self, case: Case) -> None:
         """Draw another case if `case`, which the law also needs to run, is not supported."""
-        if unsupported(self.impl, case) is not None:
-            raise AnotherCase
+        if reason := unsupported(self.impl, case):
+            raise AnotherCase(f"it also needs {self.case.changed_in(case)}, and {reason}")
 
     def cut(self, word: str, length: int, parts: Callable[[int], Iterable[Case]]) -> int:
         """Return a random position at which to cut this many rows or keys in two.

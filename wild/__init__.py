@@ -18,7 +18,7 @@ An adapter of a file in a public repository asks for a folder on this machine:
 
     sdpa = file_of("executorch").sdpa
 
-torch's own varlen_attn is not here: it comes with torch, so its adapter is impls/torch_varlen.py.
+torch's own varlen_attn has no adapter here: it comes with torch, so that is impls/torch_varlen.py.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def aule(name, function, known, backward=True, **supports):
         tile=(64, 64),
         traced=True,
         share={"cpu": 0.02},
-        known_failures=known,
+        known_failures={"tensors_beyond_2_31_elements": "finding #133: offsets have 32 bits", **known},
     )
 
 

@@ -134,6 +134,7 @@ IMPLS = [
             "answers_follow_the_values": (SUM, f"{TILE} regime=shifted_down"),
             "huge_scores_match_the_definition": (SUM, f"{TILE} regime=shifted_down"),
             "order_of_keys_does_not_matter": (SUM, f"{TILE} seed=2"),
+            "tensors_beyond_2_31_elements": "finding #134: offsets have 32 bits",
         },
     ),
 ]

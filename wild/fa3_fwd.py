@@ -3,7 +3,7 @@
 This build has bfloat16 and fp8, but no backward, no windows and no pages (its fa3_fwd_config.py).
 With a scale of 0 or below out is NaN (finding #126), so of those 0 and -0.5 alone are declared. A
 merge of one part writes nothing (finding #128), so it gets two or more. lse of a row without keys
-may be +inf in the package, and is -inf here.
+may be +inf in the package (finding #136), and is -inf here.
 """
 
 import math

@@ -151,7 +151,10 @@ IMPLS = [
         cross=True,
         softmax_scale=True,
         accepts=whole_tiles,
-        known_failures=dict.fromkeys(OF_LOW_SCORES, (FAR, f"{TILE} regime=shifted_down")),
+        known_failures={
+            **dict.fromkeys(OF_LOW_SCORES, (FAR, f"{TILE} regime=shifted_down")),
+            "tensors_beyond_2_31_elements": "finding #135: offsets have 32 bits",
+        },
     ),
     of_triton("_causal", causal="optional", backward=False),  # finding #38: the causal gradient does not compile
     of_triton(

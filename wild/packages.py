@@ -164,4 +164,23 @@ _READ = (
     Source("triton-lang-kernels", "triton-lang/kernels", "kernels", "flash_attention", "2024-08-15"),
 )
 SOURCES = {source.key: source for source in _READ}
-BY_TITLE = {package.title: package for package in (PACKAGES | SOURCES).values()}
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library that this suite needs anyway, so that it is neither installed nor judged as a
+    package: its adapter is in impls/.
+
+    title: its name.
+    """
+
+    title: str
+
+    @property
+    def needs(self) -> str:
+        """The equipment that a machine must have, as in Package."""
+        return "a GPU"
+
+
+TORCH = Library("torch")
+BY_TITLE = {each.title: each for each in (*PACKAGES.values(), *SOURCES.values(), TORCH)}

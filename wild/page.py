@@ -9,7 +9,7 @@ import json
 
 from flash_attest.places import ROOMS
 from flash_attest.wild.findings import Finding, findings
-from flash_attest.wild.packages import BY_TITLE, PACKAGES, SOURCES, Source
+from flash_attest.wild.packages import BY_TITLE, PACKAGES, SOURCES, Library, Source
 
 PAGE = ROOMS / "docs" / "findings.md"
 # What `flash-attest wild --write` wrote, without and with a GPU.
@@ -78,6 +78,8 @@ def _sections(every: list[Finding]) -> list[str]:
 def _installation(finding: Finding) -> str:
     """Return how the package of a proof is made available."""
     package = BY_TITLE[finding.package]
+    if isinstance(package, Library):
+        return f"{package.title} {finding.version}, on a machine with a GPU"
     if isinstance(package, Source):
         return f"set `{package.variable}` to {package.place}"
     requirements = " ".join([f"{package.name}=={finding.version}", *package.also])

@@ -37,6 +37,7 @@ class Meter:
     clean: dict[Case, list[str]] = field(default_factory=dict)  # cases watched together with others -> their kernels
     beyond: Undecided | None = None  # why no sanitizer can judge the kernels
     looks: int = 0  # cases that were called, but about which the law says nothing (MOST_LOOKS)
+    depends_on_others: bool = False  # whether a call was wrong only because of earlier ones (checks/among_others.py)
     kept_bits: int = 0  # cases in which other calls changed no bit, although that is not promised
     refusals: int = 0  # calls that raised, in a law that allows it
     note: str = ""  # printed beside the verdict: "none in 300 repeats, p < 1 %"

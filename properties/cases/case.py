@@ -175,6 +175,14 @@ class Case:
 
     __repr__ = __str__
 
+    def changed_in(self, other: Case) -> str:
+        """Return the fields that another case changes, as text: "seqlen_q=1 dtype=float16"."""
+        changed = {f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)}
+        for follower, leader in (("nheads_k", "nheads"), ("headdim_v", "headdim")):  # as in __str__
+            if leader in changed and getattr(other, follower) == getattr(other, leader):
+                changed.discard(follower)
+        return " ".join(f"{f.name}={text_of(getattr(other, f.name))}" for f in fields(self) if f.name in changed)
+
 
 def _is_block(block: Any) -> bool:
     """Return whether this is a pair of numbers, each at least 1."""

@@ -47,9 +47,14 @@ AVAILABLE_PROVIDERS[COVERING] = f"{CoveringProvider.__module__}.{CoveringProvide
 # takes longer than judging these few.
 DRAWN_FIRST = 60
 
+
 # How many cases are tried for each one that counts, and before the first one that counts. This is
 # enough to find one if one in fifty counts.
 TRIED, FIRST_TRIED = 20, 200
+
+
+class NothingSaid(Unsatisfiable):
+    """The law says nothing about any case that was drawn. The text is its last reason, or ""."""
 
 
 @dataclass(frozen=True)
@@ -78,18 +83,18 @@ class Drawing:
 
         If hold raises AnotherCase, the case does not count and another one is drawn. Any other
         Exception ends the loop. Hypothesis then looks for the smallest case that raises it, and
-        this exception is raised. A BaseException is raised at once. Raises Unsatisfiable if no case
-        counts.
+        this exception is raised. A BaseException is raised at once. Raises NothingSaid if no case
+        counts, and Unsatisfiable if there is none.
         """
-        held, failure = 0, None
+        held, failure, why = 0, None, ""
         for position, case in enumerate(self._without_end()):
             if position == FIRST_TRIED + TRIED * held:
                 break
             try:
                 hold(case)
                 held += 1
-            except AnotherCase:
-                pass
+            except AnotherCase as discarded:
+                why = str(discarded) or why
             except Exception as error:
                 failure = error
             if failure is not None:  # not in the handler, where Hypothesis would see another failure
@@ -97,7 +102,7 @@ class Drawing:
             if held == self.examples:
                 return
         if not held:
-            raise Unsatisfiable("the law says nothing about any case")
+            raise NothingSaid(why)
 
     def _without_end(self) -> Iterator[Case]:
         """Yield the cases, then further ones until there are no more, twice as many each time."""

@@ -16,6 +16,7 @@ from hypothesis.errors import Unsatisfiable
 
 from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.properties.cases.case import Case, parse_case
+from flash_attest.properties.cases.drawing import NothingSaid
 from flash_attest.properties.cases.support import not_here, unsupported
 from flash_attest.properties.failures import AnotherCase, LawBroken, Reason, Replaces, Undecided
 from flash_attest.properties.judging import conformance
@@ -146,8 +147,9 @@ def _outcome(judgement: Judgement) -> Outcome:
             if known := judgement.impl.known_failure(CONTRACT_CHECK)[0]:
                 return Outcome(REFUSED, f"{contract.verdict} with {contract.without}: {known}", Reason.NO_CASE)
             return _contract_is_broken(contract)
-        why = "the law says nothing about this case"
-        if isinstance(none, Unsatisfiable):
+        what = "this case" if isinstance(none, AnotherCase) else "any case that the implementation supports"
+        why = f"the law says nothing about {what}{f': {none}' if str(none) else ''}"
+        if isinstance(none, Unsatisfiable) and not isinstance(none, NothingSaid):
             why = "the implementation supports no case that the law wants"
         return Outcome(REFUSED, meter.note or why, Reason.NO_CASE)
     except ContextLost as lost:

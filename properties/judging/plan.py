@@ -57,7 +57,7 @@ class Plan:
     lost: Mapping[str, Lost] = field(default_factory=dict)  # by the text of the case (runner/isolation)
     # Failures of the implementation that other laws have explained, as far as known (repeats.py)
     explained: Sequence[Explained] = ()
-    alone: Callable[[str, str, list[str], list[str]], list[str]] | None = None  # see Trial
+    alone: Callable[..., list[str]] | None = None  # see Trial
     known: Known = field(default_factory=Known)  # the results that the judging process keeps
     caller_of: Callable[[Implementation], type[Caller]] = lambda impl: Caller  # the class that calls an implementation
     origin: Origin = OURS  # how the implementation was found
@@ -73,6 +73,7 @@ class Plan:
             perturbations=self.perturbations,
             origin=self.origin,
             alone=self.alone,
+            given=self.case is not None,
             calls=self.caller_of(impl),
             known=self.known,
         )

@@ -1,4 +1,4 @@
-"""A pytest run that calls an implementation on some cases and judges nothing (runner/alone.py)."""
+"""A pytest run that calls an implementation on some cases, without laws (runner/alone.py)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ if TYPE_CHECKING:
 
 
 class Calls:
-    """A pytest plug-in that calls an implementation once for each case, instead of a run."""
+    """A pytest plug-in that calls an implementation once for each case, instead of a run.
 
-    def __init__(self, device: str, name: str, cases: list[str]):
-        self.device, self.name, self.cases = device, name, cases
+    judged: whether results should be within the error budget.
+    """
+
+    def __init__(self, device: str, name: str, cases: list[str], judged: bool):
+        self.device, self.name, self.cases, self.judged = device, name, cases, judged
         self.problem = f"{name} was not called"
 
     @pytest.hookimpl(trylast=True)
@@ -41,13 +44,16 @@ class Calls:
 
     def _call(self, impl: Implementation) -> None:
         from flash_attest.properties.cases.case import parse_case  # imports torch, which takes seconds
+        from flash_attest.properties.checks.comparisons import check_budget
         from flash_attest.properties.failures import LawBroken, Undecided
         from flash_attest.properties.trial import Trial
 
         try:
             for case in self.cases:
                 trial = Trial(impl, parse_case(case), self.device, judges_state=False)
-                trial.run(backward=trial.backward)
+                got = trial.run(backward=trial.backward)
+                if self.judged:
+                    check_budget(trial, got)
             self.problem = ""
         except (LawBroken, Undecided) as error:
             self.problem = str(error)

@@ -8,9 +8,11 @@ race), so cases are drawn, but not shrunk.
 """
 
 KEPT = {
+    "a_backward_of_one_query_is_kept": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "a_group_of_more_than_four_heads_reads_keys_as_one_of_four": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=15 nheads_k=3"
     ),
+    "a_kernel_without_bias_is_kept": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
     "a_large_batch_has_larger_tiles": ("seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 seed=1"),
     "a_prefill_reads_keys_from_the_last_to_the_first": ("seqlen_q=2 seqlen_k=19 headdim=1 dtype=float32 seed=3"),
     "a_single_query_has_another_exp": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
@@ -39,6 +41,7 @@ KEPT = {
     "backward_uses_the_default_scale": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softmax_scale=0.5",
     "batch_index_has_16_bits": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 batch=65601",
     "batches_from_the_fourth_on_read_its_keys": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 batch=5",
+    "batches_past_those_of_the_first_call_stay_empty": ("seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"),
     "bias_is_capped_too": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=vector softcap=2.0",
     "bias_is_scaled": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
     "block_mask_is_transposed": (
@@ -59,6 +62,7 @@ KEPT = {
     "cap_is_kept_from_the_first_call": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softcap=5.0",
     "cap_is_truncated_to_an_integer": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 softcap=2.5",
     "causal_is_ignored_with_a_window": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True window=0:",
+    "causal_is_that_of_the_first_call": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32",
     "causal_mask_compares_slots_with_queries": (
         "seqlen_q=2 seqlen_k=2 headdim=2 dtype=float32 causal=True hidden=documents seed=1"
     ),
@@ -195,6 +199,7 @@ KEPT = {
     "dbias_is_scaled": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 bias=vector softmax_scale=0.5",
     "dbias_keeps_the_last_query_tile": "seqlen_q=17 seqlen_k=2 headdim=1 dtype=float32 bias=vector",
     "dbias_of_the_last_partial_tile_is_not_stored": "seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 bias=matrix",
+    "default_scale_is_that_of_the_first_headdim": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
     "delta_is_that_of_the_call_before": "seqlen_q=24 seqlen_k=24 headdim=1 dtype=float32",
     "delta_is_that_of_the_first_tile": "seqlen_q=17 seqlen_k=1 headdim=1 dtype=float32",
     "delta_sums_the_columns_of_headdim": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 headdim_v=3",
@@ -256,6 +261,7 @@ KEPT = {
     "heads_beyond_the_grid_are_not_computed": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 nheads=65601",
     "heads_from_the_ninth_on_read_keys_of_the_first_ones": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=9",
     "heads_of_an_expanded_k_share_a_gradient": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2",
+    "key_heads_are_those_of_the_first_group": ("seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 nheads_k=1"),
     "key_tile_takes_the_block_of_its_first_key": (
         "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
     ),
@@ -275,6 +281,7 @@ KEPT = {
     "keys_of_the_next_sequence_fill_the_last_tile": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=one seed=2"
     ),
+    "keys_past_those_of_the_first_call_are_not_read": ("seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"),
     "keys_start_where_the_queries_of_the_sequence_do": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 neighbours=one",
     "keys_wrap_around_at_65536": "seqlen_q=1 seqlen_k=65601 headdim=1 dtype=float32",
     "last_key_is_lost_when_the_tile_divides_seqlen": "seqlen_q=1 seqlen_k=16 headdim=1 dtype=float32",
@@ -360,6 +367,7 @@ KEPT = {
     "out_is_truncated_to_bfloat16": (
         "seqlen_q=1 seqlen_k=3 headdim=36 dtype=bfloat16 nheads=2 nheads_k=1 regime=exact seed=2"
     ),
+    "p_is_rounded_to_the_dtype_of_the_first_call": "seqlen_q=1 seqlen_k=6 headdim=1 dtype=float16",
     "packed_mask_aligns_by_the_longest_sequence": (
         "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True neighbours=one"
     ),
@@ -436,6 +444,7 @@ KEPT = {
     "splits_follow_the_longest_sequence_of_the_batch": (
         "seqlen_q=1 seqlen_k=64 headdim=1 dtype=float32 neighbours=longer"
     ),
+    "strides_are_those_of_the_first_call": "seqlen_q=2 seqlen_k=2 headdim=2 dtype=float32",
     "sum_is_wider_at_some_addresses": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float32 seed=1",
     "table_of_pages_is_read_as_contiguous": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 page_order=shuffled",
     "table_row_is_counted_over_sequences_with_queries": (
@@ -616,7 +625,10 @@ KEPT = {
     "weights_of_the_merge_are_rounded_to_half": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 num_splits=3",
     "window_counts_the_query_itself": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 window=0:",
     "window_is_ignored_with_a_causal_mask": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True window=0:",
+    "window_is_that_of_the_first_call": "seqlen_q=4 seqlen_k=4 headdim=1 dtype=float32",
     "window_of_0_is_taken_for_none": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 window=0:",
+    "workspace_has_the_size_of_the_first_call": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
+    "workspace_is_cleared_as_far_as_the_first_call": ("seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32"),
 }
 
 # These are judged only in `tox -e thorough`: bugs of the Numba kernels that are also planted in

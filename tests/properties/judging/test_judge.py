@@ -9,7 +9,7 @@ import torch
 
 from flash_attest.impls import ContractError, torch_math
 from flash_attest.properties.cases.case import parse_case
-from flash_attest.properties.failures import Reason
+from flash_attest.properties.failures import AnotherCase, Reason
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
@@ -149,6 +149,32 @@ def test_unavailable_gives_a_reason_for_each_undeclared_device(unavailable):
         ContractError, match=re.escape(f"unavailable={unavailable!r}: should give a reason in one line")
     ):
         replace(torch_math.IMPL, devices={"cpu"}, unavailable=unavailable)
+
+
+@pytest.mark.parametrize("name", ["out_matches_the_definition", "outputs_may_be_written_to", "no_race_is_traced"])
+def test_a_law_that_discards_every_case_does_not_apply(name):
+    """It is not green, whether cases are drawn, chosen, or searched for several findings."""
+
+    def discards(trial):
+        raise AnotherCase("why not")
+
+    law = replace(laws()[f"test_{name}"], function=discards, needs=(), device=None)
+    result = judge(law, torch_math.IMPL, Plan(examples=3, try_contract=False))
+    reason = "the law says nothing about any case that the implementation supports: why not"
+    assert (result.verdict, result.why, result.reason, result.cases) == (REFUSED, Reason.NO_CASE, reason, 0)
+
+
+@pytest.mark.parametrize(("law", "scale"), [
+    ("negative_scale_is_negated_q", "-1.0"), ("powers_of_four_move_between_q_and_scale", "0.25"),
+])  # fmt: skip
+def test_a_case_that_a_law_also_needs_and_is_refused_is_named(law, scale):
+    def accepts(case):
+        return None if case.softmax_scale in (None, 1.0) else "the scale should be 1"
+
+    impl = replace(torch_math.IMPL, supports=replace(torch_math.IMPL.supports, accepts=accepts))
+    result = judge(laws()[f"test_{law}"], impl, Plan(examples=2, try_contract=False))
+    needs = f"it also needs softmax_scale={scale}, and the scale should be 1"
+    assert (result.verdict, result.cases) == (REFUSED, 0) and result.reason.endswith(f"supports: {needs}")
 
 
 def test_unavailable_is_not_checked_against_invalid_devices():

@@ -1,0 +1,23 @@
+"""Offsets have 32 bits: the offset of a head 2^31 elements past the first is negative.
+
+number: 135
+package: flash-attention-softmax-n 0.3.2
+law: tensors_beyond_2_31_elements
+case: seqlen_q=384 seqlen_k=384 headdim=128 dtype=float16 nheads=43776
+consequence: Tensors that span 2^31 elements or more give wrong results, or an illegal access. The
+    number of a head and its stride are both of 32 bits, and so is their product.
+found: 2026-11-26
+status: not reported
+gpu: needed for 4 GiB; read in the source, this proof was not run yet
+shows: AssertionError: out of the last head is 0.0, should be 1
+"""
+
+import contextlib
+
+import torch
+from flash_attention_softmax_n import flash_attention_n_triton
+
+x, last = torch.ones(1, 43776, 384, 128, device="cuda", dtype=torch.float16), 0.0  # 2^31 + 4194304 elements, 4 GiB
+with contextlib.suppress(RuntimeError):  # an illegal access
+    last = flash_attention_n_triton(x, x, x)[0, -1].float().mean().item()
+assert abs(last - 1) < 0.01, f"out of the last head is {last}, should be 1"
