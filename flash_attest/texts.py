@@ -58,6 +58,7 @@ def frames_of(error: BaseException) -> list[Frame]:
     for frame, number in traceback.walk_tb(traceback_of(error)):
         file = frame.f_code.co_filename
         try:
+            linecache.checkcache(file)
             line = linecache.getline(file, number, frame.f_globals).strip()
         except Exception:
             line = ""

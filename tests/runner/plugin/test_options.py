@@ -23,6 +23,7 @@ WRONG = [
     (["--case-timeout", "nan"], "--case-timeout nan: should be a number of seconds, or 0 for no limit"),
     (["--emulated", "75"], "argument --emulated: invalid choice: '75' (choose from "),
     (["--repeats", "0"], "--repeats 0: should be at least 1"),
+    (["--report=README.md"], "--report README.md: is a file, should be a folder"),
     (["--perturb", "noise"], "--perturb noise: no perturbation; those are other_case (a call of the same shape "),
     (["--perturb", "cold,none"], "--perturb cold,none: none stands alone"),
     (["--perturb", ","], "--perturb ',': names no perturbation; write none for no perturbation"),
