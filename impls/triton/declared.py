@@ -71,7 +71,7 @@ def implementation(
         precision=Precision(multiply="tf32" if way.tf32 else "operand"),
         share=share,
         traced=EMULATED,
-        compiles=not EMULATED,
+        compiles=True,
     )
 
 
@@ -110,7 +110,7 @@ PAGED = Implementation(
     precision=Precision(merge="lse"),
     share=SHARE,
     traced=EMULATED,
-    compiles=not EMULATED,
+    compiles=True,
 )
 MERGE = Implementation(
     name="triton_merge_parts",
@@ -132,7 +132,7 @@ MERGE = Implementation(
     precision=Precision(merge="lse"),
     share=VARIANT,
     traced=EMULATED,
-    compiles=not EMULATED,
+    compiles=True,
 )
 
 
@@ -160,7 +160,7 @@ def by_tma() -> Implementation | Absent:
         slack="anything",
         share=VARIANT,
         traced=EMULATED,
-        compiles=not EMULATED,
+        compiles=True,
     )
 
 

@@ -18,8 +18,6 @@ from random import Random
 from typing import Any
 
 ATTEMPTS = 4  # rows that are made for each one that is taken
-HOW_MANY = (0, 1, 2, None)  # factors of `alone` that have another value than the simplest; None: all
-WEIGHTS = (4, 4, 2, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +26,9 @@ class Factors:
 
     values: by the name of the factor, the simplest first. rare: how many rows there are for each
     one with another value than the simplest; such values are expensive and form no pairs.
-    alone: factors of which most rows have the simplest value: HOW_MANY have another one.
+    alone: factors that often have their simplest value, as they may hide mistakes from each other.
+    All have it in every second row. Of the three rows between, none has it in the first, and the
+    other two divide them.
     impossible: pairs of (factor, value) that no case has.
     details: (row, random numbers) -> further values by name, which follow from the classes.
     """
@@ -69,6 +69,7 @@ class Cover:
                 self.possible[one] &= ~(1 << other)
                 self.possible[other] &= ~(1 << one)
         self.alone = [name for name in self.columns if name in factors.alone]
+        self.next_off: list[set[str]] = []  # of the rows of a round
         self.missing: list[int] = []  # for each value, those with which no row has combined it
 
     def row(self) -> dict[str, Any]:
@@ -92,9 +93,11 @@ class Cover:
         """Return the factors of `alone` that have their simplest value in the next row."""
         if not self.alone:
             return set()
-        (number,) = self.random.choices(HOW_MANY, WEIGHTS)
-        number = len(self.alone) if number is None else min(number, len(self.alone))
-        return set(self.alone) - set(self.random.sample(self.alone, number))
+        if not self.next_off:
+            names = self.random.sample(self.alone, len(self.alone))
+            half = len(names) // 2
+            self.next_off = [plain := set(names), set(), plain, set(names[:half]), plain, set(names[half:])]
+        return self.next_off.pop(0)
 
     def _attempt(self, off: set[str]) -> dict[str, int]:
         """Return a row of values that each add the most missing pairs, one factor after another.

@@ -41,8 +41,8 @@ class Feature:
     unnamed: the values that a law gets if it does not name the feature; None means all.
     together: whether the value is drawn together with others in a single draw. strategies.py draws
     the other features one by one.
-    alone: whether most cases have the neutral value. A case has none, one, two or all of these
-        features; otherwise nearly every case would have several, and a failing one many causes.
+    alone: whether every second case lacks it. The others have all of these features, or half of
+        them (cover.py).
     part: whether the field of a case that has the feature's name is an argument of oracle.Mask or
         of oracle.Variant. Bias and sinks, which are tensors, are passed separately.
     advice: how to declare an implementation that does not take the keyword.

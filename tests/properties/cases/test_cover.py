@@ -81,6 +81,16 @@ def test_a_rare_value_is_in_one_row_of_five(number):
     )
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_every_second_row_has_simple_values_and_the_others_have_all_or_divide_them(number):
+    factors = Factors(VALUES, rare={}, alone=("b", "c", "d"))
+    on = [{name for name in "bcd" if row[name] != VALUES[name][0]} for row in rows(60, number, factors)]
+    assert not any(on[::2])
+    for every, one, other in zip(on[1::6], on[3::6], on[5::6], strict=True):
+        assert every == set("bcd") == one | other and not one & other and len(one) in (1, 2)
+    assert len(set(map(frozenset, on[3::6]))) > 2  # each time in another way
+
+
 def test_a_field_has_the_value_of_the_row():
     row: dict = {}
     with COURSE.from_the_start(3):
