@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
+from random import Random
 
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.properties.cases.case import BIASES, LAYOUTS, Case, CaseError
@@ -11,24 +13,25 @@ from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.fitting import fitted
 from flash_attest.properties.cases.kinds import has_kind
-from flash_attest.properties.cases.random_tensors import RandomTensors
 from flash_attest.properties.failures import AnotherCase
 
 MORE = 33  # keys or queries: more tiles of up to 32, and another remainder
-MOST = 2  # siblings of each kind, in one of several drawn cases
+MOST = {"size": 2, "feature": 1}  # siblings in one of several drawn cases
 SEED = 0  # of a run by default, whose kinds of kernels are compiled anyway
 # Inputs of another regime are other values alone, and `_sizes` has other lengths.
 NO_SIBLING = ("regime", "cross", "headdim")
 ANY = Draws.of(layout=LAYOUTS, bias=BIASES)
 
 
-def siblings(impl: Implementation, case: Case, random: RandomTensors, every: bool) -> list[Case]:
-    """Return supported cases that differ from a case in one thing: all, or some random ones.
+def siblings(impl: Implementation, case: Case, turn: int | None) -> list[Case]:
+    """Return supported cases that differ from a case in one thing.
 
-    Shorter ones come first, and the longest last, so that a call follows shorter and longer ones.
+    turn: the number of the case in a run, as each of several cases gets another part of them. None:
+    all of them. Shorter ones come first, and the longest last, so that a call follows shorter and
+    longer ones.
     """
-    features = _some(impl, case, list(_features(impl, case)), random, every)
-    sizes = _some(impl, case, [("size", other) for other in _sizes(impl, case)], random, every)
+    sizes = _some(impl, case, [[other] for other in _sizes(impl, case)], MOST["size"], turn)
+    features = _some(impl, case, _features(impl, case), MOST["feature"], turn)
     shorter = [other for other in sizes if _length(other) < _length(case)]
     longer = sorted((other for other in sizes if other not in shorter), key=_length)
     return shorter + features + longer
@@ -38,20 +41,17 @@ def _length(case: Case) -> int:
     return case.batch * case.nheads * case.seqlen_q * case.seqlen_k
 
 
-def _some(
-    impl: Implementation, case: Case, candidates: list[tuple[str, Case]], random: RandomTensors, every: bool
-) -> list[Case]:
-    """Return the candidates that are supported, or cases near them: all, or MOST of them, and one
-    for each feature.
-    """
-    found: dict[Case, str] = {}
-    for number in range(len(candidates)) if every else random.order(len(candidates)).tolist():
-        name, other = candidates[number]
-        if not every and (len(found) == MOST or (name != "size" and name in found.values())):
-            continue
+def _some(impl: Implementation, case: Case, kinds: list[list[Case]], most: int, turn: int | None) -> list[Case]:
+    """Return a case of each of the next `most` kinds, or all; each is supported, or near to it."""
+    if turn is not None and kinds:
+        Random(impl.name).shuffle(kinds)
+        chosen = [kinds[(turn * most + n) % len(kinds)] for n in range(most)]
+        kinds = [[others[case.seed % len(others)]] for others in chosen]
+    found: dict[Case, None] = {}
+    for other in chain(*kinds):
         with suppress(AnotherCase):
             if (near := fitted(impl, other, ANY)) != case:
-                found.setdefault(near, name)
+                found[near] = None
     return list(found)
 
 
@@ -68,20 +68,22 @@ def _sizes(impl: Implementation, case: Case) -> Iterator[Case]:
         yield case.but(nheads_k=case.nheads)
 
 
-def _features(impl: Implementation, case: Case) -> Iterator[tuple[str, Case]]:
-    """Yield (feature, the case with another value of it).
+def _features(impl: Implementation, case: Case) -> list[list[Case]]:
+    """Return the case with each other value of a feature, for each feature that has any.
 
     Kernels that are compiled for each kind of a case are those of a whole run.
     """
-    changed: list[tuple[str, Case]] = []
+    changed: dict[str, list[Case]] = {}
     for feature in FEATURES.values():
         for value in () if feature.name in NO_SIBLING else feature.values:
             if value != feature.value(case) and feature.takes(impl.supports, value):
                 with suppress(CaseError):  # two features may exclude each other
-                    changed.append((feature.name, feature.adapted(feature.changed(case, value), impl.supports)))
+                    other = feature.adapted(feature.changed(case, value), impl.supports)
+                    changed.setdefault(feature.name, []).append(other)
     headdims = impl.supports.headdim_list
     if case.headdim_v == case.headdim and len(headdims) > 1:
         place = headdims.index(case.headdim)
-        other = headdims[place + 1 if place + 1 < len(headdims) else place - 1]
-        changed.append(("headdim", case.but(headdim=other)))
-    yield from ((name, other) for name, other in changed if not impl.compiles or has_kind(impl, SEED, other))
+        changed["headdim"] = [case.but(headdim=headdims[place + 1 if place + 1 < len(headdims) else place - 1])]
+    of_kinds = ([other for other in others if not impl.compiles or has_kind(impl, SEED, other)]
+                for others in changed.values())  # fmt: skip
+    return [others for others in of_kinds if others]

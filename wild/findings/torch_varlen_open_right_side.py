@@ -1,11 +1,11 @@
-"""With window_size=(left, -1), the open right side ends at max_seqlen_k, which hides keys.
+"""Beside a left side, the open right side of a window is not open: keys are hidden.
 
 number: 130
 package: torch 2.11
 law: query_sees_exactly_its_window
 case: seqlen_q=3 seqlen_k=1 headdim=64 dtype=float16 window=0:
-consequence: varlen_attn with window_size=(left, -1) and more queries than keys gives 0 for queries
-    that see a key.
+consequence: The right side ends at max_seqlen_k. With window_size=(left, -1) and more queries than
+    keys, varlen_attn gives 0 for queries that see a key.
 found: 2026-11-26
 status: not reported
 gpu: needed, as varlen_attn has no other kernel; this proof was not run yet

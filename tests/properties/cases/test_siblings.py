@@ -4,15 +4,14 @@ from dataclasses import replace
 
 from flash_attest.impls import python_tiled
 from flash_attest.properties.cases.case import parse_case
-from flash_attest.properties.cases.random_tensors import RandomTensors
 from flash_attest.properties.cases.siblings import MOST, siblings
 from flash_attest.properties.cases.support import unsupported
 
 CASE = parse_case("seqlen_q=5 seqlen_k=9 headdim=3 dtype=float32 nheads=2 nheads_k=1")
 
 
-def found(impl=python_tiled.IMPL, case=CASE, every=True):
-    return siblings(impl, case, RandomTensors(case, "cpu", "siblings"), every)
+def found(impl=python_tiled.IMPL, case=CASE, turn=None):
+    return siblings(impl, case, turn)
 
 
 def test_all_siblings_differ_in_one_thing():
@@ -26,9 +25,15 @@ def test_all_siblings_differ_in_one_thing():
     assert not any(unsupported(python_tiled.IMPL, other) for other in found())
 
 
-def test_a_drawn_case_has_some_shorter_ones_first():
-    some = found(every=False)
-    assert 2 <= len(some) <= 2 * MOST and set(some) <= set(found())
+def test_cases_take_turns():
+    """Fifteen cases have all features and sizes between them."""
+    of_each = [found(turn=n) for n in range(15)]
+    assert all(len(others) == sum(MOST.values()) and set(others) <= set(found()) for others in of_each)
+    together = {CASE.changed_in(other).partition("=")[0] for others in of_each for other in others}
+    assert together == {CASE.changed_in(other).partition("=")[0] for other in found()}
+
+
+def test_shorter_ones_come_first_and_the_longest_last():
     lengths = [other.seqlen_q * other.seqlen_k for other in found()]
     assert lengths[0] < CASE.seqlen_q * CASE.seqlen_k < lengths[-1] == max(lengths)
 
