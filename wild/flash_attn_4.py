@@ -62,6 +62,14 @@ def few_negative(case):
     return None if case.softmax_scale in (0, -0.5) else positive(case)
 
 
+RACE = {  # in every backward of several tiles
+    "no_race_is_traced": (
+        "finding #130: rows of the next tile are written, with the value that they have",
+        "seqlen_q=129 seqlen_k=1 headdim=64 dtype=float16",
+    )
+}
+
+
 def implementation(
     name, function, repeatable=("out", "lse"), trained=False, accepts=positive, known=None, step=8, **features
 ):
@@ -83,7 +91,7 @@ def implementation(
         name=f"flash_attn_4{name}", forward=forward, backward=backward if trained else None, lse="natural",
         devices={"cuda", "cpu"} if EMULATED else {"cuda"}, repeatable=repeatable,
         precision=Precision(exp=8.8e-5 if BLACKWELL else 0.0, tanh=2**-11), compiles=True,
-        known_failures=known or {},
+        known_failures=(known or {}) | (RACE if trained else {}),
         supports=on | {"cpu": supports({64})} if EMULATED else on, traced=EMULATED, share={"cpu": 0.05},
     )  # fmt: skip
 
