@@ -127,8 +127,8 @@ def reason_by_tma(seen: list[Taken], change: str, n: int) -> str:
 
 
 def reason_of_barrier(lines: list[str], n: int) -> str:
-    """Return why a barrier at line n is not needed, by what its warps access on paths to and from it;
-    "" if it may be needed.
+    """Return why the barrier at line n is not needed, by the accesses on paths to it and from it; ""
+    if there is no reason.
     """
     following = steps(lines)
     preceding: list[list[int]] = [[] for _ in lines]
