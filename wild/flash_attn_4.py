@@ -64,7 +64,7 @@ def few_negative(case):
 
 RACE = {  # in every backward of several tiles
     "no_race_is_traced": (
-        "finding #130: rows of the next tile are written, with the value that they have",
+        "finding #137: rows of the next tile are written, with the value that they have",
         "seqlen_q=129 seqlen_k=1 headdim=64 dtype=float16",
     )
 }

@@ -1,6 +1,6 @@
 """The backward's first kernel writes the next tile's rows of lse_log2, as another block does.
 
-number: 130
+number: 137
 package: flash-attn-4 4.0.0b36
 law: no_race_is_traced
 case: seqlen_q=129 seqlen_k=1 headdim=64 dtype=float16
