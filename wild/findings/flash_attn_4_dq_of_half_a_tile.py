@@ -1,12 +1,12 @@
-"""With some head dims, dq of query 64 to 127 is 0, and of later tiles or sequences another one's.
+"""With some head dims, dq is wrong from query 64 on, and in packed sequences behind the first one.
 
 number: 138
 package: flash-attn-4 4.0.0b36
 law: gradients_match_the_definition, prefix_alone_equals_prefix_of_the_whole
 case: seqlen_q=65 seqlen_k=65 headdim=8 dtype=float16
-consequence: Training goes wrong without an error, on Hopper with head dims 8, 16, 40, 48, 72, 80,
-    104 and 112. The kernel that sums dq pads head dims to a multiple of 16 (flash_bwd_sm90.py), the
-    kernels before and behind it to one of 32 (interface.py), so they mean other places in the sums.
+consequence: Training goes wrong without an error, on Hopper. Seen with head dim 8; by the source
+    also with 16, 40, 48, 72, 80, 104 and 112. The kernel that sums dq pads head dims to a multiple
+    of 16 (flash_bwd_sm90.py), the kernels before and behind it to one of 32 (interface.py).
 found: 2026-11-26
 status: not reported
 gpu: seen on an H200, in a packed call
