@@ -28,7 +28,7 @@ from flash_attest.emulator import triton as emulated_triton
 if TYPE_CHECKING:
     from flash_attest.races.finding import Finding
 
-LIMIT = 60.0  # seconds for one launch; the same as in emulator/runtime/watch.py, which loads torch
+LIMIT = 60.0  # seconds of CPU time for one launch; the same as in emulator/runtime/watch.py, which loads torch
 _answering = False  # whether torch pretends to have a GPU for the rest of the process
 
 
@@ -110,7 +110,7 @@ def trace(call: Callable[[], Any], *, seed: int = 0, switch: float = 0.0, limit:
 
     seed: 0 runs threads and blocks in order, any other number in a random order. switch: the
     probability, 0 to 1, that another thread continues at an access, which makes the damage of a
-    race visible. limit: seconds for one launch.
+    race visible. limit: seconds of CPU time for one launch.
 
     If the call raises because of a finding, the findings are returned. Raises RuntimeError if no
     kernel ran in the emulator.

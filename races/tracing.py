@@ -44,7 +44,7 @@ def tracing(seed: int = 0, switch: float = 0.0, limit: float = LIMIT) -> Iterato
     seed: 0 runs threads and blocks in order, any other value in a random order.
     switch: the probability of switching to another thread at an access, to show how a race can
     change the result.
-    limit: seconds for one launch.
+    limit: seconds of CPU time for one launch.
 
     Mistakes are reported as findings, not as exceptions.
     """

@@ -2,7 +2,8 @@
 
 The head dims are those of Hopper; (192, 128) of Blackwell, too. On Blackwell a part of the
 exponentials is a polynomial, whose error is declared. With a scale of 0 or below out is NaN on
-Hopper (finding #127), so of those 0 and -0.5 alone are declared.
+Hopper (finding #127), so of those 0 and -0.5 alone are declared. Head dims whose dq is wrong there
+(finding #138) are not declared for a backward.
 
 On a CPU its kernels for Hopper run in the emulator (`--emulated 90`). There are compiled variants
 for each dtype, mask and head dim, three seconds each, so few of them are declared there.
@@ -62,6 +63,19 @@ def few_negative(case):
     return None if case.softmax_scale in (0, -0.5) else positive(case)
 
 
+def hopper(step, trained):
+    """Return the head dims of Hopper. trained: without those whose dq is wrong (finding #138)."""
+    return {d for d in range(step, 257, step) if not trained or d > 128 or d % 32 not in (8, 16)}
+
+
+RACE = {  # in every backward of several tiles
+    "no_race_is_traced": (
+        "finding #137: rows of the next tile are written, with the value that they have",
+        "seqlen_q=129 seqlen_k=1 headdim=64 dtype=float16",
+    )
+}
+
+
 def implementation(
     name, function, repeatable=("out", "lse"), trained=False, accepts=positive, known=None, step=8, **features
 ):
@@ -76,14 +90,14 @@ def implementation(
 
     on = {
         "cuda": supports(
-            {64, 128} if BLACKWELL else range(step, 257, step), headdims_v={(192, 128)} if trained else set()
+            {64, 128} if BLACKWELL else hopper(step, trained), headdims_v={(192, 128)} if trained else set()
         )
     }
     return Implementation(
         name=f"flash_attn_4{name}", forward=forward, backward=backward if trained else None, lse="natural",
         devices={"cuda", "cpu"} if EMULATED else {"cuda"}, repeatable=repeatable,
         precision=Precision(exp=8.8e-5 if BLACKWELL else 0.0, tanh=2**-11), compiles=True,
-        known_failures=known or {},
+        known_failures=(known or {}) | (RACE if trained else {}),
         supports=on | {"cpu": supports({64})} if EMULATED else on, traced=EMULATED, share={"cpu": 0.05},
     )  # fmt: skip
 

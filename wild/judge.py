@@ -129,9 +129,11 @@ class Run:
             version, latest = newest(package), newest(package, fitting=False)
         adapter = Path(__file__).parent / f"{package.key}.py"  # a package may bring its own
         text = (adapter.read_bytes() if adapter.exists() else b"") + __version__.encode()
-        return Row(
-            version, latest, self.device + note_on(self.device), self.profile, hashlib.sha256(text).hexdigest()[:16]
-        )
+        as_what = f", as {package.runs}" if self._emulated(package) else note_on(self.device)
+        return Row(version, latest, self.device + as_what, self.profile, hashlib.sha256(text).hexdigest()[:16])
+
+    def _emulated(self, package: Package | Source) -> list[str]:
+        return package.emulated if self.device == "cpu" else []
 
     def _fill(self, package: Package | Source, row: Row) -> None:
         """Install a package and judge it. Raises InstallError."""
@@ -144,7 +146,7 @@ class Run:
         results.unlink(missing_ok=True)  # a run that ends early must not leave the results of an earlier one
         command = [
             sys.executable, "-m", "flash_attest", "check", package.key, "--profile", row.profile, "--device", self.device,
-            f"--report={report}", f"--time-limit={self.time_limit:g}",
+            f"--report={report}", f"--time-limit={self.time_limit:g}", *self._emulated(package),
         ]  # fmt: skip
         begun = time.monotonic()
         with open(report / "output.txt", "w", encoding="utf-8") as output:
@@ -181,9 +183,22 @@ def _status_of(command: list[str], environment: dict[str, str], output: TextIO, 
 
 
 def with_paths(*folders: Path) -> dict[str, str]:
-    """Return the environment of a process that can import this suite, and packages from folders."""
-    paths = [*map(str, folders), str(IMPORTED_FROM), os.environ.get("PYTHONPATH", "")]
+    """Return the environment of a process that can import this suite, and packages from folders.
+
+    It does not read .pth files there, as it would where packages are installed, so what they add
+    stands in the environment.
+    """
+    paths = [path for folder in folders for path in _paths_of(folder)]
+    paths += [str(IMPORTED_FROM), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+def _paths_of(folder: Path) -> list[str]:
+    if not any(folder.glob("*.pth")):
+        return [str(folder)]
+    code = "import site, sys; own = {*sys.path}; site.addsitedir(sys.argv[1]); print(*{*sys.path} - own, sep='\\n')"
+    done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
 
 
 def words_of(package: Package | Source, row: Row) -> str:

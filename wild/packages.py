@@ -24,14 +24,15 @@ class Package:
     judged: the version that the findings are about.
     also: what it needs beside torch, Triton, NumPy and packaging, installed without its own
         dependencies.
-    runs: "anywhere" if its kernels run in the emulator, or are PyTorch's; "cuda" if it needs a GPU.
+    runs: "anywhere" if its kernels run in the emulator, or are PyTorch's; "sm_90" if they run there
+        as on an H100 only; "cuda" if it needs a GPU.
     """
 
     name: str
     versions: str
     judged: str
     also: tuple[str, ...] = ()
-    runs: Literal["anywhere", "cuda"] = "anywhere"
+    runs: Literal["anywhere", "sm_90", "cuda"] = "anywhere"
 
     @property
     def key(self) -> str:
@@ -52,6 +53,11 @@ class Package:
     def needs(self) -> str:
         """The equipment that a machine must have beside the package; "" for none."""
         return "a GPU" if self.runs == "cuda" else ""
+
+    @property
+    def emulated(self) -> list[str]:
+        """The options that choose the GPU to emulate, of the commands that run without one."""
+        return ["--emulated", "90"] if self.runs == "sm_90" else []
 
     @property
     def pip_line(self) -> str:
@@ -77,7 +83,7 @@ _ALL = (
     Package("fla-core", ">=0.6,<0.7", "0.6.0", also=("einops",)),
     Package("flash-attention-softmax-n", ">=0.3.2,<0.4", "0.3.2", also=("einops",)),
     Package("flash-attn", ">=2.7,<3", "2.8.3.post2", also=("einops",), runs="cuda"),
-    Package("flash-attn-4", ">=4.0.0b0,<5", "4.0.0b36", also=CUTE_DSL, runs="cuda"),
+    Package("flash-attn-4", ">=4.0.0b0,<5", "4.0.0b36", also=CUTE_DSL, runs="sm_90"),
     Package("flash-attn-triton", ">=0.1.1,<0.2", "0.1.1"),
     Package("flash-sparse-attn", ">=2.0.6,<3", "2.0.6"),
     Package("flash_attention_triton", ">=0.1.1,<0.2", "0.1.1"),
@@ -139,6 +145,11 @@ class Source:
     def needs(self) -> str:
         """The equipment that a machine must have, as in Package."""
         return f"{self.variable}, its folder in a clone"
+
+    @property
+    def emulated(self) -> list[str]:
+        """None, as in Package: the default GPU is emulated."""
+        return []
 
     @property
     def place(self) -> str:

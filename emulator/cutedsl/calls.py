@@ -25,18 +25,13 @@ def called(ptx: str | None, tensors: Sequence[tuple[str, torch.Tensor]], call: C
     with memory_of(list(tensors)) as memory:
         if watching:
             refuse_large("CuTe DSL", memory.storages, PtxError)
-        before, library.state.ptx = library.state.ptx, ptx
         try:
-            result = call(memory.addresses)
-        except Exception:
-            library.raise_kept()  # the cause
-            raise
+            with library.host_code(ptx):
+                result = call(memory.addresses)
         finally:
-            library.state.ptx = before
             observations = memory.take_observations()
             if watching:
                 watching.observe(observations)
-        library.raise_kept()
         if not watching:
             raise_observed("CuTe DSL", observations, memory.storages, PtxError)
     return result

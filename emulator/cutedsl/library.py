@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -146,7 +148,20 @@ def _refuse(what: bytes) -> None:
     raise NotCovered(f"not covered on the CPU: {what.decode()}")
 
 
-def raise_kept() -> None:
-    """Raise the exception that a function of this module has raised since the last time."""
-    if (raised := state.take_raised()) is not None:
-        raise raised
+@contextmanager
+def host_code(text: str | None) -> Iterator[None]:
+    """Run host code in this block. text: the PTX of the function that it calls or loads.
+
+    Host code only sees that a function of this module has failed. The exception is raised here, in
+    place of what host code makes of it.
+    """
+    before, state.ptx = state.ptx, text
+    failed = None
+    try:
+        yield
+    except Exception as error:
+        failed = error
+    finally:
+        state.ptx = before
+    if (cause := state.take_raised() or failed) is not None:
+        raise cause

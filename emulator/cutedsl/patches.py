@@ -101,16 +101,8 @@ def _running(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _loading(original: Callable[..., Any]) -> Callable[..., Any]:
     def load(self: CudaDialectJitCompiledFunction) -> Any:
-        library.state.ptx = self.__ptx__
-        try:
-            result = original(self)
-        except Exception:
-            library.raise_kept()
-            raise
-        finally:
-            library.state.ptx = None
-        library.raise_kept()
-        return result
+        with library.host_code(self.__ptx__):
+            return original(self)
 
     return load
 

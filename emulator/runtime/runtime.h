@@ -172,7 +172,7 @@ struct Options {
     double switch_chance = 0;
     // Warps of a block run one after another, in random order, each until it waits for others.
     bool by_warp = false;
-    double limit = 60;  // seconds for one launch
+    double limit = 60;  // seconds of CPU time for one launch
 };
 
 // The state of the emulated GPU. There is one, and the launch in progress has it. State that only

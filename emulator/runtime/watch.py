@@ -14,7 +14,7 @@ from flash_attest.emulator.observation import Observation
 from flash_attest.emulator.runtime.fresh import Following, Fresh
 from flash_attest.emulator.runtime.library import runtime
 
-LIMIT = 60.0  # seconds for one launch; a longer one is a deadlock, or too much for a CPU
+LIMIT = 60.0  # seconds of CPU time for one launch; a longer one is a deadlock, or too much for a CPU
 
 
 @dataclass
@@ -90,7 +90,7 @@ def watching(observe: Callable[[list[Observation]], None], seed: int, switch: fl
     Raises RuntimeError inside another such block.
 
     seed: 0 for threads and blocks in order, otherwise a random order. switch: the probability that
-    another thread continues at an access. limit: seconds for one launch.
+    another thread continues at an access. limit: seconds of CPU time for one launch.
     """
     with _mode.changing:
         if _mode.watch is not None:

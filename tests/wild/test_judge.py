@@ -160,6 +160,26 @@ def test_a_run_that_did_not_come_to_its_end_is_made_again(tmp_path, monkeypatch,
     assert len(calls) == runs
 
 
+def test_a_package_that_runs_as_sm_90_is_judged_so(tmp_path, monkeypatch):
+    commands = []
+    monkeypatch.setattr(judge, "newest", lambda package, fitting=True: "0.1")
+    monkeypatch.setattr(judge, "installed", lambda package, version, folder: folder)
+    monkeypatch.setattr(judge, "_status_of", lambda command, *others: commands.append(command) or 0)
+    assert Run(tmp_path).judge([TINY, Package("tiny-hopper", "", "0.1", runs="sm_90")])
+    assert [command[-2:] == ["--emulated", "90"] for command in commands] == [False, True]
+    assert {key: row.device for key, row in Run(tmp_path).results().items()} == {
+        "tiny_attention": "cpu", "tiny_hopper": "cpu, as sm_90",
+    }  # fmt: skip
+
+
+def test_a_package_whose_modules_a_pth_file_names_can_be_imported(tmp_path):
+    (tmp_path / "within").mkdir()
+    (tmp_path / "within" / "of_a_pth_file.py").touch()
+    (tmp_path / "some.pth").write_text("within\n")
+    done = subprocess.run([sys.executable, "-c", "import of_a_pth_file"], env=judge.with_paths(tmp_path), check=False)
+    assert done.returncode == 0
+
+
 RUN = """
 import signal, sys, time
 def end(*_):

@@ -29,7 +29,8 @@ def test_a_proof_shows_its_finding(finding, request):
         pytest.skip(f"needs {package.needs}")
     sites = [installed(package, finding.version, folder)] if isinstance(package, Package) else []
     folder.mkdir(parents=True, exist_ok=True)  # a clone's proof may be the first
-    command = [sys.executable, *([] if visible_gpus() else ["-m", "flash_attest", "emulate"]), str(finding.path)]
+    emulate = [] if visible_gpus() else ["-m", "flash_attest", "emulate", *package.emulated]
+    command = [sys.executable, *emulate, str(finding.path)]
     done = subprocess.run(
         command, env=with_paths(*sites), capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=folder
     )

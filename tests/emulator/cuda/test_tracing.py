@@ -266,6 +266,15 @@ def test_a_launch_that_takes_too_long_is_a_deadlock(cu):
     assert finding.kind is Kind.DEADLOCK and "had not ended after 0.3 s" in finding.headline
 
 
+def test_a_launch_that_others_keep_from_running_is_not_too_long(cu):
+    text = """
+    extern "C" int usleep(unsigned);
+    __global__ void k(int* x) { for (int i = 0; i < 20; ++i) usleep(50000); x[0] = 1; }
+    """
+    x = torch.zeros(1, dtype=torch.int32)
+    assert findings_of(cu(text, "k"), "k", x, block=1, limit=0.3) == [] and x.item() == 1
+
+
 def test_blocks_that_wait_for_later_blocks_are_let_run(cu):
     text = """
     __global__ void k(int* flags, int* out) {

@@ -157,6 +157,16 @@ def test_right_copies_have_no_finding():
     assert trace(lambda: run(text(STORE, 2), map_of(source, (8, 32)), out, (16, 4))) == []
 
 
+@pytest.mark.parametrize("threads, races", [(32, 0), (64, 1)])
+def test_the_lanes_of_a_warp_may_store_the_same_bytes_and_two_warps_may_not(threads, races):
+    """CuTe DSL's warps elect no lane for a store, which is one instruction in machine code."""
+    code = text(STORE, 2).replace("end: ", f"end: setp.lt.u32 %more, %r0, {threads}; ").replace("@%p cp.", "@%more cp.")
+    to, box = torch.zeros(16, 64, dtype=torch.float16), values((8, 32), F16)
+    found = trace(lambda: run(code, map_of(to, (8, 32)), box, (16, 4)))
+    assert [finding.kind for finding in found] == [Kind.RACE] * races
+    assert torch.equal(to[4:12, 16:48], box)
+
+
 WRONG = {
     "no proxy fence before the store": ("fence.proxy.async.shared::cta;", "", Kind.RACE, "no fence.proxy.async between"),
     "no barrier before the store": ("bar.sync 0;\n@%p cp", "\n@%p cp", Kind.RACE, "no barrier between"),

@@ -24,7 +24,8 @@ class Matrix:
 
     Without a swizzle, 8 rows by 8 elements are 128 adjacent bytes; leading is the distance of the
     two halves of the depth, stride the distance of two groups of 8 rows. With the swizzle of 32
-    bytes, a row is 32 adjacent bytes, and leading is not used (PTX ISA 9.7.15.5.1).
+    bytes, a row is 32 adjacent bytes, and leading is not used (PTX ISA, shared memory matrix
+    layout).
     """
 
     start: int

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import torch
@@ -40,6 +41,7 @@ CHANGES = {
     "mbarrier count of one": (r"(mbarrier\.init\.\S+ \[%r\d+\], )1;", r"\g<1>2;"),
     "mbarrier count of many": (r"(mbarrier\.init\.\S+ \[%r\d+\], )128;", r"\g<1>64;"),
     "bulk wait": (r".*cp\.async\.bulk\.wait_group.*", ""),
+    "named barrier": (r".*\bbar(rier)?\.sync\b.*", ""),
     **{opcode: (rf".*\b{re.escape(opcode)}\b.*", "") for opcode in OPCODES[:3]},
 }
 VALUES = "values"
@@ -58,8 +60,19 @@ RUNS_ONCE = (
     """it runs once in a launch: the buffer of Q is filled once and emptied once, and nobody waits for it again"""
 )
 UNUSED = """nobody arrives at this mbarrier or waits for it: without its initialisation nothing shows either"""
-REASONS = (FENCED_REGISTERS, FENCED_MEMORY, FENCED_LATER, WAITED_LATER, LAST_COPIES)
+INITS = """before it a lane has initialised mbarriers, and a barrier of all warps follows before one is used"""
+MBARRIERS = """since the barriers before it its warps accessed nothing but mbarriers, for which each thread waits itself,
+and started copies, which a barrier does not order"""
+ENDS = """its warps only end behind it, and a barrier counts warps that have ended"""
+UNREACHED = """no launch reaches it"""
+REASONS = (
+    FENCED_REGISTERS, FENCED_MEMORY, FENCED_LATER, WAITED_LATER, LAST_COPIES, INITS, MBARRIERS, ENDS, UNREACHED,
+)  # fmt: skip
 
+BARRIER = re.compile(r"\bbar(rier)?\.sync\b")
+BRANCH = re.compile(r"(@\S+\s+)?\bbra(?:\.uni)?\s+(\$L__BB\w+)")
+COPY = "cp.async.bulk.tensor.3d.shared"
+SHARED = re.compile(rf"\b(ld\.shared|st\.shared|stmatrix|ldmatrix|{COPY}|cp\.async|wgmma\.mma_async|mbarrier\.\w+)\b")
 WRITES = re.compile(r"\b(st\.shared|stmatrix|cp\.async\.c[ag])\b")
 REGISTER = re.compile(r"%(?:r|f|rd|rs)\d+\b")
 
@@ -103,31 +116,68 @@ def reason(taken: Taken, opcode: str, n: int) -> str:
     return FENCED_LATER if "fence.proxy.async" in following else ""
 
 
-def reason_by_tma(taken: Taken, change: str, n: int) -> str:
+def reason_by_tma(seen: list[Taken], change: str, n: int) -> str:
     """Return why a change of line n in the kernel with TMA may show nothing, as `reason` does."""
-    lines = [line.split("//")[0] for line in taken.lines]
+    lines = [line.split("//")[0] for line in seen[0].lines]
     if change in ("mbarrier wait", "mbarrier arrive"):
         return "" if repeats(lines, n) else RUNS_ONCE
-    return UNUSED if "mbarrier.init" in lines[n] and not shown_by(taken, taken.without(n)) else ""
+    if change == "named barrier":
+        return reason_of_barrier(lines, n) if any(is_reached(taken, n) for taken in seen) else UNREACHED
+    return UNUSED if "mbarrier.init" in lines[n] and not shown_by(seen[0], seen[0].without(n)) else ""
+
+
+def reason_of_barrier(lines: list[str], n: int) -> str:
+    """Return why the barrier at line n is not needed, by the accesses on paths to it and from it; ""
+    if there is no reason.
+    """
+    following = steps(lines)
+    preceding: list[list[int]] = [[] for _ in lines]
+    for at, to in enumerate(following):
+        for each in to:
+            preceding[each].append(at)
+    before = accesses(lines, walk(preceding, n, lambda at: BARRIER.search(lines[at])))
+    up_to_all = accesses(lines, walk(following, n, lambda at: "barrier.sync" in lines[at]))
+    of_all = "barrier.sync" in lines[n]
+    if not of_all and before == {"mbarrier.init"} and up_to_all <= {"mbarrier.init", "st.shared"}:
+        return INITS
+    if not of_all and before <= {"mbarrier.arrive", "mbarrier.try_wait", COPY}:
+        return MBARRIERS
+    return ENDS if accesses(lines, walk(following, n, lambda _: False)) <= {"st.shared"} else ""
+
+
+def accesses(lines: list[str], among: set[int]) -> set[str]:
+    """Return what these lines do to shared memory."""
+    return {found[1] for at in among if (found := SHARED.search(lines[at]))}
 
 
 def repeats(lines: list[str], n: int) -> bool:
     """Return whether a path leads from line n back to it, within the part of the kernel that its
     warps run: a barrier.sync separates two parts.
     """
+    return n in walk(steps(lines), n, lambda at: "barrier.sync" in lines[at])
+
+
+def steps(lines: list[str]) -> list[list[int]]:
+    """Return, for each line, those that may be executed next."""
     labels = {line.split(":")[0]: at for at, line in enumerate(lines) if line.startswith("$L__BB")}
-    seen, left = set(), [n + 1]
+    result = []
+    for at, line in enumerate(lines):
+        branch = BRANCH.search(line)
+        ends = re.search(r"\bret;", line) or (branch and not branch[1])
+        result.append([*([labels[branch[2]]] if branch else []), *([] if ends or at + 1 == len(lines) else [at + 1])])
+    return result
+
+
+def walk(steps: list[list[int]], start: int, stops: Callable[[int], object]) -> set[int]:
+    """Return the lines on paths from a line, up to those that stop them."""
+    seen: set[int] = set()
+    left = [*steps[start]]
     while left:
         at = left.pop()
-        if at in seen or at >= len(lines) or re.search(r"\bbarrier\.sync\b|\bret;", lines[at]):
-            continue
-        seen.add(at)
-        branch = re.search(r"(@\S+\s+)?\bbra(\.uni)?\s+(\$L__BB\w+)", lines[at])
-        if branch:
-            left.append(labels[branch[3]])
-        if not branch or branch[1]:
-            left.append(at + 1)
-    return n in seen
+        if at not in seen and not stops(at):
+            seen.add(at)
+            left += steps[at]
+    return seen
 
 
 def until(opcode: str, lines) -> list[str]:
@@ -191,9 +241,7 @@ def changes(seen: list[Taken], wanted: list[str]) -> list[Removal]:
             lines[n] = re.sub(pattern, text, line, count=1)
             shown = sorted(set().union(*(shown_by(taken, "\n".join(lines)) for taken in seen)))
             place = f"{seen[0].python_line(n)} {line.strip()}, PTX line {n + 1}"
-            found.append(
-                Removal(seen[0].name, change, place, shown, "" if shown else reason_by_tma(seen[0], change, n))
-            )
+            found.append(Removal(seen[0].name, change, place, shown, "" if shown else reason_by_tma(seen, change, n)))
     return found
 
 
