@@ -127,8 +127,9 @@ def reason_by_tma(seen: list[Taken], change: str, n: int) -> str:
 
 
 def reason_of_barrier(lines: list[str], n: int) -> str:
-    """Return why the barrier at line n is not needed, by the accesses on paths to it and from it; ""
-    if there is no reason.
+    """Return why the barrier at line n is not needed, by the accesses on paths to it and from it.
+
+    Returns "" if there is no reason.
     """
     following = steps(lines)
     preceding: list[list[int]] = [[] for _ in lines]
