@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
 
-from flash_attest.races.events import Agent, Arrive, Expect, Return
+from flash_attest.races.events import Agent, Arrive, Return
 from flash_attest.races.launch import Launch, Point, accesses_of
 
 
@@ -16,6 +16,7 @@ def outlived(launch: Launch, owner: Callable[[Hashable], Hashable]) -> list[tupl
 
     owner: the block of a memory or an mbarrier; None if it belongs to none. A use is ordered if a
     path leads from it to the Return of some thread of the block, because that thread is still there.
+    Arrivals with .relaxed and expect_tx, which no path leaves, are not among the uses.
     """
     ends = [(thread, step) for thread, events in launch.threads.items() for step, event in enumerate(events)
             if isinstance(event, Return)]  # fmt: skip
@@ -30,7 +31,7 @@ def _uses(launch: Launch, owner: Callable[[Hashable], Hashable]) -> Iterator[tup
     for thread, events in launch.threads.items():
         for step, event in enumerate(events):
             used = [owner(access.memory) for access in accesses_of(event)]
-            if isinstance(event, (Arrive, Expect)):
+            if isinstance(event, Arrive) and event.releases:
                 used.append(owner(event.phase.mbarrier))
             yield from (((thread, step), block) for block in used if block not in (None, thread.block))
     for agent in launch.issues:

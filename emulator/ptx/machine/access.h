@@ -28,8 +28,9 @@ inline uintptr_t shared_place(unsigned thread, uint64_t address) {
 }
 // Ends the launch if one of these blocks is not in the cluster.
 void check_ranks(Warp& warp, const Instruction& at, unsigned lane, uint32_t blocks);
-// In a cluster: notes that the running thread uses the shared memory of another block, if it does.
-void note_shared(uintptr_t host, unsigned bytes, What what, uintptr_t site);
+// In a cluster: the running thread uses the shared memory of another block, if it does. That the block is there is
+// checked now, and, if it is `ordered`, in every schedule.
+void note_shared(uintptr_t host, unsigned bytes, What what, uintptr_t site, bool ordered = true);
 
 // Writes a lane's value to memory. A warp that changes memory does not wait for others, however
 // often it reads the same addresses.

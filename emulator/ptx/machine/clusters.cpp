@@ -161,9 +161,10 @@ void check_ranks(Warp& warp, const Instruction& at, unsigned lane, uint32_t bloc
     stop_launch();
 }
 
-void note_shared(uintptr_t host, unsigned bytes, What what, uintptr_t site) {
+void note_shared(uintptr_t host, unsigned bytes, What what, uintptr_t site, bool ordered) {
     const unsigned rank = rank_of_generic(host);
     if (rank == MOST_BLOCKS || rank == rank_of(gpu.thread->linear)) return;
+    if (!ordered && gpu.block->cluster->alive[rank]) return;
     const uint32_t time = gpu.launch->traced ? gpu.block->warps[gpu.thread->warp()].syncs : 0;
     note_use(rank, gpu.thread->linear, time, side_here(what, site), host, bytes);
 }

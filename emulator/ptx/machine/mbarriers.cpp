@@ -8,6 +8,8 @@ namespace emulator::ptx {
 namespace {
 
 // The address in shared memory of a lane's mbarrier, after checking that it is one of the block's, or of its cluster's.
+// RELEASES: the operation is ordered by a wait for its phase.
+template <bool RELEASES = false>
 uint32_t object_at(Warp& warp, const Instruction& at, const int32_t* o, unsigned lane) {
     const uint32_t address = shared_offset(warp.first + lane, address_of(warp, o[0], o[1], o[2], lane));
     const auto host = reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + address;
@@ -15,7 +17,7 @@ uint32_t object_at(Warp& warp, const Instruction& at, const int32_t* o, unsigned
     Region* region = region_of(host);
     const bool outside = !region || host + sizeof(uint64_t) > region->high;
     if (!outside && address % sizeof(uint64_t) == 0) {
-        if (gpu.launch->cluster > 1) note_shared(host, sizeof(uint64_t), ATOMIC, site_at(warp, at));
+        if (gpu.launch->cluster > 1) note_shared(host, sizeof(uint64_t), ATOMIC, site_at(warp, at), RELEASES);
         return address;
     }
     Record& record = add_record(outside ? OUTSIDE : MISALIGNED, outside ? region_around(host) : region, host, sizeof(uint64_t), 1,
@@ -26,9 +28,9 @@ uint32_t object_at(Warp& warp, const Instruction& at, const int32_t* o, unsigned
 
 Mbarriers& all() { return asynchronous_of(*gpu.block).mbarriers; }
 
-template <class F>
+template <bool RELEASES = false, class F>
 Flow each(Warp& warp, const Instruction& at, uint32_t mask, F f) {
-    lanes_in(mask, [&](unsigned lane) { f(lane, object_at(warp, at, at.operand, lane), site_at(warp, at)); });
+    lanes_in(mask, [&](unsigned lane) { f(lane, object_at<RELEASES>(warp, at, at.operand, lane), site_at(warp, at)); });
     gpu.thread = nullptr;
     wake_threads();
     return Flow::next;
@@ -49,7 +51,7 @@ Flow invalidate(Warp& warp, const Instruction& at, uint32_t mask) {
 template <bool RELEASES>
 Flow arrive(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
-    return each(warp, at, mask, [&](unsigned lane, uint32_t address, uintptr_t pc) {
+    return each<RELEASES>(warp, at, mask, [&](unsigned lane, uint32_t address, uintptr_t pc) {
         const Arrival arrival = {o[3] == NONE ? 1 : warp.slot<uint32_t>(o[3])[lane],
                                  o[4] == NONE ? 0 : static_cast<int64_t>(warp.slot<uint32_t>(o[4])[lane]), RELEASES, o[6] != 0};
         const uint32_t phase = arrive_at(all(), address, arrival, pc);
