@@ -190,9 +190,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Publish:
-    """fence.acq_rel.cluster: what comes before it is released by relaxed arrivals at barrier.cluster
-    behind it.
-    """
+    """fence.acq_rel.cluster: relaxed arrivals at barrier.cluster behind it release what it follows."""
 
 
 @dataclass(frozen=True)
@@ -201,5 +199,6 @@ class Return:
 
 
 AnyEvent = (
-    Access | Barrier | Arrival | Copy | Done | Issue | End | Fence | Init | Arrive | Expect | Wait | InitFence | Publish | Return
+    Access | Barrier | Arrival | Copy | Done | Issue | End | Fence | Init | Arrive | Expect | Wait | InitFence
+    | Publish | Return
 )  # fmt: skip

@@ -1,5 +1,6 @@
-"""The shared memory of a block lasts until its last thread has ended. In a cluster, other blocks use
-it, and each use has to come before that.
+"""The shared memory of a block lasts until its last thread has ended.
+
+In a cluster, other blocks use it, and each use has to come before that.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ def outlived(launch: Launch, owner: Callable[[Hashable], Hashable]) -> list[tupl
     ordered before the end of the block, with the block.
 
     owner: the block of a memory or an mbarrier; None if it belongs to none. A use is ordered if a
-    path leads from it to the Return of some thread of the block, because that thread is still there.
-    Arrivals with .relaxed and expect_tx, which no path leaves, are not among the uses.
+    path leads from it to the Return of some thread of the block, because that thread is still
+    there. Arrivals with .relaxed and expect_tx, which no path leaves, are not among the uses.
     """
     ends = [(thread, step) for thread, events in launch.threads.items() for step, event in enumerate(events)
             if isinstance(event, Return)]  # fmt: skip

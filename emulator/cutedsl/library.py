@@ -40,7 +40,10 @@ class _Python(ctypes.Structure):
         ("load", ctypes.CFUNCTYPE(_int, ctypes.c_void_p)),
         ("kernel", ctypes.CFUNCTYPE(_int, _int, ctypes.c_char_p)),
         ("attribute", ctypes.CFUNCTYPE(_int, _int)),
-        ("launch", ctypes.CFUNCTYPE(_int, _int, _sizes, _sizes, _sizes, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p))),
+        (
+            "launch",
+            ctypes.CFUNCTYPE(_int, _int, _sizes, _sizes, _sizes, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)),
+        ),
         ("refuse", ctypes.CFUNCTYPE(None, ctypes.c_char_p)),
     )
 

@@ -122,8 +122,8 @@ def arrive_after_copies(encoder, instruction: Instruction, plan: Plan) -> None:
 
 def bulk(encoder, instruction: Instruction, plan: Plan) -> None:
     """Encode cp.async.bulk.shared.global.mbarrier::complete_tx::bytes [to], [from], bytes, [mbar]
-    and cp.async.bulk.global.shared.bulk_group [to], [from], bytes. With .multicast::cluster a mask of
-    blocks follows [mbar].
+    and cp.async.bulk.global.shared.bulk_group [to], [from], bytes. With .multicast::cluster
+    a mask of blocks follows [mbar].
     """
     loads, sends = plan.handler.endswith(("load", "send")), plan.handler.endswith("send")
     to, source, bytes, *more = _without_hint(encoder, instruction, 4 + _is_multicast(plan) if loads else 3)

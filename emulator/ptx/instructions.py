@@ -78,7 +78,10 @@ COLUMNS = f"n<n={{{','.join(str(n) for n in range(8, 257, 8))}}}>"
 OBJECT, REMOTE = "(.shared)(::cta).b64", "(.shared)(::{cta,cluster}).b64"  # an mbarrier; perhaps another block's
 SCOPE = "(.<scope={cta,cluster}>)"
 INTO = "(.shared)(::{cta,cluster})(.global)"
-LOADS, GROUPED = f"{INTO}(.tile)(.mbarrier::complete_tx::bytes)(.<many=multicast::cluster>)", "(.global)(.shared)(::cta)(.tile)(.bulk_group)"
+LOADS, GROUPED = (
+    f"{INTO}(.tile)(.mbarrier::complete_tx::bytes)(.<many=multicast::cluster>)",
+    "(.global)(.shared)(::cta)(.tile)(.bulk_group)",
+)
 WGMMA, ALIGNED = f"wgmma.mma_async(.sync)(.aligned).m64{COLUMNS}", "(.sync)(.aligned)"
 MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
 POINTER_SPACE = "(.<space={global,shared}>)(::{cta,cluster})"

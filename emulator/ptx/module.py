@@ -114,9 +114,9 @@ class Kernel:
         """Return a function that launches this kernel with arguments.
 
         grid, block: 1 to 3 sizes. shared: bytes of dynamic shared memory; shared_limit: the limit
-        of shared memory, including the kernel's own. cluster: 1 to 3 sizes of a cluster, in blocks, if
-        the PTX does not say them. An argument is a CPU tensor, a TensorMap, None
-        (a null pointer), a number, or the bytes of a parameter. names=[...]: what messages call the
+        of shared memory, including the kernel's own. cluster: 1 to 3 sizes of a cluster, in blocks,
+        if the PTX does not say them. An argument is a CPU tensor, a TensorMap, None (a null
+        pointer), a number, or the bytes of a parameter. names=[...]: what messages call the
         arguments. Raises Refused, PtxError (a failed launch; without tracing also an error that
         stops a kernel on a GPU).
         """
@@ -132,7 +132,12 @@ class Kernel:
         return call
 
     def start(
-        self, grid: Dims, block: Dims, shared: int, params: bytes, shared_limit: int | None = None,
+        self,
+        grid: Dims,
+        block: Dims,
+        shared: int,
+        params: bytes,
+        shared_limit: int | None = None,
         cluster: Sequence[int] | None = None,
     ) -> tuple[int, str]:
         """Run the kernel in memory that is already set up.
@@ -177,7 +182,13 @@ class Kernel:
         return ""
 
     def _call(
-        self, grid: Dims, block: Dims, shared: int, limit: int, arguments: tuple, names: Sequence[str] | None,
+        self,
+        grid: Dims,
+        block: Dims,
+        shared: int,
+        limit: int,
+        arguments: tuple,
+        names: Sequence[str] | None,
         cluster: Sequence[int] | None,
     ) -> None:
         names = self._names(arguments, names)

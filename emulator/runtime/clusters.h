@@ -15,7 +15,7 @@ namespace emulator {
 
 inline unsigned rank_of(unsigned thread) { return thread / gpu.launch->apart; }  // of its block
 inline unsigned in_block(unsigned thread) { return thread % gpu.launch->apart; }
-inline unsigned rank_at(uintptr_t shared) {  // an address in shared memory, from that of the first block on
+inline unsigned rank_at(uintptr_t shared) {  // an address in shared memory, counted from the first block
     return gpu.launch->cluster > 1 ? static_cast<unsigned>(shared / gpu.launch->window) : 0;
 }
 bool is_there(unsigned thread);           // whether a thread has this number

@@ -24,7 +24,7 @@ struct Mbarrier {
     std::vector<unsigned> waiting;
 };
 
-// Of the blocks of a cluster, by their addresses in shared memory, counted from that of the first block.
+// Of the blocks of a cluster, by their addresses in shared memory, counted from the first block.
 using Mbarriers = std::map<uint32_t, Mbarrier>;
 
 struct Arrival {

@@ -34,11 +34,9 @@ struct Launch {
     // blocks none.
     bool by_barrier;
     uint32_t first_serial;  // serial of block 0
-    // The blocks of a cluster, or 1. The threads and the shared memory of one begin so many threads
-    // and bytes behind those of the block before (clusters.h).
-    unsigned cluster;
-    unsigned apart;
-    size_t window;
+    unsigned cluster;  // blocks of a cluster, or 1
+    unsigned apart;    // threads from the first one of a block to the first one of the next (clusters.h)
+    size_t window;     // bytes from the shared memory of a block to the next one's
     uintptr_t code, code_bytes;  // address of the module: sites are offsets from here
     int os_thread;
     bool stopped;

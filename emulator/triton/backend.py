@@ -24,7 +24,9 @@ class Backend(CUDABackend):
 
     def parse_options(self, opts: dict) -> object:
         if self.target == target() and (opts.get("num_ctas") or 1) > 1 and self.target.arch < CLUSTERS_SINCE:
-            raise NotCovered(f"num_ctas={opts['num_ctas']}: there are no clusters on sm_{self.target.arch}: emulate(target=90)")
+            raise NotCovered(
+                f"num_ctas={opts['num_ctas']}: there are no clusters on sm_{self.target.arch}: emulate(target=90)"
+            )
         return super().parse_options(opts)
 
     def make_cubin(self, src: str, metadata: dict, opt: object, capability: int) -> bytes:

@@ -61,7 +61,9 @@ class Launcher:
             self._check(kernel, names, arguments)
             threads = 32 * self.metadata.num_warps
             cluster = (ctas, 1, 1) if ctas > 1 else None
-            launch = kernel.launch((grid_x * ctas, grid_y, grid_z), (threads, 1, 1), self.metadata.shared, cluster=cluster)
+            launch = kernel.launch(
+                (grid_x * ctas, grid_y, grid_z), (threads, 1, 1), self.metadata.shared, cluster=cluster
+            )
             launch(*arguments, names=list(names))
         if exit_hook is not None:
             exit_hook(launch_metadata)

@@ -25,7 +25,7 @@ struct Bulk {  // one bulk copy
     BulkKind kind;
     bool tiled;                    // by a tensor map; else bytes that are contiguous
     bool repeated;                 // a store that another lane of the warp has made with the same instruction
-    uint32_t shared;               // address, from that of the shared memory of the first block of a cluster
+    uint32_t shared;               // address, counted from the first block of a cluster
     uint64_t global;               // address, of the map if tiled
     uint32_t bytes;
     TensorMap map;

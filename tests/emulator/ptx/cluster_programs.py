@@ -45,10 +45,15 @@ class Clustered(Step):
         reads = (StepAccess("read", self.source.memory, 0, SIZE, n),) if self.source else ()
         size = self.access.size
         return [
-            Agent((self.block, self.threads[0], n, to), reads, (StepAccess("write", (self.access.memory[0], to), 0, size, n),),
-                  Phase((self.bar, to)), size)
+            Agent(
+                (self.block, self.threads[0], n, to),
+                reads,
+                (StepAccess("write", (self.access.memory[0], to), 0, size, n),),
+                Phase((self.bar, to)),
+                size,
+            )
             for to in self.to
-        ]  # fmt: skip
+        ]
 
 
 def touch(block: int, thread: int, kind: tuple[str, int], memory: str, of: int, start: int, form: int) -> Clustered:
@@ -135,7 +140,9 @@ class ClusterProgram(Program):
             f"mapa.u64 %g{memory}{block}, %{memory}, {block};"
             for memory in MEMORIES for block in range(BLOCKS)
         )  # fmt: skip
-        bars = " ".join(f"mov.u32 %t, bars; mapa.shared::cluster.u32 %b{block}, %t, {block};" for block in range(BLOCKS))
+        bars = " ".join(
+            f"mov.u32 %t, bars; mapa.shared::cluster.u32 %b{block}, %t, {block};" for block in range(BLOCKS)
+        )
         inits = " ".join(f"@%p mbarrier.init.shared::cta.b64 [bars+{8 * bar}], 1;" for bar in range(BARS))
         text = (
             HEADER.replace("sm_80", "sm_90a").replace(".version 8.0", ".version 8.6").replace("%p, %true", "%p, %true, %done")
@@ -143,7 +150,7 @@ class ClusterProgram(Program):
             .replace("p3)\n{", f"p3)\n.reqnctapercluster {BLOCKS}\n{{\n    .reg .b32 {short}, %b0, %b1; .reg .b64 {long};")
         )  # fmt: skip
         start = f"setp.eq.u32 %p, %t, 0; {inits} fence.mbarrier_init.release.cluster;"
-        return f"{text}\n    {start} {maps} {bars}\n    barrier.cluster.arrive.relaxed; barrier.cluster.wait; mov.u32 %w, %me;"
+        return f"{text}\n    {start} {maps} {bars}\n    barrier.cluster.arrive.relaxed; barrier.cluster.wait;"
 
     def launch(self) -> Launch:
         base = super().launch()

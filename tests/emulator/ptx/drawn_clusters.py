@@ -17,8 +17,8 @@ from flash_attest.races.rule import races
 from tests.emulator.ptx.cluster_programs import (
     BARS,
     MEMORIES,
-    ClusterProgram,
     Clustered,
+    ClusterProgram,
     arrive,
     copies,
     fence,
@@ -59,8 +59,8 @@ class Slot(NamedTuple):
 def slots() -> st.SearchStrategy:
     block = st.integers(0, 1)
     slot = st.builds(
-        Slot, st.sampled_from(KINDS), block, st.sampled_from(ACTIVE), st.sampled_from(MEMORIES), block, st.sampled_from(TOUCHES),
-        st.integers(0, 15), st.integers(0, 5), st.sampled_from(CURES),
+        Slot, st.sampled_from(KINDS), block, st.sampled_from(ACTIVE), st.sampled_from(MEMORIES), block,
+        st.sampled_from(TOUCHES), st.integers(0, 15), st.integers(0, 5), st.sampled_from(CURES),
     )  # fmt: skip
     return st.lists(slot, min_size=SLOTS, max_size=SLOTS)
 

@@ -1,5 +1,5 @@
-"""Kernels of a cluster of two blocks: they exchange data through shared memory, share copies to both
-blocks, and push data to each other. Each part of the protocols is left out or changed.
+"""Kernels of a cluster of two blocks: they exchange data through shared memory, share copies, and
+push data to each other. Each part of the protocols is left out or changed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ st.global.u32 [%w1], %r7;
 {MEET} // end
 ret;
 }}"""
-# Each block's producer copies its half of a tile to both blocks; a warp of each block reads the tile.
+# Each block's producer copies its half of a tile to both blocks; a warp of each block reads it.
 READY = "fence.mbarrier_init.release.cluster; barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;"
 EXPECT = f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], {BYTES};"
 COPY = (
@@ -110,6 +110,7 @@ st.global.u32 [%w1], %r3;
 end:
 ret;
 }}"""
+SEND = "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r6], [%r4], 256, [%r8];"
 TEXTS = {"exchange": EXCHANGE, "multicast": MULTICAST, "push": PUSH}
 
 
@@ -179,7 +180,7 @@ RIGHT = {
     "a push by a copy of shared memory": (
         "push", [(STORE, "st.shared.u32 [%r4], %r3; fence.proxy.async.shared::cta; bar.sync 0;"),
                  (TELL, "@%p0 mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%r8], 256; "
-                        "@%p0 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r6], [%r4], 256, [%r8];"),
+                        f"@%p0 {SEND}"),
                  ("[full], 64;", "[full], 1;"), ("end:\nret;", f"end: {MEET} ret;")],
     ),
 }  # fmt: skip
@@ -195,7 +196,8 @@ WRONG = {
         "no barrier between",
     ),
     "no barrier before the end": (
-        "exchange", [(LAST, "")], Kind.BARRIER, r"stage\[\d+\] in shared memory of block \d, used though block \d may have ended",
+        "exchange", [(LAST, "")], Kind.BARRIER,
+        r"stage\[\d+\] in shared memory of block \d, used though block \d may have ended",
     ),
     "arrived twice": ("exchange", [(BEFORE, f"{ARRIVE}\n{MEET}")], Kind.BARRIER, "arrives again at barrier.cluster"),
     "waited without an arrival": ("exchange", [(BEFORE, f"{WAIT}\n{MEET}")], Kind.BARRIER, "has not arrived"),
@@ -227,8 +229,8 @@ WRONG = {
         "multicast", [("[empty], 2;", "[empty], 1;")], Kind.BARRIER, "1 more arrivals in phase 0",
     ),
     "the other block is not told": (
-        "multicast", [("\n@%p3 mbarrier.arrive.shared::cluster.b64 _, [%r6];", ""), ("[empty], 2;", "[empty], 1;")], Kind.RACE,
-        "write after read, no barrier between",
+        "multicast", [("\n@%p3 mbarrier.arrive.shared::cluster.b64 _, [%r6];", ""), ("[empty], 2;", "[empty], 1;")],
+        Kind.RACE, "write after read, no barrier between",
     ),
     "the own block is told twice": (
         "multicast", [("mapa.shared::cluster.u32 %r6, %r7, %r10;", "mapa.shared::cluster.u32 %r6, %r7, %r9;")], Kind.RACE,
@@ -243,13 +245,13 @@ WRONG = {
     "an arrival of .cta scope": (
         "push", [(TELL, TELL.replace("release.cluster", "release.cta"))], Kind.RACE, "not both with .cluster scope",
     ),
-    "an arrival without a scope": ("push", [(TELL, TELL.replace(".release.cluster", ""))], Kind.RACE, "not both with .cluster"),
+    "an arrival without a scope": ("push", [(TELL, TELL.replace(".release.cluster", ""))], Kind.RACE, "not both with"),
     "a wait of .cta scope": ("push", [(HEAR, HEAR.replace("acquire.cluster", "acquire.cta"))], Kind.RACE, "not both with"),
     "told before the store": ("push", [(STORE, ""), (TELL, f"{TELL}\n{STORE}")], Kind.RACE, "no barrier between"),
     "a block ends while its memory is copied": (
         "push", [(STORE, "st.shared.u32 [%r4], %r3; fence.proxy.async.shared::cta; bar.sync 0;"),
                  (TELL, "@%p0 mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%r8], 256; "
-                        "@%p0 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r6], [%r4], 256, [%r8];"),
+                        f"@%p0 {SEND}"),
                  ("[full], 64;", "[full], 1;")],
         Kind.BARRIER, "used though block 0 may have ended",
     ),
@@ -289,10 +291,16 @@ def test_the_wrong_rank_gives_wrong_values():
 
 
 def test_without_a_trace_a_block_that_has_ended_is_an_error():
-    text = edited(EXCHANGE, (LAST, ""), ("mapa", "setp.eq.u32 %p3, %r9, 1; @%p3 bra end;\nmapa"), ("\nret;", "\nend: ret;"))
-    text = text.replace("st.global.u32 [%w1], %r7;", "st.global.u32 [%w1], %r7;\nbar.sync 0; ld.shared::cluster.u32 %r7, [%r6];")
+    text = edited(
+        EXCHANGE, (LAST, ""), ("mapa", "setp.eq.u32 %p3, %r9, 1; @%p3 bra end;\nmapa"), ("\nret;", "\nend: ret;")
+    )
+    text = text.replace(
+        "st.global.u32 [%w1], %r7;", "st.global.u32 [%w1], %r7;\nbar.sync 0; ld.shared::cluster.u32 %r7, [%r6];"
+    )
     with pytest.raises(PtxError, match=r"of block 1, used though block 1 may have ended"):
-        run(text.replace("ld.shared::cluster.u32 %r7, [%r6];", "nanosleep.u32 9; ld.shared::cluster.u32 %r7, [%r6];", 1))
+        run(
+            text.replace("ld.shared::cluster.u32 %r7, [%r6];", "nanosleep.u32 9; ld.shared::cluster.u32 %r7, [%r6];", 1)
+        )
 
 
 SPECIALS = """.version 8.6
@@ -309,7 +317,8 @@ mov.u32 %r9, %cluster_ctarank; mov.u32 %r10, %cluster_nctarank; mov.pred %p0, %i
 mov.u32 %r12, here; mapa.shared::cluster.u32 %r13, %r12, 1; getctarank.shared::cluster.u32 %r14, %r13;
 getctarank.shared::cluster.u32 %r15, %r12; mov.u64 %w2, here; cvta.shared.u64 %w3, %w2; mapa.u64 %w4, %w3, 2;
 getctarank.u64 %r16, %w4; isspacep.shared::cluster %p1, %w4; isspacep.shared::cta %p2, %w4; isspacep.global %p3, %w0;
-selp.b32 %r17, 1, 0, %p1; selp.b32 %r18, 2, 0, %p2; selp.b32 %r19, 4, 0, %p3; or.b32 %r17, %r17, %r18; or.b32 %r17, %r17, %r19;
+selp.b32 %r17, 1, 0, %p1; selp.b32 %r18, 2, 0, %p2; selp.b32 %r19, 4, 0, %p3; or.b32 %r17, %r17, %r18;
+or.b32 %r17, %r17, %r19;
 st.global.v4.b32 [%w0], {%r5, %r6, %r7, %r8}; st.global.v4.b32 [%w0+16], {%r9, %r10, %r11, %r14};
 st.global.v4.b32 [%w0+32], {%r15, %r16, %r17, %r0};
 ret;
@@ -345,10 +354,10 @@ def test_clusters_that_cannot_be_launched(directives, grid, cluster, words):
 @pytest.mark.parametrize(
     "old, new, error, words",
     [
-        (HEAR, HEAR.replace("shared::cta", "shared::cluster"), Refused, "opcode mbarrier.try_wait.parity.acquire.cluster.shared::cluster"),
+        (HEAR, HEAR.replace("shared::cta", "shared::cluster"), Refused, "opcode mbarrier.try_wait.parity"),
         (TELL, TELL.replace("_,", "%w5,"), CompileError, "an arrival in another block gives no state"),
         (STORE, "multimem.ld_reduce.global.add.f32 %r3, [%w0];", Refused, "opcode multimem"),
-        (STORE, "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r6], %r3, [%r8];", Refused, "red.async"),
+        (STORE, "red.async.relaxed.cluster.mbarrier::complete_tx::bytes.add.u32 [%r6], %r3, [%r8];", Refused, "red.async"),
     ],
 )  # fmt: skip
 def test_text_that_is_wrong_or_not_covered(old, new, error, words):

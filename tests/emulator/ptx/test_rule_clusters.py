@@ -16,7 +16,7 @@ from flash_attest.races.rule import races
 from tests.emulator.ptx.cluster_programs import ClusterProgram, owner
 from tests.emulator.ptx.drawn_clusters import programs
 from tests.emulator.ptx.test_rule import SCHEDULES, disagreements, pair_of, run, steps_of, thread_of
-from tests.emulator.ptx.test_rule_wgmma import COUNTS, Through, Unfenced, changed, drawn, without
+from tests.emulator.ptx.test_rule_wgmma import Through, Unfenced, changed, drawn, without
 
 LATE = "may have ended"
 
@@ -29,7 +29,7 @@ def late_in(program: ClusterProgram) -> set[Thread]:
     return {Thread(*who.name[:2]) if isinstance(who, Agent) else who for (who, _), _ in uses}
 
 
-@COUNTS
+@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.thorough)])
 def test_the_machine_says_what_the_rule_says(count):
     @settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(program=programs(), schedule=SCHEDULES)
@@ -63,7 +63,7 @@ def meets(event) -> bool:
 
 
 class Narrow(Launch):
-    """What a thread has read is ordered as what it has written."""
+    """Between blocks, reads need a wide scope, as writes do."""
 
     def before(self, a, b):
         return super().before(replace_what(a, "write"), b)
