@@ -115,7 +115,8 @@ class Observation:
     index: the element, (i, j, ...) in a tensor, (element,) in a variable. same_value: whether the
     second access, a write, left the value unchanged; None if not compared. count: number of
     accesses. detail: the mistake in words. apart: of a race that was traced, how far apart the
-    threads are; first and second are then as far apart as any two that race on these lines.
+    threads are; first and second are then as far apart as any two that race on these lines. owner:
+    the block whose shared memory it is, if blocks form clusters.
     """
 
     kind: Kind
@@ -128,6 +129,7 @@ class Observation:
     count: int = 1
     detail: str = field(default="", compare=False)
     apart: Apart | None = field(default=None, compare=False)
+    owner: tuple[int, int, int] | None = field(default=None, compare=False)
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -154,7 +156,8 @@ class Observation:
             return ""
         element = f"[{', '.join(map(str, self.index))}]" if self.index is not None else ""
         is_variable = self.space is Space.SHARED and self.tensor not in (DYNAMIC_SHARED, STATIC_SHARED)
-        return f"{self.tensor}{element}{' in shared memory' if is_variable else ''}"
+        owner = f" of block {_short(self.owner)}" if self.owner else ""
+        return f"{self.tensor}{element}{' in shared memory' if is_variable else ''}{owner}"
 
     @property
     def headline(self) -> str:

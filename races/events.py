@@ -122,7 +122,10 @@ class Fence:
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of an mbarrier, from 0: each is over when its arrivals and its bytes are complete."""
+    """A phase of an mbarrier, from 0: each is over when its arrivals and its bytes are complete.
+
+    The phases of barrier.cluster are those of its Cluster.
+    """
 
     mbarrier: Hashable
     number: int = 0
@@ -138,11 +141,15 @@ class Init:
 
 @dataclass(frozen=True)
 class Arrive:
-    """mbarrier.arrive in a phase. With .relaxed it does not release."""
+    """mbarrier.arrive or barrier.cluster.arrive in a phase. With .relaxed it does not release.
+
+    wide: with .cluster scope, as barrier.cluster always is.
+    """
 
     phase: Phase
     count: int = 1
     releases: bool = True
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,15 +162,43 @@ class Expect:
 
 @dataclass(frozen=True)
 class Wait:
-    """A test_wait or try_wait that returned true on a phase. With .relaxed it does not acquire."""
+    """A test_wait or try_wait that returned true on a phase, or a barrier.cluster.wait. With
+    .relaxed it does not acquire. wide: with .cluster scope.
+    """
 
     phase: Phase
     acquires: bool = True
+    wide: bool = False
 
 
 @dataclass(frozen=True)
 class InitFence:
-    """fence.mbarrier_init: mbarrier.init comes before the complete_tx of later copies."""
+    """fence.mbarrier_init: mbarrier.init comes before the complete_tx of later copies, and before
+    what follows a barrier.cluster, even with a relaxed arrival.
+    """
 
 
-AnyEvent = Access | Barrier | Arrival | Copy | Done | Issue | End | Fence | Init | Arrive | Expect | Wait | InitFence
+# ---- clusters ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The barrier of a cluster (barrier.cluster), which has phases as an mbarrier has."""
+
+    name: Hashable = 0
+
+
+@dataclass(frozen=True)
+class Publish:
+    """fence.acq_rel.cluster: relaxed arrivals at barrier.cluster behind it release what it follows."""
+
+
+@dataclass(frozen=True)
+class Return:
+    """The end of a thread, for which its block waits before its shared memory is gone."""
+
+
+AnyEvent = (
+    Access | Barrier | Arrival | Copy | Done | Issue | End | Fence | Init | Arrive | Expect | Wait | InitFence
+    | Publish | Return
+)  # fmt: skip

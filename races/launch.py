@@ -13,12 +13,14 @@ from flash_attest.races.events import (
     Arrival,
     Arrive,
     Barrier,
+    Cluster,
     Copy,
     Done,
     End,
     Fence,
     Issue,
     Phase,
+    Publish,
     Thread,
     Wait,
 )
@@ -58,8 +60,8 @@ class Launch:
         before it can end.
         """
         self.threads = {thread: tuple(events) for thread, events in threads.items()}
-        self._known: dict[tuple[Point, Hashable, bool], dict[Point, bool]] = {}
-        self._steps: dict[tuple[Point, bool], list[Point]] = {}
+        self._known: dict[tuple[Point, Hashable, bool, bool], dict[Point, bool]] = {}
+        self._steps: dict[tuple[Point, bool, bool], list[Point]] = {}
         # Threads with their steps: that wait at a barrier, that issue an agent, that wait for an
         # agent's event 0 (its reads) or 1 (its writes).
         self.waiting: dict[Barrier, list[Point]] = defaultdict(list)
@@ -123,7 +125,8 @@ class Launch:
         ]
 
     def before(self, a: Event, b: Event) -> bool:
-        fenced = self._after(a.point, a.access.memory if self._partial else None).get(b.point)
+        wide = a.access.what != "read"
+        fenced = self._after(a.point, a.access.memory if self._partial else None, wide=wide).get(b.point)
         return fenced is not None and (fenced or a.is_async == b.is_async)
 
     def ordered(self, a: Event, b: Event) -> bool:
@@ -133,9 +136,11 @@ class Launch:
         """Return whether a path leads from a to b, with or without a proxy fence."""
         return b in self._after(a)
 
-    def _next(self, point: Point, in_time: bool) -> list[Point]:
+    def _next(self, point: Point, in_time: bool, wide: bool) -> list[Point]:
         """Return the next points on a path: in this thread, in all that wait at a barrier, for an
         agent or for a phase, and in an agent that is issued.
+
+        wide: without steps between two blocks that do not have the scope of the cluster.
         """
         thread, step = point
         if isinstance(thread, Agent):
@@ -145,8 +150,22 @@ class Launch:
         if isinstance(event, (Barrier, Arrival)):
             behind += self.waiting.get(event.at if isinstance(event, Arrival) else event, ())
         elif isinstance(event, Arrive) and (event.releases or in_time):
-            behind += self._waits(event.phase, in_time)
+            waits = self._waits(event.phase, in_time)
+            behind += [other for other in waits if not wide or in_time or self._is_wide(point, other)]
+        elif isinstance(event, Publish):
+            later = (arrive for arrive in self.threads[thread][step:] if isinstance(arrive, Arrive))
+            behind += [
+                other for arrive in later if isinstance(arrive.phase.mbarrier, Cluster)
+                for other in self._waits(arrive.phase, in_time)
+            ]  # fmt: skip
         return [(event.agent, 0), *self._behind(behind)] if isinstance(event, Issue) else self._behind(behind)
+
+    def _is_wide(self, arrive: Point, wait: Point) -> bool:
+        """Return whether a wait sees what came before an arrival: in one block, or with .cluster
+        scope on both.
+        """
+        both = all(self.threads[thread][step].wide for thread, step in (arrive, wait))
+        return both or arrive[0].block == wait[0].block
 
     def _waits(self, phase: Phase | None, in_time: bool) -> list[Point]:
         points = self.waits.get(phase, ()) if phase else ()
@@ -155,13 +174,15 @@ class Launch:
     def _behind(self, points: Iterable[Point]) -> list[Point]:
         return [(thread, step + 1) for thread, step in points if step + 1 < len(self.threads[thread])]
 
-    def _after(self, start: Point, memory: Hashable = None, in_time: bool = False) -> dict[Point, bool]:
+    def _after(
+        self, start: Point, memory: Hashable = None, in_time: bool = False, wide: bool = False
+    ) -> dict[Point, bool]:
         """Return every point to which a path leads from here, and whether one of these paths
         passes a proxy fence for that memory.
 
         in_time: paths pass through agents and relaxed operations, too. That is the order in time.
         """
-        key = start, memory, in_time and bool(self.issues or self.waits)
+        key = start, memory, in_time and bool(self.issues or self.waits), wide and bool(self.waits)
         if key in self._known:
             return self._known[key]
         reached: dict[Point, bool] = {}
@@ -169,9 +190,9 @@ class Launch:
         while todo:
             point, fenced = todo.pop()
             fenced = fenced or (point in self.fences and self.fences[point].covers(memory))
-            if (point, in_time) not in self._steps:
-                self._steps[point, in_time] = self._next(point, in_time)
-            for new in self._steps[point, in_time]:
+            if (point, in_time, wide) not in self._steps:
+                self._steps[point, in_time, wide] = self._next(point, in_time, wide)
+            for new in self._steps[point, in_time, wide]:
                 leaves = point[0] in self.issues and new[0] != point[0]  # an agent
                 if leaves and point[0] != start[0] and not in_time:
                     continue

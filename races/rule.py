@@ -23,7 +23,8 @@ There are no other steps. This has consequences:
 - Order is transitive. Take a barrier of lanes 0 and 1, then one of lanes 1 and 2: everything that
   lane 0 did before the first happens before everything that lane 2 does after the second. With the
   barriers in the opposite order it does not.
-- Two blocks are not ordered, because no barrier joins threads of two blocks.
+- Two blocks are not ordered, because no barrier joins threads of two blocks, unless they are in one
+  cluster (see below).
 - Shuffles, votes, memory fences, reads of a value, and atomic operations do not order anything.
   So accesses that are protected by an atomic lock are a race here. `__syncthreads` is a barrier of
   its block, `__syncwarp(mask)` a barrier of the lanes in its mask.
@@ -82,6 +83,23 @@ fence in it.
   copy into it. For readers of the generic proxy, a proxy fence has to be on that path.
 
 `misuses` of mbarriers.py has what else is undefined about mbarriers.
+
+The threads of a cluster of blocks have barrier.cluster, whose phases order as those of an mbarrier:
+an arrival happens before each wait for the same phase. A thread may arrive at the mbarrier of
+another block, but only threads of its own block wait there. Scopes count between two blocks:
+
+- An arrival and a wait of two blocks order what the former has written only if both have .cluster
+  scope. barrier.cluster has it. Without a scope it is .cta, and the written value need not be seen
+  in the other block.
+- What the former has read they order with any scope: the value has been returned before the
+  arrival, and a read publishes nothing. By the letter of the manual this is not ordered either, but
+  each pipeline of CUTLASS with multicast hands stages back like that.
+- .relaxed orders nothing. But what precedes a fence (fence.acq_rel.cluster: Publish) happens before
+  what follows the wait, if the thread then arrives at barrier.cluster with .relaxed.
+- A copy to several blocks (multicast) is an agent for each of them, which completes on an mbarrier
+  of its block. A wait in one block says nothing about the others.
+
+`outlived` of lifetimes.py has the uses of a block's shared memory that may come after its end.
 
 An access in conflict with one of an agent, after its issue and not after its end, is a race, and
 `during` has it, too (ASYNC): in this case something is missing between the access and the end.

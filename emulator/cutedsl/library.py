@@ -42,7 +42,10 @@ class _Python(ctypes.Structure):
         ("load", ctypes.CFUNCTYPE(_int, ctypes.c_void_p)),
         ("kernel", ctypes.CFUNCTYPE(_int, _int, ctypes.c_char_p)),
         ("attribute", ctypes.CFUNCTYPE(_int, _int)),
-        ("launch", ctypes.CFUNCTYPE(_int, _int, _sizes, _sizes, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p))),
+        (
+            "launch",
+            ctypes.CFUNCTYPE(_int, _int, _sizes, _sizes, _sizes, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p)),
+        ),
         ("refuse", ctypes.CFUNCTYPE(None, ctypes.c_char_p)),
     )
 
@@ -130,7 +133,7 @@ def _attribute(number: int) -> int:
     return emulated().attributes[ATTRIBUTES[number]]
 
 
-def _launch(number: int, grid: Any, block: Any, shared: int, arguments: Any) -> int:
+def _launch(number: int, grid: Any, block: Any, cluster: Any, shared: int, arguments: Any) -> int:
     if state.raised is not None:
         return LAUNCH_FAILED
     kernel = state.kernels[number - 1]
@@ -138,7 +141,7 @@ def _launch(number: int, grid: Any, block: Any, shared: int, arguments: Any) -> 
     for parameter, address in zip(kernel.parameters, arguments, strict=False):
         params[parameter.offset : parameter.offset + parameter.size] = ctypes.string_at(address, parameter.size)
     limit = emulated().max_shared
-    status, text = kernel.start(tuple(grid[:3]), tuple(block[:3]), shared, bytes(params), shared_limit=limit)
+    status, text = kernel.start(tuple(grid[:3]), tuple(block[:3]), shared, bytes(params), limit, tuple(cluster[:3]))
     if status in (LAUNCH_DONE, LAUNCH_STOPPED):  # what stopped it is in the observations
         return SUCCESS
     raise PtxError(f"{kernel.name} cannot be launched: {text}")

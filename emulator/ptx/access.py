@@ -116,15 +116,6 @@ def cvta(encoder, instruction: Instruction, plan: Plan) -> None:
     encoder.emit(plan.handler, [encoder.destination(to, "u64"), source])
 
 
-def mapa(encoder, instruction: Instruction, plan: Plan) -> None:
-    """Encode mapa.shared::cluster.u32 d, a, rank: a itself, because a block is its own cluster."""
-    to, address, rank = take(encoder, instruction, 3)
-    if rank.__class__ is Immediate and rank.value:
-        raise encoder.error(f"the rank is {rank.value}: blocks form no clusters here")
-    source = encoder.source(address, f"b{plan.words['t']}")
-    encoder.emit(plan.handler, [encoder.destination(to, f"b{plan.words['t']}"), source])
-
-
 def policy(encoder, instruction: Instruction, plan: Plan) -> None:
     """Encode a cache policy as a number that nothing reads."""
     encoder.emit(

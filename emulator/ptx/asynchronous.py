@@ -87,8 +87,10 @@ def arrive(encoder, instruction: Instruction, plan: Plan) -> None:
     where = encoder.address(address, "shared")
     number = encoder.source(number[0], "u32") if number else NONE
     count, bytes = (NONE, number) if expects else (number, NONE)
+    if state is not SINK and "::cluster" in instruction.opcode:
+        raise encoder.error("an arrival in another block gives no state, write _")
     to = NONE if state is SINK else encoder.destination(state, "b64")
-    encoder.emit(plan.handler, [*where, count, bytes, to])
+    encoder.emit(plan.handler, [*where, count, bytes, to, _is_wide(plan)])
 
 
 def expect(encoder, instruction: Instruction, plan: Plan) -> None:
@@ -102,7 +104,12 @@ def mbarrier_wait(encoder, instruction: Instruction, plan: Plan) -> None:
     done, address, phase, *_ = take(encoder, instruction, 3, 4)
     where = encoder.address(address, "shared")
     phase = encoder.source(phase, "u32" if ".parity" in instruction.opcode else "b64")
-    encoder.emit(plan.handler, [encoder.destination(done, "pred"), *where, phase])
+    encoder.emit(plan.handler, [encoder.destination(done, "pred"), *where, phase, _is_wide(plan)])
+
+
+def _is_wide(plan: Plan) -> int:
+    """Return whether other blocks of the cluster take part. Without a scope it is the block's."""
+    return int(plan.words["scope"] == "cluster")
 
 
 def arrive_after_copies(encoder, instruction: Instruction, plan: Plan) -> None:
@@ -115,12 +122,13 @@ def arrive_after_copies(encoder, instruction: Instruction, plan: Plan) -> None:
 
 def bulk(encoder, instruction: Instruction, plan: Plan) -> None:
     """Encode cp.async.bulk.shared.global.mbarrier::complete_tx::bytes [to], [from], bytes, [mbar]
-    and cp.async.bulk.global.shared.bulk_group [to], [from], bytes.
+    and cp.async.bulk.global.shared.bulk_group [to], [from], bytes. With .multicast::cluster
+    a mask of blocks follows [mbar].
     """
-    loads = plan.handler.endswith("load")
-    to, source, bytes, *more = _without_hint(encoder, instruction, 4 if loads else 3)
+    loads, sends = plan.handler.endswith(("load", "send")), plan.handler.endswith("send")
+    to, source, bytes, *more = _without_hint(encoder, instruction, 4 + _is_multicast(plan) if loads else 3)
     shared, far = (to, source) if loads else (source, to)
-    where = [*encoder.address(shared, "shared"), *encoder.address(far, "global")]
+    where = [*encoder.address(shared, "shared"), *encoder.address(far, "shared" if sends else "global")]
     encoder.emit(plan.handler, [*where, encoder.source(bytes, "u32"), *_of_mbarrier(encoder, more)])
 
 
@@ -130,7 +138,7 @@ def bulk_tensor(encoder, instruction: Instruction, plan: Plan) -> None:
     [from].
     """
     loads = plan.handler.endswith("load")
-    first, second, *more = _without_hint(encoder, instruction, 3 if loads else 2)
+    first, second, *more = _without_hint(encoder, instruction, 3 + _is_multicast(plan) if loads else 2)
     shared, tensor = (first, second) if loads else (second, first)
     rank = int(plan.words["rank"])
     if tensor.__class__ is not Pair or len(as_tuple(tensor.second)) != rank:
@@ -144,8 +152,16 @@ def _without_hint(encoder, instruction: Instruction, count: int) -> tuple:
     return take(encoder, instruction, count + (".L2::cache_hint" in instruction.opcode))[:count]
 
 
-def _of_mbarrier(encoder, addresses: list) -> list:
-    return [part for address in addresses for part in encoder.address(address, "shared")]
+def _is_multicast(plan: Plan) -> bool:
+    return plan.words.get("many") is not None
+
+
+def _of_mbarrier(encoder, operands: list) -> list:
+    """Return the address of an mbarrier and the mask of blocks, for the operands of a load."""
+    if not operands:
+        return []
+    address, *mask = operands
+    return [*encoder.address(address, "shared"), encoder.source(mask[0], "u16") if mask else NONE]
 
 
 def setmaxnreg(encoder, instruction: Instruction, plan: Plan) -> None:

@@ -35,18 +35,14 @@ NONE = -(2**31)  # as in machine.h
 SPECIAL = (
     *(f"%{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"), "%laneid", "%warpid", "%nwarpid",
     *(f"%lanemask_{name}" for name in ("eq", "le", "lt", "ge", "gt")), "%dynamic_smem_size",
+    *(f"%{name}.{axis}" for name in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid") for axis in "xyz"),
+    "%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster",
 )  # fmt: skip
 SPECIAL_SLOTS = {name: 128 * i for i, name in enumerate(SPECIAL)}
-# Each block is a cluster.
-SPECIAL_SLOTS |= {
-    f"%{name}id.{axis}": SPECIAL_SLOTS[f"%{block}id.{axis}"]
-    for name, block in (("cluster", "cta"), ("ncluster", "ncta")) for axis in "xyz"
-}  # fmt: skip
 # Blocks run one after another here, as on a GPU with one multiprocessor.
 FIXED = {
     "%smid": 0, "%nsmid": 1, "%gridid": 0, "%tid.w": 0, "%ctaid.w": 0, "%ntid.w": 1, "%nctaid.w": 1,
-    "%cluster_ctarank": 0, "%cluster_nctarank": 1,
-    **{f"%cluster_ctaid.{axis}": 0 for axis in "xyzw"}, **{f"%cluster_nctaid.{axis}": 1 for axis in "xyzw"},
+    "%clusterid.w": 0, "%nclusterid.w": 1, "%cluster_ctaid.w": 0, "%cluster_nctaid.w": 1,
 }  # fmt: skip
 WIDTHS = {"pred": 0}  # bytes of one lane's value in a slot, by type
 
@@ -282,7 +278,7 @@ class Encoder:
         slot = SPECIAL_SLOTS.get(operand.name)
         if slot is None:
             raise self.refused(f"register {operand.name}")
-        if width != 4:
+        if width != (0 if operand.name == "%is_explicit_cluster" else 4):
             raise self.error(f"{operand.name} is 32 bits wide, the operand is of type .{type}")
         return slot
 

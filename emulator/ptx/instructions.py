@@ -23,7 +23,6 @@ from flash_attest.emulator.ptx.access import (
     integer_atom,
     ld,
     ldmatrix,
-    mapa,
     policy,
     st,
     stmatrix,
@@ -41,6 +40,7 @@ from flash_attest.emulator.ptx.asynchronous import (
     wgmma,
     wgmma_wait,
 )
+from flash_attest.emulator.ptx.clusters import ROWS as CLUSTERS
 from flash_attest.emulator.ptx.families import (
     bar_red,
     barrier,
@@ -73,14 +73,18 @@ HINTS = (
     "(.L2::{evict_first,evict_last,evict_normal})(.L2::cache_hint)(.L2::{64B,128B,256B})"
 )
 VALUE = "{{b,s,u}{8,16,32,64},f{32,64}}"
-SPACE = "[.<space={global,shared,local,const,param}>](::{cta,entry,func})"
+SPACE = "[.<space={global,shared,local,const,param}>](::{cta,cluster,entry,func})"
 COLUMNS = f"n<n={{{','.join(str(n) for n in range(8, 257, 8))}}}>"
-OBJECT = "(.shared)(::cta).b64"  # an mbarrier
+OBJECT, REMOTE = "(.shared)(::cta).b64", "(.shared)(::{cta,cluster}).b64"  # an mbarrier; perhaps another block's
+SCOPE = "(.<scope={cta,cluster}>)"
 INTO = "(.shared)(::{cta,cluster})(.global)"
-LOADS, GROUPED = f"{INTO}(.tile)(.mbarrier::complete_tx::bytes)", "(.global)(.shared)(::cta)(.tile)(.bulk_group)"
+LOADS, GROUPED = (
+    f"{INTO}(.tile)(.mbarrier::complete_tx::bytes)(.<many=multicast::cluster>)",
+    "(.global)(.shared)(::cta)(.tile)(.bulk_group)",
+)
 WGMMA, ALIGNED = f"wgmma.mma_async(.sync)(.aligned).m64{COLUMNS}", "(.sync)(.aligned)"
 MMA, INTEGER_SHAPES, FLOAT8 = "mma(.sync)(.aligned)", "{m8n8k16,m16n8k16,m16n8k32}", "{e4m3,e5m2}"
-POINTER_SPACE = "(.<space={global,shared}>)(::cta)"
+POINTER_SPACE = "(.<space={global,shared}>)(::{cta,cluster})"
 HINT = "(.L2::cache_hint)"
 # These words follow the space, in either order, as Triton writes them, or follow the operation, as
 # in libcu++.
@@ -237,8 +241,7 @@ TABLE = {
         _("cp.async.wait_group", by=wait_group),
         _("cp.async.wait_all"),
         _("cvta(.to)(.<space={global,const}>)(.u64)", by=cvta, name="mov.b64"),
-        _("cvta[.to].{shared,local}(::cta)(.u64)", by=cvta),
-        _("mapa(.shared)(::cluster).u<t={32,64}>", by=mapa, name="mov.b{t}", note="a block is its own cluster"),
+        _("cvta[.to].{shared,local}(::{cta,cluster})(.u64)", by=cvta),
         _(
             "createpolicy.{fractional,range}(.L2::{evict_last,evict_normal,evict_first,evict_unchanged})*.b64", by=policy,
             name="mov.b64", note="a number that nothing reads",
@@ -293,15 +296,15 @@ TABLE = {
     "mbarriers": (
         _(f"mbarrier.init{OBJECT}", by=mbarrier, name="mbarrier.init"),
         _(f"mbarrier.inval{OBJECT}", by=mbarrier, name="mbarrier.inval"),
-        _(f"mbarrier.arrive[.expect_tx](.release)(.{{cta,cluster}}){OBJECT}", by=arrive, name="mbarrier.arrive"),
-        _(f"mbarrier.arrive[.expect_tx].relaxed(.{{cta,cluster}}){OBJECT}", by=arrive, name="mbarrier.arrive.relaxed"),
-        _(f"mbarrier.expect_tx(.relaxed)(.{{cta,cluster}}){OBJECT}", by=expect, name="mbarrier.expect_tx"),
+        _(f"mbarrier.arrive[.expect_tx](.release){SCOPE}{REMOTE}", by=arrive, name="mbarrier.arrive"),
+        _(f"mbarrier.arrive[.expect_tx].relaxed{SCOPE}{REMOTE}", by=arrive, name="mbarrier.arrive.relaxed"),
+        _(f"mbarrier.<op={{expect_tx,complete_tx}}>(.relaxed){SCOPE}{REMOTE}", by=expect, name="mbarrier.{op}"),
         _(
-            f"mbarrier.<op={{try_wait,test_wait}}[.parity]>(.acquire)(.{{cta,cluster}}){OBJECT}", by=mbarrier_wait,
+            f"mbarrier.<op={{try_wait,test_wait}}[.parity]>(.acquire){SCOPE}{OBJECT}", by=mbarrier_wait,
             name="mbarrier.{op}",
         ),
         _(
-            f"mbarrier.<op={{try_wait,test_wait}}[.parity]>.relaxed(.{{cta,cluster}}){OBJECT}", by=mbarrier_wait,
+            f"mbarrier.<op={{try_wait,test_wait}}[.parity]>.relaxed{SCOPE}{OBJECT}", by=mbarrier_wait,
             name="mbarrier.{op}.relaxed",
         ),
         _(f"cp.async.mbarrier.arrive{OBJECT}", by=arrive_after_copies, name="mbarrier.copies.arrive"),
@@ -312,6 +315,7 @@ TABLE = {
         _(f"cp.async.bulk.tensor.<rank={{1,2,3,4,5}}>d{GROUPED}{HINT}", by=bulk_tensor, name="bulk.tensor.store"),
         _(f"cp.async.bulk{LOADS}{HINT}", by=bulk, name="bulk.load"),
         _(f"cp.async.bulk{GROUPED}{HINT}", by=bulk, name="bulk.store"),
+        _("cp.async.bulk(.shared)(::cluster).shared(::cta)(.mbarrier::complete_tx::bytes)", by=bulk, name="bulk.send"),
         _(f"cp.reduce.async.bulk(.global)(.shared)(::cta)(.bulk_group){HINT}.add.f32", by=bulk, name="bulk.add.f32"),
         _(
             f"cp.reduce.async.bulk.tensor.<rank={{1,2,3,4,5}}>d(.global)(.shared)(::cta).add(.tile)(.bulk_group){HINT}",
@@ -323,6 +327,7 @@ TABLE = {
         _("cvta.param(.u64)", "=u64 b64"),
         _("setmaxnreg.{inc,dec}(.sync)(.aligned)(.u32)", by=setmaxnreg, name="setmaxnreg", note="only the number is checked"),
     ),
+    "Clusters": CLUSTERS,
     "Without an effect here": (
         _(
             "{membar,fence}(.{proxy,alias,mbarrier_init,acq_rel,sc,acquire,release,cta,cluster,gpu,gl,sys})*", by=nothing,

@@ -36,8 +36,7 @@ def machine() -> ctypes.CDLL:
         "shared_span": (None, [pointer, size, size]),
         "launch": (
             ctypes.c_int,
-            [pointer, pointer, ctypes.c_char_p, ctypes.c_uint * 3, ctypes.c_uint * 3, size, size, pointer, size,
-             ctypes.c_char_p, size],
+            [pointer, pointer, ctypes.c_char_p, *[ctypes.c_uint * 3] * 3, size, size, pointer, size, ctypes.c_char_p, size],
         ),
     }  # fmt: skip
     for name, (result, arguments) in declared.items():

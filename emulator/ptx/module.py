@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from flash_attest.emulator.errors import EmulatorError
+from flash_attest.emulator.ptx.clusters import cluster_of
 from flash_attest.emulator.ptx.decoded import Decoded, Head, decoded
 from flash_attest.emulator.ptx.machine import machine
 from flash_attest.emulator.ptx.program import Program
@@ -108,28 +109,36 @@ class Kernel:
         _ = self._program
 
     def launch(
-        self, grid: Dims, block: Dims, shared: int = 0, shared_limit: int = LARGEST_SHARED
+        self, grid: Dims, block: Dims, shared: int = 0, shared_limit: int = LARGEST_SHARED, cluster: Dims | None = None
     ) -> Callable[..., None]:
         """Return a function that launches this kernel with arguments.
 
         grid, block: 1 to 3 sizes. shared: bytes of dynamic shared memory; shared_limit: the limit
-        of shared memory, including the kernel's own. An argument is a CPU tensor, a TensorMap, None
-        (a null pointer), a number, or the bytes of a parameter. names=[...]: what messages call the
+        of shared memory, including the kernel's own. cluster: 1 to 3 sizes of a cluster, in blocks,
+        if the PTX does not say them. An argument is a CPU tensor, a TensorMap, None (a null
+        pointer), a number, or the bytes of a parameter. names=[...]: what messages call the
         arguments. Raises Refused, PtxError (a failed launch; without tracing also an error that
         stops a kernel on a GPU).
         """
         _ = self._program  # refuses the kernel now rather than when the result is called
         shape = three("grid", grid), three("block", block)
+        clusters = None if cluster is None else tuple(three("cluster", cluster))
         if not isinstance(shared, int) or shared < 0:
             raise ValueError(f"shared={shared!r}: should be a number of bytes")
 
         def call(*arguments: Any, names: Sequence[str] | None = None) -> None:
-            self._call(*shape, shared, shared_limit, arguments, names)
+            self._call(*shape, shared, shared_limit, arguments, names, clusters)
 
         return call
 
     def start(
-        self, grid: Dims, block: Dims, shared: int, params: bytes, shared_limit: int | None = None
+        self,
+        grid: Dims,
+        block: Dims,
+        shared: int,
+        params: bytes,
+        shared_limit: int | None = None,
+        cluster: Sequence[int] | None = None,
     ) -> tuple[int, str]:
         """Run the kernel in memory that is already set up.
 
@@ -139,11 +148,12 @@ class Kernel:
         """
         program = self._program
         grid, block = three("grid", grid), three("block", block)
-        if wrong := self._wrong_block(tuple(block)):
+        cluster, wrong = cluster_of(self.head.directives, cluster, tuple(grid))
+        if wrong := self._wrong_block(tuple(block)) or wrong:
             return LAUNCH_INVALID, wrong
         text = ctypes.create_string_buffer(1024)
         status = machine().emulator_ptx_launch(
-            program.handle, program.address, self.name.encode(), grid, block, shared,
+            program.handle, program.address, self.name.encode(), grid, block, (ctypes.c_uint * 3)(*cluster), shared,
             LARGEST_SHARED if shared_limit is None else shared_limit, params, len(params), text, len(text),
         )  # fmt: skip
         return status, text.value.decode(errors="replace")
@@ -169,13 +179,17 @@ class Kernel:
             return f"block={block}: the kernel was compiled for {(*required, 1, 1)[:3]} (.reqntid)"
         if most and block[0] * block[1] * block[2] > (limit := functools.reduce(lambda a, b: a * b, most)):
             return f"block={block}: the kernel was compiled for at most {limit} threads (.maxntid)"
-        clusters = self.head.directives.get("reqnctapercluster", ())
-        if any(size > 1 for size in clusters):
-            return f"clusters of {clusters} blocks (.reqnctapercluster): not covered on the CPU"
         return ""
 
     def _call(
-        self, grid: Dims, block: Dims, shared: int, limit: int, arguments: tuple, names: Sequence[str] | None
+        self,
+        grid: Dims,
+        block: Dims,
+        shared: int,
+        limit: int,
+        arguments: tuple,
+        names: Sequence[str] | None,
+        cluster: Sequence[int] | None,
     ) -> None:
         names = self._names(arguments, names)
         given = zip(names, arguments, strict=True)
@@ -191,7 +205,7 @@ class Kernel:
                     packed[parameter.offset : parameter.offset + parameter.size] = argument.encoded(next(addresses))
             if watching:
                 refuse_large(self._who, memory.storages, PtxError)
-            status, text = self.start(tuple(grid), tuple(block), shared, bytes(packed), limit)
+            status, text = self.start(tuple(grid), tuple(block), shared, bytes(packed), limit, cluster)
             observations = memory.take_observations()
             if watching:
                 watching.observe(observations)

@@ -1,5 +1,4 @@
 // Checks the accesses of agents against those of threads and of each other.
-#include "agents.h"
 #include "cells.h"
 #include "happens_before.h"
 
@@ -9,18 +8,22 @@
 namespace emulator {
 namespace {
 
-enum class Path { ordered, unfenced, none, after_issue };
+enum class Path { ordered, unfenced, narrow, none, after_issue };
 
 bool issued_by(unsigned thread, unsigned issuer, bool by_warp) {
     return by_warp ? thread / WARP == issuer / WARP : thread == issuer;
 }
 
 // How an access of a thread of this block comes before the issue of an agent.
-Path path_to(const Agent& agent, uint32_t interval, uint32_t syncs, uint16_t thread) {
+Path path_to(const Agent& agent, uint32_t interval, uint32_t syncs, uint16_t thread, bool writes) {
     const Issue& issue = *agent.issue;
     const uint64_t then = moment(interval, syncs);
-    const uint64_t* fenced = issue.order.fenced.data() + (checking.in_shared ? OF_SHARED : OF_GLOBAL) * gpu.block->threads.size();
-    if (then < moment(issue.interval, issue.order.clock[thread])) return then < fenced[thread] ? Path::ordered : Path::unfenced;
+    const uint64_t* moments = issue.order.fenced.data();
+    const size_t count = gpu.block->threads.size();
+    if (then < moment(issue.interval, issue.order.clock[thread])) {
+        if (writes && gpu.launch->cluster > 1 && then >= moments[SEEN * count + thread]) return Path::narrow;
+        return then < moments[(checking.in_shared ? OF_SHARED : OF_GLOBAL) * count + thread] ? Path::ordered : Path::unfenced;
+    }
     return interval > issue.interval || issued_by(thread, agent.thread, agent.by_warp) ? Path::after_issue : Path::none;
 }
 
@@ -58,7 +61,7 @@ private:
     void against_write(const LastWrite& last) {
         if (last.serial != gpu.block->serial) return record(Path::none, last.serial, issuer_of(last), WRITE, last.site);
         const Path path = last.thread >= first_agent(*gpu.block) ? path_from(agent, last.syncs, last.thread)
-                                                                 : path_to(agent, last.interval, last.syncs, last.thread);
+                                                                 : path_to(agent, last.interval, last.syncs, last.thread, true);
         record(path, last.serial, issuer_of(last), WRITE, last.site);
     }
 
@@ -69,7 +72,7 @@ private:
         for (EarlierLanes* lanes = set.earlier; lanes; lanes = lanes->next)
             for (uint32_t rest = lanes->lanes; rest; rest &= rest - 1) {
                 auto thread = static_cast<uint16_t>(lanes->warp * WARP + static_cast<unsigned>(__builtin_ctz(rest)));
-                record(path_to(agent, set.interval, lanes->syncs, thread), set.serial, thread, was, lanes->site);
+                record(path_to(agent, set.interval, lanes->syncs, thread, was != READ), set.serial, thread, was, lanes->site);
             }
     }
 
@@ -89,6 +92,8 @@ private:
                      was == READ ? "read" : "overwritten", agent.name, verb(what), agent.waits);
         else if (path == Path::unfenced)
             snprintf(record.text, sizeof record.text, "no fence.proxy.async between");
+        else if (path == Path::narrow)
+            snprintf(record.text, sizeof record.text, "%s", NARROW);
         if (path == Path::none) compare_value(record, serial, was, address, size, what);
     }
 

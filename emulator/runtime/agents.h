@@ -18,6 +18,7 @@ namespace emulator {
 inline uint64_t moment(uint32_t interval, uint32_t syncs) { return uint64_t(interval) << 32 | syncs; }
 
 enum ProxySpace : unsigned { OF_SHARED, OF_GLOBAL, PROXY_SPACES };  // a fence may be for one alone
+constexpr unsigned SEEN = PROXY_SPACES;  // in a cluster, the row of what a thread sees of what others wrote
 
 struct Issue {  // what comes before an agent
     uint32_t interval;
@@ -36,7 +37,7 @@ struct Agent {
 
 unsigned first_agent(const Block& in);  // column of the first agent, behind those of threads
 unsigned new_agents(Block& in);         // a new column, for agents that end together or in order
-uint64_t* fenced_of(Block& in, unsigned thread, ProxySpace space);
+uint64_t* fenced_of(Block& in, unsigned thread, unsigned row);  // of a ProxySpace, or SEEN
 
 // The lanes of a warp issue an agent.
 std::shared_ptr<const Issue> issued(Block& in, unsigned warp, uint32_t lanes);

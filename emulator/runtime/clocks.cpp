@@ -4,8 +4,8 @@
 // A clock has a column for each thread, as in struct Warp: time is the number of synchronisations
 // of the thread's warp. Behind these are the columns of agents (agents.h), which share one if they
 // end together. Beside its clock a thread has the moments up to which a proxy fence lies on a
-// path from each other thread to it.
-#include "agents.h"
+// path from each other thread to it, and in a cluster those up to which it sees what each wrote.
+#include "clusters.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,6 +19,8 @@ void raise_to(uint32_t* to, const uint32_t* from, size_t count) {
 void raise_to(uint64_t* to, const uint64_t* from, size_t count) {
     for (size_t m = 0; m < count; ++m) to[m] = std::max(to[m], from[m]);
 }
+
+size_t rows() { return PROXY_SPACES + (gpu.launch->cluster > 1); }  // of moments of one thread
 
 size_t columns_of(const Block& in) { return gpu.launch->has_agents ? first_agent(in) + in.agent_room : in.threads.size(); }
 
@@ -46,30 +48,41 @@ uint32_t* clock_of(Block& in, unsigned thread) {
     return in.clocks.data() + thread * columns;
 }
 
-uint64_t* fenced_of(Block& in, unsigned thread, ProxySpace space) {
+uint64_t* fenced_of(Block& in, unsigned thread, unsigned row) {
     size_t count = in.threads.size();
-    if (in.fenced.empty()) in.fenced.resize(PROXY_SPACES * count * count);
-    return in.fenced.data() + (PROXY_SPACES * thread + space) * count;
+    if (in.fenced.empty()) in.fenced.resize(rows() * count * count);
+    return in.fenced.data() + (rows() * thread + row) * count;
 }
 
-void join(Order& to, Block& in, unsigned thread, uint32_t syncs) {
+void join(Order& to, Block& in, unsigned thread, uint32_t syncs, bool wide) {
     to.clock.resize(columns_of(in));
     raise_to(to.clock.data(), clock_of(in, thread), to.clock.size());
     to.clock[thread] = syncs;
     if (!gpu.launch->has_agents) return;
-    to.fenced.resize(PROXY_SPACES * in.threads.size());
-    raise_to(to.fenced.data(), fenced_of(in, thread, OF_SHARED), to.fenced.size());
+    const size_t count = in.threads.size();
+    to.fenced.resize(rows() * count);
+    raise_to(to.fenced.data(), fenced_of(in, thread, 0), (wide ? rows() : size_t(PROXY_SPACES)) * count);
+    if (wide && rows() > SEEN) to.fenced[SEEN * count + thread] = moment(in.interval, syncs);
 }
 
-void follow(Block& in, unsigned thread, const Order& order) {
+void raise(Order& to, const Order& from) {
+    to.clock.resize(std::max(to.clock.size(), from.clock.size()));
+    raise_to(to.clock.data(), from.clock.data(), from.clock.size());
+    to.fenced.resize(std::max(to.fenced.size(), from.fenced.size()));
+    raise_to(to.fenced.data(), from.fenced.data(), from.fenced.size());
+}
+
+void follow(Block& in, unsigned thread, const Order& order, bool wide) {
     if (!order.clock.empty()) raise_to(clock_of(in, thread), order.clock.data(), order.clock.size());
-    if (!order.fenced.empty()) raise_to(fenced_of(in, thread, OF_SHARED), order.fenced.data(), order.fenced.size());
+    if (order.fenced.empty()) return;
+    raise_to(fenced_of(in, thread, 0), order.fenced.data(), wide ? order.fenced.size() : PROXY_SPACES * in.threads.size());
 }
 
 // A barrier of the whole block orders everything that threads did before it, so their columns start
 // again. An agent may be at work beyond the barrier.
 void forget_order(Block& in) {
     for (NamedBarrier& barrier : in.named) barrier.joined = {};
+    if (in.cluster) forget_before_barrier(*in.cluster);
     if (!gpu.launch->has_agents) return in.clocks.clear();
     Order all;
     for (unsigned thread = 0; thread < in.threads.size(); ++thread) join(all, in, thread, 0);

@@ -9,6 +9,7 @@ namespace emulator {
 namespace {
 
 std::string name_of(const Block& in, const Wait& wait, State state) {
+    if (state == State::at_cluster) return missing_at_cluster(in);
     if (state == State::at_mbarrier) return state_of(*in.mbarriers, static_cast<uint32_t>(wait.value));
     if (wait.name) return wait.name;
     char text[64] = "__syncthreads()";
@@ -21,10 +22,11 @@ std::string name_of(const Block& in, const Wait& wait, State state) {
 // operation.
 bool same_wait(const Thread& a, const Thread& b) {
     if (a.state != b.state) return false;
+    if (rank_of(a.linear) != rank_of(b.linear)) return false;
     if (a.state == State::ready) return true;
     if (a.wait.line != b.wait.line || strcmp(a.wait.file, b.wait.file)) return false;
     if (a.state == State::at_mbarrier) return a.wait.value == b.wait.value;
-    return a.state == State::at_barrier || (a.wait.mask == b.wait.mask && a.wait.op == b.wait.op);
+    return a.state == State::at_barrier || a.state == State::at_cluster || (a.wait.mask == b.wait.mask && a.wait.op == b.wait.op);
 }
 
 // "threads 0-15 wait at __syncthreads(), flash.cu:12", a line for each group.
@@ -34,12 +36,13 @@ std::string who_waits(const Block& in) {
     unsigned returned = 0;
     for (size_t i = 0; i < in.threads.size(); ++i) {
         const Thread& thread = in.threads[i];
-        if (thread.state == State::done) ++returned;
+        if (thread.state == State::done && is_there(thread.linear)) ++returned;
         if (listed[i] || thread.state == State::done) continue;
         std::string members;
         size_t start = i, end = i, count = 0;
         auto flush = [&] {
-            members += (members.empty() ? "" : ", ") + std::to_string(start) + (end > start ? "-" + std::to_string(end) : "");
+            members += (members.empty() ? "" : ", ") + std::to_string(in_block(static_cast<unsigned>(start)));
+            if (end > start) members += "-" + std::to_string(in_block(static_cast<unsigned>(end)));
         };
         for (size_t j = i; j < in.threads.size(); ++j) {
             const Thread& other = in.threads[j];
@@ -52,6 +55,7 @@ std::string who_waits(const Block& in) {
             end = j;
         }
         flush();
+        if (in.cluster) members += " of block " + in_words(block_of(in.index, thread.linear));
         text += (count == 1 ? "thread " : "threads ") + members;
         if (thread.state == State::ready) {
             text += (count == 1 ? " keeps" : " keep") + std::string(" reading the same few addresses\n");

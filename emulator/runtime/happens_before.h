@@ -2,7 +2,7 @@
 // rule is in races/rule.py.
 #pragma once
 
-#include "agents.h"
+#include "clusters.h"
 
 #include <deque>
 
@@ -62,18 +62,28 @@ inline uint16_t issuer_of(const LastWrite& last) {
     return gpu.launch->has_agents && last.thread >= first_agent(*gpu.block) ? static_cast<uint16_t>(last.step) : last.thread;
 }
 
+// Whether the running thread, if it comes after a write by that thread at that epoch, also sees it: what another
+// block of the cluster wrote is seen only after a release and an acquire at the scope of the cluster.
+inline bool sees(uint32_t interval, uint16_t thread, uint32_t syncs) {
+    if (gpu.launch->cluster == 1 || thread >= first_agent(*gpu.block) || thread == self()) return true;
+    return fenced_of(*gpu.block, self(), SEEN)[thread] > moment(interval, syncs);
+}
+constexpr const char* NARROW = "a release and an acquire between, but not both with .cluster scope";
+
 struct Conflict {
     uint32_t serial;
     uint16_t thread;
     uint32_t site;
     bool found;
+    bool narrow;  // ordered, but not seen
 };
-constexpr Conflict NONE = {0, 0, 0, false};
+constexpr Conflict NONE = {0, 0, 0, false, false};
 
 inline Conflict conflict_with(const LastWrite& last) {
     if (!counts(last.serial)) return NONE;
-    if (last.serial == gpu.block->serial && happens_before(last.interval, last.thread, last.syncs)) return NONE;
-    return {last.serial, issuer_of(last), last.site, true};
+    const bool before = last.serial == gpu.block->serial && happens_before(last.interval, last.thread, last.syncs);
+    if (before && sees(last.interval, last.thread, last.syncs)) return NONE;
+    return {last.serial, issuer_of(last), last.site, true, before};
 }
 
 // The lanes among `lanes` whose access at that time is concurrent with the running thread's current
@@ -92,38 +102,42 @@ inline Conflict conflict_with_lanes(uint32_t lanes, uint32_t syncs, uint32_t sit
     uint32_t concurrent = concurrent_lanes(lanes, syncs);
     if (!concurrent) return NONE;
     unsigned lane = static_cast<unsigned>(__builtin_ctz(concurrent));
-    return {gpu.block->serial, static_cast<uint16_t>(gpu.thread->warp() * WARP + lane), site, true};
+    return {gpu.block->serial, static_cast<uint16_t>(gpu.thread->warp() * WARP + lane), site, true, false};
 }
 
 // The lanes among these, of any warp, whose access is concurrent with the running thread's current
 // action.
-inline uint32_t concurrent_of(const EarlierLanes& earlier) {
+inline uint32_t concurrent_of(const EarlierLanes& earlier, bool writes) {
     const uint32_t* clock = clock_of(*gpu.block, self());
     uint32_t concurrent = 0;
     for (uint32_t lanes = earlier.lanes; lanes; lanes &= lanes - 1) {
         unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes)), thread = earlier.warp * WARP + lane;
-        if (thread != self() && clock[thread] <= earlier.syncs) concurrent |= 1u << lane;
+        if (thread == self()) continue;
+        if (clock[thread] <= earlier.syncs || (writes && !sees(gpu.block->interval, static_cast<uint16_t>(thread), earlier.syncs)))
+            concurrent |= 1u << lane;
     }
     return concurrent;
 }
 
-inline Conflict conflict_of_any_warp(const AccessSet& set) {
+inline Conflict conflict_of_any_warp(const AccessSet& set, bool writes) {
     for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
-        if (uint32_t concurrent = concurrent_of(*earlier))
-            return {gpu.block->serial,
-                    static_cast<uint16_t>(earlier->warp * WARP + static_cast<unsigned>(__builtin_ctz(concurrent))),
-                    earlier->site, true};
+        if (uint32_t concurrent = concurrent_of(*earlier, writes)) {
+            const unsigned thread = earlier->warp * WARP + static_cast<unsigned>(__builtin_ctz(concurrent));
+            const bool narrow = clock_of(*gpu.block, self())[thread] > earlier->syncs;
+            return {gpu.block->serial, static_cast<uint16_t>(thread), earlier->site, true, narrow};
+        }
     return NONE;
 }
 
-inline Conflict conflict_with(const AccessSet& set) {
+// writes: the accesses are atomic operations.
+inline Conflict conflict_with(const AccessSet& set, bool writes = false) {
     if (!counts(set.serial)) return NONE;
-    if (set.serial != gpu.block->serial) return {set.serial, set.first, set.site, true};
-    if (set.before != NOBODY) return {set.before_serial, set.before, set.before_site, true};
+    if (set.serial != gpu.block->serial) return {set.serial, set.first, set.site, true, false};
+    if (set.before != NOBODY) return {set.before_serial, set.before, set.before_site, true, false};
     if (set.interval != gpu.block->interval) return NONE;
-    if (gpu.launch->joins_warps) return conflict_of_any_warp(set);
-    if (set.first / WARP != gpu.thread->warp()) return {set.serial, set.first, set.site, true};
-    if (set.other != NOBODY) return {set.serial, set.other, set.other_site, true};
+    if (gpu.launch->joins_warps) return conflict_of_any_warp(set, writes);
+    if (set.first / WARP != gpu.thread->warp()) return {set.serial, set.first, set.site, true, false};
+    if (set.other != NOBODY) return {set.serial, set.other, set.other_site, true, false};
     Conflict conflict = conflict_with_lanes(set.lanes, set.syncs, set.site);
     for (EarlierLanes* earlier = set.earlier; earlier && !conflict.found; earlier = earlier->next)
         conflict = conflict_with_lanes(earlier->lanes, earlier->syncs, earlier->site);
@@ -146,7 +160,7 @@ inline void start_set(AccessSet& set, uint32_t site) {
 
 // Adds the running thread's access to the list of all warps; accesses that happen before it are
 // dropped.
-inline void add_among_all(AccessSet& set, uint32_t site) {
+inline void add_among_all(AccessSet& set, uint32_t site, bool writes) {
     for (EarlierLanes* earlier = set.earlier; earlier; earlier = earlier->next)
         if (earlier->warp == gpu.thread->warp() && earlier->syncs == syncs_now() && earlier->site == site) {
             earlier->lanes |= 1u << gpu.thread->lane();
@@ -155,7 +169,7 @@ inline void add_among_all(AccessSet& set, uint32_t site) {
     EarlierLanes* list = nullptr;
     for (EarlierLanes *earlier = set.earlier, *next; earlier; earlier = next) {
         next = earlier->next;
-        if (!(earlier->lanes = concurrent_of(*earlier))) continue;
+        if (!(earlier->lanes = concurrent_of(*earlier, writes))) continue;
         earlier->next = list;
         list = earlier;
     }
@@ -163,9 +177,9 @@ inline void add_among_all(AccessSet& set, uint32_t site) {
     set.earlier = &checking.earlier_lanes.back();
 }
 
-inline void add_access(AccessSet& set, uint32_t site) {
+inline void add_access(AccessSet& set, uint32_t site, bool writes = false) {
     if (gpu.launch->joins_warps && set.serial == gpu.block->serial && set.interval == gpu.block->interval)
-        return add_among_all(set, site);
+        return add_among_all(set, site, writes);
     if (set.serial != gpu.block->serial) {
         bool earlier = counts(set.serial);
         uint32_t serial = set.serial, at = set.site;

@@ -38,6 +38,7 @@ struct Request {  // a launch
     int line;
     const void* function;  // address of the kernel, to find its shared variables; may be null
     Dim grid, block;
+    Dim cluster;  // blocks in each dimension of a cluster; 0: each block is alone
     size_t shared;  // dynamic shared memory, in bytes
     size_t shared_limit;  // all shared memory, in bytes
     void (*entry)(void*);

@@ -23,6 +23,12 @@ void say(Record& record, const char* format, Values... values) {
 uint64_t content_of(uint32_t address) { return 0x6d62617272696572u ^ uint64_t(address) << 32 | 1; }
 unsigned char* memory_of(uint32_t address) { return emulator_dynamic_shared + address; }
 
+// Whether its mbarrier.init comes before the running thread's next action.
+bool is_known(const Mbarrier& of) {
+    if (of.published && gpu.block->cluster->waits[self()] >= of.published) return true;
+    return happens_before(of.made.interval, of.made.thread, of.made.syncs);
+}
+
 // Returns the object for an operation of the running thread, or null after recording a mistake.
 Mbarrier* used(Mbarriers& all, uint32_t address, uintptr_t pc) {
     auto found = all.find(address);
@@ -38,7 +44,7 @@ Mbarrier* used(Mbarriers& all, uint32_t address, uintptr_t pc) {
     }
     of.used = true;
     checking.in_shared = true;
-    if (gpu.launch->traced && !happens_before(of.made.interval, of.made.thread, of.made.syncs)) {
+    if (gpu.launch->traced && !is_known(of)) {
         new_access();
         const auto host = reinterpret_cast<uintptr_t>(memory_of(address));
         Record& record = add_record(RACE, region_of(host), host, sizeof content, 2, side_of_earlier(gpu.block->serial, of.made.thread, WRITE, of.made.site),
@@ -55,6 +61,8 @@ void settle(Mbarrier& of) {
     if (gpu.launch->has_agents) {
         of.completed = std::move(of.joining);
         of.joining = {};
+        of.completed_of_others = std::move(of.joining_of_others);
+        of.joining_of_others = {};
         if (of.column) {
             if (of.completed.clock.size() <= of.column) of.completed.clock.resize(of.column + 1);
             of.completed.clock[of.column] = ++of.epoch;
@@ -100,7 +108,10 @@ uint32_t arrive_at(Mbarriers& all, uint32_t address, const Arrival& arrival, uin
         say(misused(address, pc), "an arrival in phase %u of an mbarrier, though no thread has waited for phase %u", phase, phase - 1);
         of.observed = phase;
     }
-    if (arrival.releases && gpu.launch->has_agents) join(of.joining, *gpu.block, self(), ++gpu.block->warps[gpu.thread->warp()].syncs);
+    if (arrival.releases && gpu.launch->has_agents) {
+        const bool own = rank_of(self()) == rank_at(address);
+        join(own ? of.joining : of.joining_of_others, *gpu.block, self(), ++gpu.block->warps[gpu.thread->warp()].syncs, own || arrival.wide);
+    }
     of.bytes += arrival.bytes;
     of.pending -= arrival.count;
     settle(of);
@@ -113,13 +124,20 @@ void expect_bytes(Mbarriers& all, uint32_t address, int64_t bytes, uintptr_t pc)
     if (of.bytes > MOST_BYTES) say(misused(address, pc), "an mbarrier expects more than %lld bytes", static_cast<long long>(MOST_BYTES));
 }
 
-bool wait_at(Mbarriers& all, uint32_t address, uint32_t phase, bool is_parity, bool acquires, bool parks, uintptr_t pc) {
+bool wait_at(Mbarriers& all, uint32_t address, const PhaseWait& wait, uintptr_t pc) {
     Mbarrier& of = *used(all, address, pc);
-    const bool done = is_parity ? (of.phase & 1) != (phase & 1) : of.phase > phase;
+    if (rank_of(self()) != rank_at(address)) {
+        say(misused(address, pc), "a thread of another block waits at an mbarrier: only those of its own block can");
+        stop_launch();
+    }
+    const bool done = wait.is_parity ? (of.phase & 1) != (wait.phase & 1) : of.phase > wait.phase;
     if (done) {
         of.observed = of.phase;
-        if (acquires && gpu.launch->has_agents) follow(*gpu.block, self(), of.completed);
-    } else if (parks) {
+        if (wait.acquires && gpu.launch->has_agents) {
+            follow(*gpu.block, self(), of.completed);
+            follow(*gpu.block, self(), of.completed_of_others, wait.wide);
+        }
+    } else if (wait.parks) {
         of.waiting.push_back(self());
     }
     return done;
@@ -131,12 +149,12 @@ std::pair<unsigned, uint32_t> agents_of(Mbarriers& all, uint32_t address) {
     return {of.column, of.epoch};
 }
 
-void complete_bytes(Mbarriers& all, uint32_t address, int64_t bytes, const Agent& agent) {
-    gpu.thread = &gpu.block->threads[agent.thread];
-    Mbarrier& of = *used(all, address, agent.pc);
+void complete_bytes(Mbarriers& all, uint32_t address, int64_t bytes, unsigned thread, uintptr_t pc) {
+    gpu.thread = &gpu.block->threads[thread];
+    Mbarrier& of = *used(all, address, pc);
     of.bytes -= bytes;
     if (of.bytes < -MOST_BYTES) {
-        say(misused(address, agent.pc), "%lld bytes more than an mbarrier expects", static_cast<long long>(-of.bytes));
+        say(misused(address, pc), "%lld bytes more than an mbarrier expects", static_cast<long long>(-of.bytes));
         stop_launch();
     }
     settle(of);
@@ -146,8 +164,11 @@ std::string state_of(const Mbarriers& all, uint32_t address) {
     auto found = all.find(address);
     if (found == all.end()) return "an mbarrier";
     const Mbarrier& of = found->second;
-    char text[160];
-    int length = snprintf(text, sizeof text, "the mbarrier at %#x in phase %u (%u of %u arrivals to come", address, of.phase, of.pending, of.expected);
+    char text[200], owner[50] = "";
+    if (gpu.launch->cluster > 1)
+        snprintf(owner, sizeof owner, " of block %s", in_words(block_of(gpu.block->index, rank_at(address) * gpu.launch->apart)).c_str());
+    const auto offset = static_cast<uint32_t>(address - rank_at(address) * gpu.launch->window);
+    int length = snprintf(text, sizeof text, "the mbarrier at %#x%s in phase %u (%u of %u arrivals to come", offset, owner, of.phase, of.pending, of.expected);
     if (of.bytes > 0) snprintf(text + length, sizeof text - length, ", %lld bytes to come)", static_cast<long long>(of.bytes));
     else if (of.bytes < 0) snprintf(text + length, sizeof text - length, ", %lld bytes more than expected)", static_cast<long long>(-of.bytes));
     else snprintf(text + length, sizeof text - length, ")");

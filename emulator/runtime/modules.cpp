@@ -12,7 +12,7 @@
 
 // The margin after it catches writes past its end.
 extern "C" {
-alignas(1024) unsigned char emulator_dynamic_shared[emulator::LARGEST_SHARED + 64 * 1024] = {};
+alignas(1024) unsigned char emulator_dynamic_shared[emulator::MOST_BLOCKS * (emulator::LARGEST_SHARED + 64 * 1024)] = {};
 }
 
 namespace emulator {
@@ -31,7 +31,7 @@ std::map<const Module*, Loaded> modules;  // known modules
 // Addresses of their TLS blocks in this OS thread.
 thread_local std::map<const Module*, uintptr_t> shared_of_thread;
 Loaded* entered = nullptr;  // the module of the launch in progress
-Region dynamic = {};  // dynamic shared memory of the launch
+Region dynamic[MOST_BLOCKS] = {};  // dynamic shared memory of the launch, of each block of a cluster
 Region parameters = {};  // parameters of the launch: kernels may read them in place
 
 // A part of the library's data. In data that stays writable a kernel may access the author's
@@ -144,16 +144,19 @@ void enter_module(const Module* module) {
         for (Region& each : loaded.globals) gpu.launch->code_bytes = std::max(gpu.launch->code_bytes, each.high - loaded.code);
     for (Region& each : loaded.globals) add_region(&each);
     if (module->anchor) add_region(&region);
-    dynamic.spans.clear();
-    dynamic.low = reinterpret_cast<uintptr_t>(emulator_dynamic_shared);
-    dynamic.high = dynamic.low + gpu.launch->request->shared;
-    dynamic.margin_low = dynamic.low;
-    dynamic.margin_high = dynamic.low + sizeof emulator_dynamic_shared;
-    dynamic.soft = true;
-    dynamic.space = SHARED_DYNAMIC;
-    dynamic.shift = 2;
-    dynamic.id = -1;
-    add_region(&dynamic);
+    const auto memory = reinterpret_cast<uintptr_t>(emulator_dynamic_shared);
+    for (unsigned rank = 0; rank < gpu.launch->cluster; ++rank) {
+        Region& of = dynamic[rank];
+        of.spans.clear();
+        of.low = of.margin_low = memory + rank * gpu.launch->window;
+        of.high = of.low + gpu.launch->request->shared;
+        of.margin_high = rank + 1 < gpu.launch->cluster ? of.low + gpu.launch->window : memory + sizeof emulator_dynamic_shared;
+        of.soft = true;
+        of.space = SHARED_DYNAMIC;
+        of.shift = 2;
+        of.id = -1;
+        add_region(&of);
+    }
     parameters.low = parameters.margin_low = reinterpret_cast<uintptr_t>(gpu.launch->request->params);
     parameters.high = parameters.margin_high = parameters.low + gpu.launch->request->params_bytes;
     parameters.space = PARAMETER;
@@ -163,14 +166,16 @@ void enter_module(const Module* module) {
 void leave_module() {
     for (Region& each : entered->globals) remove_region(&each);
     remove_region(&entered->shared);
-    remove_region(&dynamic);
+    for (Region& of : dynamic) remove_region(&of);
     remove_region(&parameters);
-    entered->shared.cells = dynamic.cells = nullptr;
+    entered->shared.cells = nullptr;
+    for (Region& of : dynamic) of.cells = nullptr;
     entered = nullptr;
 }
 
 void limit_dynamic(const std::vector<std::pair<size_t, size_t>>& spans) {
-    for (auto& span : spans) dynamic.spans.push_back({dynamic.low + span.first, dynamic.low + span.second});
+    for (unsigned rank = 0; rank < gpu.launch->cluster; ++rank)
+        for (auto& span : spans) dynamic[rank].spans.push_back({dynamic[rank].low + span.first, dynamic[rank].low + span.second});
 }
 
 void add_global(const Module* module, void* base, size_t bytes, bool read_only) {
@@ -190,10 +195,11 @@ void map_shared(Block& of, size_t dynamic_bytes) {
     if (!gpu.launch->traced) return;
     if (of.shared_static.empty()) {
         of.shared_static.resize(static_shared_bytes() / 4 + 1);
-        of.shared_dynamic.resize(dynamic_bytes / 4 + 1);
+        of.shared_dynamic.resize((dynamic_bytes / 4 + 1) * gpu.launch->cluster);
     }
     entered->shared.cells = of.shared_static.data();
-    dynamic.cells = of.shared_dynamic.data();
+    for (unsigned rank = 0; rank < gpu.launch->cluster; ++rank)
+        dynamic[rank].cells = of.shared_dynamic.data() + rank * (dynamic_bytes / 4 + 1);
 }
 
 void poison_shared(size_t dynamic_bytes) {
@@ -203,7 +209,7 @@ void poison_shared(size_t dynamic_bytes) {
 
 void swap_shared(Block* out, Block* in) {
     auto* statics = reinterpret_cast<unsigned char*>(entered->shared.low);
-    size_t bytes = static_shared_bytes(), more = gpu.launch->request->shared;
+    size_t bytes = static_shared_bytes(), more = (gpu.launch->cluster - 1) * gpu.launch->window + gpu.launch->request->shared;
     if (out) {
         out->image.assign(statics, statics + bytes);
         out->image.insert(out->image.end(), emulator_dynamic_shared, emulator_dynamic_shared + more);

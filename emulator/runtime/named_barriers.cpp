@@ -3,7 +3,7 @@
 //
 // They order the threads of some warps and not of others, so each thread has a clock for every
 // thread of the block (clocks.cpp).
-#include "runtime.h"
+#include "clusters.h"
 
 #include <cstdio>
 
@@ -20,6 +20,7 @@ bool has_arrived(const NamedBarrier& barrier, const Thread& thread) { return is_
 // with the block.
 void join_returned(Block& in, NamedBarrier& barrier) {
     for (const Thread& thread : in.threads) {
+        if (rank_of(thread.linear) != rank_of(barrier.first) || !is_there(thread.linear)) continue;
         bool takes_part = !barrier.expected || barrier.lanes[thread.warp()];
         if (thread.state == State::done && takes_part && !has_arrived(barrier, thread))
             join(barrier.joined, in, thread.linear, ++in.warps[thread.warp()].syncs);
@@ -47,9 +48,9 @@ void complete(Block& in, NamedBarrier& barrier) {
 // in PTX, and again if it then waits.
 bool is_complete(const Block& in, const NamedBarrier& barrier) {
     if (!barrier.arrived) return false;
-    unsigned missing[MOST_THREADS / WARP] = {}, not_again[MOST_THREADS / WARP] = {}, count = 0;
+    unsigned missing[MOST_BLOCKS * MOST_THREADS / WARP] = {}, not_again[MOST_BLOCKS * MOST_THREADS / WARP] = {}, count = 0;
     for (const Thread& thread : in.threads) {
-        if (thread.state == State::done) continue;
+        if (thread.state == State::done || rank_of(thread.linear) != rank_of(barrier.first)) continue;
         missing[thread.warp()] += !has_arrived(barrier, thread);
         not_again[thread.warp()] += !is_in(barrier.again, thread);
     }
@@ -64,7 +65,8 @@ bool is_complete(const Block& in, const NamedBarrier& barrier) {
 }  // namespace
 
 void arrive(Block& in, unsigned number, unsigned expected, const std::vector<unsigned>& threads, bool wait) {
-    NamedBarrier& barrier = in.named[number];
+    NamedBarrier& barrier = in.named[rank_of(threads[0]) * NAMED + number];
+    barrier.first = threads[0];
     if (barrier.arrived && barrier.expected != expected) {
         Record& record = add_record(BARRIER, nullptr, 0, 0, 1, side_waiting(in.threads[threads[0]], in));
         snprintf(record.text, sizeof record.text, "threads arrive at barrier %u for %u threads, others for %u", number, expected,

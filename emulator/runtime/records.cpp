@@ -1,6 +1,6 @@
 // Observations as plain structs for Python: one record for all observations of one kind, pair of
 // sites and region.
-#include "runtime.h"
+#include "clusters.h"
 
 #include <cstring>
 #include <dlfcn.h>
@@ -37,6 +37,14 @@ void put(unsigned (&to)[3], Dim from) {
     to[2] = from.z;
 }
 
+// Notes which block of a cluster owns the shared memory.
+void note_owner(Record& record, const Region* region) {
+    if (!gpu.launch || gpu.launch->cluster == 1 || !region || region->space != SHARED_DYNAMIC) return;
+    record.owned = 1;
+    const auto offset = region->low - reinterpret_cast<uintptr_t>(emulator_dynamic_shared);
+    put(record.owner, block_of(gpu.block->index, rank_at(offset) * gpu.launch->apart));
+}
+
 uintptr_t base_of(const Region* region) {
     if (!region) return 0;
     return region->space == MODULE && region->id < 0 ? gpu.launch->code : region->low;
@@ -56,12 +64,17 @@ Dim spread(unsigned linear, Dim size) { return {linear % size.x, linear / size.x
 
 }  // namespace
 
+std::string in_words(Dim index) {
+    if (!index.y && !index.z) return std::to_string(index.x);
+    return "(" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " + std::to_string(index.z) + ")";
+}
+
 Side side_of(const Thread& thread, const Block& in, What what, uintptr_t pc) {
     Side side = {};
     side.what = what;
     side.pc = pc;
     put(side.thread, thread.index);
-    put(side.block, in.index);
+    put(side.block, block_of(in.index, thread.linear));
     return side;
 }
 
@@ -78,8 +91,8 @@ Side side_of_earlier(uint32_t serial, unsigned thread, What what, uint32_t site)
     Side side = {};
     side.what = what;
     side.pc = gpu.launch->code + site;
-    put(side.thread, spread(thread, gpu.launch->request->block));
-    put(side.block, spread(serial - gpu.launch->first_serial, gpu.launch->request->grid));
+    put(side.thread, spread(in_block(thread), gpu.launch->request->block));
+    put(side.block, block_of(first_block(serial - gpu.launch->first_serial), thread));
     return side;
 }
 
@@ -110,6 +123,7 @@ Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t si
         record.region = id;
         record.same_value = -1;
         record.offset = static_cast<int64_t>(address - base_of(region));
+        note_owner(record, region);
         record.size = size;
         record.sides = sides;
         record.first = first;
@@ -127,6 +141,7 @@ Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t si
         record.first = first;
         record.second = second;
         record.offset = static_cast<int64_t>(address - base_of(region));
+        note_owner(record, region);
         record.size = size;
     }
     if (is_new || recorded.counted_at[entry->second] != recorded.accesses) ++record.count;

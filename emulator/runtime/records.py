@@ -46,7 +46,8 @@ class Record(ctypes.Structure):
 
     _fields_ = (
         ("kind", ctypes.c_int), ("space", ctypes.c_int), ("region", ctypes.c_int), ("same_value", ctypes.c_int),
-        ("copies", ctypes.c_int), ("apart", ctypes.c_int), ("offset", ctypes.c_int64), ("size", ctypes.c_uint64),
+        ("copies", ctypes.c_int), ("apart", ctypes.c_int), ("owned", ctypes.c_int), ("owner", ctypes.c_uint * 3),
+        ("offset", ctypes.c_int64), ("size", ctypes.c_uint64),
         ("count", ctypes.c_uint64), ("sides", ctypes.c_int), ("first", RecordSide), ("second", RecordSide),
         ("code", ctypes.c_uint64), ("library", ctypes.c_char_p), ("text", ctypes.c_char * 1024),
     )  # fmt: skip
@@ -98,7 +99,8 @@ def _observation(record: Record, storages: dict[int, Stored]) -> Observation:
     same = None if record.same_value < 0 else bool(record.same_value)
     first, second = (*sides, None, None)[:2]
     apart = Apart(record.apart) if record.apart else None
-    return Observation(kind, space, tensor, index, first, second, same, record.count, detail, apart)
+    owner = tuple(record.owner) if record.owned else None
+    return Observation(kind, space, tensor, index, first, second, same, record.count, detail, apart, owner)
 
 
 def _of_torch_empty(stored: Stored, name: str) -> str:

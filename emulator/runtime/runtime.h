@@ -6,145 +6,19 @@
 // anything here (launch_lock).
 #pragma once
 
-#include <csetjmp>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <string>
-#include <ucontext.h>
 #include <vector>
 
-#include "kernel_api.h"
-#include "shadow.h"
+#include "block.h"
+#include "regions.h"
 
 namespace emulator {
 
-constexpr unsigned WARP = 32, MOST_THREADS = 1024;
 constexpr size_t DEFAULT_SHARED = 48 * 1024, LARGEST_SHARED = 227 * 1024;  // bytes per block: by default, and after opting in
 constexpr size_t STACK = 576 * 1024;  // bytes per thread: a GPU has 512 KiB of local memory
 constexpr unsigned char POISON = 0xFF;  // fills the shared memory of a new block: NaN, -1
-
-// ---- threads and blocks -------------------------------------------------------------------------
-
-struct Fiber {
-    ucontext_t start;
-    jmp_buf resume;
-    char* stack = nullptr;
-    bool started = false;
-};
-
-enum class State : uint8_t { ready, at_barrier, at_warp, at_mbarrier, done };
-
-struct Wait {  // the barrier or warp operation that a thread waits at
-    int op;
-    unsigned mask;
-    uint64_t value, result;
-    int argument, width;
-    const char* file;
-    int line;
-    const char* name;  // the operation's name in messages; null: its CUDA name
-    const void* operation;  // run by another engine when all have arrived
-    bool reduces;  // a barrier of another engine that has a result
-    bool repeats;  // another engine repeats the instruction, instead of going on after it
-    int place;  // tells barriers on one line apart
-};
-
-struct Copy {  // an asynchronous copy that has not been waited for
-    unsigned char* to;
-    const unsigned char* from;
-    unsigned bytes, filled, batch;
-    uintptr_t pc;
-};
-
-struct Thread {
-    Fiber* fiber;  // null if another engine runs it
-    uintptr_t own, own_bytes;  // its local memory: a fiber's stack, or .local variables
-    Dim index;
-    unsigned linear;
-    State state;
-    // Its last action was a `return`, so it did not run past the barrier of others.
-    bool left_early;
-    Wait wait;
-    unsigned batch;  // number of batches of asynchronous copies committed
-    std::vector<Copy> copies;
-    uintptr_t recent[4];  // last addresses accessed, to detect spinning
-    unsigned next_recent;
-    uintptr_t recent_pc;
-    uint64_t since_new;  // accesses since it touched another address
-    // Stores so far, if Launch::replicated: equal for lanes that execute one store together.
-    uint32_t stores;
-
-    unsigned warp() const { return linear / WARP; }
-    unsigned lane() const { return linear % WARP; }
-};
-
-// Vector clocks of a warp since the last block barrier. Time is the number of __syncwarps of the
-// warp. clock[l][m] > s means that lane m's actions at time s happen before lane l's next action
-// (the rule is in races/rule.py).
-struct Warp {
-    uint32_t syncs;
-    uint32_t clock[WARP][WARP];
-};
-
-// What happens before an event, if clocks have a column for each thread and agent (clocks.cpp).
-struct Order {
-    std::vector<uint32_t> clock;
-    std::vector<uint64_t> fenced;  // if the launch has agents
-};
-
-// A barrier for some threads of the block: threads that wait at it, and threads that only arrive
-// (named_barriers.cpp).
-struct NamedBarrier {
-    unsigned expected = 0, arrived = 0;  // threads
-    unsigned holding = 0;  // number of arrived threads whose value is not 0
-    std::vector<uint32_t> lanes;  // arrived lanes of each warp
-    std::vector<uint32_t> again;  // of them, those that arrived and then wait
-    std::vector<unsigned> waiting;
-    Order joined;  // what all that have arrived did
-};
-
-struct Region;
-struct Side {  // who did what where; plain, because Python reads it (emulator/runtime/records.py)
-    int what;
-    unsigned thread[3], block[3];
-    uint64_t pc;  // 0 if file and line are known instead
-    const char* file;
-    int line;
-};
-
-// A read of shared memory before any write in its block. It is recorded when the block ends or when
-// an ordered write follows. A write that races with the read cancels it: which of the two ran first
-// depends on the schedule, and the race is reported.
-struct UninitialisedRead {
-    const Region* region;
-    uintptr_t address;
-    size_t size;
-    Side side;
-    uint32_t next;  // previous read of the same cell, as in Cell::uninitialised
-};
-
-struct Mbarrier;  // mbarriers.h
-
-struct Block {
-    unsigned number;  // among the blocks in flight
-    Dim index;
-    uint32_t serial;  // unique over all blocks of all launches
-    uint32_t interval;  // number of block barriers passed, plus 1
-    unsigned alive, waiting;
-    std::vector<Thread> threads;
-    std::vector<Warp> warps;
-    std::vector<uint32_t> clocks;  // of all threads, if Launch::joins_warps (clocks.cpp)
-    std::vector<uint64_t> fenced;  // the same for moments of proxy fences, if Launch::has_agents
-    unsigned agents, agent_room;  // columns of agents in these clocks: used, and there
-    NamedBarrier named[16];
-    std::map<uint32_t, Mbarrier>* mbarriers = nullptr;  // by address, if the engine has any
-    std::vector<unsigned> rank;  // of each warp, if threads run by warp
-    std::vector<uint16_t> ready;
-    size_t next_ready;
-    std::vector<Cell> shared_static, shared_dynamic;  // shadow of the block's shared memory
-    std::vector<UninitialisedRead> uninitialised;
-    std::vector<unsigned char> image;  // its shared memory while another block runs
-};
 
 // ---- launches (scheduler.cpp) -------------------------------------------------------------------
 
@@ -160,6 +34,9 @@ struct Launch {
     // blocks none.
     bool by_barrier;
     uint32_t first_serial;  // serial of block 0
+    unsigned cluster;  // blocks of a cluster, or 1
+    unsigned apart;    // threads from the first one of a block to the first one of the next (clusters.h)
+    size_t window;     // bytes from the shared memory of a block to the next one's
     uintptr_t code, code_bytes;  // address of the module: sites are offsets from here
     int os_thread;
     bool stopped;
@@ -241,8 +118,11 @@ void complete_named(Block& in);
 // ---- clocks.cpp ---------------------------------------------------------------------------------
 
 uint32_t* clock_of(Block& in, unsigned thread);  // clock of a thread, if Launch::joins_warps
-void join(Order& to, Block& in, unsigned thread, uint32_t syncs);  // adds what a thread did before time `syncs` of its warp
-void follow(Block& in, unsigned thread, const Order& order);  // the thread's next actions come after all of it
+// Adds what a thread did before time `syncs` of its warp. wide: what it wrote is seen by other blocks of the cluster.
+void join(Order& to, Block& in, unsigned thread, uint32_t syncs, bool wide = true);
+void raise(Order& to, const Order& from);  // adds what comes before another event
+// The thread's next actions come after all of it. wide: it sees what other blocks have made wide.
+void follow(Block& in, unsigned thread, const Order& order, bool wide = true);
 void forget_order(Block& in);  // at a barrier of the whole block
 
 // ---- order.cpp ----------------------------------------------------------------------------------
@@ -279,51 +159,6 @@ bool in_stacks(uintptr_t address);
 void watch_signals(double seconds, void (*on_fault)(int signal, uintptr_t address, uintptr_t pc));
 void unwatch_signals();
 
-// ---- regions.cpp --------------------------------------------------------------------------------
-
-enum Space : int { NOWHERE, GLOBAL, SHARED_STATIC, SHARED_DYNAMIC, MODULE, LOCAL, PARAMETER };
-
-struct Region {
-    uintptr_t low, high;
-    uintptr_t margin_low, margin_high;  // an access in a margin is recorded as beside this region
-    bool soft;  // the margins belong to the emulator, so such an access is harmless
-    Space space;
-    int id;
-    unsigned shift;  // a shadow cell covers 1 << shift bytes
-    bool read_only;
-    Cell* cells;  // null until the first access
-    std::vector<Cell> own;
-    std::vector<bool> written;  // by byte, for device allocations and torch.empty; else empty
-    std::vector<std::pair<uintptr_t, uintptr_t>> spans;  // accessible parts; empty: all of it
-    std::vector<std::pair<uintptr_t, uintptr_t>> unwatched;  // variables that the compiler added
-
-    bool allows(uintptr_t from, size_t bytes) const {
-        if (spans.empty()) return from >= low && from + bytes <= high;
-        for (auto& span : spans)
-            if (from >= span.first && from + bytes <= span.second) return true;
-        return false;
-    }
-
-    void forget() {  // forgets all accesses to it
-        cells = nullptr;
-        own.clear();
-    }
-};
-
-Region* region_of(uintptr_t address);  // or null
-Region* region_around(uintptr_t address);  // including margins
-void add_region(Region* region);
-void remove_region(Region* region);
-void forget_regions();  // forgets all accesses to them
-bool in_local(uintptr_t address);  // whether it is local memory of a thread without a fiber
-void set_local(uintptr_t low, size_t bytes);
-
-// Device memory that host code allocates.
-void allocation_added(void* base, size_t bytes);  // its contents count as unwritten
-void allocation_removed(void* base);
-void written_by_host(const void* base, size_t bytes);
-bool is_device_memory(const void* base, size_t bytes);  // whether a kernel may access all of it
-
 // ---- modules.cpp --------------------------------------------------------------------------------
 
 struct Variable {  // of an author's library; plain, as Python fills it (runtime/symbols.py)
@@ -359,6 +194,9 @@ struct Record {
     int kind, space, region, same_value;  // same_value: 1, 0, or -1 if it was not compared
     int copies;  // two writes, which are no mistake if same_value
     int apart;  // of a race: an Apart; else 0
+    // Index of the block whose shared memory it is; 0, 0, 0 and not owned if blocks form no clusters.
+    int owned;
+    unsigned owner[3];
     int64_t offset;
     uint64_t size, count;
     int sides;
@@ -368,6 +206,7 @@ struct Record {
     char text[1024];
 };
 
+std::string in_words(Dim index);  // of a block: 3, or (3, 1, 0)
 Side side_of(const Thread& thread, const Block& in, What what, uintptr_t pc);
 Side side_here(What what, uintptr_t pc);  // of the running thread
 Side side_waiting(const Thread& thread, const Block& in);

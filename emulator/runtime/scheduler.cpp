@@ -1,6 +1,6 @@
 // Runs a launch: block after block, and in a block thread after thread, each until it waits,
 // returns, or is stopped.
-#include "runtime.h"
+#include "clusters.h"
 
 #include <algorithm>
 #include <csignal>
@@ -57,20 +57,22 @@ void on_fault(int signal, uintptr_t address, uintptr_t pc) {
 
 // ---- one block ----------------------------------------------------------------------------------
 
-void begin_block(Block& in, unsigned linear) {
+void begin_block(Block& in, unsigned number) {  // or the blocks of a cluster
     const Request& request = *gpu.launch->request;
-    unsigned count = request.block.x * request.block.y * request.block.z;
-    in.index = {linear % request.grid.x, linear / request.grid.x % request.grid.y, linear / request.grid.x / request.grid.y};
-    in.serial = gpu.launch->first_serial + linear;
+    const unsigned size = request.block.x * request.block.y * request.block.z, blocks = gpu.launch->cluster;
+    const unsigned count = blocks > 1 ? blocks * gpu.launch->apart : size;
+    in.index = first_block(number);
+    in.serial = gpu.launch->first_serial + number;
     in.interval = 1;
-    in.alive = count;
+    in.alive = blocks * size;
+    in.cluster = blocks > 1 ? new_cluster(size, count) : nullptr;
     in.waiting = 0;
     in.threads.resize(count);
     if (gpu.launch->traced) in.warps.assign((count + WARP - 1) / WARP, Warp{});
     in.clocks.clear();
     in.fenced.clear();
     in.agents = in.agent_room = 0;
-    for (NamedBarrier& barrier : in.named) barrier = {};
+    in.named.assign(blocks * NAMED, {});
     in.ready.clear();
     in.next_ready = 0;
     in.image.clear();
@@ -79,9 +81,10 @@ void begin_block(Block& in, unsigned linear) {
         thread.fiber = request.engine ? nullptr : fiber(in.number * count + i);
         thread.own = thread.fiber ? reinterpret_cast<uintptr_t>(thread.fiber->stack) : 0;
         thread.own_bytes = thread.fiber ? STACK : 0;
-        thread.index = {i % request.block.x, i / request.block.x % request.block.y, i / request.block.x / request.block.y};
+        const unsigned own = in_block(i);
+        thread.index = {own % request.block.x, own / request.block.x % request.block.y, own / request.block.x / request.block.y};
         thread.linear = i;
-        thread.state = State::ready;
+        thread.state = own < size ? State::ready : State::done;
         thread.left_early = false;
         thread.batch = 0;
         thread.copies.clear();
@@ -131,7 +134,7 @@ bool all_spin(const std::vector<Block*>& in_flight, uint64_t accesses) {
 
 void run_blocks(std::vector<Block*>& in_flight) {
     const Dim& grid = gpu.launch->request->grid;
-    unsigned blocks = grid.x * grid.y * grid.z;
+    unsigned blocks = grid.x * grid.y * grid.z / gpu.launch->cluster;
     std::vector<unsigned> order = order_of(blocks);
     // Static, because run_grid examines a stopped launch's blocks after this has returned.
     static std::vector<std::unique_ptr<Block>> objects;
@@ -279,6 +282,10 @@ LaunchStatus emulator_launch(const Request* request, char* text, size_t text_byt
     started.switched = gpu.options.switch_chance > 0 && request->module->traced;
     started.first_serial = schedule.next_serial;
     schedule.next_serial += static_cast<uint32_t>(blocks);
+    const Dim& of = request->cluster;
+    started.cluster = std::max(1u, of.x * of.y * of.z);
+    started.apart = started.cluster > 1 ? (request->block.x * request->block.y * request->block.z + 127) / 128 * 128 : ~0u;  // whole warpgroups
+    started.window = started.cluster > 1 ? (request->shared + 2047) / 1024 * 1024 : 0;
     gpu.launch = &started;
     gpu.block = nullptr;
     schedule.fault = {};

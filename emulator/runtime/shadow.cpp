@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <deque>
 
@@ -35,7 +36,12 @@ bool are_close(const unsigned char* a, const unsigned char* b, unsigned size) {
 void race(const Region& region, Conflict with, What was, uintptr_t address, size_t size, What what, uintptr_t pc) {
     Record& record = add_record(RACE, &region, address, size, 2, side_of_earlier(with.serial, with.thread, was, with.site),
                                 side_here(what, pc));
+    if (with.narrow) snprintf(record.text, sizeof record.text, "%s", NARROW);
     compare_value(record, with.serial, was, address, size, what);
+}
+
+bool is_same_thread(const Side& a, const Side& b) {
+    return !memcmp(a.thread, b.thread, sizeof a.thread) && !memcmp(a.block, b.block, sizeof a.block);
 }
 
 void record_read(UninitialisedRead& read) {
@@ -46,10 +52,10 @@ void record_read(UninitialisedRead& read) {
 // A write to a cell that was read before. If the two race, the reads are dropped; if they are
 // ordered, the reads are recorded. A write by the reading thread decides nothing, because another
 // thread's write may follow.
-void settle_uninitialised_reads(Cell& cell, bool raced) {
+void settle_uninitialised_reads(Cell& cell, bool raced, What what) {
     bool own = true;
     for (uint32_t at = cell.uninitialised; at; at = gpu.block->uninitialised[at - 1].next)
-        own &= !memcmp(gpu.block->uninitialised[at - 1].side.thread, &gpu.thread->index, sizeof gpu.thread->index);
+        own &= is_same_thread(gpu.block->uninitialised[at - 1].side, side_here(what, 0));
     if (own && !raced) return;
     for (uint32_t at = cell.uninitialised; at; at = gpu.block->uninitialised[at - 1].next) {
         if (raced) gpu.block->uninitialised[at - 1].region = nullptr;
@@ -81,11 +87,11 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
     checking.together = executed_together(cell.write, what, site);
     check(conflict_with(cell.write), WRITE);
     checking.together = false;
-    if (what != ATOMIC && cell.atomics) check(conflict_with(*cell.atomics), ATOMIC);
+    if (what != ATOMIC && cell.atomics) check(conflict_with(*cell.atomics, true), ATOMIC);
     if (what != READ) check(conflict_with(reads), READ);
     if (cell.agents) raced |= conflicts_with_agents(cell, region, address, size, what, pc);
     if (what != READ && cell.uninitialised && cell.uninitialised_in == gpu.block->serial)
-        settle_uninitialised_reads(cell, raced);
+        settle_uninitialised_reads(cell, raced, what);
     if (what == READ) {
         add_access(reads, site);
     } else if (what == ATOMIC) {
@@ -94,7 +100,7 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
             checking.atomic_sets.back().before = NOBODY;
             cell.atomics = &checking.atomic_sets.back();
         }
-        add_access(*cell.atomics, site);
+        add_access(*cell.atomics, site, true);
     } else {
         cell.write = {gpu.block->serial, gpu.block->interval, syncs_now(), site, self(), gpu.thread->stores};
         // Earlier accesses are forgotten: they are ordered before this write, or the race has been

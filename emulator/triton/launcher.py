@@ -34,9 +34,6 @@ class Launcher:
         self.source = getattr(src, "fn", None)
         self.loaded: Any = None
         self.signature = {_name(src, key): type_ for key, type_ in src.signature.items()}
-        ctas = getattr(metadata, "num_ctas", 1) * _product(getattr(metadata, "cluster_dims", (1,)))
-        if ctas > 1:
-            raise NotCovered(f"{self.name}: num_ctas={ctas}: should be 1 on the CPU, where blocks form no clusters")
         if getattr(metadata, "launch_cooperative_grid", False):
             raise NotCovered(
                 f"{self.name}: launch_cooperative_grid=True: should be False on the CPU, where programs run one after another"
@@ -58,11 +55,15 @@ class Launcher:
             layouts = iter(getattr(self.metadata, "tensordesc_meta", None) or ())
             named = [pair for (name, type_), value in zip(self.signature.items(), values, strict=True)
                      for pair in flat(name, type_, value, layouts)]  # fmt: skip
-            named += self._scratch(programs, len(kernel.parameters) - len(named))
+            ctas = getattr(self.metadata, "num_ctas", 1)  # blocks of a program, which form a cluster
+            named += self._scratch(programs * ctas, len(kernel.parameters) - len(named))
             names, arguments = zip(*named, strict=True) if named else ((), ())
             self._check(kernel, names, arguments)
             threads = 32 * self.metadata.num_warps
-            launch = kernel.launch((grid_x, grid_y, grid_z), (threads, 1, 1), self.metadata.shared)
+            cluster = (ctas, 1, 1) if ctas > 1 else None
+            launch = kernel.launch(
+                (grid_x * ctas, grid_y, grid_z), (threads, 1, 1), self.metadata.shared, cluster=cluster
+            )
             launch(*arguments, names=list(names))
         if exit_hook is not None:
             exit_hook(launch_metadata)
@@ -78,16 +79,16 @@ class Launcher:
             self.loaded = loaded.kernels[self.name]
         return self.loaded
 
-    def _scratch(self, programs: int, wanted: int) -> list[tuple[str, Any]]:
+    def _scratch(self, blocks: int, wanted: int) -> list[tuple[str, Any]]:
         """Return the parameters that Triton adds: null, or memory that its compiler asks for, with
-        one part for each program.
+        one part for each block.
         """
         if not 0 <= wanted <= len(SCRATCH):
             raise EmulatorError(
                 f"{self.name}: its PTX has {wanted:+d} parameters more than its signature: {self.signature}"
             )
         sizes = [getattr(self.metadata, f"{name.replace(' ', '_')}_size", 0) or 0 for name in SCRATCH]
-        memory = [torch.empty(programs * size, dtype=torch.uint8) if size else None for size in sizes]
+        memory = [torch.empty(blocks * size, dtype=torch.uint8) if size else None for size in sizes]
         return list(zip(SCRATCH, memory, strict=True))[:wanted]
 
     def _check(self, kernel: Any, names: tuple[str, ...], arguments: tuple) -> None:
@@ -152,10 +153,3 @@ def _name(src: Any, key: Any) -> str:
     names = getattr(getattr(src, "fn", None), "arg_names", None)
     index = key[0] if isinstance(key, tuple) else key
     return names[index] if names else f"argument {index}"
-
-
-def _product(numbers: Any) -> int:
-    result = 1
-    for n in numbers:
-        result *= n
-    return result

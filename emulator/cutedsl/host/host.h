@@ -15,7 +15,8 @@ struct Python {
     int (*load)(const void* image);                     // returns the number of the library
     int (*kernel)(int library, const char* name);       // returns the number of the kernel
     int (*attribute)(int number);                       // of the device, as in cudaDeviceAttr
-    int (*launch)(int kernel, const unsigned* grid, const unsigned* block, size_t shared, void** arguments);  // an Error
+    // Returns an Error.
+    int (*launch)(int kernel, const unsigned* grid, const unsigned* block, const unsigned* cluster, size_t shared, void** arguments);
     void (*refuse)(const char* what);
 };
 

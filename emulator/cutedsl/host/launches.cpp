@@ -45,9 +45,9 @@ int found(void** to, int number) {
     return number > 0 ? SUCCESS : NOT_FOUND;
 }
 
-int launched(const void* kernel, const Dim& grid, const Dim& block, size_t shared, void** arguments) {
+int launched(const void* kernel, const Dim& grid, const Dim& block, const Dim& cluster, size_t shared, void** arguments) {
     if (!python.launch) return NOT_SUPPORTED;
-    int status = python.launch(number(kernel), &grid.x, &block.x, shared, arguments);
+    int status = python.launch(number(kernel), &grid.x, &block.x, &cluster.x, shared, arguments);
     return status < 0 ? LAUNCH_FAILED : status;  // callers take -1 for an error that TVM knows
 }
 
@@ -84,16 +84,17 @@ int _cudaKernelSetAttributeForDevice(void*, int, int, int) { return SUCCESS; }
 int _cudaFuncSetAttribute(void*, int, int) { return SUCCESS; }
 
 int _cudaLaunchKernel(void* kernel, Dim grid, Dim block, void** arguments, size_t shared, void*) {
-    return launched(kernel, grid, block, shared, arguments);
+    return launched(kernel, grid, block, {}, shared, arguments);
 }
 int _cudaLaunchKernelEx(const Config* how, void* kernel, void** arguments) {
+    Dim cluster = {};
     for (unsigned i = 0; i < how->count; ++i) {
         const auto& [id, value] = how->attributes[i];
         if (id == COOPERATIVE && value.number)
             return refused("cooperative launches: blocks run one after another, so they cannot wait for each other");
-        if (id == CLUSTER && value.cluster.x * value.cluster.y * value.cluster.z > 1) return refused("clusters of blocks");
+        if (id == CLUSTER) cluster = value.cluster;
     }
-    return launched(kernel, how->grid, how->block, how->shared, arguments);
+    return launched(kernel, how->grid, how->block, cluster, how->shared, arguments);
 }
 
 // ---- the library of a function, loaded before its first launch -----------------------------------

@@ -15,6 +15,23 @@ unsigned char* place_of(Warp& warp, const Instruction& at, unsigned lane, int sp
 // Called for a read: a warp that keeps reading the same few addresses may be waiting for a value.
 void detect_spinning(Warp& warp, const Instruction& at, const void* place);
 
+// In a cluster, an address in the shared memory of the block with rank r has r + 1 in its highest byte
+// (mapa); without it, it is in the thread's own block. Returns the offset from the shared memory of the first block.
+uint32_t offset_in_cluster(unsigned thread, uint32_t address);
+uint64_t shared_address(unsigned thread, uint64_t generic);  // the other way
+inline uint32_t shared_offset(unsigned thread, uint64_t address) {
+    const auto own = static_cast<uint32_t>(address);
+    return gpu.launch->cluster == 1 ? own : offset_in_cluster(thread, own);
+}
+inline uintptr_t shared_place(unsigned thread, uint64_t address) {
+    return reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + shared_offset(thread, address);
+}
+// Ends the launch if one of these blocks is not in the cluster.
+void check_ranks(Warp& warp, const Instruction& at, unsigned lane, uint32_t blocks);
+// In a cluster: the running thread uses the shared memory of another block, if it does. That the block is there is
+// checked now, and, if it is `ordered`, in every schedule.
+void note_shared(uintptr_t host, unsigned bytes, What what, uintptr_t site, bool ordered = true);
+
 // Writes a lane's value to memory. A warp that changes memory does not wait for others, however
 // often it reads the same addresses.
 inline void write(Warp& warp, unsigned char* to, const void* from, unsigned bytes) {

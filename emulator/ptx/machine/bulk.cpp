@@ -49,6 +49,14 @@ const char* decode(const unsigned char* bytes, TensorMap& map) {
 
 // ---- one copy takes effect ----------------------------------------------------------------------
 
+bool is_load(const Bulk& copy) { return copy.kind == BulkKind::load || copy.kind == BulkKind::value; }
+
+// Whether a block's shared memory is the target of a copy to shared memory, or its source.
+bool is_of_block(const Bulk& copy, unsigned rank) {
+    const uintptr_t from = copy.global - reinterpret_cast<uintptr_t>(emulator_dynamic_shared);
+    return rank_at(copy.shared) == rank || (from < MOST_BLOCKS * gpu.launch->window && rank_at(from) == rank);
+}
+
 class Mover {
 public:
     Mover(const Bulk& copy, const Agent& reads, const Agent& writes) : copy(copy), reads(reads), writes(writes) {}
@@ -56,10 +64,10 @@ public:
     // Copies a piece of `whole` bytes. Only those from `first` on, `bytes` of them, are in the tensor;
     // in shared memory the others are zeros.
     void move(uint64_t global, uint32_t shared, unsigned first, unsigned bytes, unsigned whole) {
-        auto* there = reinterpret_cast<unsigned char*>(global + first);
+        auto* there = copy.kind == BulkKind::value ? const_cast<unsigned char*>(copy.value) : reinterpret_cast<unsigned char*>(global + first);
         unsigned char* here = emulator_dynamic_shared + shared;
-        if (copy.kind == BulkKind::load) {
-            if (bytes) check(reads, global + first, bytes, READ);
+        if (is_load(copy)) {
+            if (bytes && copy.kind == BulkKind::load) check(reads, global + first, bytes, READ);
             check(writes, reinterpret_cast<uintptr_t>(here), whole, WRITE);
             memset(here, 0, whole);
             if (bytes) memcpy(here + first, there, bytes);
@@ -150,11 +158,13 @@ bool is_repeated(const Bulk& copy, std::vector<Bulk>& known) {
     return false;
 }
 
+uintptr_t shared_at(const Bulk& copy) { return reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + copy.shared; }
+
 void take_effect(Block& in, Bulk copy) {
-    const char* waits = copy.kind == BulkKind::load ? "mbarrier.try_wait" : "cp.async.bulk.wait_group";
+    const char* waits = is_load(copy) ? "mbarrier.try_wait" : "cp.async.bulk.wait_group";
     Agent reads = {0, 0, copy.issue, copy.thread, false, copy.site, "bulk copy", waits}, writes = reads;
     Asynchronous& all = asynchronous_of(in);
-    if (gpu.launch->traced && copy.kind == BulkKind::load) {
+    if (gpu.launch->traced && is_load(copy)) {
         std::tie(reads.column, reads.epoch) = agents_of(all.mbarriers, copy.mbarrier);
         writes.column = reads.column, writes.epoch = reads.epoch;
     } else if (gpu.launch->traced) {
@@ -166,8 +176,16 @@ void take_effect(Block& in, Bulk copy) {
     Mover mover(copy, reads, writes);
     if (copy.tiled) move_box(copy, mover);
     else
-        for (uint32_t i = 0; i < copy.bytes; i += PIECE) mover.move(copy.global + i, copy.shared + i, 0, PIECE, PIECE);
-    if (copy.kind == BulkKind::load) complete_bytes(all.mbarriers, copy.mbarrier, bytes_of(copy), reads);
+        for (uint32_t i = 0; i < copy.bytes; i += PIECE) {
+            const unsigned size = std::min(PIECE, copy.bytes - i);
+            mover.move(copy.global + i, copy.shared + i, 0, size, size);
+        }
+    if (is_load(copy) && gpu.launch->cluster > 1) {
+        const Side side = side_of(in.threads[copy.thread], in, WRITE, copy.site);
+        for (unsigned rank = 0; rank < gpu.launch->cluster; ++rank)
+            if (is_of_block(copy, rank)) note_use(rank, writes.column, writes.epoch, side, rank_at(copy.shared) == rank ? shared_at(copy) : copy.global, bytes_of(copy));
+    }
+    if (is_load(copy)) complete_bytes(all.mbarriers, copy.mbarrier, bytes_of(copy), copy.thread, copy.site);
     gpu.thread = nullptr;
 }
 
@@ -183,30 +201,34 @@ void check_alignment(Warp& warp, const Instruction& at, unsigned lane, uint64_t 
 }
 
 void start(Warp& warp, const Instruction& at, unsigned lane, Bulk copy) {
-    Block& in = *gpu.block;
-    Asynchronous& all = asynchronous_of(in);
-    copy.at = &at;
-    copy.thread = warp.first + lane;
-    copy.site = site_at(warp, at);
     const bool load = copy.kind == BulkKind::load;
     check_alignment(warp, at, lane, copy.shared, copy.tiled ? 128 : 16, load ? WRITE : READ);
     if (!copy.tiled) {
         check_alignment(warp, at, lane, copy.global, 16, load ? READ : WRITE);
         check_alignment(warp, at, lane, copy.bytes, 16, READ);
     }
-    if (gpu.launch->traced) copy.issue = issued(in, warp.first / WARP, 1u << lane);
-    if (!load) {
-        BulkGroups& groups = all.groups[copy.thread];
-        copy.group = groups.group;
-        if (gpu.launch->traced && !groups.reads) groups.reads = new_agents(in), groups.writes = new_agents(in);
-    }
-    if (gpu.options.seed && random_bits() & 1) return take_effect(in, copy);
-    (load ? all.loads : all.stores).push_back(std::move(copy));
+    start_bulk(warp, at, lane, copy);
 }
 
 uint64_t value_at(const Warp& warp, const int32_t* o, unsigned lane) { return address_of(warp, o[0], o[1], o[2], lane); }
 
-// [rank, shared address (3), map (3), coordinates (rank), mbarrier (3) of a load]
+uint32_t shared_at(const Warp& warp, const int32_t* o, unsigned lane) { return shared_offset(warp.first + lane, value_at(warp, o, lane)); }
+
+// Starts a load in each block of a mask [mask], or NONE: in the block whose address is given.
+void start_in_blocks(Warp& warp, const Instruction& at, unsigned lane, Bulk copy, int32_t mask) {
+    if (mask == NONE) return start(warp, at, lane, copy);
+    const uint32_t window = static_cast<uint32_t>(gpu.launch->window), blocks = warp.slot<uint16_t>(mask)[lane];
+    const uint32_t to = copy.shared - rank_at(copy.shared) * window, mbarrier = copy.mbarrier - rank_at(copy.mbarrier) * window;
+    check_ranks(warp, at, lane, blocks);
+    for (unsigned rank = 0; rank < gpu.launch->cluster; ++rank) {
+        if (!(blocks >> rank & 1)) continue;
+        copy.shared = to + rank * window;
+        copy.mbarrier = mbarrier + rank * window;
+        start(warp, at, lane, copy);
+    }
+}
+
+// [rank, shared address (3), map (3), coordinates (rank), mbarrier (3) of a load, its mask of blocks or NONE]
 template <BulkKind KIND>
 Flow copy_box(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
@@ -214,7 +236,7 @@ Flow copy_box(Warp& warp, const Instruction& at, uint32_t mask) {
         Bulk copy = {};
         copy.kind = KIND;
         copy.tiled = true;
-        copy.shared = static_cast<uint32_t>(value_at(warp, o + 1, lane));
+        copy.shared = shared_at(warp, o + 1, lane);
         const auto where = copy.global = value_at(warp, o + 4, lane);
         size_t count;
         const auto parameters = reinterpret_cast<uint64_t>(parameter_bytes(&count));
@@ -222,26 +244,28 @@ Flow copy_box(Warp& warp, const Instruction& at, uint32_t mask) {
         if (const char* wrong = decode(reinterpret_cast<const unsigned char*>(where), copy.map)) not_covered(warp, at, lane, wrong);
         if (copy.map.rank != static_cast<unsigned>(o[0])) not_covered(warp, at, lane, "a tensor map of another rank than the instruction's");
         for (int i = 0; i < o[0]; ++i) copy.corner[i] = warp.slot<int32_t>(o[7 + i])[lane];
-        if (KIND == BulkKind::load) copy.mbarrier = static_cast<uint32_t>(value_at(warp, o + 7 + o[0], lane));
-        start(warp, at, lane, copy);
+        if (KIND == BulkKind::load) copy.mbarrier = shared_at(warp, o + 7 + o[0], lane);
+        start_in_blocks(warp, at, lane, copy, KIND == BulkKind::load ? o[10 + o[0]] : NONE);
     });
     gpu.thread = nullptr;
     wake_threads();
     return Flow::next;
 }
 
-// [shared address (3), global address (3), bytes, mbarrier (3) of a load]
-template <BulkKind KIND>
+// [shared address (3), global address (3), bytes, mbarrier (3) of a load, its mask of blocks or NONE]; SENDS: the
+// source is in shared memory, too
+template <BulkKind KIND, bool SENDS = false>
 Flow copy_bytes(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
     lanes_in(mask, [&](unsigned lane) {
         Bulk copy = {};
         copy.kind = KIND;
-        copy.shared = static_cast<uint32_t>(value_at(warp, o, lane));
+        copy.shared = shared_at(warp, o, lane);
         copy.global = value_at(warp, o + 3, lane);
+        if (SENDS) copy.global = shared_place(warp.first + lane, copy.global);
         copy.bytes = warp.slot<uint32_t>(o[6])[lane];
-        if (KIND == BulkKind::load) copy.mbarrier = static_cast<uint32_t>(value_at(warp, o + 7, lane));
-        start(warp, at, lane, copy);
+        if (KIND == BulkKind::load) copy.mbarrier = shared_at(warp, o + 7, lane);
+        start_in_blocks(warp, at, lane, copy, KIND == BulkKind::load ? o[10] : NONE);
     });
     gpu.thread = nullptr;
     wake_threads();
@@ -285,7 +309,7 @@ const NamedHandler TABLE[] = {
     {"bulk.tensor.load", copy_box<BulkKind::load>}, {"bulk.tensor.store", copy_box<BulkKind::store>},
     {"bulk.tensor.add.f32", copy_box<BulkKind::add>},
     {"bulk.load", copy_bytes<BulkKind::load>}, {"bulk.store", copy_bytes<BulkKind::store>},
-    {"bulk.add.f32", copy_bytes<BulkKind::add>},
+    {"bulk.add.f32", copy_bytes<BulkKind::add>}, {"bulk.send", copy_bytes<BulkKind::load, true>},
     {"bulk.commit_group", commit}, {"bulk.wait_group", wait<false>}, {"bulk.wait_group.read", wait<true>},
 };
 
@@ -302,21 +326,49 @@ void run_bulk(Block& in) {
     wake_threads();
 }
 
-void end_bulk(Block& in) {
+void end_bulk(Block& in, unsigned rank) {
     Asynchronous& all = asynchronous_of(in);
-    for (const Bulk& copy : all.loads) {
-        gpu.thread = &in.threads[copy.thread];
-        new_access();
-        snprintf(add_record(BARRIER, nullptr, 0, 0, 1, side_here(TOUCH, copy.site)).text, sizeof(Record::text),
-                 "the block ends while this copy to its shared memory may be under way: nothing has waited for it");
-    }
-    gpu.thread = nullptr;
-    for (auto* copies : {&all.loads, &all.stores})
-        while (!copies->empty()) {  // before its memory is gone
-            const Bulk copy = copies->front();
-            copies->pop_front();
-            take_effect(in, copy);
+    const auto ends = [&](std::deque<Bulk>& copies, auto is_own) {
+        for (size_t i = 0; i < copies.size();) {
+            const Bulk copy = copies[i];
+            if (!is_own(copy)) {
+                ++i;
+                continue;
+            }
+            copies.erase(copies.begin() + static_cast<long>(i));
+            if (is_load(copy) && gpu.launch->cluster == 1) {
+                new_access();
+                const Side side = side_of(in.threads[copy.thread], in, TOUCH, copy.site);
+                snprintf(add_record(BARRIER, nullptr, 0, 0, 1, side).text, sizeof(Record::text),
+                         "the block ends while this copy to its shared memory may be under way: nothing has waited for it");
+            }
+            take_effect(in, copy);  // before its memory is gone
         }
+    };
+    ends(all.loads, [&](const Bulk& copy) { return is_of_block(copy, rank); });
+    ends(all.stores, [&](const Bulk& copy) { return rank_of(copy.thread) == rank; });
+    gpu.thread = nullptr;
+}
+
+void start_bulk(Warp& warp, const Instruction& at, unsigned lane, Bulk copy) {
+    Block& in = *gpu.block;
+    Asynchronous& all = asynchronous_of(in);
+    copy.at = &at;
+    copy.thread = warp.first + lane;
+    copy.site = site_at(warp, at);
+    if (gpu.launch->traced) copy.issue = issued(in, warp.first / WARP, 1u << lane);
+    if (is_load(copy) && rank_at(copy.shared) != rank_at(copy.mbarrier)) {
+        Record& record = add_record(BARRIER, nullptr, 0, 0, 1, side_of(in.threads[copy.thread], in, TOUCH, copy.site));
+        snprintf(record.text, sizeof record.text, "the mbarrier of this copy is in another block than its target");
+        stop_launch();
+    }
+    if (!is_load(copy)) {
+        BulkGroups& groups = all.groups[copy.thread];
+        copy.group = groups.group;
+        if (gpu.launch->traced && !groups.reads) groups.reads = new_agents(in), groups.writes = new_agents(in);
+    }
+    if (gpu.options.seed && random_bits() & 1) return take_effect(in, copy);
+    (is_load(copy) ? all.loads : all.stores).push_back(std::move(copy));
 }
 
 Handlers bulk_handlers() { return {TABLE, sizeof TABLE / sizeof *TABLE}; }

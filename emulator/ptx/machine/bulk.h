@@ -16,7 +16,8 @@ struct TensorMap {
     unsigned box[5];
 };
 
-enum class BulkKind : uint8_t { load, store, add };  // to shared memory; to global memory; added to it
+// To shared memory; registers to shared memory; to global memory; added to it.
+enum class BulkKind : uint8_t { load, value, store, add };
 
 struct Bulk {  // one bulk copy
     const Instruction* at;
@@ -24,12 +25,13 @@ struct Bulk {  // one bulk copy
     BulkKind kind;
     bool tiled;                    // by a tensor map; else bytes that are contiguous
     bool repeated;                 // a store that another lane of the warp has made with the same instruction
-    uint32_t shared;               // address
+    uint32_t shared;               // address, counted from the first block of a cluster
     uint64_t global;               // address, of the map if tiled
     uint32_t bytes;
     TensorMap map;
     int32_t corner[5];
-    uint32_t mbarrier;             // of a load
+    uint32_t mbarrier;             // of a load, as shared
+    unsigned char value[16];       // of a store of registers
     uint32_t group;                // of a store
     std::shared_ptr<const Issue> issue;  // if traced
     uintptr_t site;
@@ -50,6 +52,7 @@ struct Asynchronous {  // of a block
 Asynchronous& asynchronous_of(const Block& in);  // machine.cpp
 bool has_bulk(const Block& in);   // loads are under way
 void run_bulk(Block& in);         // one of them takes effect
-void end_bulk(Block& in);         // all threads of the block have ended
+void end_bulk(Block& in, unsigned rank);  // all threads of the block have ended
+void start_bulk(Warp& warp, const Instruction& at, unsigned lane, Bulk copy);
 
 }  // namespace emulator::ptx

@@ -72,7 +72,8 @@ Flow at_barrier(Warp& warp, const Instruction& at, uint32_t mask, int op, Barrie
     });
     gpu.thread = nullptr;
     if (warp.since_new < WAITING) made_progress();
-    bool whole_block = number == 0 && o.count == NONE && waits;
+    // In a cluster only clocks order, as a barrier of a block does not order the others.
+    bool whole_block = number == 0 && o.count == NONE && waits && gpu.launch->cluster == 1;
     if (whole_block) {
         gpu.block->waiting += static_cast<unsigned>(threads.size());
         release_if_complete(*gpu.block);

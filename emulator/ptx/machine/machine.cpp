@@ -39,16 +39,27 @@ void fill(Warp& warp, int special, T value_of_lane) {
 
 void set_specials(Warp& warp, const Block& in) {
     const Dim &size = gpu.launch->request->block, &grid = gpu.launch->request->grid;
-    auto x = [&](unsigned lane) { return (warp.first + lane) % size.x; };
-    auto y = [&](unsigned lane) { return (warp.first + lane) / size.x % size.y; };
-    auto z = [&](unsigned lane) { return (warp.first + lane) / size.x / size.y; };
+    const unsigned first = in_block(warp.first);
+    const Dim own = block_of(in.index, warp.first);
+    auto x = [&](unsigned lane) { return (first + lane) % size.x; };
+    auto y = [&](unsigned lane) { return (first + lane) / size.x % size.y; };
+    auto z = [&](unsigned lane) { return (first + lane) / size.x / size.y; };
     auto same = [&](int special, unsigned value) { fill(warp, special, [=](unsigned) { return value; }); };
     fill(warp, TID_X, x), fill(warp, TID_Y, y), fill(warp, TID_Z, z);
     same(NTID_X, size.x), same(NTID_Y, size.y), same(NTID_Z, size.z);
-    same(CTAID_X, in.index.x), same(CTAID_Y, in.index.y), same(CTAID_Z, in.index.z);
+    same(CTAID_X, own.x), same(CTAID_Y, own.y), same(CTAID_Z, own.z);
     same(NCTAID_X, grid.x), same(NCTAID_Y, grid.y), same(NCTAID_Z, grid.z);
-    same(WARPID, warp.first / WARP), same(NWARPID, static_cast<unsigned>((in.threads.size() + WARP - 1) / WARP));
+    same(WARPID, first / WARP), same(NWARPID, (size.x * size.y * size.z + WARP - 1) / WARP);
     same(DYNAMIC_SMEM_SIZE, static_cast<unsigned>(gpu.launch->request->shared - program->shared_bytes));
+    const Dim& cluster = gpu.launch->request->cluster;
+    const bool explicitly = cluster.x != 0;
+    const Dim blocks = explicitly ? cluster : Dim{1, 1, 1};
+    same(CLUSTERID_X, own.x / blocks.x), same(CLUSTERID_Y, own.y / blocks.y), same(CLUSTERID_Z, own.z / blocks.z);
+    same(NCLUSTERID_X, grid.x / blocks.x), same(NCLUSTERID_Y, grid.y / blocks.y), same(NCLUSTERID_Z, grid.z / blocks.z);
+    same(CLUSTER_CTAID_X, own.x % blocks.x), same(CLUSTER_CTAID_Y, own.y % blocks.y), same(CLUSTER_CTAID_Z, own.z % blocks.z);
+    same(CLUSTER_NCTAID_X, blocks.x), same(CLUSTER_NCTAID_Y, blocks.y), same(CLUSTER_NCTAID_Z, blocks.z);
+    same(CLUSTER_CTARANK, rank_of(warp.first)), same(CLUSTER_NCTARANK, gpu.launch->cluster);
+    same(IS_EXPLICIT_CLUSTER, explicitly ? ALL : 0);
     fill(warp, LANEID, [](unsigned lane) { return lane; });
     fill(warp, LANEMASK_EQ, [](unsigned lane) { return 1u << lane; });
     fill(warp, LANEMASK_LT, [](unsigned lane) { return (1u << lane) - 1; });
@@ -60,8 +71,8 @@ void set_specials(Warp& warp, const Block& in) {
 void start() {
     gpu.launch->by_barrier = true;
     gpu.launch->replicated = program->replicated;
-    gpu.launch->has_agents = gpu.launch->traced && program->has_agents;
-    gpu.launch->joins_warps = gpu.launch->traced && (program->joins_warps || program->has_agents);
+    gpu.launch->has_agents = gpu.launch->traced && (program->has_agents || gpu.launch->cluster > 1);
+    gpu.launch->joins_warps = gpu.launch->traced && (program->joins_warps || program->meets_clusters || gpu.launch->has_agents);
     auto spans = program->shared_variables;
     if (!spans.empty()) spans.push_back({program->shared_bytes, gpu.launch->request->shared});
     limit_dynamic(spans);
@@ -71,10 +82,12 @@ void begin(Block& in) {
     while (states.size() <= in.number) states.push_back(std::make_unique<BlockState>());
     BlockState& state = state_of(in);
     size_t threads = in.threads.size(), warps = (threads + WARP - 1) / WARP;
+    const unsigned size = in.alive / gpu.launch->cluster;  // of a block
     state.warps.resize(warps);
     state.products.assign(warps, {});
     state.asynchronous = {};
     in.mbarriers = &state.asynchronous.mbarriers;
+    if (program->meets_clusters && !in.cluster) in.cluster = new_cluster(size, threads);
     state.registers.resize(warps * program->register_bytes + 64);
     auto aligned = (reinterpret_cast<uintptr_t>(state.registers.data()) + 63) / 64 * 64;
     state.local.assign(threads * program->local_bytes, POISON);
@@ -92,7 +105,8 @@ void begin(Block& in) {
         warp.begin = program->instructions.data();
         warp.first = i * WARP;
         warp.products = &state.products[i];
-        warp.alive = threads - warp.first >= WARP ? ALL : (1u << (threads - warp.first)) - 1;
+        const unsigned there = size - std::min(size, in_block(warp.first));  // from its first lane on
+        warp.alive = there >= WARP ? ALL : (1u << there) - 1;
         warp.ready = warp.alive;
         warp.passed = warp.since_new = 0;
         warp.go(ALL, 0);
@@ -301,22 +315,26 @@ void wake_threads() {
 void lanes_end(Warp& warp, uint32_t mask) {
     warp.alive &= ~mask;
     warp.ready &= ~mask;
+    bool ended = !gpu.block->cluster && gpu.block->alive == static_cast<unsigned>(__builtin_popcount(mask));  // its block
     lanes_in(mask, [&](unsigned lane) {
         gpu.thread = &thread_of(warp, lane);
         finish_copies(*gpu.thread, ~0u);
         gpu.thread->state = State::done;
         --gpu.block->alive;
+        ended |= gpu.block->cluster && left_cluster(*gpu.block, gpu.thread->linear);
     });
     if (!warp.alive && program->has_agents) {
         std::vector<Warp>& warps = state_of(*gpu.block).warps;
         const unsigned group = warp.first / WARP / WARPGROUP * WARPGROUP;
         end_products(&warps[group], std::min<size_t>(WARPGROUP, warps.size() - group));
     }
-    if (!gpu.block->alive) end_bulk(*gpu.block);
+    if (ended) end_bulk(*gpu.block, rank_of(warp.first));
+    if (ended && gpu.launch->cluster > 1) end_block_of_cluster(*gpu.block, rank_of(warp.first));
     gpu.thread = nullptr;
     made_progress();
     release_if_complete(*gpu.block);
     complete_named(*gpu.block);
+    if (gpu.block->cluster) complete_cluster(*gpu.block);
     retry(warp);
     wake_threads();
 }

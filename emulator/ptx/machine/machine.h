@@ -50,7 +50,9 @@ struct Instruction {
 enum Special : int {
     TID_X, TID_Y, TID_Z, NTID_X, NTID_Y, NTID_Z, CTAID_X, CTAID_Y, CTAID_Z, NCTAID_X, NCTAID_Y, NCTAID_Z, LANEID, WARPID,
     NWARPID, LANEMASK_EQ, LANEMASK_LE, LANEMASK_LT, LANEMASK_GE, LANEMASK_GT,
-    DYNAMIC_SMEM_SIZE, SPECIALS,
+    DYNAMIC_SMEM_SIZE, CLUSTERID_X, CLUSTERID_Y, CLUSTERID_Z, NCLUSTERID_X, NCLUSTERID_Y, NCLUSTERID_Z, CLUSTER_CTAID_X,
+    CLUSTER_CTAID_Y, CLUSTER_CTAID_Z, CLUSTER_NCTAID_X, CLUSTER_NCTAID_Y, CLUSTER_NCTAID_Z, CLUSTER_CTARANK, CLUSTER_NCTARANK,
+    IS_EXPLICIT_CLUSTER, SPECIALS,
 };
 
 enum AddressSpace : int { GENERIC, GLOBAL_SPACE, SHARED_SPACE, LOCAL_SPACE, CONST_SPACE, PARAM_SPACE };  // SPACES in encode.py
@@ -69,6 +71,7 @@ struct Program {  // one kernel
     size_t shared_bytes;
     bool joins_warps;                      // it has barriers for some warps only
     bool has_agents;                       // it has instructions whose work goes on beside threads
+    bool meets_clusters;                   // it has barriers of a cluster
     bool replicated;                       // see Launch
 };
 
@@ -130,6 +133,7 @@ Handlers matrix_handlers();       // matrix.cpp: mma, ldmatrix, stmatrix
 Handlers warpgroup_handlers();    // warpgroup.cpp: wgmma, fence.proxy.async
 Handlers bulk_handlers();         // bulk.cpp: bulk copies
 Handlers mbarrier_handlers();     // mbarriers.cpp
+Handlers cluster_handlers();      // clusters.cpp: addresses in other blocks, barrier.cluster
 Handlers memory_handlers();       // memory.cpp: ld, st, cp.async, cvta
 Handlers atomic_handlers();       // atomics.cpp
 Handlers control_handlers();      // control.cpp: branches, the end, barriers of the block

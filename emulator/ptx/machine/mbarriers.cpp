@@ -7,14 +7,19 @@
 namespace emulator::ptx {
 namespace {
 
-// The address in shared memory of a lane's mbarrier, after checking that it is one of the block's.
+// The address in shared memory of a lane's mbarrier, after checking that it is one of the block's, or of its cluster's.
+// RELEASES: the operation is ordered by a wait for its phase.
+template <bool RELEASES = false>
 uint32_t object_at(Warp& warp, const Instruction& at, const int32_t* o, unsigned lane) {
-    const auto address = static_cast<uint32_t>(address_of(warp, o[0], o[1], o[2], lane));
+    const uint32_t address = shared_offset(warp.first + lane, address_of(warp, o[0], o[1], o[2], lane));
     const auto host = reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + address;
     gpu.thread = &thread_of(warp, lane);
     Region* region = region_of(host);
     const bool outside = !region || host + sizeof(uint64_t) > region->high;
-    if (!outside && address % sizeof(uint64_t) == 0) return address;
+    if (!outside && address % sizeof(uint64_t) == 0) {
+        if (gpu.launch->cluster > 1) note_shared(host, sizeof(uint64_t), ATOMIC, site_at(warp, at), RELEASES);
+        return address;
+    }
     Record& record = add_record(outside ? OUTSIDE : MISALIGNED, outside ? region_around(host) : region, host, sizeof(uint64_t), 1,
                                 side_here(ATOMIC, site_at(warp, at)));
     if (!outside) snprintf(record.text, sizeof record.text, "an mbarrier's address must be a multiple of 8; it is %u more", address % 8);
@@ -23,9 +28,9 @@ uint32_t object_at(Warp& warp, const Instruction& at, const int32_t* o, unsigned
 
 Mbarriers& all() { return asynchronous_of(*gpu.block).mbarriers; }
 
-template <class F>
+template <bool RELEASES = false, class F>
 Flow each(Warp& warp, const Instruction& at, uint32_t mask, F f) {
-    lanes_in(mask, [&](unsigned lane) { f(lane, object_at(warp, at, at.operand, lane), site_at(warp, at)); });
+    lanes_in(mask, [&](unsigned lane) { f(lane, object_at<RELEASES>(warp, at, at.operand, lane), site_at(warp, at)); });
     gpu.thread = nullptr;
     wake_threads();
     return Flow::next;
@@ -42,13 +47,13 @@ Flow invalidate(Warp& warp, const Instruction& at, uint32_t mask) {
     return each(warp, at, mask, [&](unsigned, uint32_t address, uintptr_t pc) { invalidate_mbarrier(all(), address, pc); });
 }
 
-// [address (3), arrivals or NONE, bytes or NONE, state or NONE]
+// [address (3), arrivals or NONE, bytes or NONE, state or NONE, whether it is at the scope of the cluster]
 template <bool RELEASES>
 Flow arrive(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
-    return each(warp, at, mask, [&](unsigned lane, uint32_t address, uintptr_t pc) {
+    return each<RELEASES>(warp, at, mask, [&](unsigned lane, uint32_t address, uintptr_t pc) {
         const Arrival arrival = {o[3] == NONE ? 1 : warp.slot<uint32_t>(o[3])[lane],
-                                 o[4] == NONE ? 0 : static_cast<int64_t>(warp.slot<uint32_t>(o[4])[lane]), RELEASES};
+                                 o[4] == NONE ? 0 : static_cast<int64_t>(warp.slot<uint32_t>(o[4])[lane]), RELEASES, o[6] != 0};
         const uint32_t phase = arrive_at(all(), address, arrival, pc);
         if (o[5] != NONE) warp.slot<uint64_t>(o[5])[lane] = phase;
     });
@@ -61,16 +66,23 @@ Flow expect(Warp& warp, const Instruction& at, uint32_t mask) {
     });
 }
 
+// [address (3), bytes]
+Flow complete(Warp& warp, const Instruction& at, uint32_t mask) {
+    return each(warp, at, mask, [&](unsigned lane, uint32_t address, uintptr_t pc) {
+        complete_bytes(all(), address, warp.slot<uint32_t>(at.operand[3])[lane], warp.first + lane, pc);
+    });
+}
+
 // After the thread's cp.async [address (3)]; INCREMENTS: the arrival is not among those expected.
 template <bool INCREMENTS>
 Flow arrive_after_copies(Warp& warp, const Instruction& at, uint32_t mask) {
     return each(warp, at, mask, [&](unsigned, uint32_t address, uintptr_t pc) {
         finish_copies(*gpu.thread, ~0u);
-        if (!INCREMENTS) arrive_at(all(), address, {1, 0, true}, pc);
+        if (!INCREMENTS) arrive_at(all(), address, {1, 0, true, false}, pc);
     });
 }
 
-// [predicate, address (3), state or parity]. Lanes whose phase has not completed wait at the
+// [predicate, address (3), state or parity, whether it is at the scope of the cluster]. Lanes whose phase has not completed wait at the
 // instruction, which may take as long as it likes; only if nothing else can happen would it fail.
 template <bool PARITY, bool ACQUIRES, bool PARKS>
 Flow wait(Warp& warp, const Instruction& at, uint32_t mask) {
@@ -80,7 +92,7 @@ Flow wait(Warp& warp, const Instruction& at, uint32_t mask) {
         const uint32_t address = object_at(warp, at, o + 1, lane);
         const uint32_t phase = PARITY ? warp.slot<uint32_t>(o[4])[lane] : static_cast<uint32_t>(warp.slot<uint64_t>(o[4])[lane]);
         gpu.thread->wait.value = address;
-        (wait_at(all(), address, phase, PARITY, ACQUIRES, PARKS, site_at(warp, at)) ? done : parked) |= 1u << lane;
+        (wait_at(all(), address, {phase, PARITY, ACQUIRES, o[5] != 0, PARKS}, site_at(warp, at)) ? done : parked) |= 1u << lane;
     });
     gpu.thread = nullptr;
     warp.predicate(o[0]) = (warp.predicate(o[0]) & ~mask) | done;
@@ -92,7 +104,7 @@ Flow wait(Warp& warp, const Instruction& at, uint32_t mask) {
     warp.go(done, warp.index_of(at) + 1);
     lanes_in(parked, [&](unsigned lane) {
         Wait wait = {};
-        wait.value = static_cast<uint32_t>(address_of(warp, o[1], o[2], o[3], lane));
+        wait.value = shared_offset(warp.first + lane, address_of(warp, o[1], o[2], o[3], lane));
         wait.repeats = true;
         lanes_wait(warp, at, 1u << lane, State::at_mbarrier, wait);
     });
@@ -105,6 +117,7 @@ const NamedHandler TABLE[] = {
     {"mbarrier.arrive", arrive<true>},
     {"mbarrier.arrive.relaxed", arrive<false>},
     {"mbarrier.expect_tx", expect},
+    {"mbarrier.complete_tx", complete},
     {"mbarrier.copies.arrive", arrive_after_copies<true>},
     {"mbarrier.copies.arrive.noinc", arrive_after_copies<false>},
     {"mbarrier.try_wait", wait<false, true, true>},

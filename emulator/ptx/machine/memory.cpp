@@ -27,7 +27,7 @@ void check_plain(uintptr_t host, unsigned bytes, What what, uintptr_t site) {
 
 uintptr_t host_address(unsigned lane_thread, int space, uint64_t address) {
     switch (space) {
-        case SHARED_SPACE: return reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + static_cast<uint32_t>(address);
+        case SHARED_SPACE: return shared_place(lane_thread, address);
         case LOCAL_SPACE: return gpu.block->threads[lane_thread].own + address;
         default: return address;
     }
@@ -186,14 +186,22 @@ Flow wait_all(Warp& warp, const Instruction&, uint32_t mask) {
 
 // ---- cvta: converts between an address in a space and a generic one [d, a] ----------------------
 
-template <int SPACE, int SIGN>
-Flow convert_address(Warp& warp, const Instruction& at, uint32_t mask) {
+template <int SPACE>
+Flow to_generic(Warp& warp, const Instruction& at, uint32_t mask) {
     auto* d = warp.slot<uint64_t>(at.operand[0]);
     const auto* a = warp.slot<uint64_t>(at.operand[1]);
-    for (uint32_t rest = mask; rest; rest &= rest - 1) {
-        unsigned lane = static_cast<unsigned>(__builtin_ctz(rest));
-        d[lane] = a[lane] + SIGN * host_address(warp.first + lane, SPACE, 0);
-    }
+    lanes_in(mask, [&](unsigned lane) { d[lane] = host_address(warp.first + lane, SPACE, a[lane]); });
+    return Flow::next;
+}
+
+template <int SPACE>
+Flow from_generic(Warp& warp, const Instruction& at, uint32_t mask) {
+    auto* d = warp.slot<uint64_t>(at.operand[0]);
+    const auto* a = warp.slot<uint64_t>(at.operand[1]);
+    lanes_in(mask, [&](unsigned lane) {
+        const unsigned thread = warp.first + lane;
+        d[lane] = SPACE == SHARED_SPACE ? shared_address(thread, a[lane]) : a[lane] - host_address(thread, SPACE, 0);
+    });
     return Flow::next;
 }
 
@@ -215,10 +223,10 @@ const NamedHandler TABLE[] = {
     {"cp.async.wait_group", wait_group},
     {"cp.async.wait_all", wait_all},
     {"cvta.param", parameter_address},
-    {"cvta.shared", convert_address<SHARED_SPACE, 1>},
-    {"cvta.to.shared", convert_address<SHARED_SPACE, -1>},
-    {"cvta.local", convert_address<LOCAL_SPACE, 1>},
-    {"cvta.to.local", convert_address<LOCAL_SPACE, -1>},
+    {"cvta.shared", to_generic<SHARED_SPACE>},
+    {"cvta.to.shared", from_generic<SHARED_SPACE>},
+    {"cvta.local", to_generic<LOCAL_SPACE>},
+    {"cvta.to.local", from_generic<LOCAL_SPACE>},
 };
 
 }  // namespace
@@ -250,6 +258,7 @@ unsigned char* place_of(Warp& warp, const Instruction& at, unsigned lane, int sp
     if (host % bytes && is_power_of_2(bytes)) misaligned(warp, at, host, bytes, what);
     if (gpu.launch->traced) check_access(host, bytes, what, site_at(warp, at));
     else check_plain(host, bytes, what, site_at(warp, at));
+    if (gpu.launch->cluster > 1) note_shared(host, bytes, what, site_at(warp, at));
     return reinterpret_cast<unsigned char*>(host);
 }
 

@@ -16,7 +16,7 @@ struct Code {  // a module in the runtime's form
 
 std::vector<NamedHandler> all_handlers() {
     std::vector<NamedHandler> all;
-    for (Handlers table : {arithmetic_handlers(), floating_handlers(), conversion_handlers(), matrix_handlers(), warpgroup_handlers(), bulk_handlers(), mbarrier_handlers(),
+    for (Handlers table : {arithmetic_handlers(), floating_handlers(), conversion_handlers(), matrix_handlers(), warpgroup_handlers(), bulk_handlers(), mbarrier_handlers(), cluster_handlers(),
                            memory_handlers(), atomic_handlers(), control_handlers(), exchange_handlers(),
                            printing_handlers()})
         all.insert(all.end(), table.begin, table.begin + table.count);
@@ -76,7 +76,8 @@ void* emulator_ptx_program(const Encoded* instructions, size_t count, const int3
         program->instructions.push_back({handler.run, program->operands.data() + instructions[i].operands,
                                          instructions[i].guard, instructions[i].negated != 0, role});
         program->joins_warps |= joins_warps(*program, handler.name, program->instructions.back().operand);
-        program->has_agents |= starts(handler.name, "wgmma.") || starts(handler.name, "bulk.") || starts(handler.name, "mbarrier.");
+        program->meets_clusters |= starts(handler.name, "cluster.");
+        program->has_agents |= starts(handler.name, "wgmma.") || starts(handler.name, "st.async") || starts(handler.name, "bulk.") || starts(handler.name, "mbarrier.");
     }
     return program;
 }
@@ -111,7 +112,7 @@ void emulator_ptx_global(void* module, void* base, size_t bytes, int constant) {
 }
 
 LaunchStatus emulator_ptx_launch(void* module, void* of, const char* kernel, const unsigned* grid, const unsigned* block,
-                                 size_t dynamic_shared, size_t shared_limit, const void* params, size_t param_bytes,
+                                 const unsigned* cluster, size_t dynamic_shared, size_t shared_limit, const void* params, size_t param_bytes,
                                  char* text, size_t text_bytes) {
     const Program* program = static_cast<Program*>(of);
     size_t own = 0;  // without the gaps that the emulator leaves between variables
@@ -126,6 +127,7 @@ LaunchStatus emulator_ptx_launch(void* module, void* of, const char* kernel, con
     request.file = "";
     request.grid = {grid[0], grid[1], grid[2]};
     request.block = {block[0], block[1], block[2]};
+    request.cluster = {cluster[0], cluster[1], cluster[2]};
     request.shared = program->shared_bytes + dynamic_shared;
     request.shared_limit = LARGEST_SHARED + 64 * 1024;
     request.params = const_cast<void*>(params);

@@ -80,7 +80,7 @@ public:
                 "wgmma", "wgmma.wait_group"} {}
 
     void read(uint32_t address, void* to) {
-        const auto host = reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + address;
+        const uintptr_t host = shared_place(warp.first, address);
         if (!gpu.launch->traced) return load_lane(warp, at, lane++ % WARP, SHARED_SPACE, address, 16, to);
         check_agent(agent, host, 16, READ);
         memcpy(to, reinterpret_cast<const void*>(host), 16);

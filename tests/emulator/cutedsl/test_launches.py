@@ -98,7 +98,7 @@ def test_an_access_outside_of_a_tensor_is_found_by_the_names_of_the_call(host):
         ({"name": b"thrice"}, KeyError, "has no kernel 'thrice'; its kernels: twice"),
         ({"threads": 2048}, PtxError, "twice cannot be launched"),
         ({"shared": 228 * 1024}, PtxError, "twice cannot be launched"),
-        ({"attributes": [Attribute(CLUSTER, 0, (2, 1, 1))]}, NotCovered, "clusters of blocks"),
+        ({"attributes": [Attribute(CLUSTER, 0, (2, 1, 1))]}, PtxError, "a multiple of the cluster"),
         ({"attributes": [Attribute(COOPERATIVE, 0, (1,))]}, NotCovered, "cooperative launches"),
     ],
 )

@@ -261,18 +261,6 @@ def test_launches_that_no_gpu_accepts(shape, message):
         load(kernel("ret;"))["k"].launch(*shape)(None)
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_clusters_of_several_blocks_are_refused(size):
-    text = TRITON.replace(".reqntid 32", f".reqntid 32\n.reqnctapercluster {size}, 1, 1")
-    assert text != TRITON
-    launch = load(text)["copy"].launch(1, 32, 128)
-    if size == 1:
-        launch(torch.zeros(64), 64, torch.zeros(64))
-        return
-    with pytest.raises(PtxError, match=r"clusters of \(2, 1, 1\) blocks \(\.reqnctapercluster\): not covered"):
-        launch(torch.zeros(64), 64, torch.zeros(64))
-
-
 def test_the_threads_that_a_kernel_was_compiled_for():
     with pytest.raises(PtxError, match=r"block=\(64, 1, 1\): the kernel was compiled for \(32, 1, 1\) \(\.reqntid\)"):
         load(TRITON)["copy"].launch(1, 64, 128)(None, 0, None)

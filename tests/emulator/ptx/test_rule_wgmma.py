@@ -84,7 +84,7 @@ def test_drawn_programs_have_mistakes_and_orders(some):
 class Through(Launch):
     """The end of an agent carries what its issuers did before."""
 
-    def _after(self, start, memory=None, in_time=False):
+    def _after(self, start, memory=None, in_time=False, wide=False):
         return super()._after(start, memory, True)
 
 

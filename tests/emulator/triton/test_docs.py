@@ -33,6 +33,7 @@ PAGES = [
     Page("tracing-triton.md", "normalize.py"),
     Page("tracing-hopper.md", "matmul.py"),
     Page("tracing-hopper.md", "scale.py", 3),
+    Page("tracing-hopper.md", "share.py", 6),
 ]
 each = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.file)
 
