@@ -17,7 +17,6 @@ KEPT = ('INF = float("inf")\n', 'INF = float("inf")\nKEPT = {}\n')
 FULL_BIAS = "expand(batch, nheads, seqlen_q, seqlen_k)  # as in forward\n"  # of the backward
 DQ = "    dq = q.new_zeros(q.shape, dtype=torch.float32)"
 WINDOW = "    left, right = window_of(window, causal)\n    sink"
-OF_P = "acc = alpha * acc + as_operand(p, q) @ vj"
 SCALE = "    scale = headdim**-0.5 if softmax_scale is None else softmax_scale\n    kv_head"
 DQ_SCALED = "    dq = (dq * scale).to(q.dtype)\n"
 WORKSPACE = '''
@@ -41,13 +40,11 @@ def keyed(old: str, new: str, key: str) -> tuple:
     return (KEPT, (old, new.replace("KEY", f"({key})")))
 
 
-def shared(clear: str = "kept.zero_()", if_small: str = GROWS, after: str = "pass") -> tuple:
-    """Return the edits for a workspace of dq.
-
-    clear: what clears it before it is used. if_small: what happens if it is small. after: what
-    happens after its use.
+def shared(after: str) -> tuple:
+    """Return the edits for a workspace of dq, which long calls clear before its use, and the short
+    ones, or all, after it.
     """
-    workspace = WORKSPACE.format(if_small=if_small, clear=clear).lstrip("\n")
+    workspace = WORKSPACE.format(if_small=GROWS, clear=IF_LONG).lstrip("\n")
     used = (DQ_SCALED, f"{DQ_SCALED}    {after}\n")
     return (KEPT, (DQ, "    dq = workspace(q)"), used, ("def check(", workspace))
 
@@ -74,11 +71,6 @@ OF_KEYS = {
         (SCALE, SCALE.replace("headdim**-0.5", "KEPT.setdefault(KEY, headdim**-0.5)")), "q.shape[:3], k.shape[:3]", "headdim",
         dict(headdim=2), "1 / sqrt(headdim) is computed once for each plan of sizes",
     ),
-    "p_is_rounded_to_the_dtype_of_the_first_call": (
-        (OF_P, OF_P.replace("as_operand(p, q)", "p.to(KEPT.setdefault(KEY, q.dtype)).float()")),
-        "q.shape, k.shape", "q.dtype", dict(seqlen_k=6),
-        "a traced graph has the first dtype as a constant, and is found by shape",
-    ),
     "strides_are_those_of_the_first_call": (
         (START, f"{START}    q = q.as_strided(q.shape, KEPT.setdefault(KEY, q.stride()))\n"),
         "q.shape, q.dtype", "q.stride()", dict(seqlen_q=2, seqlen_k=2, headdim=2),
@@ -88,11 +80,6 @@ OF_KEYS = {
         (KEY_HEAD, f"return KEPT.setdefault(KEY, {KEY_HEAD.removeprefix('return ')})"), "q.shape[2]", "k.shape[2]",
         dict(nheads=2), "a map of heads is kept by the number of query heads",
     ),
-    "a_kernel_without_bias_is_kept": (
-        (START, f"{START}    bias = None if KEPT.setdefault(KEY, bias is None) else bias\n"),
-        "q.shape, k.shape, q.dtype, causal", "bias is None", dict(seqlen_k=2),
-        "whether there is a bias is no part of the key",
-    ),
     "a_backward_of_one_query_is_kept": (
         (FULL_BIAS, f"{FULL_BIAS}    seqlen_q = 1 if KEPT.setdefault(KEY, seqlen_q == 1) else seqlen_q\n"),
         "headdim, q.dtype", "seqlen_q == 1", {},
@@ -101,15 +88,8 @@ OF_KEYS = {
 }  # fmt: skip
 # name -> (edits, edits of the right twin, sizes that the case needs, story)
 OF_WORKSPACES = {
-    "workspace_has_the_size_of_the_first_call": (
-        shared(if_small="pass"), shared(), {}, "a buffer is allocated once, and a later call is longer",
-    ),
-    "workspace_is_cleared_as_far_as_the_first_call": (
-        shared('kept[: KEPT.setdefault("first", q.numel())] = 0'), shared(), dict(seqlen_q=2, seqlen_k=2),
-        "the workspace grows, and the number of elements to clear does not",
-    ),
     "long_calls_clear_the_workspace_before_and_short_ones_after": (
-        shared(IF_LONG, after=IF_SHORT), shared(IF_LONG, after='KEPT["dq"].zero_()'), {},
+        shared(IF_SHORT), shared('KEPT["dq"].zero_()'), {},
         "each of two paths leaves the workspace as it expects it, and not as the other one does",
     ),
 }  # fmt: skip

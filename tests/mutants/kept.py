@@ -12,7 +12,6 @@ KEPT = {
     "a_group_of_more_than_four_heads_reads_keys_as_one_of_four": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=15 nheads_k=3"
     ),
-    "a_kernel_without_bias_is_kept": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
     "a_large_batch_has_larger_tiles": ("seqlen_q=1 seqlen_k=17 headdim=1 dtype=float32 seed=1"),
     "a_prefill_reads_keys_from_the_last_to_the_first": ("seqlen_q=2 seqlen_k=19 headdim=1 dtype=float32 seed=3"),
     "a_single_query_has_another_exp": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 sinks=count",
@@ -367,7 +366,6 @@ KEPT = {
     "out_is_truncated_to_bfloat16": (
         "seqlen_q=1 seqlen_k=3 headdim=36 dtype=bfloat16 nheads=2 nheads_k=1 regime=exact seed=2"
     ),
-    "p_is_rounded_to_the_dtype_of_the_first_call": "seqlen_q=1 seqlen_k=6 headdim=1 dtype=float16",
     "packed_mask_aligns_by_the_longest_sequence": (
         "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32 causal=True neighbours=one"
     ),
@@ -627,8 +625,6 @@ KEPT = {
     "window_is_ignored_with_a_causal_mask": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 causal=True window=0:",
     "window_is_that_of_the_first_call": "seqlen_q=4 seqlen_k=4 headdim=1 dtype=float32",
     "window_of_0_is_taken_for_none": "seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32 window=0:",
-    "workspace_has_the_size_of_the_first_call": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32",
-    "workspace_is_cleared_as_far_as_the_first_call": ("seqlen_q=2 seqlen_k=2 headdim=1 dtype=float32"),
 }
 
 # These are judged only in `tox -e thorough`: bugs of the Numba kernels that are also planted in

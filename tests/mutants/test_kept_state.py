@@ -19,7 +19,7 @@ from flash_attest.properties.trial import Trial
 from tests.mutants.kept import KEPT
 
 ONE = "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"
-IN_TOX = ("strides_are_those_of_the_first_call", "workspace_is_cleared_as_far_as_the_first_call")
+IN_TOX = ("strides_are_those_of_the_first_call", "long_calls_clear_the_workspace_before_and_short_ones_after")
 
 
 @pytest.mark.parametrize("mutant", [
