@@ -32,7 +32,7 @@ void run(const Config& config, const char* kernel, const void* identity, F funct
         unpack(call.function, call.arguments, std::index_sequence_for<P...>());
     };
     Request request = {&this_module, kernel, file, line, identity, {config.grid.x, config.grid.y, config.grid.z},
-                       {config.block.x, config.block.y, config.block.z}, config.shared, 0, entry, &call, sizeof call};
+                       {config.block.x, config.block.y, config.block.z}, {}, config.shared, 0, entry, &call, sizeof call};
     emulator_cuda_launch(&request);
 }
 
