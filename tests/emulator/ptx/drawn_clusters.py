@@ -142,9 +142,8 @@ class Builder:
         elif slot.kind == "copy":
             if (bar := self.bar()) is None:
                 return None
-            source = GLOBAL[1] if slot.option < 3 else MEMORIES[1 - MEMORIES.index(slot.memory)]
             to = (0, 1) if slot.option < 2 else (slot.of,)
-            step = copies(slot.block, slot.thread, slot.memory, source, bar, to)
+            step = copies(slot.block, slot.thread, slot.memory, GLOBAL[1], bar, to)
         else:
             return None
         cured = set()
