@@ -34,7 +34,7 @@ WARPS = (THREADS + 31) // 32
 ACTIVE = [0, 1, 33]
 TOUCHES = [("write", 4), ("read", 4), ("write", 16), ("read", 16), ("atomic", 4), ("read", 1)]
 KINDS = ["nothing", *["touch"] * 8, *["copy"] * 3, "meet", "meet", "block", "publish"]
-# How a race is prevented; only those of the first list always suffice.
+# How a race is prevented; not all of these always suffice.
 CURES = [
     *["cluster", "signal"] * 3, *["narrow wait", "narrow arrival"] * 2, "block", "publish", "narrow wait", "relaxed cluster", "narrow arrival", "relaxed arrival",
     "no fence", "nothing",
