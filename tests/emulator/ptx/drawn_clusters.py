@@ -36,7 +36,8 @@ TOUCHES = [("write", 4), ("read", 4), ("write", 16), ("read", 16), ("atomic", 4)
 KINDS = ["nothing", *["touch"] * 8, *["copy"] * 3, "meet", "meet", "block", "publish"]
 # How a race is prevented; not all of these always suffice.
 CURES = [
-    *["cluster", "signal"] * 3, *["narrow wait", "narrow arrival"] * 2, "block", "publish", "narrow wait", "relaxed cluster", "narrow arrival", "relaxed arrival",
+    *["cluster", "signal"] * 3, *["narrow wait", "narrow arrival"] * 2,
+    "block", "publish", "narrow wait", "relaxed cluster", "narrow arrival", "relaxed arrival",
     "no fence", "nothing",
 ]  # fmt: skip
 
