@@ -190,7 +190,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Publish:
-    """fence.acq_rel.cluster: relaxed arrivals at barrier.cluster behind it release what it follows."""
+    """fence.acq_rel.cluster: later relaxed arrivals at barrier.cluster release what precedes it."""
 
 
 @dataclass(frozen=True)

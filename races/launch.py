@@ -125,7 +125,7 @@ class Launch:
         ]
 
     def before(self, a: Event, b: Event) -> bool:
-        wide = a.access.what != "read"
+        wide = a.access.what != "read" and not a.is_async
         fenced = self._after(a.point, a.access.memory if self._partial else None, wide=wide).get(b.point)
         return fenced is not None and (fenced or a.is_async == b.is_async)
 

@@ -94,6 +94,7 @@ another block, but only threads of its own block wait there. Scopes count betwee
 - What the former has read they order with any scope: the value has been returned before the
   arrival, and a read publishes nothing. By the letter of the manual this is not ordered either, but
   each pipeline of CUTLASS with multicast hands stages back like that.
+- What an agent has written they order with any scope, too, because the fence in its end is there.
 - .relaxed orders nothing. But what precedes a fence (fence.acq_rel.cluster: Publish) happens before
   what follows the wait, if the thread then arrives at barrier.cluster with .relaxed.
 - A copy to several blocks (multicast) is an agent for each of them, which completes on an mbarrier

@@ -254,6 +254,7 @@ void run(Block& in) {
     warp = next_warp(state);
     if (has_bulk(in) && (!warp || (gpu.options.seed && random_bits() % 4 == 0))) {
         if (!run_stoppable([] { run_bulk(*gpu.block); })) gpu.launch->stopped = true;
+        if (gpu.launch->traced) settle_value();
         gpu.thread = nullptr;
         return;
     }
