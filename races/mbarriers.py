@@ -3,8 +3,8 @@
 An mbarrier.init has to happen before every other operation on its mbarrier. Before the complete_tx
 of a bulk copy, a barrier or a fence (fence.mbarrier_init, fence.proxy.async) has to be on the path.
 A phase takes as many arrivals as init says, and is over when these and all expected bytes have
-come. Before an arrival in one phase, a wait has to have returned true on the phase before (PTX ISA
-9.7.13.15.4).
+come. Before an arrival in one phase, a wait has to have returned true on the phase before (PTX ISA,
+"Phase of the mbarrier object").
 """
 
 from __future__ import annotations
