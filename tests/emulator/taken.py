@@ -96,8 +96,8 @@ def taking() -> Iterator[list[Taken]]:
     seen: list[Taken] = []
     real = ptx.Kernel.launch
 
-    def launch(kernel: ptx.Kernel, *shape: Any) -> Callable[..., None]:
-        run = real(kernel, *shape)
+    def launch(kernel: ptx.Kernel, *shape: Any, cluster: Any = None) -> Callable[..., None]:
+        run = real(kernel, *shape, cluster=cluster)
 
         def call(*arguments: Any, names: list[str]) -> None:
             before = tuple(map(copied, arguments))

@@ -30,6 +30,8 @@ NEW = {
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
+    """A folder of plug-ins. Modules that other tests have loaded do not count."""
+    monkeypatch.setattr(sources, "in_checkout", lambda file: not file.startswith(str(tmp_path)))
     monkeypatch.setenv("HER_MODE", "fast")
     (tmp_path / "sizes.py").write_text("from deeper import BLOCK\n")
     (tmp_path / "neighbour.py").write_text("import os\nMODE = os.environ['HER_MODE']\n")

@@ -34,7 +34,7 @@ static void rotate(void* data) {
 // Returns the LaunchStatus, with the reason in text (256 bytes).
 extern "C" int run(float* x, float* out, unsigned threads, int barrier, char* text) {
     Params params = {x, out, barrier};
-    Request request = {&module, "rotate", "", 0, nullptr, {1, 1, 1}, {threads, 1, 1}, 0, 48 * 1024, rotate, &params,
-                       sizeof params};
+    Request request = {&module, "rotate", "", 0, nullptr, {1, 1, 1}, {threads, 1, 1}, {}, 0, 48 * 1024, rotate,
+                       &params, sizeof params};
     return emulator_launch(&request, text, 256);
 }
