@@ -32,13 +32,9 @@ def siblings(impl: Implementation, case: Case, turn: int | None) -> list[Case]:
     """
     sizes = _some(impl, case, [[other] for other in _sizes(impl, case)], MOST["size"], turn)
     features = _some(impl, case, _features(impl, case), MOST["feature"], turn)
-    shorter = [other for other in sizes if _length(other) < _length(case)]
-    longer = sorted((other for other in sizes if other not in shorter), key=_length)
+    shorter = [other for other in sizes if other.products < case.products]
+    longer = sorted((other for other in sizes if other not in shorter), key=lambda other: other.products)
     return shorter + features + longer
-
-
-def _length(case: Case) -> int:
-    return case.batch * case.nheads * case.seqlen_q * case.seqlen_k
 
 
 def _some(impl: Implementation, case: Case, kinds: list[list[Case]], most: int, turn: int | None) -> list[Case]:
