@@ -16,18 +16,21 @@ WINDOWS = {"shared::cluster": 0, "shared::cta": 1, "shared": 1, "local": 2, "glo
 def mapa(encoder, instruction: Instruction, plan: Plan) -> None:
     """Encode mapa.shared::cluster.u32 d, a, rank, and mapa.u64 d, a, rank of generic addresses."""
     to, address, rank = take(encoder, instruction, 3)
-    source, type = encoder.source(address, f"b{plan.words['t']}"), f"b{plan.words['t']}"
-    where = [encoder.destination(to, type), source, type_bytes(type), int(".shared" not in instruction.opcode)]
-    encoder.emit(plan.handler, [*where, encoder.source(rank, "u32")])
+    pointer, type = _pointer(encoder, instruction, plan, address)
+    encoder.emit(plan.handler, [encoder.destination(to, type), *pointer, encoder.source(rank, "u32")])
 
 
 def getctarank(encoder, instruction: Instruction, plan: Plan) -> None:
     """Encode getctarank.shared::cluster.u32 d, a; d has 32 bits."""
     to, address = take(encoder, instruction, 2)
+    pointer, _ = _pointer(encoder, instruction, plan, address)
+    encoder.emit(plan.handler, [encoder.destination(to, "u32"), *pointer])
+
+
+def _pointer(encoder, instruction: Instruction, plan: Plan, address) -> tuple[list[int], str]:
+    """Return (the address, its bytes and whether it is generic; its type)."""
     type = f"b{plan.words['t']}"
-    source = encoder.source(address, type)
-    generic = int(".shared" not in instruction.opcode)
-    encoder.emit(plan.handler, [encoder.destination(to, "u32"), source, type_bytes(type), generic])
+    return [encoder.source(address, type), type_bytes(type), int(".shared" not in instruction.opcode)], type
 
 
 def isspacep(encoder, instruction: Instruction, plan: Plan) -> None:
