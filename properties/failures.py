@@ -149,7 +149,14 @@ class WrongAlready(Undecided):
 
 
 class OutOfMemory(Undecided):
-    """Memory ran out, on any device."""
+    """Memory ran out, on any device.
+
+    too_small: the process was alone on the GPU, which has less memory than any drawn case needs.
+    """
+
+    def __init__(self, text: str, *, too_small: bool = False):
+        super().__init__(text, Reason.GPU_MEMORY if too_small else Reason.RESOURCES)
+        self.too_small = too_small
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from flash_attest.properties.trial import Trial
 OTHERS = (1, 7, 200)  # sequences beside one: a GPU has fewer blocks than 200 sequences, and more than 1
 MOST_PRODUCTS, MOST_OF_SLOW_KERNELS = 2**24, 2**18  # of a call among several others on a CPU, which takes 0.1 to 1 s
 MOST_SCORES = 2**28  # of a call on a GPU: some implementations keep all of them several times, in 1 GiB each
+MOST_ELEMENTS = 2**27  # of k on a GPU, for all heads: some implementations repeat it for each query head
 
 
 def has_neighbours(case: Case) -> bool:
@@ -142,7 +143,8 @@ def _begins_a_path(trial: Trial) -> bool:
 def is_small(many: Case, impl: Implementation, device: str) -> bool:
     """Return whether a call with many sequences takes a short time on a CPU, and fits on a GPU."""
     if device != "cpu":
-        return many.products <= MOST_SCORES * many.headdim
+        elements = many.batch * many.nheads * max(many.seqlen_q, many.seqlen_k) * max(many.headdim, many.headdim_v)
+        return many.products <= MOST_SCORES * many.headdim and elements <= MOST_ELEMENTS
     return many.products <= (MOST_OF_SLOW_KERNELS if is_slow(impl, device) else MOST_PRODUCTS)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -53,8 +54,10 @@ def inputs_of(trial: Trial, many: bool) -> Inputs:
     """
     case, times = trial.case, 1
     if many and not _sums_over_batches(trial):
-        widest = max(case.headdim, case.headdim_v)
-        fits = MOST_ELEMENTS // (case.nheads * widest * max(case.seqlen_q, case.seqlen_k))
+        of_a_batch = case.nheads * max(case.headdim, case.headdim_v) * max(case.seqlen_q, case.seqlen_k)
+        if case.bias:
+            of_a_batch = max(of_a_batch, math.prod(case.bias_shape[1:]))
+        fits = MOST_ELEMENTS // of_a_batch
         batch = max(case.batch, min(-(-HEADS // case.nheads), fits))
         bias_batch = batch if case.bias else 1
         if unsupported(trial.impl, case.but(batch=batch, bias_batch=bias_batch)) is None:

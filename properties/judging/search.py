@@ -64,15 +64,23 @@ class Search:
         self.failures: list[tuple[LawBroken, Case]] = []
         self.undecided: list[Undecided] = []
         self.wrong_already: list[WrongAlready] = []  # one for each case that the law does not judge
+        self.too_large: list[Undecided] = []  # one for each case that is too large for this GPU
         self.held: dict[Case, None] = {}  # in the order in which they held
         self.collected = Collected()
         self.beside_others: tuple[LawBroken, Case] | None = None  # the failure of law.together, and the last case
 
     def run(self) -> Found:
         """Return the smallest failure. Raises Undecided, Unsatisfiable or ContextLost."""
-        found = self._run()
+        try:
+            found = self._run()
+        except (AnotherCase, Unsatisfiable):
+            if self.too_large:
+                raise self._needs_a_larger_gpu() from None
+            raise
         if found.broken is None and self.wrong_already:
             raise self.wrong_already[0]
+        if found.broken is None and self.too_large:
+            raise self._needs_a_larger_gpu()
         return replace(found, failures=tuple(some(self.failures)), right=tuple(self.held))
 
     def _run(self) -> Found:
@@ -123,15 +131,19 @@ class Search:
             return
         if self.undecided and self.undecided[-1].why is Reason.GPU_MEMORY:  # other cases would not fit, either
             raise self.undecided[-1]
-        unclear: Undecided | None = None
+        unclear, too_large = None, False
         try:
             with self.meter.clock.counts(Work.LAW):
-                repeats = bool(self.undecided or self.failures)  # or this is a step of shrinking
+                repeats = bool(self.undecided or self.failures or self.too_large)  # or this is a step of shrinking
                 when_memory_suffices(
                     self.plan.device, self.plan.known, lambda: self._holds_now(case), waits=not repeats
                 )
         except Undecided as reason:
-            unclear = Undecided(str(reason), reason.why)
+            too_large = isinstance(reason, OutOfMemory) and (reason.too_small or bool(self.too_large))
+            unclear = Undecided(str(reason), Reason.GPU_MEMORY if too_large else reason.why)
+        if too_large:  # the law goes on with other cases
+            self.too_large.append(unclear)
+            raise AnotherCase
         if unclear:  # raise a new exception: Hypothesis stores it, and the frames of the first one hold tensors
             self.undecided.append(unclear)
             raise unclear
@@ -169,6 +181,14 @@ class Search:
         if case not in self.held and self._fails_again(case):  # it fails each time, but at different lines of the law
             return self._smallest(broken, case)
         return _not_on_every_run(broken, case)
+
+    def _needs_a_larger_gpu(self) -> Undecided:
+        """Return what says which cases were too large, and that the law holds in the others."""
+        n, others = len(self.too_large), self.meter.cases
+        held = f"; {others} other{'s hold' if others != 1 else ' holds'}" if others else ""
+        return Undecided(
+            f"{n} case{'s need' if n != 1 else ' needs'} a larger GPU: {self.too_large[0]}{held}", Reason.GPU_MEMORY
+        )
 
     def _given(self, case: Case) -> Found:
         try:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from flash_attest.properties.judging.known import Known
 
 KEPT = 1 << 30  # bytes that torch may keep from one law to the next
+ENOUGH = (
+    16 << 30
+)  # free bytes that suffice for any drawn case if a process is alone; a kernel that needs more is at fault
 PAUSES = (1, 4)  # seconds before the next attempts when memory runs out; other workers hold much of it for seconds
 MOST_IN_VAIN = 3  # after this many useless waits in a row, a process stops waiting: it needs too much memory
 Answer = TypeVar("Answer")
@@ -30,7 +33,7 @@ def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer
     did not help. waits: whether to make more than one attempt.
 
     Raises OutOfMemory if memory still does not suffice, and at once on a CPU, where each process
-    has its own limit.
+    has its own limit. It is too_small if less than ENOUGH was free.
     """
     if device != "cuda":
         return attempt()
@@ -48,7 +51,8 @@ def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer
             answer = attempt()
         except OutOfMemory as error:
             known.waits_in_vain += 1
-            raise OutOfMemory(f"{error}{free and f', alone on the GPU with {free} free'}") from None
+            told = f", alone on the GPU with {words_of(free)} free" if free else ""
+            raise OutOfMemory(f"{error}{told}", too_small=0 < free < ENOUGH) from None
     known.waits_in_vain = 0
     return answer
 
@@ -76,7 +80,13 @@ def first_that_fits(what: str, attempts: Sequence[Callable[[], Answer]]) -> tupl
                     _free()
         finally:
             _free()
-    raise Undecided(f"{what} needs more than the {free} of GPU memory that are free: {text}", Reason.GPU_MEMORY)
+    text = f"{what} needs more than the {words_of(free)} of GPU memory that are free: {text}"
+    raise Undecided(text, Reason.GPU_MEMORY)
+
+
+def words_of(memory: int) -> str:
+    """Return, for example, "23.5 GiB"."""
+    return f"{memory / 2**30:.1f} GiB"
 
 
 def _beside_others(device: str, attempt: Callable[[], Answer]) -> Answer:
@@ -99,17 +109,17 @@ def _beside_others(device: str, attempt: Callable[[], Answer]) -> Answer:
 
 
 @contextmanager
-def _alone(device: str) -> Iterator[str]:
-    """Be alone on the GPU in this block. Yields the free memory, for example "23.5 GiB".
+def _alone(device: str) -> Iterator[int]:
+    """Be alone on the GPU in this block. Yields the bytes of memory that are free.
 
-    Yields "" if this process has no GPU yet, because memory ran out when it first used it.
+    Yields 0 if this process has no GPU yet, because memory ran out when it first used it.
     """
     _free()
     if not torch.cuda.is_initialized():
-        yield ""
+        yield 0
         return
     with turns_of(device).alone():
-        yield f"{torch.cuda.mem_get_info()[0] / 2**30:.1f} GiB"
+        yield torch.cuda.mem_get_info()[0]
 
 
 def _free() -> None:
