@@ -89,8 +89,24 @@ class Gpu:
             self.checked(self.driver.cuFuncSetAttribute(function, limit, shared))
         return function
 
-    def launch(self, kernel, grid, block, shared: int, arguments: tuple, names) -> dict[int, torch.Tensor]:
-        """Run the kernel on copies of the arguments' storages.
+    def configured(self, grid, block, shared: int, cluster):
+        """Return the configuration of a launch."""
+        config = self.driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = three(grid)
+        config.blockDimX, config.blockDimY, config.blockDimZ = three(block)
+        config.sharedMemBytes = shared
+        if cluster is not None:
+            attribute = self.driver.CUlaunchAttribute()
+            attribute.id = self.driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            sizes = attribute.value.clusterDim
+            sizes.x, sizes.y, sizes.z = three(cluster)
+            config.attrs, config.numAttrs = [attribute], 1
+        return config
+
+    def launch(
+        self, kernel, grid, block, shared: int, arguments: tuple, names, cluster=None
+    ) -> dict[int, torch.Tensor]:
+        """Run the kernel on copies of the arguments' storages. cluster: 1 to 3 sizes in blocks.
 
         Returns {address of a storage: its bytes afterwards}.
         """
@@ -110,9 +126,16 @@ class Gpu:
         starts = [start + p.offset for p in kernel.parameters]
         pointers = (ctypes.c_void_p * max(1, len(starts)))(*starts)
         function = self.function(kernel.module, kernel.name, shared)
-        self.checked(self.driver.cuLaunchKernel(function, *grid, *block, shared, 0, ctypes.addressof(pointers), 0))
+        config = self.configured(grid, block, shared, cluster)
+        self.checked(self.driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0))
         self.checked(self.driver.cuCtxSynchronize())
         return {at: copy.cpu() for at, copy in copies.items()}
+
+
+def three(sizes) -> tuple[int, int, int]:
+    """Return 1 to 3 sizes as three."""
+    given = (sizes,) if isinstance(sizes, int) else tuple(sizes)
+    return (*given, *(1,) * (3 - len(given)))
 
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -129,12 +152,12 @@ def launches_beside(gpu: Gpu, compared: dict[str, Compared], keep_gpu: Callable[
 
     emulated = module.Kernel._call
 
-    def call(kernel, grid, block, shared, limit, arguments, names) -> None:
+    def call(kernel, grid, block, shared, limit, arguments, names, cluster) -> None:
         names = kernel._names(arguments, names)
         tensors = [t for t in (getattr(a, "tensor", a) for a in arguments) if isinstance(t, torch.Tensor)]
         before = {t.untyped_storage().data_ptr(): bytes_of(t).clone() for t in tensors}
-        theirs = gpu.launch(kernel, tuple(grid), tuple(block), shared, arguments, names)
-        emulated(kernel, grid, block, shared, limit, arguments, names)
+        theirs = gpu.launch(kernel, grid, block, shared, arguments, names, cluster)
+        emulated(kernel, grid, block, shared, limit, arguments, names, cluster)
         seen = compared[kernel.name]
         seen.launches += 1
         seen.inexact |= set(INEXACT.findall(kernel.module.text))

@@ -112,8 +112,10 @@ class Product:
             f"setp.lt.u32 %p, %r3, {MEMORY}; @%p bra copy;",
             *loads,
             "fence.proxy.async.shared::cta; bar.sync 0;",
-            f"mov.b64 %left, {self.a.descriptor(AT_A, 64) | a_bits if self.a else 0};",
-            f"mov.b64 %right, {self.b.descriptor(AT_B, self.n) | b_bits};",
+            # A GPU keeps the first KiB of shared memory for itself, so the tile begins behind it.
+            "mov.u32 %r1, tile; shr.u32 %r1, %r1, 4; cvt.u64.u32 %w3, %r1;",
+            f"add.s64 %left, %w3, {self.a.descriptor(AT_A, 64) | a_bits if self.a else 0};",
+            f"add.s64 %right, %w3, {self.b.descriptor(AT_B, self.n) | b_bits};",
             f"setp.eq.u32 %adds, {int(self.adds)}, 1;",
             "wgmma.fence.sync.aligned;",
             f"wgmma.mma_async.sync.aligned.{shape} {{{sums}}}, {left}, %right, %adds, {flags};",
