@@ -21,6 +21,7 @@ from flash_attest.properties.trial import Trial
 OTHERS = (1, 7, 200)  # sequences beside one: a GPU has fewer blocks than 200 sequences, and more than 1
 MOST_PRODUCTS, MOST_OF_SLOW_KERNELS = 2**24, 2**18  # of a call among several others on a CPU, which takes 0.1 to 1 s
 MOST_SCORES = 2**28  # of a call on a GPU: some implementations keep all of them several times, in 1 GiB each
+MORE_THAN_A_TILE = 130  # keys
 MOST_ELEMENTS = 2**27  # of k on a GPU, for all heads: some implementations repeat it for each query head
 
 
@@ -165,9 +166,13 @@ def _without_sums(outputs: Outputs) -> Outputs:
 
 
 def in_chunks(case: Case) -> Case:
-    """Return the case with several queries and few heads."""
-    group = case.nheads // case.nheads_k
-    return case.but(batch=1, nheads=group, nheads_k=1, seqlen_q=max(case.seqlen_q, 2), seqlen_k=max(case.seqlen_k, 2))
+    """Return the case with several queries and few heads, in two of three cases with more keys than
+    a tile has: chunks then have other numbers of tiles.
+    """
+    group, least = case.nheads // case.nheads_k, MORE_THAN_A_TILE if case.seqlen_k % 3 else 2
+    return case.but(
+        batch=1, nheads=group, nheads_k=1, seqlen_q=max(case.seqlen_q, 2), seqlen_k=max(case.seqlen_k, least)
+    )
 
 
 @law(
