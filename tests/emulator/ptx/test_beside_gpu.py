@@ -17,7 +17,7 @@ from tests.places import ROOT
 
 
 class Twin:
-    """Takes the place of the GPU: the emulator, on the same memory, which is put back afterwards.
+    """Takes the place of the GPU: the emulator, on the same memory, which it then restores.
 
     flips: how many elements it then changes.
     """

@@ -24,7 +24,7 @@ FULL = "CUDA out of memory. Tried to allocate 8.26 GiB"
 
 @pytest.fixture(params=[7 << 30])
 def gpu(monkeypatch, request):
-    """Make the CPU a GPU on which so many bytes are free for a process that is alone."""
+    """Make the CPU a GPU on which this number of bytes is free for a process that is alone."""
 
     @contextmanager
     def alone(device):
