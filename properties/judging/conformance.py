@@ -7,6 +7,7 @@ declared form.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from flash_attest.impls.contract.record import ContractError, Implementation
@@ -52,6 +53,7 @@ class Tried:
     undecided: Undecided | None = None  # why some feature was not tried: the emulator may lack it
     timed_out: bool = False  # all problems are calls that did not return in time, so nothing is known
     remarks: tuple[str, ...] = ()  # what is no problem, but worth knowing
+    restores: bool = False  # whether each call of `accepts` is watched, too, because it changes global state
 
     @property
     def without(self) -> str:
@@ -64,8 +66,10 @@ class Tried:
         return "the contract check timed out" if self.timed_out else "the contract is broken"
 
     def narrowed(self, impl: Implementation) -> Implementation:
-        """Return an implementation that does not support the left-out cases."""
-        accepts = impl.supports.accepts
+        """Return an implementation that does not support the left-out cases, and whose `accepts`
+        changes no global state.
+        """
+        accepts = restoring(impl.supports.accepts) if self.restores else impl.supports.accepts
 
         def without(case: Case) -> str | None:
             if any(group.holds(case) for group in self.left_out):
@@ -73,6 +77,16 @@ class Tried:
             return accepts(case) if accepts else None
 
         return replace(impl, supports=replace(impl.supports, accepts=without))
+
+
+def restoring(accepts: Callable[[Case], str | None]) -> Callable[[Case], str | None]:
+    """Return a function that restores the global state that `accepts` changes."""
+
+    def restored(case: Case) -> str | None:
+        with Watch()("supports.accepts"):
+            return accepts(case)
+
+    return restored
 
 
 def problems(impl: Implementation, device: str) -> list[str]:
@@ -123,6 +137,9 @@ class _Trying:
             plain = plain_case(self.impl, self.plan.device)
             fitting = nearest(self.impl, plain)
         self.changed(watch.changes)
+        if restores := bool(watch.changes):
+            accepts = restoring(self.impl.supports.accepts)
+            self.impl = replace(self.impl, supports=replace(self.impl.supports, accepts=accepts))
         # If the plain case is wrong, cases of another size may be right. The features are then
         # tried with that size.
         at_first = self.wrong(fitting) if fitting else []
@@ -148,7 +165,7 @@ class _Trying:
         timed_out = bool(lines) and all(line.startswith(unclear) for line in lines)
         undecided, remarks = next(iter(self.undecided), None), tuple(self.remarks)
         in_part = judged and bool(lines) and all(self.problems.values()) and not self.changes
-        return Tried(lines, tuple(self.left_out), judged, in_part, "", undecided, timed_out, remarks)
+        return Tried(lines, tuple(self.left_out), judged, in_part, "", undecided, timed_out, remarks, restores)
 
     def try_features(self, plain: Case) -> None:
         """Try each value of each feature in the plain case; leave out those with new problems."""

@@ -129,6 +129,8 @@ def _outcome(judgement: Judgement) -> Outcome:
         if contract.left_out:
             narrowed = judgement.drawing_from(leaving_out(judgement.law.draws, *contract.left_out))
             judgement = replace(narrowed, impl=contract.narrowed(judgement.impl))
+        elif contract.restores:
+            judgement = replace(judgement, impl=contract.narrowed(judgement.impl))
         if plan.case is not None:
             if reason := unsupported(judgement.impl, plan.case):
                 return Outcome(REFUSED, reason, Reason.NOT_DECLARED)

@@ -224,6 +224,20 @@ def test_an_accepts_that_raises_is_a_broken_contract(first_at):
     assert problems[0].startswith("supports.accepts raises KeyError: 'nothing' [for seqlen_q=")
 
 
+def test_what_an_accepts_changes_is_restored_before_inputs_are_built():
+    """Else the suite would build inputs of another dtype, and fail itself."""
+
+    def accepts(case):
+        torch.set_default_dtype(torch.float16)
+
+    impl = replace(torch_math.IMPL, supports=replace(torch_math.IMPL.supports, accepts=accepts))
+    (problem,) = conformance.problems(impl, "cpu")
+    assert problem.startswith("supports.accepts sets torch's default dtype to torch.float16")
+    biased = laws()["test_biased_attention_matches_the_definition"]
+    assert judge(biased, impl, Plan(examples=6)).verdict == PASS
+    assert torch.get_default_dtype() == torch.float32
+
+
 # --- an accepts that leaves no case, or not the usual ones, for the contract ----------------------
 
 
