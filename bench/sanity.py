@@ -33,7 +33,7 @@ def make_inputs(case: Case, device: str, seed: int) -> Inputs:
     return Inputs(*(torch.randn(shape, generator=generator, device=device).to(case.dtype) for _ in range(4)))
 
 
-def reference(x: Inputs, causal: bool, backward: bool) -> Outputs:
+def reference(x: Inputs, causal: bool, backward: bool, window: tuple[int | None, int | None] | None = None) -> Outputs:
     """Compute float32 attention.
 
     x (b, s, h, d) in any dtype -> out and, with `backward`, dq, dk, dv (b, s, h, d) float32. A few
@@ -45,7 +45,7 @@ def reference(x: Inputs, causal: bool, backward: bool) -> Outputs:
     chunks = []
     for first in range(0, batch * nheads, step):
         few = Inputs(**{name: tensor[first : first + step].float() for name, tensor in heads.items()})
-        chunks.append(run(MANUAL, few, causal=causal, backward=backward))
+        chunks.append(run(MANUAL, few, causal=causal, window=window, backward=backward))
 
     def whole(name: str) -> torch.Tensor:
         return torch.cat([getattr(chunk, name) for chunk in chunks]).squeeze(2).unflatten(0, (batch, nheads))

@@ -47,9 +47,9 @@ class Peak:
     product: str
 
 
-def forward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
-    """Return a call of the implementation's forward, given x in its layout."""
-    options = keywords(impl.supports, causal=causal)
+def forward_call(impl: Implementation, x: Inputs, causal: bool, **others: object) -> Callable[[], object]:
+    """Return a call of the implementation's forward, given x in its layout. others: keywords."""
+    options = keywords(impl.supports, causal=causal, **others)
 
     def call():
         with torch.no_grad():
@@ -58,19 +58,19 @@ def forward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], 
     return call
 
 
-def backward_call(impl: Implementation, x: Inputs, causal: bool) -> Callable[[], object]:
+def backward_call(impl: Implementation, x: Inputs, causal: bool, **others: object) -> Callable[[], object]:
     """Return a call of the implementation's backward alone, for dq, dk and dv, given x in its
-    layout.
+    layout. others: keywords.
 
     The forward runs here, once.
     """
-    options = keywords(impl.supports, causal=causal)
+    options = keywords(impl.supports, causal=causal, **others)
     if impl.backward == "autograd":
         leaves = [tensor.detach().requires_grad_() for tensor in (x.q, x.k, x.v)]
         result = impl.forward(*leaves, **options)
         out = result if isinstance(result, torch.Tensor) else result[0]
         return lambda: torch.autograd.grad(out, leaves, x.dout, retain_graph=True)
-    result = forward_call(impl, x, causal)()
+    result = forward_call(impl, x, causal, **others)()
     out, lse = (result, None) if isinstance(result, torch.Tensor) else result
 
     def call():
