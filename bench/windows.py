@@ -1,4 +1,4 @@
-"""Times causal attention within a window, forward and backward, beside causal attention to all keys.
+"""Times causal attention in a window, forward and backward, beside causal attention to all keys.
 
     python -m flash_attest.bench.windows
 
