@@ -165,7 +165,8 @@ def test_a_law_that_discards_every_case_does_not_apply(name):
 
 
 @pytest.mark.parametrize(("law", "scale"), [
-    ("negative_scale_is_negated_q", "-1.0"), ("powers_of_four_move_between_q_and_scale", "0.25"),
+    ("negative_scale_is_negated_q", "-1.0"),
+    pytest.param("powers_of_four_move_between_q_and_scale", "0.25", marks=pytest.mark.thorough),
 ])  # fmt: skip
 def test_a_case_that_a_law_also_needs_and_is_refused_is_named(law, scale):
     def accepts(case):
