@@ -310,7 +310,6 @@ KEPT = {
         "seqlen_q=1 seqlen_k=25 headdim=1 dtype=float32 hidden=documents hidden_block=8:24 seed=2"
     ),
     "keys_are_read_with_the_strides_of_queries": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 nheads=2 layout=mixed",
-    "keys_are_split_where_every_sequence_has_one_query": "seqlen_q=1 seqlen_k=200 headdim=1 dtype=float32",
     "keys_are_split_where_few_sequences_are_in_the_batch": "seqlen_q=2 seqlen_k=18 headdim=1 dtype=float32",
     "keys_are_taken_for_heads_when_there_are_as_many": (
         "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 nheads=2 regime=shifted_down"
@@ -528,9 +527,6 @@ KEPT = {
     "split_behind_the_last_tile_takes_it_again": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 num_splits=2",
     "split_size_follows_the_number_of_keys": "seqlen_q=2 seqlen_k=65 headdim=1 dtype=float32 causal=True seed=1",
     "split_without_keys_has_a_weight": "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 num_splits=2",
-    "splits_follow_the_longest_sequence_of_the_batch": (
-        "seqlen_q=1 seqlen_k=64 headdim=1 dtype=float32 neighbours=longer"
-    ),
     "strides_are_those_of_the_first_call": "seqlen_q=2 seqlen_k=2 headdim=2 dtype=float32",
     "sum_is_wider_at_some_addresses": "seqlen_q=1 seqlen_k=3 headdim=1 dtype=float32 seed=1",
     "table_of_pages_is_read_as_contiguous": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32 page_order=shuffled",
@@ -726,6 +722,8 @@ KEPT = {
 # other kernels, and barriers, which tests/emulator/numba/test_barriers.py removes from the PTX. A
 # Numba kernel takes seconds to compile. Of the other families, bugs whose law finds others.
 NIGHTLY = {
+    "splits_follow_the_longest_sequence_of_the_batch",
+    "keys_are_split_where_every_sequence_has_one_query",
     "dq_is_summed_in_any_order",
     "keys_wrap_around_at_65536",
     "cuda_backward_delta_is_that_of_the_first_head",

@@ -51,7 +51,7 @@ def test_keys_may_be_ordered_by_their_values(law, examples):
     assert result.verdict == PASS, result.message
 
 
-@pytest.mark.parametrize("in_order", [False, True])
+@pytest.mark.parametrize("in_order", [False, pytest.param(True, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("law", LAWS)
 def test_a_hidden_key_of_the_least_weight_shows(law, in_order):
     """2e-9 is e^-20, the weight that a mask of -20 leaves."""
