@@ -113,7 +113,7 @@ def test_rows_may_share_the_error_of_lse(law):
 
 
 @pytest.mark.parametrize("lengths", ["seqlen_q=513 seqlen_k=3", "seqlen_q=513 seqlen_k=512"])
-@pytest.mark.parametrize("seed", [1, 14, 34, 43])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (14, 34, 43))])
 def test_noise_of_a_sum_includes_every_row(lengths, seed):
     """A single row can have all the noise, because the others see no key or have q = 0.
 
@@ -250,7 +250,7 @@ def nan_first(**declared) -> Implementation:
 @pytest.mark.parametrize("law", COMPARE)
 def test_nan_in_both_results_is_no_difference(law):
     """Laws of the definition report it, and other laws need not."""
-    result = judge(laws()[law], nan_first(**COMPARE[law]), Plan(examples=8, try_contract=False))
+    result = judge(laws()[law], nan_first(**COMPARE[law]), Plan(examples=8, try_contract=False, small=True))
     assert result.verdict == PASS, result.message
 
 
