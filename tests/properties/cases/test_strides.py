@@ -36,7 +36,7 @@ def declaring(strides, forward=rows_are_vectors):
 
 
 def verdict(law, strides):
-    return judge(laws()[law], declaring(strides), Plan(examples=20, goes_on=False))
+    return judge(laws()[law], declaring(strides), Plan(examples=20, small=True, goes_on=False))
 
 
 @pytest.mark.parametrize("law", AMONG_LAYOUTS)

@@ -53,8 +53,8 @@ def dead_rows(q, k, v, bias=None, **options):
     return torch.where((lse == -torch.inf).transpose(1, 2)[..., None], 1.0, out).to(out.dtype), lse
 
 
-def not_launched_at_96(q, k, v, **options):
-    if q.shape[-1] == 96:
+def not_launched_at_48(q, k, v, **options):
+    if q.shape[-1] == 48:
         raise RuntimeError("invalid configuration argument")
     return torch_math.forward(q, k, v, **options)
 
@@ -84,11 +84,11 @@ def test_a_single_defect_says_that_the_rest_is_right():
 
 def test_a_head_dim_that_cannot_be_launched_hides_nothing():
     """The message names the head dims that are right."""
-    impl = implementation(not_launched_at_96, headdims={32, 64, 96, 128})
+    impl = implementation(not_launched_at_48, headdims={16, 32, 48, 64})
     result = judge(OUT, impl, PLAN)
     assert result.reason == "forward raises RuntimeError: invalid configuration argument"
-    assert result.beside == "right on 30 cases without headdim 96"
-    assert "\n  other head dims:   right at all of 32 64 128\n" in result.message and "together" not in result.message
+    assert result.beside == "right on 30 cases without headdim 48"
+    assert "\n  other head dims:   right at all of 16 32 64\n" in result.message and "together" not in result.message
 
 
 @pytest.mark.parametrize(

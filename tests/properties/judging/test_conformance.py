@@ -68,7 +68,7 @@ def test_a_problem_in_part_is_reported_and_the_rest_is_judged(part, tmp_path):
     assert outcome.problems[0] == f"forward raises RuntimeError: invalid configuration argument   [with {shown}]"
     contract = Judge(Plan(), [], tmp_path, "main").contract(impl)
     assert contract.verdict == FAIL and f"Its laws are judged without {part}." in contract.message
-    result = judge(OUT, impl, Plan(examples=4))
+    result = judge(OUT, impl, Plan(examples=4, small=True))
     assert (result.verdict, result.cases) == (PASS, 4), result.message
     assert result.reason == f"judged without {part}, where the contract is broken"
 
