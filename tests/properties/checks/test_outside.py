@@ -254,7 +254,7 @@ def test_what_is_wrong_outside_is_found_beside_a_broken_promise():
         n = k.shape[1] - (k.shape[1] % 8 > 0)
         return unchecked(q, k[:, :n], v[:, :n]) if q.dtype != torch.float16 else torch.zeros_like(q)
 
-    result = judge(LAW, declaring(forward), Plan(examples=20, goes_on=False))
+    result = judge(LAW, declaring(forward), Plan(examples=20, small=True, goes_on=False))
     assert (result.verdict, parse_case(result.smallest).seqlen_k) == (FAIL, 8)
     assert "called with dtype float16, it raises no error" in result.reason
 

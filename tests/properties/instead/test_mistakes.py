@@ -242,7 +242,18 @@ NOT_STATED = {
 }
 
 
-@pytest.mark.parametrize("name", [*STATED, *(pytest.param(name, marks=pytest.mark.thorough) for name in THOROUGH)])
+# Mistakes that are made above, too, by the table.
+MADE = ("backward_ignores_the_window", "derivative_of_the_cap_is_left_out", "dsink_is_the_weight_of_the_sink",
+        "gradient_of_lse_has_the_wrong_sign", "lse_is_that_of_batch_0", "sink_joins_without_exp")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.thorough if name in (*THOROUGH, *MADE) else ())
+        for name in (*STATED, *THOROUGH)
+    ],
+)
 def test_a_planted_bug_of_the_table_is_named(name):
     case, words = (STATED | THOROUGH)[name]
     assert said(build(BUGS[name]), case) == [words]
