@@ -210,14 +210,15 @@ class Answer:
         result = p, softmax(p.mask(p.products(rows), rows), p.sinks)[0]
         return self.kept("operands", lambda: result) if changed is self.plain else result
 
-    def fits(self, predicted: Predicted, names: list[str]) -> dict[str, float]:
+    def fits(self, predicted: Predicted, names: list[str], *, explains: bool = False) -> dict[str, float]:
         """Return the outputs of `names` that are within the budget of a prediction, with their z.
 
         A wrong output must also be much closer to the prediction than to the right value. This is
-        tried first, as it needs no budget.
+        tried first, as it needs no budget. explains: whether right outputs are of interest only
+        beside a wrong one.
         """
         near = [name for name in names if name in predicted.want and self._is_nearer(name, predicted.want[name])]
-        if not near:
+        if not near or (explains and self.wrong.keys().isdisjoint(near)):
             return {}
         sigma, found = predicted.sigma(), {}
         for name in near:

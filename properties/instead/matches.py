@@ -46,7 +46,7 @@ class Fits:
                 self.unknown.add(mistake.name)
             names = [name for name in self.answer.got if name in predicted.want]
             if self.wrong & {*names}:
-                fit = self.answer.fits(predicted, names)
+                fit = self.answer.fits(predicted, names, explains=True)
                 if self.wrong & {*fit}:
                     found |= {*fit}
         return found

@@ -11,6 +11,7 @@ from flash_attest.oracle import FORM_OF_REGIME, LINEAR, Z_LIMIT, Z_WORST, Mask, 
 from flash_attest.oracle.structure import roundings_repeat
 from tests.oracle.attentions import DTYPES, Precision, draw
 from tests.oracle.kernel import kernel, tanh_approx, tanh_of_exp
+from tests.thorough import covering
 
 SIZE = (1, 40, 70, 4)  # batch, seqlen_q, seqlen_k, nheads; two query heads share a key head
 SINKS = ("count", "some_off", "above", "high")
@@ -70,8 +71,9 @@ FEATURES = {
 
 
 @pytest.mark.parametrize("seeds", (range(1), pytest.param(range(1, 20), marks=pytest.mark.thorough)), ids=str)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize(
+    "feature, dtype", covering(1, {feature: feature for feature in FEATURES}, {str(dtype): dtype for dtype in DTYPES})
+)
 def test_a_right_kernel_is_within_the_budget_of_every_feature(feature, dtype, seeds):
     kernels = itertools.cycle(itertools.product((torch.tanh, tanh_of_exp), ("first", "last")))
     for seed, regime in itertools.product(seeds, FORM_OF_REGIME):

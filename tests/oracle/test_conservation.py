@@ -7,12 +7,14 @@ from torch.nn.attention import SDPBackend
 from flash_attest.oracle import FORM_OF_REGIME, Z_LIMIT, score
 from tests.oracle.attentions import BIAS_SHAPES, DTYPES, Precision, dense, double, draw, draw_biased, sdpa, stored
 from tests.oracle.calls import conservation
+from tests.thorough import covering
 
 LAW_SIZES = ((1, 129, 257, 2, 64), (2, 7, 5, 3, 16), (1, 1500, 700, 1, 32))
 
 
-@pytest.mark.parametrize("regime", FORM_OF_REGIME)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "dtype, regime", covering(1, {str(dtype): dtype for dtype in DTYPES}, {regime: regime for regime in FORM_OF_REGIME})
+)
 def test_conservation_holds_without_an_oracle(dtype, regime):
     for size in LAW_SIZES:
         q, k, v, dout = draw(regime, size, dtype)

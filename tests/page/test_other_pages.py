@@ -20,8 +20,7 @@ FIRST = {  # page -> the verdict, and a link below it
 }
 
 
-@pytest.mark.parametrize("width", [1440, 400])
-@pytest.mark.parametrize("name", FIRST)
+@pytest.mark.parametrize(("name", "width"), list(zip(FIRST, (400, 1440, 400), strict=True)))
 def test_the_first_screen_has_the_verdict_and_leads_to_the_first_problem(visit, name, width):
     page = visit(name, width=width)
     verdict, problem = FIRST[name]

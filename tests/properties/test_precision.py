@@ -17,6 +17,7 @@ from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 from flash_attest.properties.law import laws
 from flash_attest.properties.trial import Trial
 from tests.properties.rounding_kernels import USUAL, Made, kernel
+from tests.trials import broken
 
 DECLARED = {
     "merged by lse": Precision(merge="lse"),
@@ -87,7 +88,7 @@ def named(name, declares=None):
     return of(DECLARED[name], declares, MADE.get(name, USUAL))
 
 
-@pytest.mark.parametrize("cases", [2, pytest.param(600, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("cases", [1, pytest.param(600, marks=pytest.mark.thorough)])
 @by_declaration
 def test_a_right_kernel_is_within_its_budget_in_every_regime(name, cases):
     for regime in REGIMES:
@@ -113,8 +114,8 @@ EXPOSED = (
 )
 # On a CPU the other laws need a traced kernel or a GPU.
 LAWS = [law for law in laws().values() if law.device != "cuda" and "traced" not in law.needs]
-# Each exposed law judges every third of the kernels, and each kernel meets four of these laws.
-FEW = {(name, law) for i, name in enumerate(ALONE) for j, law in enumerate(EXPOSED) if (i + j) % 3 == 0}
+# Each exposed law judges every sixth of the kernels, and each kernel meets two of these laws.
+FEW = {(name, law) for i, name in enumerate(ALONE) for j, law in enumerate(EXPOSED) if (i + j) % 6 == 0}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,8 @@ FEW = {(name, law) for i, name in enumerate(ALONE) for j, law in enumerate(EXPOS
     ],
 )
 def test_a_right_kernel_keeps_the_laws(name, law):
-    result = judge(law, named(name), Plan(examples=6 if law.name in EXPOSED else 100, try_contract=False))
+    examples = 6 if (name, law.name) in FEW else 100
+    result = judge(law, named(name), Plan(examples=examples, try_contract=False, small=examples < 10))
     assert result.verdict in (PASS, REFUSED), result.message
 
 
@@ -170,10 +172,10 @@ UNDECLARED = {
 @pytest.mark.parametrize("name", DECLARED)
 def test_the_same_kernel_fails_where_it_does_not_declare_it(name):
     law, case = UNDECLARED[name]
-    how = Plan(case=parse_case(f"seqlen_q=33 {case}"), try_contract=False)
+    law, case = laws()[law].function, parse_case(f"seqlen_q=33 {case}")
+    law(Trial(named(name), case, "cpu"))
     undeclared = named(name, replace(Precision(), probabilities=DECLARED[name].probabilities))
-    assert judge(laws()[law], undeclared, how).verdict == FAIL
-    assert judge(laws()[law], named(name), how).verdict == PASS
+    broken(law, Trial(undeclared, case, "cpu"))
 
 
 def test_an_inexact_exp_is_guessed():
@@ -186,7 +188,7 @@ def test_an_inexact_exp_is_guessed():
 
 def test_an_inexact_exp_is_not_guessed_if_scores_are_rounded():
     """lse of one key is then off by another number in each row, and exp(0) is 1."""
-    case = parse_case("seqlen_q=33 seqlen_k=100 headdim=48 dtype=bfloat16")
+    case = parse_case("seqlen_q=33 seqlen_k=100 headdim=8 dtype=bfloat16")
     undeclared = of(Precision(scaled="q"), Precision())
     result = judge(laws()["test_lse_matches_the_definition"], undeclared, Plan(case=case, try_contract=False))
     assert result.verdict == FAIL and "Precision(exp=...)" not in result.message

@@ -71,7 +71,7 @@ def test_a_right_twin_passes_the_laws_that_catch_its_like(words):
     planted, names, edits, declares = TWINS[words]
     for name in names:
         twin = planted(name="twin", law=name, edits=edits, declares=declares, smallest={}, story=words)
-        result = judge(laws()[name], build(twin), Plan(examples=8))
+        result = judge(laws()[name], build(twin), Plan(examples=6, try_contract=False, small=True))
         assert result.verdict == PASS, result.message or result.reason
 
 
@@ -136,5 +136,5 @@ BUILT = {
 def test_a_right_kernel_of_another_build_passes(words):
     impl, names = BUILT[words]
     for name in names:
-        result = judge(laws()[name], impl, Plan(examples=8))
+        result = judge(laws()[name], impl, Plan(examples=6, try_contract=False, small=True))
         assert result.verdict == PASS, result.message or result.reason

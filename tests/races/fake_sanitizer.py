@@ -12,16 +12,16 @@ CLEAN = {
     Tool.MEMCHECK: f"{HEAD}========= ERROR SUMMARY: 0 errors\n",
     Tool.SYNCCHECK: f"{HEAD}========= ERROR SUMMARY: 0 errors\n",
 }
-SOURCE = """#!{python}
-import json, pathlib, subprocess, sys
+SOURCE = """#!{python} -IS
+import json, sys
 logs = json.loads({logs!r})
 value = lambda option: sys.argv[sys.argv.index(option) + 1]
 target = sys.argv[sys.argv.index("--log-file") + 2 :]
-status = subprocess.run(target).returncode if {runs} else 0
+status = __import__("subprocess").run(target).returncode if {runs} else 0
 kernels = [word.partition("=")[2] for word in sys.argv if word.startswith("kernel_substring=")]
 log = logs.get(value("--tool") + ":" + ",".join(kernels), logs[value("--tool")])
 if log:
-    pathlib.Path(value("--log-file")).write_text(log)
+    open(value("--log-file"), "w").write(log)
 sys.exit(status)
 """
 

@@ -80,7 +80,7 @@ def test_the_simplest_case_is_not_the_result_where_it_is_undecided():
         drawing(5).hold_each(hold)
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.thorough) for number in (1, 2))])
 def test_a_case_is_not_made_from_the_one_before(number):
     """Hypothesis' own backend would give two cases in three a length of the previous case.
 
@@ -126,7 +126,7 @@ def test_without_any_case_nothing_is_held():
         held(drawing(draws=NOTHING))
 
 
-@pytest.mark.parametrize("examples", (5, 40, 400))
+@pytest.mark.parametrize("examples", [5, pytest.param(40, marks=pytest.mark.thorough), 400])
 def test_without_a_case_that_says_something_it_ends(examples, drawn):
     begun = []
 

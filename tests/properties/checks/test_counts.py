@@ -57,7 +57,7 @@ def lse_of_the_keys_alone(q, k, v, **options):
 
 
 def reason(law, impl, case):
-    result = judge(laws()[law], impl, Plan(case=parse_case(case), try_contract=False))
+    result = judge(laws()[law], impl, Plan(case=parse_case(case), try_contract=False, goes_on=False))
     return result.reason if result.verdict == FAIL else result.verdict
 
 

@@ -42,10 +42,11 @@ RACES, VALUES, CASE = (
 )
 
 
-@pytest.fixture
-def file(tmp_path, gxx):
-    (tmp_path / "scratch.cu").write_text(SOURCE)
-    return load(tmp_path / "scratch.cu", "pass", "sums")
+@pytest.fixture(scope="module")
+def file(tmp_path_factory, gxx):
+    path = tmp_path_factory.mktemp("fresh") / "scratch.cu"
+    path.write_text(SOURCE)
+    return load(path, "pass", "sums")
 
 
 def through(call) -> Implementation:

@@ -45,7 +45,7 @@ def declaring(forward, outside="error", **supports) -> Implementation:
 
 
 def verdict(*args, **declared):
-    return judge(LAW, declaring(*args, **declared), Plan(examples=60))
+    return judge(LAW, declaring(*args, **declared), Plan(examples=20))
 
 
 def first_columns(q, k, v):
@@ -205,9 +205,8 @@ def test_a_wrong_use_of_the_stride_of_one_head_is_named():
         rows = [(x.stride(0), x.shape[2] * x.stride(2), x.stride(2), 1) for x in (q, k, v)]
         return unchecked(*(x.as_strided(x.shape, strides) for x, strides in zip((q, k, v), rows, strict=True)))
 
-    result = verdict(by_heads)
-    assert result.verdict == FAIL
-    assert result.reason.startswith("called with layout size_one, it raises no error, and out[")
+    headline = broken(LAW.hold, Trial(declaring(by_heads), PLAIN, "cpu")).headline
+    assert headline.startswith("called with layout size_one, it raises no error, and out[")
 
 
 def test_nothing_is_asked_where_nothing_is_promised_outside():
@@ -255,7 +254,7 @@ def test_what_is_wrong_outside_is_found_beside_a_broken_promise():
         n = k.shape[1] - (k.shape[1] % 8 > 0)
         return unchecked(q, k[:, :n], v[:, :n]) if q.dtype != torch.float16 else torch.zeros_like(q)
 
-    result = verdict(forward)
+    result = judge(LAW, declaring(forward), Plan(examples=20, small=True, goes_on=False))
     assert (result.verdict, parse_case(result.smallest).seqlen_k) == (FAIL, 8)
     assert "called with dtype float16, it raises no error" in result.reason
 

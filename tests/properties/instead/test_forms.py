@@ -283,8 +283,11 @@ AROUND = (
 CASES = {
     "varlen": AROUND,
     "padded": AROUND,
-    "cache": [f"{around} append={new}" for around in AROUND for new in (0, 5)],
-    "paged": [f"{around} page_size=4 page_order=shuffled append={new}" for around in AROUND for new in (0, 5)],
+    "cache": [f"{around} append={new}" for around, new in zip(AROUND, (5, 0, 0, 5), strict=True)],
+    "paged": [
+        f"{around} page_size=4 page_order=shuffled append={new}"
+        for around, new in zip(AROUND, (5, 0, 0, 5), strict=True)
+    ],
     "dense": ["num_splits=3", "num_splits=3 sinks=count"],
     "parts": ["num_splits=3 seed=1", "num_splits=3 seed=2"],
 }

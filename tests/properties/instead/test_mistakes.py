@@ -52,7 +52,11 @@ ALSO = {
 ALIKE = {
     "window left shorter", "window right longer", "window right shorter", "window swapped", "sink of head 0",
     "sink of the head modulo", "sink capped", "sink scaled", "raw sink without maximum", "dsink of the last batch",
-    "dlse times ln 2", "dlse over ln 2",
+    "dlse times ln 2", "dlse over ln 2", "bias of head 0", "bias of batch 0", "bias of query 0", "bias of the next batch",
+    "bias of the next key", "bias in float16", "k of head 0", "v of head 0", "k of batch 0", "v of batch 0",
+    "heads of k in the other order", "heads of v in the other order", "delta of the query before", "delta of head 0",
+    "delta of batch 0", "lse of head 0", "lse of batch 0", "lse in bfloat16", "lse times ln 2", "reads lse times ln 2",
+    "dS in bfloat16", "dout of the query before", "first head of group", "dbias of the last", "halved", "log2 e in",
 }  # fmt: skip
 
 
@@ -68,10 +72,10 @@ def first_case(mistake) -> str:
 
 
 def _parametrized(mistake):
-    """Tiles and columns of other sizes repeat what those of 16 and 64 show, and so on."""
+    """Tiles of other sizes repeat what those of 16 show, as columns do, and so on."""
     size = re.search(r"\d+", mistake.name)
     repeats = mistake.name in ALIKE or (
-        size is not None and size[0] in ("8", "32", "128") and mistake.name != "32 columns"
+        size is not None and size[0] in ("8", "32", "64", "128") and not mistake.name.endswith("32 columns")
     )
     return pytest.param(mistake, marks=pytest.mark.thorough if repeats else (), id=mistake.name)
 
@@ -238,13 +242,27 @@ NOT_STATED = {
 }
 
 
-@pytest.mark.parametrize("name", [*STATED, *(pytest.param(name, marks=pytest.mark.thorough) for name in THOROUGH)])
+# Mistakes that are made above, too, by the table.
+MADE = ("backward_ignores_the_window", "derivative_of_the_cap_is_left_out", "dsink_is_the_weight_of_the_sink",
+        "gradient_of_lse_has_the_wrong_sign", "lse_is_that_of_batch_0", "sink_joins_without_exp")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.thorough if name in (*THOROUGH, *MADE) else ())
+        for name in (*STATED, *THOROUGH)
+    ],
+)
 def test_a_planted_bug_of_the_table_is_named(name):
     case, words = (STATED | THOROUGH)[name]
     assert said(build(BUGS[name]), case) == [words]
 
 
-@pytest.mark.parametrize("name", NOT_STATED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.thorough if n % 2 else ()) for n, name in enumerate(NOT_STATED)],
+)
 def test_a_planted_bug_that_is_none_of_these_is_not_named(name):
     assert said(build(BUGS[name]), NOT_STATED[name]) == []
 

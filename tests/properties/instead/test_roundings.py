@@ -8,6 +8,7 @@ from flash_attest.properties.instead.emulated import cut_tf32, nearest_tf32
 from tests.properties.instead.stand_ins import edited, said
 from tests.properties.rounding_kernels import USUAL
 from tests.properties.test_precision import DECLARED, MADE, of
+from tests.thorough import covering
 
 TF32 = 'or multiply in float32 (input_precision="ieee", or allow_tf32 = False)'
 SUMS = 'sums kept in the dtype of q: declare Precision(accumulate="operand"), or keep them in float32'
@@ -133,7 +134,9 @@ NO_ROUNDING = {
 }
 
 
-@pytest.mark.parametrize("name", NO_ROUNDING)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "name, dtype",
+    covering(1, {name: name for name in NO_ROUNDING}, {dtype: dtype for dtype in ("float32", "bfloat16")}),
+)
 def test_a_small_error_that_is_no_rounding_is_not_named(name, dtype):
     assert said(edited(*NO_ROUNDING[name]), f"seqlen_q=1 seqlen_k=2 headdim=1 dtype={dtype}") == []

@@ -25,7 +25,7 @@ PADDING = laws()["test_padding_keys_count_nothing"]
 GRADIENTS = laws()["test_gradients_match_the_definition"]
 OUT = laws()["test_out_matches_the_definition"]
 LSE = laws()["test_lse_matches_the_definition"]
-PLAN = Plan(examples=30, try_contract=False)
+PLAN = Plan(examples=30, try_contract=False, small=True)
 GUESSED = replace(PLAN, goes_on=False)  # a definition that matches would take the place of a guess
 
 

@@ -18,7 +18,8 @@ from flash_attest.properties.judging.verdict import FAIL, PASS
 from flash_attest.properties.law import laws
 
 OUT = laws()["test_out_matches_the_definition"]
-PLAN = Plan(examples=60, try_contract=False)
+PLAN = Plan(examples=30, try_contract=False, small=True)
+seeds = pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in (1, 2))])
 
 
 def sign_ignored(options):
@@ -52,8 +53,8 @@ def dead_rows(q, k, v, bias=None, **options):
     return torch.where((lse == -torch.inf).transpose(1, 2)[..., None], 1.0, out).to(out.dtype), lse
 
 
-def not_launched_at_96(q, k, v, **options):
-    if q.shape[-1] == 96:
+def not_launched_at_48(q, k, v, **options):
+    if q.shape[-1] == 48:
         raise RuntimeError("invalid configuration argument")
     return torch_math.forward(q, k, v, **options)
 
@@ -61,7 +62,7 @@ def not_launched_at_96(q, k, v, **options):
 # --- two defects ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", (0, 1, 2))
+@seeds
 def test_two_defects_are_both_in_the_verdict(seed):
     result = judge(OUT, implementation(negative_scale_and_tail), replace(PLAN, seed=seed))
     assert result.verdict == FAIL
@@ -74,23 +75,33 @@ def test_two_defects_are_both_in_the_verdict(seed):
 
 
 def test_a_single_defect_says_that_the_rest_is_right():
-    result = judge(OUT, implementation(negative_scale), PLAN)
-    assert result.verdict == FAIL and result.beside == "right on 60 cases without softmax_scale -0.25"
-    assert "\nWithout softmax_scale -0.25\n  right on 60 cases\n" in result.message
+    """It costs one more search at most, whose cases are counted."""
+    (_, alone), (result, further) = calls_of(negative_scale, goes_on=False), calls_of(negative_scale)
+    assert result.verdict == FAIL and result.beside == "right on 30 cases without softmax_scale -0.25"
+    assert "\nWithout softmax_scale -0.25\n  right on 30 cases\n" in result.message
+    assert PLAN.examples <= further - alone <= PLAN.examples + 40 and result.cases > PLAN.examples
 
 
 def test_a_head_dim_that_cannot_be_launched_hides_nothing():
-    impl = implementation(not_launched_at_96, headdims={32, 64, 96, 128})
+    """The message names the head dims that are right."""
+    impl = implementation(not_launched_at_48, headdims={16, 32, 48, 64})
     result = judge(OUT, impl, PLAN)
     assert result.reason == "forward raises RuntimeError: invalid configuration argument"
-    assert result.beside == "right on 60 cases without headdim 96"
+    assert result.beside == "right on 30 cases without headdim 48"
+    assert "\n  other head dims:   right at all of 16 32 64\n" in result.message and "together" not in result.message
 
 
-@pytest.mark.parametrize("law", ("test_out_matches_the_definition", "test_huge_scores_match_the_definition"))
+@pytest.mark.parametrize(
+    "law",
+    (
+        "test_out_matches_the_definition",
+        pytest.param("test_huge_scores_match_the_definition", marks=pytest.mark.thorough),
+    ),
+)
 def test_rows_without_keys_hide_nothing(law):
     """A mask of the bias leaves the rows without keys, or there are more queries than keys."""
     result = judge(laws()[law], implementation(dead_rows), PLAN)
-    assert result.verdict == FAIL and result.beside == "right on 60 cases without rows that may see no key"
+    assert result.verdict == FAIL and result.beside == "right on 30 cases without rows that may see no key"
 
 
 # --- the plainest case ----------------------------------------------------------------------------
@@ -106,13 +117,13 @@ def wrong_where(wrong):
     return implementation(forward)
 
 
-@pytest.mark.parametrize("seed", (0, 1, 2))
+@seeds
 def test_the_number_of_heads_is_blamed_and_not_gqa(seed):
     result = judge(OUT, wrong_where(lambda q, k, options: q.shape[2] > 1), replace(PLAN, seed=seed))
     assert result.clue == "2 or more heads" and parse_case(result.smallest).nheads_k == 2
 
 
-@pytest.mark.parametrize("seed", (0, 1, 2))
+@seeds
 def test_heads_of_all_batches_are_blamed(seed):
     impl = wrong_where(lambda q, k, options: q.shape[0] * q.shape[2] > 1)
     assert judge(OUT, impl, replace(PLAN, seed=seed)).clue == "batch * nheads of 2 or more"
@@ -123,19 +134,13 @@ def test_gqa_is_blamed_where_it_is_the_cause():
     assert result.clue == "nheads_k < nheads"
 
 
-@pytest.mark.parametrize("seed", (0, 1, 2))
+@seeds
 def test_a_plainer_case_becomes_the_headline(seed):
     """Many batches, or many keys: from a case with one key, no smaller step leads to many keys."""
     impl = wrong_where(lambda q, k, options: q.shape[0] >= 60 or k.shape[1] >= 33)
     result = judge(OUT, impl, replace(PLAN, seed=seed))
     smallest = parse_case(result.smallest)
     assert (smallest.batch, smallest.seqlen_k) == (1, 33) and result.clue == "seqlen_k of 33 or more"
-
-
-def test_head_dims_that_are_right_are_named():
-    impl = implementation(not_launched_at_96, headdims={32, 64, 96, 128})
-    message = judge(OUT, impl, PLAN).message
-    assert "\n  other head dims:   right at all of 32 64 128\n" in message and "together" not in message
 
 
 def test_a_clue_that_is_not_enough_says_so():
@@ -170,11 +175,6 @@ def calls_of(forward, law=OUT, **changed):
 def test_a_law_that_holds_costs_nothing_more():
     result, calls = calls_of(torch_math.forward)
     assert (result.verdict, result.beside, calls) == (PASS, "", PLAN.examples)
-
-
-def test_a_failing_law_costs_one_more_search_at_most():
-    (_, alone), (_, further) = calls_of(negative_scale, goes_on=False), calls_of(negative_scale)
-    assert PLAN.examples <= further - alone <= PLAN.examples + 40
 
 
 def test_what_is_wrong_everywhere_is_not_searched_again():
@@ -250,8 +250,3 @@ def test_the_condition_of_the_law_is_kept():
     left_out = LeftOut(clues_of(Judgement(OUT, torch_math.IMPL), Case(headdim=1, causal=True), lambda case: False))
     draws = leaving_out(Draws.of(where=lambda case: case.batch == 1), left_out)
     assert draws.excludes(Case(batch=2)) and draws.excludes(Case(causal=True)) and draws.excludes(Case()) is None
-
-
-def test_cases_beside_are_counted():
-    result = judge(OUT, implementation(negative_scale), PLAN)
-    assert result.cases > PLAN.examples

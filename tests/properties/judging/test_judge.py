@@ -24,7 +24,11 @@ LAW = laws()["test_out_matches_the_definition"]
 def judged(function):
     """Return the result of a law that calls function(trial, n), where n counts the calls."""
     calls = count()
-    return judge(replace(LAW, function=lambda trial: function(trial, next(calls))), torch_math.IMPL, Plan(examples=20))
+    return judge(
+        replace(LAW, function=lambda trial: function(trial, next(calls))),
+        torch_math.IMPL,
+        Plan(examples=20, small=True),
+    )
 
 
 def out_of_memory():
@@ -151,7 +155,14 @@ def test_unavailable_gives_a_reason_for_each_undeclared_device(unavailable):
         replace(torch_math.IMPL, devices={"cpu"}, unavailable=unavailable)
 
 
-@pytest.mark.parametrize("name", ["out_matches_the_definition", "outputs_may_be_written_to", "no_race_is_traced"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "out_matches_the_definition",
+        pytest.param("outputs_may_be_written_to", marks=pytest.mark.thorough),
+        "no_race_is_traced",
+    ],
+)
 def test_a_law_that_discards_every_case_does_not_apply(name):
     """It is not green, whether cases are drawn, chosen, or searched for several findings."""
 
@@ -165,7 +176,8 @@ def test_a_law_that_discards_every_case_does_not_apply(name):
 
 
 @pytest.mark.parametrize(("law", "scale"), [
-    ("negative_scale_is_negated_q", "-1.0"), ("powers_of_four_move_between_q_and_scale", "0.25"),
+    ("negative_scale_is_negated_q", "-1.0"),
+    pytest.param("powers_of_four_move_between_q_and_scale", "0.25", marks=pytest.mark.thorough),
 ])  # fmt: skip
 def test_a_case_that_a_law_also_needs_and_is_refused_is_named(law, scale):
     def accepts(case):
@@ -257,8 +269,12 @@ def test_a_contract_without_a_case_is_unknown_and_so_are_its_laws(tmp_path):
 @pytest.mark.parametrize(
     "accepts",
     [
-        lambda case: None if case.regime == "mean" else "means only",
-        lambda case: None if case.headdim in range(24, 41) else "head dims of 24 to 40 only",
+        pytest.param(
+            lambda case: None if case.regime == "mean" else "means only", marks=pytest.mark.thorough, id="means"
+        ),
+        pytest.param(
+            lambda case: None if case.headdim in range(24, 41) else "head dims of 24 to 40 only", id="head dims"
+        ),
     ],
 )
 def test_the_contract_is_tried_with_whatever_cases_there_are(accepts):

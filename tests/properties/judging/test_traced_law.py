@@ -104,14 +104,14 @@ TWO_RACES = planted(
 
 def test_a_harmless_race_hides_no_other(patient):
     """The smallest case shows only one race, in which both threads write the same value."""
-    result = judge(LAW, build(TWO_RACES), replace(of_mutant(TWO_RACES, plan()), examples=20, goes_on=True))
+    result = judge(LAW, build(TWO_RACES), replace(of_mutant(TWO_RACES, plan()), examples=8, goes_on=True))
     assert result.verdict == FAIL
     two_tiles = parse_case(result.smallest)
     assert (two_tiles.seqlen_k, two_tiles.products) == (33, 33)
     observed = lines(result.message.split("Observed\n")[1].split("Suggests")[0])
     (count,) = (line for line in observed if "each with its smallest case" in line)
     races = [line for line in observed if line.startswith("race: ")]
-    assert count == f"{len(races)} findings in 10 cases, each with its smallest case" and result.reason == races[0]
+    assert count == f"{len(races)} findings in 4 cases, each with its smallest case" and result.reason == races[0]
     values = [line.partition(";")[0] for line in observed if line.startswith("the write ")]
     assert values == ["the write changed the value", *["the write left the value as it was"] * (len(races) - 1)]
     cases = [parse_case(line.rpartition(": ")[2]) for line in observed if line.startswith("smallest case")]

@@ -19,7 +19,7 @@ from flash_attest.properties.law import laws
 LSE = laws()["test_lse_matches_the_definition"]
 GRADIENTS = laws()["test_gradients_match_the_definition"]
 PREFIX = laws()["test_query_sees_exactly_its_prefix"]
-PLAN = Plan(examples=20, try_contract=False, goes_on=False)
+PLAN = Plan(examples=20, try_contract=False, goes_on=False, small=True)
 
 
 # --- lse ------------------------------------------------------------------------------------------

@@ -31,6 +31,15 @@ LAW = laws()["test_out_matches_the_definition"]
 FULL = "CUDA out of memory. Tried to allocate 20.00 MiB"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def nothing_else_to_collect():
+    """Leaves what earlier tests keep out of the garbage collections, which come before each
+    attempt.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def pauses(monkeypatch):
     """Record the seconds of each wait, without waiting."""
