@@ -18,7 +18,7 @@ from flash_attest.impls.numba import functions
 from tests.impls.cuda.values import randn
 from tests.impls.numba.calls import gradients, inputs, on_a_gpu
 from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
-from tests.impls.runs import python
+from tests.runs import python
 
 each = pytest.mark.parametrize("name", ("fa1", "fa2"))
 FUNCTIONS = {"fa1": functions.flash_attention_1, "fa2": functions.flash_attention_2}

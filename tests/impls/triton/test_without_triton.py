@@ -12,7 +12,8 @@ from flash_attest.impls import triton as triton_fa2
 from flash_attest.impls.contract.record import OUTPUTS
 from flash_attest.impls.contract.registry import ours
 from flash_attest.impls.triton.device import lacking
-from tests.impls.runs import python, results
+from tests.impls.runs import results
+from tests.runs import python
 
 REASON = "Triton is not installed: pip install 'flash-attest[triton]'"
 with_triton = pytest.mark.skipif(bool(lacking()), reason=lacking())
