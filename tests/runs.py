@@ -77,7 +77,7 @@ def check(*arguments: object, folder: Path, **variables: str) -> Run:
 
 @dataclass
 class Ran:
-    """What came of a program. returncode: the exit status, or minus a signal's number."""
+    """A program that has ended, with what it printed. returncode: as in Run."""
 
     returncode: int
     stdout: str

@@ -33,6 +33,7 @@ WRONG = [
     (["--hypothesis-profile", "fast"], "--hypothesis-profile fast: should be one of smoke, quick, default"),
     (["--impl-from", "tests/plugins/good.py", "--impl-from", "./tests/plugins/good.py"], "two implementations are named"),
 ]  # fmt: skip
+SMOKE = ("--hypothesis-profile", "smoke")
 UNSUPPORTED = ("--impl-from", PLUGINS / "good.py", "--case", "seqlen_q=8 headdim=16 dtype=float32 causal=true")
 
 
@@ -43,12 +44,12 @@ def each(tmp_path_factory):
     elsewhere.write_text((PLUGINS / "good.py").read_text())
     forward = "properties/test_forward.py"
     runs = {
-        "hooked": ("-p", "tests.plugins.hooked", "--impl", "hooked", forward),
+        "hooked": (*SMOKE, "-p", "tests.plugins.hooked", "--impl", "hooked", forward),
         "beside ours": ("-p", "tests.plugins.hooked", "-k", "contract_is_kept and hooked"),
         "known": ("-v", "--impl-from", PLUGINS / "known.py", "properties/test_causal.py", "properties/test_seqlens.py"),
         "unsupported": (*UNSUPPORTED, forward),
-        "no isolation": ("--impl-from", PLUGINS / "good.py", "--no-isolation", forward),
-        "outside": (f"--impl-from={elsewhere}", "-k", "winning_key"),
+        "no isolation": (*SMOKE, "--impl-from", PLUGINS / "good.py", "--no-isolation", forward),
+        "outside": (*SMOKE, f"--impl-from={elsewhere}", "-k", "winning_key"),
         **{str(arguments): (*arguments, forward) for arguments, _ in WRONG},
     }
     return attest_each(runs, folder)

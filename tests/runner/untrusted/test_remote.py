@@ -135,7 +135,10 @@ def test_a_list_of_known_failures_is_refused():
 
 @pytest.mark.parametrize(
     ("file", "words"),
-    (("broken_import.py", "importing it raises"), ("nothing_in_it.py", "should be an Implementation")),
+    (
+        ("broken_import.py", "importing it raises"),
+        pytest.param("nothing_in_it.py", "should be an Implementation", marks=pytest.mark.thorough),
+    ),
 )
 def test_a_file_that_gives_nothing_says_why(file, words):
     (entry,) = from_file(str(PLUGINS / file), 60)
