@@ -29,9 +29,9 @@ WITHOUT = ("python_tiled", "torch_math", *triton_fa2.NAMES)  # a test below show
 def without(tmp_path_factory):
     report = tmp_path_factory.mktemp("without")
     laws = [f"properties/test_{chapter}.py" for chapter in ("contract", "forward")]
-    quick = ["--device", "cpu", "--hypothesis-profile", "quick", "--report", report, "-p", "no:randomly"]
+    smoke = ["--device", "cpu", "--hypothesis-profile", "smoke", "--report", report, "-p", "no:randomly"]
     asked = ["--impl", ",".join(WITHOUT)]
-    run = python("-m", "pytest", "-p", "tests.plugins.without_triton", *quick, *asked, *laws)
+    run = python("-m", "pytest", "-p", "tests.plugins.without_triton", *smoke, *asked, *laws)
     return run, report
 
 
