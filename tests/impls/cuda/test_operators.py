@@ -45,7 +45,7 @@ def test_operators_pass_opcheck(function, device, bias):
 
 @each
 @everywhere
-@pytest.mark.parametrize("dynamic", (False, True), ids=("static", "dynamic"))
+@pytest.mark.parametrize("dynamic", (pytest.param(False, marks=pytest.mark.thorough), True), ids=("static", "dynamic"))
 def test_compiled_equals_eager(function, device, dynamic):
     """Forward and backward are compiled to one graph without a break, and their results are equal
     bit for bit.
