@@ -113,7 +113,7 @@ def test_a_right_program_has_no_finding(emulated, folder):
 
 
 def test_a_trace_of_nothing_proves_nothing(emulated):
-    done = emulated("--trace", "--", "python", "-c", ASKS)
+    done = emulated("--trace", "--", "python", "-c", WAITS)
     assert done.returncode == 2 and "traced: no kernel ran in the emulator, so nothing was checked" in done.stdout
 
 

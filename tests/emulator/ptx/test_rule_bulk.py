@@ -33,9 +33,12 @@ def test_the_machine_says_what_the_rule_says(count):
 
 
 @pytest.fixture(scope="module")
-def some():
+def some(pytestconfig):
     """Return programs with the races that the rule finds."""
-    return [(program, races(program.launch())) for program in drawn(100, programs())]
+    return [
+        (program, races(program.launch()))
+        for program in drawn(150 if pytestconfig.getoption("--thorough") else 100, programs())
+    ]
 
 
 def of_any_phase(program: BulkProgram) -> Launch:

@@ -54,9 +54,12 @@ def test_the_machine_says_what_the_rule_says(count):
 
 
 @pytest.fixture(scope="module")
-def some():
+def some(pytestconfig):
     """Return programs with the races that the rule finds."""
-    return [(program, races(program.launch())) for program in drawn(130, programs())]
+    return [
+        (program, races(program.launch()))
+        for program in drawn(200 if pytestconfig.getoption("--thorough") else 130, programs())
+    ]
 
 
 def is_wide(event) -> list:
