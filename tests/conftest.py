@@ -1,6 +1,7 @@
 """The options --thorough and --page, and fixtures that several rooms share."""
 
 import gc
+import hashlib
 import io
 import json
 import textwrap
@@ -77,13 +78,27 @@ def gxx():
         pytest.skip(reason)
 
 
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory):
+    """The folder of the files of `cu`."""
+    return tmp_path_factory.mktemp("texts")
+
+
 @pytest.fixture
-def cu(tmp_path, gxx):
-    """cu(text, *names) -> a loaded CUDA file."""
+def cu(tmp_path, texts, gxx):
+    """cu(text, *names) -> a loaded CUDA file.
+
+    The same text has the same path in all tests, so that it is compiled once. A text with headers
+    of its own lies beside them in the folder of the test.
+    """
 
     def loaded(text, *names, **options):
-        path = tmp_path / "kernel.cu"
-        path.write_text(textwrap.dedent(text).lstrip())
+        text = textwrap.dedent(text).lstrip()
+        folder = tmp_path if '#include "' in text else texts / hashlib.sha256(text.encode()).hexdigest()[:16]
+        folder.mkdir(exist_ok=True)
+        path = folder / "kernel.cu"
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
         return load(path, *names, **options)
 
     return loaded

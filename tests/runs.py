@@ -1,4 +1,4 @@
-"""Runs pytest on the laws in separate processes, and reads their reports."""
+"""Runs pytest on the laws, and programs, in separate processes, and reads reports."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests import warm
+from tests.places import ROOT
 
 
 def options(*arguments: object, report: Path) -> list[str]:
@@ -72,6 +73,28 @@ def check(*arguments: object, folder: Path, **variables: str) -> Run:
     request = {"arguments": [*map(str, arguments)], "output": str(output), "status": str(status)}
     ended = warm.ask(environment() | variables, [request | {"command": True, "folder": str(folder)}])
     return Run(ended, output.read_text(errors="backslashreplace"), folder / "attest-report")
+
+
+@dataclass
+class Ran:
+    """A program that has ended, with what it printed. returncode: as in Run."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def python(*arguments: object, folder: Path = ROOT, **variables: str) -> Ran:
+    """Run a program in a fork of a process that has imported torch and the suite.
+
+    arguments: of Python, a file or -c or -m. variables: added to its environment. It is only for
+    programs to which it does not matter what was imported before.
+    """
+    with tempfile.TemporaryDirectory() as written:
+        output, errors = Path(written, "output"), Path(written, "errors")
+        request = {"arguments": [*map(str, arguments)], "output": str(output), "errors": str(errors), "python": True}
+        status = warm.ask(environment() | variables, [request | {"folder": str(folder), "status": f"{written}/status"}])
+        return Ran(status, output.read_text(errors="backslashreplace"), errors.read_text(errors="backslashreplace"))
 
 
 def environment() -> dict[str, str]:

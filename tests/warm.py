@@ -1,4 +1,5 @@
-"""A process that has imported torch and the laws, which takes seconds, and forks to run pytest.
+"""A process that has imported torch and the laws, which takes seconds, and forks to run pytest,
+the command, or a program.
 
 It reads requests from its standard input, one line of JSON each: the environment and, for each run,
 the arguments and the files for output and status. It answers with the exit status of the fork,
@@ -12,11 +13,13 @@ import functools
 import gc
 import json
 import os
+import runpy
 import select
 import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,7 +33,8 @@ def ask(environment: dict[str, str], runs: list[dict]) -> int:
     """Return the exit status of a fork that makes these runs, or minus the number of a signal.
 
     runs: {"arguments": of pytest, "output": a file for the output, "status": a file for the result
-    of pytest.main}. With "command": true, the arguments are those of flash-attest, run in "folder".
+    of pytest.main}. With "command": true, the arguments are those of flash-attest, run in "folder";
+    with "python": true, those of Python. "errors" is another file for standard error.
     """
     process = _started()
     process.stdin.write(json.dumps({"environment": environment, "runs": runs}) + "\n")
@@ -104,12 +108,15 @@ def _run(environment: dict[str, str], runs: list[dict]) -> int:
     _redirect(os.devnull, 0)
     status = 0
     for run in runs:
-        for descriptor in (1, 2):
-            _redirect(run["output"], descriptor)
-        spares.fork(run["arguments"])
-        sys.argv[1:] = run["arguments"]  # judged files may read them
+        _redirect(run["output"], 1)
+        _redirect(run.get("errors", run["output"]), 2)
         os.chdir(run.get("folder", "."))
-        status = _status_of(command.main if run.get("command") else pytest.main, run["arguments"])
+        if run.get("python"):
+            status = _status_of(_python, run["arguments"])
+        else:
+            spares.fork(run["arguments"])
+            sys.argv[1:] = run["arguments"]  # judged files may read them
+            status = _status_of(command.main if run.get("command") else pytest.main, run["arguments"])
         sys.stdout.flush()
         sys.stderr.flush()
         Path(run["status"]).write_text(str(status))
@@ -122,6 +129,25 @@ def _status_of(function: Callable, arguments: list[str]) -> int:
         return int(function(arguments))
     except SystemExit as ended:
         return int(ended.code or 0)
+
+
+def _python(arguments: list[str]) -> int:
+    """Do what `python` does with these arguments: a file, -c and a program, or -m and a module."""
+    how, *rest = arguments
+    name = rest.pop(0) if how in ("-c", "-m") else how
+    sys.argv[:] = [how if how in ("-c", "-m") else name, *rest]
+    sys.path[0] = os.getcwd() if how == "-m" else "" if how == "-c" else os.path.dirname(os.path.abspath(name))
+    try:
+        if how == "-c":
+            exec(compile(name, "<string>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
+        elif how == "-m":
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(name, run_name="__main__")
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 def _redirect(path: str, descriptor: int) -> None:

@@ -35,7 +35,9 @@ def test_a_line_says_what_is_lost_and_how_to_get_it(monkeypatch, capsys):
     assert "apt install g++ (Debian, Ubuntu), dnf install gcc-c++ (Fedora, RHEL)" in line
 
 
-@pytest.mark.parametrize("module", ["triton", "matplotlib", "cuda.bindings"])
+@pytest.mark.parametrize(
+    "module", ["triton", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("matplotlib", "cuda.bindings"))]
+)
 def test_an_extra_that_is_missing_breaks_nothing(module, monkeypatch, capsys):
     is_there = packages.is_there
     monkeypatch.setattr(packages, "is_there", lambda name: name != module and is_there(name))

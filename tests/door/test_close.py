@@ -8,6 +8,7 @@ from flash_attest import Precision, assert_attention_close
 from flash_attest.impls import python_tiled
 from flash_attest.impls.contract.call import run as call
 from flash_attest.impls.contract.tensors import Inputs
+from tests.thorough import covering
 
 TILED = python_tiled.IMPL
 
@@ -48,9 +49,15 @@ STRUCTURED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seqlen", [70, 300])
-@pytest.mark.parametrize("structure", STRUCTURED)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "structure, dtype, seqlen",
+    covering(
+        1,
+        {name: name for name in STRUCTURED},
+        {"half": torch.float16, "bfloat16": torch.bfloat16},
+        {"70": 70, "300": 300},
+    ),
+)
 def test_right_results_pass_where_roundings_repeat(structure, dtype, seqlen):
     x = STRUCTURED[structure](inputs(dtype, b=1, sq=seqlen, sk=seqlen))
     given, out = results(x)

@@ -1,10 +1,8 @@
 """Each module has one name and is loaded once, although rooms are links in flash_attest."""
 
-import subprocess
-import sys
-
 from flash_attest.places import ROOMS
 from tests.places import ROOT
+from tests.runs import python
 
 # Imports every module that needs neither a GPU nor an argument, and the chapters through pytest.
 # Adapters need their packages, and emulator/cutedsl/patches.py CuTe DSL.
@@ -30,6 +28,6 @@ def test_no_module_has_two_names():
     rooms = {path.name for path in (ROOT / "flash_attest").iterdir() if path.is_symlink()}
     assert len(rooms) >= 9 and all((ROOMS / room).is_dir() for room in rooms)
     program = PROGRAM.replace("{rooms!r}", repr(rooms))
-    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    run = python("-c", program)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-1:] == [""], run.stdout

@@ -5,7 +5,6 @@ children emulate the same one.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from flash_attest.emulator import devices
 from flash_attest.emulator.errors import EmulatorError
 from flash_attest.properties.machine.gpus import emulated_on, note_on
+from tests import runs
 from tests.places import ROOT
 
 
@@ -104,9 +104,8 @@ assert ".target sm_90" in ptx
 """
 
 
-def python(*arguments: object) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.run([sys.executable, *map(str, arguments)], capture_output=True, text=True, env=environment)
+def python(*arguments: object) -> runs.Ran:
+    return runs.python(*arguments, PYTHONPATH=str(ROOT), CUDA_VISIBLE_DEVICES="")
 
 
 def test_triton_compiles_for_it(gxx, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import os
 import pickle
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from flash_attest.emulator import guards
 from flash_attest.emulator.answers import memory
 from flash_attest.emulator.errors import NotCovered
 from tests.places import ROOT
+from tests.runs import python
 
 GPU = torch.device("cuda", 0)
 needs_no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU answers for itself")
@@ -309,10 +311,8 @@ def test_blocks_of_two_threads_overlap():
     assert not torch.cuda.is_available()
 
 
-def python(code: str, **environment: str) -> subprocess.CompletedProcess:
-    from os import environ
-
-    environment = {**environ, "PYTHONPATH": str(ROOT), **environment}
+def new_python(code: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
 
 
@@ -321,12 +321,12 @@ def test_importing_it_imports_no_torch():
         "import sys, flash_attest.emulated; from flash_attest import emulate, trace, assert_race_free; "
         "print('torch' in sys.modules)"
     )
-    assert python(code).stdout == "False\n"
+    assert new_python(code).stdout == "False\n"
 
 
 def test_emulate_answers_for_the_process_and_for_what_is_imported_later(gxx):
     pytest.importorskip("triton")
-    done = python(
+    done = new_python(
         "from flash_attest import emulate\n"
         "assert emulate() and emulate()\n"
         "import torch, triton\n"
@@ -340,9 +340,11 @@ def test_emulate_answers_for_the_process_and_for_what_is_imported_later(gxx):
 
 
 def test_without_as_gpu_torch_is_left_alone():
-    done = python(
-        "from flash_attest import emulate\nassert emulate(as_gpu=False)\nimport torch\nassert not torch.cuda.is_available()\n"
+    program = (
+        "from flash_attest import emulate\nassert emulate(as_gpu=False)\n"
+        "import torch\nassert not torch.cuda.is_available()\n"
     )
+    done = python("-c", program)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -350,5 +352,5 @@ def test_without_as_gpu_torch_is_left_alone():
     "name, whose", [("TRITON_INTERPRET", "Triton's interpreter"), ("NUMBA_ENABLE_CUDASIM", "Numba's simulator")]
 )
 def test_simulators_of_others_are_warned_of(name, whose):
-    done = python("from flash_attest import emulate\nemulate()\n", **{name: "1"})
+    done = python("-c", "from flash_attest import emulate\nemulate()\n", **{name: "1"})
     assert f"RuntimeWarning: {name}=1: {whose} runs its kernels instead of the emulator" in done.stderr

@@ -74,18 +74,19 @@ def test_tests_for_a_gpu_run_unchanged(emulated, module, files, passed):
 
 def test_without_it_they_are_skipped_or_fail(folder):
     pytest.importorskip("triton")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_layer_norm.py", "test_softmax.py"],
-        cwd=folder, capture_output=True, text=True,
-    )  # fmt: skip
+    files = "test_layer_norm.py", "test_softmax.py"
+    done = runs.python("-m", "pytest", "-q", "-p", "no:cacheprovider", *files, folder=folder)
     assert "passed" not in done.stdout and "skipped" in done.stdout
 
 
-def test_a_trace_names_the_race_once_with_its_lines_and_test(started, folder):
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.thorough)])
+def test_a_trace_names_the_race_once_with_its_lines_and_test(emulated, folder, workers):
+    """The workers of pytest-xdist are new processes."""
     pytest.importorskip("triton")
     (folder / "test_racy.py").write_text("from racy import test_it_runs\n\ndef test_again():\n    test_it_runs()\n")
-    done = started("--trace", "--", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "test_racy.py")
-    assert "2 passed" in done.stdout and done.returncode == 1, done.stdout + done.stderr
+    asked = "--dist", "load", "--tx", f"{workers}*popen"  # -n would be forks: tests/spares.py
+    done = emulated("--trace", "--", "pytest", "-q", "-p", "no:cacheprovider", *asked, "test_racy.py")
+    assert "2 passed" in done.stdout and done.returncode == 1, done.stdout
     assert done.stdout.count("race: scratch") == 1 and "traced: 2 launches, 1 finding" in done.stdout
     assert "racy.py:13  thread 96 of block 0 reads   sums = tl.load(scratch + i)[None, :]" in done.stdout
     assert "test_racy.py::test_it_runs" in done.stdout and "test_racy.py::test_again" in done.stdout
@@ -112,7 +113,7 @@ def test_a_right_program_has_no_finding(emulated, folder):
 
 
 def test_a_trace_of_nothing_proves_nothing(emulated):
-    done = emulated("--trace", "--", "python", "-c", ASKS)
+    done = emulated("--trace", "--", "python", "-c", WAITS)
     assert done.returncode == 2 and "traced: no kernel ran in the emulator, so nothing was checked" in done.stdout
 
 
@@ -164,10 +165,8 @@ def test_the_users_sitecustomize_runs_too(emulated, tmp_path):
 
 def test_pytest_has_it_as_a_plugin(folder):
     (folder / "test_asks.py").write_text("import torch\n\ndef test_gpu():\n    assert torch.cuda.is_available()\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "flash_attest.emulated", "-p", "no:cacheprovider", "test_asks.py"],
-        cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    asked = "-p", "flash_attest.emulated", "-p", "no:cacheprovider", "test_asks.py"
+    done = runs.python("-m", "pytest", *asked, folder=folder)
     assert "1 passed" in done.stdout and "without a GPU, one is emulated" in done.stdout, done.stdout + done.stderr
 
 

@@ -89,7 +89,7 @@ def test_examples_are_right(name, tmp_path):
     assert [impl.name for impl in impls] == JUDGED[name]
     for impl in impls:
         assert conformance.problems(impl, "cpu") == []
-        results = [judge(law, impl, Plan(examples=12)) for law in LAWS]
+        results = [judge(law, impl, Plan(examples=6)) for law in LAWS]
         assert {result.verdict for result in results} <= {PASS, REFUSED}, [result.message for result in results]
         assert results[0].verdict == PASS
         if impl.lse:
@@ -106,10 +106,11 @@ def test_another_form_of_lse_is_noticed(wrong, tmp_path):
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
     [
-        ("flash_varlen.py", "-1 if side is None else side", "-1 if side is None else side + 1"),
+        pytest.param("flash_varlen.py", "-1 if side is None else side", "-1 if side is None else side + 1",
+                     marks=pytest.mark.thorough),
         ("flash_varlen.py", "lse.masked_fill(lse == math.inf, -math.inf)", "lse"),
-        ("flashinfer_paged.py", "page_lists(block_table, seqused_k, page_size)",
-         "page_lists(block_table.clamp(max=0), seqused_k, page_size)"),
+        pytest.param("flashinfer_paged.py", "page_lists(block_table, seqused_k, page_size)",
+                     "page_lists(block_table.clamp(max=0), seqused_k, page_size)", marks=pytest.mark.thorough),
         ("flashinfer_paged.py", 'lse="log2"', 'lse="natural"'),
         ("flash_cache.py", "k_new, v_new, return", "v_new, k_new, return"),
         ("flash_merge.py", "out_parts, lse_parts.mT", "out_parts, lse_parts.roll(1, 0).mT"),
@@ -118,5 +119,6 @@ def test_another_form_of_lse_is_noticed(wrong, tmp_path):
 def test_an_adapter_of_a_form_that_is_wrong_is_noticed(name, right, wrong, tmp_path):
     assert right in FILES[name]
     impl = implementations(FILES[name].replace(right, wrong), tmp_path)[0]
-    results = [judge(law, impl, Plan(examples=12)).verdict for law in LAWS[:2]]
-    assert conformance.problems(impl, "cpu") or FAIL in results
+    assert conformance.problems(impl, "cpu") or any(
+        judge(law, impl, Plan(examples=12)).verdict == FAIL for law in LAWS[:2]
+    )

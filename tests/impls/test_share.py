@@ -11,7 +11,8 @@ from flash_attest.impls import ContractError, torch_math
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.limits import LONG, Limits
 from flash_attest.properties.judging.plan import Plan
-from tests.impls.runs import python, results
+from tests.impls.runs import results
+from tests.runs import python
 
 
 @pytest.mark.parametrize(

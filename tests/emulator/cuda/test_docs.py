@@ -2,10 +2,7 @@
 match the code.
 """
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from flash_attest.emulator.cuda import Refused, load, nvcc
 from flash_attest.emulator.observation import Kind
 from flash_attest.races.tracing import trace
 from tests.places import ROOT
+from tests.runs import python
 
 TEXT = (ROOT / "docs" / "use" / "tracing-cuda.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)
@@ -46,8 +44,7 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("script", sorted(PRINTED))
 def test_scripts_print_what_the_text_says(folder, script):
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, script], cwd=folder, env=environment, capture_output=True, text=True)
+    done = python(script, folder=folder)
     assert (done.stdout, done.stderr) == (PRINTED[script], "")
 
 

@@ -227,15 +227,7 @@ def test_cooperative_groups_run(cu):
     assert kind is Kind.RACE
 
 
-GRID = """
-#include <cooperative_groups.h>
-__global__ void k(float* x) { cooperative_groups::this_grid().sync(); x[blockIdx.x] = 1; }
-int host(float* x) {
-    void* of[] = {&x};
-    return cudaLaunchCooperativeKernel((void*)k, dim3(2), dim3(1), of, 0, 0);
-}
-"""
-CLUSTERS = """
+TOGETHER = """
 __global__ void k(float* x) { x[blockIdx.x] = 1; }
 int host(float* x, int blocks) {
     cudaLaunchAttribute how; how.id = cudaLaunchAttributeClusterDimension; how.val.clusterDim = {(unsigned)blocks, 1, 1};
@@ -243,18 +235,19 @@ int host(float* x, int blocks) {
     config.attrs = &how, config.numAttrs = 1;
     return cudaLaunchKernelEx(&config, k, x);
 }
+int grid(float* x) {
+    void* of[] = {&x};
+    return cudaLaunchCooperativeKernel((void*)k, dim3(2), dim3(1), of, 0, 0);
+}
 """
 
 
 @needs_nvcc
-def test_a_cooperative_launch_is_refused_whatever_the_host_code_does_then(cu):
+def test_clusters_and_cooperative_launches_are_refused_whatever_the_host_code_does_then(cu):
+    """A cluster of one block is none."""
+    file, x = cu(TOGETHER, "host", "grid", through="nvcc"), torch.zeros(2)
     with pytest.raises(NotCovered, match=r"kernel.cu: not covered on the CPU: cooperative launches"):
-        cu(GRID, "host").host(torch.zeros(2))
-
-
-@needs_nvcc
-def test_clusters_are_refused_whatever_the_host_code_does_then_but_one_block_is_none(cu):
-    file, x = cu(CLUSTERS, "host", through="nvcc"), torch.zeros(2)
+        file.grid(x)
     with pytest.raises(NotCovered, match=r"kernel.cu: not covered on the CPU: clusters of blocks"):
         file.host(x, 2)
     assert file.host(x, 1) == 0 and x.tolist() == [1, 1]

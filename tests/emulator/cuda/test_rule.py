@@ -148,7 +148,7 @@ def test_drawn_programs_have_races_and_orders():
     """
     seen = Counter()
 
-    @settings(max_examples=300, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=120, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @seed(0)
     @given(programs() | access_sets())
     def count(program):

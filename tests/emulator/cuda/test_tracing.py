@@ -94,7 +94,7 @@ __global__ void right(float* x) {
 """
 
 
-@pytest.mark.parametrize("level", ["-O1", "-O2"])
+@pytest.mark.parametrize("level", ["-O1", pytest.param("-O2", marks=pytest.mark.thorough)])
 def test_equal_barriers_of_two_branches_on_one_line_are_two(cu, level):
     """g++ may merge calls with equal arguments, so each barrier passes its number in the file."""
     file = cu(BRANCHES, "one_line", "macro", "votes", "right", level=level)

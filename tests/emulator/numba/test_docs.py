@@ -15,6 +15,7 @@ import torch
 from tests.emulator.numba.faults import FAULTY, Fault
 from tests.emulator.numba.test_simulator import arguments_of
 from tests.places import ROOT
+from tests.runs import python
 
 TEXT = (ROOT / "docs" / "use" / "tracing-numba.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, flags=re.M | re.S)  # (language, content)
@@ -34,8 +35,7 @@ def printed(tmp_path_factory) -> list[str]:
         files.append(tmp_path_factory.mktemp(f"example{n}") / re.match(r"# (\w+\.py)\n", text)[1])
         files[n].write_text(text)
     program = f"import runpy\nfor file in {list(map(str, files))}:\n    runpy.run_path(file)\n    print('=====')"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    done = python("-c", program)
     assert done.stderr == ""
     return done.stdout.split("=====\n")
 

@@ -5,7 +5,6 @@ libraries.
 from __future__ import annotations
 
 import importlib.util
-import os
 import subprocess
 import sys
 
@@ -17,11 +16,11 @@ from flash_attest.emulator import numba as emulated_numba
 from flash_attest.emulator.errors import EmulatorError
 from flash_attest.emulator.numba import activate, is_active, lacking
 from tests.places import ROOT
+from tests.runs import python
 
 
 def run(program: str, **environment: str) -> list[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    process = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True)
+    process = python("-c", program, **environment)
     assert process.returncode == 0, process.stderr
     return process.stdout.split()
 
@@ -104,7 +103,6 @@ def test_what_is_lacking_is_a_warning_where_others_import_numba(monkeypatch):
 
 
 def test_importing_the_emulator_imports_neither_numba_nor_torch():
-    assert run("import flash_attest.emulator.numba, sys; print('numba' in sys.modules, 'torch' in sys.modules)") == [
-        "False",
-        "False",
-    ]
+    program = "import flash_attest.emulator.numba, sys; print('numba' in sys.modules, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "False"], done.stderr

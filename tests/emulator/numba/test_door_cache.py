@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -20,7 +18,7 @@ from flash_attest.emulator.build_cache import built
 from flash_attest.emulator.numba import fingerprint
 from flash_attest.emulator.numba.fingerprint import Unkeyed
 from flash_attest.emulator.numba.kernel import Kernel
-from tests.places import ROOT
+from tests.runs import python
 
 SOURCE = """
 import math
@@ -266,14 +264,8 @@ def test_another_process_does_not_compile_again(tmp_path):
         print(json.dumps([x.tolist(), made.library._compiled is not None]))
     """)
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    runs = [
-        json.loads(
-            subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, env=environment).stdout
-        )
-        for _ in range(2)
-    ]
-    assert runs == [[[42, 42], True], [[42, 42], False]]
+    ran = [json.loads(python(script).stdout) for _ in range(2)]
+    assert ran == [[[42, 42], True], [[42, 42], False]]
 
 
 def test_numba_s_own_cache_is_left_alone(tmp_path):

@@ -101,7 +101,13 @@ def test_every_tag_is_used():
 
 
 @pytest.mark.skipif(shutil.which("ptxas") is None, reason="ptxas is not installed")
-@pytest.mark.parametrize("file", sorted(HERE.glob("*.ptx")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, id=file.stem, marks=() if n == 0 else pytest.mark.thorough)
+        for n, file in enumerate(sorted(HERE.glob("*.ptx")))
+    ],
+)
 def test_ptxas_takes_it(file: Path, tmp_path: Path):
     """ptxas accepts the battery and each edit, so they are real PTX, not only text that our parser
     accepts.

@@ -2,16 +2,14 @@
 the table of instructions.py.
 """
 
-import os
 import re
-import subprocess
-import sys
 
 import torch
 
 from flash_attest.emulator.ptx import load
 from flash_attest.emulator.ptx.page import PAGE, page
 from flash_attest.races.tracing import trace
+from tests.runs import python
 
 TEXT = PAGE.read_text()
 BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", TEXT, flags=re.M | re.S)
@@ -25,10 +23,7 @@ def test_the_table_is_current():
 def test_the_example_prints_what_the_text_says(tmp_path):
     (tmp_path / "differences.ptx").write_text(PTX)
     (tmp_path / "differences.py").write_text(SCRIPT)
-    environment = os.environ | {"PYTHONPATH": str(PAGE.parents[2])}
-    done = subprocess.run(
-        [sys.executable, "differences.py"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    done = python("differences.py", folder=tmp_path)
     assert (done.stdout, done.stderr) == (PRINTED, "")
 
 

@@ -106,7 +106,7 @@ def thread_of(side, shape: tuple[int, int, int]) -> Thread:
     return Thread(side.block[0], x + shape[0] * (y + shape[1] * z))
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(3000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("count", [60, pytest.param(3000, marks=pytest.mark.thorough)])
 def test_the_machine_says_what_the_rule_says(count):
     @settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(program=programs(), schedule=SCHEDULES, other=SCHEDULES)
@@ -218,7 +218,7 @@ def test_drawn_programs_have_mistakes_and_orders():
     """
     seen = Counter()
 
-    @settings(max_examples=100, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(max_examples=60, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @seed(0)
     @given(programs())
     def count(program):

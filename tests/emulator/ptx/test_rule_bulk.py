@@ -22,6 +22,7 @@ from tests.emulator.ptx.test_rule_wgmma import (
     drawn,
     fence_behind,
     shows,
+    some_quick,
     without,
 )
 
@@ -32,9 +33,12 @@ def test_the_machine_says_what_the_rule_says(count):
 
 
 @pytest.fixture(scope="module")
-def some():
+def some(pytestconfig):
     """Return programs with the races that the rule finds."""
-    return [(program, races(program.launch())) for program in drawn(150, programs())]
+    return [
+        (program, races(program.launch()))
+        for program in drawn(150 if pytestconfig.getoption("--thorough") else 100, programs())
+    ]
 
 
 def of_any_phase(program: BulkProgram) -> Launch:
@@ -73,7 +77,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+@some_quick(MISTAKES, "no fence is needed", "a wait for a phase orders nothing", ".relaxed orders")
 def test_drawn_programs_show_a_machine_that_is_wrong(some, mistake):
     shows(mistake, some)
 

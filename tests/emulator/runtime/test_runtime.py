@@ -4,7 +4,6 @@ and refused.
 
 import ctypes
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from flash_attest.emulator.runtime.calls import memory_of
 from flash_attest.emulator.runtime.library import runtime
 from flash_attest.races.tracing import trace
 from tests.places import ROOT
+from tests.runs import python
 
 SOURCE = Path(__file__).parent / "sources" / "rotate.cpp"
 
@@ -66,8 +66,7 @@ def test_the_runtime_and_tracing_import_no_family():
         "import sys, flash_attest.races.tracing, flash_attest.emulator.runtime.calls\n"
         "print([m for m in sys.modules if 'flash_attest.emulator.cuda' in m])"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert python("-c", program).stdout == "[]\n"
 
 
 OPERATORS = """
@@ -94,7 +93,7 @@ print(runs)
 
 def test_operators_are_seen_without_the_compiler_and_beside_it():
     """Importing torch._dynamo takes seconds, in each process that traces."""
-    run = subprocess.run([sys.executable, "-c", OPERATORS], cwd=ROOT, capture_output=True, text=True)
+    run = python("-c", OPERATORS)
     uncompiled, compiled = (["aten::ones"], False), (["aten::empty.memory_format", "aten::sin", "aten::copy_"], True)
     assert run.stdout == f"{[uncompiled, compiled]}\n", run.stderr
 

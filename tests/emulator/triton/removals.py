@@ -200,8 +200,13 @@ def registers(lines: list[str], opcode: str) -> set[str]:
     return {register for line in lines if re.match(rf"\s*.*?{opcode}", line) for register in REGISTER.findall(line)}
 
 
-def launches(dtype: str, headdim: int, atomic: bool = False, tf32: bool = False) -> list[Taken]:
-    """Return launches of forwards and backwards, with two query heads for one key head."""
+def launches(
+    dtype: str, headdim: int, atomic: bool = False, tf32: bool = False, only: str | None = None
+) -> list[Taken]:
+    """Return launches of forwards and backwards, with two query heads for one key head.
+
+    only: the kernel whose launches are returned; by default all.
+    """
     from flash_attest.impls.triton.attention import FlashAttention2  # loads Triton
 
     way = FlashAttention2(atomic=atomic, tf32=tf32)
@@ -214,7 +219,7 @@ def launches(dtype: str, headdim: int, atomic: bool = False, tf32: bool = False)
             )
             out, lse = way.forward(q, k, v, causal=causal)
             way.backward(out, q, k, v, out, lse, causal=causal)
-    return seen
+    return [taken for taken in seen if only in (None, taken.name)]
 
 
 def launches_by_tma() -> list[Taken]:

@@ -7,13 +7,10 @@ The kernels are in by_tma.py, which a process of its own runs for sm_90.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.places import ROOT
+from tests.runs import python
 
 pytest.importorskip("triton")
 
@@ -21,9 +18,7 @@ pytest.importorskip("triton")
 @pytest.fixture(scope="module")
 def told(gxx):
     """Return what by_tma.py prints: kernel -> {"wrong by": ..., "findings": [...]}."""
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-m", "tests.emulator.triton.by_tma"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    done = python("-m", "tests.emulator.triton.by_tma", CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -2,10 +2,7 @@
 quoted text, and are correct with the fix.
 """
 
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass
 
 import pytest
@@ -13,6 +10,7 @@ import pytest
 pytest.importorskip("triton")
 
 from tests.places import ROOT
+from tests.runs import python
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,7 @@ each = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.file)
 
 def printed(folder, page, text):
     (folder / page.file).write_text(text)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, page.file], cwd=folder, env=environment, capture_output=True, text=True)
+    done = python(page.file, folder=folder)
     assert done.stderr == ""
     return done.stdout
 

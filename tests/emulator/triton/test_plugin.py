@@ -19,8 +19,9 @@ from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.traced import trace_failure
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
 from flash_attest.properties.law import laws
-from tests.impls.runs import python, results
+from tests.impls.runs import results
 from tests.places import ROOT
+from tests.runs import python
 
 FILE = ROOT / "tests" / "plugins" / "triton_kernels.py"
 OUT, TRACED = "test_out_matches_the_definition", "test_no_race_is_traced"

@@ -11,7 +11,7 @@ from flash_attest.emulator.triton.lines import relocated
 from flash_attest.impls.triton import attention, tiles
 from flash_attest.races.tracing import trace
 from tests.emulator.triton.test_driver import draws
-from tests.impls.runs import python
+from tests.runs import python
 
 SOURCE = """
 import triton

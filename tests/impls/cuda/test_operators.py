@@ -5,8 +5,6 @@ Refusals: test_refused.py.
 """
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from flash_attest.impls.cuda import flash_attention_1, flash_attention_2, functi
 from tests.impls.cuda.calls import RIGHT, each, everywhere, gradients, inputs, on_a_gpu
 from tests.impls.cuda.values import randn
 from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
-from tests.places import ROOT
+from tests.runs import python
 
 OPERATORS = {
     flash_attention_1: functions.OPERATORS["fa1"],
@@ -26,8 +24,7 @@ OPERATORS = {
 
 def run_python(program):
     """Run Python in a new process in the checkout, and return its output."""
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = python("-c", program)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -48,7 +45,7 @@ def test_operators_pass_opcheck(function, device, bias):
 
 @each
 @everywhere
-@pytest.mark.parametrize("dynamic", (False, True), ids=("static", "dynamic"))
+@pytest.mark.parametrize("dynamic", (pytest.param(False, marks=pytest.mark.thorough), True), ids=("static", "dynamic"))
 def test_compiled_equals_eager(function, device, dynamic):
     """Forward and backward are compiled to one graph without a break, and their results are equal
     bit for bit.

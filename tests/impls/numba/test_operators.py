@@ -18,7 +18,8 @@ from flash_attest.impls.numba import functions
 from tests.impls.cuda.values import randn
 from tests.impls.numba.calls import gradients, inputs, on_a_gpu
 from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
-from tests.impls.runs import python
+from tests.runs import python
+from tests.thorough import covering
 
 each = pytest.mark.parametrize("name", ("fa1", "fa2"))
 FUNCTIONS = {"fa1": functions.flash_attention_1, "fa2": functions.flash_attention_2}
@@ -44,8 +45,9 @@ def test_operators_pass_opcheck(name, bias):
         torch.library.opcheck(backward, (out + 1, *x, out, lse, False, 9, 3, 0.5, None, "bottom_right", wanted))
 
 
-@each
-@pytest.mark.parametrize("dynamic", (False, True), ids=("static", "dynamic"))
+@pytest.mark.parametrize(
+    ("name", "dynamic"), covering(1, {"fa1": "fa1", "fa2": "fa2"}, {"static": False, "dynamic": True})
+)
 def test_compiled_equals_eager(name, dynamic):
     """Forward and backward are compiled to one graph without a break, and their results are equal
     bit for bit.

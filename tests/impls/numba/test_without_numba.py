@@ -7,7 +7,8 @@ import pytest
 from flash_attest.emulator.numba import INSTALL
 from flash_attest.impls import numba as numba_fa2
 from flash_attest.impls.numba.device import lacking
-from tests.impls.runs import python, results
+from tests.impls.runs import results
+from tests.runs import python
 
 REASON = f"Numba is not installed: {INSTALL}"
 OTHER = "python_tiled"  # a test below shows that all others load

@@ -1,8 +1,9 @@
 """The jobs of test_compile.py: the tiles, variants and GPUs of each Triton kernel.
 
 A kernel compiles for about a second, so not every choice is compiled for every GPU in every
-variant. The defaults for halves of head dims 64 and 256 are compiled for sm_90, with a bias at an
-even head dim, which needs the most shared memory. sm_86 has the least shared memory. For sm_86 the
+variant. The defaults for halves are compiled for sm_90, some at head dim 64, some at 256 with
+everything that a call may have, and with a bias at an even head dim, which needs the most shared
+memory. sm_86 has the least shared memory. For sm_86 the
 smallest choice of each list is compiled, because it is the fallback there and must fit; the largest
 head dim needs the most. --thorough adds all choices in variants that differ from one to the next
 (dtype, bias, fit), float32, sm_86 at all head dims, and sm_80, which uses the same passes as sm_86.
@@ -59,12 +60,12 @@ def newer_halves():
     return [job(kernel, d, tiles[0], newer=True) for kernel, d, tiles in lists(2) if kernel != "delta"]
 
 
-def some_newer_halves():
-    return [each for each in newer_halves() if each["BLOCK_D"] == 256 and each["kernel"] in ("forward", "dk_dv")]
-
-
 def extreme_halves():
-    return [each for each in default_halves() if each["BLOCK_D"] in (64, 256)] + some_newer_halves()
+    """Return one default of each kernel, at the smallest or largest head dim."""
+    large = ("forward", "dk_dv")
+    return [each for each in newer_halves() if each["BLOCK_D"] == 256 and each["kernel"] in large] + [
+        each for each in default_halves() if each["BLOCK_D"] == 64 and each["kernel"] not in large
+    ]
 
 
 def other_halves():

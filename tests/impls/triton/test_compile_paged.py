@@ -2,15 +2,13 @@
 
 This file is also the program that compiles, in a process of its own (test_compile.py):
 
-    python -m tests.impls.triton.test_compile_paged 90 1
+    python -m tests.impls.triton.test_compile_paged 90 1 4
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 
 import pytest
@@ -19,14 +17,16 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed", allow_module_level=True)
 
 from tests.impls.triton.test_compile import PRODUCTS, SHARED, pretend
-from tests.places import ROOT
+from tests.runs import python
 
 # (dtype, headdim, group, everything): what decides the constants of a kernel.
-KINDS = [("float16", 128, 4, True), ("bfloat16", 256, 1, False), ("float16", 64, 64, True), ("float32", 64, 1, True)]
+KINDS = [("bfloat16", 256, 1, False), ("float32", 64, 1, True), ("float16", 128, 4, True), ("float16", 64, 64, True)]
 
 
-def compile_calls(capability: int, calls: int) -> list[dict]:
-    """Compile kernels of each kind for `calls` random sizes and strides, and describe each."""
+def compile_calls(capability: int, calls: int, kinds: int) -> list[dict]:
+    """Compile kernels of the first `kinds` for `calls` random sizes and strides, and describe
+    each.
+    """
     compiled = pretend(capability)
     import random
 
@@ -40,7 +40,7 @@ def compile_calls(capability: int, calls: int) -> list[dict]:
     def tensor(*sizes, dtype):
         return torch.empty(*sizes[:-1], sizes[-1] + draw.choice((0, 8, 64)), dtype=dtype)[..., : sizes[-1]]
 
-    for dtype, headdim, group, everything in KINDS:
+    for dtype, headdim, group, everything in KINDS[:kinds]:
         for _ in range(calls):
             batch, nheads_k, page_size = (
                 draw.choice((1, 2, 3, 16)),
@@ -73,15 +73,12 @@ def compile_calls(capability: int, calls: int) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    "capability, calls",
-    [(90, 20), pytest.param(80, 2, marks=pytest.mark.thorough), pytest.param(86, 2, marks=pytest.mark.thorough)],
+    "capability, calls, kinds",
+    [(90, 20, 2), *(pytest.param(*each, 4, marks=pytest.mark.thorough) for each in ((90, 20), (80, 2), (86, 2)))],
 )
-def test_one_variant_compiles_fits_and_multiplies_on_matrix_units(capability, calls, tmp_path):
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.impls.triton.test_compile_paged", str(capability), str(calls)],
-        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500,
-    )  # fmt: skip
+def test_one_variant_compiles_fits_and_multiplies_on_matrix_units(capability, calls, kinds, tmp_path):
+    asked = "-m", "tests.impls.triton.test_compile_paged", capability, calls, kinds
+    run = python(*asked, TRITON_CACHE_DIR=str(tmp_path))
     assert run.returncode == 0, run.stderr[-4000:]
     kernels = json.loads(run.stdout.splitlines()[-1])
     names = [(each["kernel"], *each["kind"]) for each in kernels]

@@ -12,7 +12,8 @@ from flash_attest.impls import triton as triton_fa2
 from flash_attest.impls.contract.record import OUTPUTS
 from flash_attest.impls.contract.registry import ours
 from flash_attest.impls.triton.device import lacking
-from tests.impls.runs import python, results
+from tests.impls.runs import results
+from tests.runs import python
 
 REASON = "Triton is not installed: pip install 'flash-attest[triton]'"
 with_triton = pytest.mark.skipif(bool(lacking()), reason=lacking())
@@ -28,9 +29,9 @@ WITHOUT = ("python_tiled", "torch_math", *triton_fa2.NAMES)  # a test below show
 def without(tmp_path_factory):
     report = tmp_path_factory.mktemp("without")
     laws = [f"properties/test_{chapter}.py" for chapter in ("contract", "forward")]
-    quick = ["--device", "cpu", "--hypothesis-profile", "quick", "--report", report, "-p", "no:randomly"]
+    smoke = ["--device", "cpu", "--hypothesis-profile", "smoke", "--report", report, "-p", "no:randomly"]
     asked = ["--impl", ",".join(WITHOUT)]
-    run = python("-m", "pytest", "-p", "tests.plugins.without_triton", *quick, *asked, *laws)
+    run = python("-m", "pytest", "-p", "tests.plugins.without_triton", *smoke, *asked, *laws)
     return run, report
 
 

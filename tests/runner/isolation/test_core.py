@@ -69,11 +69,11 @@ def test_a_process_that_cannot_be_started_leaves_nothing(function, monkeypatch):
     ("act", "ending"),
     [
         pytest.param(lambda: ctypes.string_at(0), "signal 11 (segmentation fault)", id="segv"),
-        pytest.param(os.abort, "signal 6 (abort)", id="abort"),
         pytest.param(lambda: os._exit(0), "exit status 0", id="exit_0"),
         *(
             pytest.param(act, ending, id=name, marks=pytest.mark.thorough)
             for name, act, ending in (
+                ("abort", os.abort, "signal 6 (abort)"),
                 ("fpe", lambda: os.kill(os.getpid(), signal.SIGFPE), "signal 8 (arithmetic error)"),
                 ("exit_of_c", lambda: ctypes.CDLL(None).exit(3), "exit status 3"),
                 ("stack", faulthandler._sigsegv, "signal 11 (segmentation fault)"),
@@ -223,7 +223,7 @@ def test_a_crash_that_does_not_come_back_says_so(tmp_path):
     )
 
 
-@pytest.mark.parametrize("number", (signal.SIGKILL, signal.SIGTERM))
+@pytest.mark.parametrize("number", (signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)))
 def test_a_process_that_somebody_ends_is_unknown(number, tmp_path):
     result, neighbour = judged(lambda: os.kill(os.getpid(), number), tmp_path, case=LONG)
     assert (result.verdict, result.why) == (UNKNOWN, Reason.WORKER_DIED)
@@ -250,7 +250,13 @@ def test_the_parent_that_it_may_kill_is_not_pytest(act, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "raised", [KeyboardInterrupt("no"), GeneratorExit("no"), SystemExit("no"), pytest.skip.Exception("no")]
+    "raised",
+    [
+        KeyboardInterrupt("no"),
+        pytest.param(GeneratorExit("no"), marks=pytest.mark.thorough),
+        pytest.param(SystemExit("no"), marks=pytest.mark.thorough),
+        pytest.skip.Exception("no"),
+    ],
 )
 def test_whatever_it_raises_is_a_failure(raised, tmp_path):
     def act():

@@ -76,6 +76,7 @@ def test_laws_are_judged_without_the_size_that_loses_the_gpu(tmp_path, gpu):
     assert neighbour.verdict == PASS
 
 
+@pytest.mark.thorough  # a library that notices shrinks in the same way
 def test_a_law_that_loses_the_gpu_shrinks_in_processes_of_their_own(tmp_path, gpu, patient):
     impl = faulty(gpu, lambda q: q.shape[1] > 100)  # the contract check tries less
     with isolated(tmp_path, impl) as judging:
@@ -98,8 +99,9 @@ def test_the_library_that_notices_may_be_another_one_in_each_process(tmp_path, g
             raise RuntimeError(f"CUBLAS_STATUS {os.getpid()} when calling cublasCreate(handle): {error}") from None
 
     with isolated(tmp_path, impl := replace(impl, forward=noticed)) as judging:
-        law = judging.law(LAW, impl)
+        law, after = judging.law(LAW, impl), judging.contract(impl)
     assert law.verdict == FAIL and law.smallest.startswith("seqlen_q=41 seqlen_k=41 headdim=16 dtype=float32")
+    assert f"--case '{law.smallest}'" in law.replay and law.replay in law.message and after.verdict == PASS
 
 
 def test_a_gpu_that_is_lost_while_a_failure_is_explained_costs_no_verdict(tmp_path, gpu):
@@ -166,6 +168,11 @@ def notices(request, gpu, monkeypatch):
     return request.param
 
 
+@pytest.mark.parametrize(
+    "notices",
+    ["nothing", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("the oracle", READ))],
+    indirect=True,
+)
 def test_a_law_that_notices_late_names_the_call(tmp_path, gpu, notices, patient):
     impl = late(gpu, lambda q: q.shape[1] > 40 and q.shape[1] != 64)
     with isolated(tmp_path, impl, good.IMPL) as judging:

@@ -12,8 +12,8 @@ import os
 import pytest
 
 from flash_attest.runner.judge import SEES_GPU
-from tests.impls.runs import python
 from tests.places import ROOT
+from tests.runs import python
 
 JUDGED = """
 import json, os, sys
@@ -64,7 +64,7 @@ def verdicts(tmp_path, file, how, law=TRACED, **changes):
     return json.loads(run.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("file", ("triton_kernels.py", "numba_kernels.py"))
+@pytest.mark.parametrize("file", ("triton_kernels.py", pytest.param("numba_kernels.py", marks=pytest.mark.thorough)))
 def test_a_plug_in_is_traced_in_a_process_without_the_gpu(file, tmp_path):
     results = verdicts(tmp_path, file, "isolated")
     assert results["right"][0] == "pass", results["right"]

@@ -60,11 +60,16 @@ def files(tmp_path_factory):
     return {name: folder / f"{name}.py" for name in CAUSES}
 
 
+# These repeat what other selections show.
+MORE_SELECTIONS = ("a chapter", "a keyword", "no isolation", "untrusted, a test")
+
+
 @pytest.fixture(scope="module")
-def selected(files, tmp_path_factory):
+def selected(files, tmp_path_factory, pytestconfig):
     """A run of each selection, on one file that cannot be loaded, alone."""
     raises = f"--impl-from={files['raises']}"
-    runs = {name: ("-n", "0", *more, raises) for name, more in SELECTIONS.items()}
+    left_out = () if pytestconfig.getoption("--thorough") else MORE_SELECTIONS
+    runs = {name: ("-n", "0", *more, raises) for name, more in SELECTIONS.items() if name not in left_out}
     return attest_each(runs, tmp_path_factory.mktemp("selections"))
 
 
@@ -91,7 +96,10 @@ def is_told(run, file, reason):
     assert "1 file cannot be loaded" in (run.report / "index.html").read_text()
 
 
-@pytest.mark.parametrize("selection", SELECTIONS)
+@pytest.mark.parametrize(
+    "selection",
+    [pytest.param(name, marks=pytest.mark.thorough if name in MORE_SELECTIONS else ()) for name in SELECTIONS],
+)
 def test_whatever_is_selected_the_file_is_named(selected, selection, files):
     is_told(selected[selection], files["raises"], CAUSES["raises"][1])
 

@@ -16,7 +16,6 @@ from tests.runs import attest_each, results
 WRONG = [
     (["--impl", "torch_mth"], "--impl torch_mth: unknown 'torch_mth'; known are cuda_fa1, "),
     (["--impl", ""], "--impl '': no name given; known are cuda_fa1, "),
-    (["--impl", ","], "--impl ,: no name given; known are cuda_fa1, "),
     (["--case", "seqlen=65"], "there is no field 'seqlen'; the fields are batch, seqlen_q"),
     (["--case", "dtype=float8"], "dtype=float8: should be one of float32, float16, bfloat16"),
     (["--case-timeout=-1"], "--case-timeout -1: should be a number of seconds, or 0 for no limit"),
@@ -33,23 +32,28 @@ WRONG = [
     (["--hypothesis-profile", "fast"], "--hypothesis-profile fast: should be one of smoke, quick, default"),
     (["--impl-from", "tests/plugins/good.py", "--impl-from", "./tests/plugins/good.py"], "two implementations are named"),
 ]  # fmt: skip
+# What names one of ours loads all of them, so this is thorough.
+REPEATED = [(["--impl", ","], "--impl ,: no name given; known are cuda_fa1, ")]
+SMOKE = ("--hypothesis-profile", "smoke")
+KNOWN = "sees_exactly_its_prefix or padding_keys_count_nothing"
 UNSUPPORTED = ("--impl-from", PLUGINS / "good.py", "--case", "seqlen_q=8 headdim=16 dtype=float32 causal=true")
 
 
 @pytest.fixture(scope="module")
-def each(tmp_path_factory):
+def each(tmp_path_factory, pytestconfig):
+    wrong = WRONG + REPEATED * pytestconfig.getoption("--thorough")
     folder = tmp_path_factory.mktemp("each")
     elsewhere = folder / "my_attention.py"
     elsewhere.write_text((PLUGINS / "good.py").read_text())
     forward = "properties/test_forward.py"
     runs = {
-        "hooked": ("-p", "tests.plugins.hooked", "--impl", "hooked", forward),
+        "hooked": (*SMOKE, "-p", "tests.plugins.hooked", "--impl", "hooked", forward),
         "beside ours": ("-p", "tests.plugins.hooked", "-k", "contract_is_kept and hooked"),
-        "known": ("-v", "--impl-from", PLUGINS / "known.py", "properties/test_causal.py", "properties/test_seqlens.py"),
+        "known": ("-v", "--impl-from", PLUGINS / "known.py", "-k", KNOWN),
         "unsupported": (*UNSUPPORTED, forward),
-        "no isolation": ("--impl-from", PLUGINS / "good.py", "--no-isolation", forward),
-        "outside": (f"--impl-from={elsewhere}", "-k", "winning_key"),
-        **{str(arguments): (*arguments, forward) for arguments, _ in WRONG},
+        "no isolation": (*SMOKE, "--impl-from", PLUGINS / "good.py", "--no-isolation", forward),
+        "outside": (*SMOKE, f"--impl-from={elsewhere}", "-k", "winning_key"),
+        **{str(arguments): (*arguments, forward) for arguments, _ in wrong},
     }
     return attest_each(runs, folder)
 
@@ -80,7 +84,9 @@ def test_known_failures_are_strict(each):
     assert fixed["verdict"] == "fail" and "take it off the list" in fixed["reason"]
 
 
-@pytest.mark.parametrize(("arguments", "words"), WRONG)
+@pytest.mark.parametrize(
+    ("arguments", "words"), [*WRONG, *(pytest.param(*each, marks=pytest.mark.thorough) for each in REPEATED)]
+)
 def test_a_wrong_option_is_reported_before_anything_runs(each, arguments, words):
     run = each[str(arguments)]
     assert run.returncode == pytest.ExitCode.USAGE_ERROR

@@ -181,7 +181,8 @@ def test_laws_are_unknown_where_the_contract_is_broken(broken):
     assert run.returncode == 1
 
 
-@pytest.mark.parametrize("workers", ("0", pytest.param("1", marks=pytest.mark.thorough)))
+@pytest.mark.thorough  # tests/runner/isolation/test_core.py shrinks such cases without a run
+@pytest.mark.parametrize("workers", ("0", "1"))
 def test_an_implementation_that_ends_its_process_fails_with_its_smallest_case(workers, tmp_path):
     arguments = (*PATIENT, "-n", workers, "-k", "out_matches", "properties/test_forward.py")
     run = attest("--impl-from", PLUGINS / "crashes.py", *arguments, report=tmp_path)
@@ -212,6 +213,7 @@ def results_so_far(report) -> dict:
     return results(report) if (report / "results.json").exists() else {}
 
 
+@pytest.mark.thorough  # test_interrupts.py interrupts runs at chosen moments
 def test_an_interrupted_run_keeps_its_results(tmp_path):
     process = subprocess.Popen(
         command("--impl-from", PLUGINS / "slow.py", report=tmp_path),

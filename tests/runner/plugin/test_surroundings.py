@@ -19,7 +19,7 @@ from flash_attest import packages
 from flash_attest.properties.judging.judgement import replay_of
 from flash_attest.properties.judging.origin import OURS, OwnRun
 from tests.places import PLUGINS, ROOT
-from tests.runs import attest, environment, results
+from tests.runs import attest, environment, python, results
 
 NOBODY = "65534"
 HIDES = """
@@ -116,7 +116,7 @@ def test_an_existing_report_folder_may_follow_a_space(tmp_path):
     judged = run(sys.executable, "-m", "pytest", *smoke, "--report", "my report", cwd=copy, env=environment())
     assert judged.returncode == 0, judged.stdout
     assert results(copy / "my report")["test_winning_key_is_copied[torch_math]"]["verdict"] == "pass"
-    help_text = run(sys.executable, "-m", "pytest", "--help", cwd=copy, env=environment()).stdout
+    help_text = python("-m", "pytest", "--help").stdout
     assert "with = for a folder outside" in " ".join(help_text.split())
 
 

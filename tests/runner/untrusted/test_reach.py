@@ -99,16 +99,17 @@ def test_what_is_printed_takes_no_space(held, monkeypatch):
     assert os.fstat(process._printed_to.fileno()).st_size <= limits.PRINTED
 
 
-@pytest.mark.parametrize(
-    ("limit", "most", "words"),
-    (("PROCESSES", 20, "processes, should be at most 20"), ("WRITTEN", -1, "GiB to its folders, should be at most")),
-)
-def test_what_takes_too_much_of_the_machine_is_ended_and_named(monkeypatch, limit, most, words):
+def test_what_takes_too_much_of_the_machine_is_ended_and_named(monkeypatch):
     """The judging process looks, whichever way the kernel process is held."""
     impls = {entry.name: entry.impl for entry in from_file(str(HERE / "reach.py"), LIMIT)}
     process = remote_of(impls["starts_many_processes"]).process
-    assert not called(impls["reads_the_laws"])
-    monkeypatch.setattr(limits, limit, most)
-    with pytest.raises((ContractError, LawBroken), match=words):
-        called(impls["starts_many_processes"])
-    assert process._process is None
+    for limit, most, words in (
+        ("PROCESSES", 20, "processes, should be at most 20"), ("WRITTEN", -1, "GiB to its folders, should be at most"),
+    ):  # fmt: skip
+        with monkeypatch.context() as patch:
+            patch.setattr(limits, limit, most)
+            with pytest.raises((ContractError, LawBroken), match=words):
+                called(impls["starts_many_processes"])
+        assert process._process is None
+    assert not called(impls["reads_the_laws"])  # in another process
+    process.end()

@@ -21,7 +21,7 @@ from flash_attest.runner.untrusted.caller import RemoteCaller
 from flash_attest.runner.untrusted.entries import from_file
 from flash_attest.runner.untrusted.records import declared, record_of
 from flash_attest.runner.untrusted.remote import remote_of
-from tests.places import PLUGINS, ROOT
+from tests.places import PLUGINS
 from tests.runner.untrusted.runs import HERE
 from tests.trials import broken
 
@@ -32,13 +32,25 @@ CASE = Case(
 FORGETFUL = ("traced", "known_failures")  # fields that --untrusted changes
 
 
-@pytest.fixture(scope="module", params=("torch_math", "python_tiled"))
-def both(request):
+OURS = {module.IMPL.name: module.IMPL for module in (torch_math, python_tiled)}
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory):
+    """Two of our implementations, in a kernel process that both share."""
+    file = tmp_path_factory.mktemp("there") / "ours.py"
+    file.write_text(
+        "from flash_attest.impls import python_tiled, torch_math\nIMPLS = [torch_math.IMPL, python_tiled.IMPL]\n"
+    )
+    impls = {entry.name: entry.impl for entry in from_file(str(file), 60)}
+    yield impls
+    remote_of(impls["torch_math"]).process.end()
+
+
+@pytest.fixture(params=OURS)
+def both(request, there):
     """One of our implementations: in this process, and in a kernel process."""
-    here = {"torch_math": torch_math, "python_tiled": python_tiled}[request.param].IMPL
-    (entry,) = from_file(str(ROOT / "impls" / f"{request.param}.py"), 60)
-    yield here, entry.impl
-    remote_of(entry.impl).process.end()
+    return OURS[request.param], there[request.param]
 
 
 def test_a_declaration_survives(both):
@@ -135,7 +147,10 @@ def test_a_list_of_known_failures_is_refused():
 
 @pytest.mark.parametrize(
     ("file", "words"),
-    (("broken_import.py", "importing it raises"), ("nothing_in_it.py", "should be an Implementation")),
+    (
+        ("broken_import.py", "importing it raises"),
+        pytest.param("nothing_in_it.py", "should be an Implementation", marks=pytest.mark.thorough),
+    ),
 )
 def test_a_file_that_gives_nothing_says_why(file, words):
     (entry,) = from_file(str(PLUGINS / file), 60)
