@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from flash_attest.properties.judging.known import Known
 
 KEPT = 1 << 30  # bytes that torch may keep from one law to the next
-ENOUGH = (
-    16 << 30
-)  # free bytes that suffice for any drawn case if a process is alone; a kernel that needs more is at fault
+ENOUGH = 16 << 30  # free bytes: a process that is alone needs no more for a drawn case, unless the kernel wastes memory
 PAUSES = (1, 4)  # seconds before the next attempts when memory runs out; other workers hold much of it for seconds
 MOST_IN_VAIN = 3  # after this many useless waits in a row, a process stops waiting: it needs too much memory
 Answer = TypeVar("Answer")
@@ -30,7 +28,7 @@ def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer
     """Return attempt(). If GPU memory runs out, wait and call it again, at last alone on the GPU.
 
     Other workers may hold much memory for a while and then free it. known: counts the waits that
-    did not help. waits: whether to make more than one attempt.
+    did not help, unless the GPU is too small. waits: whether to make more than one attempt.
 
     Raises OutOfMemory if memory still does not suffice, and at once on a CPU, where each process
     has its own limit. It is too_small if less than ENOUGH was free.
@@ -50,9 +48,10 @@ def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer
         try:
             answer = attempt()
         except OutOfMemory as error:
-            known.waits_in_vain += 1
+            too_small = 0 < free < ENOUGH
+            known.waits_in_vain += not too_small
             told = f", alone on the GPU with {words_of(free)} free" if free else ""
-            raise OutOfMemory(f"{error}{told}", too_small=0 < free < ENOUGH) from None
+            raise OutOfMemory(f"{error}{told}", too_small=too_small) from None
     known.waits_in_vain = 0
     return answer
 

@@ -16,7 +16,7 @@ from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, UNKNOWN
 from flash_attest.properties.law import laws
 from flash_attest.properties.machine import gpu_memory
-from flash_attest.properties.machine.gpu_memory import ENOUGH, when_memory_suffices
+from flash_attest.properties.machine.gpu_memory import ENOUGH, MOST_IN_VAIN, when_memory_suffices
 
 LAW = laws()["test_out_matches_the_definition"]
 FULL = "CUDA out of memory. Tried to allocate 8.26 GiB"
@@ -94,6 +94,15 @@ def test_without_a_gpu_yet_nobody_knows_its_memory(gpu):
     with pytest.raises(OutOfMemory) as caught:
         when_memory_suffices("cuda", Known(), lambda: _raise(OutOfMemory("out of memory")))
     assert not caught.value.too_small
+
+
+def test_each_law_waits_for_a_small_gpu(gpu):
+    """Else a fourth law would call memory short that never was enough."""
+    known = Known()
+    for _ in range(MOST_IN_VAIN + 2):
+        with pytest.raises(OutOfMemory) as caught:
+            when_memory_suffices("cuda", known, lambda: _raise(OutOfMemory("out of memory")))
+        assert caught.value.too_small
 
 
 def test_a_small_gpu_passes_what_fits(gpu):
