@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from flash_attest.mutants.judging import EXAMPLES
 from flash_attest.mutants.mutant import Mutant
 from flash_attest.mutants.power import columns
 from flash_attest.mutants.power.matrix import HANG, KILLS
-from flash_attest.mutants.power.report import BY_NAME, DEVICES, by_chapter, chapter_of, counted, remarks, short
+from flash_attest.mutants.power.report import BY_NAME, by_chapter, chapter_of, counted, places, remarks, short
 from flash_attest.mutants.power.rules import PEERS
 from flash_attest.mutants.power.tables import Row, Table
 from flash_attest.properties.judging.verdict import PASS, REFUSED, UNKNOWN, law_name
@@ -80,8 +80,8 @@ def page(tables: list[Table]) -> str:
     """Return the page of these environments."""
     counts = [counted(table) for table in tables]
     survivors = [
-        (slug("bug", name), DEVICES[_device(table)], name, BY_NAME[name].story)
-        for table in tables for name, row in table.rows.items() if row.survives
+        (slug("bug", name), place, name, BY_NAME[name].story)
+        for place, table in zip(places(tables), tables, strict=True) for name, row in table.rows.items() if row.survives
     ]  # fmt: skip
     unfinished = sum(each["unfinished"] for each in counts)
     bugs = bugs_of(tables)
@@ -96,7 +96,7 @@ def page(tables: list[Table]) -> str:
         unfinished=unfinished,
         titles=TITLES,
         heads=[_narrow(title) for title in TITLES.values()],
-        places=[DEVICES[_device(table)] for table in tables],
+        places=places(tables),
         commands=[command_of(table) for table in tables],
         matrices=[matrix_of(table) for table in tables],
         pictures=[columns.drawn(table, f"columns.{n}") for n, table in enumerate(tables, 1)],
@@ -117,13 +117,13 @@ def _narrow(title: str) -> str:
     return re.sub(r"(?<=[a-z]{3})(?=[A-Z])", SOFT, title.replace("-", HARD))
 
 
-def headline(tables: Iterable[Table]) -> str:
+def headline(tables: Sequence[Table]) -> str:
     """ "342 of 342 planted bugs are caught on a CPU, 204 of 205 on a GPU"."""
     parts = []
-    for table in tables:
+    for place, table in zip(places(tables), tables, strict=True):
         caught = sum(row.caught for row in table.rows.values())
         noun = "" if parts else " planted bugs are caught"
-        parts.append(f"{caught} of {len(table.rows)}{noun} {_lower(DEVICES[_device(table)])}")
+        parts.append(f"{caught} of {len(table.rows)}{noun} {_lower(place)}")
     return ", ".join(parts) or "nothing was judged"
 
 
@@ -200,10 +200,10 @@ def _laws_of(tables: list[Table]) -> list[str]:
     return list(dict.fromkeys(law for table in tables for law in table.laws))
 
 
-def _elsewhere(tables: Iterable[Table]) -> list[tuple[str, str, list[str]]]:
+def _elsewhere(tables: Sequence[Table]) -> list[tuple[str, str, list[str]]]:
     """(environment, why, bugs) of the bugs that were not judged."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for table in tables:
+    for place, table in zip(places(tables), tables, strict=True):
         for name, why in table.elsewhere.items():
-            groups.setdefault((DEVICES[_device(table)], why), []).append(name)
+            groups.setdefault((place, why), []).append(name)
     return [(place, why, names) for (place, why), names in groups.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flash_attest.mutants import ALL
@@ -53,13 +53,21 @@ the law that traces accesses is sure to see it.
 def document(tables: list[Table]) -> str:
     """Return the whole of docs/measured/power.md."""
     lines = [HEAD, "## Caught", "", *_caught(tables), ""]
-    for table in tables:
-        lines += [f"## {DEVICES[table.environment['device']]}: {table.environment['machine']}", "", *_of_one(table), ""]
+    for place, table in zip(places(tables), tables, strict=True):
+        lines += [f"## {place}: {table.environment['machine']}", "", *_of_one(table), ""]
     lines += [RULES, "| suite | inputs, shapes, rule | smaller here |", "|---|---|---|"]
     for n, peer in enumerate(PEERS):
         same = n > 0 and (peer.rule, peer.reduced) == (PEERS[n - 1].rule, PEERS[n - 1].reduced)
         lines.append(f"| {peer.title} | {'the same' if same else peer.rule} | {'the same' if same else peer.reduced} |")
     return "\n".join(lines) + "\n"
+
+
+def places(tables: Sequence[Table]) -> list[str]:
+    """Return the device of each environment, with its Python if several have this device."""
+    environments = [table.environment for table in tables]
+    devices = Counter(e["device"] for e in environments)
+    pythons = (f" ({e['versions'].split(',')[0]})" if devices[e["device"]] > 1 else "" for e in environments)
+    return [f"{DEVICES[e['device']]}{python}" for e, python in zip(environments, pythons, strict=True)]
 
 
 def _caught(tables: list[Table]) -> list[str]:
@@ -69,7 +77,7 @@ def _caught(tables: list[Table]) -> list[str]:
         return f"| {words} | {' | '.join(map(str, values))} |"
 
     counts = [counted(table) for table in tables]
-    lines = [row("", *(DEVICES[table.environment["device"]] for table in tables)), "|---|" + "---|" * len(tables)]
+    lines = [row("", *places(tables)), "|---|" + "---|" * len(tables)]
     lines += [
         row("judged", *(each["judged"] for each in counts)),
         row("**caught by the laws**", *(f"**{each['at once'] + each['later']}**" for each in counts)),
