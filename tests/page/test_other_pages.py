@@ -12,6 +12,7 @@ from tests.places import ROOT
 
 *ON_A_CPU, GPU = tables_of([ROOT / "docs" / "measured" / "power.json"])
 JUDGED = {name for table in (*ON_A_CPU, GPU) for name in table.rows}  # planted bugs
+MISSED = {name for table in (*ON_A_CPU, GPU) for name, row in table.rows.items() if not row.caught}
 CAUGHT = sum(row.caught for row in GPU.rows.values())
 FIRST = {  # page -> the verdict, and a link below it
     "sweep_red": ("not green: 2 findings in 4 runs of 3 implementations", "write after read, no barrier between"),
@@ -67,7 +68,7 @@ def test_bugs_that_nobody_misses_are_hidden(visit):
     page = visit("power")
     page.locator("[name=missed]").select_option("laws")
     assert page.locator("#matches").inner_text().endswith(f" of {len(JUDGED)}")
-    assert len(shown(page, "tbody[data-item]")) == len(GPU.rows) - CAUGHT
+    assert len(shown(page, "tbody[data-item]")) == len(MISSED)
     page.locator("[name=missed]").select_option("pytorch")
     assert not shown(page, "tbody[data-item]")
     counts = [int(text.split()[1]) for text in shown(page, ".hits") if text]
