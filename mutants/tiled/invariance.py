@@ -34,7 +34,7 @@ def split_by(keys: str) -> tuple[tuple[str, str], ...]:
             OF_VALUES,
             OF_VALUES.replace(
                 "s, _",
-                "if j0 and j0 % keys == 0:\n"
+                "if not parts or j0 % keys == 0:\n"
                 "                parts.append((m, l, acc))\n"
                 "                m, l, acc = torch.full_like(m, -INF), torch.zeros_like(l), torch.zeros_like(acc)\n"
                 "            s, _",
