@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t MOST_BYTES = (1 << 20) - 1;  // tx-count
 
 Record& misused(uint32_t address, uintptr_t pc) {
-    const auto host = reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + address;
+    const uintptr_t host = shared_memory() + address;
     new_access();
     return add_record(BARRIER, region_of(host), host, sizeof(uint64_t), 1, side_here(TOUCH, pc));
 }

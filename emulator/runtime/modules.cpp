@@ -144,7 +144,7 @@ void enter_module(const Module* module) {
         for (Region& each : loaded.globals) gpu.launch->code_bytes = std::max(gpu.launch->code_bytes, each.high - loaded.code);
     for (Region& each : loaded.globals) add_region(&each);
     if (module->anchor) add_region(&region);
-    const auto memory = reinterpret_cast<uintptr_t>(emulator_dynamic_shared);
+    const uintptr_t memory = shared_memory();
     for (unsigned rank = 0; rank < gpu.launch->cluster; ++rank) {
         Region& of = dynamic[rank];
         of.spans.clear();

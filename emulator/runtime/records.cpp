@@ -41,7 +41,7 @@ void put(unsigned (&to)[3], Dim from) {
 void note_owner(Record& record, const Region* region) {
     if (!gpu.launch || gpu.launch->cluster == 1 || !region || region->space != SHARED_DYNAMIC) return;
     record.owned = 1;
-    const auto offset = region->low - reinterpret_cast<uintptr_t>(emulator_dynamic_shared);
+    const auto offset = region->low - shared_memory();
     put(record.owner, block_of(gpu.block->index, rank_at(offset) * gpu.launch->apart));
 }
 

@@ -16,7 +16,7 @@ from flash_attest.properties.cases.kinds import has_kind
 from flash_attest.properties.failures import AnotherCase
 
 MORE = 33  # keys or queries: more tiles of up to 32, and another remainder
-MOST = {"size": 3, "feature": 4}  # siblings in one of several drawn cases
+MOST = {"size": 2, "feature": 4}  # siblings in one of several drawn cases
 SEED = 0  # of a run by default, whose kinds of kernels are compiled anyway
 # Inputs of another regime are other values alone, and `_sizes` has other lengths.
 NO_SIBLING = ("regime", "cross", "headdim")

@@ -24,7 +24,7 @@ inline uint32_t shared_offset(unsigned thread, uint64_t address) {
     return gpu.launch->cluster == 1 ? own : offset_in_cluster(thread, own);
 }
 inline uintptr_t shared_place(unsigned thread, uint64_t address) {
-    return reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + shared_offset(thread, address);
+    return shared_memory() + shared_offset(thread, address);
 }
 // Ends the launch if one of these blocks is not in the cluster.
 void check_ranks(Warp& warp, const Instruction& at, unsigned lane, uint32_t blocks);

@@ -53,7 +53,7 @@ bool is_load(const Bulk& copy) { return copy.kind == BulkKind::load || copy.kind
 
 // Whether a block's shared memory is the target of a copy to shared memory, or its source.
 bool is_of_block(const Bulk& copy, unsigned rank) {
-    const uintptr_t from = copy.global - reinterpret_cast<uintptr_t>(emulator_dynamic_shared);
+    const uintptr_t from = copy.global - shared_memory();
     return rank_at(copy.shared) == rank || (from < MOST_BLOCKS * gpu.launch->window && rank_at(from) == rank);
 }
 
@@ -158,7 +158,7 @@ bool is_repeated(const Bulk& copy, std::vector<Bulk>& known) {
     return false;
 }
 
-uintptr_t shared_at(const Bulk& copy) { return reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + copy.shared; }
+uintptr_t shared_at(const Bulk& copy) { return shared_memory() + copy.shared; }
 
 void take_effect(Block& in, Bulk copy) {
     const char* waits = is_load(copy) ? "mbarrier.try_wait" : "cp.async.bulk.wait_group";
@@ -212,7 +212,7 @@ void start(Warp& warp, const Instruction& at, unsigned lane, Bulk copy) {
 
 uint64_t value_at(const Warp& warp, const int32_t* o, unsigned lane) { return address_of(warp, o[0], o[1], o[2], lane); }
 
-uint32_t shared_at(const Warp& warp, const int32_t* o, unsigned lane) { return shared_offset(warp.first + lane, value_at(warp, o, lane)); }
+uint32_t offset_at(const Warp& warp, const int32_t* o, unsigned lane) { return shared_offset(warp.first + lane, value_at(warp, o, lane)); }
 
 // Starts a load in each block of a mask [mask], or NONE: in the block whose address is given.
 void start_in_blocks(Warp& warp, const Instruction& at, unsigned lane, Bulk copy, int32_t mask) {
@@ -236,7 +236,7 @@ Flow copy_box(Warp& warp, const Instruction& at, uint32_t mask) {
         Bulk copy = {};
         copy.kind = KIND;
         copy.tiled = true;
-        copy.shared = shared_at(warp, o + 1, lane);
+        copy.shared = offset_at(warp, o + 1, lane);
         const auto where = copy.global = value_at(warp, o + 4, lane);
         size_t count;
         const auto parameters = reinterpret_cast<uint64_t>(parameter_bytes(&count));
@@ -244,7 +244,7 @@ Flow copy_box(Warp& warp, const Instruction& at, uint32_t mask) {
         if (const char* wrong = decode(reinterpret_cast<const unsigned char*>(where), copy.map)) not_covered(warp, at, lane, wrong);
         if (copy.map.rank != static_cast<unsigned>(o[0])) not_covered(warp, at, lane, "a tensor map of another rank than the instruction's");
         for (int i = 0; i < o[0]; ++i) copy.corner[i] = warp.slot<int32_t>(o[7 + i])[lane];
-        if (KIND == BulkKind::load) copy.mbarrier = shared_at(warp, o + 7 + o[0], lane);
+        if (KIND == BulkKind::load) copy.mbarrier = offset_at(warp, o + 7 + o[0], lane);
         start_in_blocks(warp, at, lane, copy, KIND == BulkKind::load ? o[10 + o[0]] : NONE);
     });
     gpu.thread = nullptr;
@@ -260,11 +260,11 @@ Flow copy_bytes(Warp& warp, const Instruction& at, uint32_t mask) {
     lanes_in(mask, [&](unsigned lane) {
         Bulk copy = {};
         copy.kind = KIND;
-        copy.shared = shared_at(warp, o, lane);
+        copy.shared = offset_at(warp, o, lane);
         copy.global = value_at(warp, o + 3, lane);
         if (SENDS) copy.global = shared_place(warp.first + lane, copy.global);
         copy.bytes = warp.slot<uint32_t>(o[6])[lane];
-        if (KIND == BulkKind::load) copy.mbarrier = shared_at(warp, o + 7, lane);
+        if (KIND == BulkKind::load) copy.mbarrier = offset_at(warp, o + 7, lane);
         start_in_blocks(warp, at, lane, copy, KIND == BulkKind::load ? o[10] : NONE);
     });
     gpu.thread = nullptr;

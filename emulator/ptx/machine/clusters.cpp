@@ -11,11 +11,9 @@ namespace {
 constexpr unsigned RANK = 24;  // the bit of an address where its rank plus 1 begins
 constexpr uint32_t OFFSET = (1u << RANK) - 1;
 
-uintptr_t memory() { return reinterpret_cast<uintptr_t>(emulator_dynamic_shared); }
-
 // The rank of the block in whose shared memory a generic address lies, or MOST_BLOCKS.
 unsigned rank_of_generic(uint64_t address) {
-    const uint64_t offset = address - memory();
+    const uint64_t offset = address - shared_memory();
     if (gpu.launch->cluster == 1) return offset < gpu.launch->request->shared ? 0 : MOST_BLOCKS;
     const uint64_t rank = offset / gpu.launch->window;
     return rank < gpu.launch->cluster && offset - rank * gpu.launch->window < gpu.launch->request->shared ? static_cast<unsigned>(rank) : MOST_BLOCKS;
@@ -30,7 +28,7 @@ Flow mapa(Warp& warp, const Instruction& at, uint32_t mask) {
         if (rank >= gpu.launch->cluster) check_ranks(warp, at, lane, rank < 32 ? 1u << rank : 1u << 31);
         uint64_t to = address;
         if (gpu.launch->cluster > 1)
-            to = !o[3] ? (address & OFFSET) | (rank + 1) << RANK : memory() + (address - memory()) % gpu.launch->window + rank * gpu.launch->window;
+            to = !o[3] ? (address & OFFSET) | (rank + 1) << RANK : shared_memory() + (address - shared_memory()) % gpu.launch->window + rank * gpu.launch->window;
         if (o[2] == 4) warp.slot<uint32_t>(o[0])[lane] = static_cast<uint32_t>(to);
         else warp.slot<uint64_t>(o[0])[lane] = to;
     });
@@ -146,7 +144,7 @@ uint32_t offset_in_cluster(unsigned thread, uint32_t address) {
 }
 
 uint64_t shared_address(unsigned thread, uint64_t generic) {
-    const uint64_t offset = generic - memory();
+    const uint64_t offset = generic - shared_memory();
     if (gpu.launch->cluster == 1 || offset >= gpu.launch->cluster * gpu.launch->window) return offset;
     const unsigned rank = rank_at(offset);
     return offset % gpu.launch->window | (rank == rank_of(thread) ? 0 : uint64_t(rank + 1) << RANK);

@@ -12,7 +12,7 @@ namespace {
 template <bool RELEASES = false>
 uint32_t object_at(Warp& warp, const Instruction& at, const int32_t* o, unsigned lane) {
     const uint32_t address = shared_offset(warp.first + lane, address_of(warp, o[0], o[1], o[2], lane));
-    const auto host = reinterpret_cast<uintptr_t>(emulator_dynamic_shared) + address;
+    const uintptr_t host = shared_memory() + address;
     gpu.thread = &thread_of(warp, lane);
     Region* region = region_of(host);
     const bool outside = !region || host + sizeof(uint64_t) > region->high;
