@@ -19,7 +19,7 @@ namespace emulator {
 constexpr size_t DEFAULT_SHARED = 48 * 1024, LARGEST_SHARED = 227 * 1024;  // bytes per block: by default, and after opting in
 constexpr size_t STACK = 576 * 1024;  // bytes per thread: a GPU has 512 KiB of local memory
 constexpr unsigned char POISON = 0xFF;  // fills the shared memory of a new block: NaN, -1
-// Where the dynamic shared memory of the running block lies, and behind it that of its cluster's others.
+// Where the dynamic shared memory of the running block lies, and behind it the memory of other blocks of its cluster.
 inline uintptr_t shared_memory() { return reinterpret_cast<uintptr_t>(emulator_dynamic_shared); }
 
 // ---- launches (scheduler.cpp) -------------------------------------------------------------------
