@@ -151,12 +151,9 @@ class WrongAlready(Undecided):
 class OutOfMemory(Undecided):
     """Memory ran out, on any device.
 
-    too_small: the process was alone on the GPU, which has less memory than any drawn case needs.
+    Its reason is Reason.GPU_MEMORY if the GPU is too small: the process was alone on it, and less
+    was free than drawn cases may need.
     """
-
-    def __init__(self, text: str, *, too_small: bool = False):
-        super().__init__(text, Reason.GPU_MEMORY if too_small else Reason.RESOURCES)
-        self.too_small = too_small
 
 
 @contextmanager

@@ -139,7 +139,7 @@ class Search:
                     self.plan.device, self.plan.known, lambda: self._holds_now(case), waits=not repeats
                 )
         except Undecided as reason:
-            too_large = isinstance(reason, OutOfMemory) and (reason.too_small or bool(self.too_large))
+            too_large = isinstance(reason, OutOfMemory) and (reason.why is Reason.GPU_MEMORY or bool(self.too_large))
             unclear = Undecided(str(reason), Reason.GPU_MEMORY if too_large else reason.why)
         if too_large:  # the law goes on with other cases
             self.too_large.append(unclear)

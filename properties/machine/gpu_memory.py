@@ -31,7 +31,7 @@ def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer
     did not help, unless the GPU is too small. waits: whether to make more than one attempt.
 
     Raises OutOfMemory if memory still does not suffice, and at once on a CPU, where each process
-    has its own limit. It is too_small if less than ENOUGH was free.
+    has its own limit. Its reason is Reason.GPU_MEMORY if less than ENOUGH was free.
     """
     if device != "cuda":
         return attempt()
@@ -51,7 +51,8 @@ def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer
             too_small = 0 < free < ENOUGH
             known.waits_in_vain += not too_small
             told = f", alone on the GPU with {words_of(free)} free" if free else ""
-            raise OutOfMemory(f"{error}{told}", too_small=too_small) from None
+            why = Reason.GPU_MEMORY if too_small else Reason.RESOURCES
+            raise OutOfMemory(f"{error}{told}", why) from None
     known.waits_in_vain = 0
     return answer
 

@@ -111,8 +111,7 @@ class Gpu:
         Returns {address of a storage: its bytes afterwards}.
         """
         tensors = [getattr(a, "tensor", a) for a in arguments]
-        storages = {t.untyped_storage().data_ptr(): t for t in tensors if isinstance(t, torch.Tensor)}
-        copies = {at: bytes_of(t).cuda() for at, t in storages.items()}
+        copies = {at: memory.cuda() for at, memory in storages_of(arguments).items()}
         packed = bytearray(kernel._packed(arguments, names))
         for parameter, argument, tensor in zip(kernel.parameters, arguments, tensors, strict=True):
             if isinstance(tensor, torch.Tensor):
@@ -138,6 +137,12 @@ def three(sizes) -> tuple[int, int, int]:
     return (*given, *(1,) * (3 - len(given)))
 
 
+def storages_of(arguments: tuple) -> dict[int, torch.Tensor]:
+    """Return {address: bytes} of the storages that the arguments of a launch can reach."""
+    tensors = (getattr(argument, "tensor", argument) for argument in arguments)
+    return {t.untyped_storage().data_ptr(): bytes_of(t) for t in tensors if isinstance(t, torch.Tensor)}
+
+
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return the whole storage of a tensor, as bytes, without a copy."""
     return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
@@ -155,7 +160,7 @@ def launches_beside(gpu: Gpu, compared: dict[str, Compared], keep_gpu: Callable[
     def call(kernel, grid, block, shared, limit, arguments, names, cluster) -> None:
         names = kernel._names(arguments, names)
         tensors = [t for t in (getattr(a, "tensor", a) for a in arguments) if isinstance(t, torch.Tensor)]
-        before = {t.untyped_storage().data_ptr(): bytes_of(t).clone() for t in tensors}
+        before = {at: memory.clone() for at, memory in storages_of(arguments).items()}
         theirs = gpu.launch(kernel, grid, block, shared, arguments, names, cluster)
         emulated(kernel, grid, block, shared, limit, arguments, names, cluster)
         seen = compared[kernel.name]

@@ -26,8 +26,7 @@ class Twin:
         self.call, self.flips = module.Kernel._call, flips
 
     def launch(self, kernel, grid, block, shared, arguments, names, cluster=None):
-        tensors = [t for t in (getattr(a, "tensor", a) for a in arguments) if isinstance(t, torch.Tensor)]
-        storages = {t.untyped_storage().data_ptr(): beside_gpu.bytes_of(t) for t in tensors}
+        storages = beside_gpu.storages_of(arguments)
         before = {at: memory.clone() for at, memory in storages.items()}
         self.call(kernel, grid, block, shared, module.LARGEST_SHARED, arguments, names, cluster)
         after = {at: memory.clone() for at, memory in storages.items()}

@@ -93,7 +93,7 @@ def test_with_enough_memory_the_implementation_takes_too_much(gpu):
 def test_without_a_gpu_yet_nobody_knows_its_memory(gpu):
     with pytest.raises(OutOfMemory) as caught:
         when_memory_suffices("cuda", Known(), lambda: _raise(OutOfMemory("out of memory")))
-    assert not caught.value.too_small
+    assert caught.value.why is Reason.RESOURCES
 
 
 def test_each_law_waits_for_a_small_gpu(gpu):
@@ -102,7 +102,7 @@ def test_each_law_waits_for_a_small_gpu(gpu):
     for _ in range(MOST_IN_VAIN + 2):
         with pytest.raises(OutOfMemory) as caught:
             when_memory_suffices("cuda", known, lambda: _raise(OutOfMemory("out of memory")))
-        assert caught.value.too_small
+        assert caught.value.why is Reason.GPU_MEMORY
 
 
 def test_a_small_gpu_passes_what_fits(gpu):
