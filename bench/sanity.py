@@ -10,7 +10,7 @@ import torch
 from flash_attest.impls.contract.call import run
 from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.impls.torch_math import IMPL as MANUAL
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.case import Case, Window
 from flash_attest.properties.checks.pictures import place_of
 
 NAMES = ("out", "dq", "dk", "dv")
@@ -33,7 +33,7 @@ def make_inputs(case: Case, device: str, seed: int) -> Inputs:
     return Inputs(*(torch.randn(shape, generator=generator, device=device).to(case.dtype) for _ in range(4)))
 
 
-def reference(x: Inputs, causal: bool, backward: bool, window: tuple[int | None, int | None] | None = None) -> Outputs:
+def reference(x: Inputs, causal: bool, backward: bool, window: Window | None = None) -> Outputs:
     """Compute float32 attention.
 
     x (b, s, h, d) in any dtype -> out and, with `backward`, dq, dk, dv (b, s, h, d) float32. A few

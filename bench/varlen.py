@@ -19,7 +19,7 @@ import torch.nn.functional as F
 
 from flash_attest.bench import timing
 from flash_attest.bench.cells import SECONDS, visible_pairs
-from flash_attest.bench.sanity import mistake
+from flash_attest.bench.sanity import NAMES, mistake
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.tensors import Outputs
 
@@ -31,7 +31,6 @@ LENGTHS = {
     "one long": [8192] + [128] * 64,
 }
 NHEADS, HEADDIM = 16, 128
-NAMES = ("out", "dq", "dk", "dv")
 Call = Callable[..., torch.Tensor]
 
 

@@ -15,19 +15,17 @@ import torch
 
 from flash_attest.bench import timing
 from flash_attest.bench.cells import SECONDS
-from flash_attest.bench.sanity import make_inputs, mistake, reference
+from flash_attest.bench.sanity import NAMES, make_inputs, mistake, reference
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.call import run
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.tensors import Inputs, to_layout
-from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.case import Case, Window
 
 SEQLENS, TOKENS = (4096, 16384), 16384
 NHEADS, HEADDIM = 16, 64
 KEYS = 256  # that a query sees: itself and those before it
-NAMES = ("out", "dq", "dk", "dv")
 IMPLS = ("triton_fa2", "torch_flex")
-Window = tuple[int | None, int | None]
 
 
 def case_of(seqlen: int, tokens: int = TOKENS) -> Case:
