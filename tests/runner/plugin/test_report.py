@@ -232,16 +232,20 @@ def test_a_folder_that_cannot_be_made_is_told_at_the_start(tmp_path, path):
         started(tmp_path / path)
 
 
-def test_a_disk_that_fills_up_is_told_once_and_the_run_goes_on(tmp_path):
+@pytest.mark.parametrize("due, file", [(True, "results.json"), (False, "since-results.jsonl")])
+def test_a_disk_that_fills_up_is_told_once_and_the_run_goes_on(tmp_path, monkeypatch, due, file):
+    """Whether the results are due, or a verdict goes to the journal, as on a slow disk."""
     messages: list[str] = []
     report = Report(tmp_path, messages.append)
+    monkeypatch.setattr(report._results_pace, "due", lambda: due)
+    monkeypatch.setattr(report._page_pace, "due", lambda: False)
     report.start(ENVIRONMENT, 100)
     report.add(result(0))
     with files_up_to((tmp_path / "index.html").stat().st_size + 200):
         for n in range(1, 50):
             report.add(result(n, reason="x" * 1000))
         record = read(tmp_path)  # valid, although the disk is full
-        assert messages == [f"{tmp_path}/results.json cannot be written: File too large"]
+        assert messages == [f"{tmp_path}/{file} cannot be written: File too large"]
         assert 0 < len(record["results"]) < 50
     report.finish()
     assert len(messages) == 1 and len(read(tmp_path)["results"]) == 50  # there is space again
