@@ -78,6 +78,7 @@ def _prepare() -> None:
 
     Plug-ins of pytest are left out: pytest rewrites them when it loads them.
     """
+    import numba  # noqa: F401  (our implementations import it, which takes a second)
     import torch.fx.experimental.symbolic_shapes  # noqa: F401  (torch.autograd.grad imports it)
 
     from flash_attest.properties.law import laws
