@@ -14,8 +14,8 @@ import torch
 
 from flash_attest.bench.sizes import Size
 from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.entry import HERE, Entry, Unloadable
 from flash_attest.impls.contract.record import Absent, Implementation
-from flash_attest.impls.contract.registry import Entry, Unloadable
 from flash_attest.oracle import Mask
 from flash_attest.properties.cases.case import DTYPES, Case, text_of
 from flash_attest.properties.cases.support import unsupported
@@ -28,8 +28,8 @@ WRONG, ERROR, ABOVE_PEAK, NOT_RUN = UNTRUSTED = ("wrong", "error", "above peak",
 TOKENS, WIDTH = 16384, 2048
 
 # The files in which our implementations are defined: `file` of their entries.
-TRITON, CUDA, NUMBA = (str(registry.HERE / name) for name in ("triton", "cuda", "numba"))
-PYTORCH = tuple(str(registry.HERE / name) for name in ("torch_sdpa.py", "torch_flex.py", "torch_varlen.py"))
+TRITON, CUDA, NUMBA = (str(HERE / name) for name in ("triton", "cuda", "numba"))
+PYTORCH = tuple(str(HERE / name) for name in ("torch_sdpa.py", "torch_flex.py", "torch_varlen.py"))
 # These compile for a GPU at the first call. On a CPU they run in the emulator, whose speed means
 # nothing.
 GPU_KERNELS = (TRITON, CUDA, NUMBA)

@@ -35,8 +35,8 @@ from flash_attest.bench.report import Measurements
 from flash_attest.bench.sanity import NAMES, make_inputs, mistake, reference
 from flash_attest.bench.timed_outputs import TimedOutputs
 from flash_attest.impls.contract.call import run
+from flash_attest.impls.contract.entry import Entry
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.impls.contract.registry import Entry
 from flash_attest.impls.contract.tensors import Inputs, Outputs, to_layout
 from flash_attest.properties.cases.case import Case, text_of
 
