@@ -19,6 +19,7 @@ from flash_attest.impls.contract.record import Absent, Implementation
 from flash_attest.oracle import Mask
 from flash_attest.properties.cases.case import DTYPES, Case, text_of
 from flash_attest.properties.cases.support import unsupported
+from flash_attest.texts import gib
 
 # The verdicts of a cell. If one of UNTRUSTED occurs, the exit status is 1.
 TIMED, REFUSED, NO_FIT = "timed", "refused", "does not fit"
@@ -207,7 +208,7 @@ def too_large(impl: Implementation, case: Case, which: str, device: str) -> str 
     matrices = MATRICES.get(impl.name, {}).get(which, 0.0)
     needed = matrices * 4 * case.batch * case.nheads * case.seqlen_q * case.seqlen_k
     available = memory(device)
-    return None if needed <= available else f"needs {needed / 2**30:.0f} GiB, there are {available / 2**30:.0f}"
+    return None if needed <= available else f"needs {gib(needed)}, there are {available / 2**30:.0f}"
 
 
 def memory(device: str) -> float:

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from flash_attest import __version__
 from flash_attest.arguments import Parser
 from flash_attest.packages import EXTRAS, NEEDED, install, is_there, lacking
+from flash_attest.texts import gib
 
 NAME = "doctor"
 SUMMARY = "what runs here, and what each missing thing costs"
@@ -274,8 +275,8 @@ def sparse_memory() -> Line:
         flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
         mmap.mmap(-1, SPARSE, flags=flags).close()
     except (OSError, AttributeError, ValueError) as error:
-        return Line("address space", MISSING, f"less than {SPARSE >> 30} GiB ({error})", lost, "ulimit -v unlimited")
-    return Line("address space", OK, f"at least {SPARSE >> 30} GiB")
+        return Line("address space", MISSING, f"less than {gib(SPARSE)} ({error})", lost, "ulimit -v unlimited")
+    return Line("address space", OK, f"at least {gib(SPARSE)}")
 
 
 def extra(module: str) -> Line:
