@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from flash_attest import __version__
@@ -240,7 +241,10 @@ def cache() -> Line:
             "no GPU kernel runs on the CPU",
             "name a folder in FLASH_ATTEST_CACHE",
         )
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    size = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # another process may move or remove it meanwhile
+            size += path.stat().st_size * path.is_file()
     return Line("cache", OK, f"{folder}, {size / 2**20:.0f} MiB")
 
 

@@ -1,4 +1,4 @@
-"""How an implementation rounds, as it declares it."""
+"""The rounding that an implementation declares."""
 
 from __future__ import annotations
 
