@@ -16,6 +16,7 @@ results: the outputs of each cell are compared with float32 attention, before an
     report.py    bench.json and the table
     page.py      bench.html; curves.py: its pictures
     plot.py      bench.png
+    lines.py     runs the benchmarks that print a line for each result, which follow
     decode.py    decodes from pages and dense ones: python -m flash_attest.bench.decode
     windows.py   a window beside all keys: python -m flash_attest.bench.windows
     varlen.py    packed sequences and padded ones: python -m flash_attest.bench.varlen

@@ -19,6 +19,7 @@ from flash_attest.bench.options import device_of
 from flash_attest.bench.plan import from_files
 from flash_attest.did_you_mean import did_you_mean
 from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.entry import RegistryError, Unloadable
 from flash_attest.impls.contract.record import Absent, Implementation
 from flash_attest.oracle import score
 from flash_attest.properties.cases.case import REGIMES
@@ -66,14 +67,14 @@ def judge(parser: Parser, options: argparse.Namespace) -> int:
     try:
         loaded = from_files(options.impl_from)
         entries = registry.choose(loaded, options.impl, alone=bool(loaded))
-    except registry.RegistryError as error:
+    except RegistryError as error:
         parser.error(str(error))
     broken, calibrated = False, False
     for impl in (entry.impl for entry in registry.on_device(entries, options.device)):
         reason = not_here(impl, options.device) if isinstance(impl, Implementation) else reason_of(impl)
         if reason:
             print(f"{impl.name}: {reason}")
-            broken = broken or isinstance(impl, registry.Unloadable)
+            broken = broken or isinstance(impl, Unloadable)
             continue
         calibrated = True
         for regime in options.regimes or REGIMES:
@@ -87,6 +88,6 @@ def judge(parser: Parser, options: argparse.Namespace) -> int:
     return int(broken or not calibrated)
 
 
-def reason_of(entry: Absent | registry.Unloadable) -> str:
+def reason_of(entry: Absent | Unloadable) -> str:
     """Return why there is no implementation to calibrate."""
     return entry.reason if isinstance(entry, Absent) else entry.problem

@@ -14,11 +14,12 @@ import torch
 
 from flash_attest.bench.sizes import Size
 from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.entry import HERE, Entry, Unloadable
 from flash_attest.impls.contract.record import Absent, Implementation
-from flash_attest.impls.contract.registry import Entry, Unloadable
 from flash_attest.oracle import Mask
 from flash_attest.properties.cases.case import DTYPES, Case, text_of
 from flash_attest.properties.cases.support import unsupported
+from flash_attest.texts import gib
 
 # The verdicts of a cell. If one of UNTRUSTED occurs, the exit status is 1.
 TIMED, REFUSED, NO_FIT = "timed", "refused", "does not fit"
@@ -28,8 +29,8 @@ WRONG, ERROR, ABOVE_PEAK, NOT_RUN = UNTRUSTED = ("wrong", "error", "above peak",
 TOKENS, WIDTH = 16384, 2048
 
 # The files in which our implementations are defined: `file` of their entries.
-TRITON, CUDA, NUMBA = (str(registry.HERE / name) for name in ("triton", "cuda", "numba"))
-PYTORCH = tuple(str(registry.HERE / name) for name in ("torch_sdpa.py", "torch_flex.py", "torch_varlen.py"))
+TRITON, CUDA, NUMBA = (str(HERE / name) for name in ("triton", "cuda", "numba"))
+PYTORCH = tuple(str(HERE / name) for name in ("torch_sdpa.py", "torch_flex.py", "torch_varlen.py"))
 # These compile for a GPU at the first call. On a CPU they run in the emulator, whose speed means
 # nothing.
 GPU_KERNELS = (TRITON, CUDA, NUMBA)
@@ -207,7 +208,7 @@ def too_large(impl: Implementation, case: Case, which: str, device: str) -> str 
     matrices = MATRICES.get(impl.name, {}).get(which, 0.0)
     needed = matrices * 4 * case.batch * case.nheads * case.seqlen_q * case.seqlen_k
     available = memory(device)
-    return None if needed <= available else f"needs {needed / 2**30:.0f} GiB, there are {available / 2**30:.0f}"
+    return None if needed <= available else f"needs {gib(needed)}, there are {available / 2**30:.0f}"
 
 
 def memory(device: str) -> float:

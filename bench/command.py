@@ -16,8 +16,7 @@ from flash_attest.bench.options import device_of
 from flash_attest.bench.plan import Part, plan
 from flash_attest.bench.report import Measurements, print_tables
 from flash_attest.bench.run import Bench
-from flash_attest.impls.contract import registry
-from flash_attest.impls.contract.registry import Unloadable
+from flash_attest.impls.contract.entry import NotLoaded, RegistryError, Unloadable
 from flash_attest.packages import lacking
 from flash_attest.properties.cases.case import Case
 from flash_attest.runner.plugin.environment import environment
@@ -31,9 +30,9 @@ def bench(parser: Parser, options: argparse.Namespace, command: list[str], conso
     options.device = device_of(parser, options)
     try:
         parts = plan(options)
-    except registry.NotLoaded as error:
+    except NotLoaded as error:
         parser.fail(str(error))
-    except registry.RegistryError as error:
+    except RegistryError as error:
         parser.error(str(error))
     measurements = Measurements(options.report, environment(options.device, command=command))
     measurements.environment |= details(options.device)

@@ -22,6 +22,7 @@ from flash_attest.bench.sanity import make_inputs
 from flash_attest.bench.sizes import Size
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.call import run
+from flash_attest.impls.contract.entry import Entry, NotLoaded, RegistryError
 from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.tensors import Inputs, to_layout
 from flash_attest.properties.cases.case import Case
@@ -108,9 +109,9 @@ def main(arguments: list[str]) -> int:
     device = device_of(parser, options)
     try:
         entries = _entries(options, device)
-    except registry.NotLoaded as error:
+    except NotLoaded as error:
         parser.fail(str(error))
-    except registry.RegistryError as error:
+    except RegistryError as error:
         parser.error(str(error))
     measured = 0
     for case in cases(options.dtype, options.size or (SIZE[device],), (False,)):
@@ -123,7 +124,7 @@ def main(arguments: list[str]) -> int:
     return 0 if measured else 1
 
 
-def _entries(options: argparse.Namespace, device: str) -> list[registry.Entry]:
+def _entries(options: argparse.Namespace, device: str) -> list[Entry]:
     mine = from_files(options.impl_from)
     names = options.impl if options.impl is not None or mine else ",".join(BY_DEFAULT[device])
     entries = mine if names is None else registry.choose(mine, names, alone=True)

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 
 from flash_attest.bench import timing
 from flash_attest.bench.cells import SECONDS
+from flash_attest.bench.lines import Line, printed
 from flash_attest.bench.sanity import mistake
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.call import form_keywords, keywords, run
@@ -65,17 +66,18 @@ def reference(x: Inputs) -> Outputs:
     return Outputs(out=torch.cat(each))
 
 
-def measured(impl: Implementation, case: Case, device: str, seconds: float) -> str:
+def measured(impl: Implementation, case: Case, device: str, seconds: float) -> Line | None:
     """Return the time of a call in words, or why there is none.
 
-    What only a form has is left out of a case for a dense kernel, which is measured once.
+    What only a form has is left out of a case for a dense kernel, which is measured once, and has
+    None for other numbers of splits.
     """
     if impl.supports.form == "dense":
         if case.num_splits > 1:
-            return ""
+            return None
         case = case.but(page_size=None, page_order="in_order")
     if reason := unsupported(impl, case):
-        return f"refused: {reason}"
+        return Line(f"refused: {reason}")
     x = inputs_of(case, device)
     buffers = packed(impl, case, x, fill=0.0)
     stored = {n: t.contiguous() if n in ONE_LAYOUT else to_layout(impl, t) for n, t in buffers.items()}
@@ -83,29 +85,27 @@ def measured(impl: Implementation, case: Case, device: str, seconds: float) -> s
     options = keywords(impl.supports, num_splits=case.num_splits) | form_keywords(impl.supports, handed)
     got = run(impl, handed, num_splits=case.num_splits)
     if reason := mistake(got, reference(x), ("out",)):
-        return f"wrong: {reason}"
+        return Line.of_mistake(reason)
     took = timing.measure(lambda: impl.forward(handed.q, handed.k, handed.v, **options), device, seconds)
     words = f"{took.ms:8.3f} ms  {(x.k.nbytes + x.v.nbytes) / took.ms / 1e6:6.0f} GB/s"
-    return words + "  launch-bound" * (took.issue_ms >= took.ms)
+    return Line(words + "  launch-bound" * (took.issue_ms >= took.ms))
 
 
-def main() -> int:
-    """Measure every case on a GPU, and print a line for each. Returns the exit status."""
-    if not torch.cuda.is_available():
-        print("bench.decode: there is no GPU, and the speed of the emulator means nothing", file=sys.stderr)
-        return 2
+def all_lines() -> Iterator[Line]:
+    """Measure every case of each implementation, and yield a line for each."""
     known = {entry.name: entry.impl for entry in registry.ours(IMPLS)}
     impls = [known[name] for name in IMPLS if isinstance(known.get(name), Implementation)]
-    print(f"{torch.cuda.get_device_name()}: bfloat16, headdim {HEADDIM}, seqlen_q 1, pages of {PAGE_SIZE} keys\n")
-    wrong = False
     for case in cases():
         size = f"batch {case.batch}, {case.nheads} heads, {case.nheads_k} key heads, {case.seqlen_k} keys"
         for impl in impls:
-            if words := measured(impl, case, "cuda", SECONDS["cuda"]):
+            if line := measured(impl, case, "cuda", SECONDS["cuda"]):
                 splits = f"{case.num_splits} splits" if impl.supports.takes_splits else ""
-                print(f"{size:50} {impl.name:20} {splits:10} {words}", flush=True)
-                wrong |= words.startswith("wrong")
-    return int(wrong)
+                yield line._replace(text=f"{size:50} {impl.name:20} {splits:10} {line.text}")
+
+
+def main() -> int:
+    """Print the lines. Returns the exit status."""
+    return printed("decode", f"bfloat16, headdim {HEADDIM}, seqlen_q 1, pages of {PAGE_SIZE} keys", all_lines())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from flash_attest.bench.cells import Grid, cases, column, grids
 from flash_attest.impls import Absent
 from flash_attest.impls.contract import registry
-from flash_attest.impls.contract.registry import Entry, Unloadable
+from flash_attest.impls.contract.entry import Entry, NotLoaded, RegistryError, Unloadable
 from flash_attest.properties.cases.case import DTYPES, Case
 from flash_attest.runner.isolation import importing
 
@@ -72,13 +72,13 @@ def check_runs(entry: Entry, device: str) -> None:
     its file cannot be loaded.
     """
     if isinstance(entry.impl, Unloadable):
-        raise registry.NotLoaded(entry.impl.problem)
+        raise NotLoaded(entry.impl.problem)
     if isinstance(entry.impl, Absent):
-        raise registry.RegistryError(f"{entry.name}: {entry.impl.reason}")
+        raise RegistryError(f"{entry.name}: {entry.impl.reason}")
     if device not in entry.impl.devices:
         runs, lacks = " and ".join(sorted(entry.impl.devices)), entry.impl.unavailable.get(device)
         but = f", but {lacks}" if lacks else ""
-        raise registry.RegistryError(f"{entry.name} runs on {runs} only: should run on {device} (--device){but}")
+        raise RegistryError(f"{entry.name} runs on {runs} only: should run on {device} (--device){but}")
 
 
 def _takes_one_of(entry: Entry, dtypes: tuple[str, ...]) -> bool:

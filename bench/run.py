@@ -35,10 +35,11 @@ from flash_attest.bench.report import Measurements
 from flash_attest.bench.sanity import NAMES, make_inputs, mistake, reference
 from flash_attest.bench.timed_outputs import TimedOutputs
 from flash_attest.impls.contract.call import run
+from flash_attest.impls.contract.entry import Entry
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.impls.contract.registry import Entry
 from flash_attest.impls.contract.tensors import Inputs, Outputs, to_layout
 from flash_attest.properties.cases.case import Case, text_of
+from flash_attest.texts import gib
 
 BEYOND = 1.05  # factor on the measured peak: a faster call cannot have done the work
 
@@ -203,7 +204,7 @@ def _needed(error: torch.OutOfMemoryError) -> str:
     more = float(size[1]) * (2**30 if size[2] == "GiB" else 2**20) if size else 0
     held = torch.cuda.max_memory_allocated()
     total = torch.cuda.mem_get_info()[1]
-    return f"needs more than {(held + more) / 2**30:.0f} GiB, there are {total / 2**30:.0f}"
+    return f"needs more than {gib(held + more)}, there are {total / 2**30:.0f}"
 
 
 def _is_dead(device: str) -> bool:

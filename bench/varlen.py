@@ -11,7 +11,7 @@ timed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,7 @@ import torch.nn.functional as F
 
 from flash_attest.bench import timing
 from flash_attest.bench.cells import SECONDS, visible_pairs
+from flash_attest.bench.lines import Line, printed
 from flash_attest.bench.sanity import NAMES, mistake
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.tensors import Outputs
@@ -122,40 +123,38 @@ WAYS = {
 }
 
 
-def measured(name: str, x: Batch, device: str, seconds: float) -> list[str]:
+def measured(name: str, x: Batch, device: str, seconds: float) -> Line:
     """Return the times of a forward and a backward in words, or why there are none."""
     pads, calls = WAYS[name]
     given = x.padded() if pads else x
     try:
         forward, backward = calls(given)
     except ImportError as error:
-        return [f"not here: {error}"]
+        return Line(f"not here: {error}")
     results = [t.detach() for t in (forward(), *backward())]
     got = Outputs(**dict(zip(NAMES, ((x.packed(t) if pads else t)[None] for t in results), strict=True)))
     if reason := mistake(got, reference(x), NAMES):
-        return [f"wrong: {reason}"]
+        return Line.of_mistake(reason)
     operations = 4 * x.q.shape[1] * x.q.shape[2] * sum(visible_pairs(length, True) for length in x.lengths)
     words = []
     for which, call, factor in (("forward", forward, 1.0), ("backward", backward, 2.5)):
         took = timing.measure(call, device, seconds)
         words.append(f"{which} {took.ms:8.3f} ms  {factor * operations / took.ms / 1e9:6.1f} TFLOP/s")
-    return words
+    return Line("   ".join(words))
 
 
-def main() -> int:
-    """Measure every batch on a GPU, and print a line for each. Returns the exit status."""
-    if not torch.cuda.is_available():
-        print("bench.varlen: there is no GPU, and the speed of the emulator means nothing", file=sys.stderr)
-        return 2
-    print(f"{torch.cuda.get_device_name()}: bfloat16, {NHEADS} heads, headdim {HEADDIM}, causal\n")
-    wrong = False
+def all_lines() -> Iterator[Line]:
+    """Measure every batch in each way, and yield a line for each."""
     for words, lengths in LENGTHS.items():
         x = batch_of(lengths, NHEADS, HEADDIM, torch.bfloat16, "cuda")
         for name in WAYS:
-            times = measured(name, x, "cuda", SECONDS["cuda"])
-            print(f"{words:10} {name:20} {'   '.join(times)}", flush=True)
-            wrong |= times[0].startswith("wrong")
-    return int(wrong)
+            line = measured(name, x, "cuda", SECONDS["cuda"])
+            yield line._replace(text=f"{words:10} {name:20} {line.text}")
+
+
+def main() -> int:
+    """Print the lines. Returns the exit status."""
+    return printed("varlen", f"bfloat16, {NHEADS} heads, headdim {HEADDIM}, causal", all_lines())
 
 
 if __name__ == "__main__":

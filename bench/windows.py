@@ -10,11 +10,13 @@ benchmark, results are compared with float32 attention before they are timed.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import torch
 
 from flash_attest.bench import timing
 from flash_attest.bench.cells import SECONDS
+from flash_attest.bench.lines import Line, printed
 from flash_attest.bench.sanity import NAMES, make_inputs, mistake, reference
 from flash_attest.impls.contract import registry
 from flash_attest.impls.contract.call import run
@@ -36,44 +38,43 @@ def case_of(seqlen: int, tokens: int = TOKENS) -> Case:
     )  # fmt: skip
 
 
-def measured(impl: Implementation, x: Inputs, window: Window | None, device: str, seconds: float) -> list[float] | str:
+def measured(impl: Implementation, x: Inputs, window: Window | None, device: str, seconds: float) -> list[float] | Line:
     """Return the milliseconds of the forward and of the backward, or why there are none."""
     given = Inputs(**{name: to_layout(impl, tensor).clone() for name, tensor in x.items()})
     got = run(impl, given, causal=True, window=window, backward=True)
     if reason := mistake(got, reference(x, True, True, window), NAMES):
-        return f"wrong: {reason}"
+        return Line.of_mistake(reason)
     calls = (call(impl, given, True, window=window) for call in (timing.forward_call, timing.backward_call))
     return [timing.measure(call, device, seconds).ms for call in calls]
 
 
-def lines(impl: Implementation, case: Case, keys: int, device: str, seconds: float) -> list[str]:
-    """Return a line with the times for all keys, and one for those in the window."""
-    x, words, first = make_inputs(case, device, seed=0), [], None
+def lines(impl: Implementation, case: Case, keys: int, device: str, seconds: float) -> Iterator[Line]:
+    """Yield a line with the times for all keys, and one for those in the window."""
+    x, first = make_inputs(case, device, seed=0), None
     for what, window in (("all keys", None), (f"{keys} keys", (keys - 1, None))):
         times = measured(impl, x, window, device, seconds)
-        if isinstance(times, str):
-            words.append(f"{what:9}  {times}")
+        if isinstance(times, Line):
+            yield times._replace(text=f"{what:9}  {times.text}")
             continue
         first = first or times
         of_all = (f"{ms:8.3f} ms {ms / all_:5.2f}" for ms, all_ in zip(times, first, strict=True))
-        words.append("  ".join([f"{what:9}", *map(" ".join, zip(("forward", "backward"), of_all, strict=True))]))
-    return words
+        yield Line("  ".join([f"{what:9}", *map(" ".join, zip(("forward", "backward"), of_all, strict=True))]))
 
 
-def main() -> int:
-    """Measure on a GPU, and print a line for each time. Returns the exit status."""
-    if not torch.cuda.is_available():
-        print("bench.windows: there is no GPU, and the speed of the emulator means nothing", file=sys.stderr)
-        return 2
-    print(f"{torch.cuda.get_device_name()}: bfloat16, {NHEADS} heads, headdim {HEADDIM}, causal, {TOKENS} tokens")
-    print("the last number of each pass: its time over the time for all keys\n")
-    wrong = False
+def all_lines() -> Iterator[Line]:
+    """Measure every implementation at each length, and yield a line for each time."""
     for seqlen in SEQLENS:
         for impl in (entry.impl for entry in registry.ours(IMPLS) if entry.name in IMPLS):
             for line in lines(impl, case_of(seqlen), KEYS, "cuda", SECONDS["cuda"]):
-                print(f"seqlen {seqlen:6}  {impl.name:12} {line}", flush=True)
-                wrong |= "wrong" in line
-    return int(wrong)
+                yield line._replace(text=f"seqlen {seqlen:6}  {impl.name:12} {line.text}")
+
+
+def main() -> int:
+    """Print the lines. Returns the exit status."""
+    title = f"bfloat16, {NHEADS} heads, headdim {HEADDIM}, causal, {TOKENS} tokens"
+    return printed(
+        "windows", f"{title}\nthe last number of each pass: its time over the time for all keys", all_lines()
+    )
 
 
 if __name__ == "__main__":

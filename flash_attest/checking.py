@@ -18,8 +18,9 @@ import torch
 from flash_attest.did_you_mean import did_you_mean
 from flash_attest.emulator import devices
 from flash_attest.emulator.errors import EmulatorError
+from flash_attest.impls.contract.entry import Entry
+from flash_attest.impls.contract.loading import file_of_function
 from flash_attest.impls.contract.record import DEVICES, Absent, Implementation
-from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.cases.case import Case, CaseError, parse_case
 from flash_attest.properties.judging.explained import place_of
 from flash_attest.properties.judging.known import Known

@@ -8,14 +8,9 @@ from typing import Any, Literal
 import torch
 
 from flash_attest.close_arguments import as_tensor, check_options, check_tensors, heads_last
-from flash_attest.impls.contract.record import (
-    DTYPES,
-    GRADIENTS,
-    ContractError,
-    Implementation,
-    Precision,
-    Supports,
-)
+from flash_attest.impls.contract.precision import Precision
+from flash_attest.impls.contract.record import GRADIENTS, ContractError, Implementation
+from flash_attest.impls.contract.supports import DTYPES, Supports
 from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.oracle import INDEPENDENT, LINEAR, form_of
 from flash_attest.oracle.structure import roundings_repeat

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from flash_attest.impls.contract.record import DTYPES, LARGEST_HEADDIM
+from flash_attest.impls.contract.supports import DTYPES, LARGEST_HEADDIM
 from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.oracle import ALIGNMENTS, Mask, Variant
 from flash_attest.properties.cases.case import text_of

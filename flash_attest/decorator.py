@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from flash_attest.did_you_mean import did_you_mean
-from flash_attest.impls.contract.record import Absent, Implementation, Supports
+from flash_attest.impls.contract.record import Absent, Implementation
+from flash_attest.impls.contract.supports import Supports
 from flash_attest.runner.bound import laws_of
 
 OF_SUPPORTS = {f.name for f in fields(Supports)}

@@ -97,3 +97,8 @@ def exact_duration(seconds: float) -> str:
         if seconds >= 1.5 * size and seconds % size == 0:
             return f"{seconds / size:.10g} {unit}"
     return f"{seconds:.10g} s"
+
+
+def gib(memory: float, decimals: int = 0) -> str:
+    """Return a number of bytes as, for example, "24 GiB", or with a decimal "23.5 GiB"."""
+    return f"{memory / 2**30:.{decimals}f} GiB"

@@ -11,7 +11,7 @@ import os
 from dataclasses import replace
 
 from flash_attest.impls import Implementation
-from flash_attest.impls.contract.registry import option_of
+from flash_attest.impls.contract.loading import option_of
 from flash_attest.mutants import ALL, Mutant, build
 from flash_attest.properties.judging.origin import OwnRun
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from flash_attest.impls.contract.entry import Entry, Unloadable
 from flash_attest.impls.contract.record import Absent, Implementation
-from flash_attest.impls.contract.registry import Entry, Unloadable
 from flash_attest.places import document
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.support import not_here

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from flash_attest.impls.contract.registry import Entry
+from flash_attest.impls.contract.entry import Entry
 from flash_attest.properties.judging.origin import Origin, OwnRun
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.law import laws

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from flash_attest.arguments import INTERRUPTED, Parser, choose_emulated
-from flash_attest.impls.contract.registry import Entry, NotLoaded, RegistryError
+from flash_attest.impls.contract.entry import Entry, NotLoaded, RegistryError
 from flash_attest.races import sanitizer
 from flash_attest.runner.compiled_modules import keep_modules_compiled
 from flash_attest.runner.parts import Shard

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from hypothesis.errors import Unsatisfiable
 
+from flash_attest.impls.contract.entry import Entry
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.impls.contract.registry import Entry
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.drawing import Drawing
 from flash_attest.properties.cases.strategies import attention_cases

@@ -6,8 +6,8 @@ import signal
 
 import torch
 
+from flash_attest.impls.contract.entry import Entry
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.impls.contract.registry import Entry
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import Result

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 from flash_attest.arguments import INTERRUPTED, Parser
-from flash_attest.impls.contract import registry
+from flash_attest.impls.contract import loading
 from flash_attest.packages import install
 from flash_attest.places import IMPORTED_FROM, IN_CHECKOUT
 from flash_attest.sweep import merge
@@ -73,7 +73,7 @@ def copied() -> Path:
 
 def _in(folder: Path, parser: Parser, argument: str) -> str:
     """Return --impl-from relative to the folder in which all shards start."""
-    file, name = registry.file_of(argument)
+    file, name = loading.file_of(argument)
     if not file.resolve().is_relative_to(folder):
         parser.error(f"--impl-from {argument}: lies outside of {folder}, the folder that Ray copies to its machines")
     return ":".join([str(file.resolve().relative_to(folder)), *([name] if name else [])])

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.entry import Entry, NotLoaded, RegistryError, Unloadable
 from flash_attest.impls.contract.record import Absent, Implementation
-from flash_attest.impls.contract.registry import Entry, NotLoaded, RegistryError, Unloadable
 from flash_attest.properties.cases.support import missing, not_here
 from flash_attest.properties.law import Law, laws
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu

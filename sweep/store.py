@@ -17,35 +17,14 @@ from typing import Any
 
 from flash_attest.properties.judging.verdict import UNKNOWN
 from flash_attest.runner.parts import Shard
-from flash_attest.sweep.records import DIED, DONE, DRAWN, FOUND, IN_WORK, REPORTED, RUNNING, Finding, Run, columns
+from flash_attest.sweep.records import DIED, DONE, DRAWN, FOUND, IN_WORK, REPORTED, RUNNING, Finding, Run
+from flash_attest.sweep.tables import TAKE_FINDING, TAKE_RUN, columns_of, create, is_counted, problem_of, put
 
-SCHEMA = Path(__file__).with_name("schema.sql")
 FORMAT = "1"
 PATIENCE = 60.0  # seconds to wait for another process to write: the disk may be slow
 TWICE = (
     "launched twice, and neither time did it come back: it takes its process down, or the sweep was killed both times"
 )
-# Each of these is one statement, so no other worker takes the same row between the choice and the
-# change.
-TAKE_RUN = """
-UPDATE runs SET state = :state, worker = :worker, session = :session, started = :started
-WHERE (seed, number) = (
-    SELECT seed, number FROM runs
-    WHERE state = :open AND device IN (SELECT value FROM json_each(:devices))
-        AND impl IN (SELECT value FROM json_each(:impls))
-    ORDER BY seed, number LIMIT 1
-)
-RETURNING *
-"""
-TAKE_FINDING = """
-UPDATE findings SET state = :state, worker = :worker
-WHERE rowid = (
-    SELECT rowid FROM findings
-    WHERE state = :open AND device IN (SELECT value FROM json_each(:devices)) AND impl = :impl AND version = :version
-    ORDER BY seed, number LIMIT 1
-)
-RETURNING *
-"""
 
 
 class StoreError(ValueError):
@@ -91,16 +70,10 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(f"{path}: cannot be written to ({error.strerror})") from None
-        new = path.with_name(f"{path.name}.part")  # a process that dies here leaves no incomplete file
         facts = {"format": FORMAT, "seed": seed, "part": shard.part, "of": shard.of, "next": 0}
         facts["merged"] = "yes" if merged else "no"
         try:
-            new.unlink(missing_ok=True)
-            with contextlib.closing(sqlite3.connect(new)) as db:
-                db.executescript(f"BEGIN;\n{SCHEMA.read_text(encoding='utf-8')}COMMIT;")
-                db.executemany("INSERT INTO facts VALUES (?, ?)", [(name, str(value)) for name, value in facts.items()])
-                db.commit()
-            new.replace(path)
+            create(path, facts)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"{path}: cannot be written to ({error})") from None
         return cls(path)
@@ -117,13 +90,13 @@ class Store:
         with self._errors():
             for table in ("facts", "sessions", "runs", "findings"):
                 there = {tuple(row)[1:] for row in self._db.execute(f"PRAGMA table_info({table})")}
-                if there != _columns(table):
+                if there != columns_of(table):
                     raise self.damaged(f"its table {table} is not the table of a sweep")
             (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise self.damaged(" ".join(found.split()))
         for row in self.rows("SELECT id, environment FROM sessions"):
-            if problem := _problem_of(row["environment"]):
+            if problem := problem_of(row["environment"]):
                 raise self.damaged(f"the environment of session {row['id']} {problem}")
         for row in self.rows("SELECT DISTINCT layer FROM runs"):
             if row["layer"] not in layers:
@@ -224,7 +197,7 @@ class Store:
     def keep(self, run: Run) -> None:
         """Record a run as it is."""
         with self._writing() as db:
-            _put(db, "runs", run)
+            put(db, "runs", run)
 
     def left(self, worker: str, session: str, devices: list[str], impls: list[str]) -> Run | None:
         """Take a run of these implementations that was drawn earlier and has no verdict.
@@ -243,10 +216,10 @@ class Store:
         """
         run.state = DONE
         with self._writing() as db:
-            _put(db, "runs", run)
+            put(db, "runs", run)
             for finding in findings:
-                if not _known(db, finding):
-                    _put(db, "findings", finding)
+                if not is_counted(db, finding):
+                    put(db, "findings", finding)
 
     # --- findings ---------------------------------------------------------------------------------
 
@@ -270,7 +243,7 @@ class Store:
             # Other workers may have found it again in the meantime.
             (finding.times,) = db.execute("SELECT times FROM findings WHERE impl = ? AND version = ? AND law = ? "
                                           "AND device = ? AND key = ?", finding.place).fetchone()  # fmt: skip
-            _put(db, "findings", finding)
+            put(db, "findings", finding)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -290,9 +263,9 @@ class Store:
         with self._writing() as db:
             db.executemany("INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?)", sessions)
             for run in runs:
-                _put(db, "runs", run)
+                put(db, "runs", run)
             for finding in findings:
-                _put(db, "findings", finding)
+                put(db, "findings", finding)
 
     # --- SQLite -----------------------------------------------------------------------------------
 
@@ -328,43 +301,6 @@ class Store:
             raise StoreError(f"{self.path}: {error}") from error
 
 
-def _columns(table: str) -> set[tuple]:
-    """Return the columns of a table of a new file: name, type, and what it must hold."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as db:
-        db.executescript(SCHEMA.read_text(encoding="utf-8"))
-        return {row[1:] for row in db.execute(f"PRAGMA table_info({table})")}
-
-
-def _problem_of(environment: str) -> str:
-    """Return what is wrong with the environment of a session, or ""."""
-    try:
-        facts = json.loads(environment)
-    except ValueError as error:
-        return f"is not JSON ({error})"
-    if not isinstance(facts, dict):
-        return f"is {type(facts).__name__}, should be an object"
-    for name in ("given_up", "left_out", "remarks", "implementations"):
-        if not isinstance(facts.get(name, []), list):
-            return f"has {name}={facts[name]!r}, should be a list"
-    for name in ("given_up", "left_out"):
-        if wrong := [each for each in facts.get(name, []) if not (isinstance(each, list) and len(each) == 3)]:
-            return f"has {wrong[0]!r} in {name}, should be an implementation, a layer and a reason"
-    return ""
-
-
 def now() -> str:
     """Return the date and time, UTC."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _known(db: sqlite3.Connection, finding: Finding) -> bool:
-    """Count a finding that the file already has. Returns whether the file has it."""
-    return db.execute("UPDATE findings SET times = times + ? WHERE impl = ? AND version = ? AND law = ? AND device = ? "
-                      "AND key = ?", (finding.times, *finding.place)).rowcount > 0  # fmt: skip
-
-
-def _put(db: sqlite3.Connection, table: str, record: Run | Finding) -> None:
-    """Insert a row, or replace the row with the same key."""
-    names = columns(type(record))
-    db.execute(f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
-               tuple(getattr(record, name) for name in names))  # fmt: skip

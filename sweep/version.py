@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 
-from flash_attest.impls.contract.registry import Entry
+from flash_attest.impls.contract.entry import Entry
 from flash_attest.runner.plugin import sources
 
 COMPILERS = ("torch", "triton", "numba", "numba-cuda")

@@ -11,11 +11,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from flash_attest import __version__
 from flash_attest.arguments import Parser
 from flash_attest.packages import EXTRAS, NEEDED, install, is_there, lacking
+from flash_attest.texts import gib
 
 NAME = "doctor"
 SUMMARY = "what runs here, and what each missing thing costs"
@@ -239,7 +241,10 @@ def cache() -> Line:
             "no GPU kernel runs on the CPU",
             "name a folder in FLASH_ATTEST_CACHE",
         )
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    size = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # another process may move or remove it meanwhile
+            size += path.stat().st_size * path.is_file()
     return Line("cache", OK, f"{folder}, {size / 2**20:.0f} MiB")
 
 
@@ -274,8 +279,8 @@ def sparse_memory() -> Line:
         flags = mmap.MAP_SHARED | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0x4000)
         mmap.mmap(-1, SPARSE, flags=flags).close()
     except (OSError, AttributeError, ValueError) as error:
-        return Line("address space", MISSING, f"less than {SPARSE >> 30} GiB ({error})", lost, "ulimit -v unlimited")
-    return Line("address space", OK, f"at least {SPARSE >> 30} GiB")
+        return Line("address space", MISSING, f"less than {gib(SPARSE)} ({error})", lost, "ulimit -v unlimited")
+    return Line("address space", OK, f"at least {gib(SPARSE)}")
 
 
 def extra(module: str) -> Line:

@@ -16,15 +16,9 @@ from typing import Any
 import torch
 
 from flash_attest.impls.contract.heads import order_of, usual
-from flash_attest.impls.contract.record import (
-    APPENDED,
-    FORM_KEYWORDS,
-    KEYWORDS,
-    ContractError,
-    Implementation,
-    Supports,
-)
+from flash_attest.impls.contract.record import ContractError, Implementation
 from flash_attest.impls.contract.returned import plain, problems_of
+from flash_attest.impls.contract.supports import APPENDED, FORM_KEYWORDS, KEYWORDS, Supports
 from flash_attest.impls.contract.tensors import Inputs, Outputs, from_layout
 from flash_attest.texts import cut, type_name
 

@@ -9,19 +9,15 @@ from functools import cache
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from flash_attest.impls.contract.record import (
+from flash_attest.impls.contract.precision import MOST_OF_EXP, Precision
+from flash_attest.impls.contract.record import DEVICES, INVARIANCES, OUTPUTS, Implementation
+from flash_attest.impls.contract.supports import (
     BIAS_KINDS,
-    DEVICES,
     DTYPES,
     FORMS,
     HIDDEN_KINDS,
-    INVARIANCES,
     LARGEST_HEADDIM,
-    MOST_OF_EXP,
-    OUTPUTS,
     WINDOW_KINDS,
-    Implementation,
-    Precision,
     Supports,
 )
 

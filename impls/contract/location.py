@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
-from flash_attest.impls.contract.registry import Entry
+from flash_attest.impls.contract.entry import Entry
 
 
 def declared_at(entry: Entry) -> str:

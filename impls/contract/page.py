@@ -12,7 +12,9 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 
 from flash_attest.impls.contract.declaration import listed_values
-from flash_attest.impls.contract.record import DTYPES, OUTPUTS, Implementation, Precision, Supports
+from flash_attest.impls.contract.precision import Precision
+from flash_attest.impls.contract.record import OUTPUTS, Implementation
+from flash_attest.impls.contract.supports import DTYPES, Supports
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "use" / "implementation-reference.md"
 RECORDS = (Implementation, Supports, Precision)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from flash_attest.impls.contract.record import Supports
+from flash_attest.impls.contract.supports import Supports
 from flash_attest.properties.cases.case import Case
 
 

@@ -7,7 +7,7 @@ flash_attest.properties.cases.features prints it).
 
 A new feature needs an entry here, a field of Case (case.py), a declaration in Supports, and its
 mathematics in the oracle. If implementations get a keyword, it also needs an entry in KEYWORDS
-(impls/contract/record.py, like Supports).
+(impls/contract/supports.py, like Supports).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from flash_attest.impls.contract.record import DTYPES, HIDDEN_KINDS, KEYWORDS, WINDOW_KINDS, Supports
+from flash_attest.impls.contract.supports import DTYPES, HIDDEN_KINDS, KEYWORDS, WINDOW_KINDS, Supports
 from flash_attest.impls.contract.tensors import Inputs
 from flash_attest.oracle import Mask, Variant
 from flash_attest.properties.cases import form_features, mistaken

@@ -15,6 +15,7 @@ import torch
 from flash_attest.impls.contract.arguments import rounded_up
 from flash_attest.properties.cases import gpu_ring
 from flash_attest.properties.failures import OutOfMemory, Reason, Undecided
+from flash_attest.texts import gib
 
 BEHIND = 2**32  # elements from the first to the last along the spread dimension
 BEFORE = 2**31  # elements before the first one, as a truncated offset may be negative
@@ -84,7 +85,7 @@ def sparse_zeros(count: int, dtype: torch.dtype, device: torch.device) -> torch.
     except MemoryError as error:
         raise OutOfMemory(f"out of memory on {device}: {error}") from error
     except OSError as error:
-        what = f"one of its inputs needs {nbytes / 2**30:.0f} GiB of address space: {error}"
+        what = f"one of its inputs needs {gib(nbytes)} of address space: {error}"
         raise Undecided(f"no sparse memory on {device.type} here: {what}", Reason.NO_SPARSE_MEMORY) from error
 
 

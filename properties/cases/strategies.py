@@ -18,7 +18,8 @@ import torch
 from hypothesis import reject
 from hypothesis import strategies as st
 
-from flash_attest.impls.contract.record import LARGEST_HEADDIM, Implementation
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.supports import LARGEST_HEADDIM
 from flash_attest.properties.cases.bias_masks import masks_of
 from flash_attest.properties.cases.case import ADDED, Case, Window
 from flash_attest.properties.cases.cover import COURSE, Factors

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from flash_attest import oracle
-from flash_attest.impls.contract.record import MOST_OF_EXP
+from flash_attest.impls.contract.precision import MOST_OF_EXP
 from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.trial import Trial

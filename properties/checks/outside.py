@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 
 from flash_attest.impls.contract.arguments import rounded_up
-from flash_attest.impls.contract.record import GRADIENTS, Implementation, Precision
+from flash_attest.impls.contract.precision import Precision
+from flash_attest.impls.contract.record import GRADIENTS, Implementation
 from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.properties.cases.layouts import MARGIN, Placed
 from flash_attest.properties.cases.outside import Probe, other_alignment

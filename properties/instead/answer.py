@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from flash_attest import oracle
-from flash_attest.impls.contract.record import GRADIENTS, Implementation, Precision
+from flash_attest.impls.contract.precision import Precision
+from flash_attest.impls.contract.record import GRADIENTS, Implementation
 from flash_attest.impls.contract.tensors import Inputs, Outputs, tensors_of
 from flash_attest.oracle.attention import Operands, operands, softmax
 from flash_attest.properties.cases.case import Case

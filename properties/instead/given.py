@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from flash_attest.impls.contract.record import Implementation, Precision
+from flash_attest.impls.contract.precision import Precision
+from flash_attest.impls.contract.record import Implementation
 from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.instead.answer import answer_of

@@ -18,7 +18,8 @@ from typing import Any
 
 import torch
 
-from flash_attest.impls.contract.record import GRADIENTS, Precision
+from flash_attest.impls.contract.precision import Precision
+from flash_attest.impls.contract.record import GRADIENTS
 from flash_attest.oracle import roundoff
 from flash_attest.properties.instead import emulated
 from flash_attest.properties.instead.answer import Answer, Changed

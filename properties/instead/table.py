@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flash_attest.impls.contract.record import Supports
+from flash_attest.impls.contract.supports import Supports
 from flash_attest.properties.cases.case import Case, text_of
 from flash_attest.properties.cases.feature import Feature
 from flash_attest.properties.cases.features import FEATURES, variant_of

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterable
 
 from flash_attest import oracle
-from flash_attest.impls.contract.record import ContractError, Precision
+from flash_attest.impls.contract.precision import Precision
+from flash_attest.impls.contract.record import ContractError
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.form_features import OF_FORM

@@ -13,6 +13,7 @@ import torch
 from flash_attest.properties.failures import OutOfMemory, Reason, Undecided
 from flash_attest.properties.machine.gpu_turns import turns_of
 from flash_attest.properties.progress import NOW
+from flash_attest.texts import gib
 
 if TYPE_CHECKING:
     from flash_attest.properties.judging.known import Known
@@ -50,7 +51,7 @@ def when_memory_suffices(device: str, known: Known, attempt: Callable[[], Answer
         except OutOfMemory as error:
             too_small = 0 < free < ENOUGH
             known.waits_in_vain += not too_small
-            told = f", alone on the GPU with {words_of(free)} free" if free else ""
+            told = f", alone on the GPU with {gib(free, 1)} free" if free else ""
             why = Reason.GPU_MEMORY if too_small else Reason.RESOURCES
             raise OutOfMemory(f"{error}{told}", why) from None
     known.waits_in_vain = 0
@@ -80,13 +81,8 @@ def first_that_fits(what: str, attempts: Sequence[Callable[[], Answer]]) -> tupl
                     _free()
         finally:
             _free()
-    text = f"{what} needs more than the {words_of(free)} of GPU memory that are free: {text}"
+    text = f"{what} needs more than the {gib(free, 1)} of GPU memory that are free: {text}"
     raise Undecided(text, Reason.GPU_MEMORY)
-
-
-def words_of(memory: int) -> str:
-    """Return, for example, "23.5 GiB"."""
-    return f"{memory / 2**30:.1f} GiB"
 
 
 def _beside_others(device: str, attempt: Callable[[], Answer]) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from flash_attest.impls.contract.registry import MODULES
+from flash_attest.impls.contract.loading import MODULES
 from flash_attest.properties.state.thing import Thing
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from flash_attest.impls.contract.registry import MODULES
+from flash_attest.impls.contract.loading import MODULES
 from flash_attest.properties.state import patched, watch
 from flash_attest.properties.state.import_system import hooks_thing, modules_thing, path_thing
 from flash_attest.properties.state.import_things import FIRST, FOR_GOOD, OTHERS

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
-from flash_attest.impls.contract import registry
-from flash_attest.impls.contract.registry import Entry, Unloadable
+from flash_attest.impls.contract import loading
+from flash_attest.impls.contract.entry import Entry, RegistryError, Unloadable
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state import patched
 from flash_attest.properties.state.imports import WHAT, ImportWatch
@@ -60,7 +60,7 @@ def loaded(argument: str, limit: float, already: Tried | None = None) -> tuple[l
     """
     with _contained() as threads:
         functions = patched.loaded()
-        if already is None and possible() and registry.can_be_tried(argument):
+        if already is None and possible() and loading.can_be_tried(argument):
             already = _tried(argument, limit, functions, threads)
         if already and already.problem:
             return [unloadable(argument, already.problem)], already
@@ -82,7 +82,7 @@ def tried(argument: str, limit: float) -> Tried:
 
 
 def imported(argument: str) -> list[Entry]:
-    """Import a file in this process, as registry.from_file does, and undo what else it does."""
+    """Import a file in this process, as loading.from_file does, and undo what else it does."""
     with _contained():
         return _imported(argument, None, patched.loaded())[0]
 
@@ -100,8 +100,8 @@ def _tried(argument: str, limit: float, functions: Functions, threads: list[thre
         watch = ImportWatch(functions, disposable=True)
         try:
             with NOW.call():
-                registry.from_file(argument, watch)
-        except registry.RegistryError:
+                loading.from_file(argument, watch)
+        except RegistryError:
             pass
         except KeyboardInterrupt:
             return {"problem": f"{WHAT} raises KeyboardInterrupt", "wrong": ""}
@@ -126,8 +126,8 @@ def _tried(argument: str, limit: float, functions: Functions, threads: list[thre
 
 def _imported(argument: str, already: Tried | None, functions: Functions) -> tuple[list[Entry], Tried]:
     before, watch = set(threading.enumerate()), ImportWatch(functions)
-    with leftovers.imports(registry.file_of(argument)[0].name):
-        entries = registry.from_file(argument, watch)
+    with leftovers.imports(loading.file_of(argument)[0].name):
+        entries = loading.from_file(argument, watch)
     threads = [thread for thread in threading.enumerate() if thread not in before]
     for thread in threads:
         pools._threads_queues.pop(thread, None)  # Python waits for the threads of a pool, daemons or not
@@ -144,22 +144,22 @@ def started(threads: Sequence[str]) -> list[str]:
 
 def unloadable(argument: str, problem: str) -> Entry:
     """Return the entry of a file that cannot be imported."""
-    path, _ = registry.file_of(argument)
-    module = registry.module_of(argument)
+    path, _ = loading.file_of(argument)
+    module = loading.module_of(argument)
     return Entry(
-        Unloadable(registry.as_name(module[0] if module else path.stem), problem),
+        Unloadable(loading.as_name(module[0] if module else path.stem), problem),
         str(path),
-        registry.option_of(argument),
+        loading.option_of(argument),
     )
 
 
 def _sentence(argument: str, problem: str, line: str = "") -> str:
-    return f"{registry.file_of(argument)[0]}{line}: {problem}"
+    return f"{loading.file_of(argument)[0]}{line}: {problem}"
 
 
 def _line_in(argument: str, frames: Sequence[str]) -> str:
     """Return ":LINE" of a file if one of the frames, as Ending has them, lies in it; else ""."""
-    begin = f"at {registry.file_of(argument)[0].absolute()}:"
+    begin = f"at {loading.file_of(argument)[0].absolute()}:"
     return next((f":{frame.removeprefix(begin).partition(',')[0]}" for frame in frames if frame.startswith(begin)), "")
 
 

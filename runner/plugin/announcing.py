@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from flash_attest.impls.contract.registry import Unloadable
+from flash_attest.impls.contract.entry import Unloadable
 from flash_attest.properties.machine.gpus import note_on
 from flash_attest.runner.green import not_loaded
 from flash_attest.runner.page.words import plural

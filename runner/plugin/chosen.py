@@ -7,9 +7,9 @@ import shlex
 
 import pytest
 
-from flash_attest.impls.contract import registry
+from flash_attest.impls.contract import loading, registry
+from flash_attest.impls.contract.entry import Entry, RegistryError
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.impls.contract.registry import Entry, RegistryError
 from flash_attest.properties.cases.support import not_here
 from flash_attest.runner.isolation import importing
 from flash_attest.runner.isolation.importing import Tried
@@ -85,7 +85,7 @@ class Chosen:
                 raise self._wrong(error) from None
             modules = [name for name in self.config.getoption("plugins") if not name.startswith("no:")]
             via = " ".join(f"-p {shlex.quote(name)}" for name in modules)
-            entries += registry.from_hook(self._of_hooks(), via)
+            entries += loading.from_hook(self._of_hooks(), via)
             self._plugins = entries
         return self._plugins
 
@@ -99,7 +99,7 @@ class Chosen:
             try:
                 result = each.function(**dict.fromkeys(each.argnames, self.config))
             except Exception as error:
-                result = registry.unloadable_hook(error)
+                result = loading.unloadable_hook(error)
             if result is not None:
                 results.append(result)
         return results

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from flash_attest.impls.contract.entry import Entry
 from flash_attest.impls.contract.location import declared_at
-from flash_attest.impls.contract.registry import Entry
 from flash_attest.properties.judging.origin import Checked, Origin, OwnRun
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import Result

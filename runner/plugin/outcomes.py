@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from flash_attest.impls.contract.registry import Entry
+from flash_attest.impls.contract.entry import Entry
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.judgement import replay_of
 from flash_attest.properties.judging.origin import OURS, Origin

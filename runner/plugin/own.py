@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from flash_attest.impls.contract.entry import Entry
+from flash_attest.impls.contract.loading import file_of_function
 from flash_attest.impls.contract.location import declared_at
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.impls.contract.registry import Entry, file_of_function
 from flash_attest.properties.judging.origin import DecoratedTest
 from flash_attest.properties.judging.plain_text import all_plain
 from flash_attest.properties.judging.verdict import FAIL, Result, law_name

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cached_property, partial
 from pathlib import Path
 
 import pytest
@@ -21,12 +18,11 @@ from flash_attest.races.sanitizer.watch import end
 from flash_attest.runner.explanations import FILE as EXPLANATIONS
 from flash_attest.runner.green import Group, concluded, group_of, is_green
 from flash_attest.runner.isolation.leftovers import end_those_of_imports
-from flash_attest.runner.plugin import ahead, announcing, conclusion, inputs, resume, shard, sources, unjudged
+from flash_attest.runner.plugin import ahead, announcing, conclusion, resume, shard, unjudged
 from flash_attest.runner.plugin.aside import KEY as ASIDE_KEY
 from flash_attest.runner.plugin.aside import Aside
 from flash_attest.runner.plugin.chosen import Chosen
-from flash_attest.runner.plugin.concerned import concerned
-from flash_attest.runner.plugin.environment import environment
+from flash_attest.runner.plugin.facts import Facts
 from flash_attest.runner.plugin.folder import FolderError
 from flash_attest.runner.plugin.interrupts import Interrupts
 from flash_attest.runner.plugin.judging import Judging
@@ -45,9 +41,7 @@ from flash_attest.runner.plugin.outcomes import (
 from flash_attest.runner.plugin.progress import Progress, seconds_of
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report
 from flash_attest.runner.plugin.resume import ResumeError
-from flash_attest.runner.untrusted.entries import held
 
-COMMAND = "FLASH_ATTEST_COMMAND"  # has the command that the user typed, unless it was pytest
 LETTERS = {"refused": "r", UNKNOWN: "?", "known failure": "x"}
 
 
@@ -66,6 +60,7 @@ class Reporter:
         self.worker = self.options.worker
         self.report = Report(Path(self.options.given("report")), self._tell)
         self.judging = Judging(self.options, self.chosen, self.report.directory)
+        self.facts = Facts(config, self.options, self.chosen, self.report.directory)
         self.aside = Aside()
         self.progress: Progress | None = None
         self.verdict = ""  # the last line of the run
@@ -74,7 +69,6 @@ class Reporter:
         self.started = time.perf_counter()
         self.interrupted = False
         self.shown: dict | None = None  # the failure whose message was printed as soon as it was known
-        self._environ = dict(os.environ)  # before plug-ins are imported
         self._ahead: list = []  # processes that compile kernels before laws need them
 
     # --- hooks -----------------------------------------------------------------------------------
@@ -139,10 +133,13 @@ class Reporter:
             return
         try:
             _ = self.chosen.entries  # sets `elsewhere`; with workers nothing else does
-            facts, kept = all_plain(self._environment(planned.keys())), resume.Kept([], [])
+            facts, kept = (
+                all_plain(self.facts.environment(planned.keys(), self.judging.shard_facts)),
+                resume.Kept([], []),
+            )
             earlier = self._earlier(facts)
             if self.options.given("resume"):
-                kept = resume.kept(self.options.earlier, facts, self._reads())
+                kept = resume.kept(self.options.earlier, facts, self.facts.reads())
             with self.interrupts.waiting():
                 planned_of = by_chapter((impl, chapter) for chapter, _, impl in planned.values())
                 self.report.start(facts, len(planned), kept.results, planned_of)
@@ -178,60 +175,11 @@ class Reporter:
         """
         return seconds_of(self.options.earlier.record, facts) if self.options.earlier else {}
 
-    @cached_property
-    def _modules_of(self) -> dict[str, set[Path]]:
-        """The modules of each plug-in, by its file."""
-        return {file: sources.files_of_plugin(file) for file in {entry.file for entry in self.chosen.plugins}}
-
-    def _reads(self) -> dict[str, resume.Reads]:
-        """Return plug-in -> what it may read."""
-        return {
-            entry.name: resume.Reads(
-                str(Path(entry.file).resolve().parent), partial(concerned, plug_in=entry.file, files=self._modules_of)
-            )
-            for entry in self.chosen.plugins
-            if os.path.isfile(entry.file)
-        }
-
-    def _written(self) -> list[Path]:
-        """Return the files and folders that the command names, except plug-ins: a run may write
-        them.
-        """
-        typed = [*shlex.split(os.environ.get(COMMAND, "")), *map(str, self.config.invocation_params.args)]
-        words = {os.path.realpath(word.partition("=")[2] if word.startswith("-") else word) for word in typed}
-        words -= {os.path.realpath(entry.file) for entry in self.chosen.plugins}
-        return [self.report.directory, *(Path(word) for word in words if os.path.isfile(word))]
-
     def _compile_ahead(self, laws_of: list[str]) -> None:
         """Compile kernels for the GPU. laws_of: the implementation of each law to judge."""
         if self.options.device == "cuda" and not self.chosen.untrusted:
             few = self.options.profile.cases <= MOST_CASES
             self._ahead = ahead.start(laws_of, self.options.workers, self.options.seed if few else None)
-
-    def _environment(self, planned: Iterable[str]) -> dict:
-        given = self.options.given
-        digests = {file: sources.of_plugin(file, modules) for file, modules in self._modules_of.items()}
-        return environment(
-            self.options.device,
-            seed=self.options.seed,
-            profile=self.options.profile_name,
-            cases_per_law=self.options.profile.cases,
-            repeats=self.options.repeats,
-            command=os.environ.get(COMMAND) or shlex.join(["pytest", *map(str, self.config.invocation_params.args)]),
-            options={name: given(name.replace("_", "-")) for name in resume.OPTIONS},
-            asked=self.options.asked.as_dict(),
-            machine=resume.machine(self.options.device),
-            tests=resume.digest_of(planned),
-            variables=inputs.variables(self._environ),
-            read=inputs.by_folder(self._modules_of, self._environ, self._written()),
-            elsewhere=self.chosen.elsewhere,
-            sources={
-                "the suite": sources.of_suite(),
-                **{entry.name: digests[entry.file] for entry in self.chosen.plugins},
-            },
-            **({"shard": self.judging.shard_facts} if self.options.shard else {}),
-            **({"sandbox": held()} if self.chosen.untrusted else {}),
-        )
 
     def _tell(self, text: str, yellow: bool = True) -> None:
         """Print a sentence on the terminal, while tests run."""

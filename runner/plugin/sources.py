@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-from flash_attest.impls.contract.registry import MODULES
+from flash_attest.impls.contract.loading import MODULES
 from flash_attest.places import ROOMS as ROOT
 
 ROOMS = ("oracle", "impls", "properties", "runner", "races", "emulator")  # verdicts depend on these

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from flash_attest.impls.contract.entry import Entry, Unloadable
 from flash_attest.impls.contract.record import Absent, Implementation
-from flash_attest.impls.contract.registry import Entry, Unloadable
 from flash_attest.places import ROOMS
 from flash_attest.runner.plugin.order import judges
 

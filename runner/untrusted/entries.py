@@ -5,18 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from flash_attest.impls.contract.entry import Entry, RegistryError, Unloadable
+from flash_attest.impls.contract.loading import as_name, file_of, invalid, option_of
 from flash_attest.impls.contract.record import Absent, ContractError, Implementation
-from flash_attest.impls.contract.registry import (
-    Entry,
-    RegistryError,
-    Unloadable,
-    as_name,
-    file_of,
-    invalid,
-    named,
-    option_of,
-    ours,
-)
+from flash_attest.impls.contract.registry import named, ours
 from flash_attest.runner.untrusted import records, sandbox
 from flash_attest.runner.untrusted.process import KernelEnded, KernelProcess
 from flash_attest.runner.untrusted.remote import Remote

@@ -59,14 +59,15 @@ class Kernel:
         """Import the file and return its declarations."""
         import torch
 
-        from flash_attest.impls.contract import registry
+        from flash_attest.impls.contract import loading, registry
+        from flash_attest.impls.contract.entry import RegistryError
         from flash_attest.properties.state.imports import ImportWatch
         from flash_attest.runner.untrusted.records import record_of
 
         device, watch = "cuda" if torch.cuda.is_available() else "cpu", ImportWatch()
         try:
-            entries = registry.from_file(self.argument, watch)
-        except registry.RegistryError as error:
+            entries = loading.from_file(self.argument, watch)
+        except RegistryError as error:
             return {"refused": str(error)}, []
         for setting in watch.settings:  # only this file's implementations are in this process
             self.settings.enter_context(setting())

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 
 from flash_attest.runner.descendants import descendants
+from flash_attest.texts import gib
 
 OPEN_FILES = 4096
 FILE = 2 << 30  # bytes of one file
@@ -66,7 +67,7 @@ class Watch:
         if os.fstat(self.printed).st_size > PRINTED:
             os.ftruncate(self.printed, 0)
         if (written := _size(self.folders) - self._before) > WRITTEN:
-            return f"it has written {written / 2**30:.1f} GiB to its folders, should be at most {WRITTEN >> 30}"
+            return f"it has written {gib(written, 1)} to its folders, should be at most {WRITTEN >> 30}"
         if (processes := len(descendants(self.pid, ended=True))) > PROCESSES:
             return f"it has started {processes} processes, should be at most {PROCESSES}"
         return ""

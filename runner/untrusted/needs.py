@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from flash_attest.impls.contract.registry import file_of, module_of
+from flash_attest.impls.contract.loading import file_of, module_of
 from flash_attest.places import IN_CHECKOUT, PACKAGE, ROOMS
 from flash_attest.runner.untrusted.view import View
 

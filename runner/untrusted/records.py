@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
-from flash_attest.impls.contract.record import Absent, ContractError, Implementation, Precision, Supports
-from flash_attest.impls.contract.registry import Unloadable
+from flash_attest.impls.contract.entry import Unloadable
+from flash_attest.impls.contract.precision import Precision
+from flash_attest.impls.contract.record import Absent, ContractError, Implementation
+from flash_attest.impls.contract.supports import Supports
 
 BACKWARDS = ("none", "autograd", "function")
 

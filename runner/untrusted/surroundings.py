@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flash_attest.emulator.build_cache import cache_folder
 from flash_attest.emulator.errors import EmulatorError
-from flash_attest.impls.contract.registry import file_of
+from flash_attest.impls.contract.loading import file_of
 from flash_attest.properties.machine.gpus import visible_gpus
 
 # Variables that are passed on; the others may be secrets, or tell what is judged.

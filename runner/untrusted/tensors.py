@@ -16,6 +16,7 @@ import torch
 
 from flash_attest.runner.untrusted.shared import MOST_ROOM, MOST_ROOMS, PAGE, Mapped
 from flash_attest.runner.untrusted.wire import MOST_BLOCK, Garbled
+from flash_attest.texts import gib
 
 MOST_DIMENSIONS = 8
 
@@ -41,7 +42,7 @@ def pack(tensors: dict[str, torch.Tensor]) -> tuple[dict, list[torch.Tensor]]:
     for name, tensor in tensors.items():
         storage = tensor.detach().untyped_storage()
         if storage.nbytes() > MOST_BLOCK:
-            raise TooLarge(f"{name} lies in {storage.nbytes() / 2**30:.1f} GiB, should be at most 4")
+            raise TooLarge(f"{name} lies in {gib(storage.nbytes(), 1)}, should be at most 4")
         address = storage.data_ptr()
         if address not in memories or not storage.nbytes():
             memories[address] = len(blocks)

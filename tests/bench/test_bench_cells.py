@@ -11,7 +11,8 @@ from flash_attest.bench import cells
 from flash_attest.bench.cells import flops, visible_pairs
 from flash_attest.bench.run import Bench, Workload
 from flash_attest.impls import Absent, Implementation, Precision, Supports
-from flash_attest.impls.contract.registry import Entry, Unloadable, ours
+from flash_attest.impls.contract.entry import Entry, Unloadable
+from flash_attest.impls.contract.registry import ours
 from flash_attest.impls.torch_math import IMPL as MANUAL
 from flash_attest.oracle import Mask
 from flash_attest.properties.cases.case import Case

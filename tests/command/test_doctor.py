@@ -60,6 +60,15 @@ def test_a_cache_that_cannot_be_written_costs_the_kernels_only(monkeypatch, caps
     assert parts["cache"]["get"] == "name a folder in FLASH_ATTEST_CACHE"
 
 
+def test_a_file_of_the_cache_may_vanish_meanwhile(monkeypatch, tmp_path):
+    """Another process moves a finished kernel to its place."""
+    monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path))
+    vanished = tmp_path / "kernel.part"
+    monkeypatch.setattr(type(tmp_path), "rglob", lambda folder, pattern: [vanished])
+    monkeypatch.setattr(type(tmp_path), "is_file", lambda path: True)
+    assert doctor.cache().state == doctor.OK
+
+
 def test_a_look_that_fails_is_a_line(monkeypatch, capsys):
     def fails():
         raise OSError("libnothing.so: cannot be loaded")

@@ -7,8 +7,8 @@ import torch
 
 from flash_attest import Implementation, Supports, check, checking
 from flash_attest.impls import torch_math
+from flash_attest.impls.contract.entry import Entry
 from flash_attest.impls.contract.record import Absent
-from flash_attest.impls.contract.registry import Entry
 from flash_attest.properties.law import laws
 
 LAW = "out_matches_the_definition"

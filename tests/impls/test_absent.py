@@ -3,7 +3,9 @@
 import pytest
 
 from flash_attest.impls import Absent, torch_math
-from flash_attest.impls.contract.registry import Entry, from_file, from_hook, select
+from flash_attest.impls.contract.entry import Entry
+from flash_attest.impls.contract.loading import from_file, from_hook
+from flash_attest.impls.contract.registry import select
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import REFUSED
 from flash_attest.runner.judge import Judge

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 import pytest
 
 from flash_attest.impls.contract import page
-from flash_attest.impls.contract.registry import from_file, from_hook
+from flash_attest.impls.contract.loading import from_file, from_hook
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan

@@ -7,8 +7,10 @@ import pytest
 
 from flash_attest import ContractError, Implementation, Supports
 from flash_attest.impls import torch_math
-from flash_attest.impls.contract import registry
-from flash_attest.impls.contract.registry import Entry, RegistryError, Unloadable, choose, from_file
+from flash_attest.impls.contract import loading, registry
+from flash_attest.impls.contract.entry import Entry, RegistryError, Unloadable
+from flash_attest.impls.contract.loading import from_file
+from flash_attest.impls.contract.registry import choose
 
 MINE = [Entry(replace(torch_math.IMPL, name="mine"), "mine.py")]
 
@@ -65,18 +67,18 @@ def test_a_misspelt_name_gets_a_suggestion():
 
 def test_a_module_is_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert registry.module_of("package.module:IMPL") == ("package.module", "IMPL")
-    assert registry.module_of("mine.py:IMPL") is None and registry.module_of("folder/mine.py") is None
-    assert registry.can_be_tried("package.module:IMPL") and not registry.can_be_tried("mine.py:IMPL")
+    assert loading.module_of("package.module:IMPL") == ("package.module", "IMPL")
+    assert loading.module_of("mine.py:IMPL") is None and loading.module_of("folder/mine.py") is None
+    assert loading.can_be_tried("package.module:IMPL") and not loading.can_be_tried("mine.py:IMPL")
     (tmp_path / "no_ending").write_text("")
-    assert registry.module_of("no_ending:IMPL") is None
+    assert loading.module_of("no_ending:IMPL") is None
 
 
 def test_a_module_is_loaded_once_and_an_absent_one_is_named():
-    (entry,) = registry.from_file("flash_attest.impls.torch_math:IMPL")
+    (entry,) = loading.from_file("flash_attest.impls.torch_math:IMPL")
     assert entry.impl is torch_math.IMPL and entry.option == "--impl-from=flash_attest.impls.torch_math:IMPL"
     with pytest.raises(RegistryError, match=r"--impl-from no_such\.module:IMPL: there is no module no_such"):
-        registry.from_file("no_such.module:IMPL")
+        loading.from_file("no_such.module:IMPL")
 
 
 def test_a_list_goes_before_an_implementation_that_a_file_imports(tmp_path):
@@ -87,7 +89,7 @@ def test_a_list_goes_before_an_implementation_that_a_file_imports(tmp_path):
         'IMPLS = [replace(IMPL, name=name) for name in ("one", "other")]',
     )
     (tmp_path / "variants.py").write_text("\n".join(lines))
-    assert [entry.name for entry in registry.from_file(str(tmp_path / "variants.py"))] == ["one", "other"]
+    assert [entry.name for entry in loading.from_file(str(tmp_path / "variants.py"))] == ["one", "other"]
 
 
 def test_a_plugin_with_a_name_of_ours_is_an_error():
@@ -103,7 +105,7 @@ def test_without_names_plugins_are_judged_alone_or_beside_ours():
 
 def test_what_a_hook_returns_is_a_plug_in_without_an_option():
     """An example is an entry point of an installed package. It is judged in a separate process."""
-    mine, declared = MINE[0].impl, registry.from_hook([[replace(torch_math.IMPL, forward=lambda q, k, v: q)]])
+    mine, declared = MINE[0].impl, loading.from_hook([[replace(torch_math.IMPL, forward=lambda q, k, v: q)]])
     assert Entry(mine, "/site-packages/mine.py").plug_in and Entry(mine, "", "--impl-from=mine.py").plug_in
     assert all(entry.plug_in for entry in declared) and not any(
         entry.plug_in for entry in registry.ours(["torch_math"])

@@ -12,7 +12,8 @@ import torch
 from flash_attest.command import power
 from flash_attest.emulator.errors import EmulatorError
 from flash_attest.impls import cuda, python_tiled, torch_math
-from flash_attest.impls.contract.registry import RegistryError, from_file
+from flash_attest.impls.contract.entry import RegistryError
+from flash_attest.impls.contract.loading import from_file
 from flash_attest.mutants import (
     ALL,
     CONTRACT,

@@ -11,7 +11,7 @@ import torch
 from flash_attest.emulator.observation import Kind
 from flash_attest.emulator.runtime.watch import ordered
 from flash_attest.impls import torch_math
-from flash_attest.impls.contract.registry import from_file
+from flash_attest.impls.contract.loading import from_file
 from flash_attest.mutants import ALL
 from flash_attest.mutants.judging import judge_mutant, plan
 from flash_attest.mutants.mutant import build

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from flash_attest.impls import Supports, torch_math
-from flash_attest.impls.contract.registry import Entry
+from flash_attest.impls.contract.entry import Entry
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.races import sanitizer

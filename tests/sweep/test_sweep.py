@@ -13,7 +13,8 @@ import sys
 import pytest
 
 from flash_attest.impls import torch_math
-from flash_attest.impls.contract.registry import Entry, from_file
+from flash_attest.impls.contract.entry import Entry
+from flash_attest.impls.contract.loading import from_file
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan

@@ -5,7 +5,7 @@ import pytest
 from flash_attest import NotInstalled, wild
 from flash_attest.command.targets import resolved
 from flash_attest.impls import Absent
-from flash_attest.impls.contract.registry import from_file
+from flash_attest.impls.contract.loading import from_file
 from flash_attest.wild import PACKAGES, SOURCES, file_of, module_of
 
 

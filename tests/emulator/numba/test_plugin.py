@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from numba import cuda
 
-from flash_attest.impls.contract.registry import from_file
+from flash_attest.impls.contract.loading import from_file
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.judge import judge

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from flash_attest.emulator.triton import is_active
-from flash_attest.impls.contract.registry import from_file
+from flash_attest.impls.contract.loading import from_file
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.judge import judge

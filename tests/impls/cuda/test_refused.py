@@ -13,7 +13,7 @@ from torch import zeros
 from torch.autograd import forward_ad
 
 from flash_attest.impls import Absent
-from flash_attest.impls.contract import record as contract
+from flash_attest.impls.contract.supports import LARGEST_HEADDIM
 from flash_attest.impls.cuda import algorithm, declared, flash_attention_1, host
 from flash_attest.impls.cuda.problem import integers
 from tests.impls.cuda.calls import F16, F32, LEFT, each, inputs, on_a_gpu
@@ -196,6 +196,6 @@ def test_with_both_compilers_no_device_is_unavailable(monkeypatch):
 
 def test_wide_implementations_support_the_other_head_dims():
     supported = {impl.name: impl.supports.headdim_list for impl in declared.implementations()}
-    whole = list(range(1, contract.LARGEST_HEADDIM + 1))
+    whole = list(range(1, LARGEST_HEADDIM + 1))
     assert supported["cuda_fa1"] + supported["cuda_fa1_wide"] == whole
     assert supported["cuda_fa2"] + supported["cuda_fa2_wide"] == whole

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flash_attest.impls.contract.registry import from_file, select
+from flash_attest.impls.contract.loading import from_file
+from flash_attest.impls.contract.registry import select
 from flash_attest.impls.triton.device import lacking
 
 if lacking():

@@ -65,7 +65,8 @@ def test_without_triton_nothing_else_changes(without):
 def test_without_triton_every_tile_is_refused_too_and_all_others_load():
     program = """if True:
         import tests.plugins.without_triton
-        from flash_attest.impls.contract.registry import from_file, ours
+        from flash_attest.impls.contract.loading import from_file
+        from flash_attest.impls.contract.registry import ours
         import sys
         entries = from_file("impls/triton/every_tile.py") + ours()
         print({e.impl.reason for e in entries if "triton" in e.name})

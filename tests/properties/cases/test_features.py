@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from flash_attest.impls import Supports, torch_math
-from flash_attest.impls.contract.record import DTYPES, KEYWORDS
+from flash_attest.impls.contract.supports import DTYPES, KEYWORDS
 from flash_attest.oracle import Mask, Variant
 from flash_attest.properties.cases.case import BLOCKED, LAYOUTS, LISTED, Case, text_of
 from flash_attest.properties.cases.feature import Feature, Part

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from flash_attest.impls import torch_math
-from flash_attest.impls.contract.record import LARGEST_HEADDIM
+from flash_attest.impls.contract.supports import LARGEST_HEADDIM
 from flash_attest.properties.calling.caller import Caller
 from flash_attest.properties.cases import gpu_ring, sparse_memory
 from flash_attest.properties.cases.case import parse_case

@@ -7,7 +7,8 @@ from itertools import product
 import pytest
 import torch
 
-from flash_attest.impls.contract.record import Implementation, Supports
+from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.supports import Supports
 from flash_attest.impls.contract.tensors import Inputs, Outputs
 from flash_attest.properties.cases.case import NEIGHBOURS, Case
 from flash_attest.properties.cases.inputs import build

@@ -3,7 +3,7 @@
 import pytest
 
 from flash_attest.impls import python_tiled_merge, torch_math
-from flash_attest.impls.contract.record import FORMS
+from flash_attest.impls.contract.supports import FORMS
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.form_features import OF_FORM

@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from flash_attest.impls.contract.registry import option_of
+from flash_attest.impls.contract.loading import option_of
 from flash_attest.properties.judging.origin import DECORATED as DECORATES
 from flash_attest.properties.judging.origin import OURS, Checked, DecoratedTest, OwnRun, Scripted
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from flash_attest.impls import torch_math
-from flash_attest.impls.contract.registry import from_file
+from flash_attest.impls.contract.loading import from_file
 from flash_attest.properties import test_races
 from flash_attest.properties.calling.caller import Caller
 from flash_attest.properties.cases.case import parse_case

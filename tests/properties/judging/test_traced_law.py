@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from flash_attest.impls import ContractError, torch_math
-from flash_attest.impls.contract.registry import from_file
+from flash_attest.impls.contract.loading import from_file
 from flash_attest.mutants import ALL
 from flash_attest.mutants.cuda.example import BARRIERS, planted
 from flash_attest.mutants.judging import judge_mutant, of_mutant, plan

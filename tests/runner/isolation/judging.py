@@ -12,7 +12,7 @@ from pathlib import Path
 
 import flash_attest.emulator.importing  # noqa: F401  (otherwise each process imports it)
 from flash_attest.impls import Implementation
-from flash_attest.impls.contract.registry import Entry
+from flash_attest.impls.contract.entry import Entry
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import Result

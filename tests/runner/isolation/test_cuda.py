@@ -27,9 +27,10 @@ torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1
 torch._C._cuda_init = torch.cuda._lazy_init = used
 import pytest
 from flash_attest.impls.contract import registry
+from flash_attest.impls.contract.entry import Unloadable
 import flash_attest.properties.law, flash_attest.runner.plugin.reporter
 flash_attest.properties.law.laws()
-problems = [entry.impl.problem for entry in registry.ours() if isinstance(entry.impl, registry.Unloadable)]
+problems = [entry.impl.problem for entry in registry.ours() if isinstance(entry.impl, Unloadable)]
 assert not problems and not os.path.exists(sys.argv[1]) and not torch.cuda.is_initialized(), problems
 status = pytest.main(sys.argv[2:])
 print(f"process {os.getpid()} ends with {int(status)}, CUDA {torch.cuda.is_initialized()}")

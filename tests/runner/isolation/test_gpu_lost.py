@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from flash_attest.impls import Implementation
-from flash_attest.impls.contract.registry import Entry
+from flash_attest.impls.contract.entry import Entry
 from flash_attest.properties import trial
 from flash_attest.properties.calling import raised
 from flash_attest.properties.cases.case import parse_case

@@ -19,7 +19,7 @@ JUDGED = """
 import json, os, sys
 os.environ["CUDA_VISIBLE_DEVICES"] = "99"
 from pathlib import Path
-from flash_attest.impls.contract.registry import from_file
+from flash_attest.impls.contract.loading import from_file
 from flash_attest.properties import trial
 from flash_attest.properties.calling import raised
 from flash_attest.properties.machine.gpus import emulate_if_no_gpu

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from flash_attest.impls.contract.registry import Entry
+from flash_attest.impls.contract.entry import Entry
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.explain import where_in_bugs
 from flash_attest.properties.judging.plan import Plan

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flash_attest.impls.contract.registry import Entry, Unloadable
+from flash_attest.impls.contract.entry import Entry, Unloadable
 from flash_attest.runner.plugin.announcing import announcement, facts
 from flash_attest.runner.profiles import PROFILES
 

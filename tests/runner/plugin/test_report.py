@@ -234,7 +234,7 @@ def test_a_folder_that_cannot_be_made_is_told_at_the_start(tmp_path, path):
 
 @pytest.mark.parametrize("due, file", [(True, "results.json"), (False, "since-results.jsonl")])
 def test_a_disk_that_fills_up_is_told_once_and_the_run_goes_on(tmp_path, monkeypatch, due, file):
-    """Whether the results are due, or a verdict goes to the journal, as on a slow disk."""
+    """The results are due, or a verdict goes to the journal, as on a slow disk."""
     messages: list[str] = []
     report = Report(tmp_path, messages.append)
     monkeypatch.setattr(report._results_pace, "due", lambda: due)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from flash_attest.impls.contract.registry import from_file
+from flash_attest.impls.contract.loading import from_file
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan

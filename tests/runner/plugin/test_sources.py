@@ -2,7 +2,7 @@
 
 import sys
 
-from flash_attest.impls.contract.registry import from_file
+from flash_attest.impls.contract.loading import from_file
 from flash_attest.runner.plugin import sources
 
 PLUGIN = "import {name}\nfrom flash_attest.impls.torch_math import IMPL\n"
