@@ -1,4 +1,4 @@
-"""With paged keys and head dim 96, copies of K and V overwrite each other and Q.
+"""With paged keys and head dim 96, lse is wrong: copies of K and V overwrite each other and Q.
 
 number: 139
 package: flash-attn-4 4.0.0b36
