@@ -23,7 +23,7 @@ PROOFS = [finding for finding in findings() if not finding.status.startswith("fi
 @pytest.mark.parametrize("finding", PROOFS, ids=lambda finding: finding.path.stem)
 def test_a_proof_shows_its_finding(finding, request):
     folder, package = request.config.rootpath / request.config.getoption("--wild") / "site", BY_TITLE[finding.package]
-    if not visible_gpus() and (package.needs == "a GPU" or finding.gpu == "needed"):
+    if not visible_gpus() and (package.needs == "a GPU" or finding.needs_gpu):
         pytest.skip("needs a GPU")
     if isinstance(package, Source) and not os.environ.get(package.variable):
         pytest.skip(f"needs {package.needs}")
