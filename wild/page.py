@@ -82,10 +82,10 @@ def _installation(finding: Finding) -> str:
     package = BY_TITLE[finding.package]
     if isinstance(package, Library):
         return f"{package.title} {finding.version}, on a machine with a GPU"
+    command = f"`pip install --no-deps {shlex.join(package.installed_for(finding.version))}`"
     if isinstance(package, Source):
-        return f"set `{package.variable}` to {package.place}"
-    requirements = shlex.join([f"{package.name}=={finding.version}", *package.also])
-    return f"`pip install --no-deps {requirements}`, beside torch and Triton"
+        return f"set `{package.variable}` to {package.place}" + (f", and {command}" if package.also else "")
+    return f"{command}, beside torch and Triton"
 
 
 def _escaped(text: str) -> str:
