@@ -9,7 +9,7 @@ import pytest
 # Folders that stay with one worker as a whole: one browser is started, and installed if need be.
 TOGETHER = ("tests/page/",)
 # Files whose tests take seconds each, and share little.
-SPLIT = ("tests/mutants/test_mutants.py", "tests/impls/triton/test_compile.py")
+SPLIT = ("tests/mutants/test_mutants.py", "tests/impls/triton/test_compile.py", "tests/wild/test_proofs.py")
 # These files come first, so that none of them is the last one to run.
 FIRST = (
     "tests/runner/torture/", "tests/page/", "tests/runner/untrusted/", "tests/runner/isolation/", "tests/mutants/",

@@ -59,6 +59,11 @@ class Finding:
         """The names of the laws that find it, without "test_"."""
         return [] if self.law.startswith("none:") else [name.strip() for name in self.law.split(",")]
 
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether the proof does not run without a GPU; `gpu` may say for what."""
+        return self.gpu.startswith("needed")
+
     def is_shown_by(self, output: str) -> bool:
         """Return whether a proof that printed this shows the finding.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock
 from packaging.specifiers import SpecifierSet
 
-from flash_attest.wild.packages import Package
+from flash_attest.wild.packages import Package, Source
 
 PIP = (sys.executable, "-m", "pip")
 PATIENCE = 900.0  # seconds for one call of pip
@@ -34,8 +34,9 @@ def newest(package: Package, *, fitting: bool = True) -> str:
     return report["install"][0]["metadata"]["version"]
 
 
-def installed(package: Package, version: str, folder: Path) -> Path:
+def installed(package: Package | Source, version: str, folder: Path) -> Path:
     """Install a version, and what it needs, below a folder. Returns the folder to import it from.
+    Of a Source, install only what it needs.
 
     Does nothing if it is there already. Raises InstallError.
     """
@@ -48,8 +49,8 @@ def installed(package: Package, version: str, folder: Path) -> Path:
             return target
         unfinished = folder / f"{target.name}.unfinished"  # a run that is interrupted leaves no half of a package
         shutil.rmtree(unfinished, ignore_errors=True)
-        requirements = [f"{package.name}=={version}", *package.also]
-        _pip("install", "--quiet", "--no-deps", "--no-compile", "--target", str(unfinished), *requirements)
+        options = ["--quiet", "--no-deps", "--no-compile", "--target", str(unfinished)]
+        _pip("install", *options, *package.installed_for(version))
         os.replace(unfinished, target)
     return target
 

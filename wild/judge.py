@@ -138,7 +138,7 @@ class Run:
     def _fill(self, package: Package | Source, row: Row) -> None:
         """Install a package and judge it. Raises InstallError."""
         sites = []
-        if isinstance(package, Package):
+        if package.installed_for(row.version):
             sites = [installed(package, row.version, self.folder.resolve() / "site")]
         report = self.folder.resolve() / package.key
         report.mkdir(parents=True, exist_ok=True)

@@ -64,6 +64,10 @@ class Package:
         """The command that installs it."""
         return f"pip install {shlex.quote(self.requirement)}"
 
+    def installed_for(self, version: str) -> list[str]:
+        """Return what pip installs to judge a version."""
+        return [f"{self.name}=={version}", *self.also]
+
 
 # What kernels in CuTe DSL need. Its libraries are one package for each major version of CUDA.
 CUTE_DSL = (
@@ -118,6 +122,7 @@ class Source:
     folder: the folder of the repository from which `module` is imported; "" is its root.
     module: the module with the kernels.
     judged: the date of the last change to the file that the findings are about.
+    also: what it needs beside torch, Triton and NumPy.
     """
 
     name: str
@@ -125,6 +130,7 @@ class Source:
     folder: str
     module: str
     judged: str
+    also: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -162,6 +168,10 @@ class Source:
         """The environment variable that holds the path of `folder`."""
         return f"FLASH_ATTEST_WILD_{self.key.upper()}"
 
+    def installed_for(self, version: str) -> list[str]:
+        """Return what pip installs to judge it, if anything."""
+        return list(self.also)
+
 
 _READ = (
     Source("executorch", "pytorch/executorch", "backends/cuda/triton/kernels", "sdpa", "2026-08-06"),
@@ -171,6 +181,7 @@ _READ = (
         "",
         "native_sparse_attention.ops.triton.flash_attention",
         "2025-05-23",
+        also=("einops",),
     ),
     Source("triton-lang-kernels", "triton-lang/kernels", "kernels", "flash_attention", "2024-08-15"),
 )
@@ -191,6 +202,10 @@ class Library:
     def needs(self) -> str:
         """The equipment that a machine must have, as in Package."""
         return "a GPU"
+
+    def installed_for(self, version: str) -> list[str]:
+        """Return nothing, as it is there."""
+        return []
 
 
 TORCH = Library("torch")

@@ -6,6 +6,7 @@ A test compares the two.
 from __future__ import annotations
 
 import json
+import shlex
 
 from flash_attest.places import ROOMS
 from flash_attest.wild.findings import Finding, findings
@@ -34,9 +35,10 @@ def _packages(every: list[Finding]) -> list[str]:
     for finding in every:
         numbers.setdefault(finding.package, []).append(finding.number)
     for key, package in (PACKAGES | SOURCES).items():
-        links = ", ".join(f"[{number}](#finding-{number})" for number in numbers.get(package.title, ())) or "none"
+        links = ", ".join(f"[{number}](#finding-{number})" for number in numbers.get(package.title, ()))
         first = [package.title, package.judged, f"needs {package.needs.partition(',')[0]}" if package.needs else ""]
         rows = [verdicts[key] for verdicts in measured if key in verdicts]
+        links = links or ("none" if rows else "not judged")
         if not rows:
             lines.append(f"| {' | '.join([*first, *[''] * (len(COUNTS) + 2), links])} |")
         for row in rows:
@@ -80,10 +82,10 @@ def _installation(finding: Finding) -> str:
     package = BY_TITLE[finding.package]
     if isinstance(package, Library):
         return f"{package.title} {finding.version}, on a machine with a GPU"
+    command = f"`pip install --no-deps {shlex.join(package.installed_for(finding.version))}`"
     if isinstance(package, Source):
-        return f"set `{package.variable}` to {package.place}"
-    requirements = " ".join([f"{package.name}=={finding.version}", *package.also])
-    return f"`pip install --no-deps {requirements}`, beside torch and Triton"
+        return f"set `{package.variable}` to {package.place}" + (f", and {command}" if package.also else "")
+    return f"{command}, beside torch and Triton"
 
 
 def _escaped(text: str) -> str:

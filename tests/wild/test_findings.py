@@ -1,6 +1,7 @@
 """Findings have their form, name real laws, and are on the page. Known failures name findings."""
 
 import re
+import shlex
 
 import pytest
 
@@ -62,6 +63,13 @@ def test_a_proof_shows_the_words_of_its_finding_with_any_numbers(proof, output, 
     assert read(proof()).is_shown_by(output) is shown
 
 
+@pytest.mark.parametrize(("gpu", "needed"), [
+    ("needed", True), ("needed for 4 GiB; this proof was not run yet", True), ("not tried", False),
+])  # fmt: skip
+def test_a_proof_that_needs_a_gpu_may_say_for_what(proof, gpu, needed):
+    assert read(proof("gpu: not tried", f"gpu: {gpu}")).needs_gpu is needed
+
+
 @pytest.mark.parametrize(("old", "new", "words"), [
     ("law: out_matches_the_definition\n", "", f"its fields should be {', '.join(FIELDS)}"),
     ("not reported", "unknown", "status is 'unknown': should begin with not reported, reported"),
@@ -107,3 +115,10 @@ def test_known_failures_name_findings_of_their_package():
 def test_the_page_of_findings_is_current():
     text = page.PAGE.read_text()
     assert text == page.page(text), "python -m flash_attest.wild.page"
+
+
+def test_a_shell_reads_the_versions_of_the_command_that_installs_a_package():
+    line = next(line for line in page.page("").splitlines() if "pip install --no-deps flash-attn-4" in line)
+    words = shlex.shlex(line.split("`")[1], posix=True, punctuation_chars=True)
+    words.whitespace_split = True
+    assert set(PACKAGES["flash_attn_4"].also) <= set(words)

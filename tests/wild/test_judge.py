@@ -14,7 +14,7 @@ from flash_attest.properties.machine import gpus
 from flash_attest.wild import install, judge
 from flash_attest.wild.install import InstallError, installed, newest
 from flash_attest.wild.judge import RESULTS, Run
-from flash_attest.wild.packages import PACKAGES, SOURCES, Package
+from flash_attest.wild.packages import PACKAGES, SOURCES, Package, Source
 from tests import runs
 
 TINY = Package("tiny-attention", ">=0.1,<1", "0.1")
@@ -96,6 +96,12 @@ def test_an_interrupted_installation_is_made_again(index, tmp_path):
     (tmp_path / "tiny_attention-0.1.unfinished" / "half").mkdir(parents=True)
     site = installed(TINY, newest(TINY), tmp_path)
     assert (site / "tiny_attention.py").exists() and not (tmp_path / "tiny_attention-0.1.unfinished").exists()
+
+
+def test_of_a_public_file_only_what_it_needs_is_installed(index, tmp_path):
+    publish(index, "0.1")
+    source = Source("tiny", "someone/tiny", "", "tiny", "2026-11-27", also=("tiny-attention",))
+    assert (installed(source, source.judged, tmp_path) / "tiny_attention.py").exists()
 
 
 @pytest.mark.parametrize("text", ["{", '{"tiny_attention": 3}', '{"tiny_attention": {"version": "1"}}', "[]"])

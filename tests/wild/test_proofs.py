@@ -14,7 +14,7 @@ from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.wild.findings import findings
 from flash_attest.wild.install import installed
 from flash_attest.wild.judge import with_paths
-from flash_attest.wild.packages import BY_TITLE, Package, Source
+from flash_attest.wild.packages import BY_TITLE, Source
 
 PATIENCE = 900  # seconds, for the emulator on a busy machine
 PROOFS = [finding for finding in findings() if not finding.status.startswith("fixed")]
@@ -23,11 +23,11 @@ PROOFS = [finding for finding in findings() if not finding.status.startswith("fi
 @pytest.mark.parametrize("finding", PROOFS, ids=lambda finding: finding.path.stem)
 def test_a_proof_shows_its_finding(finding, request):
     folder, package = request.config.rootpath / request.config.getoption("--wild") / "site", BY_TITLE[finding.package]
-    if not visible_gpus() and (package.needs == "a GPU" or finding.gpu == "needed"):
+    if not visible_gpus() and (package.needs == "a GPU" or finding.needs_gpu):
         pytest.skip("needs a GPU")
     if isinstance(package, Source) and not os.environ.get(package.variable):
         pytest.skip(f"needs {package.needs}")
-    sites = [installed(package, finding.version, folder)] if isinstance(package, Package) else []
+    sites = [installed(package, finding.version, folder)] if package.installed_for(finding.version) else []
     folder.mkdir(parents=True, exist_ok=True)  # a clone's proof may be the first
     emulate = [] if visible_gpus() else ["-m", "flash_attest", "emulate", *package.emulated]
     command = [sys.executable, *emulate, str(finding.path)]
