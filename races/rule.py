@@ -68,6 +68,17 @@ For agents this means:
   fence.
 - wgmma.fence orders registers only, so it is not among the events.
 
+A tensor map that lies in memory is read by the bulk copy that uses it, with its other reads, in a
+third proxy. What has written the map before comes before the copy only if the path passes a release
+(fence.proxy.tensormap::generic.release) and behind it an acquire of this map (fence...acquire), in
+any threads. Neither a proxy fence of the async proxy nor the end of an agent replaces them. What
+overwrites the map after the copy's reads have been waited for needs neither.
+
+- tensormap.replace reads and writes the whole map, as its thread.
+- tensormap.cp_fenceproxy is executed by a warp together, so its copy comes after what all lanes did
+  before, and before what they do next. The manual does not say so, and Triton relies on it: one
+  lane changes the map, and the warp copies it. A release is at its end.
+
 An mbarrier orders phase by phase. An arrival (with .release) happens before each wait (with
 .acquire) that returned true on the phase of the arrival, and a bulk copy happens before each wait
 that returned true on the phase in which its complete_tx falls. That is the copy's end, with the

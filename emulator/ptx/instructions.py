@@ -57,6 +57,7 @@ from flash_attest.emulator.ptx.families import (
     vote,
 )
 from flash_attest.emulator.ptx.handlers import MOVES, PREDICATES, TOUCH, Handler
+from flash_attest.emulator.ptx.maps import ROWS as MAPS
 from flash_attest.emulator.ptx.rows import Plan, Row
 from flash_attest.emulator.ptx.spelling import meanings, pattern, without_ignored
 
@@ -327,6 +328,7 @@ TABLE = {
         _("cvta.param(.u64)", "=u64 b64"),
         _("setmaxnreg.{inc,dec}(.sync)(.aligned)(.u32)", by=setmaxnreg, name="setmaxnreg", note="only the number is checked"),
     ),
+    "Tensor maps made by a kernel": MAPS,
     "Clusters": CLUSTERS,
     "Without an effect here": (
         _(

@@ -1,5 +1,6 @@
 // Checks the accesses of agents against those of threads and of each other.
 #include "cells.h"
+#include "tensor_maps.h"
 #include "happens_before.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace emulator {
 namespace {
 
-enum class Path { ordered, unfenced, narrow, none, after_issue };
+enum class Path { ordered, unfenced, unreleased, unacquired, narrow, none, after_issue };
 
 bool issued_by(unsigned thread, unsigned issuer, bool by_warp) {
     return by_warp ? thread / WARP == issuer / WARP : thread == issuer;
@@ -21,7 +22,11 @@ Path path_to(const Agent& agent, uint32_t interval, uint32_t syncs, uint16_t thr
     const uint64_t* moments = issue.order.fenced.data();
     const size_t count = gpu.block->threads.size();
     if (then < moment(issue.interval, issue.order.clock[thread])) {
-        if (writes && gpu.launch->cluster > 1 && then >= moments[SEEN * count + thread]) return Path::narrow;
+        if (writes && gpu.launch->cluster > 1 && then >= moments[seen_row() * count + thread]) return Path::narrow;
+        if (agent.map) {
+            const Missing missing = missing_fence(agent, agent.map, thread, then);
+            return missing == Missing::nothing ? Path::ordered : missing == Missing::release ? Path::unreleased : Path::unacquired;
+        }
         return then < moments[(checking.in_shared ? OF_SHARED : OF_GLOBAL) * count + thread] ? Path::ordered : Path::unfenced;
     }
     return interval > issue.interval || issued_by(thread, agent.thread, agent.by_warp) ? Path::after_issue : Path::none;
@@ -60,6 +65,11 @@ public:
 private:
     void against_write(const LastWrite& last) {
         if (last.serial != gpu.block->serial) return record(Path::none, last.serial, issuer_of(last), WRITE, last.site);
+        if (agent.map && last.thread >= first_agent(*gpu.block)) {  // its fences would have to be found from the copy's end
+            Record& record = add_record(TRAP, nullptr, 0, 0, 1, side_here(what, agent.pc));
+            snprintf(record.text, sizeof record.text, "not covered on the CPU: a tensor map that a bulk copy has written");
+            stop_launch();
+        }
         const Path path = last.thread >= first_agent(*gpu.block) ? path_from(agent, last.syncs, last.thread)
                                                                  : path_to(agent, last.interval, last.syncs, last.thread, true);
         record(path, last.serial, issuer_of(last), WRITE, last.site);
@@ -92,6 +102,10 @@ private:
                      was == READ ? "read" : "overwritten", agent.name, verb(what), agent.waits);
         else if (path == Path::unfenced)
             snprintf(record.text, sizeof record.text, "no fence.proxy.async between");
+        else if (path == Path::unreleased)
+            snprintf(record.text, sizeof record.text, "no fence.proxy.tensormap::generic.release (or tensormap.cp_fenceproxy) between");
+        else if (path == Path::unacquired)
+            snprintf(record.text, sizeof record.text, "no fence.proxy.tensormap::generic.acquire of this tensor map between");
         else if (path == Path::narrow)
             snprintf(record.text, sizeof record.text, "%s", NARROW);
         if (path == Path::none) compare_value(record, serial, was, address, size, what);

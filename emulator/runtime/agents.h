@@ -17,8 +17,11 @@ namespace emulator {
 // When a thread did something, so that moments of one thread can be compared.
 inline uint64_t moment(uint32_t interval, uint32_t syncs) { return uint64_t(interval) << 32 | syncs; }
 
-enum ProxySpace : unsigned { OF_SHARED, OF_GLOBAL, PROXY_SPACES };  // a fence may be for one alone
-constexpr unsigned SEEN = PROXY_SPACES;  // in a cluster, the row of what a thread sees of what others wrote
+// Rows of moments of a thread: a proxy fence may be for one space alone; OF_MAPS are the releases of tensor
+// maps, if Launch::makes_maps.
+enum ProxySpace : unsigned { OF_SHARED, OF_GLOBAL, PROXY_SPACES, OF_MAPS = PROXY_SPACES };
+// In a cluster, the row of what a thread sees of what others wrote, behind the other rows.
+inline unsigned seen_row() { return PROXY_SPACES + gpu.launch->makes_maps; }
 
 struct Issue {  // what comes before an agent
     uint32_t interval;
@@ -33,11 +36,12 @@ struct Agent {
     bool by_warp;     // all lanes of its warp did
     uintptr_t pc;
     const char* name, *waits;  // in messages: what it is, and what waits for it
+    uintptr_t map = 0;  // the address of its tensor map, if it is this that it reads
 };
 
 unsigned first_agent(const Block& in);  // column of the first agent, behind those of threads
 unsigned new_agents(Block& in);         // a new column, for agents that end together or in order
-uint64_t* fenced_of(Block& in, unsigned thread, unsigned row);  // of a ProxySpace, or SEEN
+uint64_t* fenced_of(Block& in, unsigned thread, unsigned row);  // of a ProxySpace, or seen_row()
 
 // The lanes of a warp issue an agent.
 std::shared_ptr<const Issue> issued(Block& in, unsigned warp, uint32_t lanes);

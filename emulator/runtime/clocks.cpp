@@ -20,7 +20,7 @@ void raise_to(uint64_t* to, const uint64_t* from, size_t count) {
     for (size_t m = 0; m < count; ++m) to[m] = std::max(to[m], from[m]);
 }
 
-size_t rows() { return PROXY_SPACES + (gpu.launch->cluster > 1); }  // of moments of one thread
+size_t rows() { return seen_row() + (gpu.launch->cluster > 1); }  // of moments of one thread
 
 size_t columns_of(const Block& in) { return gpu.launch->has_agents ? first_agent(in) + in.agent_room : in.threads.size(); }
 
@@ -61,8 +61,8 @@ void join(Order& to, Block& in, unsigned thread, uint32_t syncs, bool wide) {
     if (!gpu.launch->has_agents) return;
     const size_t count = in.threads.size();
     to.fenced.resize(rows() * count);
-    raise_to(to.fenced.data(), fenced_of(in, thread, 0), (wide ? rows() : size_t(PROXY_SPACES)) * count);
-    if (wide && rows() > SEEN) to.fenced[SEEN * count + thread] = moment(in.interval, syncs);
+    raise_to(to.fenced.data(), fenced_of(in, thread, 0), (wide ? rows() : size_t(seen_row())) * count);
+    if (wide && rows() > seen_row()) to.fenced[seen_row() * count + thread] = moment(in.interval, syncs);
 }
 
 void raise(Order& to, const Order& from) {
@@ -75,7 +75,7 @@ void raise(Order& to, const Order& from) {
 void follow(Block& in, unsigned thread, const Order& order, bool wide) {
     if (!order.clock.empty()) raise_to(clock_of(in, thread), order.clock.data(), order.clock.size());
     if (order.fenced.empty()) return;
-    raise_to(fenced_of(in, thread, 0), order.fenced.data(), wide ? order.fenced.size() : PROXY_SPACES * in.threads.size());
+    raise_to(fenced_of(in, thread, 0), order.fenced.data(), wide ? order.fenced.size() : seen_row() * in.threads.size());
 }
 
 // A barrier of the whole block orders everything that threads did before it, so their columns start

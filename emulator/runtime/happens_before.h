@@ -66,7 +66,7 @@ inline uint16_t issuer_of(const LastWrite& last) {
 // block of the cluster wrote is seen only after a release and an acquire at the scope of the cluster.
 inline bool sees(uint32_t interval, uint16_t thread, uint32_t syncs) {
     if (gpu.launch->cluster == 1 || thread >= first_agent(*gpu.block) || thread == self()) return true;
-    return fenced_of(*gpu.block, self(), SEEN)[thread] > moment(interval, syncs);
+    return fenced_of(*gpu.block, self(), seen_row())[thread] > moment(interval, syncs);
 }
 constexpr const char* NARROW = "a release and an acquire between, but not both with .cluster scope";
 

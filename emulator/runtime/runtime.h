@@ -31,6 +31,7 @@ struct Launch {
     uint64_t until_switch;  // number of accesses before the next switch, if they are not checked
     bool joins_warps;  // barriers may join only some warps of a block, or has_agents
     bool has_agents;  // it is traced, and work of the asynchronous proxy goes on beside threads (agents.h)
+    bool makes_maps;  // has_agents, and it makes tensor maps or has fences for them (tensor_maps.h)
     bool replicated;  // threads may hold copies of a value and all store it: two writes of one value are no mistake
     // Threads wait at one barrier if its number is equal, wherever they are; a thread that ends
     // blocks none.

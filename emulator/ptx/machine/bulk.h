@@ -3,18 +3,11 @@
 
 #include "../../runtime/mbarriers.h"
 #include "machine.h"
+#include "tensor_maps.h"
 
 #include <deque>
 
 namespace emulator::ptx {
-
-// A tensor map, as the encoder of the CUDA driver lays it out for tiles.
-struct TensorMap {
-    uint64_t base;
-    unsigned rank, element, swizzle;  // element: bytes
-    uint64_t extent[5], stride[5];    // strides in bytes, innermost first
-    unsigned box[5];
-};
 
 // To shared memory; registers to shared memory; to global memory; added to it.
 enum class BulkKind : uint8_t { load, value, store, add };
@@ -28,7 +21,9 @@ struct Bulk {  // one bulk copy
     uint32_t shared;               // address, counted from the first block of a cluster
     uint64_t global;               // address, of the map if tiled
     uint32_t bytes;
-    TensorMap map;
+    bool map_in_memory;            // not among the parameters: it is read when the copy takes effect
+    TensorMap map;                 // else
+    unsigned rank;                 // of the instruction, if tiled
     int32_t corner[5];
     uint32_t mbarrier;             // of a load, as shared
     unsigned char value[16];       // of a store of registers
@@ -53,6 +48,10 @@ Asynchronous& asynchronous_of(const Block& in);  // machine.cpp
 bool has_bulk(const Block& in);   // loads are under way
 void run_bulk(Block& in);         // one of them takes effect
 void end_bulk(Block& in, unsigned rank);  // all threads of the block have ended
+inline bool is_load(const Bulk& copy) { return copy.kind == BulkKind::load || copy.kind == BulkKind::value; }
+// Whether a block's shared memory is the target of a copy to shared memory, or its source.
+bool is_of_block(const Bulk& copy, unsigned rank);
+void take_effect(Block& in, Bulk copy);  // bulk_effect.cpp
 void start_bulk(Warp& warp, const Instruction& at, unsigned lane, Bulk copy);
 
 }  // namespace emulator::ptx
