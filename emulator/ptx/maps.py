@@ -35,7 +35,9 @@ def replace(encoder, instruction: Instruction, plan: Plan) -> None:
         raise encoder.error(f"the dimension should be a number from 0 to {dimensions - 1}")
     if name == "global_stride" and encoder.text.version < STRIDES_IN_BYTES:
         version, least = (".".join(map(str, each)) for each in (encoder.text.version, STRIDES_IN_BYTES))
-        raise encoder.refused(f"{instruction.opcode} in PTX {version}, whose unit differs: from {least} on it is a byte")
+        raise encoder.refused(
+            f"{instruction.opcode} in PTX {version}, whose unit differs: from {least} on it is a byte"
+        )
     space = plan.words["space"] or ""
     where = [SPACES[space], *encoder.address(address, space)]
     encoder.emit(plan.handler, [*where, [*FIELDS].index(name), number, type_bytes(type), encoder.source(value, type)])

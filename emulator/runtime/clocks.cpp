@@ -5,7 +5,7 @@
 // of the thread's warp. Behind these are the columns of agents (agents.h), which share one if they
 // end together. Beside its clock a thread has the moments up to which a proxy fence lies on a
 // path from each other thread to it, and in a cluster those up to which it sees what each wrote.
-#include "clusters.h"
+#include "mbarriers.h"
 
 #include <algorithm>
 #include <cstring>
@@ -78,15 +78,23 @@ void follow(Block& in, unsigned thread, const Order& order, bool wide) {
     raise_to(fenced_of(in, thread, 0), order.fenced.data(), wide ? order.fenced.size() : seen_row() * in.threads.size());
 }
 
+void forget_threads(Order& order, const Block& in) {
+    const size_t count = std::min<size_t>(order.clock.size(), first_agent(in));
+    std::fill_n(order.clock.begin(), count, 0u);
+}
+
 // A barrier of the whole block orders everything that threads did before it, so their columns start
 // again. An agent may be at work beyond the barrier.
 void forget_order(Block& in) {
     for (NamedBarrier& barrier : in.named) barrier.joined = {};
     if (in.cluster) forget_before_barrier(*in.cluster);
     if (!gpu.launch->has_agents) return in.clocks.clear();
+    if (in.mbarriers)
+        for (auto& [address, of] : *in.mbarriers)
+            for (Order* order : {&of.joining, &of.completed, &of.joining_of_others, &of.completed_of_others}) forget_threads(*order, in);
     Order all;
     for (unsigned thread = 0; thread < in.threads.size(); ++thread) join(all, in, thread, 0);
-    std::fill(all.clock.begin(), all.clock.begin() + static_cast<long>(first_agent(in)), 0u);
+    forget_threads(all, in);
     for (unsigned thread = 0; thread < in.threads.size(); ++thread) {
         memcpy(clock_of(in, thread), all.clock.data(), all.clock.size() * sizeof(uint32_t));
         memcpy(fenced_of(in, thread, OF_SHARED), all.fenced.data(), all.fenced.size() * sizeof(uint64_t));

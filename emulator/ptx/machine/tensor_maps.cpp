@@ -180,7 +180,7 @@ const char* decode(const unsigned char* bytes, unsigned rank, TensorMap& map) {
         map.box[i] = bytes[BOX + i] + 1u;
     }
     const unsigned line = map.box[0] * map.element;
-    if (line % 16) return "a tensor map whose boxes have lines of a number of bytes that is no multiple of 16";
+    if (line % 16) return "a tensor map whose boxes have lines whose bytes are not a multiple of 16";
     if (map.swizzle && line > 16u << map.swizzle) return "a tensor map whose boxes have longer lines than its swizzle";
     return nullptr;
 }

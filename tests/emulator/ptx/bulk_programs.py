@@ -8,6 +8,7 @@ wait for the phase before have done so (Builder).
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from flash_attest.races.events import Access, Agent, AnyEvent, Arrive, End, Expect, Fence, Issue, Phase, Thread, Wait
@@ -222,9 +223,12 @@ class Builder:
             self.before_end[bar].clear()
 
     def load(self, thread: int, to: str, since: str, bar: str) -> None:
+        self.loads(thread, bar, lambda phase: load(thread, to, since, phase))
+
+    def loads(self, thread: int, bar: str, step: Callable[[Phase], Step]) -> None:
         self.enter(thread, bar)
         token = ("load", len(self.steps))
-        self.add(load(thread, to, since, Phase(bar, self.number[bar])))
+        self.add(step(Phase(bar, self.number[bar])))
         self.time[thread].add(token)
         self.of_phase[Phase(bar, self.number[bar])] |= self.time[thread]
         self.before_end[bar].add(token)

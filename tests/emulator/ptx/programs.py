@@ -180,6 +180,7 @@ class Program:
     """
 
     shared = BYTES  # bytes of dynamic shared memory
+    names, sizes = GLOBAL, (BYTES,) * len(GLOBAL)  # of its tensors, and their bytes
     collective = ("warps",)  # kinds of steps that whole warps execute together
 
     @property
