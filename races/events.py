@@ -56,12 +56,14 @@ class Arrival:
 class Copy:
     """The issue of an asynchronous copy, with its own name.
 
-    source: a read, or None if the copy writes zeros. target: a write.
+    source: a read, or None if the copy writes zeros. target: a write. completes: the phase of an
+    arrival of its thread that waits for it (cp.async.mbarrier.arrive).
     """
 
     name: Hashable
     source: Access | None
     target: Access
+    completes: Phase | None = None
 
 
 @dataclass(frozen=True)

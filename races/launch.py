@@ -189,6 +189,10 @@ class Launch:
         both = all(self.threads[thread][step].wide for thread, step in (arrive, wait))
         return both or arrive[0].block == wait[0].block
 
+    def over_at(self, copy: Copy) -> list[Point]:
+        """Return the waits after which a copy is over, because an arrival has waited for it."""
+        return self._waits(copy.completes, in_time=False)
+
     def _waits(self, phase: Phase | None, in_time: bool) -> list[Point]:
         points = self.waits.get(phase, ()) if phase else ()
         return [(thread, step) for thread, step in points if in_time or self.threads[thread][step].acquires]
@@ -226,10 +230,12 @@ class Launch:
 
 
 def accesses_of(event: AnyEvent) -> list[Access]:
-    """Return the accesses of a thread's event. A copy accesses both memories at each of its
-    ends.
+    """Return the accesses of a thread's event. A copy accesses both memories at each of its ends,
+    but one that an arrival waits for only at its issue: it may be over before its thread waits.
     """
     if isinstance(event, Access):
         return [event]
+    if isinstance(event, Done) and event.copy.completes:
+        return []
     copy = event if isinstance(event, Copy) else event.copy if isinstance(event, Done) else None
     return [access for access in (copy.source, copy.target) if access] if copy else []

@@ -45,6 +45,11 @@ including its own, is a separate kind of mistake (ASYNC). `during` says which of
 occur in every schedule, and which only may. A write to the source between the ends is reported only
 as a race.
 
+cp.async.mbarrier.arrive is an arrival (see below) that comes when the earlier copies of its thread
+have ended. So it releases them with what the thread has done before it. What comes after a wait for
+its phase comes after these copies, and they are over there, in their own thread, too. Before such a
+wait they are under way, however long ago the thread executed the instruction.
+
 An agent is work that the async proxy does beside the threads: a bulk copy, or one warp's part of a
 wgmma. It is a thread of its own, with two events: all its reads, then all its writes. What a thread
 did before it issued the agent happens before the agent, and the agent happens before what a thread
@@ -122,7 +127,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from flash_attest.races.events import Access, Agent, Copy, Done
+from flash_attest.races.events import Access, Agent, AnyEvent, Arrive, Copy, Done, Phase
 from flash_attest.races.launch import Event, Launch
 
 
@@ -172,15 +177,22 @@ def during_copies(launch: Launch) -> Iterator[tuple[Event, Event, bool]]:
                 continue
             issue = Event(thread, step, copy.target)
             done = thread, events.index(Done(copy))
+            ends, arrival = [done, *launch.over_at(copy)], None
+            if copy.completes:  # it may be over from the arrival on
+                arrival = thread, next(n for n in range(step, len(events)) if is_arrival(events[n], copy.completes))
             for other in launch.accesses():
                 if other.point in (issue.point, done) or not common_bytes(copy.target, other.access):
                     continue
-                if launch.path(other.point, issue.point) or launch.path(done, other.point):
+                if launch.path(other.point, issue.point) or any(launch.path(end, other.point) for end in ends):
                     continue
                 always = launch.path(issue.point, other.point) and (
-                    launch.path(other.point, done) or other.thread == thread
+                    launch.path(other.point, arrival or done) or (other.thread == thread and not arrival)
                 )
                 yield issue, other, always
+
+
+def is_arrival(event: AnyEvent, phase: Phase) -> bool:
+    return isinstance(event, Arrive) and event.phase == phase
 
 
 def during_agents(launch: Launch) -> Iterator[tuple[Event, Event, bool]]:

@@ -292,7 +292,7 @@ TABLE = {
         _(f"wgmma.fence{ALIGNED}", name="wgmma.fence"),
         _(f"wgmma.commit_group{ALIGNED}", name="wgmma.commit_group"),
         _(f"wgmma.wait_group{ALIGNED}", by=wgmma_wait, name="wgmma.wait_group"),
-        _("fence.proxy.async[.{shared,global}](::{cta,cluster})"),
+        _("fence.proxy.async[.{global,shared(::cta),shared::cluster}]"),
     ),
     "mbarriers": (
         _(f"mbarrier.init{OBJECT}", by=mbarrier, name="mbarrier.init"),

@@ -27,7 +27,7 @@ Path path_to(const Agent& agent, uint32_t interval, uint32_t syncs, uint16_t thr
             const Missing missing = missing_fence(agent, agent.map, thread, then);
             return missing == Missing::nothing ? Path::ordered : missing == Missing::release ? Path::unreleased : Path::unacquired;
         }
-        return then < moments[(checking.in_shared ? OF_SHARED : OF_GLOBAL) * count + thread] ? Path::ordered : Path::unfenced;
+        return then < moments[checking.proxy_row * count + thread] ? Path::ordered : Path::unfenced;
     }
     return interval > issue.interval || issued_by(thread, agent.thread, agent.by_warp) ? Path::after_issue : Path::none;
 }
@@ -152,14 +152,15 @@ void agents_done(Block& in, unsigned warp, uint32_t lanes, unsigned column, uint
     }
 }
 
-void fence_proxies(Block& in, unsigned warp, uint32_t lanes, bool shared, bool global) {
+void fence_proxies(Block& in, unsigned warp, uint32_t lanes, const FenceOf& of) {
     const uint32_t syncs = ++in.warps[warp].syncs;
+    const unsigned own = OF_SHARED + rank_of(warp * WARP);
     for (; lanes; lanes &= lanes - 1) {
         const unsigned thread = warp * WARP + static_cast<unsigned>(__builtin_ctz(lanes));
         const uint32_t* clock = clock_of(in, thread);
-        for (ProxySpace space : {OF_SHARED, OF_GLOBAL}) {
-            if (!(space == OF_SHARED ? shared : global)) continue;
-            uint64_t* fenced = fenced_of(in, thread, space);
+        for (unsigned row = 0; row < maps_row(); ++row) {
+            if (!(row == OF_GLOBAL ? of.global : of.shared && (of.others || row == own))) continue;
+            uint64_t* fenced = fenced_of(in, thread, row);
             for (size_t m = 0; m < in.threads.size(); ++m) fenced[m] = std::max(fenced[m], moment(in.interval, clock[m]));
             fenced[thread] = moment(in.interval, syncs);
         }
@@ -172,6 +173,7 @@ void check_agent(const Agent& agent, uintptr_t address, size_t bytes, What what)
     Region* region = checked_region(address, bytes, what, agent.pc);
     if (!region) return;
     checking.in_shared = is_shared(*region);
+    checking.proxy_row = checking.in_shared ? OF_SHARED + rank_at(address - shared_memory()) : OF_GLOBAL;
     new_access();
     note_written(*region, address, bytes, what, agent.pc);
     each_cell(*region, address, bytes, Check(agent, *region, address, bytes, what));

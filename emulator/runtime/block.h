@@ -45,6 +45,7 @@ struct Copy {  // an asynchronous copy that has not been waited for
     const unsigned char* from;
     unsigned bytes, filled, batch;
     uintptr_t pc;
+    bool tracked;  // an mbarrier says when it has ended, so it is over before what comes after its thread's wait
 };
 
 struct Thread {

@@ -97,7 +97,7 @@ void forget_order(Block& in) {
     forget_threads(all, in);
     for (unsigned thread = 0; thread < in.threads.size(); ++thread) {
         memcpy(clock_of(in, thread), all.clock.data(), all.clock.size() * sizeof(uint32_t));
-        memcpy(fenced_of(in, thread, OF_SHARED), all.fenced.data(), all.fenced.size() * sizeof(uint64_t));
+        memcpy(fenced_of(in, thread, 0), all.fenced.data(), all.fenced.size() * sizeof(uint64_t));
     }
 }
 

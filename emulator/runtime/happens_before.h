@@ -13,6 +13,7 @@ struct Checking {
     // The access is to shared memory, so accesses of other blocks that are still in the cells do
     // not count.
     bool in_shared = false;
+    unsigned proxy_row = 0;  // for the access of an agent: the row of the fences that cover its memory (agents.h)
 
     // The write belongs to an asynchronous copy, which happens later: the value that it will leave
     // is unknown.

@@ -204,7 +204,7 @@ void check_copy(const Copy& copy, bool begins) {
         cell.copies = begins ? cell.copies + 1 : cell.copies ? cell.copies - 1 : 0;
         cell.copying = cell.copies ? gpu.block->serial : 0;
     });
-    if (begins) return;
+    if (begins || copy.tracked) return;
     check_access(reinterpret_cast<uintptr_t>(copy.from), copy.bytes - copy.filled, READ, copy.pc);
     check_access(to, copy.bytes, WRITE, copy.pc);
 }

@@ -12,14 +12,14 @@ void release_maps(Block& in, unsigned warp, uint32_t lanes) {
     for (; lanes; lanes &= lanes - 1) {
         const unsigned thread = warp * WARP + static_cast<unsigned>(__builtin_ctz(lanes));
         const uint32_t* clock = clock_of(in, thread);
-        uint64_t* released = fenced_of(in, thread, OF_MAPS);
+        uint64_t* released = fenced_of(in, thread, maps_row());
         for (size_t m = 0; m < in.threads.size(); ++m) released[m] = std::max(released[m], moment(in.interval, clock[m]));
         released[thread] = moment(in.interval, syncs);
     }
 }
 
 void acquire_map(Block& in, unsigned thread, uintptr_t address) {
-    const uint64_t* of = fenced_of(in, thread, OF_MAPS);
+    const uint64_t* of = fenced_of(in, thread, maps_row());
     std::vector<uint64_t> released(of, of + in.threads.size());
     std::vector<MapAcquire>& all = in.map_acquires[address];
     for (const MapAcquire& earlier : all)  // in a loop it is often repeated
@@ -37,7 +37,7 @@ Missing missing_fence(const Agent& agent, uintptr_t address, unsigned thread, ui
         for (const MapAcquire& acquire : found->second)
             if (acquire.moment < moment(issue.interval, issue.order.clock[acquire.thread]) && acquire.released[thread] > then)
                 return Missing::nothing;
-    return issue.order.fenced[OF_MAPS * gpu.block->threads.size() + thread] > then ? Missing::acquire : Missing::release;
+    return issue.order.fenced[maps_row() * gpu.block->threads.size() + thread] > then ? Missing::acquire : Missing::release;
 }
 
 }  // namespace emulator

@@ -146,11 +146,19 @@ const NamedHandler TABLE[] = {
 
 }  // namespace
 
-bool has_bulk(const Block& in) { return !asynchronous_of(in).loads.empty(); }
+bool has_bulk(const Block& in) {
+    const Asynchronous& all = asynchronous_of(in);
+    return !all.loads.empty() || !all.copy_arrivals.empty();
+}
 
 void run_bulk(Block& in) {
     auto& loads = asynchronous_of(in).loads;
-    const size_t which = gpu.options.seed ? random_bits() % loads.size() : 0;
+    const size_t all = loads.size() + asynchronous_of(in).copy_arrivals.size();
+    const size_t which = gpu.options.seed ? random_bits() % all : 0;
+    if (which >= loads.size()) {
+        finish_arrival(in, which - loads.size());
+        return wake_threads();
+    }
     const Bulk copy = loads[which];
     loads.erase(loads.begin() + static_cast<long>(which));
     take_effect(in, copy);

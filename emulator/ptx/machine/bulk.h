@@ -32,6 +32,15 @@ struct Bulk {  // one bulk copy
     uintptr_t site;
 };
 
+struct CopyArrival {  // cp.async.mbarrier.arrive: an arrival that comes when earlier cp.async of its thread have ended
+    unsigned thread;
+    size_t copies;      // of its thread, the first ones, that have not ended
+    uint32_t mbarrier;  // address, counted from the first block of a cluster
+    uint32_t interval;
+    Order before;       // what comes before it, if traced
+    uintptr_t site;
+};
+
 struct BulkGroups {  // of one thread
     uint32_t group = 0;  // number of groups committed
     unsigned reads = 0, writes = 0;  // columns of the clocks, if traced
@@ -40,13 +49,15 @@ struct BulkGroups {  // of one thread
 struct Asynchronous {  // of a block
     Mbarriers mbarriers;
     std::deque<Bulk> loads, stores;
+    std::deque<CopyArrival> copy_arrivals;
     std::map<unsigned, BulkGroups> groups;  // of threads
     std::map<std::pair<unsigned, const Instruction*>, std::vector<Bulk>> made;  // different stores of a warp
 };
 
 Asynchronous& asynchronous_of(const Block& in);  // machine.cpp
-bool has_bulk(const Block& in);   // loads are under way
+bool has_bulk(const Block& in);   // loads are under way, or arrivals behind cp.async
 void run_bulk(Block& in);         // one of them takes effect
+void finish_arrival(Block& in, size_t which);  // mbarriers.cpp: the copies end, and then the arrival comes
 void end_bulk(Block& in, unsigned rank);  // all threads of the block have ended
 inline bool is_load(const Bulk& copy) { return copy.kind == BulkKind::load || copy.kind == BulkKind::value; }
 // Whether a block's shared memory is the target of a copy to shared memory, or its source.

@@ -72,6 +72,7 @@ void start() {
     gpu.launch->by_barrier = true;
     gpu.launch->replicated = program->replicated;
     gpu.launch->has_agents = gpu.launch->traced && (program->has_agents || gpu.launch->cluster > 1);
+    gpu.launch->waits_relaxed = gpu.launch->has_agents && program->waits_relaxed;
     gpu.launch->makes_maps = gpu.launch->has_agents && program->makes_maps;
     gpu.launch->joins_warps = gpu.launch->traced && (program->joins_warps || program->meets_clusters || gpu.launch->has_agents);
     auto spans = program->shared_variables;
@@ -320,7 +321,7 @@ void lanes_end(Warp& warp, uint32_t mask) {
     bool ended = !gpu.block->cluster && gpu.block->alive == static_cast<unsigned>(__builtin_popcount(mask));  // its block
     lanes_in(mask, [&](unsigned lane) {
         gpu.thread = &thread_of(warp, lane);
-        finish_copies(*gpu.thread, ~0u);
+        end_copies(*gpu.thread, ~0u);
         gpu.thread->state = State::done;
         --gpu.block->alive;
         ended |= gpu.block->cluster && left_cluster(*gpu.block, gpu.thread->linear);

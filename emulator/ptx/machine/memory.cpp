@@ -149,7 +149,7 @@ Flow copy_async(Warp& warp, const Instruction& at, uint32_t mask) {
         if (to % bytes) misaligned(warp, at, to, bytes, bytes, WRITE);
         if (copied && from % bytes) misaligned(warp, at, from, bytes, bytes, READ);
         Copy copy = {reinterpret_cast<unsigned char*>(to), reinterpret_cast<const unsigned char*>(from), bytes, bytes - copied,
-                     gpu.thread->batch, site_at(warp, at)};
+                     gpu.thread->batch, site_at(warp, at), false};
         if (gpu.launch->traced) {
             check_copy(copy, true);
         } else {
@@ -177,11 +177,11 @@ Flow commit_group(Warp& warp, const Instruction&, uint32_t mask) {
 // [groups that may still be under way]
 Flow wait_group(Warp& warp, const Instruction& at, uint32_t mask) {
     auto most = static_cast<unsigned>(at.operand[0]);
-    return each_thread(warp, mask, [=](Thread& thread) { finish_copies(thread, thread.batch > most ? thread.batch - most : 0); });
+    return each_thread(warp, mask, [=](Thread& thread) { end_copies(thread, thread.batch > most ? thread.batch - most : 0); });
 }
 
 Flow wait_all(Warp& warp, const Instruction&, uint32_t mask) {
-    return each_thread(warp, mask, [](Thread& thread) { finish_copies(thread, ~0u); });
+    return each_thread(warp, mask, [](Thread& thread) { end_copies(thread, ~0u); });
 }
 
 // ---- cvta: converts between an address in a space and a generic one [d, a] ----------------------

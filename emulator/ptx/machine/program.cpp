@@ -78,6 +78,7 @@ void* emulator_ptx_program(const Encoded* instructions, size_t count, const int3
                                          instructions[i].guard, instructions[i].negated != 0, role});
         program->joins_warps |= joins_warps(*program, handler.name, program->instructions.back().operand);
         program->meets_clusters |= starts(handler.name, "cluster.");
+        program->waits_relaxed |= starts(handler.name, "mbarrier.t") && strstr(handler.name, ".relaxed");
         program->makes_maps |= starts(handler.name, "tensormap.") || starts(handler.name, "fence.proxy.tensormap");
         program->has_agents |= starts(handler.name, "wgmma.") || starts(handler.name, "st.async") || starts(handler.name, "bulk.") || starts(handler.name, "mbarrier.");
     }

@@ -112,8 +112,9 @@ def copies(block: int, thread: int, memory: str, source: str, bar: int, to: tupl
     return Clustered(block, (thread,), "copies", code, Access("write", (memory, to[0]), 0, SIZE), read, bar=bar, to=to)
 
 
-def fence(block: int, thread: int, of_proxies: bool) -> Clustered:
-    code = "fence.proxy.async" if of_proxies else "fence.acq_rel.cluster"
+def fence(block: int, thread: int, of_proxies: bool, of: str = "") -> Clustered:
+    """of: the memory that a fence of proxies covers, e.g. ".shared::cta"."""
+    code = f"fence.proxy.async{of}" if of_proxies else "fence.acq_rel.cluster"
     return Clustered(block, (thread,), "proxy fence" if of_proxies else "publish", code)
 
 
@@ -172,7 +173,7 @@ class ClusterProgram(Program):
             expected = [each for to in phases for each in (Arrive(to, releases=False), Expect(to, SIZE))]
             return [*expected, *(Issue(agent) for agent in step.agents(n))]
         if step.kind == "proxy fence":
-            return [Fence()]
+            return [Fence(covered(step.code.removeprefix("fence.proxy.async"), step.block))]
         if step.kind == "publish":
             return [Publish()]
         if step.kind == "cluster":
@@ -191,6 +192,16 @@ class ClusterProgram(Program):
         add(f"    @!%p bra after{n};")
         add(f"    {step.code.replace('<n>', str(n))};", n)
         add(f"after{n}:")
+
+
+def covered(of: str, block: int) -> frozenset | None:
+    """Return the memories that a fence of a thread of a block covers; None if all."""
+    blocks = {".shared::cta": {block}, ".shared": {block}, ".shared::cluster": range(BLOCKS)}
+    every = {
+        **{name: frozenset((memory, one) for memory in MEMORIES for one in ones) for name, ones in blocks.items()},
+        ".global": frozenset((memory, None) for memory in GLOBAL),
+    }
+    return every.get(of)
 
 
 def owner(name) -> int | None:

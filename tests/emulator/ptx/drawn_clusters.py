@@ -42,6 +42,9 @@ CURES = [
 ]  # fmt: skip
 
 
+WAYS = ["", "", ".shared::cluster", ".shared::cta"]  # of a fence of proxies
+
+
 class Slot(NamedTuple):
     """One step, drawn; which of the values count depends on its kind."""
 
@@ -111,9 +114,10 @@ class Builder:
             target = earlier.thread.name[3]
             before = me if me.block == target else Thread(target, 0)
             self.steps.append(wait_for(*before, step.bar))
+        way = WAYS[slot.start % len(WAYS)]
         fences = later.is_async and not earlier.is_async and slot.cure != "no fence"
         if fences and slot.option % 2:
-            self.steps.append(fence(*before, True))
+            self.steps.append(fence(*before, True, way))
         if before == me:
             pass
         elif slot.cure in ("cluster", "no fence"):
@@ -127,7 +131,7 @@ class Builder:
         else:
             self.signal(before, me, slot.cure)
         if fences and not slot.option % 2:
-            self.steps.append(fence(*me, True))
+            self.steps.append(fence(*me, True, way))
 
     def add(self, slot: Slot, cures: bool) -> None:
         """Add the step of a slot."""
@@ -144,7 +148,8 @@ class Builder:
             if (bar := self.bar()) is None:
                 return None
             to = (0, 1) if slot.option < 2 else (slot.of,)
-            step = copies(slot.block, slot.thread, slot.memory, GLOBAL[1], bar, to)
+            source = GLOBAL[1] if slot.option < 4 else MEMORIES[slot.memory == MEMORIES[0]]
+            step = copies(slot.block, slot.thread, slot.memory, source, bar, to)
         else:
             return None
         cured = set()
