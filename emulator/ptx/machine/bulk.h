@@ -12,6 +12,9 @@ namespace emulator::ptx {
 // To shared memory; registers to shared memory; to global memory; added to it.
 enum class BulkKind : uint8_t { load, value, store, add };
 
+// What red.async does with the value in shared memory, in the order of REDUCTIONS in clusters.py.
+enum class Reduction : uint8_t { none, add, min, max, inc, dec, and_, or_, xor_ };
+
 struct Bulk {  // one bulk copy
     const Instruction* at;
     unsigned thread;
@@ -27,6 +30,8 @@ struct Bulk {  // one bulk copy
     int32_t corner[5];
     uint32_t mbarrier;             // of a load, as shared
     unsigned char value[16];       // of a store of registers
+    Reduction reduction;           // of such a store: of one value
+    bool is_signed;                // this value
     uint32_t group;                // of a store
     std::shared_ptr<const Issue> issue;  // if traced
     uintptr_t site;

@@ -21,6 +21,10 @@ public:
     void move(uint64_t global, uint32_t shared, unsigned first, unsigned bytes, unsigned whole) {
         auto* there = copy.kind == BulkKind::value ? const_cast<unsigned char*>(copy.value) : reinterpret_cast<unsigned char*>(global + first);
         unsigned char* here = emulator_dynamic_shared + shared;
+        if (copy.reduction != Reduction::none) {
+            check(writes, reinterpret_cast<uintptr_t>(here), whole, ATOMIC);
+            return copy.is_signed ? reduce<int32_t>(here) : whole == 4 ? reduce<uint32_t>(here) : reduce<uint64_t>(here);
+        }
         if (is_load(copy)) {
             if (bytes && copy.kind == BulkKind::load) check(reads, global + first, bytes, READ);
             check(writes, reinterpret_cast<uintptr_t>(here), whole, WRITE);
@@ -45,6 +49,23 @@ public:
     }
 
 private:
+    template <class T>
+    void reduce(unsigned char* at) {
+        T a, b;
+        memcpy(&a, at, sizeof a), memcpy(&b, copy.value, sizeof b);
+        switch (copy.reduction) {
+            case Reduction::add: a = static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b)); break;
+            case Reduction::min: a = std::min(a, b); break;
+            case Reduction::max: a = std::max(a, b); break;
+            case Reduction::inc: a = a >= b ? 0 : a + 1; break;
+            case Reduction::dec: a = a == 0 || a > b ? b : a - 1; break;
+            case Reduction::and_: a &= b; break;
+            case Reduction::or_: a |= b; break;
+            default: a ^= b;
+        }
+        memcpy(at, &a, sizeof a);
+    }
+
     void add(unsigned char* to, const unsigned char* from, unsigned bytes) {
         for (unsigned i = 0; i < bytes; i += sizeof(float)) {
             float a, b;

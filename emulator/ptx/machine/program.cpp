@@ -80,7 +80,7 @@ void* emulator_ptx_program(const Encoded* instructions, size_t count, const int3
         program->meets_clusters |= starts(handler.name, "cluster.");
         program->waits_relaxed |= starts(handler.name, "mbarrier.t") && strstr(handler.name, ".relaxed");
         program->makes_maps |= starts(handler.name, "tensormap.") || starts(handler.name, "fence.proxy.tensormap");
-        program->has_agents |= starts(handler.name, "wgmma.") || starts(handler.name, "st.async") || starts(handler.name, "bulk.") || starts(handler.name, "mbarrier.");
+        program->has_agents |= starts(handler.name, "wgmma.") || starts(handler.name, "st.async") || starts(handler.name, "red.async") || starts(handler.name, "bulk.") || starts(handler.name, "mbarrier.");
     }
     return program;
 }

@@ -48,7 +48,7 @@ class Clustered(Step):
             Agent(
                 (self.block, self.threads[0], n, to),
                 reads,
-                (StepAccess("write", (self.access.memory[0], to), 0, size, n),),
+                (StepAccess(self.access.what, (self.access.memory[0], to), self.access.start, size, n),),
                 Phase((self.bar, to)),
                 size,
             )
@@ -112,6 +112,20 @@ def copies(block: int, thread: int, memory: str, source: str, bar: int, to: tupl
     return Clustered(block, (thread,), "copies", code, Access("write", (memory, to[0]), 0, SIZE), read, bar=bar, to=to)
 
 
+def sends(block: int, thread: int, memory: str, start: int, bar: int, to: int, adds: bool) -> Clustered:
+    """Return a store of a register to a block's shared memory, or an addition to it, that completes
+    on an mbarrier of the block (st.async, red.async).
+    """
+    expect = f"mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%b{to}+{8 * bar}], 4;"
+    opcode = "red.async.relaxed.cluster" if adds else "st.async"
+    code = (
+        f"{expect} {opcode}.shared::cluster.mbarrier::complete_tx::bytes{'.add' if adds else ''}.{'u' if adds else 'b'}32 "
+        f"[%m{memory}{to}+{start}], %w, [%b{to}+{8 * bar}]"
+    )
+    access = Access("atomic" if adds else "write", (memory, to), start, 4)
+    return Clustered(block, (thread,), "copies", code, access, bar=bar, to=(to,))
+
+
 def fence(block: int, thread: int, of_proxies: bool, of: str = "") -> Clustered:
     """of: the memory that a fence of proxies covers, e.g. ".shared::cta"."""
     code = f"fence.proxy.async{of}" if of_proxies else "fence.acq_rel.cluster"
@@ -170,7 +184,8 @@ class ClusterProgram(Program):
         if step.kind == "wait for":
             return [Wait(phases[0], step.orders, step.wide)]
         if step.kind == "copies":
-            expected = [each for to in phases for each in (Arrive(to, releases=False), Expect(to, SIZE))]
+            size = step.access.size
+            expected = [each for to in phases for each in (Arrive(to, releases=False), Expect(to, size))]
             return [*expected, *(Issue(agent) for agent in step.agents(n))]
         if step.kind == "proxy fence":
             return [Fence(covered(step.code.removeprefix("fence.proxy.async"), step.block))]

@@ -23,6 +23,7 @@ from tests.emulator.ptx.cluster_programs import (
     copies,
     fence,
     meet,
+    sends,
     touch,
     wait_for,
     whole_block,
@@ -33,7 +34,7 @@ SLOTS = 8
 WARPS = (THREADS + 31) // 32
 ACTIVE = [0, 1, 33]
 TOUCHES = [("write", 4), ("read", 4), ("write", 16), ("read", 16), ("atomic", 4), ("read", 1)]
-KINDS = ["nothing", *["touch"] * 8, *["copy"] * 3, "meet", "meet", "block", "publish"]
+KINDS = ["nothing", *["touch"] * 8, *["copy"] * 3, "send", "send", "meet", "meet", "block", "publish"]
 # How a race is prevented; not all of these always suffice.
 CURES = [
     *["cluster", "signal"] * 3, *["narrow wait", "narrow arrival"] * 2,
@@ -150,6 +151,10 @@ class Builder:
             to = (0, 1) if slot.option < 2 else (slot.of,)
             source = GLOBAL[1] if slot.option < 4 else MEMORIES[slot.memory == MEMORIES[0]]
             step = copies(slot.block, slot.thread, slot.memory, source, bar, to)
+        elif slot.kind == "send":
+            if (bar := self.bar()) is None:
+                return None
+            step = sends(slot.block, slot.thread, slot.memory, slot.start // 4 * 4, bar, slot.of, slot.option % 2 == 0)
         else:
             return None
         cured = set()

@@ -85,12 +85,12 @@ def test_an_arrival_waits_for_earlier_copies_of_its_thread(steps, shown):
 
 
 def phases(relaxed: bool) -> BulkProgram:
-    """A copy in phase 0 of bar0, for which thread 0 waits, and an arrival of it in phase 1, for
-    which thread 33 waits. It reads what the copy has written.
+    """Return a program with a copy in phase 0 of bar0, for which thread 0 waits. Then it arrives in
+    phase 1, for which thread 33 waits. That thread reads what the copy has written.
     """
     return BulkProgram(SHAPES[0], [
-        load(0, "s0", "g0", FULL), arrive(0, FULL), wait_for(0, FULL, not relaxed), block_barrier(0), arrive(0, Phase("bar0", 1)),
-        wait_for(33, Phase("bar0", 1)), touch(0, 33, READ, "s0", 0, False),
+        load(0, "s0", "g0", FULL), arrive(0, FULL), wait_for(0, FULL, not relaxed), block_barrier(0),
+        arrive(0, Phase("bar0", 1)), wait_for(33, Phase("bar0", 1)), touch(0, 33, READ, "s0", 0, False),
     ])  # fmt: skip
 
 
@@ -100,8 +100,8 @@ def test_a_wait_orders_no_copy_of_an_earlier_phase():
 
 
 def to_the_other(way: str, by: int) -> ClusterProgram:
-    """Thread 0 of block 0 writes to block 1's shared memory, which a copy of block 1 reads, behind
-    a fence of a thread of block `by`.
+    """Return a program in which thread 0 of block 0 writes to block 1's shared memory. A copy of
+    block 1 reads it, behind a fence of a thread of block `by`.
     """
     fenced = fence(by, 0, True, way)
     meets = [meet(block, THREADS, 0, waits) for waits in (False, True) for block in (0, 1)]

@@ -29,7 +29,7 @@ def test_a_right_kernel_has_no_finding(told, kernel):
 
 
 def test_descriptors_of_a_kernel_need_an_allocator(told):
-    """As on a GPU."""
+    """The launch raises what it raises on a GPU."""
     assert "no allocator was set" in told["no allocator"]["raised"]
 
 
