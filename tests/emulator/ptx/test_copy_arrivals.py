@@ -10,6 +10,7 @@ from flash_attest.emulator.observation import Kind
 from flash_attest.races.events import Phase
 from tests.emulator.ptx.bulk_programs import BulkProgram, arrive, arrive_behind_copies, load, wait_for
 from tests.emulator.ptx.cluster_programs import ClusterProgram, copies, fence, meet
+from tests.emulator.ptx.cluster_programs import arrive as arrive_in
 from tests.emulator.ptx.cluster_programs import touch as touch_in
 from tests.emulator.ptx.cluster_programs import wait_for as wait_in_cluster
 from tests.emulator.ptx.programs import SHAPES, THREADS, block_barrier, commit, copy, touch, wait
@@ -120,3 +121,15 @@ def to_the_other(way: str, by: int) -> ClusterProgram:
 )  # fmt: skip
 def test_a_fence_of_a_block_covers_its_own_shared_memory(way, by, shown):
     assert kinds(to_the_other(way, by)) == shown
+
+
+@pytest.mark.parametrize("wide, shown", [(True, set()), (False, {Kind.RACE})])
+def test_a_copy_hides_no_store_from_another_block(wide, shown):
+    """The copy is ordered with any scope, and the store that it overwrites is not."""
+    ends = [meet(block, THREADS, 0, waits) for waits in (False, True) for block in (0, 1)]
+    steps = [
+        touch_in(0, 0, ("write", 16), "s0", 0, 0, 0), fence(0, 0, True), copies(0, 0, "s0", "g1", 0, (0,)),
+        wait_in_cluster(0, 0, 0), arrive_in(0, 0, 1, 1, wide=wide), wait_in_cluster(1, 0, 1),
+        touch_in(1, 0, ("write", 16), "s0", 0, 0, 1), *ends,
+    ]  # fmt: skip
+    assert kinds(ClusterProgram(SHAPES[0], steps)) == shown

@@ -71,7 +71,7 @@ MISTAKES = {
 }
 
 
-@some_quick(MISTAKES, "a map needs no fence", "an acquire may come before the release", "copies do not read their maps")
+@some_quick(MISTAKES, "a map needs no fence", "an acquire is never seen", "copies do not read their maps")
 def test_drawn_programs_show_a_machine_that_is_wrong(some, mistake):
     shows(mistake, some)
 
