@@ -56,12 +56,14 @@ class Arrival:
 class Copy:
     """The issue of an asynchronous copy, with its own name.
 
-    source: a read, or None if the copy writes zeros. target: a write.
+    source: a read, or None if the copy writes zeros. target: a write. completes: the phase of an
+    arrival of its thread that waits for it (cp.async.mbarrier.arrive).
     """
 
     name: Hashable
     source: Access | None
     target: Access
+    completes: Phase | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Agent:
     writes: tuple[Access, ...] = field(default=(), hash=False)  # or atomics, of a bulk copy that reduces
     completes: Phase | None = None  # the phase in which its complete_tx falls
     bytes: int = 0  # of its complete_tx
+    maps: tuple[Access, ...] = field(default=(), hash=False)  # its reads of tensor maps, which are in memory
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,27 @@ class Fence:
 
     def covers(self, memory: Hashable) -> bool:
         return self.memories is None or memory in self.memories
+
+
+# ---- tensor maps in memory -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MapRelease:
+    """fence.proxy.tensormap::generic.release, which tensormap.cp_fenceproxy contains."""
+
+
+@dataclass(frozen=True)
+class MapAcquire:
+    """fence.proxy.tensormap::generic.acquire of a tensor map: size bytes from start of a memory."""
+
+    memory: Hashable
+    start: int
+    size: int = 128
+
+    def covers(self, access: Access) -> bool:
+        end = self.start + self.size
+        return access.memory == self.memory and self.start <= access.start and access.start + access.size <= end
 
 
 # ---- mbarriers -----------------------------------------------------------------------------------
@@ -199,6 +223,6 @@ class Return:
 
 
 AnyEvent = (
-    Access | Barrier | Arrival | Copy | Done | Issue | End | Fence | Init | Arrive | Expect | Wait | InitFence
-    | Publish | Return
+    Access | Barrier | Arrival | Copy | Done | Issue | End | Fence | MapRelease | MapAcquire | Init | Arrive | Expect
+    | Wait | InitFence | Publish | Return
 )  # fmt: skip

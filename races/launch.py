@@ -19,6 +19,8 @@ from flash_attest.races.events import (
     End,
     Fence,
     Issue,
+    MapAcquire,
+    MapRelease,
     Phase,
     Publish,
     Thread,
@@ -29,12 +31,13 @@ from flash_attest.races.events import (
 class Event(NamedTuple):
     """An access with its thread and its number among the events of that thread.
 
-    The reads of an agent are its event 0, the writes its event 1.
+    The reads of an agent are its event 0, the writes its event 1. of_map: it reads its tensor map.
     """
 
     thread: Thread | Agent
     step: int
     access: Access
+    of_map: bool = False
 
     @property
     def point(self) -> Point:
@@ -68,6 +71,8 @@ class Launch:
         self.issues: dict[Agent, list[Point]] = defaultdict(list)
         self.ends: dict[Point, list[Point]] = defaultdict(list)
         self.fences: dict[Point, Fence] = {}
+        self.map_releases: list[Point] = []
+        self.map_acquires: dict[Point, MapAcquire] = {}
         self.waits: dict[Phase, list[Point]] = defaultdict(list)
         self.arrivals: dict[Phase, list[Point]] = defaultdict(list)  # and where copies are issued that complete on it
         joined: dict[Barrier | Agent, list[Thread]] = defaultdict(list)
@@ -91,6 +96,10 @@ class Launch:
                     self.arrivals[event.phase].append((thread, step))
                 elif isinstance(event, Fence):
                     self.fences[thread, step] = event
+                elif isinstance(event, MapRelease):
+                    self.map_releases.append((thread, step))
+                elif isinstance(event, MapAcquire):
+                    self.map_acquires[thread, step] = event
                 elif isinstance(event, Copy) and Done(event) not in events[step:]:
                     raise ValueError(f"{event} of {thread} has no end")
         self._partial = any(fence.memories is not None for fence in self.fences.values())
@@ -122,12 +131,25 @@ class Launch:
         every = [(thread, [accesses_of(event) for event in events]) for thread, events in self.threads.items()]
         return [
             Event(who, step, access) for who, events in every + parts for step, of in enumerate(events) for access in of
-        ]
+        ] + [Event(agent, 0, access, True) for agent in self.issues for access in agent.maps]
 
     def before(self, a: Event, b: Event) -> bool:
         wide = a.access.what != "read" and not a.is_async
+        if b.of_map:
+            return self._published(a, b, wide)
         fenced = self._after(a.point, a.access.memory if self._partial else None, wide=wide).get(b.point)
         return fenced is not None and (fenced or a.is_async == b.is_async)
+
+    def _published(self, a: Event, b: Event, wide: bool) -> bool:
+        """Return whether a path leads from a to the read of a tensor map, by a release and then an
+        acquire of this map.
+        """
+        behind = self._after(a.point, wide=wide)
+        released = [point for point in self.map_releases if point in behind]
+        return any(
+            acquire in self._after(release, wide=wide) and b.point in self._after(acquire, wide=wide)
+            for acquire, of in self.map_acquires.items() if of.covers(b.access) for release in released
+        )  # fmt: skip
 
     def ordered(self, a: Event, b: Event) -> bool:
         return self.before(a, b) or self.before(b, a)
@@ -167,6 +189,10 @@ class Launch:
         both = all(self.threads[thread][step].wide for thread, step in (arrive, wait))
         return both or arrive[0].block == wait[0].block
 
+    def over_at(self, copy: Copy) -> list[Point]:
+        """Return the waits after which a copy is over, because an arrival has waited for it."""
+        return self._waits(copy.completes, in_time=False)
+
     def _waits(self, phase: Phase | None, in_time: bool) -> list[Point]:
         points = self.waits.get(phase, ()) if phase else ()
         return [(thread, step) for thread, step in points if in_time or self.threads[thread][step].acquires]
@@ -204,10 +230,12 @@ class Launch:
 
 
 def accesses_of(event: AnyEvent) -> list[Access]:
-    """Return the accesses of a thread's event. A copy accesses both memories at each of its
-    ends.
+    """Return the accesses of a thread's event. A copy accesses both memories at each of its ends,
+    but one that an arrival waits for only at its issue: it may be over before its thread waits.
     """
     if isinstance(event, Access):
         return [event]
+    if isinstance(event, Done) and event.copy.completes:
+        return []
     copy = event if isinstance(event, Copy) else event.copy if isinstance(event, Done) else None
     return [access for access in (copy.source, copy.target) if access] if copy else []

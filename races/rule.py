@@ -45,6 +45,11 @@ including its own, is a separate kind of mistake (ASYNC). `during` says which of
 occur in every schedule, and which only may. A write to the source between the ends is reported only
 as a race.
 
+cp.async.mbarrier.arrive is an arrival (see below) that comes when the earlier copies of its thread
+have ended. So it releases them with what the thread has done before it. What comes after a wait for
+its phase comes after these copies, and they are over there, in their own thread, too. Before such a
+wait they are under way, however long ago the thread executed the instruction.
+
 An agent is work that the async proxy does beside the threads: a bulk copy, or one warp's part of a
 wgmma. It is a thread of its own, with two events: all its reads, then all its writes. What a thread
 did before it issued the agent happens before the agent, and the agent happens before what a thread
@@ -67,6 +72,17 @@ For agents this means:
 - Two agents have one proxy: wgmma reads what a bulk copy wrote if a path leads to it, without a
   fence.
 - wgmma.fence orders registers only, so it is not among the events.
+
+A tensor map that lies in memory is read by the bulk copy that uses it, with its other reads, in a
+third proxy. What has written the map before comes before the copy only if the path passes a release
+(fence.proxy.tensormap::generic.release) and behind it an acquire of this map (fence...acquire), in
+any threads. Neither a proxy fence of the async proxy nor the end of an agent replaces them. What
+overwrites the map after the copy's reads have been waited for needs neither.
+
+- tensormap.replace reads and writes the whole map, as its thread.
+- tensormap.cp_fenceproxy is executed by a warp together, so its copy comes after what all lanes did
+  before, and before what they do next. The manual does not say so, and Triton relies on it: one
+  lane changes the map, and the warp copies it. A release is at its end.
 
 An mbarrier orders phase by phase. An arrival (with .release) happens before each wait (with
 .acquire) that returned true on the phase of the arrival, and a bulk copy happens before each wait
@@ -111,7 +127,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from flash_attest.races.events import Access, Agent, Copy, Done
+from flash_attest.races.events import Access, Agent, AnyEvent, Arrive, Copy, Done, Phase
 from flash_attest.races.launch import Event, Launch
 
 
@@ -161,15 +177,22 @@ def during_copies(launch: Launch) -> Iterator[tuple[Event, Event, bool]]:
                 continue
             issue = Event(thread, step, copy.target)
             done = thread, events.index(Done(copy))
+            ends, arrival = [done, *launch.over_at(copy)], None
+            if copy.completes:  # it may be over from the arrival on
+                arrival = thread, next(n for n in range(step, len(events)) if is_arrival(events[n], copy.completes))
             for other in launch.accesses():
                 if other.point in (issue.point, done) or not common_bytes(copy.target, other.access):
                     continue
-                if launch.path(other.point, issue.point) or launch.path(done, other.point):
+                if launch.path(other.point, issue.point) or any(launch.path(end, other.point) for end in ends):
                     continue
                 always = launch.path(issue.point, other.point) and (
-                    launch.path(other.point, done) or other.thread == thread
+                    launch.path(other.point, arrival or done) or (other.thread == thread and not arrival)
                 )
                 yield issue, other, always
+
+
+def is_arrival(event: AnyEvent, phase: Phase) -> bool:
+    return isinstance(event, Arrive) and event.phase == phase
 
 
 def during_agents(launch: Launch) -> Iterator[tuple[Event, Event, bool]]:

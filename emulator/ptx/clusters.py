@@ -9,6 +9,8 @@ from flash_attest.emulator.ptx.families import as_tuple, take
 from flash_attest.emulator.ptx.rows import Plan, Row
 from flash_attest.emulator.ptx.syntax import Instruction, type_bytes
 
+REDUCTIONS = ("", "add", "min", "max", "inc", "dec", "and", "or", "xor")  # enum Reduction of bulk.h
+RED = "red.async(.relaxed)(.cluster)(.shared)(::cluster)(.mbarrier::complete_tx::bytes)"
 MOST = 8  # blocks, as in block.h
 WINDOWS = {"shared::cluster": 0, "shared::cta": 1, "shared": 1, "local": 2, "global": 3}  # enum Window of clusters.cpp
 
@@ -48,7 +50,17 @@ def st_async(encoder, instruction: Instruction, plan: Plan) -> None:
         raise encoder.error(f"takes {count} registers, has {len(values)}")
     where = [*encoder.address(address, "shared"), *encoder.address(mbarrier, "shared")]
     sources = [encoder.source(one, plan.words["t"]) for one in values]
-    encoder.emit(plan.handler, [*where, type_bytes(plan.words["t"]), count, *sources])
+    encoder.emit(plan.handler, [*where, type_bytes(plan.words["t"]), count, 0, 0, *sources])
+
+
+def red_async(encoder, instruction: Instruction, plan: Plan) -> None:
+    """Encode red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [a], b,
+    [mbar].
+    """
+    address, value, mbarrier = take(encoder, instruction, 3)
+    type, op = plan.words["t"], REDUCTIONS.index(plan.words["op"])
+    where = [*encoder.address(address, "shared"), *encoder.address(mbarrier, "shared")]
+    encoder.emit(plan.handler, [*where, type_bytes(type), 1, op, int(type[0] == "s"), encoder.source(value, type)])
 
 
 ROWS = (
@@ -61,6 +73,10 @@ ROWS = (
     Row(
         "st.async(.weak)(.shared)(::cluster)(.mbarrier::complete_tx::bytes)[.<vec=v{2,4}>].<t={{b,s,u,f}{32,64}}>",
         by=st_async, name="st.async",
+    ),
+    *(
+        Row(f"{RED}.<op={ops}>.<t={types}>", by=red_async, name="red.async")
+        for ops, types in (("{inc,dec}", "u32"), ("{min,max}", "{s,u}32"), ("add", "{{s,u}32,u64}"), ("{and,or,xor}", "b32"))
     ),
     Row("fence.mbarrier_init(.release)(.cluster)", name="fence.mbarrier_init"),
     Row(

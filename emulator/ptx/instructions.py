@@ -57,6 +57,7 @@ from flash_attest.emulator.ptx.families import (
     vote,
 )
 from flash_attest.emulator.ptx.handlers import MOVES, PREDICATES, TOUCH, Handler
+from flash_attest.emulator.ptx.maps import ROWS as MAPS
 from flash_attest.emulator.ptx.rows import Plan, Row
 from flash_attest.emulator.ptx.spelling import meanings, pattern, without_ignored
 
@@ -291,7 +292,7 @@ TABLE = {
         _(f"wgmma.fence{ALIGNED}", name="wgmma.fence"),
         _(f"wgmma.commit_group{ALIGNED}", name="wgmma.commit_group"),
         _(f"wgmma.wait_group{ALIGNED}", by=wgmma_wait, name="wgmma.wait_group"),
-        _("fence.proxy.async[.{shared,global}](::{cta,cluster})"),
+        _("fence.proxy.async[.{global,shared(::cta),shared::cluster}]"),
     ),
     "mbarriers": (
         _(f"mbarrier.init{OBJECT}", by=mbarrier, name="mbarrier.init"),
@@ -327,6 +328,7 @@ TABLE = {
         _("cvta.param(.u64)", "=u64 b64"),
         _("setmaxnreg.{inc,dec}(.sync)(.aligned)(.u32)", by=setmaxnreg, name="setmaxnreg", note="only the number is checked"),
     ),
+    "Tensor maps made by a kernel": MAPS,
     "Clusters": CLUSTERS,
     "Without an effect here": (
         _(

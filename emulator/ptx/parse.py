@@ -272,6 +272,8 @@ class Parser(Operands):
 
     def _head(self, match: re.Match) -> None:
         what = match["what"].strip()
+        if match["head"] == "version" and (number := re.match(r"(\d+)\.(\d+)", what)):
+            self.module.version = int(number[1]), int(number[2])
         if match["head"] == "target":
             self.module.target = what.split(",")[0].strip()
         if match["head"] == "address_size" and what != "64":

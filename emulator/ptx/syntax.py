@@ -181,6 +181,7 @@ class Text:
 
     source: str  # its name, for messages
     target: str = ""
+    version: tuple[int, int] = (0, 0)  # of the PTX ISA
     files: dict[int, str] = field(default_factory=dict)
     places: list[Place] = field(default_factory=list)
     variables: dict[str, Variable] = field(default_factory=dict)

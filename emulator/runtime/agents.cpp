@@ -1,5 +1,6 @@
 // Checks the accesses of agents against those of threads and of each other.
 #include "cells.h"
+#include "tensor_maps.h"
 #include "happens_before.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 namespace emulator {
 namespace {
 
-enum class Path { ordered, unfenced, narrow, none, after_issue };
+enum class Path { ordered, unfenced, unreleased, unacquired, narrow, none, after_issue };
 
 bool issued_by(unsigned thread, unsigned issuer, bool by_warp) {
     return by_warp ? thread / WARP == issuer / WARP : thread == issuer;
@@ -21,8 +22,12 @@ Path path_to(const Agent& agent, uint32_t interval, uint32_t syncs, uint16_t thr
     const uint64_t* moments = issue.order.fenced.data();
     const size_t count = gpu.block->threads.size();
     if (then < moment(issue.interval, issue.order.clock[thread])) {
-        if (writes && gpu.launch->cluster > 1 && then >= moments[SEEN * count + thread]) return Path::narrow;
-        return then < moments[(checking.in_shared ? OF_SHARED : OF_GLOBAL) * count + thread] ? Path::ordered : Path::unfenced;
+        if (writes && gpu.launch->cluster > 1 && then >= moments[seen_row() * count + thread]) return Path::narrow;
+        if (agent.map) {
+            const Missing missing = missing_fence(agent, agent.map, thread, then);
+            return missing == Missing::nothing ? Path::ordered : missing == Missing::release ? Path::unreleased : Path::unacquired;
+        }
+        return then < moments[checking.proxy_row * count + thread] ? Path::ordered : Path::unfenced;
     }
     return interval > issue.interval || issued_by(thread, agent.thread, agent.by_warp) ? Path::after_issue : Path::none;
 }
@@ -51,6 +56,10 @@ public:
             note_uninitialised_read(cell, region, address, size, READ, agent.pc);
         if (counts(cell.write.serial)) against_write(cell.write);
         if (what != ATOMIC && cell.atomics) against_set(*cell.atomics, ATOMIC);
+        for (const Overwritten* under = cell.overwritten; under; under = under->next) {
+            if (counts(under->write.serial)) against_write(under->write);
+            if (what != ATOMIC && under->atomics) against_set(*under->atomics, ATOMIC);
+        }
         if (what != READ) against_set(cell.reads, READ);
         for (AgentAccess* other = cell.agents; other; other = other->next) against_agent(*other);
         if (cell.copying == serial) add_record(ASYNC, &region, address, size, 1, side_here(what, agent.pc));
@@ -60,6 +69,11 @@ public:
 private:
     void against_write(const LastWrite& last) {
         if (last.serial != gpu.block->serial) return record(Path::none, last.serial, issuer_of(last), WRITE, last.site);
+        if (agent.map && last.thread >= first_agent(*gpu.block)) {  // its fences would have to be found from the copy's end
+            Record& record = add_record(TRAP, nullptr, 0, 0, 1, side_here(what, agent.pc));
+            snprintf(record.text, sizeof record.text, "not covered on the CPU: a tensor map that a bulk copy has written");
+            stop_launch();
+        }
         const Path path = last.thread >= first_agent(*gpu.block) ? path_from(agent, last.syncs, last.thread)
                                                                  : path_to(agent, last.interval, last.syncs, last.thread, true);
         record(path, last.serial, issuer_of(last), WRITE, last.site);
@@ -92,6 +106,10 @@ private:
                      was == READ ? "read" : "overwritten", agent.name, verb(what), agent.waits);
         else if (path == Path::unfenced)
             snprintf(record.text, sizeof record.text, "no fence.proxy.async between");
+        else if (path == Path::unreleased)
+            snprintf(record.text, sizeof record.text, "no fence.proxy.tensormap::generic.release (or tensormap.cp_fenceproxy) between");
+        else if (path == Path::unacquired)
+            snprintf(record.text, sizeof record.text, "no fence.proxy.tensormap::generic.acquire of this tensor map between");
         else if (path == Path::narrow)
             snprintf(record.text, sizeof record.text, "%s", NARROW);
         if (path == Path::none) compare_value(record, serial, was, address, size, what);
@@ -100,6 +118,7 @@ private:
     void remember(Cell& cell, uint32_t site) {
         const auto column = static_cast<uint16_t>(agent.column), thread = static_cast<uint16_t>(agent.thread);
         if (what == WRITE) {
+            if (gpu.launch->cluster > 1) keep_overwritten(cell);
             cell.write = {gpu.block->serial, agent.issue->interval, agent.epoch, site, column, thread};
             cell.reads.serial = 0;
             if (cell.atomics) cell.atomics->serial = 0;
@@ -112,6 +131,16 @@ private:
         checking.agent_accesses.push_back(
             {gpu.block->serial, agent.epoch, agent.issue->interval, site, column, thread, agent.by_warp, what == ATOMIC, kept});
         cell.agents = &checking.agent_accesses.back();
+    }
+
+    static void keep_overwritten(Cell& cell) {
+        const uint32_t serial = gpu.block->serial;
+        const bool written = cell.write.serial == serial && cell.write.thread < first_agent(*gpu.block);
+        const bool updated = cell.atomics && cell.atomics->serial == serial;
+        if (!written && !updated) return;
+        checking.overwritten.push_back({written ? cell.write : LastWrite{}, updated ? cell.atomics : nullptr, cell.overwritten});
+        cell.overwritten = &checking.overwritten.back();
+        if (updated) cell.atomics = nullptr;
     }
 
     const Agent& agent;
@@ -138,14 +167,15 @@ void agents_done(Block& in, unsigned warp, uint32_t lanes, unsigned column, uint
     }
 }
 
-void fence_proxies(Block& in, unsigned warp, uint32_t lanes, bool shared, bool global) {
+void fence_proxies(Block& in, unsigned warp, uint32_t lanes, const FenceOf& of) {
     const uint32_t syncs = ++in.warps[warp].syncs;
+    const unsigned own = OF_SHARED + rank_of(warp * WARP);
     for (; lanes; lanes &= lanes - 1) {
         const unsigned thread = warp * WARP + static_cast<unsigned>(__builtin_ctz(lanes));
         const uint32_t* clock = clock_of(in, thread);
-        for (ProxySpace space : {OF_SHARED, OF_GLOBAL}) {
-            if (!(space == OF_SHARED ? shared : global)) continue;
-            uint64_t* fenced = fenced_of(in, thread, space);
+        for (unsigned row = 0; row < maps_row(); ++row) {
+            if (!(row == OF_GLOBAL ? of.global : of.shared && (of.others || row == own))) continue;
+            uint64_t* fenced = fenced_of(in, thread, row);
             for (size_t m = 0; m < in.threads.size(); ++m) fenced[m] = std::max(fenced[m], moment(in.interval, clock[m]));
             fenced[thread] = moment(in.interval, syncs);
         }
@@ -158,6 +188,7 @@ void check_agent(const Agent& agent, uintptr_t address, size_t bytes, What what)
     Region* region = checked_region(address, bytes, what, agent.pc);
     if (!region) return;
     checking.in_shared = is_shared(*region);
+    checking.proxy_row = checking.in_shared ? OF_SHARED + rank_at(address - shared_memory()) : OF_GLOBAL;
     new_access();
     note_written(*region, address, bytes, what, agent.pc);
     each_cell(*region, address, bytes, Check(agent, *region, address, bytes, what));

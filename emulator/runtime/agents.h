@@ -17,8 +17,12 @@ namespace emulator {
 // When a thread did something, so that moments of one thread can be compared.
 inline uint64_t moment(uint32_t interval, uint32_t syncs) { return uint64_t(interval) << 32 | syncs; }
 
-enum ProxySpace : unsigned { OF_SHARED, OF_GLOBAL, PROXY_SPACES };  // a fence may be for one alone
-constexpr unsigned SEEN = PROXY_SPACES;  // in a cluster, the row of what a thread sees of what others wrote
+// Rows of moments of a thread, up to which a proxy fence lies on a path: one of global memory, or of the
+// shared memory of the block with rank r (OF_SHARED + r). Behind these, if Launch::makes_maps, one of releases of
+// tensor maps, and in a cluster the row of what a thread sees of what others wrote.
+enum ProxyRow : unsigned { OF_GLOBAL, OF_SHARED };
+inline unsigned maps_row() { return OF_SHARED + gpu.launch->cluster; }
+inline unsigned seen_row() { return maps_row() + gpu.launch->makes_maps; }
 
 struct Issue {  // what comes before an agent
     uint32_t interval;
@@ -33,18 +37,22 @@ struct Agent {
     bool by_warp;     // all lanes of its warp did
     uintptr_t pc;
     const char* name, *waits;  // in messages: what it is, and what waits for it
+    uintptr_t map = 0;  // the address of its tensor map, if it is this that it reads
 };
 
 unsigned first_agent(const Block& in);  // column of the first agent, behind those of threads
 unsigned new_agents(Block& in);         // a new column, for agents that end together or in order
-uint64_t* fenced_of(Block& in, unsigned thread, unsigned row);  // of a ProxySpace, or SEEN
+uint64_t* fenced_of(Block& in, unsigned thread, unsigned row);  // a row as above
 
 // The lanes of a warp issue an agent.
 std::shared_ptr<const Issue> issued(Block& in, unsigned warp, uint32_t lanes);
 // The lanes have waited for all agents of the column before this time.
 void agents_done(Block& in, unsigned warp, uint32_t lanes, unsigned column, uint32_t before);
-// The lanes execute a fence.proxy.async.
-void fence_proxies(Block& in, unsigned warp, uint32_t lanes, bool shared, bool global);
+// The lanes execute a fence.proxy.async. others: also for the shared memory of other blocks of the cluster.
+struct FenceOf {
+    bool global, shared, others;
+};
+void fence_proxies(Block& in, unsigned warp, uint32_t lanes, const FenceOf& of);
 // Checks an access of an agent, and remembers it.
 void check_agent(const Agent& agent, uintptr_t address, size_t bytes, What what);
 // Checks an access of the running thread against the reads of agents, and records races.

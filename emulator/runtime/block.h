@@ -45,6 +45,7 @@ struct Copy {  // an asynchronous copy that has not been waited for
     const unsigned char* from;
     unsigned bytes, filled, batch;
     uintptr_t pc;
+    bool tracked;  // an mbarrier says when it has ended, so it is over before what comes after its thread's wait
 };
 
 struct Thread {
@@ -117,6 +118,12 @@ struct UninitialisedRead {
     uint32_t next;  // previous read of the same cell, as in Cell::uninitialised
 };
 
+struct MapAcquire {  // of a tensor map in memory (tensor_maps.h)
+    unsigned thread;
+    uint64_t moment;
+    std::vector<uint64_t> released;  // for each thread, the moments before which a release lies on the path
+};
+
 struct Mbarrier;  // mbarriers.h
 struct Cluster;   // clusters.h
 
@@ -131,6 +138,7 @@ struct Block {  // or the blocks of a cluster
     std::vector<Warp> warps;
     std::vector<uint32_t> clocks;  // of all threads, if Launch::joins_warps (clocks.cpp)
     std::vector<uint64_t> fenced;  // the same for moments of proxy fences, if Launch::has_agents
+    std::map<uintptr_t, std::vector<MapAcquire>> map_acquires;  // by the map's address
     unsigned agents, agent_room;  // columns of agents in these clocks: used, and there
     std::vector<NamedBarrier> named;
     std::map<uint32_t, Mbarrier>* mbarriers = nullptr;  // by address, if the engine has any

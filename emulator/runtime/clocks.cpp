@@ -5,7 +5,7 @@
 // of the thread's warp. Behind these are the columns of agents (agents.h), which share one if they
 // end together. Beside its clock a thread has the moments up to which a proxy fence lies on a
 // path from each other thread to it, and in a cluster those up to which it sees what each wrote.
-#include "clusters.h"
+#include "mbarriers.h"
 
 #include <algorithm>
 #include <cstring>
@@ -20,7 +20,7 @@ void raise_to(uint64_t* to, const uint64_t* from, size_t count) {
     for (size_t m = 0; m < count; ++m) to[m] = std::max(to[m], from[m]);
 }
 
-size_t rows() { return PROXY_SPACES + (gpu.launch->cluster > 1); }  // of moments of one thread
+size_t rows() { return seen_row() + (gpu.launch->cluster > 1); }  // of moments of one thread
 
 size_t columns_of(const Block& in) { return gpu.launch->has_agents ? first_agent(in) + in.agent_room : in.threads.size(); }
 
@@ -61,8 +61,8 @@ void join(Order& to, Block& in, unsigned thread, uint32_t syncs, bool wide) {
     if (!gpu.launch->has_agents) return;
     const size_t count = in.threads.size();
     to.fenced.resize(rows() * count);
-    raise_to(to.fenced.data(), fenced_of(in, thread, 0), (wide ? rows() : size_t(PROXY_SPACES)) * count);
-    if (wide && rows() > SEEN) to.fenced[SEEN * count + thread] = moment(in.interval, syncs);
+    raise_to(to.fenced.data(), fenced_of(in, thread, 0), (wide ? rows() : size_t(seen_row())) * count);
+    if (wide && rows() > seen_row()) to.fenced[seen_row() * count + thread] = moment(in.interval, syncs);
 }
 
 void raise(Order& to, const Order& from) {
@@ -75,7 +75,12 @@ void raise(Order& to, const Order& from) {
 void follow(Block& in, unsigned thread, const Order& order, bool wide) {
     if (!order.clock.empty()) raise_to(clock_of(in, thread), order.clock.data(), order.clock.size());
     if (order.fenced.empty()) return;
-    raise_to(fenced_of(in, thread, 0), order.fenced.data(), wide ? order.fenced.size() : PROXY_SPACES * in.threads.size());
+    raise_to(fenced_of(in, thread, 0), order.fenced.data(), wide ? order.fenced.size() : seen_row() * in.threads.size());
+}
+
+void forget_threads(Order& order, const Block& in) {
+    const size_t count = std::min<size_t>(order.clock.size(), first_agent(in));
+    std::fill_n(order.clock.begin(), count, 0u);
 }
 
 // A barrier of the whole block orders everything that threads did before it, so their columns start
@@ -84,12 +89,15 @@ void forget_order(Block& in) {
     for (NamedBarrier& barrier : in.named) barrier.joined = {};
     if (in.cluster) forget_before_barrier(*in.cluster);
     if (!gpu.launch->has_agents) return in.clocks.clear();
+    if (in.mbarriers)
+        for (auto& [address, of] : *in.mbarriers)
+            for (Order* order : {&of.joining, &of.completed, &of.joining_of_others, &of.completed_of_others}) forget_threads(*order, in);
     Order all;
     for (unsigned thread = 0; thread < in.threads.size(); ++thread) join(all, in, thread, 0);
-    std::fill(all.clock.begin(), all.clock.begin() + static_cast<long>(first_agent(in)), 0u);
+    forget_threads(all, in);
     for (unsigned thread = 0; thread < in.threads.size(); ++thread) {
         memcpy(clock_of(in, thread), all.clock.data(), all.clock.size() * sizeof(uint32_t));
-        memcpy(fenced_of(in, thread, OF_SHARED), all.fenced.data(), all.fenced.size() * sizeof(uint64_t));
+        memcpy(fenced_of(in, thread, 0), all.fenced.data(), all.fenced.size() * sizeof(uint64_t));
     }
 }
 

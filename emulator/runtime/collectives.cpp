@@ -191,17 +191,19 @@ void complete_without(Block& in, const Thread& gone) {
 }
 
 void finish_copies(Thread& thread, unsigned before_batch) {
-    size_t pending = 0;
-    for (const Copy& copy : thread.copies) {
-        if (copy.batch >= before_batch) {
-            thread.copies[pending++] = copy;
-            continue;
-        }
+    size_t count = 0;  // batches come in order
+    while (count < thread.copies.size() && thread.copies[count].batch < before_batch) ++count;
+    finish_first_copies(thread, count);
+}
+
+void finish_first_copies(Thread& thread, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+        const Copy& copy = thread.copies[i];
         if (gpu.launch->traced) check_copy(copy, false);
         memcpy(copy.to, copy.from, copy.bytes - copy.filled);
         memset(copy.to + copy.bytes - copy.filled, 0, copy.filled);
     }
-    thread.copies.resize(pending);
+    thread.copies.erase(thread.copies.begin(), thread.copies.begin() + static_cast<long>(count));
 }
 
 }  // namespace emulator

@@ -13,6 +13,7 @@ struct Checking {
     // The access is to shared memory, so accesses of other blocks that are still in the cells do
     // not count.
     bool in_shared = false;
+    unsigned proxy_row = 0;  // for the access of an agent: the row of the fences that cover its memory (agents.h)
 
     // The write belongs to an asynchronous copy, which happens later: the value that it will leave
     // is unknown.
@@ -36,6 +37,7 @@ struct Checking {
     // the cells (forget_shadows).
     std::deque<EarlierLanes> earlier_lanes;
     std::deque<AgentAccess> agent_accesses;
+    std::deque<Overwritten> overwritten;
     std::deque<AccessSet> atomic_sets;
     std::deque<std::vector<Cell>> byte_cells;
 };
@@ -66,7 +68,7 @@ inline uint16_t issuer_of(const LastWrite& last) {
 // block of the cluster wrote is seen only after a release and an acquire at the scope of the cluster.
 inline bool sees(uint32_t interval, uint16_t thread, uint32_t syncs) {
     if (gpu.launch->cluster == 1 || thread >= first_agent(*gpu.block) || thread == self()) return true;
-    return fenced_of(*gpu.block, self(), SEEN)[thread] > moment(interval, syncs);
+    return fenced_of(*gpu.block, self(), seen_row())[thread] > moment(interval, syncs);
 }
 constexpr const char* NARROW = "a release and an acquire between, but not both with .cluster scope";
 

@@ -66,6 +66,9 @@ void settle(Mbarrier& of) {
         if (of.column) {
             if (of.completed.clock.size() <= of.column) of.completed.clock.resize(of.column + 1);
             of.completed.clock[of.column] = ++of.epoch;
+            // In one column the copies of a phase come with those of earlier phases. Every thread that arrives knows
+            // these, unless it comes from a wait that does not acquire.
+            if (gpu.launch->waits_relaxed) of.column = 0;
         }
     }
     for (unsigned thread : of.waiting) make_ready(*gpu.block, gpu.block->threads[thread]);
@@ -110,13 +113,16 @@ uint32_t arrive_at(Mbarriers& all, uint32_t address, const Arrival& arrival, uin
     }
     if (arrival.releases && gpu.launch->has_agents) {
         const bool own = rank_of(self()) == rank_at(address);
-        join(own ? of.joining : of.joining_of_others, *gpu.block, self(), ++gpu.block->warps[gpu.thread->warp()].syncs, own || arrival.wide);
+        if (arrival.before) raise(of.joining, *arrival.before);
+        else join(own ? of.joining : of.joining_of_others, *gpu.block, self(), ++gpu.block->warps[gpu.thread->warp()].syncs, own || arrival.wide);
     }
     of.bytes += arrival.bytes;
     of.pending -= arrival.count;
     settle(of);
     return phase;
 }
+
+void expect_arrival(Mbarriers& all, uint32_t address, uintptr_t pc) { ++used(all, address, pc)->pending; }
 
 void expect_bytes(Mbarriers& all, uint32_t address, int64_t bytes, uintptr_t pc) {
     Mbarrier& of = *used(all, address, pc);

@@ -32,12 +32,14 @@ struct Arrival {
     int64_t bytes;  // that are expected in addition
     bool releases;
     bool wide;  // at the scope of the cluster
+    const Order* before = nullptr;  // what comes before it, if it is not all that the thread has done so far
 };
 
 // Each is an operation of the running thread on the mbarrier at an address. Mistakes are recorded.
 void init_mbarrier(Mbarriers& all, uint32_t address, unsigned count, uintptr_t pc);
 void invalidate_mbarrier(Mbarriers& all, uint32_t address, uintptr_t pc);
 uint32_t arrive_at(Mbarriers& all, uint32_t address, const Arrival& arrival, uintptr_t pc);  // the phase it arrives in
+void expect_arrival(Mbarriers& all, uint32_t address, uintptr_t pc);  // one more in this phase
 void expect_bytes(Mbarriers& all, uint32_t address, int64_t bytes, uintptr_t pc);
 // Whether the phase has completed; if not, the thread is kept to be made ready when it has.
 struct PhaseWait {

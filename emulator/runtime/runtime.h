@@ -31,6 +31,8 @@ struct Launch {
     uint64_t until_switch;  // number of accesses before the next switch, if they are not checked
     bool joins_warps;  // barriers may join only some warps of a block, or has_agents
     bool has_agents;  // it is traced, and work of the asynchronous proxy goes on beside threads (agents.h)
+    bool makes_maps;  // has_agents, and it makes tensor maps or has fences for them (tensor_maps.h)
+    bool waits_relaxed;  // has_agents, and some waits on mbarriers do not acquire
     bool replicated;  // threads may hold copies of a value and all store it: two writes of one value are no mistake
     // Threads wait at one barrier if its number is equal, wherever they are; a thread that ends
     // blocks none.
@@ -107,6 +109,7 @@ void enter_block(Block& in);  // maps its shared memory
 constexpr uint64_t WAITING = 1 << 10;
 void made_progress();  // a thread returned or reached a barrier
 void finish_copies(Thread& thread, unsigned before_batch);  // of batches with a lower number
+void finish_first_copies(Thread& thread, size_t count);
 
 // ---- named_barriers.cpp -------------------------------------------------------------------------
 
@@ -125,6 +128,7 @@ void join(Order& to, Block& in, unsigned thread, uint32_t syncs, bool wide = tru
 void raise(Order& to, const Order& from);  // adds what comes before another event
 // The thread's next actions come after all of it. wide: it sees what other blocks have made wide.
 void follow(Block& in, unsigned thread, const Order& order, bool wide = true);
+void forget_threads(Order& order, const Block& in);  // a barrier of the whole block has ordered what they did
 void forget_order(Block& in);  // at a barrier of the whole block
 
 // ---- order.cpp ----------------------------------------------------------------------------------

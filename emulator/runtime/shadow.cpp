@@ -88,6 +88,10 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
     check(conflict_with(cell.write), WRITE);
     checking.together = false;
     if (what != ATOMIC && cell.atomics) check(conflict_with(*cell.atomics, true), ATOMIC);
+    for (const Overwritten* under = cell.overwritten; under; under = under->next) {
+        check(conflict_with(under->write), WRITE);
+        if (what != ATOMIC && under->atomics) check(conflict_with(*under->atomics, true), ATOMIC);
+    }
     if (what != READ) check(conflict_with(reads), READ);
     if (cell.agents) raced |= conflicts_with_agents(cell, region, address, size, what, pc);
     if (what != READ && cell.uninitialised && cell.uninitialised_in == gpu.block->serial)
@@ -107,6 +111,7 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
         // recorded.
         reads.serial = 0;
         cell.agents = nullptr;
+        cell.overwritten = nullptr;
         if (cell.atomics) cell.atomics->serial = 0;
     }
 }
@@ -204,7 +209,7 @@ void check_copy(const Copy& copy, bool begins) {
         cell.copies = begins ? cell.copies + 1 : cell.copies ? cell.copies - 1 : 0;
         cell.copying = cell.copies ? gpu.block->serial : 0;
     });
-    if (begins) return;
+    if (begins || copy.tracked) return;
     check_access(reinterpret_cast<uintptr_t>(copy.from), copy.bytes - copy.filled, READ, copy.pc);
     check_access(to, copy.bytes, WRITE, copy.pc);
 }
@@ -213,6 +218,7 @@ void forget_shadows() {
     checking.atomic_sets.clear();
     checking.earlier_lanes.clear();
     checking.agent_accesses.clear();
+    checking.overwritten.clear();
     checking.byte_cells.clear();
 }
 

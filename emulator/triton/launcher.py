@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from triton.runtime import _allocation
 
 from flash_attest.emulator import ptx as engine
 from flash_attest.emulator.errors import EmulatorError, NotCovered
@@ -56,7 +57,7 @@ class Launcher:
             named = [pair for (name, type_), value in zip(self.signature.items(), values, strict=True)
                      for pair in flat(name, type_, value, layouts)]  # fmt: skip
             ctas = getattr(self.metadata, "num_ctas", 1)  # blocks of a program, which form a cluster
-            named += self._scratch(programs * ctas, len(kernel.parameters) - len(named))
+            named += self._scratch(programs * ctas, len(kernel.parameters) - len(named), stream)
             names, arguments = zip(*named, strict=True) if named else ((), ())
             self._check(kernel, names, arguments)
             threads = 32 * self.metadata.num_warps
@@ -79,9 +80,9 @@ class Launcher:
             self.loaded = loaded.kernels[self.name]
         return self.loaded
 
-    def _scratch(self, blocks: int, wanted: int) -> list[tuple[str, Any]]:
+    def _scratch(self, blocks: int, wanted: int, stream: int) -> list[tuple[str, Any]]:
         """Return the parameters that Triton adds: null, or memory that its compiler asks for, with
-        one part for each block.
+        one part for each block. A kernel that makes tensor descriptors asks for some.
         """
         if not 0 <= wanted <= len(SCRATCH):
             raise EmulatorError(
@@ -89,6 +90,9 @@ class Launcher:
             )
         sizes = [getattr(self.metadata, f"{name.replace(' ', '_')}_size", 0) or 0 for name in SCRATCH]
         memory = [torch.empty(blocks * size, dtype=torch.uint8) if size else None for size in sizes]
+        if sizes[0]:  # as on a GPU, the author's function allocates it; without one, it raises RuntimeError
+            align = getattr(self.metadata, "global_scratch_align", 1)
+            memory[0] = pointed_to(_allocation._allocator.get()(blocks * sizes[0], align, stream))
         return list(zip(SCRATCH, memory, strict=True))[:wanted]
 
     def _check(self, kernel: Any, names: tuple[str, ...], arguments: tuple) -> None:

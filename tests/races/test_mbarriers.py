@@ -12,6 +12,8 @@ from flash_attest.races.events import (
     Arrival,
     Arrive,
     Barrier,
+    Copy,
+    Done,
     End,
     Expect,
     Fence,
@@ -55,6 +57,28 @@ def wgmma(name: str, *stages: str) -> Agent:
 FULL, FULL_1 = Phase("full"), Phase("full", 1)
 EMPTY, EMPTY_1 = Phase("empty"), Phase("empty", 1)
 LOAD, STORE, WGMMA = load("load", FULL), store("store"), wgmma("wgmma")
+
+
+COPY = Copy("copy", read("global"), write(), FULL)  # by cp.async
+
+
+@pytest.mark.parametrize(
+    "behind, other, found",
+    [
+        ([Arrive(FULL)], [Wait(FULL), read()], ""),
+        ([Arrive(FULL), Wait(FULL), read()], [], ""),
+        ([Arrive(FULL), read(), Wait(FULL)], [], "perhaps"),
+        ([read(), Arrive(FULL), Wait(FULL)], [], "always"),
+        ([Arrive(FULL), ALL], [ALL, read(), Wait(FULL)], "perhaps"),
+        ([Arrive(FULL)], [Wait(FULL, acquires=False), read()], "race"),
+        ([Arrive(FULL)], [read(), Wait(FULL)], "race"),
+        ([Arrive(FULL), write("output")], [Wait(FULL), read("output")], "race"),
+    ],
+)
+def test_a_copy_is_over_behind_the_phase_of_its_arrival(behind, other, found):
+    launch = Launch({A: [COPY, *behind, Done(COPY)], B: other})
+    met = "".join({"always" if always else "perhaps" for _, _, always in during(launch)})
+    assert ("race" if races(launch) else met) == found
 
 
 def judged(*threads: list) -> str:

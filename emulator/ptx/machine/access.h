@@ -6,9 +6,11 @@
 namespace emulator::ptx {
 
 // Returns the address in this process of a lane's access, after every check. Does not return if the
-// launch ends here.
-unsigned char* place_of(Warp& warp, const Instruction& at, unsigned lane, int space, uint64_t address, unsigned bytes, What what);
+// launch ends here. aligned: the address must be a multiple of this, without it of the bytes.
+unsigned char* place_of(Warp& warp, const Instruction& at, unsigned lane, int space, uint64_t address, unsigned bytes, What what, unsigned aligned = 0);
 
+// Ends the launch because of what a thread does, with the whole message.
+[[noreturn]] void refuse(unsigned thread, uintptr_t site, const char* why);
 // Ends the launch at an instruction that meets something that only shows while it runs.
 [[noreturn]] void not_covered(const Warp& warp, const Instruction& at, unsigned lane, const char* what);
 

@@ -103,7 +103,7 @@ Flow fence(Warp& warp, const Instruction&, uint32_t mask) {
     return Flow::next;
 }
 
-// [address (3), mbarrier (3), bytes of an element, count, registers...]
+// [address (3), mbarrier (3), bytes of an element, count, Reduction, whether the values are signed, registers...]
 Flow store_async(Warp& warp, const Instruction& at, uint32_t mask) {
     const int32_t* o = at.operand;
     lanes_in(mask, [&](unsigned lane) {
@@ -112,9 +112,11 @@ Flow store_async(Warp& warp, const Instruction& at, uint32_t mask) {
         copy.shared = shared_offset(warp.first + lane, address_of(warp, o[0], o[1], o[2], lane));
         copy.mbarrier = shared_offset(warp.first + lane, address_of(warp, o[3], o[4], o[5], lane));
         copy.bytes = static_cast<uint32_t>(o[6] * o[7]);
+        copy.reduction = static_cast<Reduction>(o[8]);
+        copy.is_signed = o[9] != 0;
         for (int32_t i = 0; i < o[7]; ++i) {
-            if (o[6] == 4) memcpy(copy.value + 4 * i, warp.slot<uint32_t>(o[8 + i]) + lane, 4);
-            else memcpy(copy.value + 8 * i, warp.slot<uint64_t>(o[8 + i]) + lane, 8);
+            if (o[6] == 4) memcpy(copy.value + 4 * i, warp.slot<uint32_t>(o[10 + i]) + lane, 4);
+            else memcpy(copy.value + 8 * i, warp.slot<uint64_t>(o[10 + i]) + lane, 8);
         }
         start_bulk(warp, at, lane, copy);
     });
@@ -133,6 +135,7 @@ const NamedHandler TABLE[] = {
     {"fence.cluster", fence<false>},
     {"fence.mbarrier_init", fence<true>},
     {"st.async", store_async},
+    {"red.async", store_async},
 };
 
 }  // namespace

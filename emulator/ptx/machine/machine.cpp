@@ -72,6 +72,8 @@ void start() {
     gpu.launch->by_barrier = true;
     gpu.launch->replicated = program->replicated;
     gpu.launch->has_agents = gpu.launch->traced && (program->has_agents || gpu.launch->cluster > 1);
+    gpu.launch->waits_relaxed = gpu.launch->has_agents && program->waits_relaxed;
+    gpu.launch->makes_maps = gpu.launch->has_agents && program->makes_maps;
     gpu.launch->joins_warps = gpu.launch->traced && (program->joins_warps || program->meets_clusters || gpu.launch->has_agents);
     auto spans = program->shared_variables;
     if (!spans.empty()) spans.push_back({program->shared_bytes, gpu.launch->request->shared});
@@ -178,7 +180,7 @@ void run_if_all_are_at(Warp& warp, const Instruction& at) {
 void meet(Warp& warp, const Instruction& at, uint32_t lanes) {
     Wait wait = {};
     wait.mask = warp.alive;
-    wait.name = "an instruction of the whole warp (mma, ldmatrix, wgmma)";
+    wait.name = "an instruction of the whole warp (mma, ldmatrix, wgmma, tensormap.cp_fenceproxy)";
     lanes_wait(warp, at, lanes, State::at_warp, wait);
     run_if_all_are_at(warp, at);
 }
@@ -319,7 +321,7 @@ void lanes_end(Warp& warp, uint32_t mask) {
     bool ended = !gpu.block->cluster && gpu.block->alive == static_cast<unsigned>(__builtin_popcount(mask));  // its block
     lanes_in(mask, [&](unsigned lane) {
         gpu.thread = &thread_of(warp, lane);
-        finish_copies(*gpu.thread, ~0u);
+        end_copies(*gpu.thread, ~0u);
         gpu.thread->state = State::done;
         --gpu.block->alive;
         ended |= gpu.block->cluster && left_cluster(*gpu.block, gpu.thread->linear);

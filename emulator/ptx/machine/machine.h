@@ -34,7 +34,7 @@ enum class Role : uint8_t {
     plain,
     branch,
     access,      // threads may be switched after it
-    collective,  // all lanes of the warp execute it together: mma, ldmatrix, wgmma
+    collective,  // all lanes of the warp execute it together: mma, ldmatrix, wgmma, tensormap.cp_fenceproxy
 };
 
 struct Instruction {
@@ -71,6 +71,8 @@ struct Program {  // one kernel
     size_t shared_bytes;
     bool joins_warps;                      // it has barriers for some warps only
     bool has_agents;                       // it has instructions whose work goes on beside threads
+    bool makes_maps;                       // it makes tensor maps, or has fences for them
+    bool waits_relaxed;                    // some of its waits on mbarriers do not acquire
     bool meets_clusters;                   // it has barriers of a cluster
     bool replicated;                       // see Launch
 };
@@ -132,6 +134,7 @@ Handlers conversion_handlers();   // conversions.cpp
 Handlers matrix_handlers();       // matrix.cpp: mma, ldmatrix, stmatrix
 Handlers warpgroup_handlers();    // warpgroup.cpp: wgmma, fence.proxy.async
 Handlers bulk_handlers();         // bulk.cpp: bulk copies
+Handlers tensor_map_handlers();   // tensor_maps.cpp: tensormap.replace, fence.proxy.tensormap
 Handlers mbarrier_handlers();     // mbarriers.cpp
 Handlers cluster_handlers();      // clusters.cpp: addresses in other blocks, barrier.cluster
 Handlers memory_handlers();       // memory.cpp: ld, st, cp.async, cvta
@@ -151,6 +154,7 @@ const Engine* engine_of(const Program& program);  // engine for the next launch
 const unsigned char* parameter_bytes(size_t* count);            // of this launch
 uintptr_t site_at(const Warp& warp, const Instruction& at);     // site for the records
 void lanes_end(Warp& warp, uint32_t mask);
+void end_copies(Thread& thread, unsigned before_batch);  // mbarriers.cpp: cp.async of batches with a lower number
 void lanes_wait(Warp& warp, const Instruction& at, uint32_t mask, State state, const Wait& wait);  // file and line are added
 // exchanges.cpp: completes this lane's operation if all lanes of its mask are there
 void complete_exchange(Warp& warp, unsigned lane);

@@ -2,6 +2,7 @@
 #include "bulk.h"
 #include "access.h"
 
+#include <algorithm>
 #include <cstdio>
 
 namespace emulator::ptx {
@@ -73,12 +74,37 @@ Flow complete(Warp& warp, const Instruction& at, uint32_t mask) {
     });
 }
 
-// After the thread's cp.async [address (3)]; INCREMENTS: the arrival is not among those expected.
+// Copies of a thread, the first ones, have ended: arrivals come that have waited for them.
+void arrive_behind(Block& in, Thread& thread, size_t ended) {
+    auto& arrivals = asynchronous_of(in).copy_arrivals;
+    for (size_t i = 0; i < arrivals.size();) {
+        CopyArrival& of = arrivals[i];
+        if (of.thread == thread.linear) of.copies -= std::min(of.copies, ended);
+        if (of.thread != thread.linear || of.copies) {
+            ++i;
+            continue;
+        }
+        CopyArrival now = std::move(of);
+        arrivals.erase(arrivals.begin() + static_cast<long>(i));
+        if (now.interval != in.interval) forget_threads(now.before, in);
+        gpu.thread = &thread;
+        arrive_at(all(), now.mbarrier, {1, 0, true, false, &now.before}, now.site);
+    }
+}
+
+// After the thread's cp.async, as late as may be [address (3)]; INCREMENTS: the arrival is not among those expected.
 template <bool INCREMENTS>
 Flow arrive_after_copies(Warp& warp, const Instruction& at, uint32_t mask) {
     return each(warp, at, mask, [&](unsigned, uint32_t address, uintptr_t pc) {
-        finish_copies(*gpu.thread, ~0u);
-        if (!INCREMENTS) arrive_at(all(), address, {1, 0, true, false}, pc);
+        Block& in = *gpu.block;
+        Thread& thread = *gpu.thread;
+        if (INCREMENTS) expect_arrival(all(), address, pc);
+        CopyArrival arrival = {thread.linear, thread.copies.size(), address, in.interval, {}, pc};
+        if (gpu.launch->has_agents) join(arrival.before, in, thread.linear, ++in.warps[thread.warp()].syncs);
+        for (Copy& copy : thread.copies) copy.tracked = true;
+        asynchronous_of(in).copy_arrivals.push_back(std::move(arrival));
+        if (thread.copies.empty()) arrive_behind(in, thread, 0);
+        else if (gpu.options.seed && random_bits() & 1) finish_arrival(in, asynchronous_of(in).copy_arrivals.size() - 1);
     });
 }
 
@@ -131,6 +157,25 @@ const NamedHandler TABLE[] = {
 };
 
 }  // namespace
+
+void finish_arrival(Block& in, size_t which) {
+    const CopyArrival& arrival = asynchronous_of(in).copy_arrivals[which];
+    Thread& thread = in.threads[arrival.thread];
+    const size_t count = arrival.copies;
+    gpu.thread = &thread;
+    finish_first_copies(thread, count);
+    arrive_behind(in, thread, count);
+    gpu.thread = nullptr;
+}
+
+void end_copies(Thread& thread, unsigned before_batch) {
+    const size_t before = thread.copies.size();
+    finish_copies(thread, before_batch);
+    const size_t ended = before - thread.copies.size();
+    if (!ended || asynchronous_of(*gpu.block).copy_arrivals.empty()) return;
+    arrive_behind(*gpu.block, thread, ended);
+    wake_threads();
+}
 
 Handlers mbarrier_handlers() { return {TABLE, sizeof TABLE / sizeof *TABLE}; }
 

@@ -7,10 +7,10 @@
 namespace emulator::ptx {
 namespace {
 
-[[noreturn]] void misaligned(const Warp& warp, const Instruction& at, uintptr_t host, unsigned bytes, What what) {
+[[noreturn]] void misaligned(const Warp& warp, const Instruction& at, uintptr_t host, unsigned bytes, unsigned to, What what) {
     Record& record = add_record(MISALIGNED, region_of(host), host, bytes, 1, side_here(what, site_at(warp, at)));
     snprintf(record.text, sizeof record.text, "to %s %u bytes the address must be a multiple of %u; it is %u more",
-             what == WRITE ? "write" : what == READ ? "read" : "update", bytes, bytes, static_cast<unsigned>(host % bytes));
+             what == WRITE ? "write" : what == READ ? "read" : "update", bytes, to, static_cast<unsigned>(host % to));
     stop_launch();
 }
 
@@ -146,10 +146,10 @@ Flow copy_async(Warp& warp, const Instruction& at, uint32_t mask) {
         uintptr_t to = host_address(gpu.thread->linear, SHARED_SPACE, address_of(warp, o[0], o[1], o[2], lane));
         unsigned copied = o[7] == NONE ? bytes : std::min(bytes, warp.slot<uint32_t>(o[7])[lane]);
         if (o[8] != NONE && (warp.predicate(o[8]) >> lane & 1)) copied = 0;
-        if (to % bytes) misaligned(warp, at, to, bytes, WRITE);
-        if (copied && from % bytes) misaligned(warp, at, from, bytes, READ);
+        if (to % bytes) misaligned(warp, at, to, bytes, bytes, WRITE);
+        if (copied && from % bytes) misaligned(warp, at, from, bytes, bytes, READ);
         Copy copy = {reinterpret_cast<unsigned char*>(to), reinterpret_cast<const unsigned char*>(from), bytes, bytes - copied,
-                     gpu.thread->batch, site_at(warp, at)};
+                     gpu.thread->batch, site_at(warp, at), false};
         if (gpu.launch->traced) {
             check_copy(copy, true);
         } else {
@@ -177,11 +177,11 @@ Flow commit_group(Warp& warp, const Instruction&, uint32_t mask) {
 // [groups that may still be under way]
 Flow wait_group(Warp& warp, const Instruction& at, uint32_t mask) {
     auto most = static_cast<unsigned>(at.operand[0]);
-    return each_thread(warp, mask, [=](Thread& thread) { finish_copies(thread, thread.batch > most ? thread.batch - most : 0); });
+    return each_thread(warp, mask, [=](Thread& thread) { end_copies(thread, thread.batch > most ? thread.batch - most : 0); });
 }
 
 Flow wait_all(Warp& warp, const Instruction&, uint32_t mask) {
-    return each_thread(warp, mask, [](Thread& thread) { finish_copies(thread, ~0u); });
+    return each_thread(warp, mask, [](Thread& thread) { end_copies(thread, ~0u); });
 }
 
 // ---- cvta: converts between an address in a space and a generic one [d, a] ----------------------
@@ -231,11 +231,17 @@ const NamedHandler TABLE[] = {
 
 }  // namespace
 
-void not_covered(const Warp& warp, const Instruction& at, unsigned lane, const char* what) {
-    gpu.thread = &thread_of(warp, lane);
-    Record& record = add_record(TRAP, nullptr, 0, 0, 1, side_here(TOUCH, site_at(warp, at)));
-    snprintf(record.text, sizeof record.text, "not covered on the CPU: %s", what);
+void refuse(unsigned thread, uintptr_t site, const char* why) {
+    gpu.thread = &gpu.block->threads[thread];
+    Record& record = add_record(TRAP, nullptr, 0, 0, 1, side_here(TOUCH, site));
+    snprintf(record.text, sizeof record.text, "%s", why);
     stop_launch();
+}
+
+void not_covered(const Warp& warp, const Instruction& at, unsigned lane, const char* what) {
+    char text[sizeof(Record::text)];
+    snprintf(text, sizeof text, "not covered on the CPU: %s", what);
+    refuse(thread_of(warp, lane).linear, site_at(warp, at), text);
 }
 
 void detect_spinning(Warp& warp, const Instruction& at, const void* place) {
@@ -250,12 +256,13 @@ void detect_spinning(Warp& warp, const Instruction& at, const void* place) {
     warp.since_new = 0;
 }
 
-unsigned char* place_of(Warp& warp, const Instruction& at, unsigned lane, int space, uint64_t address, unsigned bytes, What what) {
+unsigned char* place_of(Warp& warp, const Instruction& at, unsigned lane, int space, uint64_t address, unsigned bytes, What what, unsigned to) {
     unsigned thread = warp.first + lane;
     uintptr_t host = host_address(thread, space, address);
     gpu.thread = &gpu.block->threads[thread];
     gpu.thread->stores += what == WRITE;
-    if (host % bytes && is_power_of_2(bytes)) misaligned(warp, at, host, bytes, what);
+    if (!to) to = is_power_of_2(bytes) ? bytes : 1;
+    if (host % to) misaligned(warp, at, host, bytes, to, what);
     if (gpu.launch->traced) check_access(host, bytes, what, site_at(warp, at));
     else check_plain(host, bytes, what, site_at(warp, at));
     if (gpu.launch->cluster > 1) note_shared(host, bytes, what, site_at(warp, at));

@@ -16,7 +16,7 @@ struct Code {  // a module in the runtime's form
 
 std::vector<NamedHandler> all_handlers() {
     std::vector<NamedHandler> all;
-    for (Handlers table : {arithmetic_handlers(), floating_handlers(), conversion_handlers(), matrix_handlers(), warpgroup_handlers(), bulk_handlers(), mbarrier_handlers(), cluster_handlers(),
+    for (Handlers table : {arithmetic_handlers(), floating_handlers(), conversion_handlers(), matrix_handlers(), warpgroup_handlers(), bulk_handlers(), tensor_map_handlers(), mbarrier_handlers(), cluster_handlers(),
                            memory_handlers(), atomic_handlers(), control_handlers(), exchange_handlers(),
                            printing_handlers()})
         all.insert(all.end(), table.begin, table.begin + table.count);
@@ -33,6 +33,7 @@ bool starts(const char* name, const char* with) { return !strncmp(name, with, st
 Role role_of(const char* name) {
     if (!strcmp(name, "bra")) return Role::branch;
     if (starts(name, "mma.") || starts(name, "ldmatrix.") || starts(name, "stmatrix.")) return Role::collective;
+    if (starts(name, "tensormap.cp")) return Role::collective;
     if (starts(name, "wgmma.") && strcmp(name, "wgmma.touch")) return Role::collective;
     if (!strcmp(name, "ld") || !strcmp(name, "st") || starts(name, "atom.")) return Role::access;
     return Role::plain;
@@ -77,7 +78,9 @@ void* emulator_ptx_program(const Encoded* instructions, size_t count, const int3
                                          instructions[i].guard, instructions[i].negated != 0, role});
         program->joins_warps |= joins_warps(*program, handler.name, program->instructions.back().operand);
         program->meets_clusters |= starts(handler.name, "cluster.");
-        program->has_agents |= starts(handler.name, "wgmma.") || starts(handler.name, "st.async") || starts(handler.name, "bulk.") || starts(handler.name, "mbarrier.");
+        program->waits_relaxed |= starts(handler.name, "mbarrier.t") && strstr(handler.name, ".relaxed");
+        program->makes_maps |= starts(handler.name, "tensormap.") || starts(handler.name, "fence.proxy.tensormap");
+        program->has_agents |= starts(handler.name, "wgmma.") || starts(handler.name, "st.async") || starts(handler.name, "red.async") || starts(handler.name, "bulk.") || starts(handler.name, "mbarrier.");
     }
     return program;
 }

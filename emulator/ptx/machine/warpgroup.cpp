@@ -304,9 +304,9 @@ Flow wait(Warp& warp, const Instruction& at, uint32_t) {
 }
 
 // The generic proxy's accesses before it come before the asynchronous proxy's after it.
-template <bool SHARED, bool GLOBAL>
+template <bool GLOBAL, bool SHARED, bool OTHERS = false>
 Flow fence_proxy(Warp& warp, const Instruction&, uint32_t mask) {
-    if (gpu.launch->has_agents) fence_proxies(*gpu.block, warp.first / WARP, mask, SHARED, GLOBAL);
+    if (gpu.launch->has_agents) fence_proxies(*gpu.block, warp.first / WARP, mask, {GLOBAL, SHARED, OTHERS});
     return Flow::next;
 }
 
@@ -336,9 +336,10 @@ Handlers warpgroup_handlers() {
         table.add({"wgmma.f32.bf16"}, issue<bf16, float>), table.add({"wgmma.f32.tf32"}, issue<tf32, float>);
         table.add({"wgmma.touch"}, touch), table.add({"wgmma.fence"}, fence);
         table.add({"wgmma.commit_group"}, commit), table.add({"wgmma.wait_group"}, wait);
-        table.add({"fence.proxy.async"}, fence_proxy<true, true>);
-        table.add({"fence.proxy.async.shared"}, fence_proxy<true, false>);
-        table.add({"fence.proxy.async.global"}, fence_proxy<false, true>);
+        table.add({"fence.proxy.async"}, fence_proxy<true, true, true>);
+        table.add({"fence.proxy.async.shared"}, fence_proxy<false, true>);
+        table.add({"fence.proxy.async.shared::cluster"}, fence_proxy<false, true, true>);
+        table.add({"fence.proxy.async.global"}, fence_proxy<true, false>);
         return table;
     }();
     return table.view();

@@ -77,7 +77,7 @@ def stands_for(finding, pair: tuple[Event, Event], shape: tuple[int, int, int]) 
     sides = Counter((thread_of(side, shape), side.what, side.site.text) for side in finding.sides)
     touched = {
         (byte // unit,)
-        for _, _, access in pair
+        for _, _, access, _ in pair
         for byte in range(access.start, access.start + access.size)
         # An element of shared memory has the size of the access, and 16 bytes may be accessed in
         # parts.

@@ -48,7 +48,7 @@ class Clustered(Step):
             Agent(
                 (self.block, self.threads[0], n, to),
                 reads,
-                (StepAccess("write", (self.access.memory[0], to), 0, size, n),),
+                (StepAccess(self.access.what, (self.access.memory[0], to), self.access.start, size, n),),
                 Phase((self.bar, to)),
                 size,
             )
@@ -112,8 +112,23 @@ def copies(block: int, thread: int, memory: str, source: str, bar: int, to: tupl
     return Clustered(block, (thread,), "copies", code, Access("write", (memory, to[0]), 0, SIZE), read, bar=bar, to=to)
 
 
-def fence(block: int, thread: int, of_proxies: bool) -> Clustered:
-    code = "fence.proxy.async" if of_proxies else "fence.acq_rel.cluster"
+def sends(block: int, thread: int, memory: str, start: int, bar: int, to: int, adds: bool) -> Clustered:
+    """Return a store of a register to a block's shared memory, or an addition to it, that completes
+    on an mbarrier of the block (st.async, red.async).
+    """
+    expect = f"mbarrier.arrive.expect_tx.relaxed.cluster.shared::cluster.b64 _, [%b{to}+{8 * bar}], 4;"
+    opcode = "red.async.relaxed.cluster" if adds else "st.async"
+    code = (
+        f"{expect} {opcode}.shared::cluster.mbarrier::complete_tx::bytes{'.add' if adds else ''}.{'u' if adds else 'b'}32 "
+        f"[%m{memory}{to}+{start}], %w, [%b{to}+{8 * bar}]"
+    )
+    access = Access("atomic" if adds else "write", (memory, to), start, 4)
+    return Clustered(block, (thread,), "copies", code, access, bar=bar, to=(to,))
+
+
+def fence(block: int, thread: int, of_proxies: bool, of: str = "") -> Clustered:
+    """of: the memory that a fence of proxies covers, e.g. ".shared::cta"."""
+    code = f"fence.proxy.async{of}" if of_proxies else "fence.acq_rel.cluster"
     return Clustered(block, (thread,), "proxy fence" if of_proxies else "publish", code)
 
 
@@ -169,10 +184,11 @@ class ClusterProgram(Program):
         if step.kind == "wait for":
             return [Wait(phases[0], step.orders, step.wide)]
         if step.kind == "copies":
-            expected = [each for to in phases for each in (Arrive(to, releases=False), Expect(to, SIZE))]
+            size = step.access.size
+            expected = [each for to in phases for each in (Arrive(to, releases=False), Expect(to, size))]
             return [*expected, *(Issue(agent) for agent in step.agents(n))]
         if step.kind == "proxy fence":
-            return [Fence()]
+            return [Fence(covered(step.code.removeprefix("fence.proxy.async"), step.block))]
         if step.kind == "publish":
             return [Publish()]
         if step.kind == "cluster":
@@ -191,6 +207,16 @@ class ClusterProgram(Program):
         add(f"    @!%p bra after{n};")
         add(f"    {step.code.replace('<n>', str(n))};", n)
         add(f"after{n}:")
+
+
+def covered(of: str, block: int) -> frozenset | None:
+    """Return the memories that a fence of a thread of a block covers; None if all."""
+    blocks = {".shared::cta": {block}, ".shared": {block}, ".shared::cluster": range(BLOCKS)}
+    every = {
+        **{name: frozenset((memory, one) for memory in MEMORIES for one in ones) for name, ones in blocks.items()},
+        ".global": frozenset((memory, None) for memory in GLOBAL),
+    }
+    return every.get(of)
 
 
 def owner(name) -> int | None:

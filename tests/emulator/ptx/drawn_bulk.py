@@ -26,7 +26,7 @@ from tests.emulator.ptx.bulk_programs import (
     store,
     wait_bulk,
 )
-from tests.emulator.ptx.programs import GLOBAL, SEEN, SHAPES, SHARED, THREADS, Step, touch
+from tests.emulator.ptx.programs import GLOBAL, SEEN, SHAPES, SHARED, THREADS, Step, commit, copy, touch, wait
 
 SLOTS = 12
 ACTIVE = [0, 1, 33, 64]  # threads, of three warps
@@ -48,7 +48,9 @@ class Slot(NamedTuple):
 
 
 KINDS = [
-    "nothing", *["touch"] * 8, *["load"] * 5, *["store"] * 3, *["arrive"] * 3, *["wait"] * 4, "commit", "wait bulk", "fence",
+    "nothing", *["touch"] * 8, "copy", "copy",
+    "commit copies", "wait copies", "arrive behind copies",
+    *["load"] * 5, *["store"] * 3, *["arrive"] * 3, *["wait"] * 4, "commit", "wait bulk", "fence",
     "barrier",
 ]  # fmt: skip
 # How a race is prevented: what is left out, or is something else.
@@ -76,6 +78,14 @@ def apply(builder: Builder, slot: Slot) -> None:
         builder.add(store(thread, slot.shared, slot.memory, slot.option == 3))
     elif slot.kind == "arrive":
         builder.arrive(thread, bar, slot.option != 3)
+    elif slot.kind == "copy":
+        builder.add(copy(0, thread, 16, (slot.shared, slot.memory), (0, 0), 0))
+    elif slot.kind == "commit copies":
+        builder.add(commit(0, thread))
+    elif slot.kind == "wait copies":
+        builder.add(wait(0, thread, slot.option % 3 - 1))
+    elif slot.kind == "arrive behind copies":
+        builder.arrive(thread, bar, behind_copies=True)
     elif slot.kind == "wait":
         builder.wait(thread, bar, slot.option != 3)
     elif slot.kind == "commit":
@@ -107,6 +117,11 @@ def cure(builder: Builder, slot: Slot, earlier: Event, later: Event) -> None:
             return
         if builder.over(bar) == step.phase:
             return builder.wait(slot.thread, bar, slot.cure != "relaxed")
+    if step.kind == "copy" and slot.cure != "no wait":
+        if slot.option % 2:
+            builder.arrive(issuer, bar := slot.bar, behind_copies=True)
+            return builder.wait(slot.thread, bar, slot.cure != "relaxed") if builder.number[bar] else None
+        builder.add(wait(0, issuer, -1))
     if step.kind == "bulk store" and slot.cure != "no wait":
         builder.add(commit_bulk(issuer))
         builder.add(wait_bulk(issuer, 0, slot.option > 1))
@@ -130,7 +145,7 @@ def programs(draw) -> BulkProgram:
     shape = draw(st.sampled_from(SHAPES))
     builder, cures = Builder(THREADS, [*SEEN]), draw(st.sampled_from([True, True, True, False]))
     for slot in draw(slots()):
-        if cures and slot.cure != "nothing" and slot.kind in ("touch", "load", "store"):
+        if cures and slot.cure != "nothing" and slot.kind in ("touch", "load", "store", "copy"):
             cured = set()
             for earlier, later in last_races([*builder.steps, tried(slot)], shape):
                 if earlier.access.step not in cured:
@@ -149,6 +164,8 @@ def tried(slot: Slot) -> Step:
     """Return a step with the accesses of a slot. A load is tried without its mbarrier."""
     if slot.kind == "touch":
         return touch(0, slot.thread, slot.what, slot.memory if slot.option == 0 else slot.shared, slot.start, False)
+    if slot.kind == "copy":
+        return copy(0, slot.thread, 16, (slot.shared, slot.memory), (0, 0), 0)
     step = store(slot.thread, slot.shared, slot.memory, slot.option == 3)
     if slot.kind == "store":
         return step

@@ -23,6 +23,7 @@ from tests.emulator.ptx.cluster_programs import (
     copies,
     fence,
     meet,
+    sends,
     touch,
     wait_for,
     whole_block,
@@ -33,13 +34,16 @@ SLOTS = 8
 WARPS = (THREADS + 31) // 32
 ACTIVE = [0, 1, 33]
 TOUCHES = [("write", 4), ("read", 4), ("write", 16), ("read", 16), ("atomic", 4), ("read", 1)]
-KINDS = ["nothing", *["touch"] * 8, *["copy"] * 3, "meet", "meet", "block", "publish"]
+KINDS = ["nothing", *["touch"] * 8, *["copy"] * 3, "send", "send", "meet", "meet", "block", "publish"]
 # How a race is prevented; not all of these always suffice.
 CURES = [
     *["cluster", "signal"] * 3, *["narrow wait", "narrow arrival"] * 2,
     "block", "publish", "narrow wait", "relaxed cluster", "narrow arrival", "relaxed arrival",
     "no fence", "nothing",
 ]  # fmt: skip
+
+
+WAYS = ["", "", ".shared::cluster", ".shared::cta"]  # of a fence of proxies
 
 
 class Slot(NamedTuple):
@@ -111,9 +115,10 @@ class Builder:
             target = earlier.thread.name[3]
             before = me if me.block == target else Thread(target, 0)
             self.steps.append(wait_for(*before, step.bar))
+        way = WAYS[slot.start % len(WAYS)]
         fences = later.is_async and not earlier.is_async and slot.cure != "no fence"
         if fences and slot.option % 2:
-            self.steps.append(fence(*before, True))
+            self.steps.append(fence(*before, True, way))
         if before == me:
             pass
         elif slot.cure in ("cluster", "no fence"):
@@ -127,7 +132,7 @@ class Builder:
         else:
             self.signal(before, me, slot.cure)
         if fences and not slot.option % 2:
-            self.steps.append(fence(*me, True))
+            self.steps.append(fence(*me, True, way))
 
     def add(self, slot: Slot, cures: bool) -> None:
         """Add the step of a slot."""
@@ -144,7 +149,12 @@ class Builder:
             if (bar := self.bar()) is None:
                 return None
             to = (0, 1) if slot.option < 2 else (slot.of,)
-            step = copies(slot.block, slot.thread, slot.memory, GLOBAL[1], bar, to)
+            source = GLOBAL[1] if slot.option < 4 else MEMORIES[slot.memory == MEMORIES[0]]
+            step = copies(slot.block, slot.thread, slot.memory, source, bar, to)
+        elif slot.kind == "send":
+            if (bar := self.bar()) is None:
+                return None
+            step = sends(slot.block, slot.thread, slot.memory, slot.start // 4 * 4, bar, slot.of, slot.option % 2 == 0)
         else:
             return None
         cured = set()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from flash_attest.races.events import Access, AnyEvent, Arrival, Barrier, Copy, Done, Thread
+from flash_attest.races.events import Access, AnyEvent, Arrival, Barrier, Copy, Done, Phase, Thread
 from flash_attest.races.launch import Launch
 
 GLOBAL = ("g0", "g1", "g2", "g3")
@@ -180,6 +180,7 @@ class Program:
     """
 
     shared = BYTES  # bytes of dynamic shared memory
+    names, sizes = GLOBAL, (BYTES,) * len(GLOBAL)  # of its tensors, and their bytes
     collective = ("warps",)  # kinds of steps that whole warps execute together
 
     @property
@@ -225,7 +226,7 @@ class Program:
                     events[thread].append(replace(step.access, step=n))
                 if step.kind == "copy":
                     source = step.source and replace(step.source, step=n)
-                    copied = Copy(n, source, replace(step.access, step=n))
+                    copied = Copy(n, source, replace(step.access, step=n), self.completes(n))
                     events[thread].append(copied)
                     under_way[thread].append((groups[thread], copied))
                 if step.kind == "commit":
@@ -241,6 +242,10 @@ class Program:
             if thread not in gone:
                 finish(thread, float("inf"))
         return Launch(events)
+
+    def completes(self, n: int) -> Phase | None:
+        """Return the phase of an arrival that waits for the copy of step n."""
+        return None
 
     def events_of(self, n: int, thread: Thread) -> list[AnyEvent]:
         """Return what a step of another kind than those of this module is for a thread."""

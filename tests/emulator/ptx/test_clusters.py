@@ -163,7 +163,9 @@ RIGHT = {
         "exchange", [(BEFORE, f"{ARRIVE}\nst.global.u32 [%w1], %r3;\n{WAIT} // before")],
     ),
     "a multicast": ("multicast", []),
-    "the fence is the producer's": ("multicast", [(FENCE, ""), (EXPECT, f"{FENCE} {EXPECT}")]),
+    "the fence is the producer's": (
+        "multicast", [(FENCE, ""), (EXPECT, f"{FENCE.replace('::cta', '::cluster')} {EXPECT}")],
+    ),
     "bytes are expected by parts": (
         "multicast", [(EXPECT, "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [full], 128; "
                                "mbarrier.arrive.expect_tx.shared::cta.b64 _, [full], 128;")],
@@ -185,6 +187,9 @@ RIGHT = {
     ),
 }  # fmt: skip
 WRONG = {
+    "the fence is the producer's, of its own block": (
+        "multicast", [(FENCE, ""), (EXPECT, f"{FENCE} {EXPECT}")], Kind.RACE, "no fence.proxy.async between",
+    ),
     "no barrier before the first access": ("exchange", [(BEFORE, "")], Kind.RACE, "no barrier between"),
     "only a barrier of the block before it": ("exchange", [(BEFORE, "bar.sync 0;")], Kind.RACE, "no barrier between"),
     "no wait": ("exchange", [(BEFORE, ARRIVE), (LAST, WAIT)], Kind.RACE, "no barrier between"),
@@ -357,7 +362,6 @@ def test_clusters_that_cannot_be_launched(directives, grid, cluster, words):
         (HEAR, HEAR.replace("shared::cta", "shared::cluster"), Refused, "opcode mbarrier.try_wait.parity"),
         (TELL, TELL.replace("_,", "%w5,"), CompileError, "an arrival in another block gives no state"),
         (STORE, "multimem.ld_reduce.global.add.f32 %r3, [%w0];", Refused, "opcode multimem"),
-        (STORE, "red.async.relaxed.cluster.mbarrier::complete_tx::bytes.add.u32 [%r6], %r3, [%r8];", Refused, "red.async"),
     ],
 )  # fmt: skip
 def test_text_that_is_wrong_or_not_covered(old, new, error, words):

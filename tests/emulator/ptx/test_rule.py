@@ -18,7 +18,6 @@ from flash_attest.races.rule import common_bytes, conflict, during, races
 from flash_attest.races.tracing import trace
 from tests.emulator.ptx.drawn import programs
 from tests.emulator.ptx.programs import (
-    BYTES,
     DYNAMIC,
     SHAPES,
     Program,
@@ -39,10 +38,9 @@ SCHEDULES = st.tuples(st.integers(1, 1000), st.sampled_from([0.0, 0.1, 0.5]))  #
 def run(program: Program, schedule: tuple[int, float] = (0, 0.0)) -> list:
     """Return the tracer's findings."""
     text, _ = program.text()
-    tensors = [torch.zeros(BYTES, dtype=torch.uint8) for _ in range(4)]
+    tensors = [torch.zeros(size, dtype=torch.uint8) for size in program.sizes]
     launch = load(text)["program"].launch(program.blocks, program.shape, shared=program.shared)
-    names = ["g0", "g1", "g2", "g3"]
-    return trace(lambda: launch(*tensors, names=names), seed=schedule[0], switch=schedule[1])
+    return trace(lambda: launch(*tensors, names=list(program.names)), seed=schedule[0], switch=schedule[1])
 
 
 def disagreements(program: Program, findings: list) -> list[str]:

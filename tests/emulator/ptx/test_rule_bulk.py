@@ -11,8 +11,10 @@ import pytest
 from flash_attest.races.events import Arrive, End, Fence, Issue, Phase, Wait
 from flash_attest.races.launch import Launch
 from flash_attest.races.rule import races
-from tests.emulator.ptx.bulk_programs import BulkProgram
+from tests.emulator.ptx.bulk_programs import BulkProgram, arrive, wait_for
 from tests.emulator.ptx.drawn_bulk import programs
+from tests.emulator.ptx.programs import SHAPES, block_barrier, touch
+from tests.emulator.ptx.test_rule import disagreements, run
 from tests.emulator.ptx.test_rule_wgmma import (
     COUNTS,
     Through,
@@ -30,6 +32,30 @@ from tests.emulator.ptx.test_rule_wgmma import (
 @COUNTS
 def test_the_machine_says_what_the_rule_says(count):
     compare(count, programs())
+
+
+FIRST = Phase("bar0")
+FOUND = {  # regressions: programs that a test of drawn programs found, and similar ones
+    "a wait behind a barrier for what was before it": [
+        arrive(0, FIRST), block_barrier(0), wait_for(1, FIRST), touch(0, 0, ("write", 4), "s0", 0, False),
+        touch(0, 1, ("write", 4), "s0", 0, False),
+    ],
+    "a wait behind a barrier for an arrival behind it": [
+        block_barrier(0), touch(0, 0, ("write", 4), "s0", 0, False), arrive(0, FIRST), wait_for(1, FIRST),
+        touch(0, 1, ("write", 4), "s0", 0, False),
+    ],
+    "arrivals before and behind a barrier": [
+        arrive(0, Phase("bar1")), block_barrier(0), touch(0, 0, ("write", 4), "s0", 0, False), arrive(33, Phase("bar1")),
+        wait_for(1, Phase("bar1")), touch(0, 1, ("write", 4), "s0", 0, False),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", FOUND.values(), ids=FOUND)
+def test_regressions(steps):
+    program = BulkProgram(SHAPES[0], steps)
+    for schedule in [(0, 0.0), (1, 0.0), (2, 0.5), (3, 0.1)]:
+        assert not disagreements(program, run(program, schedule))
 
 
 @pytest.fixture(scope="module")

@@ -29,14 +29,20 @@ def late_in(program: ClusterProgram) -> set[Thread]:
     return {Thread(*who.name[:2]) if isinstance(who, Agent) else who for (who, _), _ in uses}
 
 
-# The machine keeps the last write of each byte. If a copy overwrites a store, and another block
-# then writes behind an arrival with .cta scope, the copy is ordered and the store is not: the rule
-# finds the race of the two stores, and the machine has forgotten the first. One drawn program in a
-# few hundred has this, so the few are always the same.
-HIDDEN = pytest.mark.xfail(reason="a copy hides an earlier store from the machine", strict=False)
+def disagreeing(program: ClusterProgram, schedule: tuple[int, float]) -> list[str]:
+    findings = run(program, schedule)
+    late = {thread_of(finding.first, program.shape) for finding in findings if LATE in finding.detail}
+    wrong = disagreements(program, [finding for finding in findings if LATE not in finding.detail])
+    return wrong + [f"late: {late}, should be {late_in(program)}"] * (late != late_in(program))
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(10_000, marks=[pytest.mark.thorough, HIDDEN])])
+# The machine keeps one row of proxy fences for all paths. If a store is ordered with a copy by one
+# path with .cluster scope and no fence, and by another with a fence and .cta scope, it finds both
+# and misses the race. One drawn program in a few hundred has this, so the few are always the same.
+TWO_PATHS = pytest.mark.xfail(reason="a fence on a path of .cta scope counts for stores", strict=False)
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(10_000, marks=[pytest.mark.thorough, TWO_PATHS])])
 def test_the_machine_says_what_the_rule_says(count):
     few = count == 40
 
@@ -44,10 +50,7 @@ def test_the_machine_says_what_the_rule_says(count):
     @given(program=programs(), schedule=SCHEDULES)
     def agree(program, schedule):
         for one in [(0, 0.0), schedule]:
-            findings = run(program, one)
-            late = {thread_of(finding.first, program.shape) for finding in findings if LATE in finding.detail}
-            wrong = disagreements(program, [finding for finding in findings if LATE not in finding.detail])
-            wrong += [f"late: {late}, should be {late_in(program)}"] * (late != late_in(program))
+            wrong = disagreeing(program, one)
             assert not wrong, "\n".join([f"seed={one[0]} switch={one[1]}", repr(program), *wrong])
 
     agree()

@@ -31,6 +31,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
+from triton.runtime._allocation import NullAllocator
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from flash_attest.races.tracing import trace
@@ -150,6 +151,65 @@ def by_triton(rank: int) -> tuple[Callable[[], None], torch.Tensor, torch.Tensor
     return lambda: attention[(1,)](*maps, seqlen_k, m, n, d, rank, num_warps=4), out, want
 
 
+# ---- a product by descriptors that the kernel makes ----------------------------------------------
+
+
+@triton.jit
+def matmul_by_own(
+    a,
+    b,
+    out,
+    M,
+    N,
+    K,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    PROGRAMS: tl.constexpr,
+    APART: tl.constexpr,
+):
+    """out (M, N) = a b^T, for a (M, K) and b (N, K), tile by tile. APART: some warps only copy."""
+    left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
+    right = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BN, BK])
+    to = tl.make_tensor_descriptor(out, [M, N], [N, 1], [BM, BN])
+    across = tl.cdiv(N, BN)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(M, BM) * across, PROGRAMS, warp_specialize=APART):
+        i, j = tile // across * BM, tile % across * BN
+        sums = tl.zeros((BM, BN), tl.float32)
+        for k in range(0, K, BK):
+            sums = tl.dot(left.load([i, k]), right.load([j, k]).T, sums)
+        to.store([i, j], sums.to(tl.float16))
+
+
+def allocated(size: int, align: int, stream: int | None) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.int8)
+
+
+def without_an_allocator() -> str:
+    """Return what a launch of a kernel raises that needs memory for its descriptors."""
+    launch, _, _ = by_own(False)
+    triton.set_allocator(NullAllocator())
+    try:
+        launch()
+    except RuntimeError as error:
+        return str(error)
+    finally:
+        triton.set_allocator(allocated)
+    return ""
+
+
+def by_own(apart: bool) -> tuple[Callable[[], None], torch.Tensor, torch.Tensor]:
+    """Return the launch, its result, and the result that it should have."""
+    m, n, k = 150, 72, 96
+    a, b, out = draws(m, k), draws(n, k), torch.zeros(m, n, dtype=torch.float16)
+    triton.set_allocator(allocated)
+    call = lambda: matmul_by_own[(2,)](a, b, out, m, n, k, 64, 32, 32, 2, apart, num_warps=4)  # noqa: E731
+    return call, out, a.double() @ b.double().T
+
+
+# ---- what they do --------------------------------------------------------------------------------
+
+
 def draws(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).half()
 
@@ -170,6 +230,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     kernels = {
         "matmul": by_gluon(RIGHT), "matmul, released too early": by_gluon(EARLY), "matmul, no wait": by_gluon(NO_WAIT),
-        "rank 3": by_triton(3), "rank 4": by_triton(4),
+        "rank 3": by_triton(3), "rank 4": by_triton(4), "own": by_own(False), "own, warps apart": by_own(True),
     }  # fmt: skip
-    print(json.dumps({name: told(*kernel) for name, kernel in kernels.items()}))
+    all_told = {name: told(*kernel) for name, kernel in kernels.items()}
+    print(json.dumps(all_told | {"no allocator": {"raised": without_an_allocator()}}))

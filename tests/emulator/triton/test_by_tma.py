@@ -23,9 +23,14 @@ def told(gxx):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("kernel", ("matmul", "rank 3"))
+@pytest.mark.parametrize("kernel", ("matmul", "rank 3", "own", "own, warps apart"))
 def test_a_right_kernel_has_no_finding(told, kernel):
     assert told[kernel]["wrong by"] < 2**-9 and told[kernel]["findings"] == []
+
+
+def test_descriptors_of_a_kernel_need_an_allocator(told):
+    """The launch raises what it raises on a GPU."""
+    assert "no allocator was set" in told["no allocator"]["raised"]
 
 
 def test_a_stage_that_is_released_before_it_is_read_is_a_race(told):
