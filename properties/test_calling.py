@@ -11,11 +11,10 @@ from flash_attest.properties.cases.draws import PLAIN
 from flash_attest.properties.cases.features import FEATURES
 from flash_attest.properties.cases.inputs import build
 from flash_attest.properties.cases.limits import short
-from flash_attest.properties.cases.outside import probes
 from flash_attest.properties.cases.siblings import siblings
 from flash_attest.properties.checks.among_others import check_among_others
 from flash_attest.properties.checks.comparisons import check_all_agree, check_budget, check_unchanged
-from flash_attest.properties.checks.outside import wrong_outside
+from flash_attest.properties.checks.outside import all_wrong_outside, also_wrong_outside
 from flash_attest.properties.failures import LawBroken, Reason, Undecided
 from flash_attest.properties.law import law
 from flash_attest.properties.trial import Trial
@@ -268,29 +267,23 @@ def test_calls_outside_the_promise_raise_or_are_right(trial):
     `accepts` refuses, q, k and v that do not fit together, or a bias of the wrong shape. If the
     supported case itself is wrong, other laws report it, and this one says nothing.
     """
-    wrong, worst_z = [], dict(trial.meter.worst_z)
-    for probe in probes(trial.impl, trial.case):
-        trial.write_down(probe.what)
-        if broken := wrong_outside(trial, probe):
-            wrong.append((probe, broken))
-            if not trial.caller.device_works():
-                break
-    supported_is_wrong = bool(wrong) and trial.caller.device_works() and not _is_right_if_supported(trial)
+    worst_z, wrong = dict(trial.meter.worst_z), all_wrong_outside(trial)
+    first = next(wrong, None)
+    supported_is_wrong = first is not None and trial.caller.device_works() and not _is_right_if_supported(trial)
     trial.meter.worst_z = worst_z  # leave out the errors of calls outside, which were compared with both alignments
-    if not wrong:
+    if first is None:
         return
     if supported_is_wrong:
         trial.meter.looks += 1
         if not trial.meter.cases and trial.meter.looks == MOST_LOOKS:
             raise Undecided("supported calls are wrong, too: other laws say how", Reason.WRONG_ALREADY)
         trial.needs(False)
-    (probe, broken), *others = wrong
-    *observed, advice = broken.observed
+    probe, broken = first
     raise LawBroken(
         f"called with {probe.what}, {broken.headline}",
-        *observed,
-        *(f"also with {other.what}: {failure.headline}" for other, failure in others),
-        advice,
+        *broken.observed,
+        investigate=lambda: ("", also_wrong_outside(trial, probe)),
+        part=probe.kind,
     )
 
 
