@@ -275,6 +275,9 @@ KEPT = {
     "evenness_of_queries_is_taken_for_that_of_keys": "seqlen_q=16 seqlen_k=1 headdim=1 dtype=float32",
     "expanded_dout_is_taken_for_its_first_row": "seqlen_q=2 seqlen_k=1 headdim=1 dtype=float32",
     "exponential_has_a_short_constant": "seqlen_q=1 seqlen_k=2 headdim=1 dtype=float32",
+    "every_backward_is_compiled_like_the_first_one": (
+        "seqlen_q=40 seqlen_k=40 headdim=1 dtype=float32 batch=2 nheads=2"
+    ),
     "few_queries_are_computed_without_their_maximum": (
         "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32 batch=2 regime=shifted_up"
     ),
