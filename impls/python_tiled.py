@@ -159,10 +159,11 @@ def scores(qi, kj, full_bias, shown, i0, j0, seqlen_q, seqlen_k, scale, softcap,
         s = s.masked_fill(bias == 0, -INF) if full_bias.dtype == torch.bool else s + bias
     if shown is not None:
         s = s.masked_fill(~shown, -INF)
-    i = i0 + torch.arange(BLOCK_M, device=s.device).unsqueeze(1)
-    j = j0 + torch.arange(BLOCK_N, device=s.device)
+    j = torch.arange(j0, j0 + BLOCK_N, device=s.device)
     if j0 + BLOCK_N > seqlen_k:  # tail mask: the last tile's padding keys
         s = s.masked_fill(j >= seqlen_k, -INF)
+    if left < INF or right < INF:
+        i = torch.arange(i0, i0 + BLOCK_M, device=s.device).unsqueeze(1)
     if left < INF:  # window, bottom right: query i sees keys i + seqlen_k - seqlen_q - left ..
         s = s.masked_fill(j < i + seqlen_k - seqlen_q - left, -INF)
     if right < INF:  # .. i + seqlen_k - seqlen_q + right

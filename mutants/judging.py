@@ -48,15 +48,17 @@ def of_mutant(mutant: Mutant, how: Plan) -> Plan:
     the mutant.
 
     Its `share` makes the cases smaller, but not fewer. A law about traced races runs only the
-    traced build, while the contract check would also compile the plain one.
+    traced build, while the contract check would also compile the plain one. A law about first calls
+    comes before any other call.
     """
     examples = round(how.examples / build(mutant).share_on(mutant.device))
-    traced = mutant.law != CONTRACT and "traced" in laws()[mutant.law].needs
+    law = laws().get(mutant.law)
+    own_process = law is not None and (law.new_process or "traced" in law.needs)
     return replace(
         how,
         device=mutant.device,
         examples=examples,
-        try_contract=how.try_contract and not traced,
+        try_contract=how.try_contract and not own_process,
         origin=by_name.origin(mutant),
         alone=alone.command,
     )

@@ -73,6 +73,7 @@ class LawBroken(AssertionError):
     agree if they have the same findings.
     found: the findings of a race detector.
     wrong: which queries and keys are wrong, for the page.
+    part: the part of the law that fails, if it makes several calls beside each other (Trial.part).
     of_rule: whether the law's rule explains it.
     """
 
@@ -88,6 +89,7 @@ class LawBroken(AssertionError):
         found: Iterable[Finding] = (),
         wrong: Wrong | None = None,
         reading: Reading | None = None,
+        part: str = "",
     ):
         self.headline = headline = cut(headline, LONGEST_HEADLINE)
         super().__init__(headline)
@@ -99,6 +101,7 @@ class LawBroken(AssertionError):
         self.matches: list[str] = []  # what the kernel computed instead, as explain.py finds out
         self.wrong = wrong
         self.reading = reading
+        self.part = part
 
 
 def findings_of(found: Iterable[Finding]) -> LawBroken:

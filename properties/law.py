@@ -35,6 +35,8 @@ class Law:
     judged on the CPU, also in a run on a GPU.
     once: whether a single case, the simplest, decides, whatever the profile: for cases that take
     long and differ only in details.
+    new_process: whether it is judged in a process that has made no call, where that is possible, as
+        it is about the first one. The contract is not tried there.
     last: whether it is judged after the implementation's other laws, because a wrong kernel may end
     the process.
     collects: whether the findings of all cases form one set, each with its smallest case
@@ -56,6 +58,7 @@ class Law:
     collects: bool = False
     chosen: Callable[[Implementation], Iterable[Case]] = lambda impl: ()
     together: Callable[[Iterable[Trial]], None] | None = None
+    new_process: bool = False
 
     def hold(self, trial: Trial) -> None:
         """Run the law. Raises LawBroken, or Undecided if memory runs out, even in the oracle."""
@@ -108,13 +111,14 @@ def law(
     collects: bool = False,
     chosen: Callable[[Implementation], Iterable[Case]] = lambda impl: (),
     together: Callable[[Iterable[Trial]], None] | None = None,
+    new_process: bool = False,
     **draws: Any,
 ) -> Callable:
     """Turn a function of a Trial into a pytest test. Other keywords are passed to Draws.of."""
     wanted = Draws.of(**draws)
 
     def decorate(function: Callable[[Trial], None]) -> Callable:
-        new_law = Law(function, wanted, needs, bug, share, device, once, last, collects, chosen, together)
+        new_law = Law(function, wanted, needs, bug, share, device, once, last, collects, chosen, together, new_process)
 
         def test(impl, judge):
             judge(new_law, impl)

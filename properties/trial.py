@@ -56,6 +56,7 @@ class Trial:
     alone: Callable[..., list[str]] | None = None
     given: bool = False  # whether the case was given, and not drawn: laws that try a part of something then try all
     known: Known = field(default_factory=Known)  # the results that this process keeps
+    part: str = ""  # of the law: the only one to try, as it is known to fail; "" for all
     write_down: Callable[[str], None] = lambda what: None  # records the next call, in case the process dies
     calls: type[Caller] = Caller  # calls the implementation, in this process or in a kernel process
     judges_state: bool = True  # see Caller
@@ -105,6 +106,13 @@ class Trial:
         """Unless `holds` is true, draw another case, as the law says nothing about this one."""
         if not holds:
             raise AnotherCase
+
+    def tries(self, part: str) -> bool:
+        """Return whether a law of several parts should try this one.
+
+        Once one of them has failed, smaller cases and others like it are tried with that one alone.
+        """
+        return self.part in ("", part)
 
     def of(self, case: Case) -> Trial:
         """Return the trial of another case, for a law that compares the two."""

@@ -13,6 +13,7 @@ from flash_attest.mutants.tiled.build import planted
 from flash_attest.mutants.tiled.calling import KEY_HEAD, OUT, RETURN, START
 
 LAW = "test_other_calls_do_not_matter"
+FIRST = "test_first_call_decides_nothing"
 KEPT = ('INF = float("inf")\n', 'INF = float("inf")\nKEPT = {}\n')
 FULL_BIAS = "expand(batch, nheads, seqlen_q, seqlen_k)  # as in forward\n"  # of the backward
 DQ = "    dq = q.new_zeros(q.shape, dtype=torch.float32)"
@@ -94,10 +95,23 @@ OF_WORKSPACES = {
     ),
 }  # fmt: skip
 
+# The same for what the first call of a process decides, so that calls before the law hide it.
+OF_FIRST_CALLS = {
+    "every_backward_is_compiled_like_the_first_one": (
+        (FULL_BIAS, f"{FULL_BIAS}    seqlen_q = 1 if KEPT.setdefault(KEY, seqlen_q == 1) else seqlen_q\n"),
+        '"backward"', "seqlen_q == 1", dict(batch=2, nheads=2, seqlen_q=40, seqlen_k=40),
+        "finding #124, where the key has nothing of a call: a process that began with longer ones is right",
+    ),
+}  # fmt: skip
+
 MUTANTS = [
     *(
         planted(name=name, law=LAW, edits=keyed(*snippets, key), smallest=ONE | sizes, story=story)
         for name, (snippets, key, _, sizes, story) in OF_KEYS.items()
+    ),
+    *(
+        planted(name=name, law=FIRST, edits=keyed(*snippets, key), smallest=ONE | sizes, story=story)
+        for name, (snippets, key, _, sizes, story) in OF_FIRST_CALLS.items()
     ),
     *(
         planted(name=name, law=LAW, edits=edits, smallest=ONE | sizes, story=story)
@@ -108,7 +122,8 @@ MUTANTS = [
 
 def right_twin(mutant: Mutant) -> Mutant:
     """Return the mutant with a key that is whole, or with a workspace that fits every call."""
-    if mutant.name in OF_KEYS:
-        snippets, key, lacks, *_ = OF_KEYS[mutant.name]
+    of_keys = OF_KEYS | OF_FIRST_CALLS
+    if mutant.name in of_keys:
+        snippets, key, lacks, *_ = of_keys[mutant.name]
         return replace(mutant, edits=keyed(*snippets, f"{key}, {lacks}"))
     return replace(mutant, edits=OF_WORKSPACES[mutant.name][1])

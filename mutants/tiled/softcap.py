@@ -8,7 +8,7 @@ SCORES = "    s = scale * (qi @ kj.mT)"
 TANH = "t = torch.tanh(s / softcap)"
 CAPPED = "s, slope = softcap * t, 1 - t * t"
 CAP = f"    slope = None\n    if softcap is not None:\n        {TANH}\n        {CAPPED}\n"
-MASK = "    i = i0 + torch.arange(BLOCK_M, device=s.device)"
+MASK = "    j = torch.arange(j0, j0 + BLOCK_N, device=s.device)"
 DR = "dr = ds if softcap is None else ds * slope"
 
 MUTANTS = [

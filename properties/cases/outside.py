@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -28,6 +29,7 @@ class Probe:
     case: the case whose inputs are built and then changed by `change`.
     answered: whether there is a right answer.
     coarse: whether the answer may be as inexact as in bfloat16, because no precision is declared.
+    of_kind: what differs, without sizes; "" if `what` names none.
     """
 
     what: str
@@ -35,6 +37,12 @@ class Probe:
     change: Callable[[Inputs], Inputs] = lambda x: x
     answered: bool = True
     coarse: bool = False
+    of_kind: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The words that say what differs, by which the same call of another case is found."""
+        return self.of_kind or self.what
 
 
 def probes(impl: Implementation, case: Case) -> Iterator[Probe]:
@@ -61,14 +69,15 @@ def _undeclared(impl: Implementation, case: Case) -> Iterator[Probe]:
                 other = feature.changed(case, value)
                 if name == "layout" and telling(other).headdim in impl.supports.headdims:
                     other = telling(other)
-                yield Probe(feature.words(value), other, coarse=name == "dtype")
+                probe = Probe(feature.words(value), other, coarse=name == "dtype")
+                yield replace(probe, of_kind=name) if name == "headdim" else probe
     if not impl.supports.cross:
         for q, k in ((1, 2), (2, 1)):
             other = case.but(seqlen_q=q * case.seqlen_q, seqlen_k=k * case.seqlen_k)
-            yield Probe(f"seqlen_q={other.seqlen_q} and seqlen_k={other.seqlen_k}", other)
+            yield Probe(f"seqlen_q={other.seqlen_q} and seqlen_k={other.seqlen_k}", other, of_kind=f"cross {q} {k}")
     longer = case.but(seqlen_q=case.seqlen_q + 1, seqlen_k=case.seqlen_k + 1)
     if impl.supports.accepts is not None and (reason := unsupported(impl, longer)):
-        yield Probe(f"seqlen_q={longer.seqlen_q} and seqlen_k={longer.seqlen_k} ({reason})", longer)
+        yield Probe(f"seqlen_q={longer.seqlen_q} and seqlen_k={longer.seqlen_k} ({reason})", longer, of_kind="longer")
 
 
 def _headdims(impl: Implementation, case: Case) -> list[int]:
@@ -99,14 +108,16 @@ def _misfits(case: Case) -> Iterator[Probe]:
     scaled_dot_product_attention takes it without an error on a CPU, so every implementation that
     wraps it would, too (docs/why/bugs.md#found-by-this-suite).
     """
+    other_heads = f"nheads={case.nheads} and nheads_k={case.nheads + 1}"
     misfits = [
-        (case.batch > 1, "one batch more in k and v than in q", 0),
-        (case.nheads > 1 and case.nheads == case.nheads_k, f"nheads={case.nheads} and nheads_k={case.nheads + 1}", 2),
-        (case.headdim > 1, "one column more in k and v than in q", 3),
+        (case.batch > 1, "one batch more in k and v than in q", "batch", 0),
+        (case.nheads > 1 and case.nheads == case.nheads_k, other_heads, "nheads_k", 2),
+        (case.headdim > 1, "one column more in k and v than in q", "column", 3),
     ]
-    for applies, what, dim in misfits:
+    for applies, what, kind, dim in misfits:
         if applies:
-            yield Probe(what, case, lambda x, dim=dim: x.with_(k=_grown(x.k, dim), v=_grown(x.v, dim)), answered=False)
+            grown = partial(_more_in_k_and_v, dim=dim)
+            yield Probe(what, case, grown, answered=False, of_kind=kind)
 
 
 def _other_biases(case: Case) -> Iterator[Probe]:
@@ -118,10 +129,11 @@ def _other_biases(case: Case) -> Iterator[Probe]:
     for dim, name in enumerate(names):
         if case.bias_shape[dim] == full[dim] > 1:
             what = f"a bias of {full[dim] + 1} where {name} is {full[dim]}"
-            yield Probe(what, case, lambda x, dim=dim: x.with_(bias=_grown(x.bias, dim)), answered=False)
+            grown = partial(_more_in_bias, dim=dim)
+            yield Probe(what, case, grown, answered=False, of_kind=f"bias of more {name}")
     if case.seqlen_k > 2:
         what = f"a bias of {case.seqlen_k - 1} where seqlen_k is {case.seqlen_k}"
-        yield Probe(what, case, lambda x: x.with_(bias=x.bias[..., 1:].contiguous()), answered=False)
+        yield Probe(what, case, _one_key_less_in_bias, answered=False, of_kind="bias of fewer keys")
     if case.bias_batch == 1:
         yield Probe("a bias of three dimensions", case, lambda x: x.with_(bias=x.bias[0]))
     if case.bias in BOOLEAN:  # with numbers it would be another feature, which is asked for above
@@ -129,6 +141,18 @@ def _other_biases(case: Case) -> Iterator[Probe]:
     for dtype in (torch.float64, torch.float16, torch.bfloat16):
         if dtype != case.dtype:
             yield Probe(f"a bias in {text_of(dtype)}", case, _converted(dtype, "bias"), coarse=True)
+
+
+def _more_in_k_and_v(x: Inputs, dim: int) -> Inputs:
+    return x.with_(k=_grown(x.k, dim), v=_grown(x.v, dim))
+
+
+def _more_in_bias(x: Inputs, dim: int) -> Inputs:
+    return x.with_(bias=_grown(x.bias, dim))
+
+
+def _one_key_less_in_bias(x: Inputs) -> Inputs:
+    return x.with_(bias=x.bias[..., 1:].contiguous())
 
 
 def _grown(tensor: torch.Tensor, dim: int) -> torch.Tensor:

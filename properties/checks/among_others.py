@@ -18,6 +18,7 @@ LIMIT = 180.0  # seconds for a call in a new process, which may compile
 POLL = 0.05  # seconds
 MOST_PROCESSES = 2  # in which a result is wrong, too; further ones are taken to be
 MOST_NAMED = 6  # earlier calls
+ITSELF = "the case itself"  # the part of the law in which the case comes after shorter ones
 SUGGESTS = (
     "something is kept from an earlier call for which it was right: a compiled kernel, a plan or a choice under a key "
     "that lacks what differs, or a buffer of another size"
@@ -31,6 +32,8 @@ def check_among_others(trial: Trial, others: Sequence[Case]) -> None:
     right before, is right afterwards, or is right in a new process.
     """
     shorter = [case for case in others if case.products < trial.case.products]
+    others = shorter if trial.part == ITSELF else [case for case in others if trial.tries(_part(trial, case))]
+    shorter = [case for case in shorter if case in others]
     calls = list(dict.fromkeys((*shorter, trial.case, *others)))
     done: dict[Case, Outputs] = {}
     for case in calls:
@@ -57,7 +60,12 @@ def _checked(trial: Trial, case: Case, before: list[Case]) -> Outputs:
             meter.looks += 1
             raise _not_judged(trial, case, right)
     meter.depends_on_others = True
-    raise _kept(trial, wrong, _when(trial, case, before), before)
+    raise _kept(trial, wrong, _when(trial, case, before), before, _part(trial, case))
+
+
+def _part(trial: Trial, case: Case) -> str:
+    """Return the part of the law that a call is: the names of the fields that it changes."""
+    return " ".join(name for name in vars(case) if getattr(case, name) != getattr(trial.case, name)) or ITSELF
 
 
 def _outcome(called: Trial) -> tuple[Outputs | None, LawBroken | None]:
@@ -101,11 +109,13 @@ def _check_again(trial: Trial, first: Outputs, calls: list[Case]) -> None:
         raise _kept(trial, broken, "called again after others; the first time it was right", calls) from None
 
 
-def _kept(trial: Trial, broken: LawBroken, when: str, before: list[Case]) -> LawBroken:
+def _kept(trial: Trial, broken: LawBroken, when: str, before: list[Case], part: str = "") -> LawBroken:
     named = [_named(trial, case) for case in before]
     more = f", and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     listed = [f"called before: {', '.join(named[:MOST_NAMED])}{more}"] if named else []
-    return LawBroken(f"{broken.headline}; {when}", *broken.observed, *listed, suggests=SUGGESTS, wrong=broken.wrong)
+    return LawBroken(
+        f"{broken.headline}; {when}", *broken.observed, *listed, suggests=SUGGESTS, wrong=broken.wrong, part=part
+    )
 
 
 def _when(trial: Trial, case: Case, before: list[Case]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -10,8 +11,9 @@ from flash_attest.impls.contract.arguments import rounded_up
 from flash_attest.impls.contract.precision import Precision
 from flash_attest.impls.contract.record import GRADIENTS, Implementation
 from flash_attest.impls.contract.tensors import Inputs, Outputs
+from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.layouts import MARGIN, Placed
-from flash_attest.properties.cases.outside import Probe, other_alignment
+from flash_attest.properties.cases.outside import Probe, other_alignment, probes
 from flash_attest.properties.checks.comparisons import check_near
 from flash_attest.properties.failures import LawBroken
 from flash_attest.properties.trial import Trial
@@ -20,6 +22,24 @@ AROUND = 7.0  # the value of the memory around the inputs
 RAISE = 'raise an error for such a call, support it, or declare outside="undefined"'
 RESTORE = "inputs should be as before also after an error: check the call first, or restore them in a `finally`"
 FARTHEST = 4  # a kernel may read this many times the size of an input: float64 instead of float16
+
+
+def all_wrong_outside(trial: Trial) -> Iterator[tuple[Probe, LawBroken]]:
+    """Yield each call outside of the contract that fails, and how, until the GPU is lost."""
+    for probe in probes(trial.impl, trial.case):
+        if trial.tries(probe.kind):
+            trial.write_down(probe.what)
+            if broken := wrong_outside(trial, probe):
+                yield probe, broken
+                if not trial.caller.device_works():
+                    return
+
+
+def also_wrong_outside(trial: Trial, known: Probe) -> list[str]:
+    """Return a line for each call that fails besides a known one, for the message of a failure."""
+    trial = replace(trial, part="", meter=Meter(clock=trial.meter.clock))  # their z are those of other calls
+    wrong = all_wrong_outside(trial)
+    return [f"also with {probe.what}: {broken.headline}" for probe, broken in wrong if probe.what != known.what]
 
 
 def wrong_outside(trial: Trial, probe: Probe) -> LawBroken | None:

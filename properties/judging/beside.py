@@ -46,7 +46,7 @@ class Beside:
 
 def clues_in(judgement: Judgement, failure: Found) -> LeftOut | None:
     """Return the clues in the smallest case of a failure; None if they cannot be found."""
-    fails = _failing_as(judgement, failure.broken)
+    fails = _failing_as(judgement.of_failure(failure.broken), failure.broken)
     try:
         clues = clues_of(judgement, failure.case, fails)
         return LeftOut(clues, _right_with(clues[0], failure.right, fails) if len(clues) == 1 else None)
@@ -109,7 +109,7 @@ def search_without(
     nothing could be decided.
     """
     own = Meter(clock=judgement.meter.clock)
-    others = replace(judgement.drawing_from(leaving_out(judgement.law.draws, *left_out)), meter=own)
+    others = replace(judgement.drawing_from(leaving_out(judgement.law.draws, *left_out)), meter=own, part="")
     try:
         result = Search(others, repeat_of).run()
     except ContextLost as lost:

@@ -49,6 +49,7 @@ def explain(
     again=False: no more calls can be made. clues: what the smallest case needs to fail. beside: the
     result of the law without these clues.
     """
+    judgement = judgement.of_failure(failure.broken)
     law, impl, plan = judgement.law, judgement.impl, judgement.plan
     broken, case, flaky = failure.broken, failure.case, failure.flaky
     observed, unsteady = list(broken.observed), flaky or law.bug == "races"

@@ -34,6 +34,7 @@ class Judgement:
     impl: Implementation
     plan: Plan = field(default_factory=Plan)
     meter: Meter = field(default_factory=Meter)
+    part: str = ""  # of the law, which is known to fail: its trials try this one alone
 
     @property
     def test(self) -> str:
@@ -74,9 +75,18 @@ class Judgement:
 
     def trial(self, case: Case) -> Trial:
         """Return the trial of a case. Its calls are counted."""
-        trial = self.plan.trial(self.impl, case, self.meter)
+        trial = self._trial(case, self.meter)
         trial.write_down = lambda what: self.write_down(f"{case}{CALLED_WITH}{what}")
         return trial
+
+    def _trial(self, case: Case, meter: Meter) -> Trial:
+        trial = self.plan.trial(self.impl, case, meter)
+        trial.part = self.part
+        return trial
+
+    def of_failure(self, broken: LawBroken) -> Judgement:
+        """Return the same judgement for further cases of a failure: they try what failed there."""
+        return replace(self, part=broken.part)
 
     def write_down(self, text: object) -> None:
         """Record the case that is about to run, in case the process dies."""
@@ -90,7 +100,8 @@ class Judgement:
     def hold_aside(self, case: Case) -> None:
         """Run the law on a case that is not counted. Raises as Law.hold does, or ContextLost."""
         self.write_down(case)
-        trial = self.plan.trial(self.impl, case)
+        # What the law has found out about the process is still true.
+        trial = self._trial(case, Meter(depends_on_others=self.meter.depends_on_others))
         try:
             self.hold(trial)
         except LawBroken as broken:

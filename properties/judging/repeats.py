@@ -200,10 +200,8 @@ def _with_features(law: Law, impl: Implementation, case: Case) -> Case:
 def quickly_shrunk(judgement: Judgement, repeat: Repeat) -> Found:
     """Return the failure of a law that says it better, shrunk from the case of the other law."""
 
-    def run(case: Case) -> None:
-        judgement.hold_aside(case)
-
-    return Found(*smallest(judgement, repeat.case, repeat.broken, run), right=repeat.right)
+    same_part = judgement.of_failure(repeat.broken)
+    return Found(*smallest(judgement, repeat.case, repeat.broken, same_part.hold_aside), right=repeat.right)
 
 
 def message_of_repeats(judgement: Judgement, repeats: list[Repeat], cases: int) -> str:

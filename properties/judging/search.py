@@ -213,6 +213,7 @@ class Search:
         except LawBroken as broken:
             self.meter.judged(case)
             self.failures.append((broken, case))
+            self._narrow(broken)
             NOW.found(str(case), broken.headline)
             self.meter.clock.from_now_on(Work.SHRINKING)
             self.judgement.check_context(trial, broken)
@@ -222,6 +223,13 @@ class Search:
         except OutOfMemory:
             self.meter.forget_since(before)
             raise
+
+    def _narrow(self, broken: LawBroken) -> None:
+        """Try only the part of the law that failed first from now on, unless its findings form a
+        set.
+        """
+        if len(self.failures) == 1 and not self.law.collects:
+            self.judgement = self.judgement.of_failure(broken)
 
     def _repeated(self, broken: LawBroken, case: Case) -> Found | None:
         """Return the first failure if its cause is known; None for any other failure."""

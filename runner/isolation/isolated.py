@@ -26,7 +26,7 @@ from flash_attest.runner.isolation.child import as_result, record_of
 from flash_attest.runner.isolation.endings import Ending, Kind
 from flash_attest.runner.isolation.parent import JudgingProcess
 from flash_attest.runner.judge import Judge, contract_result, suite_raised
-from flash_attest.runner.limits import NEVER, Deadline
+from flash_attest.runner.limits import NEVER, NO_DEADLINE, Deadline
 
 MOST_TIMED_OUT = 3  # hanging calls after which a law is given up
 MOST_TIMED_OUT_IN_ALL = 9  # hanging calls after which an implementation is given up
@@ -93,7 +93,7 @@ class Isolated:
             explained = [asdict(each) for each in self.judge.explanations.of(impl.name)]
             request = {"kind": "law", "law": id(law), "lost": _as_lists(lost), "plan": self._until(deadline)}
             request["explained"] = explained
-            answer = self._ask(request, law, impl, replace(deadline, at=deadline.at + LATER))
+            answer = self._ask_for(law, request, impl, replace(deadline, at=deadline.at + LATER))
             if isinstance(answer, str):
                 return verdicts.undecided(judgement, answer, Reason.WORKER_DIED, began)
             # The contract check ended the process: judge again without that case.
@@ -165,11 +165,13 @@ class Isolated:
         request = {"kind": "law", "law": id(law), "lost": {}, "plan": self._changes | alone}
         return self.ask_another(self._process_for(impl, law), request | self._of(impl, law), limit)
 
-    def ask_another(self, judges: Target, request: dict, limit: float) -> Ending | dict:
+    def ask_another(
+        self, judges: Target, request: dict, limit: float, deadline: Deadline = NO_DEADLINE
+    ) -> Ending | dict:
         """Return the answer of a fresh process that judges nothing else, or how it ended."""
         process = self._new_process(judges, limit)
         try:
-            return process.begin() or process.ask(request)
+            return process.begin() or process.ask(request, deadline)
         finally:
             process.end()
 
@@ -228,6 +230,23 @@ class Isolated:
         }
 
     # --- the process ------------------------------------------------------------------------------
+
+    def _ask_for(self, law: Law, request: dict, impl: Implementation, deadline: Deadline) -> dict | Ending | str:
+        """Ask for the verdict of a law, as `_ask` does. If the law is about the first call of a
+        process, a new one is asked, once the usual one has found that the contract is kept.
+        """
+        judges, of = self._process_for(impl, law), self._of(impl, law)
+        if law.new_process and not self._keeps_contract(impl, of["device"]):
+            self._ask({"kind": "contract", "lost": request["lost"]}, None, impl, deadline)
+        if not law.new_process or not self._keeps_contract(impl, of["device"]):
+            return self._ask(request, law, impl, deadline)
+        self.objects |= {id(law): law, id(impl): impl}
+        plan = request["plan"] | {"try_contract": False}
+        return self.ask_another(judges, request | of | {"plan": plan}, self.limit, deadline)
+
+    def _keeps_contract(self, impl: Implementation, device: str) -> bool:
+        known = self.judge.plan.known.contract(impl, device)
+        return isinstance(known, Tried) and not known.problems
 
     def _ask(self, request: dict, law: Law | None, impl: Implementation, deadline: Deadline) -> dict | Ending | str:
         """Return the answer, how the process ended, or why no process can be asked."""

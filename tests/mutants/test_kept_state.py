@@ -13,7 +13,7 @@ from flash_attest.properties.checks import among_others
 from flash_attest.properties.failures import Reason, WrongAlready
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.verdict import UNKNOWN
+from flash_attest.properties.judging.verdict import FAIL, UNKNOWN
 from flash_attest.properties.law import laws
 from flash_attest.properties.trial import Trial
 from tests.mutants.kept import KEPT
@@ -55,6 +55,16 @@ def test_a_kernel_that_is_wrong_for_one_size_is_left_to_other_laws(wrong, monkey
 def test_a_kernel_that_is_always_wrong_is_left_to_other_laws(wrong):
     result = judge(laws()[LAW], wrong(lambda q: True), Plan(examples=60, try_contract=False))
     assert (result.verdict, result.why) == (UNKNOWN, Reason.WRONG_ALREADY)
+
+
+def test_one_new_process_is_enough_for_a_failure(monkeypatch):
+    """Its repeats and neighbours need none, as it is known that calls matter."""
+    started = []
+    monkeypatch.setattr(among_others, "is_right_alone", lambda trial, case: started.append(case) or True)
+    mutant = next(mutant for mutant in MUTANTS if mutant.name == "keys_past_those_of_the_first_call_are_not_read")
+    result = judge(laws()[LAW], build(mutant), Plan(examples=20, goes_on=False, try_contract=False))
+    assert (result.verdict, len(started)) == (FAIL, 1)
+    assert "3 of 3 repeats fail" in result.message and "other lengths" in result.message
 
 
 @pytest.mark.parametrize(("name", "right"), [

@@ -180,7 +180,22 @@ def test_all_that_is_wrong_is_listed():
 
     failure = broken(LAW.hold, Trial(declaring(wrong), PLAIN, "cpu"))
     assert failure.headline.startswith("called with headdim 17, ")
-    assert [line.partition(":")[0] for line in failure.observed if "also" in line] == ["also with nheads_k < nheads"]
+    phrase, lines = failure.investigate()
+    assert (phrase, [line.partition(":")[0] for line in lines]) == ("", ["also with nheads_k < nheads"])
+
+
+def test_only_the_call_that_failed_is_tried_while_shrinking():
+    """The message still lists the others, which the smallest case tries once."""
+    calls = []
+
+    def wrong(q, k, v):
+        calls.append("float64" if q.dtype == torch.float64 else "mixed" if k.dtype != q.dtype else "")
+        return unchecked(q, k, v) if not calls[-1] else torch.zeros_like(q)
+
+    result = judge(LAW, declaring(wrong), Plan(examples=20, goes_on=False))
+    assert result.verdict == FAIL and result.reason.startswith("called with dtype float64, ")
+    assert "also with q in float32 and k, v in float16: it raises no error, and out[" in result.message
+    assert (calls.count("float64") > 10, calls.count("mixed")) == (True, 1)
 
 
 def test_inputs_are_aligned_as_torch_aligns_them():
