@@ -5,6 +5,7 @@ libraries.
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 
@@ -16,11 +17,13 @@ from flash_attest.emulator import numba as emulated_numba
 from flash_attest.emulator.errors import EmulatorError
 from flash_attest.emulator.numba import activate, is_active, lacking
 from tests.places import ROOT
-from tests.runs import python
 
 
 def run(program: str, **environment: str) -> list[str]:
-    process = python("-c", program, **environment)
+    """Run a program in a new process, which has not imported Numba. Returns the words it prints."""
+    process = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert process.returncode == 0, process.stderr
     return process.stdout.split()
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from flash_attest.emulator.numba import INSTALL
 from flash_attest.impls import numba as numba_fa2
 from flash_attest.impls.numba.device import lacking
 from tests.impls.runs import results
+from tests.places import ROOT
 from tests.runs import python
 
 REASON = f"Numba is not installed: {INSTALL}"
@@ -49,7 +53,7 @@ def test_without_numba_all_others_load():
         from flash_attest.impls.contract.registry import ours
         import sys
         print([e.name for e in ours() if type(e.impl).__name__ == "Unloadable"], "numba" in sys.modules)"""
-    run = python("-c", program)
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines() == ["[] False"]
 
