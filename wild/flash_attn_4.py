@@ -139,8 +139,9 @@ SINK = {
     "gradients_of_long_sums_match_the_definition": (HIGH, f"{ONE} sinks=high dlse=True regime=mean"),
     "huge_scores_match_the_definition": (HIGH, f"{ONE} sinks=count regime=shifted_down"),
 }
-# Not traced: rows of the tile behind the last row read lse that nobody wrote to shared memory. This
-# is meant (flash_fwd_combine.py says so) and harmless, as such rows are not written.
+# Not traced: the last tile also has rows past the end of the tensor, whose lse it reads from shared
+# memory without having written it. flash_fwd_combine.py says that this is intended. It is harmless,
+# because the results of these rows are never stored.
 MERGE = Implementation(
     name="flash_attn_4_merge", forward=merge, lse="natural", devices={"cuda", "cpu"} if EMULATED else {"cuda"},
     precision=Precision(merge="lse"), compiles=True, share={"cpu": 0.05},

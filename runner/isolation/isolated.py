@@ -235,11 +235,13 @@ class Isolated:
         """Ask for the verdict of a law, as `_ask` does. If the law is about the first call of a
         process, a new one is asked, once the usual one has found that the contract is kept.
         """
-        judges, of = self._process_for(impl, law), self._of(impl, law)
-        if law.new_process and not self._keeps_contract(impl, of["device"]):
-            self._ask({"kind": "contract", "lost": request["lost"]}, None, impl, deadline)
-        if not law.new_process or not self._keeps_contract(impl, of["device"]):
+        if not law.new_process:
             return self._ask(request, law, impl, deadline)
+        judges, of = self._process_for(impl, law), self._of(impl, law)
+        if not self._keeps_contract(impl, of["device"]):
+            self._ask({"kind": "contract", "lost": request["lost"]}, None, impl, deadline)
+            if not self._keeps_contract(impl, of["device"]):
+                return self._ask(request, law, impl, deadline)
         self.objects |= {id(law): law, id(impl): impl}
         plan = request["plan"] | {"try_contract": False}
         return self.ask_another(judges, request | of | {"plan": plan}, self.limit, deadline)

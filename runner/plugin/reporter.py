@@ -133,10 +133,8 @@ class Reporter:
             return
         try:
             _ = self.chosen.entries  # sets `elsewhere`; with workers nothing else does
-            facts, kept = (
-                all_plain(self.facts.environment(planned.keys(), self.judging.shard_facts)),
-                resume.Kept([], []),
-            )
+            facts = all_plain(self.facts.environment(planned.keys(), self.judging.shard_facts))
+            kept = resume.Kept([], [])
             earlier = self._earlier(facts)
             if self.options.given("resume"):
                 kept = resume.kept(self.options.earlier, facts, self.facts.reads())
