@@ -108,6 +108,7 @@ FORM_OF_REGIME = {
 FAR = 64.0
 SPREAD_OF_SCORES = {"peaked": 6.0, "large": 100.0}
 SIZE_OF_SCORES = {
+    "one_sign": 3.4,  # those of a row differ by 1
     "peaked": 6.0,
     "large": 100.0,
     "shifted_down": 160.0,

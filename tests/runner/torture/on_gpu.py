@@ -12,7 +12,7 @@ from tests.plugins import good
 from tests.runner.torture.table import FAIL, UNKNOWN, Table
 
 TABLE = Table()
-HANGS = "forward does not return within 5"  # seconds, plus the time that Triton compiled
+HANGS = "forward does not return within "  # 5 s, and the time that Triton compiled
 CYCLES = 10**15  # of a GPU: days
 
 
