@@ -29,6 +29,25 @@ bool is_known(const Mbarrier& of) {
     return happens_before(of.made.interval, of.made.thread, of.made.syncs);
 }
 
+bool is_overwritten(uint32_t address, const Mbarrier& of) {
+    const uint64_t content = content_of(address);
+    return of.live && memcmp(memory_of(address), &content, sizeof content);
+}
+
+// Records that the memory of an mbarrier is used for something else. Only a traced launch knows by whom.
+void say_overwritten(uint32_t address, Mbarrier& of) {
+    of.live = false;  // so that it is said once
+    if (!gpu.launch->traced) return;
+    const auto host = reinterpret_cast<uintptr_t>(memory_of(address));
+    const Region& region = *region_of(host);
+    const Cell& cell = region.cells[(host - region.low) >> region.shift];
+    const LastWrite& by = cell.bytes ? cell.bytes->write : cell.write;
+    new_access();
+    Record& record = add_record(BARRIER, &region, host, sizeof(uint64_t), 2, side_of_earlier(of.made.serial, of.made.thread, WRITE, of.made.site),
+                                side_of_earlier(by.serial, issuer_of(by), WRITE, by.site));
+    say(record, "an mbarrier that has been overwritten without mbarrier.inval");
+}
+
 // Returns the object for an operation of the running thread, or null after recording a mistake.
 Mbarrier* used(Mbarriers& all, uint32_t address, uintptr_t pc) {
     auto found = all.find(address);
@@ -37,8 +56,7 @@ Mbarrier* used(Mbarriers& all, uint32_t address, uintptr_t pc) {
         stop_launch();
     }
     Mbarrier& of = found->second;
-    const uint64_t content = content_of(address);
-    if (memcmp(memory_of(address), &content, sizeof content)) {
+    if (is_overwritten(address, of)) {
         say(misused(address, pc), "an mbarrier that has been overwritten since mbarrier.init");
         stop_launch();
     }
@@ -47,7 +65,7 @@ Mbarrier* used(Mbarriers& all, uint32_t address, uintptr_t pc) {
     if (gpu.launch->traced && !is_known(of)) {
         new_access();
         const auto host = reinterpret_cast<uintptr_t>(memory_of(address));
-        Record& record = add_record(RACE, region_of(host), host, sizeof content, 2, side_of_earlier(gpu.block->serial, of.made.thread, WRITE, of.made.site),
+        Record& record = add_record(RACE, region_of(host), host, sizeof(uint64_t), 2, side_of_earlier(gpu.block->serial, of.made.thread, WRITE, of.made.site),
                                     side_here(ATOMIC, pc));
         say(record, "no barrier between mbarrier.init and this use");
     }
@@ -80,6 +98,7 @@ void settle(Mbarrier& of) {
 
 void init_mbarrier(Mbarriers& all, uint32_t address, unsigned count, uintptr_t pc) {
     Mbarrier& of = all[address];
+    if (is_overwritten(address, of)) say_overwritten(address, of);
     if (of.live && of.used) say(misused(address, pc), "mbarrier.init of an mbarrier that is in use (no mbarrier.inval)");
     if (!count || count > MOST_BYTES) say(misused(address, pc), "mbarrier.init with %u arrivals: 1 to %u", count, unsigned(MOST_BYTES));
     const unsigned column = of.column;
@@ -98,6 +117,12 @@ void invalidate_mbarrier(Mbarriers& all, uint32_t address, uintptr_t pc) {
     if (!of.waiting.empty() || of.bytes) say(misused(address, pc), "mbarrier.inval: %s", state_of(all, address).c_str());
     of.live = false;
     memset(memory_of(address), POISON, sizeof(uint64_t));
+}
+
+void check_repurposed(Mbarriers& all) {
+    for (auto& [address, of] : all) {
+        if (is_overwritten(address, of)) say_overwritten(address, of);
+    }
 }
 
 uint32_t arrive_at(Mbarriers& all, uint32_t address, const Arrival& arrival, uintptr_t pc) {

@@ -38,6 +38,7 @@ struct Arrival {
 // Each is an operation of the running thread on the mbarrier at an address. Mistakes are recorded.
 void init_mbarrier(Mbarriers& all, uint32_t address, unsigned count, uintptr_t pc);
 void invalidate_mbarrier(Mbarriers& all, uint32_t address, uintptr_t pc);
+void check_repurposed(Mbarriers& all);  // at the end of a block: whether memory was overwritten without mbarrier.inval
 uint32_t arrive_at(Mbarriers& all, uint32_t address, const Arrival& arrival, uintptr_t pc);  // the phase it arrives in
 void expect_arrival(Mbarriers& all, uint32_t address, uintptr_t pc);  // one more in this phase
 void expect_bytes(Mbarriers& all, uint32_t address, int64_t bytes, uintptr_t pc);

@@ -50,7 +50,7 @@ def lacking() -> str:
 @triton.jit(do_not_specialize=NUMBERS)
 def forward_by_tma(
     q_desc, k_desc, v_desc, out_desc, lse_ptr, scale, nheads, group, seqlen_q, seqlen_k, diagonal,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, SPECIALIZED: tl.constexpr,
 ):  # fmt: skip
     """Write out and lse: program (b, h, Q tile). Query i sees keys 0 .. i + diagonal."""
     tiles = tl.cdiv(seqlen_q, BLOCK_M)
@@ -64,7 +64,7 @@ def forward_by_tma(
     l = tl.zeros((BLOCK_M,), tl.float32)
     acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     last = tl.maximum(tl.minimum(seqlen_k, i0 + BLOCK_M + diagonal), 0)
-    for j0 in tl.range(0, last, BLOCK_N, warp_specialize=True, num_stages=2):
+    for j0 in tl.range(0, last, BLOCK_N, warp_specialize=SPECIALIZED, num_stages=2):
         k = k_desc.load([b, j0, h_k * BLOCK_D]).reshape(BLOCK_N, BLOCK_D)
         s = tl.dot(q, k.T) * (scale * LOG2E)
         j = j0 + tl.arange(0, BLOCK_N)
@@ -94,6 +94,7 @@ class ByTma:
 
     block_m: int = 64
     block_n: int = 64
+    specialized: bool = False
     backward_by: FlashAttention2 = field(default_factory=FlashAttention2)
 
     def forward(self, q, k, v, *, causal=False, softmax_scale=None):
@@ -117,7 +118,8 @@ class ByTma:
             forward_by_tma[(programs,)](
                 described(q, rows), described(k, keys), described(v, keys), described(out, rows), lse, p.scale,
                 p.nheads, p.group, p.seqlen_q, p.seqlen_k, p.diagonal,
-                BLOCK_M=self.block_m, BLOCK_N=self.block_n, BLOCK_D=p.headdim, num_warps=4,
+                BLOCK_M=self.block_m, BLOCK_N=self.block_n, BLOCK_D=p.headdim, SPECIALIZED=self.specialized,
+                num_warps=4,
             )  # fmt: skip
         return out, lse
 

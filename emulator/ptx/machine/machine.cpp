@@ -332,6 +332,7 @@ void lanes_end(Warp& warp, uint32_t mask) {
         end_products(&warps[group], std::min<size_t>(WARPGROUP, warps.size() - group));
     }
     if (ended) end_bulk(*gpu.block, rank_of(warp.first));
+    if (ended && gpu.launch->traced) check_repurposed(state_of(*gpu.block).asynchronous.mbarriers);
     if (ended && gpu.launch->cluster > 1) end_block_of_cluster(*gpu.block, rank_of(warp.first));
     gpu.thread = nullptr;
     made_progress();

@@ -71,6 +71,7 @@ READ, FENCE = "ld.shared.b64 %w3, [%r4];", "fence.proxy.async.shared::cta;"
 ARRIVE = "mbarrier.arrive.shared::cta.b64 _, [empty];"
 ONE_LANE = "setp.eq.u32 %p3, %r0, 32; @%p3 mbarrier.arrive.shared::cta.b64 _, [empty];"
 
+UNUSED = "@%p0 mbarrier.init.shared::cta.b64 [stage+8], 7;"
 AHEAD = [(READ, ""), (WAIT_FULL, f"{READ}\n{WAIT_FULL}")]
 
 
@@ -122,9 +123,10 @@ RIGHT = {
     "an arrival of 32": [
         (ARRIVE, "bar.warp.sync -1; setp.eq.u32 %p3, %r0, 32; @%p3 mbarrier.arrive.shared::cta.b64 _, [empty], 32;"),
     ],
-    "an mbarrier that nobody uses lies where data come": [
-        (INIT_FULL, "@%p0 mbarrier.init.shared::cta.b64 [stage+8], 7; " + INIT_FULL),
+    "an mbarrier that nobody uses lies where data come, and is invalidated": [
+        (INIT_FULL, f"{UNUSED} @%p0 mbarrier.inval.shared::cta.b64 [stage+8]; {INIT_FULL}"),
     ],
+    "initialised twice before it is used": [(INIT_FULL, f"{INIT_FULL} {INIT_FULL}")],
     "invalidated at the end": [
         ("@%p2 bra next;", "@%p2 bra next; bar.sync 1, 32; setp.eq.u32 %p3, %r0, 32; @%p3 mbarrier.inval.shared.b64 [full];"),
     ],
@@ -177,6 +179,17 @@ WRONG = {
     "used after mbarrier.inval": (
         [("@%p1 bra consumer;", "@%p0 mbarrier.inval.shared::cta.b64 [full];\n@%p1 bra consumer;")],
         Kind.BARRIER, "used after mbarrier.inval",
+    ),
+    "an mbarrier that nobody uses lies where data come": (
+        [(INIT_FULL, f"{UNUSED} {INIT_FULL}")], Kind.BARRIER, r"(?s)overwritten without mbarrier.inval.*bulk",
+    ),
+    "data are written over an mbarrier behind its last use": (
+        [("end:", "end:\nbar.sync 0; @%p0 st.shared.b32 [empty], %r0;")], Kind.BARRIER, "overwritten without mbarrier.inval",
+    ),
+    "an mbarrier is made where data lie over another one": (
+        [(INIT_FULL, f"{UNUSED} @%p0 st.shared.b32 [stage+8], %r0; {UNUSED} @%p0 mbarrier.inval.shared::cta.b64 [stage+8]; "
+          f"{INIT_FULL}")],
+        Kind.BARRIER, "overwritten without mbarrier.inval",
     ),
     "mbarrier.init of one in use": ([(COPY, COPY + INIT_FULL[5:])], Kind.BARRIER, "that is in use"),
     "nobody waits for a phase": (
