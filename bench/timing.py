@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch._functorch.config
 
 from flash_attest.impls.contract.call import keywords
 from flash_attest.impls.contract.record import Implementation
@@ -22,6 +23,7 @@ FLUSH = 256 * 2**20  # bytes written before each call: five times the L2 of an H
 WARM_UP = 0.025  # seconds, after the first calls
 REPEATS = {"cuda": (10, 500), "cpu": (5, 500)}  # at least, at most
 PEAK_SIZES = {"cuda": (4096, 8192, 16384), "cpu": (256, 512, 1024)}
+torch._functorch.config.donated_buffer = False  # else a compiled graph's backward runs only once
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ SOURCES = {source.key: source for source in _READ}
 @dataclass(frozen=True)
 class Library:
     """A library that this suite needs anyway, so that it is neither installed nor judged as a
-    package: its adapter is in impls/.
+    package: its adapter is in impls/, or it has none, as a compiler.
 
     title: its name.
     """
@@ -208,5 +208,5 @@ class Library:
         return []
 
 
-TORCH = Library("torch")
-BY_TITLE = {each.title: each for each in (*PACKAGES.values(), *SOURCES.values(), TORCH)}
+LIBRARIES = Library("torch"), Library("triton")
+BY_TITLE = {each.title: each for each in (*PACKAGES.values(), *SOURCES.values(), *LIBRARIES)}

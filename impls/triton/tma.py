@@ -1,13 +1,17 @@
-"""FlashAttention-2's forward for Hopper: TMA copies tiles, started by warps of their own, and wgmma
-multiplies them.
+"""FlashAttention-2's forward for Hopper: TMA copies tiles, and wgmma multiplies them.
 
-A program loads its tiles of K and V with tensor descriptors, in a loop that Triton divides among
-warps (warp_specialize): one group of warps starts the copies, and the others multiply. mbarriers
-tell full stages from empty ones. Algorithm and names are those of forward.py. A descriptor reads
-zeros outside of its tensor and writes nothing there, so only scores have to be masked.
+A program loads its tiles of Q, K and V with tensor descriptors. Two stages of K and V are in shared
+memory, and mbarriers tell when one has come. Algorithm and names are those of forward.py. A
+descriptor reads zeros outside of its tensor and writes nothing there, so only scores have to be
+masked.
+
+Triton can also divide the loop among warps (warp_specialize): one group of warps starts the copies,
+and the others multiply. But up to 3.7.1 it then leaves mbarriers where it copies tiles to, without
+mbarrier.inval, and on a GPU one call in a thousand is wrong (finding 141). So this is off, and only
+tests turn it on.
 
 A descriptor has three dimensions: batch, row, and the heads of a row one behind the other. With
-four, Triton 3.7.1 signals that a stage of K is empty before it multiplies it.
+four, and the loop divided, Triton 3.7.1 signals that a stage of K is empty before it multiplies it.
 
 The backward is triton_fa2's.
 """
@@ -89,7 +93,8 @@ def forward_by_tma(
 class ByTma:
     """Attention by this kernel, with the gradients of another one.
 
-    block_m, block_n: the tile. backward_by: computes gradients.
+    block_m, block_n: the tile. specialized: whether the loop is divided among warps. backward_by:
+        computes gradients.
     """
 
     block_m: int = 64

