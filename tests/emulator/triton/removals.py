@@ -261,7 +261,8 @@ def but_known(findings: list) -> list:
 def shown_by(taken: Taken, text: str) -> set[str]:
     """Return the kinds of findings of a launch with this PTX, and VALUES for other results."""
     (_, right), (findings, arguments) = taken.run(), taken.run(text)
-    return {finding.kind.value for finding in but_known(findings)} | ({VALUES} if any(map(differ, right, arguments)) else set())
+    values = {VALUES} if any(map(differ, right, arguments)) else set()
+    return {finding.kind.value for finding in but_known(findings)} | values
 
 
 def removals(seen: list[Taken], opcodes: list[str]) -> list[Removal]:
