@@ -6,7 +6,7 @@ from flash_attest.properties.cases.bias_masks import hidden_entries
 from flash_attest.properties.cases.case import BIASES, BOOLEAN, Case
 from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.limits import FAR, short
-from flash_attest.properties.cases.strategies import edges
+from flash_attest.properties.cases.sizes import edges
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.comparisons import (
     check_all_agree,

@@ -14,7 +14,7 @@ from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.draws import PLAIN
 from flash_attest.properties.cases.inputs import WINS
 from flash_attest.properties.cases.limits import LONG
-from flash_attest.properties.cases.strategies import edges
+from flash_attest.properties.cases.sizes import edges
 from flash_attest.properties.checks import bits
 from flash_attest.properties.checks.comparisons import check_agree, check_budget, check_copied, check_unchanged
 from flash_attest.properties.checks.counts import COUNTED, check_seen

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 class Profile:
     """The number of cases of each law on each implementation, and of repeats in test_races.
 
-    small: draw small cases on a CPU (`Limits.on` in cases/strategies.py), so that only compiling
+    small: draw small cases on a CPU (`Limits.on` in cases/limits.py), so that only compiling
     takes long.
     """
 

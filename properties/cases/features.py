@@ -105,7 +105,7 @@ _TABLE = (
     ),
     Feature(
         name="headdim",
-        values=(),  # strategies.headdims draws them for each implementation
+        values=(),  # sizes.headdims finds them for each implementation
         of=lambda case: case.headdim if case.headdim_v == case.headdim else (case.headdim, case.headdim_v),
         takes=lambda s, dims: dims in (s.headdims_v if isinstance(dims, tuple) else s.headdims),
         words=lambda dims: (

@@ -19,7 +19,6 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.impls.contract.supports import LARGEST_HEADDIM
 from flash_attest.properties.cases.bias_masks import masks_of
 from flash_attest.properties.cases.case import ADDED, Case, Window
 from flash_attest.properties.cases.cover import COURSE, Factors
@@ -29,31 +28,23 @@ from flash_attest.properties.cases.fitting import fitted, multiple
 from flash_attest.properties.cases.kinds import kinds_of, pairs_of, set_of
 from flash_attest.properties.cases.limits import Limits, within
 from flash_attest.properties.cases.paths import on_path, path_lengths
+from flash_attest.properties.cases.sizes import (
+    APART,
+    AS_MANY,
+    BESIDE,
+    FEW,
+    GROUPS,
+    HEADS,
+    NEAR,
+    TILES,
+    headdim_pairs,
+    headdims,
+    is_beside,
+    near_tiles,
+)
 from flash_attest.properties.failures import AnotherCase
 
-# (batch, nheads_k), by class. An index of one that is taken for the other shows where they differ.
-HEADS = {
-    "one": ((1, 1),),
-    "heads": ((1, 3), (1, 2), (1, 8)),
-    "batches": ((3, 1), (2, 1), (5, 1)),
-    "as many": ((2, 2), (3, 3)),
-    "more heads": ((2, 3), (2, 5)),
-    "more batches": ((3, 2), (5, 2)),
-    "many heads": ((1, 9), (1, 12), (2, 16)),
-    "many batches": ((67, 1), (67, 3)),
-}
-GROUPS = (2, 3, 4, 5, 7, 8, 16)  # query heads for each key head, with GQA
-TILES = (16, 32, 64, 128)  # rows of the tiles of most kernels; a declared one is added
-NEAR = ("any", "multiple", "beside")  # whether a length is a multiple of a tile
-BESIDE = (-1, 1, 1, 2)  # from a multiple: one row in the last tile shows the most mistakes
-APART = (16, 32, 64, 128)  # how many more keys than queries; the causal diagonal then meets the edges of tiles
-FEW = 8  # queries, for which kernels that decode have a path of their own
-USUAL_HEADDIMS = (64, 96, 128)  # for which kernels have instances and fast paths
 RARE = {"path": 10, "as many": 9, "large": 16}  # one case in that many has such a value
-# One key, and lengths that equal another size, from which a kernel may guess its dimensions.
-AS_MANY = (
-    None, ("seqlen_k", "one"), ("seqlen_k", "nheads_k"), ("seqlen_q", "nheads"), ("seqlen_k", "headdim"),
-)  # fmt: skip
 
 
 def one_of(values: tuple) -> st.SearchStrategy:
@@ -69,65 +60,10 @@ def _one_of(values: tuple, types: tuple[type, ...]) -> st.SearchStrategy:  # typ
     return st.sampled_from(values) if values else st.nothing()
 
 
-def edges(most: int, least: int = 1) -> list[int]:
-    """Return t - 1, t, t + 1, t + 2 and 2 t + 1 for every power of two t, near the ends of tiles.
-
-    Only numbers within least .. most are returned.
-    """
-    near = {t + d for t in (2**p for p in range(15)) for d in (-1, 0, 1, 2)} | {2 * 2**p + 1 for p in range(15)}
-    return sorted(n for n in near if least <= n <= most)
-
-
-@lru_cache(maxsize=1000)
-def near_tiles(near: str, most: int, least: int, tile: int | None) -> tuple[int, ...]:
-    """Return the lengths from least to most that are multiples of a tile, or lie beside one.
-
-    near: "multiple" or "beside". The tiles are those of TILES, with the first three multiples of
-    each and the last one. tile: the declared one; its lengths are half of all, or more.
-    """
-
-    def lengths(size: int) -> list[int]:
-        whole = {size, 2 * size, 3 * size, most // size * size}
-        beside = whole if near == "multiple" else [n + d for n in whole for d in BESIDE]
-        return [n for n in beside if max(least, 1) <= n <= most]
-
-    usual = [n for size in TILES if size != tile for n in lengths(size)]
-    declared = lengths(tile) if tile else []
-    return tuple(sorted(usual + declared * max(1, len(usual) // max(1, len(declared)))))
-
-
 @lru_cache(maxsize=1000)
 def integers(least: int, most: int) -> st.SearchStrategy[int]:
     """Draw any integer from least to most. Strategies are cached, as in `one_of`."""
     return st.integers(least, most)
-
-
-def headdims(impl: Implementation, most: int) -> dict[str, tuple[int, ...]]:
-    """Return the supported head dims by class: any up to `most`, those near an edge, the usual
-    ones, and larger ones.
-
-    If all supported head dims are larger than `most`, the smallest is the only one.
-    """
-    return _headdims(tuple(impl.supports.headdim_list), most)
-
-
-@lru_cache(maxsize=1000)
-def _headdims(supported: tuple[int, ...], most: int) -> dict[str, tuple[int, ...]]:
-    fitting = tuple(d for d in supported if d <= most) or supported[:1]
-    classes = {
-        "any": fitting,
-        "edge": tuple(d for d in edges(most, 7) if d in fitting),
-        "usual": tuple(d for d in USUAL_HEADDIMS if d in fitting),
-        "large": tuple(d for d in (*edges(LARGEST_HEADDIM), *supported[-1:]) if d in supported and d > most),
-    }
-    few = len(fitting) <= len(classes["usual"]) + len(classes["edge"])
-    return {name: dims for name, dims in classes.items() if dims and not (few and name in ("edge", "usual"))}
-
-
-def headdim_pairs(impl: Implementation, limits: Limits) -> tuple[tuple[int, int], ...]:
-    """Return the declared pairs (headdim, headdim_v), those within the limits if there are any."""
-    pairs = tuple(sorted(impl.supports.headdims_v))
-    return tuple(pair for pair in pairs if max(pair) <= limits.headdim) or pairs[:1]
 
 
 def attention_cases(
@@ -353,7 +289,7 @@ def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, c
     case = in_declared_blocks(FEATURES["hidden"].changed(case, hidden), impl.supports)
     # Then the case is adapted to what the law wants, the device's limits, and `accepts`.
     shortens = max(seqlen_q, seqlen_k) <= choices.seqlen
-    stays = any(_is_beside(n, tile) for n, tile in zip((seqlen_q, seqlen_k), impl.tile or (), strict=False))
+    stays = any(is_beside(n, tile) for n, tile in zip((seqlen_q, seqlen_k), impl.tile or (), strict=False))
     try:
         case = fitted(impl, within(want.toward(case), limits, want, shortens, stays, choices.multiple), want)
     except AnotherCase:
@@ -397,8 +333,3 @@ def _bias_details(
         _typed((nheads,)),
         _typed((torch.float32, *({dtype} - {torch.float32})) if kind in ADDED else (torch.float32,)),
     )
-
-
-def _is_beside(n: int, tile: int) -> bool:
-    """Return whether a length lies beside a multiple of a tile."""
-    return n >= tile - 1 and any((n - d) % tile == 0 for d in BESIDE)

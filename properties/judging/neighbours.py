@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass, field
 
 from flash_attest.properties.cases.case import Case, CaseError
-from flash_attest.properties.cases.strategies import SIDES, edges
+from flash_attest.properties.cases.sizes import edges
+from flash_attest.properties.cases.strategies import SIDES
 from flash_attest.properties.checks.pictures import plural
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided
 from flash_attest.properties.judging.judgement import Judgement

@@ -14,7 +14,8 @@ from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.fitting import multiple
 from flash_attest.properties.cases.limits import Limits
-from flash_attest.properties.cases.strategies import GROUPS, attention_cases, edges
+from flash_attest.properties.cases.sizes import GROUPS, edges
+from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.law import laws
 from tests.properties.cases.drawing import (
