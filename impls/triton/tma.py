@@ -7,7 +7,7 @@ masked.
 
 Triton can also divide the loop among warps (warp_specialize): one group of warps starts the copies,
 and the others multiply. But up to 3.7.1 it then leaves mbarriers where it copies tiles to, without
-mbarrier.inval, and on a GPU one call in a thousand is wrong (finding 141). So this is off, and only
+mbarrier.inval, and on a GPU one call in a thousand is wrong (finding 140). So this is off, and only
 tests turn it on.
 
 A descriptor has three dimensions: batch, row, and the heads of a row one behind the other. With

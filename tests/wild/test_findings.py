@@ -8,7 +8,7 @@ import pytest
 from flash_attest.places import ROOMS
 from flash_attest.properties.law import laws
 from flash_attest.wild import page
-from flash_attest.wild.findings import FIELDS, FindingError, findings, read
+from flash_attest.wild.findings import FIELDS, FindingError, findings, lines_of, read
 from flash_attest.wild.packages import PACKAGES, SOURCES
 
 PROOF = '''"""Out is twice what it should be.
@@ -83,6 +83,11 @@ def test_a_proof_that_needs_a_gpu_may_say_for_what(proof, gpu, needed):
 def test_a_file_that_is_no_finding_is_named(proof, old, new, words):
     with pytest.raises(FindingError, match=re.escape(f"twice_out.py: {words}")):
         read(proof(old, new))
+
+
+def test_the_lines_of_a_kernel_do_not_count(proof):
+    kernel = "@jit\ndef kernel():\n" + "    pass\n" * 20
+    assert lines_of(read(proof("import twice\n", f"import twice\n\n\n{kernel}")).code) < 10
 
 
 def test_two_findings_have_two_numbers(proof, tmp_path):

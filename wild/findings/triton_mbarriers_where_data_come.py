@@ -1,13 +1,13 @@
 """A loop that is divided among warps leaves mbarriers in memory where tiles come, not invalidated.
 
-number: 141
+number: 140
 package: triton 3.6
 law: no_race_is_traced, repeats_agree
 case: seqlen_q=498 seqlen_k=509 headdim=128 dtype=float16 batch=2 nheads=3 causal=True
 consequence: If several processes share a GPU, results are now and then wrong, by whole tiles: 760
     of 846,000 calls of an attention, and 21 of 6,000 of this product. With `mbarrier.inval`, or
-    without the unused mbarriers, none of 549,000 was wrong. 3.7.1 compiles the same. (Elsewhere
-    Triton does so since https://github.com/triton-lang/triton/pull/3858.)
+    without the unused mbarriers, none of 549,000 was wrong. In 3.7.1 it is the same. Elsewhere
+    Triton invalidates mbarriers, since pull request 3858.
 found: 2026-11-27
 status: not reported
 gpu: needed, for Hopper; seen on an H200, with six processes started by hand; this form was not

@@ -30,7 +30,7 @@ def test_a_right_kernel_has_no_finding(told, kernel):
 
 @pytest.mark.parametrize("kernel", ("rank 3", "own, warps apart"))
 def test_mbarriers_that_triton_leaves_where_data_come_are_the_only_finding(told, kernel):
-    """Triton 3.7.1 does so in each loop that it divides among warps (finding 141). Without a
+    """Triton 3.7.1 does so in each loop that it divides among warps (finding 140). Without a
     finding here, a later Triton is right, and triton_fa2_tma may divide its loop.
     """
     (finding,) = told[kernel]["findings"]
