@@ -133,6 +133,10 @@ class Launch:
             Event(who, step, access) for who, events in every + parts for step, of in enumerate(events) for access in of
         ] + [Event(agent, 0, access, True) for agent in self.issues for access in agent.maps]
 
+    def overwrites(self) -> list[Event]:
+        """Return the writes of agents, without those that add."""
+        return [Event(agent, 1, access) for agent in self.issues for access in agent.writes if access.what == "write"]
+
     def before(self, a: Event, b: Event) -> bool:
         wide = a.access.what != "read" and not a.is_async
         if b.of_map:

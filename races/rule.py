@@ -69,6 +69,10 @@ For agents this means:
   fence, is a race, and so is what it writes before the end.
 - No path passes through an agent. Its end does not order what its issuers did before, or what
   other agents do. And the fence in its end is one for its own accesses only.
+- But at a byte that an agent overwrites, all that comes before the agent's write comes before all
+  that comes after it. A read that cannot see the agent's value cannot see a later one, and a write
+  before the agent's is not seen after it (`unordered_bytes`). What adds to a byte does not
+  overwrite it.
 - Two agents have one proxy: wgmma reads what a bulk copy wrote if a path leads to it, without a
   fence.
 - wgmma.fence orders registers only, so it is not among the events.
@@ -124,7 +128,7 @@ An access in conflict with one of an agent, after its issue and not after its en
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from flash_attest.races.events import Access, Agent, AnyEvent, Arrive, Copy, Done, Phase
@@ -138,6 +142,10 @@ def common_bytes(a: Access, b: Access) -> range:
     return range(max(a.start, b.start), min(a.start + a.size, b.start + b.size))
 
 
+def bytes_of(event: Event) -> range:
+    return range(event.access.start, event.access.start + event.access.size)
+
+
 def conflict(a: Event, b: Event) -> bool:
     """Return whether two accesses would be a race if they were not ordered."""
     whats = {a.access.what, b.access.what}
@@ -147,7 +155,28 @@ def conflict(a: Event, b: Event) -> bool:
 
 def races(launch: Launch) -> list[tuple[Event, Event]]:
     """Return every pair of accesses that is a race, once, in the order of launch.accesses()."""
-    return [(a, b) for a, b in combinations(launch.accesses(), 2) if conflict(a, b) and not launch.ordered(a, b)]
+    return [(a, b) for a, b in combinations(launch.accesses(), 2) if conflict(a, b) and unordered_bytes(launch, a, b)]
+
+
+def unordered_bytes(launch: Launch, a: Event, b: Event) -> list[int]:
+    """Return the bytes that both access and at which neither access happens before the other."""
+    if launch.ordered(a, b):
+        return []
+    common = common_bytes(a.access, b.access)
+    over = [w for w in launch.overwrites() if w not in (a, b) and common_bytes(w.access, a.access)]
+    return [
+        byte
+        for byte in common
+        if not any(_through(launch, *pair, [w for w in over if byte in bytes_of(w)]) for pair in ((a, b), (b, a)))
+    ]
+
+
+def _through(launch: Launch, a: Event, b: Event, over: Sequence[Event]) -> bool:
+    """Return whether a happens before b because some of these writes of agents come between."""
+    return any(
+        launch.before(a, w) and (launch.before(w, b) or _through(launch, w, b, [v for v in over if v != w]))
+        for w in over
+    )
 
 
 def lacks_fence(launch: Launch, a: Event, b: Event) -> bool:
@@ -204,5 +233,6 @@ def during_agents(launch: Launch) -> Iterator[tuple[Event, Event, bool]]:
         for other in every:
             if not conflict(own, other) or launch.path(own.point, other.point):
                 continue
-            if any(launch.path(issue, other.point) for issue in launch.issues[own.thread]):
+            issued = any(launch.path(issue, other.point) for issue in launch.issues[own.thread])
+            if issued and unordered_bytes(launch, own, other):
                 yield own, other, not ends or any(launch.path(other.point, end) for end in ends)

@@ -56,10 +56,6 @@ public:
             note_uninitialised_read(cell, region, address, size, READ, agent.pc);
         if (counts(cell.write.serial)) against_write(cell.write);
         if (what != ATOMIC && cell.atomics) against_set(*cell.atomics, ATOMIC);
-        for (const Overwritten* under = cell.overwritten; under; under = under->next) {
-            if (counts(under->write.serial)) against_write(under->write);
-            if (what != ATOMIC && under->atomics) against_set(*under->atomics, ATOMIC);
-        }
         if (what != READ) against_set(cell.reads, READ);
         for (AgentAccess* other = cell.agents; other; other = other->next) against_agent(*other);
         if (cell.copying == serial) add_record(ASYNC, &region, address, size, 1, side_here(what, agent.pc));
@@ -118,7 +114,6 @@ private:
     void remember(Cell& cell, uint32_t site) {
         const auto column = static_cast<uint16_t>(agent.column), thread = static_cast<uint16_t>(agent.thread);
         if (what == WRITE) {
-            if (gpu.launch->cluster > 1) keep_overwritten(cell);
             cell.write = {gpu.block->serial, agent.issue->interval, agent.epoch, site, column, thread};
             cell.reads.serial = 0;
             if (cell.atomics) cell.atomics->serial = 0;
@@ -131,16 +126,6 @@ private:
         checking.agent_accesses.push_back(
             {gpu.block->serial, agent.epoch, agent.issue->interval, site, column, thread, agent.by_warp, what == ATOMIC, kept});
         cell.agents = &checking.agent_accesses.back();
-    }
-
-    static void keep_overwritten(Cell& cell) {
-        const uint32_t serial = gpu.block->serial;
-        const bool written = cell.write.serial == serial && cell.write.thread < first_agent(*gpu.block);
-        const bool updated = cell.atomics && cell.atomics->serial == serial;
-        if (!written && !updated) return;
-        checking.overwritten.push_back({written ? cell.write : LastWrite{}, updated ? cell.atomics : nullptr, cell.overwritten});
-        cell.overwritten = &checking.overwritten.back();
-        if (updated) cell.atomics = nullptr;
     }
 
     const Agent& agent;

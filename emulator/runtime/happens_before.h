@@ -37,7 +37,6 @@ struct Checking {
     // the cells (forget_shadows).
     std::deque<EarlierLanes> earlier_lanes;
     std::deque<AgentAccess> agent_accesses;
-    std::deque<Overwritten> overwritten;
     std::deque<AccessSet> atomic_sets;
     std::deque<std::vector<Cell>> byte_cells;
 };

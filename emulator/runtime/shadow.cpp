@@ -88,10 +88,6 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
     check(conflict_with(cell.write), WRITE);
     checking.together = false;
     if (what != ATOMIC && cell.atomics) check(conflict_with(*cell.atomics, true), ATOMIC);
-    for (const Overwritten* under = cell.overwritten; under; under = under->next) {
-        check(conflict_with(under->write), WRITE);
-        if (what != ATOMIC && under->atomics) check(conflict_with(*under->atomics, true), ATOMIC);
-    }
     if (what != READ) check(conflict_with(reads), READ);
     if (cell.agents) raced |= conflicts_with_agents(cell, region, address, size, what, pc);
     if (what != READ && cell.uninitialised && cell.uninitialised_in == gpu.block->serial)
@@ -111,7 +107,6 @@ void check_cell(Cell& cell, const Region& region, uintptr_t address, size_t size
         // recorded.
         reads.serial = 0;
         cell.agents = nullptr;
-        cell.overwritten = nullptr;
         if (cell.atomics) cell.atomics->serial = 0;
     }
 }
@@ -218,7 +213,6 @@ void forget_shadows() {
     checking.atomic_sets.clear();
     checking.earlier_lanes.clear();
     checking.agent_accesses.clear();
-    checking.overwritten.clear();
     checking.byte_cells.clear();
 }
 

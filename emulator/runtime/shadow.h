@@ -53,14 +53,6 @@ struct AgentAccess {
     AgentAccess* next;
 };
 
-// In a cluster: what threads had written to a cell before an agent overwrote it. Who has waited for the agent sees its
-// write, whatever the scope, but may not see these.
-struct Overwritten {
-    LastWrite write;
-    AccessSet* atomics;
-    Overwritten* next;
-};
-
 // A cell covers a few bytes as long as they are accessed together; after that there is a cell for
 // each byte.
 struct Cell {
@@ -74,7 +66,6 @@ struct Cell {
     // Block::uninitialised, plus 1; or 0.
     uint32_t uninitialised, uninitialised_in;
     AgentAccess* agents;
-    Overwritten* overwritten;  // since the last write by a thread
 };
 
 }  // namespace emulator

@@ -131,6 +131,35 @@ def test_no_path_passes_through_an_agent():
     assert judged(a=[other, FENCE, Issue(LOAD), End(LOAD), replace(other, what="read"), READ]) == ("", [])
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "is_race"),
+    [
+        ([WRITE, FENCE], [READ], False),
+        ([WRITE, FENCE], [WRITE], False),
+        ([READ, FENCE], [WRITE], False),
+        ([Issue(STORE), End(STORE)], [WRITE], False),
+        ([Issue(STORE), End(STORE, of_reads=True)], [WRITE], False),
+        ([WRITE, FENCE], [Access("read", "tile", 3, 1)], False),
+        ([WRITE, FENCE], [Access("read", "tile", 3, 2)], False),  # the byte behind is of nobody else
+        ([Access("write", "tile", 3, 2), FENCE], [Access("read", "tile", 4, 1)], True),  # a byte that stays
+        ([Access("write", "tile", 3, 2), FENCE], [Access("read", "tile", 3, 2)], True),
+        ([READ], [WRITE], True),  # the copy itself may come before it
+        ([Issue(STORE)], [WRITE], True),
+    ],
+)
+def test_what_an_agent_overwrites_comes_before_what_comes_after_the_agent(first, last, is_race):
+    """The byte has had the value of the agent in between, and nobody sees an older one."""
+    one, other = (Agent(name, writes=(WRITE,)) for name in ("one", "other"))
+    expected = "race" if is_race else ""
+    assert judged(a=[*first, Issue(one)], b=[End(one), *last])[0] == expected
+    assert judged(a=[*first, Issue(one)], b=[End(one), Issue(other)], c=[End(other), *last])[0] == expected
+
+
+def test_what_adds_to_a_byte_overwrites_nothing():
+    adds = Agent("adds", writes=(ATOMIC,))
+    assert judged(a=[WRITE, FENCE, Issue(adds)], b=[End(adds), READ]) == ("race", [])
+
+
 def test_the_fence_in_an_end_is_one_for_the_agent_alone():
     assert judged(a=[WRITE, Issue(WGMMA), End(WGMMA)]) == ("fence", [])
     before = Agent("before", reads=(Access("read", "other", 0, 4),))

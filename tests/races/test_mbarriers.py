@@ -141,7 +141,8 @@ def test_complete_tx_orders_its_copy_and_nothing_else():
     assert judged([Issue(load("q", EMPTY, "q")), Issue(LOAD)], [Wait(FULL), read("q")]) == "race"
     assert judged([Issue(load("q", FULL, "q")), Issue(LOAD)], [Wait(FULL), read("q"), read()]) == ""
     # A copy that was read before by another copy is not passed on either.
-    assert judged([Issue(LOAD)], [Wait(FULL), Issue(load("next", EMPTY, "stage"))], [Wait(EMPTY), read()]) == "race"
+    next_load = load("next", EMPTY, "other", since="stage")
+    assert judged([Issue(LOAD)], [Wait(FULL), Issue(next_load)], [Wait(EMPTY), read()]) == "race"
 
 
 def test_a_stage_is_used_again_after_its_readers_have_arrived():

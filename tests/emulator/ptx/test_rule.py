@@ -14,7 +14,7 @@ from flash_attest.emulator.observation import Action, Kind
 from flash_attest.emulator.ptx import load
 from flash_attest.races.events import Thread
 from flash_attest.races.launch import Event
-from flash_attest.races.rule import common_bytes, conflict, during, races
+from flash_attest.races.rule import common_bytes, conflict, during, races, unordered_bytes
 from flash_attest.races.tracing import trace
 from tests.emulator.ptx.drawn import programs
 from tests.emulator.ptx.programs import (
@@ -50,8 +50,9 @@ def disagreements(program: Program, findings: list) -> list[str]:
     launch, (_, steps) = program.launch(), program.text()
     racing, raced_at = defaultdict(set), defaultdict(set)  # for two sides, and for two steps: the bytes
     for a, b in races(launch):
-        racing[pair_of(a, b)] |= bytes_of(a, b)
-        raced_at[steps_of(pair_of(a, b))] |= bytes_of(a, b)
+        here = {(a.access.memory, byte) for byte in unordered_bytes(launch, a, b)}
+        racing[pair_of(a, b)] |= here
+        raced_at[steps_of(pair_of(a, b))] |= here
     copied = [
         (bytes_of(own, other), side_of(other), always) for own, other, always in during(launch) if not own.is_async
     ]

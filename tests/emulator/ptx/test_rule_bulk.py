@@ -11,7 +11,7 @@ import pytest
 from flash_attest.races.events import Arrive, End, Fence, Issue, Phase, Wait
 from flash_attest.races.launch import Launch
 from flash_attest.races.rule import races
-from tests.emulator.ptx.bulk_programs import BulkProgram, arrive, wait_for
+from tests.emulator.ptx.bulk_programs import BulkProgram, arrive, commit_bulk, load, store, wait_bulk, wait_for
 from tests.emulator.ptx.drawn_bulk import programs
 from tests.emulator.ptx.programs import SHAPES, block_barrier, touch
 from tests.emulator.ptx.test_rule import disagreements, run
@@ -47,6 +47,11 @@ FOUND = {  # regressions: programs that a test of drawn programs found, and simi
     "arrivals before and behind a barrier": [
         arrive(0, Phase("bar1")), block_barrier(0), touch(0, 0, ("write", 4), "s0", 0, False), arrive(33, Phase("bar1")),
         wait_for(1, Phase("bar1")), touch(0, 1, ("write", 4), "s0", 0, False),
+    ],
+    "a copy overwrites what another has read": [
+        store(1, "s0", "g0"), commit_bulk(1), wait_bulk(1, 0), load(1, "s0", "g1", FIRST), commit_bulk(1),
+        wait_bulk(1, 0, of_reads=True), arrive(1, FIRST, orders=False), wait_for(0, FIRST), wait_for(0, FIRST, orders=False),
+        touch(0, 0, ("write", 4), "s0", 0, False),
     ],
 }  # fmt: skip
 
