@@ -23,12 +23,20 @@ if TYPE_CHECKING:
     from flash_attest.close import assert_attention_close
     from flash_attest.decorator import attention_laws
     from flash_attest.emulation import assert_race_free, emulate, trace
-    from flash_attest.impls import Absent, ContractError, Implementation, NotInstalled, Precision, Supports
+    from flash_attest.impls import (
+        Absent,
+        ContractError,
+        Implementation,
+        KnownFailure,
+        NotInstalled,
+        Precision,
+        Supports,
+    )
 
 __version__ = "0.1.0"
 
 _MODULES = {
-    "flash_attest.impls": ("Absent", "ContractError", "Implementation", "NotInstalled", "Precision", "Supports"),
+    "flash_attest.impls": ("Absent", "ContractError", "Implementation", "KnownFailure", "NotInstalled", "Precision", "Supports"),
     "flash_attest.close": ("assert_attention_close",),
     "flash_attest.decorator": ("attention_laws",),
     "flash_attest.checking": ("CheckResult", "check"),
@@ -41,6 +49,7 @@ __all__ = [
     "CheckResult",
     "ContractError",
     "Implementation",
+    "KnownFailure",
     "NotInstalled",
     "Precision",
     "Supports",

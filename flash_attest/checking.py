@@ -183,7 +183,7 @@ def check(
             origin_of=lambda entry: Scripted(entry.name),
         )
         try:
-            found = tuple(_verdicts(judge, impls, wanted, contract=laws is None, on_result=on_result))
+            found = tuple(_verdicts(judge, impls, wanted, device=on, contract=laws is None, on_result=on_result))
         finally:
             judge.close()
     aside = Aside()
@@ -227,13 +227,14 @@ def _verdicts(
     impls: list[Implementation],
     wanted: list[Law],
     *,
+    device: str,
     contract: bool,
     on_result: Callable[[Result], None] | None,
 ) -> Iterable[Result]:
     for impl in impls:
         for law in ([None] if contract else []) + wanted:
             result = judge.contract(impl) if law is None else judge.law(law, impl)
-            compare_with_known(result, impl)
+            compare_with_known(result, impl, device)
             result.made_plain()
             if on_result is not None:
                 on_result(result)

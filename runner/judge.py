@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flash_attest.impls.contract.entry import Entry, Unloadable
-from flash_attest.impls.contract.record import Absent, Implementation
+from flash_attest.impls.contract.record import Absent, Implementation, KnownFailure
 from flash_attest.places import document
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.support import not_here
@@ -20,7 +20,7 @@ from flash_attest.properties.judging.judgement import Judgement, replay_of
 from flash_attest.properties.judging.origin import OURS, Origin, OwnRun
 from flash_attest.properties.judging.plan import CONTRACT_CHECK, Plan, contract_test
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED, UNKNOWN, Result, law_name
-from flash_attest.properties.law import Law
+from flash_attest.properties.law import Law, laws
 from flash_attest.properties.machine.gpus import visible_gpus
 from flash_attest.properties.progress import NOW
 from flash_attest.properties.state.neutral import neutral
@@ -147,7 +147,7 @@ class Judge:
         """Keep a failure, so that other laws do not explain its cause again. A failure that is
         expected must not explain one that is not.
         """
-        if result.law not in impl.known_failures:
+        if not known_of(result, impl, self.plan.device).why:
             self.explanations.add(result)
 
     def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
@@ -189,7 +189,7 @@ class Judge:
             headline = f"{impl.name} {BROKEN.get(result.why, DOES_NOT_KEEP)}"
             result.message = _contract_message(headline, problems, judged, result.replay)
             if in_part and not broken:
-                result.known, _ = impl.known_failure(CONTRACT_CHECK)
+                result.known = impl.known_failure(CONTRACT_CHECK, self.plan.device).why
         if remote := remote_of(impl):
             result.observed = remote.take_observed() | {"declared": record_of(impl)}
         result.seconds = time.perf_counter() - started
@@ -212,19 +212,28 @@ def suite_raised(error: Exception, result: Result) -> Result:
     return result
 
 
-def compare_with_known(result: Result, impl: Implementation | Absent | Unloadable) -> None:
-    """Compare a result with known_failures.
+def known_of(result: Result, impl: Implementation, device: str) -> KnownFailure:
+    """Return what is known of a law's failure in a run on a device; some laws are judged on the
+    CPU all the same.
+    """
+    law = laws().get(result.law)
+    return impl.known_failure(result.law, law.device if law and law.device else device)
+
+
+def compare_with_known(result: Result, impl: Implementation | Absent | Unloadable, device: str) -> None:
+    """Compare a result of a run on a device with known_failures.
 
     A failure listed there is expected, and so is a law whose results are wrong already by the
-    definition. A pass listed there fails, because the list is out of date. A broken contract is
-    expected only if laws are judged on the rest, as it would hide all of them otherwise.
+    definition. A pass listed there fails, because the list is out of date, unless the failure need
+    not show on every run. A broken contract is expected only if laws are judged on the rest, as it
+    would hide all of them otherwise.
     """
-    known = ""
-    if isinstance(impl, Implementation):
-        known, _ = impl.known_failure(result.law)
+    if not isinstance(impl, Implementation):
+        return
+    known, _, every_run = known_of(result, impl, device)
     if known and result.law != CONTRACT_CHECK and (result.verdict == FAIL or result.why is Reason.WRONG_ALREADY):
         result.verdict, result.known, result.why = FAIL, known, None
-    if result.verdict == PASS and known:
+    if result.verdict == PASS and known and every_run:
         result.verdict, result.reason = FAIL, f"passes, but known_failures lists it ({known}): take it off the list"
         replay = f"\n\nReplay\n  {result.replay}" if result.replay else ""
         result.message = f"{law_name(result.law)}: {result.reason}{replay}\n"

@@ -34,7 +34,7 @@ def _headlines(result: Result) -> dict[str, str]:
 
 
 def _finding(run: Run, result: Result, key: str, headline: str, impl: Implementation) -> Finding:
-    known = impl.known_failures.get(run.law, "")
+    known = impl.known_failure(run.law, run.device).why
     return Finding(
         impl=run.impl, version=run.version, law=run.law, layer=run.layer, key=key,
         state=REPORTED if known else FOUND, seed=run.seed, number=run.number, found=now(), headline=headline,

@@ -2,8 +2,8 @@
 
 This build has bfloat16 and fp8, but no backward, no windows and no pages (its fa3_fwd_config.py).
 With a scale of 0 or below out is NaN (finding #126), so of those 0 and -0.5 alone are declared. A
-merge of one part writes nothing (finding #128), so it gets two or more. lse of a row without keys
-may be +inf in the package (finding #136), and is -inf here.
+merge of one part writes nothing (finding #128), so it gets two or more. In a call without keys
+lse is +inf in the package (finding #136), and is -inf here.
 """
 
 import math
@@ -17,7 +17,7 @@ package = module_of("fa3_fwd", "fa3_fwd_interface")
 
 
 def without_inf(out, lse):
-    """Return out, and lse with -inf, not +inf, for a row without keys."""
+    """Return out, and lse with -inf, not +inf, for a call without keys."""
     return out, lse.masked_fill(lse == math.inf, -math.inf)
 
 
@@ -82,9 +82,15 @@ SCALE = {
     "scale_zero_is_q_zero": ("finding #126: a scale of 0 gives NaN", f"{ONE} softmax_scale=0.0"),
     "negative_scale_is_negated_q": ("finding #126: a negative scale gives NaN", f"{ONE} softmax_scale=0.5"),
 }
+MANY = {
+    "batches_beyond_65535": (
+        "finding #140: nothing is written",
+        "seqlen_q=2 seqlen_k=2 headdim=8 dtype=bfloat16 batch=65601 num_splits=2",
+    )
+}
 IMPLS = [
     implementation("", dense, accepts=few_negative, known=SCALE, strides="aligned", **SAME),
     implementation("_varlen", varlen, form="varlen", **SAME),
     implementation("_cache", cache, "lse", fits, form="cache", append=True, splits=SPLITS, **SAME),
-    implementation("_merge", merge, "lse", several, form="parts", splits=SPLITS),
+    implementation("_merge", merge, "lse", several, known=MANY, form="parts", splits=SPLITS),
 ]

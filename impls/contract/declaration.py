@@ -132,10 +132,13 @@ def declaration_problems(impl: Implementation) -> list[str]:
     listed = isinstance(impl.known_failures, Mapping)
     must(listed, f"known_failures={impl.known_failures!r}: should be {{'law': 'why, #123'}}")
     for law, known in impl.known_failures.items() if listed else ():
-        pair = isinstance(known, tuple) and len(known) == 2 and all(isinstance(text, str) for text in known)
+        by_device = isinstance(known, Mapping)
         what = f"known_failures[{law!r}]={known!r}: should"
-        must(isinstance(known, str) or pair, f"{what} be 'why, #123', or ('why, #123', 'seqlen_q=65 ...')")
-        must("#" in str(known[0] if pair else known), f"{what} name its issue, as in 'why, #123'")
+        must(not by_device or _subset(known, DEVICES, least=1), f"{what} be by device, as in {{'cuda': 'why, #123'}}")
+        for one in known.values() if by_device else [known]:
+            pair = isinstance(one, tuple) and len(one) in (2, 3) and all(isinstance(text, str) for text in one[:2])
+            must(isinstance(one, str) or pair, f"{what} be 'why, #123', or ('why, #123', 'seqlen_q=65 ...')")
+            must("#" in str(one[0] if pair else one), f"{what} name its issue, as in 'why, #123'")
     return problems
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from flash_attest.impls.contract.precision import Precision
 from flash_attest.impls.contract.supports import Supports
@@ -34,6 +34,19 @@ class NotInstalled(ImportError):
     """A file with implementations raises it when it is imported, if the package that it adapts is
     not installed. It is then Absent, with the message as the reason.
     """
+
+
+class KnownFailure(NamedTuple):
+    """What is known of a law that fails.
+
+    why: the reason, with its issue; "" if nothing is known. case: one that fails, or "".
+    every_run: False if the failure need not show, as with a race, or with memory that others lay
+        out: then a pass is no failure, either.
+    """
+
+    why: str
+    case: str = ""
+    every_run: bool = True
 
 
 @dataclass(frozen=True)
@@ -101,8 +114,9 @@ class Implementation:
         less than 1, and at least 0.01, for kernels that are emulated, which are a thousand times
         slower. {"cpu": 0.2} is for that device alone.
     known_failures: laws that are known to fail, as in {"repeats_agree": "why, #123"}, or with a
-        case that fails, which is judged first: {"repeats_agree": ("why, #123", "seqlen_q=65")}
-        (docs/use/reading-a-failure.md#known-failures).
+        case that fails, which is judged first: {"repeats_agree": ("why, #123", "seqlen_q=65")}.
+        {"repeats_agree": {"cuda": "why, #123"}} is for that device alone. One that need not show is
+        KnownFailure("why, #123", every_run=False) (docs/use/reading-a-failure.md#known-failures).
     """
 
     name: str
@@ -129,7 +143,7 @@ class Implementation:
     traced: bool = False
     compiles: bool = False
     share: float | Mapping[str, float] = 1.0
-    known_failures: Mapping[str, str | tuple[str, str]] = field(default_factory=dict)
+    known_failures: Mapping[str, str | tuple[str, str] | KnownFailure | Mapping] = field(default_factory=dict)
     _on: dict[str, Implementation] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
@@ -163,10 +177,12 @@ class Implementation:
         """True if backward also returns dsink."""
         return bool(self.backward) and self.supports.sink_grad
 
-    def known_failure(self, law: str) -> tuple[str, str]:
-        """Return why a law is known to fail, and a case that fails; "" for what is not said."""
+    def known_failure(self, law: str, device: str) -> KnownFailure:
+        """Return what is known of a law's failure on "cpu" or "cuda"."""
         known = self.known_failures.get(law, "")
-        return (known, "") if isinstance(known, str) else known
+        if isinstance(known, Mapping):
+            known = known.get(device, "")
+        return KnownFailure(known) if isinstance(known, str) else KnownFailure(*known)
 
     def share_on(self, device: str) -> float:
         """Return `share` on "cpu" or "cuda". It is 1 if `share` is a mapping without the device."""

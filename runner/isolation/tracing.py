@@ -41,8 +41,10 @@ def add_trace(judgement: Judgement, result: Result, traced_before: Counter[str],
     implementation.
     """
     law, impl, plan = judgement.law, judgement.impl, judgement.plan
-    if result.verdict != FAIL or not result.smallest or not plan.goes_on or law.name in impl.known_failures:
+    if result.verdict != FAIL or not result.smallest or not plan.goes_on:
         return
+    if impl.known_failure(law.name, judgement.device).why:
+        return  # as expected
     if not is_traceable(judgement) or plan.traces or judgement.device == "cpu":
         return  # nothing can be traced, or the judging process has traced it
     if is_too_large(parse_case(result.smallest)):

@@ -83,7 +83,7 @@ class Judging:
         def judged(law: str, impl, verdict: Callable[[], Result]) -> None:
             if (result := self.kept.get((law, impl.name))) is None:
                 result = verdict()
-                compare_with_known(result, impl)
+                compare_with_known(result, impl, self.options.device)
                 result.declared_at = self._where[impl.name]
                 result.made_plain()
             item.user_properties.append((KEY, all_plain(result.as_dict())))

@@ -165,7 +165,7 @@ class Own:
         law, impl, place = bound.law, bound.impl, (self.item, bound)
         if place not in self.concluded:  # a test may call law() again
             result = self.judge.contract(impl) if law is None else self.judge.law(law, impl)
-            compare_with_known(result, impl)
+            compare_with_known(result, impl, self.options.device)
             result.declared_at = declared_at(Entry(impl, file_of_function(impl.forward)))
             result.made_plain()
             self.item.user_properties += [

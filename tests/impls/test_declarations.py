@@ -1,5 +1,6 @@
 """A wrong value in an Implementation is an early error that names it, not a silent default."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -51,6 +52,18 @@ def test_a_known_failure_is_a_reason_or_a_reason_and_a_case(known):
     with pytest.raises(ContractError) as caught:
         replace(torch_math.IMPL, known_failures={"test_no_race_is_traced": known})
     assert caught.value.problems[0].endswith("should be 'why, #123', or ('why, #123', 'seqlen_q=65 ...')")
+
+
+@pytest.mark.parametrize("known", [{}, {"gpu": "why, #1"}])
+def test_a_known_failure_of_a_device_names_the_device(known):
+    with pytest.raises(ContractError) as caught:
+        replace(torch_math.IMPL, known_failures={"test_no_race_is_traced": known})
+    assert caught.value.problems[0].endswith("should be by device, as in {'cuda': 'why, #123'}")
+
+
+def test_each_reason_of_a_device_names_its_issue():
+    with pytest.raises(ContractError, match=re.escape("should name its issue")):
+        replace(torch_math.IMPL, known_failures={"test_no_race_is_traced": {"cpu": "why, #1", "cuda": "why"}})
 
 
 @pytest.mark.parametrize("equal", ["out", {"heads"}, True])

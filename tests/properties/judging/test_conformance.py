@@ -161,7 +161,7 @@ def contract_known(where, tmp_path):
     """Return an implementation whose broken contract is a known failure, and its result."""
     impl = raising(where, known_failures={"contract_is_kept": "causal, #1"})
     result = Judge(Plan(), [], tmp_path, "main").contract(impl)
-    compare_with_known(result, impl)
+    compare_with_known(result, impl, "cpu")
     return impl, result
 
 

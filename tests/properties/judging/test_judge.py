@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 import torch
 
-from flash_attest.impls import ContractError, torch_math
+from flash_attest.impls import ContractError, KnownFailure, torch_math
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import AnotherCase, Reason
 from flash_attest.properties.judging import conformance
@@ -298,14 +298,39 @@ def test_the_case_of_a_known_failure_is_judged_first():
     few = Plan(examples=2)
     assert judge(LAW, wrong, few).verdict == PASS
     result = judge(LAW, known, few)
-    compare_with_known(result, known)
+    compare_with_known(result, known, "cpu")
     assert (result.verdict, result.known, result.smallest[:11]) == (FAIL, "twice, #1", "seqlen_q=41")
 
 
 def test_a_law_on_results_that_are_wrong_already_fails_as_known():
     result = Result("tested", LAW.chapter, LAW.name, UNKNOWN, "not judged: out is wrong already", Reason.WRONG_ALREADY)
     listed = replace(torch_math.IMPL, known_failures={LAW.name: "race, #1"})
-    compare_with_known(result, torch_math.IMPL)
+    compare_with_known(result, torch_math.IMPL, "cpu")
     assert (result.verdict, result.known) == (UNKNOWN, "")
-    compare_with_known(result, listed)
+    compare_with_known(result, listed, "cpu")
     assert (result.verdict, result.known, result.why) == (FAIL, "race, #1", None)
+
+
+@pytest.mark.parametrize(("known", "device", "of_a_pass", "of_a_failure"), [
+    ("race, #1", "cuda", FAIL, "race, #1"),
+    ({"cpu": "race, #1"}, "cpu", FAIL, "race, #1"),
+    ({"cpu": "race, #1"}, "cuda", PASS, ""),
+    (KnownFailure("race, #1", every_run=False), "cuda", PASS, "race, #1"),
+    ({"cuda": KnownFailure("race, #1", every_run=False)}, "cuda", PASS, "race, #1"),
+    ({"cuda": KnownFailure("race, #1", every_run=False)}, "cpu", PASS, ""),
+])  # fmt: skip
+def test_a_failure_may_be_known_on_one_device_or_need_not_show(known, device, of_a_pass, of_a_failure):
+    impl = replace(torch_math.IMPL, known_failures={LAW.name: known})
+    passing, failing = (Result("tested", LAW.chapter, LAW.name, verdict, "") for verdict in (PASS, FAIL))
+    for result in (passing, failing):
+        compare_with_known(result, impl, device)
+    assert (passing.verdict, failing.verdict, failing.known) == (of_a_pass, FAIL, of_a_failure)
+
+
+def test_a_law_of_one_device_is_known_to_fail_on_that_device():
+    """Races are traced on the CPU, in a run on a GPU, too."""
+    law = laws()["test_no_race_is_traced"]
+    impl = replace(torch_math.IMPL, known_failures={law.name: {"cpu": "race, #1"}})
+    result = Result("tested", law.chapter, law.name, FAIL, "a race")
+    compare_with_known(result, impl, "cuda")
+    assert result.known == "race, #1"
