@@ -1,6 +1,6 @@
 """flash_attn_combine of more than 65,535 batches writes nothing, without an error.
 
-number: 140
+number: 141
 package: fa3-fwd 0.0.3
 law: batches_beyond_65535
 case: seqlen_q=2 seqlen_k=2 headdim=8 dtype=bfloat16 batch=65601 num_splits=2
@@ -8,7 +8,7 @@ consequence: out and lse are what their memory held before. In FlashAttention-3'
     is the third dimension of the grid, which CUDA limits to 65,535.
 found: 2026-11-27
 status: not reported
-gpu: seen on an H200 by the law; this proof was not run yet
+gpu: seen on an H200 with 65,536 batches, and by the law; this form was not run yet
 shows: AssertionError: out still holds the number that was there before
 """
 
