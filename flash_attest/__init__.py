@@ -36,7 +36,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = {
-    "flash_attest.impls": ("Absent", "ContractError", "Implementation", "KnownFailure", "NotInstalled", "Precision", "Supports"),
+    "flash_attest.impls": (
+        "Absent",
+        "ContractError",
+        "Implementation",
+        "KnownFailure",
+        "NotInstalled",
+        "Precision",
+        "Supports",
+    ),
     "flash_attest.close": ("assert_attention_close",),
     "flash_attest.decorator": ("attention_laws",),
     "flash_attest.checking": ("CheckResult", "check"),

@@ -213,8 +213,9 @@ def suite_raised(error: Exception, result: Result) -> Result:
 
 
 def known_of(result: Result, impl: Implementation, device: str) -> KnownFailure:
-    """Return what is known of a law's failure in a run on a device; some laws are judged on the
-    CPU all the same.
+    """Return what is known of a law's failure in a run on a device.
+
+    Some laws are judged on one device in every run.
     """
     law = laws().get(result.law)
     return impl.known_failure(result.law, law.device if law and law.device else device)

@@ -84,7 +84,7 @@ SCALE = {
 }
 MANY = {
     "batches_beyond_65535": (
-        "finding #140: nothing is written",
+        "finding #141: nothing is written",
         "seqlen_q=2 seqlen_k=2 headdim=8 dtype=bfloat16 batch=65601 num_splits=2",
     )
 }

@@ -37,7 +37,7 @@ class NotInstalled(ImportError):
 
 
 class KnownFailure(NamedTuple):
-    """What is known of a law that fails.
+    """A law that is known to fail.
 
     why: the reason, with its issue; "" if nothing is known. case: one that fails, or "".
     every_run: False if the failure need not show, as with a race, or with memory that others lay

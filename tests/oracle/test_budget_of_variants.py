@@ -101,7 +101,9 @@ def test_an_error_of_tanh_must_be_declared():
 def test_a_softcap_below_the_scores_takes_the_linear_form():
     """With v = 1, the equal roundings of equal weights show in out."""
     assert form_of("large", torch.bfloat16, Precision(), 2.0) == LINEAR
-    assert form_of("one_sign", torch.bfloat16, Precision(), 2.0) == LINEAR  # of an H200's dsink, z was 14.7 in the other
+    assert (
+        form_of("one_sign", torch.bfloat16, Precision(), 2.0) == LINEAR
+    )  # of an H200's dsink, z was 14.7 in the other
     q, k, v, variant, _, _ = problem("shifted_up", torch.float16, softcap=30.0)
     call = q, k, torch.ones_like(v), variant, None, None
     assert roundings_repeat(q, k, variant, q.dtype, Precision())

@@ -1,6 +1,6 @@
 """flash_attn_combine of more than 65,535 batches writes nothing, without an error.
 
-number: 140
+number: 141
 package: fa3-fwd 0.0.3
 law: batches_beyond_65535
 case: seqlen_q=2 seqlen_k=2 headdim=8 dtype=bfloat16 batch=65601 num_splits=2
