@@ -26,6 +26,7 @@ MAY["wild"] = {
     "Absent",
     "Implementation",
     "Precision",
+    "KnownFailure",
     "Supports",
 }
 MAY |= {room: {"runner", *MAY["runner"]} for room in ("mutants", "sweep", "bench")}

@@ -56,6 +56,13 @@ BACKWARD = "finding #3: the backward ignores the window"
 SHORT = "seqlen_q=3 seqlen_k=2 headdim=64 dtype=float32 causal=True window=1:"
 MORE_QUERIES = "seqlen_q=65 seqlen_k=1 headdim=64 dtype=float32 causal=True"
 
+BATCHES = "finding #6: k and v of fewer batches are accepted"
+# Laws that drew such a case on a GPU.
+ROWS_ON_A_GPU = (
+    "winning_key_is_copied", "huge_scores_match_the_definition", "tiny_scores_match_the_definition",
+    "single_key_is_copied", "scale_zero_is_q_zero",
+)  # fmt: skip
+
 IMPLS = [
     aule(
         "",
@@ -68,9 +75,11 @@ IMPLS = [
                 "batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32 layout=size_one",
             ),
             "calls_outside_the_promise_raise_or_are_right": (
-                "finding #6: k and v of fewer batches are accepted",
+                BATCHES,
                 "batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32",
             ),
+            "out_averages_exactly_its_prefix": {"cuda": QUERIES},
+            "q_dq_equals_k_dk": {"cuda": QUERIES},
         },
         dtypes={torch.float32},
         causal="optional",
@@ -94,6 +103,10 @@ IMPLS = [
                 "finding #1: rows that see no key of their first tile are NaN",
                 "seqlen_q=128 seqlen_k=128 headdim=64 dtype=float32 causal=True window=16:",
             ),
+            "keys_beyond_the_window_change_no_bit": {"cuda": BACKWARD},
+            "other_calls_do_not_matter": {"cuda": BACKWARD},
+            "calls_outside_the_promise_raise_or_are_right": {"cuda": BATCHES},
+            **{key: {"cuda": QUERIES} for key in ROWS_ON_A_GPU},
         },
         dtypes={torch.float32},
         causal="always",
@@ -108,6 +121,7 @@ IMPLS = [
                 "finding #2: a window ends by the middle of the query tile",
                 "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 window=1:1",
             ),
+            "calls_outside_the_promise_raise_or_are_right": {"cuda": BATCHES},
         },
         backward=False,
         dtypes={torch.float32},

@@ -9,7 +9,7 @@ from unittest import mock
 
 import torch
 
-from flash_attest import Implementation, Precision, Supports
+from flash_attest import Implementation, KnownFailure, Precision, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
 
@@ -68,6 +68,11 @@ ROWS = "finding #20: rows of the last tile are written into the next head"
 TILE, ONE = "seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16", "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 LONGER, LAST = "seqlen_q=64 seqlen_k=128 headdim=64 dtype=float16", "seqlen_q=65 seqlen_k=65 headdim=64 dtype=float16"
 
+# On a GPU, what rows of the last tile do depends on the order of tiles and on what lies behind out.
+WRITTEN = {"cpu": (ROWS, LAST), "cuda": KnownFailure(ROWS, every_run=False)}
+# So does what is read past the last key.
+READ = {"cuda": KnownFailure(LENGTH, every_run=False)}
+
 IMPLS = [
     declare(""),
     declare(
@@ -81,9 +86,22 @@ IMPLS = [
             "tiny_scores_match_the_definition": (PADDING, ONE),
             "shifting_all_scores_changes_only_lse": (PADDING, f"{ONE} regime=exact seed=119"),
             "huge_scores_match_the_definition": (ROWS, LAST),
-            "inputs_come_back_unchanged": (ROWS, LAST),
-            "out_is_additive_in_v": (ROWS, LAST),
-            "order_of_batches_and_heads_does_not_matter": (ROWS, LAST),
+            "inputs_come_back_unchanged": WRITTEN,
+            "out_is_additive_in_v": WRITTEN,
+            "order_of_batches_and_heads_does_not_matter": WRITTEN,
+            "batch_changes_no_bit": {"cuda": WRITTEN["cuda"]},
+            "sanitizers_report_nothing": {"cuda": ROWS},
+            **{
+                key: {"cuda": PADDING}
+                for key in (
+                    "long_sequences_see_their_keys",
+                    "batches_beyond_65535",
+                    "heads_beyond_65535",
+                    "tensors_beyond_2_31_elements",
+                    "other_calls_do_not_matter",
+                    "first_call_decides_nothing",
+                )
+            },
             "repeats_agree": (ROWS, LAST),
             "chunks_change_no_bit": (ROWS, LAST),
             "no_race_is_traced": (ROWS, LAST),
@@ -100,6 +118,20 @@ IMPLS = [
             "huge_scores_match_the_definition": (LENGTH, f"{LONGER} regime=shifted_down"),
             "tiny_scores_match_the_definition": (LENGTH, f"{LONGER} regime=flat"),
             "chunks_change_no_bit": (LENGTH, "seqlen_q=128 seqlen_k=64 headdim=64 dtype=float16"),
+            "keys_beyond_65535": {"cuda": LENGTH},
+            "order_of_keys_does_not_matter": {"cuda": LENGTH},
+            "neighbours_change_no_bit": {"cuda": LENGTH},
+            **dict.fromkeys(
+                (
+                    "long_sequences_see_their_keys",
+                    "queries_beyond_65535",
+                    "work_waits_on_the_current_stream",
+                    "memory_around_inputs_is_not_read",
+                    "out_scales_with_v",
+                    "shifting_all_scores_changes_only_lse",
+                ),
+                READ,
+            ),
         },
     ),
     declare(
@@ -113,6 +145,16 @@ IMPLS = [
             "answers_follow_the_values": (CAUSAL, f"{TILE} causal=True"),
             "huge_scores_match_the_definition": (CAUSAL, f"{TILE} causal=True regime=shifted_down"),
             "tiny_scores_match_the_definition": (CAUSAL, f"{TILE} causal=True regime=flat"),
+            **{
+                key: {"cuda": CAUSAL}
+                for key in (
+                    "prefix_alone_equals_prefix_of_the_whole",
+                    "long_sequences_see_their_keys",
+                    "tensors_beyond_2_31_elements",
+                    "chunks_change_no_bit",
+                    "other_calls_do_not_matter",
+                )
+            },
         },
     ),
     declare(
@@ -121,6 +163,7 @@ IMPLS = [
         known_failures={
             "any_layout_equals_the_contiguous_one": (LAYOUT, f"{TILE} layout=gapped"),
             "offsets_need_64_bits": (LAYOUT, TILE),
+            "other_calls_do_not_matter": {"cuda": LAYOUT},
         },
     ),
     declare(
@@ -134,6 +177,9 @@ IMPLS = [
             "answers_follow_the_values": (SUM, f"{TILE} regime=shifted_down"),
             "huge_scores_match_the_definition": (SUM, f"{TILE} regime=shifted_down"),
             "order_of_keys_does_not_matter": (SUM, f"{TILE} seed=2"),
+            "tiny_scores_match_the_definition": {"cuda": SUM},
+            "other_calls_do_not_matter": {"cuda": SUM},
+            "first_call_decides_nothing": {"cuda": SUM},
             "tensors_beyond_2_31_elements": "finding #134: offsets have 32 bits",
         },
     ),

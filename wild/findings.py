@@ -64,6 +64,11 @@ class Finding:
         """Whether the proof does not run without a GPU; `gpu` may say for what."""
         return self.gpu.startswith("needed")
 
+    @property
+    def hidden_by_gpu(self) -> bool:
+        """Whether a GPU does not show it, so that the emulator runs the proof there, too."""
+        return self.gpu.startswith("not seen on")
+
     def is_shown_by(self, output: str) -> bool:
         """Return whether a proof that printed this shows the finding.
 

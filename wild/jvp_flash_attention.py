@@ -72,6 +72,7 @@ IMPLS = [
                 f"{SMALL} bias=boolean_matrix bias_mask=right",
             ),
             "negative_scale_is_negated_q": ("finding #65: NaN", f"{SMALL} softmax_scale=0.5 regime=large"),
+            "other_calls_do_not_matter": {"cuda": "finding #65: NaN"},
             "any_layout_equals_the_contiguous_one": (
                 "finding #71: strides of dimensions of size 1 are compared",
                 f"{SMALL} layout=size_one",

@@ -13,7 +13,7 @@ import sys
 
 import torch
 
-from flash_attest import Implementation, Supports
+from flash_attest import Implementation, KnownFailure, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
 
@@ -71,7 +71,7 @@ RACED = (
     "memory_around_inputs_is_not_read", "out_averages_exactly_its_prefix", "out_is_additive_in_v",
     "out_matches_the_definition", "out_scales_with_v", "prefix_alone_equals_prefix_of_the_whole",
     "queries_beyond_65535", "ragged_sizes_match_the_definition", "repeats_agree", "single_key_is_copied",
-    "split_keys_merge_by_lse", "winning_key_is_copied",
+    "split_keys_merge_by_lse", "tiny_scores_match_the_definition", "winning_key_is_copied",
 )  # fmt: skip
 IMPLS = [
     flash_attention("", {"no_race_is_traced": (RACE, f"{SCALED} seed=4")}),
@@ -104,4 +104,6 @@ IMPLS = [
     ),
 ]
 if torch.cuda.is_available():
-    IMPLS += [flash_attention("_many_queries", dict.fromkeys(RACED, RACE), {"cuda"}, accepts=many_queries)]
+    known = dict.fromkeys(RACED, KnownFailure(RACE, every_run=False))
+    known["tensors_beyond_2_31_elements"] = "finding #93: offsets have 32 bits"
+    IMPLS += [flash_attention("_many_queries", known, {"cuda"}, accepts=many_queries)]

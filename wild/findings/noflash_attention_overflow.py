@@ -3,12 +3,12 @@
 number: 123
 package: noflash-attention 1.0.1
 law: out_matches_the_definition, single_query_matches_the_definition
-case: seqlen_q=1 seqlen_k=8 headdim=1 dtype=float16 regime=one_sign seed=1
+case: seqlen_q=1 seqlen_k=24 headdim=8 dtype=float16 nheads=16 regime=one_sign seed=1
 consequence: Where chunks of keys have to be taken, 64 keys of similar scores overflow for v from
     1024 on, and chunks of queries alone give the right answer.
 found: 2026-11-26
 status: not reported
-gpu: not tried
+gpu: seen on an H200
 shows: AssertionError: out is inf, should be 2000
 """
 

@@ -8,7 +8,7 @@ consequence: The right side ends at max_seqlen_k. With window_size=(left, -1) an
     keys, varlen_attn gives 0 for queries that see a key.
 found: 2026-11-26
 status: not reported
-gpu: needed, as varlen_attn has no other kernel; this proof was not run yet
+gpu: needed, as varlen_attn has no other kernel; seen on an H200
 shows: AssertionError: out of the first query is 0.0, should be 1
 """
 
