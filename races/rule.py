@@ -142,10 +142,6 @@ def common_bytes(a: Access, b: Access) -> range:
     return range(max(a.start, b.start), min(a.start + a.size, b.start + b.size))
 
 
-def bytes_of(event: Event) -> range:
-    return range(event.access.start, event.access.start + event.access.size)
-
-
 def conflict(a: Event, b: Event) -> bool:
     """Return whether two accesses would be a race if they were not ordered."""
     whats = {a.access.what, b.access.what}
@@ -167,7 +163,10 @@ def unordered_bytes(launch: Launch, a: Event, b: Event) -> list[int]:
     return [
         byte
         for byte in common
-        if not any(_through(launch, *pair, [w for w in over if byte in bytes_of(w)]) for pair in ((a, b), (b, a)))
+        if not any(
+            _through(launch, *pair, [w for w in over if byte in common_bytes(w.access, a.access)])
+            for pair in ((a, b), (b, a))
+        )
     ]
 
 

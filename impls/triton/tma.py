@@ -7,8 +7,8 @@ masked.
 
 Triton can also divide the loop among warps (warp_specialize): one group of warps starts the copies,
 and the others multiply. But up to 3.7.1 it then leaves mbarriers where it copies tiles to, without
-mbarrier.inval, and on a GPU one call in a thousand is wrong (finding 140). So this is off, and only
-tests turn it on.
+mbarrier.inval, and where several processes share a GPU, one call in a thousand is wrong (finding
+140). So this is off, and only tests turn it on.
 
 A descriptor has three dimensions: batch, row, and the heads of a row one behind the other. With
 four, and the loop divided, Triton 3.7.1 signals that a stage of K is empty before it multiplies it.
