@@ -26,3 +26,12 @@ def test_an_ignored_window_is_not_timed():
     all_keys, few = windows.lines(replace(torch_math.IMPL, forward=ignoring), plain(), 3, "cpu", 0.0)
     assert not all_keys.wrong
     assert few.wrong and "wrong: out of batch" in few.text
+
+
+def test_the_mask_of_blocks_is_the_window():
+    mask = windows.blocks_of(512, True, (255, None), torch.device("cpu"))
+    keys = torch.arange(512)
+    sees = (keys <= keys[:, None]) & (keys >= keys[:, None] - 255)
+    assert all(mask.mask_mod(0, 0, i, j) == sees[i, j] for i in range(0, 512, 37) for j in range(0, 512, 29))
+    tiles = sees.unflatten(1, (4, 128)).unflatten(0, (4, 128)).any(3).any(1)
+    assert torch.equal(mask.to_dense()[0, 0].bool(), tiles)
