@@ -133,6 +133,15 @@ def _bits(values: Iterable[int]) -> int:
     return sum(1 << value for value in values)
 
 
+# How many cases are tried before the first one that counts. This is enough to find one if one in
+# fifty counts.
+FIRST_TRIED = 200
+
+
+class NoCase(BaseException):
+    """No draw gives a case. It is no Exception, which Hypothesis would take for a failure."""
+
+
 class Course:
     """The cover from which cases are now drawn, and the field that is being drawn."""
 
@@ -140,15 +149,26 @@ class Course:
         self._random: Random | None = None
         self._cover: Cover | None = None
         self._field: tuple[Factors, str, tuple | None] | None = None
+        self._refused = 0  # draws without a case since the start
 
     @contextmanager
     def from_the_start(self, number: int) -> Iterator[None]:
         """In this block, cases have the rows of a cover, from its first one."""
-        self._random, self._cover = Random(number), None
+        self._random, self._cover, self._refused = Random(number), None, 0
         try:
             yield
         finally:
             self._random = self._cover = None
+
+    def refuse(self) -> None:
+        """Count a draw of which no case came. Raises NoCase if there are FIRST_TRIED in a block."""
+        self._refused += 1
+        if self._refused == FIRST_TRIED and self._random is not None:
+            raise NoCase
+
+    def accept(self) -> None:
+        """Note that a case was drawn, so that draws go on however many are refused."""
+        self._refused = FIRST_TRIED
 
     @property
     def begun(self) -> bool:

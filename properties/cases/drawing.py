@@ -18,7 +18,7 @@ from hypothesis.errors import Unsatisfiable
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.cover import COURSE
+from flash_attest.properties.cases.cover import COURSE, FIRST_TRIED, NoCase
 from flash_attest.properties.failures import AnotherCase
 
 
@@ -48,9 +48,7 @@ AVAILABLE_PROVIDERS[COVERING] = f"{CoveringProvider.__module__}.{CoveringProvide
 DRAWN_FIRST = 60
 
 
-# How many cases are tried for each one that counts, and before the first one that counts. This is
-# enough to find one if one in fifty counts.
-TRIED, FIRST_TRIED = 20, 200
+TRIED = 20  # how many cases are tried for each one that counts, after FIRST_TRIED
 
 
 class NothingSaid(Unsatisfiable):
@@ -120,10 +118,13 @@ class Drawing:
         def keep(case: Case) -> None:
             (cases if COURSE.begun else simplest).append(case)
 
-        self._run(number + 1, (Phase.generate,), keep)
+        with suppress(Unsatisfiable):  # the simplest case may be there alone
+            self._run(number + 1, (Phase.generate,), keep)
         if self.once:
             cases = simplest + cases
-        return cases[:number] or simplest
+        if not (cases := cases[:number] or simplest):
+            raise Unsatisfiable
+        return cases
 
     def _shrink(self, position: int, failure: Exception, hold: Callable[[Case], None]) -> None:
         """Shrink the failing case at this position, and raise the failure of the smallest.
@@ -175,7 +176,10 @@ class Drawing:
             backend=COVERING,
         )
         with seed_alone(), COURSE.from_the_start(self.number):
-            seed(self.number)(configured(given(case=self.strategy)(on_drawn)))()
+            try:
+                seed(self.number)(configured(given(case=self.strategy)(on_drawn)))()
+            except NoCase:
+                raise Unsatisfiable from None
 
 
 @contextmanager

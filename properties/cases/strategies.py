@@ -293,7 +293,10 @@ def _cases(draw: st.DrawFn, impl: Implementation, limits: Limits, want: Draws, c
     try:
         case = fitted(impl, within(want.toward(case), limits, want, shortens, stays, choices.multiple), want)
     except AnotherCase:
+        COURSE.refuse()
         reject()
+    if COURSE.begun:  # the simplest case alone would not do
+        COURSE.accept()
     return case.but(seed=draw(SEEDS))
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis.errors import Unsatisfiable
 
 from flash_attest.properties.cases.case import Case
+from flash_attest.properties.cases.cover import COURSE
 from flash_attest.properties.cases.drawing import DRAWN_FIRST, FIRST_TRIED, TRIED, Drawing
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.strategies import attention_cases
@@ -202,3 +203,13 @@ def test_a_failure_is_not_lost_where_accepts_changes_its_mind():
     with pytest.raises(LawBroken) as raised:
         Drawing(attention_cases(fickle, "cpu", ANY), 0, 20).hold_each(hold)
     assert [str(raised.value)] == [str(case) for case in begun]
+
+
+def test_where_nothing_fits_few_are_tried(monkeypatch):
+    refused, refuse = [], COURSE.refuse
+    monkeypatch.setattr(COURSE, "refuse", lambda: refused.append(1) or refuse())
+    with pytest.raises(Unsatisfiable):
+        drawing(5, draws=NOTHING).hold_each(lambda case: None)
+    assert len(refused) == FIRST_TRIED
+    rare = Draws.of(where=lambda case: case.seqlen_q == 1 and case.seqlen_k > 1)
+    assert len(drawing(5, draws=rare).cases) == 5 and len(refused) > FIRST_TRIED
