@@ -45,7 +45,7 @@ class Replaced(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """Its name, with that of its module or class."""
+        """Its name, behind the name of its module or class."""
         return f"sys.modules[{self.name!r}]" if self.place.owner is sys.modules else f"{self.place.name}.{self.name}"
 
     def library(self) -> str:
