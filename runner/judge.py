@@ -11,6 +11,7 @@ from pathlib import Path
 from flash_attest.impls.contract.entry import Entry, Unloadable
 from flash_attest.impls.contract.record import Absent, Implementation, KnownFailure
 from flash_attest.places import document
+from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.support import not_here
 from flash_attest.properties.failures import Reason, Undecided
@@ -112,6 +113,10 @@ class Judge:
         """
         entry = self.entries.get(impl.name)
         return (entry.broken, entry.remarks) if entry else ((), ())
+
+    def is_over(self, result: Result, device: str) -> bool:
+        """Return whether this process, after this result, has lost its GPU context."""
+        return bool(self.plan.known.lost_in) or (result.verdict in (FAIL, UNKNOWN) and not device_works(device))
 
     def judgement(self, law: Law, impl: Implementation) -> Judgement:
         """Return the object that judges a law on an implementation with this run's settings."""

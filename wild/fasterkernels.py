@@ -84,6 +84,7 @@ IMPLS = [
         {
             "sink_takes_its_share": (SINK, ONE_KEY),
             "padding_keys_count_nothing": (SINK, ONE_KEY),
+            "other_calls_do_not_matter": SINK,
             "ragged_sizes_match_the_definition": (SINK, f"{ONE_KEY} regime=shifted_down"),
             "out_matches_the_definition": (SINK, f"{ONE_KEY} regime=shifted_down"),
             "answers_follow_the_values": (SINK, f"{ONE_KEY} regime=shifted_down"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,10 +10,12 @@ from pathlib import Path
 
 from filelock import FileLock
 from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 from flash_attest.wild.packages import Package, Source
 
 PIP = (sys.executable, "-m", "pip")
+VERSIONS = "Available versions:"  # before the line of `pip index versions` that has all of them
 PATIENCE = 900.0  # seconds for one call of pip
 
 
@@ -27,11 +28,16 @@ def newest(package: Package, *, fitting: bool = True) -> str:
 
     fitting: only of the versions that the adapter fits.
     """
-    requirement = package.requirement if fitting else package.name
-    before = ["--pre"] if SpecifierSet(package.versions).prereleases else []
-    options = ["--dry-run", "--no-deps", "--ignore-installed", "--report", "-", *before]
-    report = json.loads(_pip("install", "--quiet", *options, requirement))
-    return report["install"][0]["metadata"]["version"]
+    wanted = SpecifierSet(package.versions)
+    # `pip install --dry-run` would download and run the source of a package without wheels.
+    printed = _pip("index", "versions", *(["--pre"] if wanted.prereleases else []), package.name)
+    there = next((line for line in printed.splitlines() if line.startswith(VERSIONS)), "").removeprefix(VERSIONS)
+    found = [version.strip() for version in there.split(",") if version.strip()]
+    if fitting:
+        found = [version for version in found if wanted.contains(version)]
+    if not found:
+        raise InstallError(f"the index has no version of {package.requirement if fitting else package.name}")
+    return max(found, key=Version)
 
 
 def installed(package: Package | Source, version: str, folder: Path) -> Path:

@@ -86,13 +86,15 @@ class ImportWatch:
             _end(0)
         for thing, before in self._first:
             self._compare(thing, before)
-        names = self.functions.put_back()
+        replaced = self.functions.undo()
         self._logging.__exit__(None, None, None)
         for thing, before in self._last:
             self._compare(thing, before)
         if traced:
             self.broken.append(f"{WHAT} sets a trace function (sys.settrace, sys.setprofile) and does not unset it")
-        if names:
+        by_libraries = {each.full_name: library for each in replaced if (library := each.library())}
+        self.remarks += [f"{patched.words(WHAT, [name])} ({library} does)" for name, library in by_libraries.items()]
+        if names := [each.full_name for each in replaced if each.full_name not in by_libraries]:
             self.broken.append(patched.words(WHAT, names))
         if registered := sorted(_kernels_of_torch() - self._kernels):
             self.lasting.append(f"{WHAT} registers its own kernel for {registered[0]}, an operator of torch")

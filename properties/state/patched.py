@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import builtins
 import gc
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from operator import itemgetter
 from types import ModuleType
@@ -20,106 +18,20 @@ from typing import Any
 import torch
 
 from flash_attest.places import ROOMS
+from flash_attest.properties.state.place import JUDGING, PACKAGES, SUITE, Place, Replaced, top
 
-SUITE = "flash_attest"
-JUDGING = (SUITE, "hypothesis")  # packages whose modules are all watched
-PACKAGES = frozenset({*JUDGING, "torch", "numpy", *sys.stdlib_module_names})
 OF_A_RUN = frozenset(
     {*PACKAGES, "_pytest", "pytest", "pluggy", "xdist", "execnet", "rich", "triton", "numba", "llvmlite"}
 )
 INNER_OF_TORCH = {"nn", "utils", "backends", "autograd", "cuda"}  # of torch.compile and others, no run uses much
 OF_TORCH = (torch, torch.Tensor, torch.nn.functional)  # what the suite computes with
-FOLDER_OF_TORCH = os.path.dirname(torch.__file__)
 VERDICTS = tuple(f"{SUITE}.{room}" for room in ("oracle", "properties", "impls.contract", "races"))
 OTHERS = (
     "torch", "torch.nn.functional", "contextlib", "dataclasses", "functools", "itertools", "json",
     "json.encoder.JSONEncoder", "math", "time",
 )  # fmt: skip
 MOST_NAMED = 3
-SET_BY_TORCH = {"Storage"}  # by torch.set_default_dtype
-HOOKS = {  # made to be replaced; process_things.py and import_things.py watch them
-    "sys": {"excepthook", "unraisablehook", "displayhook", "breakpointhook"},
-    "threading": {"excepthook"},
-    "warnings": {"showwarning", "formatwarning"},
-}
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, the flag of classes that cannot be patched
-_NOTHING = object()
-
-# The builtins may be replaced, too, so what restores them keeps its own references.
-_is, _callable, _getattr = isinstance, callable, getattr
-_set_on_class, _delete_on_class = type.__setattr__, type.__delattr__
-_FUNCTIONS = (ModuleType, staticmethod, classmethod, property)  # these are watched, and whatever is callable
-
-
-@dataclass(frozen=True)
-class Place:
-    """A module or class whose functions are watched. attributes: its namespace, not a copy."""
-
-    name: str
-    owner: object
-    attributes: Mapping[str, Any]
-
-    def put_back(self, before: Mapping[str, Any]) -> Iterator[str]:
-        """Restore each function that differs from a copy of the namespace, and yield its name."""
-        now = self.attributes.copy()
-        for name, was in before.items():
-            new = now.get(name, _NOTHING)
-            if (
-                new is not was
-                and self._watches(name, was)
-                and not (_is_expected(new, was) or self._is_of_its_library(name, new))
-            ):
-                self._set(name, was)
-                yield self._full(name)
-        for name, new in now.items():
-            if name not in before and self._shadows(name) and not self._is_of_its_library(name, new):
-                self._delete(name)
-                yield self._full(name)
-
-    def _full(self, name: str) -> str:
-        return f"sys.modules[{name!r}]" if self.owner is sys.modules else f"{self.name}.{name}"
-
-    def _watches(self, name: str, value: object) -> bool:
-        if self.owner is sys.modules:
-            # A module without a spec was not imported: torch.compile makes such modules for its
-            # kernels, and removes them.
-            return name.partition(".")[0] in PACKAGES and _getattr(value, "__spec__", None) is not None
-        if (self.owner is torch and name in SET_BY_TORCH) or name in HOOKS.get(self.name, ()):
-            return False
-        limit = name.isupper() and self.name.startswith(SUITE)  # the suite's constants count
-        return limit or _callable(value) or _is(value, _FUNCTIONS)
-
-    def _shadows(self, name: str) -> bool:
-        """Return whether a new name hides an inherited method, or a builtin in a module of ours."""
-        if _is(self.owner, type):
-            return _callable(_getattr(self.owner.__base__, name, None))
-        return self.name.startswith(JUDGING) and name in builtins.__dict__
-
-    def _is_of_its_library(self, name: str, value: object) -> bool:
-        """Return whether a library replaces its own function, as torch._dynamo wraps
-        torch.manual_seed.
-
-        A decorator may copy names, so the module is that in which the function was written.
-        """
-        if value is _NOTHING or self.owner is sys.modules:
-            return False
-        function = _getattr(value, "fget", None) or _getattr(value, "__func__", value)
-        written_in = _getattr(function, "__globals__", {}).get("__name__") or _getattr(function, "__module__", None)
-        # Libraries also give their classes new properties, made by functions of any name.
-        same = _is(value, property) or _getattr(function, "__name__", None) == name
-        return same and _is(written_in, str) and written_in.partition(".")[0] == self.name.partition(".")[0]
-
-    def _set(self, name: str, value: object) -> None:
-        if _is(self.owner, type):
-            _set_on_class(self.owner, name, value)
-        else:
-            self.attributes[name] = value
-
-    def _delete(self, name: str) -> None:
-        if _is(self.owner, type):
-            _delete_on_class(self.owner, name)
-        else:
-            del self.attributes[name]
 
 
 class Functions:
@@ -138,20 +50,24 @@ class Functions:
         return self._modules == len(sys.modules)
 
     def put_back(self, *, all_places: bool = True) -> list[str]:
-        """Restore every function that was replaced, and return their names.
+        """Restore every function that was replaced, and return their names."""
+        return [each.full_name for each in self.undo(all_places=all_places)]
+
+    def undo(self, *, all_places: bool = True) -> list[Replaced]:
+        """Restore every function that was replaced, and return them.
 
         What a module adds to itself is left alone. If nothing was replaced, this takes 10 to 20 ns
         for each name, or 100 to 250 ns if the processor's caches hold other data.
         """
-        names = []
+        replaced = []
         for place, attributes, before in self._kept if all_places else self._kept[: self._often]:
             try:
                 if attributes == before:
                     continue
             except Exception:  # some values cannot be compared, for example arrays
                 pass
-            names += place.put_back(before)
-        return names
+            replaced += place.put_back(before)
+        return replaced
 
 
 class Near:
@@ -174,7 +90,7 @@ class Near:
         except Exception:  # a name is gone, or values cannot be compared
             pass
         before = dict(zip(_names_of_torch(), self._torch, strict=True))
-        return [*names, *_TORCH.put_back(before)]
+        return [*names, *(each.full_name for each in _TORCH.put_back(before))]
 
 
 def modules() -> Functions:
@@ -281,7 +197,7 @@ def _loaded() -> Iterator[object]:
 
 
 def _package(module: ModuleType) -> str:
-    return module.__name__.partition(".")[0]
+    return top(module.__name__)
 
 
 def _place(owner: Any) -> Place:
@@ -289,18 +205,6 @@ def _place(owner: Any) -> Place:
         return _MODULES
     name = owner.__name__ if isinstance(owner, ModuleType) else f"{owner.__module__}.{owner.__qualname__}"
     return Place(name, owner, vars(owner))
-
-
-def _is_expected(new: object, was: object) -> bool:
-    """Return whether the suite itself replaced a function, or torch wrapped its own.
-
-    The emulator answers for torch (emulator/guards.py), drawing cases changes Hypothesis, and
-    importing torch.compile's modules wraps torch.manual_seed.
-    """
-    module, code = _getattr(new, "__module__", None), _getattr(new, "__code__", None)
-    if _is(module, str) and module.startswith(f"{SUITE}."):
-        return True
-    return _getattr(new, "__wrapped__", None) is was and _getattr(code, "co_filename", "").startswith(FOLDER_OF_TORCH)
 
 
 _MODULES = Place("sys.modules", sys.modules, sys.modules)

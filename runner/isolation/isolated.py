@@ -12,7 +12,6 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from flash_attest.impls.contract.record import Implementation
-from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.failures import Reason
 from flash_attest.properties.judging.conformance import Tried
@@ -226,7 +225,7 @@ class Isolated:
             if contract.lost
             else [],  # the case of the contract check, what happened
             "lost_gpu": known.lost_case,
-            "over": bool(known.lost_in) or (result.verdict in (FAIL, UNKNOWN) and not device_works(device)),
+            "over": self.judge.is_over(result, device),
         }
 
     # --- the process ------------------------------------------------------------------------------

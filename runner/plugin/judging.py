@@ -36,6 +36,7 @@ class Judging:
     def __init__(self, options: Options, chosen: Chosen, directory: Path):
         self.options, self.chosen, self.directory = options, chosen, directory
         self.shard_facts: dict = options.shard._asdict() if options.shard else {}
+        self.over = False  # whether this process can judge no more, because it has lost its GPU context
         self._judge: Judge | Isolated | None = None
 
     @property
@@ -83,6 +84,7 @@ class Judging:
         def judged(law: str, impl, verdict: Callable[[], Result]) -> None:
             if (result := self.kept.get((law, impl.name))) is None:
                 result = verdict()
+                self.over |= isinstance(self.judge, Judge) and self.judge.is_over(result, self.options.device)
                 compare_with_known(result, impl, self.options.device)
                 result.declared_at = self._where[impl.name]
                 result.made_plain()

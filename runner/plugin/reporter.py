@@ -39,6 +39,7 @@ from flash_attest.runner.plugin.outcomes import (
     result_of,
 )
 from flash_attest.runner.plugin.progress import Progress, seconds_of
+from flash_attest.runner.plugin.replacing import AGAIN
 from flash_attest.runner.plugin.report import INTERRUPTED, STOPPED, Report
 from flash_attest.runner.plugin.resume import ResumeError
 
@@ -58,7 +59,7 @@ class Reporter:
         self.options.check()
         self.chosen = Chosen(config, self.options)
         self.worker = self.options.worker
-        self.report = Report(Path(self.options.given("report")), self._tell)
+        self.report = Report(Path(self.options.given("report")), self.tell)
         self.judging = Judging(self.options, self.chosen, self.report.directory)
         self.facts = Facts(config, self.options, self.chosen, self.report.directory)
         self.aside = Aside()
@@ -145,11 +146,11 @@ class Reporter:
         except (FolderError, ResumeError) as error:
             raise pytest.UsageError(str(error)) from None
         for last in self.report.directory.glob("last-case-*.txt"):
-            self._tell(f"an earlier run died in {last_case_in(last)}")
+            self.tell(f"an earlier run died in {last_case_in(last)}")
             last.unlink()
         self._forget_explanations()
         for line in kept.again:
-            self._tell(plain(line))
+            self.tell(plain(line))
         decided = {(result["law"], result["impl"]) for result in kept.results}
         left = [judged[1:] for judged in planned.values() if judged[1:] not in decided]
         self.progress = Progress(left, earlier, self.options.limits)
@@ -159,7 +160,7 @@ class Reporter:
             *([] if has_header else self._facts()),
             *announcing.announcement(left, len(kept.results), before, self.options, self.chosen),
         ]:
-            self._tell(line, yellow=False)
+            self.tell(line, yellow=False)
         self._compile_ahead([impl for _, impl in left])
 
     def _forget_explanations(self) -> None:
@@ -179,7 +180,7 @@ class Reporter:
             few = self.options.profile.cases <= MOST_CASES
             self._ahead = ahead.start(laws_of, self.options.workers, self.options.seed if few else None)
 
-    def _tell(self, text: str, yellow: bool = True) -> None:
+    def tell(self, text: str, yellow: bool = True) -> None:
         """Print a sentence on the terminal, while tests run."""
         out = self.config.pluginmanager.get_plugin("terminalreporter")
         if out is not None:
@@ -203,7 +204,8 @@ class Reporter:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem, report, sched) -> None:
-        report.attest_worker = report.node.gateway.id
+        if report.outcome != AGAIN:
+            report.attest_worker = report.node.gateway.id
 
     def pytest_runtest_logreport(self, report) -> None:
         if self.worker is not None:
@@ -225,7 +227,7 @@ class Reporter:
                     self.undecided[report.nodeid] = f"unknown: {result['reason']}"
             self._show_first(result)
             if self.progress and (line := self.progress.add(result)):
-                self._tell(f"flash-attest: {line}", yellow=False)
+                self.tell(f"flash-attest: {line}", yellow=False)
 
     def _show_first(self, result: dict) -> None:
         """Print the whole message of the first failure, long before all failures are known."""
@@ -233,7 +235,7 @@ class Reporter:
             self.shown = result
             out = self.config.pluginmanager.get_plugin("terminalreporter")
             if out is not None and self.progress is not None:
-                self._tell("", yellow=False)
+                self.tell("", yellow=False)
                 with conclusion.no_commands(out):
                     conclusion.print_first(result, out)
 

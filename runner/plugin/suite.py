@@ -78,10 +78,12 @@ def pytest_configure(config: pytest.Config) -> None:
     except EmulatorError as error:
         raise pytest.UsageError(str(error)) from None
     from flash_attest.runner.plugin.conclusion import LastLine
+    from flash_attest.runner.plugin.replacing import Replacing
     from flash_attest.runner.plugin.reporter import Reporter
 
     config.attest = Reporter(config, interrupts)
     config.pluginmanager.register(config.attest, "attest-reporter")
+    config.pluginmanager.register(Replacing(config, config.attest), "attest-replacing")
     config.pluginmanager.register(LastLine(config.attest), "attest-last-line")
     config.pluginmanager.register(interrupts, "attest-interrupts")  # last, so that it is around the others
 

@@ -1,8 +1,10 @@
 """flash-attest wild: packages from an index of our own are installed, judged, and judged once."""
 
+import io
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import zipfile
 
@@ -87,8 +89,26 @@ def test_a_package_is_judged_once_and_a_new_release_again(index, tmp_path, capsy
 def test_a_package_that_pip_cannot_install_is_named_and_the_others_are_judged(index, tmp_path, capsys):
     assert not Run(tmp_path / "wild").judge([TINY, Package("gpu-only", "", "1", runs="cuda")])
     said = capsys.readouterr().out
-    assert "tiny-attention: not judged: pip install tiny-attention>=0.1,<1: No matching distribution" in said
+    assert "tiny-attention: not judged: pip index tiny-attention: No matching distribution" in said
     assert said.endswith("gpu-only: needs a GPU\n")
+
+
+@pytest.mark.parametrize(
+    ("versions", "fits"), [((), None), (("1.0",), None), (("0.9", "0.10", "1.0", "0.11b1"), "0.10")]
+)
+def test_the_newest_version_is_asked_of_the_index_alone(index, versions, fits):
+    """A package without wheels would be downloaded, and its source run, to learn its name."""
+    for version in versions:
+        source = io.BytesIO(b"raise SystemExit('the source runs')")
+        with tarfile.open(index / f"tiny-attention-{version}.tar.gz", "w:gz") as archive:
+            member = tarfile.TarInfo(f"tiny-attention-{version}/setup.py")
+            member.size = len(source.getvalue())
+            archive.addfile(member, source)
+    if fits is None:
+        with pytest.raises(InstallError):
+            newest(TINY)
+    else:
+        assert (newest(TINY), newest(TINY, fitting=False)) == (fits, "1.0")
 
 
 def test_an_interrupted_installation_is_made_again(index, tmp_path):

@@ -4,7 +4,8 @@ number: 36
 package: flash-attention-softmax-n 0.3.2
 law: neighbours_change_no_bit, batch_changes_no_bit, copies_agree, no_race_is_traced
 case: batch=2 seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16
-consequence: q, k and v that are transposed from (batch, seqlen, 1, headdim) give a wrong out.
+consequence: q, k and v that are transposed from (batch, seqlen, nheads, headdim) give a wrong out
+    if there are several batches.
 found: 2026-11-25
 status: not reported
 gpu: seen on an H200

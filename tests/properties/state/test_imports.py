@@ -1,5 +1,6 @@
 """An import is watched: what it changes is restored and named (properties/state/imports.py)."""
 
+import importlib
 import json
 import os
 import sys
@@ -109,6 +110,37 @@ def test_a_library_may_replace_its_own(monkeypatch):
     assert functions.put_back() == [] and torch.manual_seed is library
     monkeypatch.setattr(torch, "manual_seed", wrapped)
     assert functions.put_back() == ["torch.manual_seed"]
+
+
+@pytest.mark.parametrize(
+    ("written_in", "name", "verdict"),
+    [
+        ("a library", "typing._type_repr", "remark"),
+        ("a library", "typing.get_type_hints", "broken"),
+        ("a library", "torch._dynamo.disable", "broken"),
+        ("the file", "typing._type_repr", "broken"),
+        ("a helper", "typing._type_repr", "broken"),
+    ],
+)
+def test_a_library_may_hook_into_private_functions_of_python(tmp_path, monkeypatch, written_in, name, verdict):
+    """beartype does so in typing, and a plug-in that imports it can do nothing about it."""
+    module, _, function = name.rpartition(".")
+    source = f"import {module} as it\nformer = it.{function}\nit.{function} = lambda *given: former(*given)\n"
+    before = getattr(importlib.import_module(module), function)
+    if written_in == "a library":
+        (tmp_path / "hooking-1.0.dist-info").mkdir()
+        (tmp_path / "hooking-1.0.dist-info" / "top_level.txt").write_text("hooking\n")
+    if written_in != "the file":
+        (tmp_path / "hooking.py").write_text(source)
+        monkeypatch.syspath_prepend(tmp_path)
+        source = "import hooking\n"
+    entry = entry_of(tmp_path, source)
+    text = f"importing it replaces {name} and does not restore it"
+    found = {"broken": entry.broken, "remark": entry.remarks}
+    assert found == {"broken": (), "remark": ()} | {
+        verdict: (f"{text} (hooking does)" if verdict == "remark" else text,)
+    }
+    assert getattr(sys.modules[module], function) is before
 
 
 def test_every_thing_can_be_read_and_restored():
