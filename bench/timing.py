@@ -1,12 +1,13 @@
 """The time of a call in milliseconds, and the device's best rate of matrix products in TFLOP/s.
 
 On a GPU, device events surround every call, L2 is flushed before each, and medians are reported.
-Without the flush, repeats on the same inputs would measure the cache. The host issues the next
-launch while the flush runs, so the figures do not include launching.
+Without the flush, repeats on the same inputs would measure the cache. The flush is repeated for as
+long as the host needs to issue the call, so the figures do not include launching.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -98,21 +99,21 @@ def measure(
 def _by_events(call: Callable[[], object], seconds: float, see: See) -> Timing:
     flush = torch.empty(FLUSH, dtype=torch.int8, device="cuda")
     call()  # compiles and tunes
-    torch.cuda.synchronize()
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    call()
-    end.record()
-    torch.cuda.synchronize()
-    estimate = max(start.elapsed_time(end) / 1e3, 1e-6)
+    flush.zero_()
+    estimate, flushing = _seconds_of(call), _seconds_of(flush.zero_)
     for _ in range(_count(WARM_UP, estimate, 1, 100)):
         call()
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    call()
+    flushes = 1 + math.ceil((time.perf_counter() - began) / flushing)
     torch.cuda.synchronize()
     repeats = _count(seconds, estimate, *REPEATS["cuda"])
     starts, ends = ([torch.cuda.Event(enable_timing=True) for _ in range(repeats)] for _ in range(2))
     issues = []
     for n, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        flush.zero_()
+        for _ in range(flushes):
+            flush.zero_()
         start.record()
         began = time.perf_counter()
         result = call()
@@ -122,6 +123,17 @@ def _by_events(call: Callable[[], object], seconds: float, see: See) -> Timing:
         del result  # its memory is free for the next call
     torch.cuda.synchronize()
     return _summary([start.elapsed_time(end) for start, end in zip(starts, ends, strict=True)], min(issues))
+
+
+def _seconds_of(call: Callable[[], object]) -> float:
+    """Return how long the GPU takes for a call, with its launch."""
+    torch.cuda.synchronize()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return max(start.elapsed_time(end) / 1e3, 1e-6)
 
 
 def _by_wall_clock(call: Callable[[], object], seconds: float, see: See) -> Timing:

@@ -10,9 +10,8 @@ consequence: If several processes share a GPU, results are now and then wrong, b
     Triton invalidates mbarriers, since pull request 3858.
 found: 2026-11-27
 status: not reported
-gpu: needed, for Hopper; seen on an H200, with six processes started by hand; this form was not
-    run yet
-shows: AssertionError: 17 of 20000 results differ from the first
+gpu: needed, for Hopper; seen on an H200
+shows: AssertionError: 509 of 20000 results differ from the first
 """
 
 import os

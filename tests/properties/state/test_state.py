@@ -1,7 +1,6 @@
 """A call must leave global state unchanged (properties/state)."""
 
 import sys
-import timeit
 import types
 from functools import partial
 
@@ -22,8 +21,7 @@ from tests.runner.torture.leaves_state import DRAWING, DRAWS, IMPLS, LEAVES
 from tests.trials import implementation
 
 LAW = laws()["test_out_matches_the_definition"]
-MOST_MICROSECONDS = 50
-BUSY = 6  # factor on time limits on a busy machine
+MOST_CALLED = 500  # by a watch of one call; 250, which take 50 microseconds
 
 
 @pytest.fixture(scope="module")
@@ -161,11 +159,19 @@ def test_a_library_may_set_variables_when_it_is_imported(monkeypatch):
 
 
 def test_watching_is_cheap():
-    watch = Watch()
+    """Called functions are counted, as a time would depend on what else the machine does."""
+    watch, called = Watch(), 0
 
-    def call():
+    def count(frame, event, argument):
+        nonlocal called
+        called += event in ("call", "c_call")
+
+    with watch("forward"):  # what is looked up once
+        pass
+    sys.setprofile(count)
+    try:
         with watch("forward"):
             pass
-
-    seconds = min(timeit.repeat(call, number=200, repeat=20)) / 200
-    assert seconds * 1e6 < BUSY * MOST_MICROSECONDS and not watch.changes
+    finally:
+        sys.setprofile(None)
+    assert called < MOST_CALLED and not watch.changes
