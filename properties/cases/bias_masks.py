@@ -38,8 +38,10 @@ def hidden_by_bias(case: Case, random: RandomTensors) -> torch.Tensor | None:
     if kind in ("none", "alibi") or keys == 0 or rows == 0:
         return None
     j, i = torch.arange(keys, device=random.device), torch.arange(rows, device=random.device)
-    # A finite number instead of -inf may "hide" every key, as the row is not empty then.
-    start = random.integers((batch, nheads, 1, 1), -1 if kind == "finite" else 0, keys - 1)
+    # A finite number instead of -inf may "hide" every key, as the row is not empty then. It does so
+    # in one head of four, or more.
+    least = -1 - keys // 3 if kind == "finite" else 0
+    start = random.integers((batch, nheads, 1, 1), least, keys - 1).clamp(min=-1)
     if kind == "dead_row":
         dead = random.integers((batch, nheads, 1, 1), 0, rows - 1)
         hidden = (i[:, None] == dead).expand(batch, nheads, rows, keys)

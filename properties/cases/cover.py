@@ -11,7 +11,7 @@ generated, the row of a case says which value each field gets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -40,6 +40,25 @@ class Factors:
     alone: Collection[str] = ()
 
 
+class Dealt(Random):
+    """Random numbers whose choices are dealt like cards.
+
+    Each of some values is chosen once before one of them is chosen again, so a rare one comes after
+    half as many choices, and never after many.
+    """
+
+    def __init__(self, number: float):
+        super().__init__(number)
+        self._left: dict[tuple, list] = {}
+
+    def choice(self, values: Sequence) -> Any:
+        """Return one of the values that are left of these."""
+        left = self._left.setdefault(tuple(values), [])
+        if not left:
+            left += self.sample(values, len(values))
+        return left.pop()
+
+
 class Cover:
     """An endless sequence of rows, which follows from the factors and the random numbers alone.
 
@@ -48,9 +67,9 @@ class Cover:
 
     def __init__(self, factors: Factors, random: Random):
         self.factors, self.random, self.number = factors, random, random.randrange(1000)
-        self.of_details = Random(random.random())  # so that details do not change the next rows
+        self.of_details = Dealt(random.random())  # so that details do not change the next rows
         several = {name: values for name, values in factors.values.items() if len(values) > 1}
-        self.rare = {name: (rows, len(several[name])) for name, rows in factors.rare.items() if name in several}
+        self.rare = {name: (rows, several[name][1:]) for name, rows in factors.rare.items() if name in several}
         # Each value of each factor has a bit.
         self.columns: dict[str, list[int]] = {}
         width = 0
@@ -86,7 +105,7 @@ class Cover:
         self.number += 1
         for name, (rows, values) in self.rare.items():
             if self.number % rows == 0:
-                row[name] = self.factors.values[name][self.random.randrange(1, values)]
+                row[name] = self.of_details.choice(values)
         return row | self.factors.details(row, self.of_details)
 
     def _off(self) -> set[str]:

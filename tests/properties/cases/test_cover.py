@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from flash_attest.properties.cases.cover import COURSE, Cover, Factors
+from flash_attest.properties.cases.cover import COURSE, Cover, Dealt, Factors
 
 VALUES = {
     "a": (1, 2, 3),
@@ -106,3 +106,10 @@ def test_a_field_has_the_value_of_the_row():
     with COURSE.drawing(FACTORS, "d", None):
         assert COURSE.integer({}) is None  # there is no cover
     assert row == rows(1, 3)[0]
+
+
+def test_choices_are_dealt_like_cards():
+    random, values = Dealt(7), (2, 3, 4, 5, 7)
+    first, second = ([random.choice(values) for _ in values] for _ in range(2))
+    assert sorted(first) == sorted(second) == list(values) and first != second
+    assert [Dealt(7).choice((1, 1, 2)) for _ in range(3)] == 3 * [Dealt(7).choice((1, 1, 2))]

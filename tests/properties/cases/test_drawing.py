@@ -156,7 +156,7 @@ def test_what_fails_is_shrunk(error):
     """Earlier cases are not run again, and the failure that is raised last has the smallest
     case.
     """
-    asked, calls = drawing(60, number=2), []
+    asked, calls = drawing(60, number=3), []
 
     def hold(case):
         calls.append(case)
