@@ -44,7 +44,7 @@ def test_it_passes_for_a_correct_kernel_and_states_how_many_cases(flash):
     result = judge(LAW, flash, Plan(examples=20))
     assert result.verdict == PASS
     assert re.fullmatch(
-        r"no race in 10 cases: \d+ heads, batch \d, .* tiles, causal, forward only; 10 launches",
+        r"no race in 10 cases: \d+ heads, batch \d+, .* tiles, causal, forward only; 10 launches",
         result.reason,
     )
 
