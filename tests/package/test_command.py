@@ -20,18 +20,6 @@ def test_every_command_has_help(installed, folder):
         assert run.returncode == 0 and run.stdout.startswith(f"usage: flash-attest {name} "), run.stdout
 
 
-# The first two compile the modules, which each worker of a later run would do for itself.
-def test_laws_are_listed(installed, folder):
-    run = installed.run("flash-attest", "laws", "--json", folder=folder)
-    laws = {law["name"]: law for law in json.loads(run.stdout)}
-    assert len(laws) > 60 and laws[f"test_{EXACTLY}"]["planted"], run.stdout
-
-
-def test_one_of_ours_is_judged(installed, hers):
-    run = installed.run("flash-attest", "check", "python_tiled", *SMOKE, "--law", EXACTLY, folder=hers)
-    assert run.returncode == 0 and run.stdout.endswith("\ngreen: 1 law holds\n"), run.stdout
-
-
 def test_a_right_file_is_green(installed, hers):
     """The run has as many workers as there are cores, like most runs."""
     run = installed.run("flash-attest", "check", "alone.py", "--profile", "smoke", "--chapter", "causal", folder=hers)
@@ -54,6 +42,17 @@ def test_a_wrong_file_fails_and_so_does_its_replay_line(installed, hers):
     assert line.startswith(f"flash-attest check 'my kernels/wrong.py' --law {EXACTLY} --case 'seqlen_q=65 "), run.stdout
     again = installed.shell(line, hers)
     assert again.returncode == 1 and HEADLINE in again.stdout, again.stdout
+
+
+def test_one_of_ours_is_judged(installed, hers):
+    run = installed.run("flash-attest", "check", "python_tiled", *SMOKE, "--law", EXACTLY, folder=hers)
+    assert run.returncode == 0 and run.stdout.endswith("\ngreen: 1 law holds\n"), run.stdout
+
+
+def test_laws_are_listed(installed, folder):
+    run = installed.run("flash-attest", "laws", "--json", folder=folder)
+    laws = {law["name"]: law for law in json.loads(run.stdout)}
+    assert len(laws) > 60 and laws[f"test_{EXACTLY}"]["planted"], run.stdout
 
 
 def test_the_documents_are_there(installed, folder):

@@ -26,8 +26,8 @@ from tests.plugins import good
 from tests.runner.isolation.judging import LAW, OTHER, isolated
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
-# Lengths that the contract check does not try. A search for the smallest finds it soon: each step is
-# a process.
+# Lengths that the contract check does not try. A search finds the smallest soon, and each step of
+# it is a process.
 SOME = range(3, 60)
 RAISES = f"forward raises RuntimeError: {ILLEGAL}"
 
