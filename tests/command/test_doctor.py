@@ -13,7 +13,7 @@ from flash_attest.emulator import compiler
 
 @pytest.fixture(autouse=True)
 def own_cache(monkeypatch, tmp_path_factory):
-    """Gives doctor a small cache: that of the user may have 100,000 files, which it counts."""
+    """Gives doctor a small cache: a user may have one of 100,000 files, which it counts."""
     monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path_factory.getbasetemp() / "a cache of doctor"))
 
 

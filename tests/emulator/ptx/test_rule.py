@@ -46,7 +46,7 @@ def run(program: Program, schedule: tuple[int, float] = (0, 0.0)) -> list:
 
 
 class Expected(NamedTuple):
-    """What the rule says of a program. A program is run with several schedules, and asked once."""
+    """Holds what the rule says of a program, which is run with several schedules."""
 
     steps: dict  # from lines
     racing: dict  # for two sides: the bytes
