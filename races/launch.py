@@ -63,8 +63,12 @@ class Launch:
         before it can end.
         """
         self.threads = {thread: tuple(events) for thread, events in threads.items()}
-        self._known: dict[tuple[Point, Hashable, bool, bool], dict[Point, bool]] = {}
-        self._steps: dict[tuple[Point, bool, bool], list[Point]] = {}
+        # Points are numbered, because a number is found in a dict much sooner than an agent.
+        self._numbers: dict[Point, int] = {}
+        self._points: list[Point] = []
+        self._known: dict[tuple[int, Hashable, bool, bool], dict[int, bool]] = {}
+        self._steps: dict[tuple[bool, bool], dict[int, list[tuple[int, Agent | None]]]] = {}
+        self._fenced: dict[Hashable, set[int]] = {}
         # Threads with their steps: that wait at a barrier, that issue an agent, that wait for an
         # agent's event 0 (its reads) or 1 (its writes).
         self.waiting: dict[Barrier, list[Point]] = defaultdict(list)
@@ -124,7 +128,8 @@ class Launch:
 
     def _in_time(self, first: Sequence[Point], second: Sequence[Point]) -> bool:
         """Return whether one of the first points has to come before one of the second."""
-        return any(point in self._after(start, in_time=True) for start in first for point in second)
+        later = {self._number(point) for point in second}
+        return not all(later.isdisjoint(self._after(start, in_time=True)) for start in first)
 
     def accesses(self) -> list[Event]:
         parts = [(agent, (agent.reads, agent.writes)) for agent in self.issues]
@@ -141,17 +146,16 @@ class Launch:
         wide = a.access.what != "read" and not a.is_async
         if b.of_map:
             return self._published(a, b, wide)
-        fenced = self._after(a.point, a.access.memory if self._partial else None, wide=wide).get(b.point)
+        fenced = self._after(a.point, a.access.memory if self._partial else None, wide=wide).get(self._number(b.point))
         return fenced is not None and (fenced or a.is_async == b.is_async)
 
     def _published(self, a: Event, b: Event, wide: bool) -> bool:
         """Return whether a path leads from a to the read of a tensor map, by a release and then an
         acquire of this map.
         """
-        behind = self._after(a.point, wide=wide)
-        released = [point for point in self.map_releases if point in behind]
+        released = [release for release in self.map_releases if self._leads(a.point, release, wide)]
         return any(
-            acquire in self._after(release, wide=wide) and b.point in self._after(acquire, wide=wide)
+            self._leads(release, acquire, wide) and self._leads(acquire, b.point, wide)
             for acquire, of in self.map_acquires.items() if of.covers(b.access) for release in released
         )  # fmt: skip
 
@@ -160,7 +164,17 @@ class Launch:
 
     def path(self, a: Point, b: Point) -> bool:
         """Return whether a path leads from a to b, with or without a proxy fence."""
-        return b in self._after(a)
+        return self._leads(a, b)
+
+    def _leads(self, a: Point, b: Point, wide: bool = False) -> bool:
+        return self._number(b) in self._after(a, wide=wide)
+
+    def _number(self, point: Point) -> int:
+        """Return the number of a point, a new one if it has none."""
+        number = self._numbers.setdefault(point, len(self._points))
+        if number == len(self._points):
+            self._points.append(point)
+        return number
 
     def _next(self, point: Point, in_time: bool, wide: bool) -> list[Point]:
         """Return the next points on a path: in this thread, in all that wait at a barrier, for an
@@ -206,31 +220,45 @@ class Launch:
 
     def _after(
         self, start: Point, memory: Hashable = None, in_time: bool = False, wide: bool = False
-    ) -> dict[Point, bool]:
-        """Return every point to which a path leads from here, and whether one of these paths
-        passes a proxy fence for that memory.
+    ) -> dict[int, bool]:
+        """Return the number of every point to which a path leads from here, and whether one of
+        these paths passes a proxy fence for that memory.
 
         in_time: paths pass through agents and relaxed operations, too. That is the order in time.
         """
-        key = start, memory, in_time and bool(self.issues or self.waits), wide and bool(self.waits)
+        key = self._number(start), memory, in_time and bool(self.issues or self.waits), wide and bool(self.waits)
         if key in self._known:
             return self._known[key]
-        reached: dict[Point, bool] = {}
-        todo = [(start, False)]
+        steps, fences = self._steps.setdefault((in_time, wide), {}), self._fences_for(memory)
+        reached: dict[int, bool] = {}
+        todo = [(key[0], False)]
         while todo:
             point, fenced = todo.pop()
-            fenced = fenced or (point in self.fences and self.fences[point].covers(memory))
-            if (point, in_time, wide) not in self._steps:
-                self._steps[point, in_time, wide] = self._next(point, in_time, wide)
-            for new in self._steps[point, in_time, wide]:
-                leaves = point[0] in self.issues and new[0] != point[0]  # an agent
-                if leaves and point[0] != start[0] and not in_time:
+            fenced = fenced or point in fences
+            if point not in steps:
+                steps[point] = self._steps_from(self._points[point], in_time, wide)
+            for new, agent in steps[point]:
+                if agent is not None and agent != start[0] and not in_time:
                     continue
-                if new not in reached or (fenced or leaves) > reached[new]:
-                    reached[new] = fenced or leaves
-                    todo.append((new, reached[new]))
+                passed = fenced or agent is not None
+                if new not in reached or passed > reached[new]:
+                    reached[new] = passed
+                    todo.append((new, passed))
         self._known[key] = reached
         return reached
+
+    def _steps_from(self, point: Point, in_time: bool, wide: bool) -> list[tuple[int, Agent | None]]:
+        """Return the numbers of the next points, each with the agent that the step leaves, if it
+        leaves one.
+        """
+        agent = point[0] if point[0] in self.issues else None
+        return [(self._number(new), agent if new[0] != point[0] else None) for new in self._next(point, in_time, wide)]
+
+    def _fences_for(self, memory: Hashable) -> set[int]:
+        """Return the numbers of the proxy fences that cover this memory."""
+        if memory not in self._fenced:
+            self._fenced[memory] = {self._number(at) for at, fence in self.fences.items() if fence.covers(memory)}
+        return self._fenced[memory]
 
 
 def accesses_of(event: AnyEvent) -> list[Access]:

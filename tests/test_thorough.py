@@ -1,12 +1,11 @@
 """Tests that only repeat other checks are left out unless asked for, and are counted."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 
 from tests.places import ROOT
+from tests.runs import python
 from tests.thorough import covering
 
 CONFTEST = "from tests.thorough import *"
@@ -34,11 +33,19 @@ def test_what_repeats_for_confidence_runs_only_when_asked_for(tmp_path, options,
     """The last line says how many tests are left out, with and without workers."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_some.py").write_text(TESTS)
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", tmp_path, *options],
-        cwd=tmp_path, capture_output=True, text=True, timeout=100,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    run = python(
+        "-m",
+        "pytest",
+        "-p",
+        "no:warnings",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        tmp_path,
+        *options,
+        folder=tmp_path,
+        PYTHONPATH=str(ROOT),
+    )
     assert f"{words} in " in run.stdout.splitlines()[-1], run.stdout + run.stderr
 
 

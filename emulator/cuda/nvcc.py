@@ -72,10 +72,7 @@ def library(path: str, source: Path, names: Iterable[str], flags: tuple[str, ...
     Raises CompileError (the message of nvcc), NoCompiler.
     """
     names = list(names)
-    own = [p.read_bytes() for p in sorted(CUDART.iterdir())] + [(HERE / "include/shim/entry.h").read_bytes()]
-    key = compiler_key(
-        _version(path), str(source), source.read_bytes(), *names, *flags, *FLAGS, Path(__file__).read_bytes(), *own
-    )
+    key = compiler_key(_own(path), str(source), source.read_bytes(), *names, *flags, *FLAGS)
     known = cache_folder() / f"{key}.headers.json"
     headers = read_list(known)
     if headers is None or not all(Path(p).exists() for p in headers):
@@ -84,6 +81,26 @@ def library(path: str, source: Path, names: Iterable[str], flags: tuple[str, ...
     return built(
         key_of(key, *(Path(p).read_bytes() for p in headers)), lambda to: _compile(path, source, names, flags, to)
     )
+
+
+def _own(path: str) -> str:
+    """Return a key of what is the same for every source."""
+    files = [*sorted(CUDART.iterdir()), HERE / "include/shim/entry.h", Path(__file__)]
+    return compiler_key(_version(path), *(file.read_bytes() for file in files))
+
+
+def _cudart(path: str) -> Path:
+    """Return the object of emulator/cuda/cudart, which is part of every library."""
+
+    def make(to: Path) -> None:
+        process = run(
+            compiler()[0], *COMMON, "-O1", "-fvisibility=hidden", f"-I{include_folder(path)}", "-r", "-nostdlib",
+            *sorted(CUDART.glob("*.cpp")), "-o", to,
+        )  # fmt: skip
+        if process.returncode:
+            raise CompileError(f"{CUDART} does not compile with {compiler()[1]}:\n{process.stderr[:2000]}")
+
+    return built(compiler_key(_own(path), str(include_folder(path)), *COMMON), make, ".o")
 
 
 def _headers(path: str, source: Path, flags: tuple[str, ...]) -> list[str]:
@@ -111,11 +128,7 @@ def _compile(path: str, source: Path, names: list[str], flags: tuple[str, ...], 
         '.section .rodata\n.global emulator_cuda_ptx\nemulator_cuda_ptx: .incbin "whole.ptx"\n.byte 0\n'
         '.section .note.GNU-stack,"",@progbits\n'
     )
-    parts = [*sorted(CUDART.glob("*.cpp")), folder / "ptx.S"]
-    process = run(
-        compiler()[0], *COMMON, "-O1", "-fvisibility=hidden", f"-I{include_folder(path)}", f"-Wa,-I{folder}", "-shared",
-        obj, *parts, "-o", to,
-    )  # fmt: skip
+    process = run(compiler()[0], f"-Wa,-I{folder}", "-shared", obj, _cudart(path), folder / "ptx.S", "-o", to)
     if process.returncode:
         raise CompileError(f"{source} does not link:\n{process.stderr[:2000]}")
     unknown = re.findall(r"\bU (_*cuda\w+|cu[A-Z]\w+|cublas\w+|curand\w+|nvtx\w+)", run("nm", "-D", to).stdout)

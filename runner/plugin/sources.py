@@ -26,7 +26,7 @@ PACKAGES = {"site-packages", "dist-packages"}
 
 def is_ours(file: str) -> bool:
     """Return whether a file belongs to the part of the suite that verdicts depend on."""
-    path = Path(file).resolve()
+    path = _resolved(file)
     return path.is_relative_to(ROOT) and path.relative_to(ROOT).parts[0] in ROOMS
 
 
@@ -34,13 +34,13 @@ def in_checkout(file: str) -> bool:
     """Return whether a file lies in the checkout, but not in an environment inside the checkout
     such as .tox.
     """
-    path = Path(file).resolve()
+    path = _resolved(file)
     return path.is_relative_to(ROOT) and PACKAGES.isdisjoint(path.relative_to(ROOT).parts)
 
 
 def shown(file: str) -> Path:
     """Return a file's name for messages: relative to the root if it lies in the checkout."""
-    path = Path(file).resolve()
+    path = _resolved(file)
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else Path(file)
 
 

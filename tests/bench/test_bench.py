@@ -10,9 +10,15 @@ import math
 import pytest
 import torch
 
-from flash_attest.bench import sanity, timing
+from flash_attest.bench import command, sanity, timing
 from flash_attest.impls.contract.tensors import Outputs
 from flash_attest.properties.cases.case import Case
+
+
+@pytest.fixture(autouse=True)
+def no_figure(monkeypatch):
+    """Leaves bench.png out, which takes longer than the measurements (test_bench_report.py)."""
+    monkeypatch.setattr(command, "_drawn", lambda *_: False)
 
 
 def verdicts(report, name):

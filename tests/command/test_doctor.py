@@ -1,12 +1,20 @@
 """flash-attest doctor."""
 
 import json
+import os
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from flash_attest import packages
 from flash_attest.command import doctor
 from flash_attest.emulator import compiler
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch, tmp_path_factory):
+    """Gives doctor a small cache: a user may have one of 100,000 files, which it counts."""
+    monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path_factory.getbasetemp() / "a cache of doctor"))
 
 
 def states(capsys, *arguments) -> tuple[int, dict]:
@@ -60,13 +68,33 @@ def test_a_cache_that_cannot_be_written_costs_the_kernels_only(monkeypatch, caps
     assert parts["cache"]["get"] == "name a folder in FLASH_ATTEST_CACHE"
 
 
-def test_a_file_of_the_cache_may_vanish_meanwhile(monkeypatch, tmp_path):
-    """Another process moves a finished kernel to its place."""
+def test_the_size_of_the_cache_is_that_of_all_files_in_it(monkeypatch, tmp_path):
     monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path))
-    vanished = tmp_path / "kernel.part"
-    monkeypatch.setattr(type(tmp_path), "rglob", lambda folder, pattern: [vanished])
-    monkeypatch.setattr(type(tmp_path), "is_file", lambda path: True)
-    assert doctor.cache().state == doctor.OK
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "a", tmp_path / "a" / "b"):
+        (folder / "kernel.so").write_bytes(bytes(1 << 20))
+    (tmp_path / "a" / "to itself").symlink_to(tmp_path)
+    assert doctor.cache().found == f"{tmp_path}, 3 MiB"
+
+
+def test_a_file_of_the_cache_may_vanish_meanwhile(monkeypatch, tmp_path):
+    """Another process moves a finished kernel to its place, or removes an old one."""
+    monkeypatch.setenv("FLASH_ATTEST_CACHE", str(tmp_path))
+    (tmp_path / "kernel.part").write_text("")
+    (tmp_path / "a folder").mkdir()
+    scandir = os.scandir
+
+    @contextmanager
+    def and_vanishes(folder):
+        with scandir(folder) as found:
+            entries = [*found]
+        for name, remove in (("kernel.part", os.unlink), ("a folder", os.rmdir)):
+            with suppress(FileNotFoundError):
+                remove(tmp_path / name)
+        yield entries
+
+    monkeypatch.setattr(os, "scandir", and_vanishes)
+    assert doctor.cache().found == f"{tmp_path}, 0 MiB"
 
 
 def test_a_look_that_fails_is_a_line(monkeypatch, capsys):

@@ -18,7 +18,7 @@ REPORT = "a report"
 def printed(installed, hers) -> str:
     """Run some laws and all other tests. The report folder exists, and has a space in its name."""
     (hers / REPORT).mkdir()
-    chosen = f"{OUT} or {CONTRACT} or close or hers"
+    chosen = f"{OUT} or {CONTRACT} or close or options_are_hers"
     run = installed.run("pytest", "-n", 2, "-rA", "-k", chosen, *HER_OPTIONS, "--attest-report", REPORT, folder=hers)
     assert run.returncode == pytest.ExitCode.TESTS_FAILED, run.stdout
     return run.stdout

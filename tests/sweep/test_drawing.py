@@ -21,7 +21,7 @@ from tests.sweep.test_findings import job
 
 
 def entry(name, **declared) -> Entry:
-    return Entry(replace(torch_math.IMPL, name=name, **declared), "")
+    return Entry(replace(torch_math.IMPL, name=name, **declared), torch_math.__file__)
 
 
 ENTRIES = [entry("one"), entry("other", supports=Supports(dtypes={torch.float32}, headdims={8}), traced=True)]

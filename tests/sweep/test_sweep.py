@@ -7,8 +7,6 @@ import multiprocessing
 import os
 import re
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -26,6 +24,7 @@ from flash_attest.sweep.records import DONE, DRAWN, RUNNING
 from flash_attest.sweep.store import Store, StoreError
 from flash_attest.sweep.version import version_of
 from tests.places import PLUGINS, ROOT
+from tests.runs import python
 from tests.sweep.sweeps import NAME, processes_of_group, racy, runs, status_of, sweeping, swept, until
 
 pytestmark = pytest.mark.usefixtures("gxx")
@@ -60,9 +59,8 @@ def test_the_command_sweeps_in_processes_of_its_own(tmp_path, right):
     plugin = tmp_path / "locking.py"
     plugin.write_text(source)
     options = [plugin if each == PLUGINS / "good.py" else each for each in right]
-    command = [sys.executable, "-m", "flash_attest", "sweep", *options, "--runs", 1, "--workers", 1]
-    command += ["--db", tmp_path / "sweep.db"]
-    ran = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    command = "-m", "flash_attest", "sweep", *options, "--runs", 1, "--workers", 1, "--db", tmp_path / "sweep.db"
+    ran = python(*command)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == "" and "not green" not in ran.stdout and RIGHT in ran.stdout
     (only,) = runs(tmp_path / "sweep.db")

@@ -17,6 +17,8 @@ from flash_attest.emulator.cuda import CudaError
 from flash_attest.emulator.observation import Kind
 from flash_attest.races.tracing import trace
 
+pytestmark = pytest.mark.usefixtures("traced_first")
+
 
 def found(file, *tensors, block=32, grid=1, shared=0, **options):
     """Return (kind, lines) of each finding in the kernel k."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from itertools import combinations
 from pathlib import Path
@@ -50,9 +51,15 @@ def run():
     return run
 
 
+@functools.lru_cache(maxsize=1)
+def racing_in(program: Program) -> list[tuple[Event, Event]]:
+    """Return the races that the rule finds. A program is run with several schedules."""
+    return races(program.launch())
+
+
 def disagreements(program: Program, findings: list) -> list[str]:
     """Return descriptions of the differences between the tracer's findings and the rule."""
-    racing = races(program.launch())
+    racing = racing_in(program)
     want = {pair[0].access.memory[0] for pair in racing}
     got = {finding.tensor for finding in findings if finding.kind is Kind.RACE}
     wrong = [

@@ -13,6 +13,8 @@ from flash_attest.emulator.observation import Action, Apart, Kind, Space
 from flash_attest.races.finding import Finding, Layer
 from flash_attest.races.tracing import trace, tracing
 
+pytestmark = pytest.mark.usefixtures("traced_first")
+
 REVERSE = """
 __global__ void reverse(float* out, const float* x, int n) {
     __shared__ float tile[64];

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
 from itertools import combinations
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -43,20 +45,36 @@ def run(program: Program, schedule: tuple[int, float] = (0, 0.0)) -> list:
     return trace(lambda: launch(*tensors, names=list(program.names)), seed=schedule[0], switch=schedule[1])
 
 
-def disagreements(program: Program, findings: list) -> list[str]:
-    """Return descriptions of the differences between the tracer's findings and the rule: pairs of
-    steps, and bytes with a mistake.
-    """
+class Expected(NamedTuple):
+    """Holds what the rule says of a program, which is run with several schedules."""
+
+    steps: dict  # from lines
+    racing: dict  # for two sides: the bytes
+    raced_at: dict  # for two steps: the bytes
+    copied: list  # (bytes, side, whether it is always so) of accesses during a copy
+    at_work: set  # pairs of which one is an agent at work
+
+
+@functools.lru_cache(maxsize=1)
+def expected(program: Program) -> Expected:
     launch, (_, steps) = program.launch(), program.text()
-    racing, raced_at = defaultdict(set), defaultdict(set)  # for two sides, and for two steps: the bytes
+    racing, raced_at = defaultdict(set), defaultdict(set)
     for a, b in races(launch):
         here = {(a.access.memory, byte) for byte in unordered_bytes(launch, a, b)}
         racing[pair_of(a, b)] |= here
         raced_at[steps_of(pair_of(a, b))] |= here
-    copied = [
-        (bytes_of(own, other), side_of(other), always) for own, other, always in during(launch) if not own.is_async
-    ]
-    at_work = {pair_of(own, other) for own, other, _ in during(launch) if own.is_async}
+    during_it = [*during(launch)]
+    copied = [(bytes_of(own, other), side_of(other), always) for own, other, always in during_it if not own.is_async]
+    return Expected(
+        steps, racing, raced_at, copied, {pair_of(own, other) for own, other, _ in during_it if own.is_async}
+    )
+
+
+def disagreements(program: Program, findings: list) -> list[str]:
+    """Return descriptions of the differences between the tracer's findings and the rule: pairs of
+    steps, and bytes with a mistake.
+    """
+    steps, racing, raced_at, copied, at_work = expected(program)
     wrong, raced, met = [], set(), set()
     for finding in findings:
         sides = [(thread_of(side, program.shape), side.what, steps.get(side.site.line)) for side in finding.sides]

@@ -68,7 +68,7 @@ def some(pytestconfig):
     """Return programs with the races that the rule finds."""
     return [
         (program, races(program.launch()))
-        for program in drawn(150 if pytestconfig.getoption("--thorough") else 100, programs())
+        for program in drawn(150 if pytestconfig.getoption("--thorough") else 70, programs())
     ]
 
 

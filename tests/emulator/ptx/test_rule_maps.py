@@ -45,10 +45,11 @@ class AnyOrder(Launch):
     """An acquire may come before the release."""
 
     def _published(self, a, b, wide):
-        behind = self._after(a.point)
-        between = [point for point in behind if b.point in self._after(point)]
         acquired = [point for point, of in self.map_acquires.items() if of.covers(b.access)]
-        return any(point in between for point in self.map_releases) and any(point in between for point in acquired)
+        return all(
+            any(self.path(a.point, point) and self.path(point, b.point) for point in points)
+            for points in (self.map_releases, acquired)
+        )
 
 
 def of_both_maps(event) -> list:

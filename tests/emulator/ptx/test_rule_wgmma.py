@@ -60,7 +60,7 @@ def some(pytestconfig):
     """Return programs with their launches and the races that the rule finds."""
     launches = [
         (program, program.launch())
-        for program in drawn(300 if pytestconfig.getoption("--thorough") else 150, programs())
+        for program in drawn(300 if pytestconfig.getoption("--thorough") else 90, programs())
     ]
     return [(program, launch, races(launch)) for program, launch in launches]
 

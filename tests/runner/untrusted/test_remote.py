@@ -35,22 +35,23 @@ FORGETFUL = ("traced", "known_failures")  # fields that --untrusted changes
 OURS = {module.IMPL.name: module.IMPL for module in (torch_math, python_tiled)}
 
 
+MISTAKES = HERE / "mistakes.py"
+
+
 @pytest.fixture(scope="module")
-def there(tmp_path_factory):
-    """Two of our implementations, in a kernel process that both share."""
-    file = tmp_path_factory.mktemp("there") / "ours.py"
-    file.write_text(
-        "from flash_attest.impls import python_tiled, torch_math\nIMPLS = [torch_math.IMPL, python_tiled.IMPL]\n"
-    )
-    impls = {entry.name: entry.impl for entry in from_file(str(file), 60)}
+def mistakes():
+    """Wrong kernels whose mistakes are found by laws about memory, and two of our own, in a kernel
+    process that all share.
+    """
+    impls = {entry.name: entry.impl for entry in from_file(str(MISTAKES), 60)}
     yield impls
-    remote_of(impls["torch_math"]).process.end()
+    remote_of(impls["writes_its_input"]).process.end()
 
 
 @pytest.fixture(params=OURS)
-def both(request, there):
+def both(request, mistakes):
     """One of our implementations: in this process, and in a kernel process."""
-    return OURS[request.param], there[request.param]
+    return OURS[request.param], mistakes[request.param]
 
 
 def test_a_declaration_survives(both):
@@ -91,17 +92,6 @@ def test_empty_inputs_do_not_shift_the_others(both):
 def test_nothing_runs_out_of_the_pages_that_an_empty_input_shares(both):
     law = laws()["test_no_queries_give_no_gradient"]
     law.hold(Trial(both[1], Case(seqlen_q=0, seqlen_k=3, headdim=8), "cpu", calls=RemoteCaller))
-
-
-MISTAKES = HERE / "mistakes.py"
-
-
-@pytest.fixture(scope="module")
-def mistakes():
-    """Wrong kernels whose mistakes are found by laws about memory."""
-    impls = {entry.name: entry.impl for entry in from_file(str(MISTAKES), 60)}
-    yield impls
-    remote_of(impls["writes_its_input"]).process.end()
 
 
 @pytest.mark.parametrize(
