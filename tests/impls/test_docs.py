@@ -83,13 +83,14 @@ def test_every_file_is_judged():
     assert sorted(FILES) == sorted(JUDGED)
 
 
+@pytest.mark.parametrize("examples", [2, pytest.param(12, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("name", JUDGED)
-def test_examples_are_right(name, tmp_path):
+def test_examples_are_right(name, examples, tmp_path):
     impls = implementations(FILES[name], tmp_path)
     assert [impl.name for impl in impls] == JUDGED[name]
     for impl in impls:
         assert conformance.problems(impl, "cpu") == []
-        results = [judge(law, impl, Plan(examples=6)) for law in LAWS]
+        results = [judge(law, impl, Plan(examples=examples)) for law in LAWS]
         assert {result.verdict for result in results} <= {PASS, REFUSED}, [result.message for result in results]
         assert results[0].verdict == PASS
         if impl.lse:
