@@ -53,7 +53,7 @@ def test_law_holds(algorithm, law):
 @pytest.mark.parametrize("algorithm", THROUGH_AUTOGRAD, ids=lambda impl: impl.name)
 def test_law_holds_through_autograd(algorithm, law, examples):
     """The suite judges and times the backward operator itself; models call it through autograd."""
-    result = judge(laws()[law], algorithm, Plan(examples=examples, seed=1))
+    result = judge(laws()[law], algorithm, Plan(examples=examples, seed=1, try_contract=False))
     assert result.verdict == PASS, result.message or result.reason
 
 

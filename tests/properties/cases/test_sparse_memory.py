@@ -148,7 +148,7 @@ def test_without_address_space_the_law_is_unknown_and_the_run_stays_green(monkey
         raise OSError("Cannot allocate memory")
 
     monkeypatch.setattr(sparse_memory.mmap, "mmap", no_memory)
-    result = judge(LAW, torch_math.IMPL, Plan(examples=20))
+    result = judge(LAW, torch_math.IMPL, Plan(examples=20, try_contract=False))
     assert result.verdict == UNKNOWN and result.why == Reason.NO_SPARSE_MEMORY
     assert re.search(r"needs \d+ GiB of address space: Cannot allocate memory$", result.reason)
 
@@ -170,13 +170,13 @@ def raising(limit, error):
 @pytest.mark.parametrize("limit, verdict", [(2**31, PASS), (2**20, REFUSED)])
 def test_an_error_that_refuses_large_strides_is_no_failure(limit, verdict):
     """The error is raised for all spread dimensions, or for all but the one with 70 keys."""
-    result = judge(LAW, raising(limit, ValueError), Plan(case=SMALL))
+    result = judge(LAW, raising(limit, ValueError), Plan(case=SMALL, try_contract=False))
     assert result.verdict == verdict
     assert re.match(rf"{NOTE}forward raises ValueError: strides up to \d+: ", result.reason)
 
 
 def test_out_of_memory_for_the_whole_extent_is_no_failure():
-    result = judge(LAW, raising(2**20, torch.OutOfMemoryError), Plan(case=SMALL))
+    result = judge(LAW, raising(2**20, torch.OutOfMemoryError), Plan(case=SMALL, try_contract=False))
     assert result.verdict == REFUSED and re.match(f"{NOTE}out of memory on", result.reason)
 
 
@@ -205,5 +205,5 @@ def test_an_error_after_which_the_device_does_not_work_is_a_failure(monkeypatch)
         return torch_math.forward(q, k, v, **options)
 
     monkeypatch.setattr(Caller, "device_works", lambda self: False)
-    result = judge(LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=20))
+    result = judge(LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=20, try_contract=False))
     assert result.verdict == FAIL and "illegal memory access" in result.reason
