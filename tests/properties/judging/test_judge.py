@@ -163,7 +163,7 @@ def test_unavailable_gives_a_reason_for_each_undeclared_device(unavailable):
         "no_race_is_traced",
     ],
 )
-def test_a_law_that_discards_every_case_does_not_apply(name):
+def test_a_law_that_discards_every_case_does_not_apply(name, few_tried):
     """It is not green, whether cases are drawn, chosen, or searched for several findings."""
 
     def discards(trial):
@@ -179,7 +179,7 @@ def test_a_law_that_discards_every_case_does_not_apply(name):
     ("negative_scale_is_negated_q", "-1.0"),
     pytest.param("powers_of_four_move_between_q_and_scale", "0.25", marks=pytest.mark.thorough),
 ])  # fmt: skip
-def test_a_case_that_a_law_also_needs_and_is_refused_is_named(law, scale):
+def test_a_case_that_a_law_also_needs_and_is_refused_is_named(law, scale, few_tried):
     def accepts(case):
         return None if case.softmax_scale in (None, 1.0) else "the scale should be 1"
 
