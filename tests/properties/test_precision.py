@@ -91,7 +91,8 @@ def named(name, declares=None):
 @pytest.mark.parametrize("cases", [1, pytest.param(600, marks=pytest.mark.thorough)])
 @by_declaration
 def test_a_right_kernel_is_within_its_budget_in_every_regime(name, cases):
-    for regime in REGIMES:
+    """One case is tried in every third regime, so that each regime meets some of the kernels."""
+    for regime in REGIMES if cases > 1 else REGIMES[[*DECLARED].index(name) % 3 :: 3]:
         calibration = calibrate(named(name), regime, cases, "cpu", 0)
         assert calibration["beyond"] == []
 
