@@ -203,7 +203,7 @@ class Answer:
         return oracle.score(got, want, sigma, dtype, form or self.form_of(self.impl.precision))
 
     def operands(self, changed: Changed) -> tuple[Operands, torch.Tensor, torch.Tensor]:
-        """Return the operands of the oracle under a definition, P (b, h, i, j) and lse (b, h, i)."""
+        """Return the operands of the oracle under a definition, P (b, h, i, j), lse (b, h, i)."""
         if changed is self.plain and "operands" in self._kept:
             return self._kept["operands"]
         x, rows = changed.x, slice(None)

@@ -13,10 +13,11 @@ from flash_attest.impls.contract.loading import from_file, from_hook
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
+from flash_attest.properties.judging.verdict import PASS, REFUSED
 from flash_attest.properties.law import laws
 from tests.impls import published
 from tests.places import ROOT
+from tests.trials import fails
 
 REFERENCE = page.PAGE.read_text()
 TEXT = (ROOT / "docs" / "use" / "adding-an-implementation.md").read_text() + REFERENCE
@@ -102,8 +103,8 @@ def test_examples_are_right(name, examples, tmp_path):
 def test_another_form_of_lse_is_noticed(wrong, tmp_path):
     """The test shows that the examples above are judged at all."""
     impl = implementations(FILES["lse_forms.py"].replace("lse[:, :, : q.shape[1]]", wrong), tmp_path)[0]
-    plan = Plan(examples=12, goes_on=False)
-    assert conformance.tried(impl, plan).problems or judge(LAWS[1], impl, plan).verdict == FAIL
+    plan = Plan(examples=12)
+    assert conformance.tried(impl, plan).problems or fails(LAWS[1], impl, plan)
 
 
 @pytest.mark.parametrize(
@@ -122,5 +123,5 @@ def test_another_form_of_lse_is_noticed(wrong, tmp_path):
 def test_an_adapter_of_a_form_that_is_wrong_is_noticed(name, right, wrong, tmp_path):
     assert right in FILES[name]
     impl = implementations(FILES[name].replace(right, wrong), tmp_path)[0]
-    plan = Plan(examples=12, goes_on=False)
-    assert conformance.tried(impl, plan).problems or any(judge(law, impl, plan).verdict == FAIL for law in LAWS[:2])
+    plan = Plan(examples=12)
+    assert conformance.tried(impl, plan).problems or any(fails(law, impl, plan) for law in LAWS[:2])

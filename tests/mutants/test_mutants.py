@@ -115,8 +115,8 @@ def test_law_catches_its_mutant(mutant, monkeypatch):
 def test_law_fails_for_the_kept_case_of_its_mutant(mutant, monkeypatch):
     """The case is small, and the headline names the fault.
 
-    The only case of a law with `once` has 65 536 queries or heads: the second command of tox judges
-    the unedited kernel there.
+    The second command of tox judges the unedited kernel in the only case of a law with `once`,
+    which takes seconds.
     """
     monkeypatch.setattr(among_others, "is_right_alone", lambda trial, case: True)  # asks a new process, for seconds
     if reason := elsewhere(mutant):

@@ -11,7 +11,7 @@ import pytest
 from flash_attest.emulator.observation import Kind, Space
 from flash_attest.mutants import CONTRACT, Mutant, elsewhere, numba
 from flash_attest.mutants.judging import of_mutant, plan
-from flash_attest.mutants.mutant import ROOT, build
+from flash_attest.mutants.mutant import build
 from flash_attest.mutants.numba import barriers
 from flash_attest.mutants.numba.build import NUMBA, imports
 from flash_attest.mutants.numba.build import unedited as unedited_copy

@@ -220,7 +220,9 @@ def test_any_exception_is_a_failure_with_its_message(raised, headline, case):
             raise raised
         return torch_math.forward(q, k, v, **options)
 
-    result = judge(LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=60, case=case, goes_on=False, try_contract=False))
+    result = judge(
+        LAW, replace(torch_math.IMPL, forward=forward), Plan(examples=60, case=case, goes_on=False, try_contract=False)
+    )
     assert (result.verdict, result.reason) == (FAIL, headline)
 
 
