@@ -218,11 +218,8 @@ def test_hidden_keys_may_change_how_a_block_is_quantised(law):
     supports = Supports(dtypes={torch.float16}, headdims=(16,), causal="optional", bias={"vector"})
     declared = dict(forward=forward, supports=supports)
     precision = Precision(quantize="int8", quantize_by="block")
-    result = judge(
-        laws()[law],
-        Implementation(name="quantised", **declared, precision=precision),
-        Plan(examples=20, try_contract=False),
-    )
+    quantising = Implementation(name="quantised", **declared, precision=precision)
+    result = judge(laws()[law], quantising, Plan(examples=20, try_contract=False))
     assert result.verdict == PASS, result.message
     assert fails(laws()[law], Implementation(name="undeclared", **declared), Plan(examples=20))
 
