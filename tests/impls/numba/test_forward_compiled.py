@@ -42,7 +42,7 @@ def first_tiles(quick):
                 yield pytest.param(name, tile, id=words, marks=() if (name, tile) in quick else pytest.mark.thorough)
 
 
-@pytest.mark.parametrize("name, tile", list(first_tiles([("fa2_forward", Tile(32, 32, 256))])))
+@pytest.mark.parametrize("name, tile", list(first_tiles([("fa2_forward", Tile(64, 64, 64))])))
 def test_register_tiles_are_registers_and_shared_memory_is_read_by_four(name, tile, monkeypatch):
     """Loops over register tiles are unrolled. A step of the products reads four elements for each
     row and column.

@@ -99,10 +99,11 @@ def test_rows_in_a_ring_share_no_byte_and_truncated_offsets_miss(numel, count, d
         assert all(at % gpu_ring.PERIOD != rows[i] and 0 <= at < gpu_ring.RANGE for at in wrong)
 
 
-def test_every_drawn_case_fits_in_a_ring():
+@pytest.mark.parametrize("number", [300, pytest.param(800, marks=pytest.mark.thorough)])
+def test_every_drawn_case_fits_in_a_ring(number):
     """If the largest case did not fit, the law would be unknown wherever it is drawn."""
     declared = drawing.implementation("wide", **drawing.EVERYTHING | dict(headdims=range(1, LARGEST_HEADDIM + 1)))
-    cases = Drawing(attention_cases(declared, "cuda", LAW.draws), 0, 800).cases
+    cases = Drawing(attention_cases(declared, "cuda", LAW.draws), 0, number).cases
     widest = [(c.batch * c.nheads * max(c.seqlen_q, c.seqlen_k) * c.headdim, c) for c in cases]
     for _, case in sorted(widest, key=lambda pair: pair[0])[-50:]:
         for length in (case.seqlen_q, case.seqlen_k):
@@ -180,7 +181,7 @@ def test_out_of_memory_for_the_whole_extent_is_no_failure():
     assert result.verdict == REFUSED and re.match(f"{NOTE}out of memory on", result.reason)
 
 
-def test_an_error_in_every_drawn_case_is_no_failure():
+def test_an_error_in_every_drawn_case_is_no_failure(few_tried):
     """The reason then contains the error.
 
     The test does not use the law itself, because Hypothesis would then draw hundreds of cases of 24
