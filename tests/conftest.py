@@ -11,6 +11,7 @@ import torch
 
 from flash_attest.emulator.compiler import no_compiler
 from flash_attest.emulator.cuda import load
+from flash_attest.properties.cases import drawing
 from flash_attest.properties.machine import gpus
 from tests import huge_pages, scheduling, thorough
 from tests.plugins.patient import ENOUGH, LIMITS
@@ -69,6 +70,12 @@ def patient(monkeypatch):
     """Gives searches for smaller cases and further findings enough time on a busy machine."""
     for module, name in LIMITS:
         monkeypatch.setattr(module, name, ENOUGH)
+
+
+@pytest.fixture
+def few_tried(monkeypatch):
+    """Lets a law that says something about no case end after 20 cases, not after 200."""
+    monkeypatch.setattr(drawing, "FIRST_TRIED", 20)
 
 
 @pytest.fixture(scope="session")

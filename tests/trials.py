@@ -7,7 +7,10 @@ import torch
 
 from flash_attest.impls import Implementation, Supports, torch_math
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.failures import LawBroken
+from flash_attest.properties.failures import AnotherCase, LawBroken
+from flash_attest.properties.judging.judgement import Judgement
+from flash_attest.properties.judging.plan import Plan
+from flash_attest.properties.law import Law
 from flash_attest.properties.trial import Trial
 
 SHAPE = (2, 5, 3, 8)  # b i h d of trial()
@@ -40,6 +43,21 @@ def broken(check, *arguments) -> LawBroken:
     with pytest.raises(LawBroken) as caught:
         check(*arguments)
     return caught.value
+
+
+def fails(law: Law, impl: Implementation, plan: Plan) -> bool:
+    """Return whether a drawn case breaks the law. Nothing is shrunk or explained, which takes most
+    of the time of `judge`, and the contract is not tried.
+    """
+    judgement = Judgement(law, impl, plan)
+    for case in judgement.drawing.cases:
+        try:
+            judgement.hold(judgement.trial(case))
+        except LawBroken:
+            return True
+        except AnotherCase:
+            continue
+    return False
 
 
 def lines(text: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -89,13 +89,14 @@ class Case:
     def __post_init__(self):
         if self.headdim_v is None:
             object.__setattr__(self, "headdim_v", self.headdim)
-        problems = [f"{name}={getattr(self, name)}: should be at least {least}" for name, least in _LEAST.items()
-                    if getattr(self, name) < least]  # fmt: skip
+        given = self.__dict__
+        problems = [f"{name}={given[name]}: should be at least {least}" for name, least in _LEAST.items()
+                    if given[name] < least]  # fmt: skip
         if self.page_size is not None and self.page_size < 1:
             problems.append(f"page_size={self.page_size}: should be at least 1, or None")
         for name, allowed in _ALLOWED.items():
-            if getattr(self, name) not in allowed:
-                problems.append(f"{name}={text_of(getattr(self, name))}: should be one of {_listed(allowed)}")
+            if given[name] not in allowed:
+                problems.append(f"{name}={text_of(given[name])}: should be one of {_listed(allowed)}")
         if not problems and self.nheads % self.nheads_k:
             problems.append(f"nheads_k={self.nheads_k}: should divide nheads={self.nheads}")
         if self.bias_batch not in (1, self.batch):
@@ -163,7 +164,12 @@ class Case:
             changed.setdefault("bias_mask", "none" if self.bias_mask in OF_NUMBERS else self.bias_mask)
         if changed.get("hidden", self.hidden) not in BLOCKED:
             changed["hidden_block"] = None
-        return replace(self, **changed)
+        if unknown := changed.keys() - self.__dict__.keys():
+            raise TypeError(f"a case has no {', '.join(sorted(unknown))}")
+        case = object.__new__(type(self))  # dataclasses.replace takes several times as long
+        case.__dict__.update(self.__dict__, **changed)
+        case.__post_init__()
+        return case
 
     def __str__(self) -> str:
         always = ("seqlen_q", "seqlen_k", "headdim", "dtype")

@@ -68,15 +68,18 @@ class Draws:
             wanted = self.features.get(feature.name, feature.unnamed)
             if wanted is not None and feature.value(case) not in wanted:
                 return f"the law wants {' or '.join(map(feature.words, wanted))}"
-        wanted = [
-            (self.cross is not False or case.seqlen_q == case.seqlen_k, "seqlen_q = seqlen_k"),
-            (self.gqa in (None, case.nheads != case.nheads_k), f"nheads_k {'<' if self.gqa else '='} nheads"),
-            (case.bias is None or case.bias_mask in self.bias_mask, f"bias_mask in {', '.join(self.bias_mask)}"),
-            (_between(case.seqlen_q, self.seqlen_q), f"seqlen_q from {self.seqlen_q[0]} to {self.seqlen_q[1]}"),
-            (_between(case.seqlen_k, self.seqlen_k), f"seqlen_k from {self.seqlen_k[0]} to {self.seqlen_k[1]}"),
-            (self.where is None or self.where(case), "another case (see the law's `where`)"),
-        ]
-        return next((f"the law wants {what}" for fits, what in wanted if not fits), None)
+        if self.cross is False and case.seqlen_q != case.seqlen_k:
+            return "the law wants seqlen_q = seqlen_k"
+        if self.gqa is not None and self.gqa != (case.nheads != case.nheads_k):
+            return f"the law wants nheads_k {'<' if self.gqa else '='} nheads"
+        if case.bias is not None and case.bias_mask not in self.bias_mask:
+            return f"the law wants bias_mask in {', '.join(self.bias_mask)}"
+        for name in ("seqlen_q", "seqlen_k"):
+            if not _between(getattr(case, name), bounds := getattr(self, name)):
+                return f"the law wants {name} from {bounds[0]} to {bounds[1]}"
+        if self.where is not None and not self.where(case):
+            return "the law wants another case (see the law's `where`)"
+        return None
 
 
 def _between(n: int, bounds: tuple[int, int | None]) -> bool:

@@ -163,7 +163,7 @@ class Answer:
     @cached_property
     def sees_some(self) -> torch.Tensor:
         """bool (b, h, sq): whether each query sees a key, by position and bias."""
-        p, _ = self.operands(self.plain)
+        p, *_ = self.operands(self.plain)
         rows = slice(None)
         return (p.mask(p.products(rows), rows) > -torch.inf).any(-1)
 
@@ -202,13 +202,14 @@ class Answer:
         dtype = torch.float32 if name == "lse" else self.case.dtype if got.dtype == torch.float64 else got.dtype
         return oracle.score(got, want, sigma, dtype, form or self.form_of(self.impl.precision))
 
-    def operands(self, changed: Changed) -> tuple[Operands, torch.Tensor]:
-        """Return the operands of the oracle under a definition, and P (b, h, i, j)."""
+    def operands(self, changed: Changed) -> tuple[Operands, torch.Tensor, torch.Tensor]:
+        """Return the operands of the oracle under a definition, P (b, h, i, j), lse (b, h, i)."""
         if changed is self.plain and "operands" in self._kept:
             return self._kept["operands"]
         x, rows = changed.x, slice(None)
         p = operands(x.q, x.k, x.v, changed.variant, x.dout, x.dlse)
-        result = p, softmax(p.mask(p.products(rows), rows), p.sinks)[0]
+        probs, _, lse = softmax(p.mask(p.products(rows), rows), p.sinks)
+        result = p, probs, lse.squeeze(-1)
         return self.kept("operands", lambda: result) if changed is self.plain else result
 
     def fits(self, predicted: Predicted, names: list[str], *, explains: bool = False) -> dict[str, float]:
@@ -237,8 +238,12 @@ class Answer:
     def _is_nearer(self, name: str, want: torch.Tensor) -> bool:
         if name not in self.wrong:
             return True
-        got = self.got[name].double()
-        return BETTER * _distance(got, want) <= _distance(got, self.right.want[name])
+        return BETTER * _distance(self.got[name].double(), want) <= self._distances[name]
+
+    @cached_property
+    def _distances(self) -> dict[str, float]:
+        """How far each wrong output is from the right one."""
+        return {name: _distance(self.got[name].double(), self.right.want[name]) for name in self.wrong}
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> float:

@@ -18,7 +18,7 @@ from flash_attest.properties.instead.mistake import Mistake, definition, given, 
 
 def _of_scores(answer: Answer, s: torch.Tensor, slopes: tuple[torch.Tensor, ...]) -> Iterator[Predicted]:
     """Yield the outputs of the scores s (b, h, i, j), with each of these slopes of S in R."""
-    p, _ = answer.operands(answer.plain)
+    p, *_ = answer.operands(answer.plain)
     changed = with_scores(answer, s)
     predicted = answer.under(replace(changed, back=lambda name, tensor: tensor))
     if not answer.backward:
@@ -39,7 +39,7 @@ def _of_biased(answer: Answer) -> Iterator[Predicted]:
     cap, bias = answer.variant.softcap, answer.variant.bias
     if cap is None or bias is None:
         return
-    p, _ = answer.operands(answer.plain)
+    p, *_ = answer.operands(answer.plain)
     t = torch.tanh((p.products(slice(None)) + bias.double()) / cap)
     for predicted in _of_scores(answer, cap * t, (1 - t * t,)):
         if answer.backward:
@@ -52,7 +52,7 @@ def _times_its_tanh(answer: Answer) -> Iterator[Predicted]:
     """Yield the outputs of S = R tanh(R) + bias. The backward may have the slope of another."""
     if answer.variant.softcap is None:
         return
-    p, _ = answer.operands(answer.plain)
+    p, *_ = answer.operands(answer.plain)
     r = p.products(slice(None))
     t, bias = torch.tanh(r), answer.variant.bias
     s = r * t if bias is None else r * t + bias.double()
@@ -63,7 +63,7 @@ def _without_slope(answer: Answer) -> Predicted | None:
     """Return the gradients with dR = dS."""
     if answer.variant.softcap is None:
         return None
-    p, _ = answer.operands(answer.plain)
+    p, *_ = answer.operands(answer.plain)
     scores = p.capped(p.products(slice(None)))
     changed = with_scores(answer, scores if answer.x.bias is None else scores + answer.x.bias.double())
     return only(given(answer, changed) or answer.under(changed), "dq", "dk")

@@ -70,7 +70,7 @@ def narrow_scores(answer: Answer) -> Iterator[Changed]:
     def rounded(s: torch.Tensor) -> torch.Tensor:
         return s.to(x.q.dtype).double()
 
-    p, _ = answer.operands(answer.plain)
+    p, *_ = answer.operands(answer.plain)
     right = p.products(slice(None))
     for s in (rounded(right), rounded(rounded(right / p.scale) * p.scale) if p.scale else right):
         if cap is not None:

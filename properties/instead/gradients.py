@@ -189,7 +189,7 @@ def _of_last_keys(tile: int) -> Mistake:
         n = answer.case.seqlen_k
         if n <= tile or tile not in tiles_of(answer):
             return None
-        p, _ = answer.operands(answer.plain)
+        p, *_ = answer.operands(answer.plain)
         first = (n - 1) // tile * tile
         dq = p.scale * (dr_of(answer)[..., first:] @ p.k[:, :, first:])
         return Predicted({"dq": dq.transpose(1, 2)}, answer.right.sigma)
@@ -212,7 +212,7 @@ def ds_of(answer: Answer) -> torch.Tensor:
 
 def dr_of(answer: Answer) -> torch.Tensor:
     """Return dR (b, h, i, j): dS times the slope of the softcap, if there is one."""
-    p, _ = answer.operands(answer.plain)
+    p, *_ = answer.operands(answer.plain)
     slope = p.slope(p.products(slice(None)))
     return ds_of(answer) if slope is None else ds_of(answer) * slope
 

@@ -62,7 +62,7 @@ def with_scores(answer: Answer, s: torch.Tensor) -> Changed:
     A bias makes them so, without a softcap. The real bias has the gradient of s.
     """
     x = answer.x
-    p, _ = answer.operands(answer.plain)
+    p, *_ = answer.operands(answer.plain)
     bias = (s - p.products(slice(None))).nan_to_num(neginf=-torch.inf)
 
     def back(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -105,15 +105,14 @@ def given(
     """
     if not answer.backward:
         return None
-    p, probs = answer.operands(changed)
-    plain = answer.right if changed is answer.plain else answer.under(Changed(changed.x, changed.variant))
-    usual, dout = plain.want["lse"], p.dout
+    p, probs, usual = answer.operands(changed)
+    dout = p.dout
     lse = (answer.got.get("lse", usual) if lse is None else lse).double()
     dead = usual == -torch.inf
     ratio = (usual - lse).masked_fill(dead, 0.0).exp().masked_fill(dead, 0.0)[..., None]
     if delta is None:
         delta = delta_of(p, answer.got["out"])
-    shift = ratio * (delta_of(p, plain.want["out"]) - delta)
+    shift = ratio * (delta_of(p, (probs @ p.v).transpose(1, 2)) - delta)
     if not bool(ratio.isfinite().all() & shift.isfinite().all()):
         return None
     dlse = None if p.dlse is None else (ratio * p.dlse).squeeze(-1)

@@ -28,7 +28,7 @@ def _narrow(name: str, words: str, u: float, of_t: Round, of_factor: Round = lam
     def predict(answer: Answer) -> Iterator[Predicted]:
         if not answer.backward or answer.case.dtype != torch.float32 or answer.wrong.keys() & {"out", "lse"}:
             return
-        p, probs = answer.operands(answer.plain)
+        p, probs, _ = answer.operands(answer.plain)
         t, dout = dr_of(answer), p.dout
         dq = p.scale * (of_t(t) @ of_factor(p.k))
         dk = p.scale * p.sum_group(of_t(t).mT @ of_factor(p.q))

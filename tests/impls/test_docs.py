@@ -13,10 +13,11 @@ from flash_attest.impls.contract.loading import from_file, from_hook
 from flash_attest.properties.judging import conformance
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
+from flash_attest.properties.judging.verdict import PASS, REFUSED
 from flash_attest.properties.law import laws
 from tests.impls import published
 from tests.places import ROOT
+from tests.trials import fails
 
 REFERENCE = page.PAGE.read_text()
 TEXT = (ROOT / "docs" / "use" / "adding-an-implementation.md").read_text() + REFERENCE
@@ -83,13 +84,15 @@ def test_every_file_is_judged():
     assert sorted(FILES) == sorted(JUDGED)
 
 
+@pytest.mark.parametrize("examples", [2, pytest.param(12, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("name", JUDGED)
-def test_examples_are_right(name, tmp_path):
+def test_examples_are_right(name, examples, tmp_path):
     impls = implementations(FILES[name], tmp_path)
     assert [impl.name for impl in impls] == JUDGED[name]
     for impl in impls:
-        assert conformance.problems(impl, "cpu") == []
-        results = [judge(law, impl, Plan(examples=6)) for law in LAWS]
+        plan = Plan(examples=examples)  # one for all laws, so that the contract is tried once
+        assert conformance.tried(impl, plan).problems == []
+        results = [judge(law, impl, plan) for law in LAWS]
         assert {result.verdict for result in results} <= {PASS, REFUSED}, [result.message for result in results]
         assert results[0].verdict == PASS
         if impl.lse:
@@ -100,7 +103,8 @@ def test_examples_are_right(name, tmp_path):
 def test_another_form_of_lse_is_noticed(wrong, tmp_path):
     """The test shows that the examples above are judged at all."""
     impl = implementations(FILES["lse_forms.py"].replace("lse[:, :, : q.shape[1]]", wrong), tmp_path)[0]
-    assert conformance.problems(impl, "cpu") or judge(LAWS[1], impl, Plan(examples=12)).verdict == FAIL
+    plan = Plan(examples=12)
+    assert conformance.tried(impl, plan).problems or fails(LAWS[1], impl, plan)
 
 
 @pytest.mark.parametrize(
@@ -119,6 +123,5 @@ def test_another_form_of_lse_is_noticed(wrong, tmp_path):
 def test_an_adapter_of_a_form_that_is_wrong_is_noticed(name, right, wrong, tmp_path):
     assert right in FILES[name]
     impl = implementations(FILES[name].replace(right, wrong), tmp_path)[0]
-    assert conformance.problems(impl, "cpu") or any(
-        judge(law, impl, Plan(examples=12)).verdict == FAIL for law in LAWS[:2]
-    )
+    plan = Plan(examples=12)
+    assert conformance.tried(impl, plan).problems or any(fails(law, impl, plan) for law in LAWS[:2])

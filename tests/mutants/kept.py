@@ -21,6 +21,7 @@ NIGHTLY = {
     "dq_is_summed_in_any_order",
     "keys_wrap_around_at_65536",
     "cuda_backward_delta_is_that_of_the_first_head",
+    "cuda_backward_dv_takes_another_row_of_dout",
     "cuda_backward_scale_is_missing_in_dk",
     "cuda_dbias_lacks_delta",
     "cuda_fa2_out_is_not_rescaled",

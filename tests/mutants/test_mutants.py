@@ -113,7 +113,11 @@ def test_law_catches_its_mutant(mutant, monkeypatch):
 
 @pytest.mark.parametrize("mutant", kept())
 def test_law_fails_for_the_kept_case_of_its_mutant(mutant, monkeypatch):
-    """The case is small, and the headline names the fault."""
+    """The case is small, and the headline names the fault.
+
+    The second command of tox judges the unedited kernel in the only case of a law with `once`,
+    which takes seconds.
+    """
     monkeypatch.setattr(among_others, "is_right_alone", lambda trial, case: True)  # asks a new process, for seconds
     if reason := elsewhere(mutant):
         pytest.skip(reason)
@@ -124,7 +128,8 @@ def test_law_fails_for_the_kept_case_of_its_mutant(mutant, monkeypatch):
     assert isinstance(failure, tuple), f"{mutant.law} gives {failure.verdict}: {failure.reason}"
     broken, case = failure
     check_first_line(mutant, broken.headline)
-    holds_without_the_edit(mutant, case)
+    if not laws()[mutant.law].once:
+        holds_without_the_edit(mutant, case)
 
 
 def test_kept_cases_are_those_of_mutants():
@@ -194,7 +199,7 @@ def test_law_holds_where_nothing_is_mutated(law, request):
         (impl,) = (entry.impl for entry in from_file(str(ROOT / "examples/flash_forward.py")))
     if law.device == "cuda" and not torch.cuda.is_available():
         pytest.skip("shows on a GPU only: there is none")
-    result = judge(law, impl, replace(plan(examples=20), device=law.device or "cpu"))
+    result = judge(law, impl, replace(plan(examples=8), device=law.device or "cpu"))
     assert result.verdict == PASS, result.message or result.reason
 
 

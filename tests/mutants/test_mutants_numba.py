@@ -3,7 +3,6 @@
 import ast
 import inspect
 import re
-import subprocess
 import sys
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ import pytest
 from flash_attest.emulator.observation import Kind, Space
 from flash_attest.mutants import CONTRACT, Mutant, elsewhere, numba
 from flash_attest.mutants.judging import of_mutant, plan
-from flash_attest.mutants.mutant import ROOT, build
+from flash_attest.mutants.mutant import build
 from flash_attest.mutants.numba import barriers
 from flash_attest.mutants.numba.build import NUMBA, imports
 from flash_attest.mutants.numba.build import unedited as unedited_copy
@@ -22,6 +21,7 @@ from flash_attest.properties.judging.verdict import PASS
 from flash_attest.properties.law import laws
 from flash_attest.properties.trial import Trial
 from flash_attest.races.tracing import tracing
+from tests.runs import python
 
 FOLDER = NUMBA.folder
 EMULATED = [mutant for mutant in numba.MUTANTS if mutant.device == "cpu"]
@@ -116,6 +116,6 @@ def test_copies_do_not_mix():
 def test_copy_has_the_same_names_in_every_process():
     """Compiled kernels are cached by them."""
     program = "from flash_attest.mutants.numba.build import unedited; print(unedited().__name__, unedited().__file__)"
-    there = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True).stdout
+    there = python("-c", program).stdout
     module = unedited_copy()
     assert there == f"{module.__name__} {module.__file__}\n"

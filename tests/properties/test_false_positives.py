@@ -11,12 +11,14 @@ from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
 from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 from flash_attest.properties.law import laws
+from tests.trials import fails
 
 FAILED_ONCE = Plan(
-    case=parse_case("seqlen_q=16 seqlen_k=33 headdim=127 dtype=float16 batch=2 nheads=2 regime=selecting seed=30")
+    case=parse_case("seqlen_q=16 seqlen_k=33 headdim=127 dtype=float16 batch=2 nheads=2 regime=selecting seed=30"),
+    try_contract=False,
 )
 AT_THE_LIMIT = replace(FAILED_ONCE, case=FAILED_ONCE.case.but(headdim=64))  # all scores are 2048
-MANY = Plan(examples=300)
+MANY = Plan(examples=300, try_contract=False)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_dv_may_be_stored_for_each_query_head():
 
     case = parse_case("seqlen_q=1 seqlen_k=2 headdim=1 nheads=4 nheads_k=1 regime=flat dtype=bfloat16 seed=8")
     expanded = replace(torch_math.IMPL, name="expanded", forward=forward)
-    result = judge(laws()["test_v_dv_equals_out_dout"], expanded, Plan(case=case))
+    result = judge(laws()["test_v_dv_equals_out_dout"], expanded, Plan(case=case, try_contract=False))
     assert result.verdict == PASS and result.worst_z["<v,dv>-<out,dout>"] < 6.5, result.message
 
 
@@ -120,7 +122,7 @@ def test_noise_of_a_sum_includes_every_row(lengths, seed):
     A sample of 256 rows gave z = 1e7.
     """
     case = parse_case(f"{lengths} headdim=1 dtype=float32 causal=True regime=selecting seed={seed}")
-    result = judge(laws()["test_gradients_of_keys_sum_to_zero"], torch_math.IMPL, Plan(case=case))
+    result = judge(laws()["test_gradients_of_keys_sum_to_zero"], torch_math.IMPL, Plan(case=case, try_contract=False))
     assert result.verdict == PASS, result.message
 
 
@@ -133,7 +135,7 @@ def test_rows_may_share_the_rounding_of_out(seed):
     """
     sizes = "seqlen_q=215 seqlen_k=416 headdim=1 dtype=bfloat16 nheads=8 nheads_k=8"
     case = parse_case(f"{sizes} bias=vector bias_mask=alibi regime=mean seed={seed}")
-    result = judge(laws()["test_alibi_matches_the_definition"], python_tiled.IMPL, Plan(case=case))
+    result = judge(laws()["test_alibi_matches_the_definition"], python_tiled.IMPL, Plan(case=case, try_contract=False))
     assert result.verdict == PASS and result.worst_z["dk"] < 3 and result.worst_z["dbias"] < 3, result.worst_z
 
 
@@ -164,9 +166,11 @@ def test_matrix_units_may_cut_off_sums_in_all_rows_alike():
 
     supports = Supports(dtypes={torch.float16}, headdims=range(1, 129), bias={"vector"}, bias_grad=True, cross=True)
     cuts_off = Implementation(name="cuts_off", forward=forward, backward=backward, lse="natural", supports=supports)
-    sizes = "seqlen_q=949 seqlen_k=977 headdim=118 dtype=float16 nheads=8 nheads_k=8"
+    sizes = "seqlen_q=949 seqlen_k=977 headdim=118 dtype=float16 nheads=3 nheads_k=3"
     case = parse_case(f"{sizes} bias=vector bias_dtype=float32 regime=mean")
-    result = judge(laws()["test_biased_attention_matches_the_definition"], cuts_off, Plan(case=case))
+    result = judge(
+        laws()["test_biased_attention_matches_the_definition"], cuts_off, Plan(case=case, try_contract=False)
+    )
     assert result.verdict == PASS and result.worst_z["dbias"] < 3, result.worst_z
 
 
@@ -187,7 +191,7 @@ def test_a_negative_scale_may_take_another_path():
 
     supports = Supports(dtypes={torch.float32, torch.float16}, headdims=range(1, 129), softmax_scale=True)
     by_sign = Implementation(name="by_sign", forward=forward, lse="natural", supports=supports)
-    result = judge(laws()["test_negative_scale_is_negated_q"], by_sign, Plan(examples=60))
+    result = judge(laws()["test_negative_scale_is_negated_q"], by_sign, Plan(examples=60, try_contract=False))
     assert result.verdict == PASS, result.message
 
 
@@ -214,12 +218,10 @@ def test_hidden_keys_may_change_how_a_block_is_quantised(law):
     supports = Supports(dtypes={torch.float16}, headdims=(16,), causal="optional", bias={"vector"})
     declared = dict(forward=forward, supports=supports)
     precision = Precision(quantize="int8", quantize_by="block")
-    result = judge(laws()[law], Implementation(name="quantised", **declared, precision=precision), Plan(examples=20))
+    quantising = Implementation(name="quantised", **declared, precision=precision)
+    result = judge(laws()[law], quantising, Plan(examples=20, try_contract=False))
     assert result.verdict == PASS, result.message
-    assert (
-        judge(laws()[law], Implementation(name="undeclared", **declared), Plan(examples=20, goes_on=False)).verdict
-        == FAIL
-    )
+    assert fails(laws()[law], Implementation(name="undeclared", **declared), Plan(examples=20))
 
 
 NO_GRADIENTS = replace(torch_math.IMPL.supports, bias_grad=False, sink_grad=False, lse_grad=False)

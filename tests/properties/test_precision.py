@@ -17,7 +17,7 @@ from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
 from flash_attest.properties.law import laws
 from flash_attest.properties.trial import Trial
 from tests.properties.rounding_kernels import USUAL, Made, kernel
-from tests.trials import broken
+from tests.trials import broken, fails
 
 DECLARED = {
     "merged by lse": Precision(merge="lse"),
@@ -91,7 +91,8 @@ def named(name, declares=None):
 @pytest.mark.parametrize("cases", [1, pytest.param(600, marks=pytest.mark.thorough)])
 @by_declaration
 def test_a_right_kernel_is_within_its_budget_in_every_regime(name, cases):
-    for regime in REGIMES:
+    """One case is tried in every third regime, so that each regime meets some of the kernels."""
+    for regime in REGIMES if cases > 1 else REGIMES[[*DECLARED].index(name) % 3 :: 3]:
         calibration = calibrate(named(name), regime, cases, "cpu", 0)
         assert calibration["beyond"] == []
 
@@ -215,7 +216,7 @@ def test_narrow_statistics_hide_no_key(law):
 
     halves = replace(right.supports, dtypes={torch.float16, torch.bfloat16})
     wrong = replace(right, forward=forward, backward=None, supports=replace(halves, bias_grad=False))
-    assert judge(laws()[law], wrong, Plan(examples=20, try_contract=False)).verdict == FAIL
+    assert fails(laws()[law], wrong, Plan(examples=20))
 
 
 @pytest.mark.parametrize(

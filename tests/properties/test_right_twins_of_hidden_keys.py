@@ -12,10 +12,11 @@ from flash_attest.mutants.tiled.hidden import ADDED, BACKWARD, FORWARD, GATHERED
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.verdict import FAIL, PASS, REFUSED
+from flash_attest.properties.judging.verdict import PASS, REFUSED
 from flash_attest.properties.law import laws
 from flash_attest.properties.trial import Trial
 from tests.thorough import covering
+from tests.trials import fails
 
 LAWS = (
     "test_query_sees_exactly_the_keys_that_are_shown",
@@ -137,7 +138,7 @@ def test_a_kernel_that_never_reads_v_passes_or_is_refused(law):
 def test_reading_v_where_it_is_not_k_fails():
     """The same kernel, declared to take any v, is wrong."""
     wrong = of_k(supports=replace(of_k().supports, shared_kv="optional"))
-    assert judge(laws()["test_out_matches_the_definition"], wrong, Plan(examples=8, try_contract=False)).verdict == FAIL
+    assert fails(laws()["test_out_matches_the_definition"], wrong, Plan(examples=8))
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "transposed", "gapped", "offset", "mixed", "last_strided"])

@@ -15,6 +15,7 @@ from tests.impls.cuda.calls import RIGHT, each, everywhere, gradients, inputs, o
 from tests.impls.cuda.values import randn
 from tests.impls.operator_checks import assert_same_bits, captured, on_two_gpus
 from tests.runs import python
+from tests.thorough import covering
 
 OPERATORS = {
     flash_attention_1: functions.OPERATORS["fa1"],
@@ -29,9 +30,11 @@ def run_python(program):
     return done.stdout.strip()
 
 
-@each
 @everywhere
-@pytest.mark.parametrize("bias", (None, (1, 4, 20, 37)), ids=("", "bias"))
+@pytest.mark.parametrize(
+    "function, bias",
+    covering(1, {"fa1": flash_attention_1, "fa2": flash_attention_2}, {"": None, "bias": (1, 4, 20, 37)}),
+)
 def test_operators_pass_opcheck(function, device, bias):
     """torch.library checks schema, fake tensors, autograd registration, and dynamic shapes."""
     forward, backward = OPERATORS[function]

@@ -8,9 +8,10 @@ import torch
 from flash_attest.impls import Precision
 from flash_attest.properties.judging.judge import judge
 from flash_attest.properties.judging.plan import Plan
-from flash_attest.properties.judging.verdict import FAIL, PASS
+from flash_attest.properties.judging.verdict import PASS
 from flash_attest.properties.law import laws
 from tests.properties.rounding_kernels import INF, _heads, _scores, kernel
+from tests.trials import fails
 
 LAWS = ("test_hidden_keys_change_no_bit", "test_keys_hidden_by_bias_change_no_bit")
 RIGHT = kernel(Precision(), backward=False)
@@ -57,14 +58,11 @@ def test_keys_may_be_ordered_by_their_values(law, examples):
 @pytest.mark.parametrize("law", LAWS)
 def test_a_hidden_key_of_the_least_weight_shows(law, in_order):
     """2e-9 is e^-20, the weight that a mask of -20 leaves."""
-    result = judge(
-        laws()[law], adding_up(in_order, leak=2e-9), Plan(examples=40, try_contract=False, goes_on=False, small=True)
-    )
-    assert result.verdict == FAIL
+    assert fails(laws()[law], adding_up(in_order, leak=2e-9), Plan(examples=40, small=True))
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_a_maximum_of_hidden_keys_shows(law):
     """It changes no result until all visible keys underflow."""
     impl = adding_up(in_order=False, maximum_of_all=True)
-    assert judge(laws()[law], impl, Plan(examples=40, try_contract=False, goes_on=False, small=True)).verdict == FAIL
+    assert fails(laws()[law], impl, Plan(examples=40, small=True))

@@ -45,7 +45,7 @@ def declaring(forward, outside="error", **supports) -> Implementation:
 
 
 def verdict(*args, **declared):
-    return judge(LAW, declaring(*args, **declared), Plan(examples=20))
+    return judge(LAW, declaring(*args, **declared), Plan(examples=20, try_contract=False))
 
 
 def first_columns(q, k, v):
@@ -192,7 +192,7 @@ def test_only_the_call_that_failed_is_tried_while_shrinking():
         calls.append("float64" if q.dtype == torch.float64 else "mixed" if k.dtype != q.dtype else "")
         return unchecked(q, k, v) if not calls[-1] else torch.zeros_like(q)
 
-    result = judge(LAW, declaring(wrong), Plan(examples=20, goes_on=False))
+    result = judge(LAW, declaring(wrong), Plan(examples=20, goes_on=False, try_contract=False))
     assert result.verdict == FAIL and result.reason.startswith("called with dtype float64, ")
     assert "also with q in float32 and k, v in float16: it raises no error, and out[" in result.message
     assert (calls.count("float64") > 10, calls.count("mixed")) == (True, 1)
@@ -269,7 +269,7 @@ def test_what_is_wrong_outside_is_found_beside_a_broken_promise():
         n = k.shape[1] - (k.shape[1] % 8 > 0)
         return unchecked(q, k[:, :n], v[:, :n]) if q.dtype != torch.float16 else torch.zeros_like(q)
 
-    result = judge(LAW, declaring(forward), Plan(examples=20, small=True, goes_on=False))
+    result = judge(LAW, declaring(forward), Plan(examples=20, small=True, goes_on=False, try_contract=False))
     assert (result.verdict, parse_case(result.smallest).seqlen_k) == (FAIL, 8)
     assert "called with dtype float16, it raises no error" in result.reason
 

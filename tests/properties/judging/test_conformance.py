@@ -61,14 +61,14 @@ REPEATED = ("headdim 64", "a length of 64", "dtype float16", "causal")  # as the
     "part", [pytest.param(part, marks=pytest.mark.thorough if part in REPEATED else ()) for part in PARTS]
 )
 def test_a_problem_in_part_is_reported_and_the_rest_is_judged(part, tmp_path):
-    impl = raising(PARTS[part])
-    outcome = conformance.tried(impl, Plan())
+    impl, plan = raising(PARTS[part]), Plan(examples=4, small=True)  # one plan tries the contract once
+    outcome = conformance.tried(impl, plan)
     assert outcome.judged and outcome.without == part
     shown = part.split(",")[0].replace(" or bias", ", bias")
     assert outcome.problems[0] == f"forward raises RuntimeError: invalid configuration argument   [with {shown}]"
-    contract = Judge(Plan(), [], tmp_path, "main").contract(impl)
+    contract = Judge(plan, [], tmp_path, "main").contract(impl)
     assert contract.verdict == FAIL and f"Its laws are judged without {part}." in contract.message
-    result = judge(OUT, impl, Plan(examples=4, small=True))
+    result = judge(OUT, impl, plan)
     assert (result.verdict, result.cases) == (PASS, 4), result.message
     assert result.reason == f"judged without {part}, where the contract is broken"
 
@@ -82,11 +82,12 @@ def test_what_one_feature_leaves_undecided_costs_no_other_its_verdict(tmp_path):
         return torch_math.forward(q, k, v, **options)
 
     impl = replace(torch_math.IMPL, name="tested", forward=forward)
-    contract = Judge(Plan(), [], tmp_path, "main").contract(impl)
+    plan = Plan(examples=4)
+    contract = Judge(plan, [], tmp_path, "main").contract(impl)
     assert (contract.verdict, contract.why) == (UNKNOWN, Reason.NOT_COVERED) and "brkpt" in contract.reason
     scaled = replace(OUT, draws=Draws.of(softmax_scale=True))
     plain = replace(OUT, draws=Draws.of(softmax_scale=False))
-    assert [judge(law, impl, Plan(examples=4)).verdict for law in (plain, scaled)] == [PASS, UNKNOWN]
+    assert [judge(law, impl, plan).verdict for law in (plain, scaled)] == [PASS, UNKNOWN]
 
 
 def test_a_defect_is_found_beside_a_problem_of_the_contract():
@@ -94,7 +95,7 @@ def test_a_defect_is_found_beside_a_problem_of_the_contract():
         out, lse = raising(PARTS["headdim 64"]).forward(q, k, v, **options)
         return (out + 1 if q.shape[1] > 16 else out), lse
 
-    result = judge(OUT, replace(torch_math.IMPL, forward=forward), Plan(examples=12))
+    result = judge(OUT, replace(torch_math.IMPL, forward=forward), Plan(examples=12, goes_on=False))
     assert result.verdict == FAIL and parse_case(result.smallest).headdim != 64
 
 
@@ -114,23 +115,26 @@ def test_a_law_that_wants_what_is_not_declared_is_refused():
 
 def test_a_given_case_of_the_broken_part_is_unknown():
     impl = raising(PARTS["headdim 64"])
-    given = [judge(OUT, impl, Plan(case=parse_case(f"seqlen_q=8 headdim={d}"))) for d in (64, 32)]
+    plan = Plan()
+    given = [judge(OUT, impl, replace(plan, case=parse_case(f"seqlen_q=8 headdim={d}"))) for d in (64, 32)]
     assert [(result.verdict, result.why) for result in given] == [(UNKNOWN, Reason.CONTRACT), (PASS, None)]
 
 
 def test_laws_are_unknown_if_every_call_shows_a_problem(tmp_path):
     impl = raising(lambda q, k, options: True)
-    assert not conformance.tried(impl, Plan()).judged
-    assert judge(OUT, impl, Plan(examples=3)).verdict == UNKNOWN
-    message = Judge(Plan(), [], tmp_path, "main").contract(impl).message
+    plan = Plan(examples=3)
+    assert not conformance.tried(impl, plan).judged
+    assert judge(OUT, impl, plan).verdict == UNKNOWN
+    message = Judge(plan, [], tmp_path, "main").contract(impl).message
     assert "Its laws are not judged until it keeps the contract." in message
 
 
 def test_a_known_failure_of_no_law_does_not_keep_laws_from_being_judged(tmp_path):
     impl = replace(torch_math.IMPL, known_failures={"test_x": "why, #1"})
-    contract = Judge(Plan(), [], tmp_path, "main").contract(impl)
+    plan = Plan(examples=3)
+    contract = Judge(plan, [], tmp_path, "main").contract(impl)
     assert contract.verdict == FAIL and contract.message.splitlines()[2].endswith("Its laws are judged.")
-    assert judge(OUT, impl, Plan(examples=3)).verdict == PASS
+    assert judge(OUT, impl, plan).verdict == PASS
 
 
 def test_the_case_of_a_known_failure_is_a_case():
@@ -157,21 +161,22 @@ def test_where_new_keys_went_is_judged_by_a_law():
     assert conformance.tried(build(mutant), Plan()).problems == []
 
 
-def contract_known(where, tmp_path):
+def contract_known(where, tmp_path, plan=None):
     """Return an implementation whose broken contract is a known failure, and its result."""
     impl = raising(where, known_failures={"contract_is_kept": "causal, #1"})
-    result = Judge(Plan(), [], tmp_path, "main").contract(impl)
+    result = Judge(plan or Plan(), [], tmp_path, "main").contract(impl)
     compare_with_known(result, impl, "cpu")
     return impl, result
 
 
 def test_a_contract_that_is_broken_in_part_may_be_a_known_failure(tmp_path):
     """Laws are judged on the rest, and one that wants the broken part alone does not apply."""
-    impl, result = contract_known(PARTS["causal"], tmp_path)
+    plan = Plan(examples=3)
+    impl, result = contract_known(PARTS["causal"], tmp_path, plan)
     assert (result.verdict, result.known) == (FAIL, "causal, #1")
-    of_causal = judge(laws()["test_query_sees_exactly_its_prefix"], impl, Plan(examples=3))
+    of_causal = judge(laws()["test_query_sees_exactly_its_prefix"], impl, plan)
     assert of_causal.verdict == REFUSED and of_causal.reason == "the contract is broken with causal: causal, #1"
-    assert judge(OUT, impl, Plan(examples=3)).verdict == PASS
+    assert judge(OUT, impl, plan).verdict == PASS
     assert next(bound.__name__ for bound in laws_of(impl)) == "contract_is_kept"
 
 

@@ -97,7 +97,7 @@ def test_without_the_tool_it_is_unknown_and_the_run_is_green(monkeypatch):
     assert not_green([result.as_dict(), held.as_dict()], Asked(named=True)) == ""
 
 
-def test_an_implementation_of_pytorchs_operators_is_refused_after_a_few_looks(installed, monkeypatch):
+def test_an_implementation_of_pytorchs_operators_is_refused_after_a_few_looks(installed, monkeypatch, few_tried):
     installed(runs=False)
     looks = []
     have_kernels(monkeypatch, lambda trial: looks.append(trial.case) or [])

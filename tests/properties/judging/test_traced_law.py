@@ -41,7 +41,7 @@ def test_traced_is_a_promise_about_the_cpu(devices, traced):
 
 
 def test_it_passes_for_a_correct_kernel_and_states_how_many_cases(flash):
-    result = judge(LAW, flash, Plan(examples=20))
+    result = judge(LAW, flash, Plan(examples=20, try_contract=False))
     assert result.verdict == PASS
     assert re.fullmatch(
         r"no race in 10 cases: \d+ heads, batch \d+, .* tiles, causal, forward only; 10 launches",
@@ -74,7 +74,7 @@ def test_kernels_that_are_traced_in_another_process_are_refused_with_what_to_do(
 
 def test_its_message_shows_both_lines_and_replays():
     mutant = next(m for m in ALL if m.name == "cuda_next_tile_is_loaded_over_the_last")
-    result = judge_mutant(mutant, plan())
+    result = judge_mutant(mutant, replace(plan(), try_contract=False))
     assert result.verdict == FAIL
     assert re.fullmatch(
         r"race: dynamic shared memory\[\d+\], .*, no barrier between, flash_forward.cu:\d+ and flash_forward.cu:\d+",
@@ -85,6 +85,11 @@ def test_its_message_shows_both_lines_and_replays():
     assert re.search(r"flash_forward.cu:\d+ +thread \d+ of block 0 reads +float sum = factor\[row\]", observed)
     assert "If two threads of a launch access the same byte, both read it" in result.message
     assert "--case 'seqlen_q=" in result.replay
+
+
+def plan_of(mutant, **changed):
+    """Return the plan for a mutant, which goes on after a failure."""
+    return replace(of_mutant(mutant, plan()), goes_on=True, try_contract=False, **changed)
 
 
 # --- findings are a set ---------------------------------------------------------------------------
@@ -104,7 +109,7 @@ TWO_RACES = planted(
 
 def test_a_harmless_race_hides_no_other(patient):
     """The smallest case shows only one race, in which both threads write the same value."""
-    result = judge(LAW, build(TWO_RACES), replace(of_mutant(TWO_RACES, plan()), examples=8, goes_on=True))
+    result = judge(LAW, build(TWO_RACES), plan_of(TWO_RACES, examples=8))
     assert result.verdict == FAIL
     two_tiles = parse_case(result.smallest)
     assert (two_tiles.seqlen_k, two_tiles.products) == (33, 33)
@@ -129,9 +134,7 @@ def test_an_error_hides_no_finding(patient):
             raise RuntimeError("no tile for this head dim")
         return racy.forward(q, *inputs, **options)
 
-    result = judge(
-        LAW, replace(racy, forward=forward), replace(of_mutant(TWO_RACES, plan()), examples=40, goes_on=True)
-    )
+    result = judge(LAW, replace(racy, forward=forward), plan_of(TWO_RACES, examples=40))
     assert result.verdict == FAIL and result.reason == "forward raises RuntimeError: no tile for this head dim"
     observed = lines(result.message.split("Observed\n")[1])
     at = observed.index("also found:")
@@ -155,8 +158,7 @@ SCALED_TWICE = planted(
 
 
 def message_of(mutant, **changed):
-    how = replace(of_mutant(mutant, plan(examples=10)), goes_on=True, **changed)
-    return judge(VALUES, build(mutant), how)
+    return judge(VALUES, build(mutant), plan_of(mutant, examples=10, **changed))
 
 
 def test_wrong_values_of_a_racy_kernel_show_the_race():

@@ -31,6 +31,7 @@ def gpu(monkeypatch, request):
         yield request.param
 
     monkeypatch.setattr(gpu_memory, "_wait", lambda seconds: None)
+    monkeypatch.setattr(gpu_memory, "_free", lambda: None)  # takes a tenth of a second
     monkeypatch.setattr(gpu_memory, "_alone", alone)
     for module in (search, conformance, neighbours):
         monkeypatch.setattr(module, "when_memory_suffices", _as_on_a_gpu)
@@ -71,11 +72,13 @@ def test_a_failure_among_them_is_found(gpu):
         if trial.case.seqlen_k > 20:
             raise LawBroken("wrong")
 
-    result = judge(needing_memory(broken, is_large), torch_math.IMPL, Plan(examples=24, try_contract=False))
+    result = judge(
+        needing_memory(broken, is_large), torch_math.IMPL, Plan(examples=24, try_contract=False, goes_on=False)
+    )
     assert result.verdict == FAIL
 
 
-def test_if_all_are_too_large_nothing_is_said_to_hold(gpu):
+def test_if_all_are_too_large_nothing_is_said_to_hold(gpu, few_tried):
     result = judge(
         needing_memory(LAW.function, lambda case: True), torch_math.IMPL, Plan(examples=5, try_contract=False)
     )
