@@ -61,6 +61,20 @@ def test_the_machine_says_what_the_rule_says(count):
     agree()
 
 
+FOUND = {  # regressions: programs that the test above found
+    "each of two copies reads what the other one writes": [
+        copies(0, 0, "s0", "s1", 0, (1,)), copies(1, 0, "s1", "s0", 1, (0,)),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", FOUND.values(), ids=FOUND)
+def test_regressions(steps):
+    program = ClusterProgram(SHAPES[0], steps)
+    for schedule in [(0, 0.0), (1, 0.0), (2, 0.5)]:
+        assert not disagreeing(program, schedule)
+
+
 def told(bar: int, since: tuple[int, int] = (0, 0), to: tuple[int, int] = (1, 0), wide: bool = True) -> list[Clustered]:
     """Return an arrival of a thread, for which another one waits."""
     return [arrive(*since, bar, to[0], wide=wide), wait_for(*to, bar, wide=wide)]
