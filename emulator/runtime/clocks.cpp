@@ -20,6 +20,13 @@ void raise_to(uint64_t* to, const uint64_t* from, size_t count) {
     for (size_t m = 0; m < count; ++m) to[m] = std::max(to[m], from[m]);
 }
 
+// The first rows of moments of a thread or an order.
+void raise_rows(const Block& in, uint64_t* to, const uint64_t* from, size_t rows) {
+    const size_t count = in.threads.size();
+    for (size_t row = 0; row < rows; ++row)
+        if (in.raised >> row & 1) raise_to(to + row * count, from + row * count, count);
+}
+
 size_t rows() { return maps_row() + gpu.launch->makes_maps; }  // of moments of one thread
 
 size_t columns_of(const Block& in) { return gpu.launch->has_agents ? first_agent(in) + in.agent_room : in.threads.size(); }
@@ -57,6 +64,7 @@ uint64_t* fenced_of(Block& in, unsigned thread, unsigned row) {
 void raise_row(Block& in, unsigned thread, unsigned row, uint32_t syncs) {
     const size_t count = in.threads.size();
     uint64_t* fenced = fenced_of(in, thread, row);
+    in.raised |= 1u << row;
     if (gpu.launch->cluster > 1 && row >= wide_rows()) {
         raise_to(fenced, fenced_of(in, thread, seen_row()), count);
     } else {
@@ -73,8 +81,10 @@ void join(Order& to, Block& in, unsigned thread, uint32_t syncs, bool wide) {
     if (!gpu.launch->has_agents) return;
     const size_t count = in.threads.size();
     to.fenced.resize(rows() * count);
-    raise_to(to.fenced.data(), fenced_of(in, thread, 0), (wide ? rows() : proxy_rows()) * count);
-    if (wide && gpu.launch->cluster > 1) to.fenced[seen_row() * count + thread] = moment(in.interval, syncs);
+    raise_rows(in, to.fenced.data(), fenced_of(in, thread, 0), wide ? rows() : proxy_rows());
+    if (!wide || gpu.launch->cluster == 1) return;
+    to.fenced[seen_row() * count + thread] = moment(in.interval, syncs);
+    in.raised |= 1u << seen_row();
 }
 
 void raise(Order& to, const Order& from) {
@@ -87,7 +97,7 @@ void raise(Order& to, const Order& from) {
 void follow(Block& in, unsigned thread, const Order& order, bool wide) {
     if (!order.clock.empty()) raise_to(clock_of(in, thread), order.clock.data(), order.clock.size());
     if (order.fenced.empty()) return;
-    raise_to(fenced_of(in, thread, 0), order.fenced.data(), wide ? order.fenced.size() : proxy_rows() * in.threads.size());
+    raise_rows(in, fenced_of(in, thread, 0), order.fenced.data(), wide ? rows() : proxy_rows());
 }
 
 void forget_threads(Order& order, const Block& in) {
