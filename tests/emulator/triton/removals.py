@@ -12,9 +12,9 @@ import json
 import os
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 
@@ -54,6 +54,10 @@ FENCED_MEMORY = """nothing was written to shared memory since the fence.proxy.as
 FENCED_LATER = """another fence.proxy.async lies between this one and every wgmma"""
 WAITED_LATER = """the next wait covers the same wgmmas, and until then nothing uses their registers or writes to shared
 memory"""
+READ_EARLIER = """a barrier before it lies behind the wait for the wgmmas of the round before, which read the stage that is
+filled next"""
+ELSEWHERE = """another compilation of the kernel shows it: the launches of this one take another branch, or go once through
+a loop"""
 LAST_COPIES = """behind the last loop: its last copies lie beyond the last tile, nobody reads them, and the output is stored
 where no copy went"""
 RUNS_ONCE = (
@@ -66,7 +70,8 @@ and started copies, which a barrier does not order"""
 ENDS = """its warps only end behind it, and a barrier counts warps that have ended"""
 UNREACHED = """no launch reaches it"""
 REASONS = (
-    FENCED_REGISTERS, FENCED_MEMORY, FENCED_LATER, WAITED_LATER, LAST_COPIES, INITS, MBARRIERS, ENDS, UNREACHED,
+    FENCED_REGISTERS, FENCED_MEMORY, FENCED_LATER, WAITED_LATER, READ_EARLIER, ELSEWHERE, LAST_COPIES, INITS, MBARRIERS,
+    ENDS, UNREACHED,
 )  # fmt: skip
 
 BARRIER = re.compile(r"\bbar(rier)?\.sync\b")
@@ -96,7 +101,7 @@ def reason(taken: Taken, opcode: str, n: int) -> str:
     lines = [line.split("//")[0] for line in taken.lines]
     before, after = lines[:n], lines[n + 1 :]
     if opcode == "bar.sync":
-        return test_barriers.reason(taken, n)
+        return test_barriers.reason(taken, n) or (READ_EARLIER if waited_earlier(before, after) else "")
     if opcode == "cp.async.wait_group":
         return "" if any(re.search(r"\bcp\.async\.c|\bwgmma\.mma_async", line) for line in after) else LAST_COPIES
     if opcode == "wgmma.fence":
@@ -114,6 +119,17 @@ def reason(taken: Taken, opcode: str, n: int) -> str:
         return FENCED_MEMORY
     following = next((line for line in after if re.search(r"fence\.proxy\.async|wgmma\.mma_async", line)), "")
     return FENCED_LATER if "fence.proxy.async" in following else ""
+
+
+def waited_earlier(before: list[str], after: list[str]) -> bool:
+    """Return whether copies into a stage follow, and between the two barriers before these all
+    wgmmas were waited for.
+    """
+    since = until("bar.sync", reversed(before))
+    earlier = until("bar.sync", reversed(before[: len(before) - len(since) - 1]))
+    following = next((line for line in after if SHARED.search(line)), "")
+    waits = any(re.search(r"wgmma\.wait_group\S* 0;", line) for line in earlier)
+    return "cp.async" in following and waits and not has_label([*since, *earlier])
 
 
 def reason_by_tma(seen: list[Taken], change: str, n: int) -> str:
@@ -201,24 +217,27 @@ def registers(lines: list[str], opcode: str) -> set[str]:
 
 
 def launches(
-    dtype: str, headdim: int, atomic: bool = False, tf32: bool = False, only: str | None = None
+    dtype: str, headdim: int, atomic: bool = False, tf32: bool = False, only: str | None = None, bias: bool = False
 ) -> list[Taken]:
     """Return launches of forwards and backwards, with two query heads for one key head.
 
-    only: the kernel whose launches are returned; by default all.
+    only: the kernel whose launches are returned; by default all. bias: one for each query, then one
+    for all queries.
     """
     from flash_attest.impls.triton.attention import FlashAttention2  # loads Triton
 
     way = FlashAttention2(atomic=atomic, tf32=tf32)
     generator = torch.Generator().manual_seed(0)
     with taking() as seen:
-        for causal, seqlen_q, seqlen_k in SIZES:
+        for n, (causal, seqlen_q, seqlen_k) in enumerate(SIZES * (1 + bias)):
             q, k, v = (
-                torch.randn(1, n, heads, headdim, generator=generator).to(getattr(torch, dtype))
-                for n, heads in ((seqlen_q, 2), (seqlen_k, 1), (seqlen_k, 1))
+                torch.randn(1, length, heads, headdim, generator=generator).to(getattr(torch, dtype))
+                for length, heads in ((seqlen_q, 2), (seqlen_k, 1), (seqlen_k, 1))
             )
-            out, lse = way.forward(q, k, v, causal=causal)
-            way.backward(out, q, k, v, out, lse, causal=causal)
+            rows = seqlen_q if n < len(SIZES) else 1
+            of = torch.randn(1, 1, rows, seqlen_k, generator=generator).to(q.dtype) if bias else None
+            out, lse = way.forward(q, k, v, causal=causal, bias=of)
+            way.backward(out, q, k, v, out, lse, causal=causal, bias=of)
     return [taken for taken in seen if only in (None, taken.name)]
 
 
@@ -266,12 +285,16 @@ def shown_by(taken: Taken, text: str) -> set[str]:
 
 
 def removals(seen: list[Taken], opcodes: list[str]) -> list[Removal]:
-    """Remove each of these instructions. A launch without removals must have no finding."""
+    """Remove each of these instructions. A launch without removals must have no finding.
+
+    The compilations of a kernel have the same instructions, so one may show what another does not.
+    """
     of_text = defaultdict(list)
     for taken in seen:
         of_text[taken.name, taken.kernel.module.text].append(taken)
-    found = []
+    found: dict[tuple, list[Removal]] = defaultdict(list)  # by kernel, and which of its instructions it is
     for (name, _), same in of_text.items():
+        met: Counter[str] = Counter()
         if not any("wgmma" in line for line in same[0].lines):
             continue
         right = [taken.run() for taken in same]
@@ -280,6 +303,7 @@ def removals(seen: list[Taken], opcodes: list[str]) -> list[Removal]:
             opcode = next((opcode for opcode in opcodes if re.search(rf"\b{re.escape(opcode)}\b", line)), None)
             if opcode is None:
                 continue
+            met[opcode] += 1
             shown: set[str] = set()
             for taken, (_, arguments) in zip(same, right, strict=True):
                 findings, changed = taken.run(same[0].without(n))
@@ -287,10 +311,13 @@ def removals(seen: list[Taken], opcodes: list[str]) -> list[Removal]:
                 shown |= {VALUES} if any(map(differ, arguments, changed)) else set()
             place = f"{same[0].python_line(n)} {same[0].python_text(n)}, PTX line {n + 1}"
             reached = shown or any(is_reached(taken, n) for taken in same)
-            found.append(
+            found[name, opcode, met[opcode]].append(
                 Removal(name, opcode, place, sorted(shown), reason(same[0], opcode, n) if reached and not shown else "")
             )
-    return found
+    return [
+        replace(each, reason=ELSEWHERE) if not each.shown and not each.reason and any(one.shown for one in same) else each
+        for same in found.values() for each in same
+    ]  # fmt: skip
 
 
 def differ(one: object, other: object) -> bool:

@@ -16,6 +16,7 @@ from tests.runs import python
 
 pytest.importorskip("triton")
 WGMMA = OPCODES[:3]
+BIAS = ["float16", 64, False, False, None, True]
 STAGES = {"mbarrier wait": 12, "mbarrier arrive": 6, "mbarrier bytes": 3}
 
 
@@ -71,6 +72,7 @@ def test_every_mbarrier_fence_and_wait_of_tma_is_found_or_unneeded(gxx):
     "way",
     [
         ["float16", 64], ["float16", 128], ["bfloat16", 64], ["float16", 64, True], ["float32", 64, False, True],
+        BIAS, ["float32", 64, True, True, None, True],
     ],
     ids=str,
 )  # fmt: skip
@@ -82,5 +84,5 @@ def test_every_wait_fence_and_barrier_is_found_or_unneeded(way, gxx):
 
 @pytest.mark.thorough
 def test_the_reasons_occur(gxx):
-    seen = {reason for way in (["float16", 64], ["bfloat16", 64], "tma") for reason in unneeded(removed(way))}
+    seen = {reason for way in (["float16", 64], ["bfloat16", 64], BIAS, "tma") for reason in unneeded(removed(way))}
     assert set(REASONS) <= seen
