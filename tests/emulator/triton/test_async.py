@@ -1,7 +1,7 @@
 """Removes waits, fences and barriers of our kernels for sm_90, changes mbarriers, one at a time.
 
 Either the tracer or the values show it, or the instruction is not needed for a reason that
-removals.py knows.
+reasons.py knows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections import Counter
 
 import pytest
 
-from tests.emulator.triton.removals import CHANGES, OPCODES, REASONS
+from tests.emulator.triton.reasons import REASONS
+from tests.emulator.triton.removals import CHANGES, OPCODES
 from tests.runs import python
 
 pytest.importorskip("triton")
