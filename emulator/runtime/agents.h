@@ -24,7 +24,7 @@ inline uint64_t moment(uint32_t interval, uint32_t syncs) { return uint64_t(inte
 // paths. The last row, if Launch::makes_maps, is one of releases of tensor maps on such paths.
 enum ProxyRow : unsigned { OF_GLOBAL, OF_SHARED };
 inline unsigned proxy_rows() { return OF_SHARED + gpu.launch->cluster; }
-inline unsigned seen_row() { return proxy_rows(); }                                        // in a cluster
+inline unsigned seen_row() { return proxy_rows(); }  // in a cluster
 inline unsigned wide_rows() { return gpu.launch->cluster > 1 ? seen_row() + 1 : 0; }  // a block alone has one scope
 inline unsigned maps_row() { return wide_rows() + proxy_rows(); }
 
