@@ -9,7 +9,7 @@
 namespace emulator {
 namespace {
 
-enum class Path { ordered, unfenced, unreleased, unacquired, narrow, none, after_issue };
+enum class Path { ordered, unfenced, fenced_narrowly, unreleased, unacquired, narrow, none, after_issue };
 
 bool issued_by(unsigned thread, unsigned issuer, bool by_warp) {
     return by_warp ? thread / WARP == issuer / WARP : thread == issuer;
@@ -19,15 +19,15 @@ bool issued_by(unsigned thread, unsigned issuer, bool by_warp) {
 Path path_to(const Agent& agent, uint32_t interval, uint32_t syncs, uint16_t thread, bool writes) {
     const Issue& issue = *agent.issue;
     const uint64_t then = moment(interval, syncs);
-    const uint64_t* moments = issue.order.fenced.data();
-    const size_t count = gpu.block->threads.size();
     if (then < moment(issue.interval, issue.order.clock[thread])) {
-        if (writes && gpu.launch->cluster > 1 && then >= moments[seen_row() * count + thread]) return Path::narrow;
+        if (writes && !is_seen(issue, thread, then)) return Path::narrow;
         if (agent.map) {
             const Missing missing = missing_fence(agent, agent.map, thread, then);
             return missing == Missing::nothing ? Path::ordered : missing == Missing::release ? Path::unreleased : Path::unacquired;
         }
-        return then < moments[checking.proxy_row * count + thread] ? Path::ordered : Path::unfenced;
+        const auto fenced = [&](unsigned row) { return then < issue.order.fenced[row * gpu.block->threads.size() + thread]; };
+        if (fenced(checking.proxy_row + (writes ? wide_rows() : 0))) return Path::ordered;
+        return fenced(checking.proxy_row) ? Path::fenced_narrowly : Path::unfenced;
     }
     return interval > issue.interval || issued_by(thread, agent.thread, agent.by_warp) ? Path::after_issue : Path::none;
 }
@@ -102,6 +102,8 @@ private:
                      was == READ ? "read" : "overwritten", agent.name, verb(what), agent.waits);
         else if (path == Path::unfenced)
             snprintf(record.text, sizeof record.text, "no fence.proxy.async between");
+        else if (path == Path::fenced_narrowly)
+            snprintf(record.text, sizeof record.text, "no fence.proxy.async between on a path that has .cluster scope");
         else if (path == Path::unreleased)
             snprintf(record.text, sizeof record.text, "no fence.proxy.tensormap::generic.release (or tensormap.cp_fenceproxy) between");
         else if (path == Path::unacquired)
@@ -157,12 +159,10 @@ void fence_proxies(Block& in, unsigned warp, uint32_t lanes, const FenceOf& of) 
     const unsigned own = OF_SHARED + rank_of(warp * WARP);
     for (; lanes; lanes &= lanes - 1) {
         const unsigned thread = warp * WARP + static_cast<unsigned>(__builtin_ctz(lanes));
-        const uint32_t* clock = clock_of(in, thread);
-        for (unsigned row = 0; row < maps_row(); ++row) {
+        for (unsigned row = 0; row < proxy_rows(); ++row) {
             if (!(row == OF_GLOBAL ? of.global : of.shared && (of.others || row == own))) continue;
-            uint64_t* fenced = fenced_of(in, thread, row);
-            for (size_t m = 0; m < in.threads.size(); ++m) fenced[m] = std::max(fenced[m], moment(in.interval, clock[m]));
-            fenced[thread] = moment(in.interval, syncs);
+            raise_row(in, thread, row, syncs);
+            if (gpu.launch->cluster > 1) raise_row(in, thread, wide_rows() + row, syncs);
         }
     }
 }

@@ -18,16 +18,26 @@ namespace emulator {
 inline uint64_t moment(uint32_t interval, uint32_t syncs) { return uint64_t(interval) << 32 | syncs; }
 
 // Rows of moments of a thread, up to which a proxy fence lies on a path: one of global memory, or of the
-// shared memory of the block with rank r (OF_SHARED + r). Behind these, if Launch::makes_maps, one of releases of
-// tensor maps, and in a cluster the row of what a thread sees of what others wrote.
+// shared memory of the block with rank r (OF_SHARED + r). In a cluster that is a path of any scope, which orders what
+// has been read. A write is ordered by paths that have .cluster scope from block to block: behind these rows are the
+// moments up to which such a path comes, so that the thread sees what was written, and the rows of fences on such
+// paths. The last row, if Launch::makes_maps, is one of releases of tensor maps on such paths.
 enum ProxyRow : unsigned { OF_GLOBAL, OF_SHARED };
-inline unsigned maps_row() { return OF_SHARED + gpu.launch->cluster; }
-inline unsigned seen_row() { return maps_row() + gpu.launch->makes_maps; }
+inline unsigned proxy_rows() { return OF_SHARED + gpu.launch->cluster; }
+inline unsigned seen_row() { return proxy_rows(); }  // in a cluster
+inline unsigned wide_rows() { return gpu.launch->cluster > 1 ? seen_row() + 1 : 0; }  // a block alone has one scope
+inline unsigned maps_row() { return wide_rows() + proxy_rows(); }
 
 struct Issue {  // what comes before an agent
     uint32_t interval;
     Order order;
 };
+
+// Whether a thread's action at that moment comes before an agent on a path of .cluster scope from block to block.
+inline bool is_seen(const Issue& issue, unsigned thread, uint64_t then) {
+    if (gpu.launch->cluster == 1) return then < moment(issue.interval, issue.order.clock[thread]);
+    return then < issue.order.fenced[seen_row() * gpu.block->threads.size() + thread];
+}
 
 struct Agent {
     unsigned column;  // of the clocks
@@ -43,6 +53,8 @@ struct Agent {
 unsigned first_agent(const Block& in);  // column of the first agent, behind those of threads
 unsigned new_agents(Block& in);         // a new column, for agents that end together or in order
 uint64_t* fenced_of(Block& in, unsigned thread, unsigned row);  // a row as above
+// The thread executes, at the time syncs, a fence to which this row belongs: it is raised to all that comes before.
+void raise_row(Block& in, unsigned thread, unsigned row, uint32_t syncs);
 
 // The lanes of a warp issue an agent.
 std::shared_ptr<const Issue> issued(Block& in, unsigned warp, uint32_t lanes);

@@ -138,6 +138,7 @@ struct Block {  // or the blocks of a cluster
     std::vector<Warp> warps;
     std::vector<uint32_t> clocks;  // of all threads, if Launch::joins_warps (clocks.cpp)
     std::vector<uint64_t> fenced;  // the same for moments of proxy fences, if Launch::has_agents
+    uint32_t raised;  // rows of `fenced` that are not zero everywhere
     std::map<uintptr_t, std::vector<MapAcquire>> map_acquires;  // by the map's address
     unsigned agents, agent_room;  // columns of agents in these clocks: used, and there
     std::vector<NamedBarrier> named;

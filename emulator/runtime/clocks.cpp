@@ -4,7 +4,7 @@
 // A clock has a column for each thread, as in struct Warp: time is the number of synchronisations
 // of the thread's warp. Behind these are the columns of agents (agents.h), which share one if they
 // end together. Beside its clock a thread has the moments up to which a proxy fence lies on a
-// path from each other thread to it, and in a cluster those up to which it sees what each wrote.
+// path from each other thread to it, and in a cluster more of them (ProxyRow).
 #include "mbarriers.h"
 
 #include <algorithm>
@@ -20,7 +20,14 @@ void raise_to(uint64_t* to, const uint64_t* from, size_t count) {
     for (size_t m = 0; m < count; ++m) to[m] = std::max(to[m], from[m]);
 }
 
-size_t rows() { return seen_row() + (gpu.launch->cluster > 1); }  // of moments of one thread
+// The first rows of moments of a thread or an order.
+void raise_rows(const Block& in, uint64_t* to, const uint64_t* from, size_t rows) {
+    const size_t count = in.threads.size();
+    for (size_t row = 0; row < rows; ++row)
+        if (in.raised >> row & 1) raise_to(to + row * count, from + row * count, count);
+}
+
+size_t rows() { return maps_row() + gpu.launch->makes_maps; }  // of moments of one thread
 
 size_t columns_of(const Block& in) { return gpu.launch->has_agents ? first_agent(in) + in.agent_room : in.threads.size(); }
 
@@ -54,6 +61,19 @@ uint64_t* fenced_of(Block& in, unsigned thread, unsigned row) {
     return in.fenced.data() + (rows() * thread + row) * count;
 }
 
+void raise_row(Block& in, unsigned thread, unsigned row, uint32_t syncs) {
+    const size_t count = in.threads.size();
+    uint64_t* fenced = fenced_of(in, thread, row);
+    in.raised |= 1u << row;
+    if (gpu.launch->cluster > 1 && row >= wide_rows()) {
+        raise_to(fenced, fenced_of(in, thread, seen_row()), count);
+    } else {
+        const uint32_t* clock = clock_of(in, thread);
+        for (size_t m = 0; m < count; ++m) fenced[m] = std::max(fenced[m], moment(in.interval, clock[m]));
+    }
+    fenced[thread] = moment(in.interval, syncs);
+}
+
 void join(Order& to, Block& in, unsigned thread, uint32_t syncs, bool wide) {
     to.clock.resize(columns_of(in));
     raise_to(to.clock.data(), clock_of(in, thread), to.clock.size());
@@ -61,8 +81,10 @@ void join(Order& to, Block& in, unsigned thread, uint32_t syncs, bool wide) {
     if (!gpu.launch->has_agents) return;
     const size_t count = in.threads.size();
     to.fenced.resize(rows() * count);
-    raise_to(to.fenced.data(), fenced_of(in, thread, 0), (wide ? rows() : size_t(seen_row())) * count);
-    if (wide && rows() > seen_row()) to.fenced[seen_row() * count + thread] = moment(in.interval, syncs);
+    raise_rows(in, to.fenced.data(), fenced_of(in, thread, 0), wide ? rows() : proxy_rows());
+    if (!wide || gpu.launch->cluster == 1) return;
+    to.fenced[seen_row() * count + thread] = moment(in.interval, syncs);
+    in.raised |= 1u << seen_row();
 }
 
 void raise(Order& to, const Order& from) {
@@ -75,7 +97,7 @@ void raise(Order& to, const Order& from) {
 void follow(Block& in, unsigned thread, const Order& order, bool wide) {
     if (!order.clock.empty()) raise_to(clock_of(in, thread), order.clock.data(), order.clock.size());
     if (order.fenced.empty()) return;
-    raise_to(fenced_of(in, thread, 0), order.fenced.data(), wide ? order.fenced.size() : seen_row() * in.threads.size());
+    raise_rows(in, fenced_of(in, thread, 0), order.fenced.data(), wide ? rows() : proxy_rows());
 }
 
 void forget_threads(Order& order, const Block& in) {

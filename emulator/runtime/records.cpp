@@ -1,5 +1,5 @@
-// Observations as plain structs for Python: one record for all observations of one kind, pair of
-// sites and region.
+// Observations as plain structs for Python: one record for all observations of one kind, region, pair
+// of sites, and what each of them did.
 #include "clusters.h"
 
 #include <cstring>
@@ -11,12 +11,12 @@
 namespace emulator {
 namespace {
 
-using Key = std::tuple<int, int, int, uint64_t, uint64_t, std::string, std::string>;
+using Key = std::tuple<int, int, int, uint64_t, uint64_t, std::string, std::string, int, int>;
 struct {
     // All records, by number. A deque does not move its elements, and callers hold references.
     std::deque<Record> records;
 
-    // The number of the record of each kind, region and pair of sites.
+    // The number of each record, by what it is one for.
     std::map<Key, long> numbers;
 
     // The number of accesses checked so far.
@@ -114,7 +114,8 @@ Record& add_record(Kind kind, const Region* region, uintptr_t address, size_t si
     // A race of two lines is one record, whichever line ran first.
     bool swapped = kind == RACE && second.pc < first.pc;
     const Side &one = swapped ? second : first, &two = swapped ? first : second;
-    Key key(kind, space, id, one.pc, two.pc, place(one), place(two));
+    // Each of two copies may read what the other one writes: two races.
+    Key key(kind, space, id, one.pc, two.pc, place(one), place(two), one.what, two.what);
     auto [entry, is_new] = recorded.numbers.try_emplace(key, static_cast<long>(recorded.records.size()));
     if (is_new) {
         Record record = {};

@@ -71,6 +71,7 @@ void begin_block(Block& in, unsigned number) {  // or the blocks of a cluster
     if (gpu.launch->traced) in.warps.assign((count + WARP - 1) / WARP, Warp{});
     in.clocks.clear();
     in.fenced.clear();
+    in.raised = 0;
     in.map_acquires.clear();
     in.agents = in.agent_room = 0;
     in.named.assign(blocks * NAMED, {});

@@ -11,10 +11,7 @@ void release_maps(Block& in, unsigned warp, uint32_t lanes) {
     const uint32_t syncs = ++in.warps[warp].syncs;
     for (; lanes; lanes &= lanes - 1) {
         const unsigned thread = warp * WARP + static_cast<unsigned>(__builtin_ctz(lanes));
-        const uint32_t* clock = clock_of(in, thread);
-        uint64_t* released = fenced_of(in, thread, maps_row());
-        for (size_t m = 0; m < in.threads.size(); ++m) released[m] = std::max(released[m], moment(in.interval, clock[m]));
-        released[thread] = moment(in.interval, syncs);
+        raise_row(in, thread, maps_row(), syncs);
     }
 }
 
@@ -35,7 +32,7 @@ Missing missing_fence(const Agent& agent, uintptr_t address, unsigned thread, ui
     const auto found = gpu.block->map_acquires.find(address);
     if (found != gpu.block->map_acquires.end())
         for (const MapAcquire& acquire : found->second)
-            if (acquire.moment < moment(issue.interval, issue.order.clock[acquire.thread]) && acquire.released[thread] > then)
+            if (is_seen(issue, acquire.thread, acquire.moment) && acquire.released[thread] > then)
                 return Missing::nothing;
     return issue.order.fenced[maps_row() * gpu.block->threads.size() + thread] > then ? Missing::acquire : Missing::release;
 }

@@ -99,6 +99,16 @@ class Builder:
         self.steps.append(arrive(*one, bar, other.block, how != "relaxed arrival", how != "narrow arrival"))
         self.steps.append(wait_for(*other, bar, wide=how != "narrow wait"))
 
+    def two_paths(self, one: Thread, other: Thread, option: int) -> None:
+        """Add a path of .cluster scope and one of .cta scope, and a fence in front of one of them
+        or between them.
+        """
+        ways = ["narrow wait" if option % 2 else "narrow arrival", ""]
+        for n, how in enumerate(ways if option // 2 % 2 else ways[::-1]):
+            if n == (option < 4):
+                self.steps.append(fence(*one, True))
+            self.signal(one, other, how)
+
     def last_races(self, step: Step) -> list[tuple[Event, Event]]:
         """Return the races of a step with earlier ones, each with the step second."""
         last = len(self.steps)
@@ -117,6 +127,8 @@ class Builder:
             self.steps.append(wait_for(*before, step.bar))
         way = WAYS[slot.start % len(WAYS)]
         fences = later.is_async and not earlier.is_async and slot.cure != "no fence"
+        if fences and before.block != me.block and slot.start // 4 % 2:
+            return self.two_paths(before, me, slot.option)
         if fences and slot.option % 2:
             self.steps.append(fence(*before, True, way))
         if before == me:

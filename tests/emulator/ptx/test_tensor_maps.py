@@ -76,11 +76,13 @@ def edited(*edits: tuple[str, str]) -> str:
     return text
 
 
-def launch(text: str, corner: tuple[int, int] = (0, 0), maps: torch.Tensor | None = None) -> torch.Tensor:
+def launch(
+    text: str, corner: tuple[int, int] = (0, 0), maps: torch.Tensor | None = None, blocks: int = 1
+) -> torch.Tensor:
     """Run a kernel and return the box that it has loaded. corner: outermost first."""
     out, maps = torch.zeros(8, 16, dtype=torch.float16), torch.zeros(256, dtype=torch.uint8) if maps is None else maps
     place = torch.tensor([corner[1], corner[0], *[0] * 6], dtype=torch.int32).numpy().tobytes()
-    load(text)["test"].launch(1, 128, 4096)(values((20, 48), F16), out, maps, place)
+    load(text)["test"].launch(blocks, 128, 4096)(values((20, 48), F16), out, maps, place)
     return out
 
 
@@ -158,6 +160,51 @@ def test_a_map_made_again_during_its_copy_gives_other_values():
         ("ld.param.u32 %c0", "add.s64 %w4, %w0, 96; ld.param.u32 %c0"),
     )
     assert torch.equal(launch(edited(*edits)), values((20, 48), F16)[1:9, :16])
+
+
+# Warp 0 of block 0 makes the map, and thread 64 of block 1 uses it, by two paths: first one of
+# .cluster scope, then one of .cta scope.
+PATHS = """@%q mbarrier.init.shared.b64 [full], 1;
+@%q mbarrier.init.shared.b64 [wide], 1;
+@%q mbarrier.init.shared.b64 [narrow], 1;
+fence.mbarrier_init.release.cluster; barrier.cluster.arrive.relaxed; barrier.cluster.wait;
+{made}
+mapa.shared::cluster.u32 %r4, wide, 1; mapa.shared::cluster.u32 %r5, narrow, 1;
+@%p mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r4];
+{between}
+@%p mbarrier.arrive.release.cta.shared::cluster.b64 _, [%r5];
+@%first bra end;
+@!%q bra wait;
+hear: mbarrier.try_wait.parity.acquire.cluster.shared.b64 %done, [wide], 0; @!%done bra hear;
+listen: mbarrier.try_wait.parity.acquire.cta.shared.b64 %done, [narrow], 0; @!%done bra listen;
+{behind}
+"""
+OF_TWO = (
+    (".reqntid 128", ".reqntid 128\n.reqnctapercluster 2"), ("full;", "full, wide, narrow;"), ("%done;", "%done, %first;"),
+    ("setp.eq.u32 %p, %r0, 0; setp.lt.u32 %own, %r0, 32; setp.eq.u32 %q, %r0, 64;",
+     "mov.u32 %r4, %cluster_ctarank; setp.eq.u32 %first, %r4, 0; setp.eq.and.u32 %p, %r0, 0, %first; "
+     "setp.lt.and.u32 %own, %r0, 32, %first; setp.eq.and.u32 %q, %r0, 64, !%first;"),
+    (COPY, ""), (ACQUIRE, ""), ("bar.sync 0;", ""), ("ret;", "end: ret;"),
+)  # fmt: skip
+BY_LANES = f"bar.warp.sync -1; {BY_HAND} bar.warp.sync -1;"
+TWO_PATHS = {
+    "all before both": (f"{COPY} {ACQUIRE}", "", "", ""),
+    "all behind both": (BY_LANES, "", f"{RELEASE} {ACQUIRE}".replace("own", "q"), ""),
+    "the release before, the acquire behind": (COPY, "", ACQUIRE.replace("own", "q"), ""),
+    "the release on the narrow path": (BY_LANES, RELEASE, ACQUIRE.replace("own", "q"), RELEASED),
+    "the acquire on the narrow path": (COPY, ACQUIRE, "", ACQUIRED),
+    "both on the narrow path": (BY_LANES, f"{RELEASE} {ACQUIRE}", "", RELEASED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("made, between, behind, words", TWO_PATHS.values(), ids=TWO_PATHS)
+def test_a_map_of_another_block_needs_its_fences_on_a_wide_path(made, between, behind, words):
+    paths = PATHS.format(made=made, between=between, behind=behind)
+    text = edited(*OF_TWO, ("@%q mbarrier.init.shared.b64 [full], 1;\n", paths))
+    if not words:
+        assert torch.equal(launch(text, blocks=2), boxed(values((20, 48), F16)[:, :40], (0, 0), (8, 16)))
+    found = trace(lambda: launch(text, blocks=2))
+    assert {(f.kind, words in f.detail) for f in found} == ({(Kind.RACE, True)} if words else set())
 
 
 FIELDS = {

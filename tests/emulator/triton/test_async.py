@@ -1,7 +1,7 @@
 """Removes waits, fences and barriers of our kernels for sm_90, changes mbarriers, one at a time.
 
 Either the tracer or the values show it, or the instruction is not needed for a reason that
-removals.py knows.
+reasons.py knows.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from collections import Counter
 
 import pytest
 
-from tests.emulator.triton.removals import CHANGES, OPCODES, REASONS
+from tests.emulator.triton.reasons import REASONS
+from tests.emulator.triton.removals import CHANGES, OPCODES
 from tests.runs import python
 
 pytest.importorskip("triton")
 WGMMA = OPCODES[:3]
+BIAS = ["float16", 64, False, False, None, True]
 STAGES = {"mbarrier wait": 12, "mbarrier arrive": 6, "mbarrier bytes": 3}
 
 
@@ -71,6 +73,7 @@ def test_every_mbarrier_fence_and_wait_of_tma_is_found_or_unneeded(gxx):
     "way",
     [
         ["float16", 64], ["float16", 128], ["bfloat16", 64], ["float16", 64, True], ["float32", 64, False, True],
+        BIAS, ["float32", 64, True, True, None, True],
     ],
     ids=str,
 )  # fmt: skip
@@ -82,5 +85,5 @@ def test_every_wait_fence_and_barrier_is_found_or_unneeded(way, gxx):
 
 @pytest.mark.thorough
 def test_the_reasons_occur(gxx):
-    seen = {reason for way in (["float16", 64], ["bfloat16", 64], "tma") for reason in unneeded(removed(way))}
+    seen = {reason for way in (["float16", 64], ["bfloat16", 64], BIAS, "tma") for reason in unneeded(removed(way))}
     assert set(REASONS) <= seen
