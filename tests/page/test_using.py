@@ -10,7 +10,8 @@ IN_VIEW = "(e) => { const at = e.getBoundingClientRect(); return at.top >= 0 && 
 
 
 def shown(page, selector: str) -> list[str]:
-    """Return the text of the elements that are visible."""
+    """Return the text of the elements that are visible, after the page has done what is due."""
+    page.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
     return page.locator(selector).filter(visible=True).all_inner_texts()  # asked one by one, 300 rows take 20 s
 
 

@@ -34,7 +34,7 @@ def failed(record: dict, impl: str) -> list[dict]:
 
 def test_a_head_dim_that_cannot_be_launched_is_one_cause(record):
     (cause,) = causes(record, ONE)
-    assert len(cause["laws"]) == len(failed(record, ONE)) > 3
+    assert len(cause["laws"]) == len(failed(record, ONE)) > 1
     assert cause["reason"] == "forward raises RuntimeError: invalid configuration argument"
     assert cause["shared"].endswith("laws fail, with headdim 32")
 
