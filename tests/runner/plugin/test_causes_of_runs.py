@@ -15,7 +15,8 @@ LAWS = "contract or sees_exactly or averages or lse_matches or out_matches or hi
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    chosen = ("--impl-from", PLUGINS / "causes.py", "-k", LAWS, "--hypothesis-profile", "smoke", "-n", 1)
+    seed = "--hypothesis-seed=1"  # four laws draw the head dim that is not launched
+    chosen = ("--impl-from", PLUGINS / "causes.py", "-k", LAWS, "--hypothesis-profile", "smoke", seed, "-n", 1)
     return attest_each({"run": chosen}, tmp_path_factory.mktemp("causes"))["run"]
 
 
@@ -34,7 +35,7 @@ def failed(record: dict, impl: str) -> list[dict]:
 
 def test_a_head_dim_that_cannot_be_launched_is_one_cause(record):
     (cause,) = causes(record, ONE)
-    assert len(cause["laws"]) == len(failed(record, ONE)) > 1
+    assert len(cause["laws"]) == len(failed(record, ONE)) > 3
     assert cause["reason"] == "forward raises RuntimeError: invalid configuration argument"
     assert cause["shared"].endswith("laws fail, with headdim 32")
 
