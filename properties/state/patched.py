@@ -172,7 +172,7 @@ def _owners(modules: Mapping[str, ModuleType]) -> list[object]:
     python = [module for module in imported if _package(module) in sys.stdlib_module_names]
     # "from dataclasses import replace" names the module, too.
     named = {getattr(value, "__module__", None) for module in suite for value in vars(module).values()}
-    python += [modules[name] for name in named & modules.keys() if name.partition(".")[0] in sys.stdlib_module_names]
+    python += [modules[name] for name in named & modules.keys() if top(name) in sys.stdlib_module_names]
     with_classes = [*suite, *(module for module in python if module.__name__ in OTHERS)]
     classes = [value for module in with_classes for value in vars(module).values() if isinstance(value, type)]
     changeable = [cls for cls in classes if not cls.__flags__ & _IMMUTABLE]

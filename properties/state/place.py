@@ -90,7 +90,7 @@ class Place:
         if self.owner is sys.modules:
             # A module without a spec was not imported: torch.compile makes such modules for its
             # kernels, and removes them.
-            return name.partition(".")[0] in PACKAGES and _getattr(value, "__spec__", None) is not None
+            return top(name) in PACKAGES and _getattr(value, "__spec__", None) is not None
         if (self.owner is torch and name in SET_BY_TORCH) or name in HOOKS.get(self.name, ()):
             return False
         limit = name.isupper() and self.name.startswith(SUITE)  # the suite's constants count
