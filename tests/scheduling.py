@@ -4,8 +4,11 @@ Fixtures of a file run pytest or compile. `--dist worksteal`, which suits the la
 of a file to a second worker, which would repeat the fixtures' work.
 """
 
+from pathlib import Path
+
 import pytest
 
+TESTS = Path(__file__).resolve().parent
 # Folders that stay with one worker as a whole: one browser is started, and installed if need be.
 TOGETHER = ("tests/page/",)
 # Files whose tests take seconds each, and share little.
@@ -27,8 +30,10 @@ def scope(nodeid: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | None:
-    """Return our scheduler, or None if the user has chosen another --dist than tox.ini."""
-    if config.getoption("dist") != "worksteal":
+    """Return our scheduler. Return None if the user has chosen another --dist than tox.ini, or if
+    laws are judged: pytest reads tests/conftest.py also in a run without paths.
+    """
+    if config.getoption("dist") != "worksteal" or not all(map(_is_ours, config.args)):
         return None
     from xdist.scheduler import LoadFileScheduling  # every run in the checkout imports this module
 
@@ -40,6 +45,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object | 
 
     config.option.loadscopereorder = False
     return ByFile(config, log)
+
+
+def _is_ours(argument: str) -> bool:
+    return Path(argument.partition("::")[0]).resolve().is_relative_to(TESTS)
 
 
 def in_order(config: pytest.Config, items: list[pytest.Item]) -> None:
