@@ -37,7 +37,7 @@ MUTANTS = [
     ),
     planted(
         name="row_maximum_starts_at_ten_thousand_below",
-        law="test_biased_attention_matches_the_definition",
+        law="test_finite_masks_hide_as_infinity_does",
         edits=(
             (
                 START,

@@ -27,9 +27,8 @@ APART = (16, 32, 64, 128)  # how many more keys than queries; the causal diagona
 FEW = 8  # queries, for which kernels that decode have a path of their own
 USUAL_HEADDIMS = (64, 96, 128)  # for which kernels have instances and fast paths
 # One key, and lengths that equal another size, from which a kernel may guess its dimensions.
-AS_MANY = (
-    None, ("seqlen_k", "one"), ("seqlen_k", "nheads_k"), ("seqlen_q", "nheads"), ("seqlen_k", "headdim"),
-)  # fmt: skip
+OF_HEADS = (("seqlen_k", "nheads_k"), ("seqlen_q", "nheads"))
+AS_MANY = (None, ("seqlen_k", "one"), *OF_HEADS, ("seqlen_k", "headdim"))
 
 
 def edges(most: int, least: int = 1) -> list[int]:

@@ -8,7 +8,7 @@ inputs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from random import Random
@@ -36,6 +36,7 @@ from flash_attest.properties.cases.sizes import (
     GROUPS,
     HEADS,
     NEAR,
+    OF_HEADS,
     TILES,
     headdim_pairs,
     headdims,
@@ -161,7 +162,7 @@ class _Choices:
     def _sizes(self, row: dict[str, Any], random: Random) -> dict[str, Any]:
         """Return sizes of the classes of a row."""
         seqlen_q, seqlen_k = self._seqlens(row, random)
-        pair = random.choice(self.pairs[row["heads"]])
+        pair = random.choice(self._heads(row))
         group = random.choice(GROUPS) if row["gqa"] else 1
         headdim = random.choice(self.headdims["large" if row["large"] else row["width"]])
         pairs = {"headdims": random.choice(self.headdim_pairs)} if row["headdim_v"] else {}
@@ -185,6 +186,13 @@ class _Choices:
             "seqlen_q": seqlen_q, "seqlen_k": seqlen_k, "cross": seqlen_q != seqlen_k, "pair": pair, "group": group,
             "headdim": headdim, **kind, **pairs, **self._window(row, seqlen_q, seqlen_k, random),
         }  # fmt: skip
+
+    def _heads(self, row: dict[str, Any]) -> Sequence[tuple[int, int]]:
+        """Return the pairs (batch, nheads_k) of a row. A length that equals a number of heads shows
+        little if there is one.
+        """
+        several = [pair for pair in itertools.chain(*self.pairs.values()) if pair[1] > 1]
+        return several if several and row["as many"] in OF_HEADS else self.pairs[row["heads"]]
 
     def _of_a_kind(self, row: dict[str, Any], headdim: int, random: Random) -> tuple[dict[str, Any], int]:
         """Return the dtype and the head dim of one of the run's kinds for the features of a row.
