@@ -14,7 +14,7 @@ from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.fitting import multiple
 from flash_attest.properties.cases.limits import Limits
-from flash_attest.properties.cases.sizes import GROUPS, edges
+from flash_attest.properties.cases.sizes import APART, GROUPS, edges
 from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.cases.support import unsupported
 from flash_attest.properties.law import laws
@@ -438,6 +438,5 @@ def test_every_law_finds_small_cases(law):
 
 def test_keys_are_a_whole_tile_apart():
     """Where the longest sequence is shorter than queries and the distance, queries are fewer."""
-    cases = Drawing(attention_cases(ALL, "cpu", Draws.of(seqlen_k=(0, 130))), 0, 60).cases
-    distances = Counter(case.seqlen_k - case.seqlen_q for case in cases)
-    assert distances[32] + distances[64] + distances[128] >= 3
+    cases = Drawing(attention_cases(ALL, "cpu"), 0, 60).cases
+    assert {case.seqlen_k - case.seqlen_q for case in cases} >= set(APART)
