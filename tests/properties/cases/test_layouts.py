@@ -7,7 +7,11 @@ import pytest
 import torch
 
 from flash_attest.properties.cases.case import DTYPES, LAYOUTS
+from flash_attest.properties.cases.drawing import Drawing
 from flash_attest.properties.cases.layouts import MARGIN, lay_out, layout_of, place
+from flash_attest.properties.cases.strategies import attention_cases
+from flash_attest.properties.law import laws
+from tests.properties.cases.drawing import ALL
 
 each_dtype = pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 STORED = ["interleaved", *(name for name in LAYOUTS if name != "mixed")]
@@ -144,6 +148,13 @@ def test_mixed_inputs_differ_in_every_stride(shape):
     strides = {name: lay_out(torch.zeros(shape), layout_of(name, "mixed")).stride() for name in ("q", "k", "v", "dout")}
     for one, other in combinations(strides, 2):
         assert not any(a == b for a, b in zip(strides[one][:3], strides[other][:3], strict=True)), (one, other)
+
+
+def test_sliced_inputs_have_several_batches():
+    """The stride of a batch shows what was cut off; one batch has no next one."""
+    draws = laws()["test_any_layout_equals_the_contiguous_one"].draws
+    sliced = [case for case in Drawing(attention_cases(ALL, "cpu", draws), 0, 60).cases if case.layout == "sliced"]
+    assert sliced and all(case.batch > 1 for case in sliced)
 
 
 def test_changing_zero_to_minus_zero_is_counted(values):
