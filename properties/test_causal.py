@@ -6,30 +6,32 @@ from flash_attest.oracle import ALIGNMENTS
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.features import mask_of
 from flash_attest.properties.cases.limits import FAR
+from flash_attest.properties.cases.sizes import APART
 from flash_attest.properties.checks.comparisons import check_agree, check_copied
 from flash_attest.properties.checks.counts import COUNTED, check_averages, check_counts, countable
 from flash_attest.properties.checks.hidden import check_unseen
 from flash_attest.properties.law import law
 
-SHIFTS = (8, 16, 32, 64, 128)  # half a tile of 16 to 256 keys, or a tile of 8 to 128
+HALVES = (8, 16, 32, 64, 128)  # half a tile of 16 to 256 keys
 
 
-def toward_tiles_apart(case: Case) -> Case:
-    """Return the case with half a tile or a tile more keys than queries, if their difference is
-    even.
+def toward_half_a_tile(case: Case) -> Case:
+    """Return the case with half a tile more keys than queries, if their difference is even and not
+    a whole tile.
 
-    With half a tile the first query sees half of a tile, and the last query of its tile sees keys
-    of the next one: a kernel that skips tiles by the first query is wrong. With a tile the diagonal
-    meets the edges of tiles: a kernel that rounds their number by hand may take one too few.
+    The first query then sees half of a tile, and the last query of its tile sees keys of the next
+    one. A kernel that skips tiles by the first query is right if the difference is whole tiles, and
+    one that rounds the number of tiles by hand may be wrong only then.
     """
-    fitting = [shift for shift in SHIFTS if shift < case.seqlen_k]
-    if case.seqlen_k <= case.seqlen_q or (case.seqlen_k - case.seqlen_q) % 2 or not fitting:
+    fitting = [half for half in HALVES if 2 * half < case.seqlen_k]
+    more = case.seqlen_k - case.seqlen_q
+    if more <= 0 or more % 2 or more in APART or not fitting:
         return case
     return case.but(seqlen_q=case.seqlen_k - fitting[case.seqlen_q % len(fitting)])
 
 
 @law(causal=True, window=False, bias=False, sinks=COUNTED, needs=("causal", "lse"), bug="masks",
-     toward=toward_tiles_apart)  # fmt: skip
+     toward=toward_half_a_tile)  # fmt: skip
 def test_query_sees_exactly_its_prefix(trial):
     """query i sees key j  iff  j <= i + seqlen_k - seqlen_q      (bottom_right; top_left: j <= i)
 
@@ -41,7 +43,7 @@ def test_query_sees_exactly_its_prefix(trial):
 
 
 @law(causal=True, window=False, bias=False, sinks=COUNTED, needs=("causal", "own v"), bug="masks", where=countable, reach=FAR,
-     shared_kv=False, toward=toward_tiles_apart)  # fmt: skip
+     shared_kv=False, toward=toward_half_a_tile)  # fmt: skip
 def test_out_averages_exactly_its_prefix(trial):
     """With q = 0, out_i is the mean of v over exactly the keys that query i sees.
 
