@@ -56,7 +56,7 @@ class Judgement:
 
     @property
     def known_failure(self) -> KnownFailure:
-        """What is known of the law's failure."""
+        """The law's known failure there; its `why` is "" if nothing is known."""
         return self.impl.known_failure(self.law.name, self.device)
 
     @property
