@@ -58,7 +58,7 @@ class Because:
 
 
 def known(*parts: OfLaws) -> OfLaws:
-    """Return the union of parts. Raises ValueError if two of them name a law, for the same device."""
+    """Return the union of parts. Raises ValueError if two name a law for the same device."""
     together: OfLaws = {}
     for law, failures in (entry for part in parts for entry in part.items()):
         of_law = together.setdefault(law, {})
