@@ -85,6 +85,12 @@ class Law:
         """The docstring: what the law says, and why it holds."""
         return inspect.cleandoc(self.function.__doc__ or "")
 
+    def judged_on(self, device: str) -> str:
+        """Return the device on which the law is judged in a run on a device. On a GPU, too, some
+        laws are judged on the CPU.
+        """
+        return self.device or device
+
     def test_id(self, impl_name: str) -> str:
         """Return the test id: properties/test_causal.py::test_name[impl]."""
         return f"properties/{self.chapter}.py::{self.name}[{impl_name}]"

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flash_attest.impls.contract.entry import Entry, Unloadable
-from flash_attest.impls.contract.record import Absent, Implementation, KnownFailure
+from flash_attest.impls.contract.record import Absent, Implementation
 from flash_attest.places import document
 from flash_attest.properties.calling.raised import device_works
 from flash_attest.properties.cases.case import parse_case
@@ -145,14 +145,14 @@ class Judge:
         if remote := remote_of(impl):
             result.observed = remote.take_observed()
         if not NOW.isolated:
-            self.explains(impl, result)
+            self.explains(judgement, result)
         return result
 
-    def explains(self, impl: Implementation, result: Result) -> None:
+    def explains(self, judgement: Judgement, result: Result) -> None:
         """Keep a failure, so that other laws do not explain its cause again. A failure that is
         expected must not explain one that is not.
         """
-        if not known_of(result, impl, self.plan.device).why:
+        if not judgement.known_failure.why:
             self.explanations.add(result)
 
     def contract(self, impl: Implementation | Absent | Unloadable) -> Result:
@@ -217,14 +217,6 @@ def suite_raised(error: Exception, result: Result) -> Result:
     return result
 
 
-def known_of(result: Result, impl: Implementation, device: str) -> KnownFailure:
-    """Return what is known of a law's failure in a run on a device. On a GPU, too, some laws are
-    judged on the CPU.
-    """
-    law = laws().get(result.law)
-    return impl.known_failure(result.law, law.device if law and law.device else device)
-
-
 def compare_with_known(result: Result, impl: Implementation | Absent | Unloadable, device: str) -> None:
     """Compare a result of a run on a device with known_failures.
 
@@ -235,7 +227,8 @@ def compare_with_known(result: Result, impl: Implementation | Absent | Unloadabl
     """
     if not isinstance(impl, Implementation):
         return
-    known, _, every_run = known_of(result, impl, device)
+    law = laws().get(result.law)  # None for the contract
+    known, _, every_run = impl.known_failure(result.law, law.judged_on(device) if law else device)
     if known and result.law != CONTRACT_CHECK and (result.verdict == FAIL or result.why is Reason.WRONG_ALREADY):
         result.verdict, result.known, result.why = FAIL, known, None
     if result.verdict == PASS and known and every_run:

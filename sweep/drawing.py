@@ -47,7 +47,7 @@ def drawn(job: Job, number: int, pairs: Sequence[Pair], versions: dict[str, str]
     if pair not in left:
         return None
     entry, layer = pair
-    device = layer.device(job.device)
+    device = layer.law.judged_on(job.device)
     case = _case(entry.impl, layer, device, zlib.crc32(f"{job.seed} {number}".encode()))
     if case is None:
         raise NoCase(pair)

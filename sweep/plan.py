@@ -42,17 +42,13 @@ class Layer:
     def law(self) -> Law:
         return laws()[self.law_name]
 
-    def device(self, device: str) -> str:
-        """Return the device on which the layer runs in a sweep of `device`."""
-        return self.law.device or device
-
     def not_applicable(self, impl: Implementation, device: str) -> str | None:
         """Return why the layer is not drawn for an implementation, or None if it is drawn."""
         if self.law.device == "cuda" != device:
             return "it needs a GPU"
         if self.name == "sanitizer" and sanitizer.find() is None:
             return sanitizer.NOT_FOUND
-        return missing(impl, self.law.needs) or not_here(impl, self.device(device))
+        return missing(impl, self.law.needs) or not_here(impl, self.law.judged_on(device))
 
 
 LAYERS = {

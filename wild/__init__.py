@@ -3,6 +3,7 @@
 packages.py   every package: its versions, what is installed with it, where it runs; and the files
               of public repositories that are judged, though no package index has them
 NAME.py       the adapter of a package: `flash-attest check sageattention` judges it
+known.py      the form in which adapters list laws that are known to fail
 findings/     one proof for each thing that is wrong: a script without this suite
 findings.py   reads the proofs
 page.py       writes docs/findings.md from them

@@ -9,6 +9,7 @@ import torch
 from flash_attest import Implementation, Precision, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 flash = module_of("aule_attention", "aule.triton_flash")
 
@@ -30,7 +31,7 @@ def sized(case):
     return None if left and right in (None, left) else "window_size is one number above 0"
 
 
-def aule(name, function, known, backward=True, **supports):
+def aule(name, function, known_failures, backward=True, **supports):
     """Return an Implementation of the package, with the laws that are known to fail."""
     forward, gradient = adapted(function)
     common = dict(cross=True, gqa=True, softmax_scale=True, strides=True) | supports
@@ -47,67 +48,62 @@ def aule(name, function, known, backward=True, **supports):
         tile=(64, 64),
         traced=True,
         share={"cpu": 0.02},
-        known_failures={"tensors_beyond_2_31_elements": "finding #133: offsets have 32 bits", **known},
+        known_failures=known(OFFSETS, *known_failures),
     )
 
 
+OFFSETS = Because("finding #133: offsets have 32 bits").fail("tensors_beyond_2_31_elements")
 QUERIES = "finding #4: rows past the last tile of keys are NaN"
 BACKWARD = "finding #3: the backward ignores the window"
 SHORT = "seqlen_q=3 seqlen_k=2 headdim=64 dtype=float32 causal=True window=1:"
+FOUR = "batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32"
 MORE_QUERIES = "seqlen_q=65 seqlen_k=1 headdim=64 dtype=float32 causal=True"
-
 BATCHES = "finding #6: k and v of fewer batches are accepted"
-# Laws that drew such a case on a GPU.
-ROWS_ON_A_GPU = (
-    "winning_key_is_copied", "huge_scores_match_the_definition", "tiny_scores_match_the_definition",
-    "single_key_is_copied", "scale_zero_is_q_zero",
-)  # fmt: skip
+OF_BATCHES = Because(BATCHES, on="cuda").fail("calls_outside_the_promise_raise_or_are_right")
 
 IMPLS = [
     aule(
         "",
         attention,
-        {
-            "winning_key_is_copied": (QUERIES, f"{MORE_QUERIES} regime=selecting"),
-            "equal_values_give_no_score_gradient": (QUERIES, MORE_QUERIES),
-            "any_layout_equals_the_contiguous_one": (
-                "finding #5: the stride of the one head is taken for the stride of the batch",
-                "batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32 layout=size_one",
+        [
+            Because(QUERIES, MORE_QUERIES).fail("""
+                equal_values_give_no_score_gradient
+                winning_key_is_copied regime=selecting
+            """),
+            Because(QUERIES, on="cuda").fail("out_averages_exactly_its_prefix q_dq_equals_k_dk"),
+            Because("finding #5: the stride of the one head is taken for the stride of the batch", FOUR).fail(
+                "any_layout_equals_the_contiguous_one layout=size_one"
             ),
-            "calls_outside_the_promise_raise_or_are_right": (
-                BATCHES,
-                "batch=2 seqlen_q=4 seqlen_k=4 headdim=64 dtype=float32",
-            ),
-            "out_averages_exactly_its_prefix": {"cuda": QUERIES},
-            "q_dq_equals_k_dk": {"cuda": QUERIES},
-        },
+            Because(BATCHES, FOUR).fail("calls_outside_the_promise_raise_or_are_right"),
+        ],
         dtypes={torch.float32},
         causal="optional",
     ),
     aule(
         "_window",
         causal,
-        {
-            "out_averages_exactly_its_prefix": (QUERIES, MORE_QUERIES),
-            "equal_values_give_no_score_gradient": (QUERIES, MORE_QUERIES),
-            "no_dout_gives_no_gradient": (QUERIES, MORE_QUERIES),
-            "q_dq_equals_k_dk": (QUERIES, MORE_QUERIES),
-            "ragged_sizes_match_the_definition": (BACKWARD, f"{SHORT} regime=shifted_down"),
-            "answers_follow_the_values": (BACKWARD, f"{SHORT} regime=shifted_down"),
-            "gradients_match_the_definition": (BACKWARD, f"{SHORT} regime=shifted_down"),
-            "gradients_of_keys_sum_to_zero": (
-                BACKWARD,
-                "seqlen_q=3 seqlen_k=3 headdim=64 dtype=float32 causal=True window=1:",
-            ),
-            "query_sees_exactly_its_window": (
-                "finding #1: rows that see no key of their first tile are NaN",
-                "seqlen_q=128 seqlen_k=128 headdim=64 dtype=float32 causal=True window=16:",
-            ),
-            "keys_beyond_the_window_change_no_bit": {"cuda": BACKWARD},
-            "other_calls_do_not_matter": {"cuda": BACKWARD},
-            "calls_outside_the_promise_raise_or_are_right": {"cuda": BATCHES},
-            **{key: {"cuda": QUERIES} for key in ROWS_ON_A_GPU},
-        },
+        [
+            Because(QUERIES, MORE_QUERIES).fail("""
+                out_averages_exactly_its_prefix equal_values_give_no_score_gradient no_dout_gives_no_gradient
+                q_dq_equals_k_dk
+            """),
+            Because(QUERIES, on="cuda").fail("""
+                winning_key_is_copied huge_scores_match_the_definition tiny_scores_match_the_definition
+                single_key_is_copied scale_zero_is_q_zero
+            """),
+            Because(BACKWARD, SHORT).fail("""
+                ragged_sizes_match_the_definition regime=shifted_down
+                answers_follow_the_values regime=shifted_down
+                gradients_match_the_definition regime=shifted_down
+                gradients_of_keys_sum_to_zero seqlen_k=3
+            """),
+            Because(BACKWARD, on="cuda").fail("keys_beyond_the_window_change_no_bit other_calls_do_not_matter"),
+            Because("finding #1: rows that see no key of their first tile are NaN").fail("""
+                query_sees_exactly_its_window
+                    seqlen_q=128 seqlen_k=128 headdim=64 dtype=float32 causal=True window=16:
+            """),
+            OF_BATCHES,
+        ],
         dtypes={torch.float32},
         causal="always",
         window={"left"},
@@ -116,13 +112,12 @@ IMPLS = [
     aule(
         "_band",
         attention,
-        {
-            "query_sees_exactly_its_window": (
-                "finding #2: a window ends by the middle of the query tile",
-                "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 window=1:1",
+        [
+            Because("finding #2: a window ends by the middle of the query tile").fail(
+                "query_sees_exactly_its_window seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 window=1:1"
             ),
-            "calls_outside_the_promise_raise_or_are_right": {"cuda": BATCHES},
-        },
+            OF_BATCHES,
+        ],
         backward=False,
         dtypes={torch.float32},
         window={"both"},

@@ -11,6 +11,7 @@ from flash_attest import Implementation, Precision, Supports
 from flash_attest.adapters import adapted
 from flash_attest.notation import slots_of
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because
 
 varlen = module_of("conch_triton_kernels", "conch.ops.attention.varlen_attention")
 paged = module_of("conch_triton_kernels", "conch.ops.attention.paged_attention")
@@ -64,15 +65,6 @@ TF32 = Precision(multiply="tf32_cut", merge="lse")
 HALF = Precision(statistics="operand", accumulate="operand", merge="lse", parts="operand")
 CORNER = "finding #10: some queries are aligned at the top left, one at the bottom right"
 CHUNK = "seqlen_q=2 seqlen_k=3 headdim=64 dtype=float32 causal=True"
-LAWS_OF_CHUNKS = {
-    "out_averages_exactly_its_prefix": "",
-    "ragged_sizes_match_the_definition": "",
-    "out_matches_the_definition": "",
-    "answers_follow_the_values": "",
-    "answers_follow_lengths_and_tables": "",
-    "tiny_scores_match_the_definition": "regime=flat",
-    "huge_scores_match_the_definition": "regime=shifted_up",
-}
 IMPLS = [
     Implementation(
         name="conch_triton_kernels",
@@ -94,11 +86,14 @@ IMPLS = [
         supports=Supports(causal="optional", accepts=chunk, **PAGES, **FLOAT32),
         precision=TF32,
         share={"cpu": 0.05},
-        known_failures={law: (CORNER, f"{CHUNK} {more}".strip()) for law, more in LAWS_OF_CHUNKS.items()}
-        | {
-            "chunks_change_no_bit": (CORNER, f"{CHUNK} seed=1".replace("=2 seqlen_k=3", "=3 seqlen_k=4")),
-            "long_sequences_see_their_keys": (CORNER, CHUNK.replace("=2 seqlen_k=3", "=200 seqlen_k=201")),
-        },
+        known_failures=Because(CORNER, CHUNK).fail("""
+            out_averages_exactly_its_prefix ragged_sizes_match_the_definition out_matches_the_definition
+            answers_follow_the_values answers_follow_lengths_and_tables
+            tiny_scores_match_the_definition regime=flat
+            huge_scores_match_the_definition regime=shifted_up
+            chunks_change_no_bit seqlen_q=3 seqlen_k=4 seed=1
+            long_sequences_see_their_keys seqlen_q=200 seqlen_k=201
+        """),
     ),
     Implementation(
         name="conch_triton_kernels_decode",
@@ -106,11 +101,8 @@ IMPLS = [
         supports=Supports(softcap=True, accepts=one_query, **(PAGES | {"append": False}), **FLOAT32),
         precision=TF32,
         share={"cpu": 0.2},
-        known_failures={
-            "pages_may_lie_far_apart": (
-                "finding #11: offsets of pages have 32 bits",
-                "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 nheads=3",
-            )
-        },
+        known_failures=Because("finding #11: offsets of pages have 32 bits").fail(
+            "pages_may_lie_far_apart seqlen_q=1 seqlen_k=1 headdim=64 dtype=float32 nheads=3"
+        ),
     ),
 ]

@@ -9,9 +9,10 @@ from unittest import mock
 
 import torch
 
-from flash_attest import Implementation, KnownFailure, Precision, Supports
+from flash_attest import Implementation, Precision, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 package = module_of("cuda_triton_multiarch", "kernels")
 full = module_of("cuda_triton_multiarch", "kernels.flash_attention_full")
@@ -55,7 +56,7 @@ def declare(name, function=bhsd, *, precision=OF_BHSD, known_failures=(), **supp
         tile=(64, 64),
         traced=True,
         share={"cpu": 0.05},
-        known_failures=dict(known_failures),
+        known_failures=known(*known_failures),
     )
 
 
@@ -67,120 +68,90 @@ SUM = "finding #21: l is summed in float16"
 ROWS = "finding #20: rows of the last tile are written into the next head"
 TILE, ONE = "seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16", "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 LONGER, LAST = "seqlen_q=64 seqlen_k=128 headdim=64 dtype=float16", "seqlen_q=65 seqlen_k=65 headdim=64 dtype=float16"
-
-# On a GPU, what rows of the last tile do depends on the order of tiles and on what lies behind out.
-WRITTEN = {"cpu": (ROWS, LAST), "cuda": KnownFailure(ROWS, every_run=False)}
-# So does what is read past the last key.
-READ = {"cuda": KnownFailure(LENGTH, every_run=False)}
+WRITTEN = "inputs_come_back_unchanged out_is_additive_in_v order_of_batches_and_heads_does_not_matter"
 
 IMPLS = [
     declare(""),
     declare(
         "_ragged",
         accepts=not_empty,
-        known_failures={
-            "padding_keys_count_nothing": (PADDING, ONE),
-            "ragged_sizes_match_the_definition": (PADDING, ONE),
-            "out_matches_the_definition": (PADDING, ONE),
-            "answers_follow_the_values": (PADDING, ONE),
-            "tiny_scores_match_the_definition": (PADDING, ONE),
-            "shifting_all_scores_changes_only_lse": (PADDING, f"{ONE} regime=exact seed=119"),
-            "huge_scores_match_the_definition": (ROWS, LAST),
-            "inputs_come_back_unchanged": WRITTEN,
-            "out_is_additive_in_v": WRITTEN,
-            "order_of_batches_and_heads_does_not_matter": WRITTEN,
-            "batch_changes_no_bit": {"cuda": WRITTEN["cuda"]},
-            "sanitizers_report_nothing": {"cuda": ROWS},
-            **{
-                key: {"cuda": PADDING}
-                for key in (
-                    "long_sequences_see_their_keys",
-                    "batches_beyond_65535",
-                    "heads_beyond_65535",
-                    "tensors_beyond_2_31_elements",
-                    "other_calls_do_not_matter",
-                    "first_call_decides_nothing",
-                )
-            },
-            "repeats_agree": (ROWS, LAST),
-            "chunks_change_no_bit": (ROWS, LAST),
-            "no_race_is_traced": (ROWS, LAST),
-        },
+        known_failures=[
+            Because(PADDING, ONE).fail("""
+                padding_keys_count_nothing ragged_sizes_match_the_definition out_matches_the_definition
+                answers_follow_the_values tiny_scores_match_the_definition
+                shifting_all_scores_changes_only_lse regime=exact seed=119
+            """),
+            Because(PADDING, on="cuda").fail("""
+                long_sequences_see_their_keys batches_beyond_65535 heads_beyond_65535
+                tensors_beyond_2_31_elements other_calls_do_not_matter first_call_decides_nothing
+            """),
+            Because(ROWS, LAST).fail(
+                "huge_scores_match_the_definition repeats_agree chunks_change_no_bit no_race_is_traced"
+            ),
+            Because(ROWS, on="cuda").fail("sanitizers_report_nothing"),
+            # On a GPU, what they do depends on the order of tiles and on what lies behind out.
+            Because(ROWS, LAST, on="cpu").fail(WRITTEN),
+            Because(ROWS, on="cuda", every_run=False).fail(f"{WRITTEN} batch_changes_no_bit"),
+        ],
     ),
     declare(
         "_cross",
         cross=True,
-        known_failures={
-            "ragged_sizes_match_the_definition": (LENGTH, LONGER),
-            "out_matches_the_definition": (LENGTH, LONGER),
-            "every_column_of_headdim_matters": (LENGTH, LONGER),
-            "winning_key_is_copied": (LENGTH, f"{LONGER} regime=selecting"),
-            "huge_scores_match_the_definition": (LENGTH, f"{LONGER} regime=shifted_down"),
-            "tiny_scores_match_the_definition": (LENGTH, f"{LONGER} regime=flat"),
-            "chunks_change_no_bit": (LENGTH, "seqlen_q=128 seqlen_k=64 headdim=64 dtype=float16"),
-            "keys_beyond_65535": {"cuda": LENGTH},
-            "order_of_keys_does_not_matter": {"cuda": LENGTH},
-            "neighbours_change_no_bit": {"cuda": LENGTH},
-            **dict.fromkeys(
-                (
-                    "long_sequences_see_their_keys",
-                    "queries_beyond_65535",
-                    "work_waits_on_the_current_stream",
-                    "memory_around_inputs_is_not_read",
-                    "out_scales_with_v",
-                    "shifting_all_scores_changes_only_lse",
-                ),
-                READ,
-            ),
-        },
+        known_failures=[
+            Because(LENGTH, LONGER).fail("""
+                ragged_sizes_match_the_definition out_matches_the_definition every_column_of_headdim_matters
+                winning_key_is_copied regime=selecting
+                huge_scores_match_the_definition regime=shifted_down
+                tiny_scores_match_the_definition regime=flat
+                chunks_change_no_bit seqlen_q=128 seqlen_k=64
+            """),
+            Because(LENGTH, on="cuda").fail("keys_beyond_65535 order_of_keys_does_not_matter neighbours_change_no_bit"),
+            # What is read past the last key depends on what lies there.
+            Because(LENGTH, on="cuda", every_run=False).fail("""
+                long_sequences_see_their_keys queries_beyond_65535 work_waits_on_the_current_stream
+                memory_around_inputs_is_not_read out_scales_with_v shifting_all_scores_changes_only_lse
+            """),
+        ],
     ),
     declare(
         "_causal",
         causal="optional",
-        known_failures={
-            "out_averages_exactly_its_prefix": (CAUSAL, f"{TILE} causal=True"),
-            "hidden_keys_change_no_bit": (CAUSAL, f"{TILE} causal=True"),
-            "row_that_sees_one_key_copies_it": (CAUSAL, f"{TILE} causal=True"),
-            "ragged_sizes_match_the_definition": (CAUSAL, f"{TILE} causal=True"),
-            "answers_follow_the_values": (CAUSAL, f"{TILE} causal=True"),
-            "huge_scores_match_the_definition": (CAUSAL, f"{TILE} causal=True regime=shifted_down"),
-            "tiny_scores_match_the_definition": (CAUSAL, f"{TILE} causal=True regime=flat"),
-            **{
-                key: {"cuda": CAUSAL}
-                for key in (
-                    "prefix_alone_equals_prefix_of_the_whole",
-                    "long_sequences_see_their_keys",
-                    "tensors_beyond_2_31_elements",
-                    "chunks_change_no_bit",
-                    "other_calls_do_not_matter",
-                )
-            },
-        },
+        known_failures=[
+            Because(CAUSAL, f"{TILE} causal=True").fail("""
+                out_averages_exactly_its_prefix hidden_keys_change_no_bit row_that_sees_one_key_copies_it
+                ragged_sizes_match_the_definition answers_follow_the_values
+                huge_scores_match_the_definition regime=shifted_down
+                tiny_scores_match_the_definition regime=flat
+            """),
+            Because(CAUSAL, on="cuda").fail("""
+                prefix_alone_equals_prefix_of_the_whole long_sequences_see_their_keys
+                tensors_beyond_2_31_elements chunks_change_no_bit other_calls_do_not_matter
+            """),
+        ],
     ),
     declare(
         "_strides",
         strides="last_contiguous",
-        known_failures={
-            "any_layout_equals_the_contiguous_one": (LAYOUT, f"{TILE} layout=gapped"),
-            "offsets_need_64_bits": (LAYOUT, TILE),
-            "other_calls_do_not_matter": {"cuda": LAYOUT},
-        },
+        known_failures=[
+            Because(LAYOUT, TILE).fail("offsets_need_64_bits any_layout_equals_the_contiguous_one layout=gapped"),
+            Because(LAYOUT, on="cuda").fail("other_calls_do_not_matter"),
+        ],
     ),
     declare(
         "_full",
         full_bhsd,
         precision=Precision(row_sum="operand"),
         causal="optional",
-        known_failures={
-            "ragged_sizes_match_the_definition": (SUM, f"{TILE} regime=shifted_down"),
-            "out_matches_the_definition": (SUM, f"{TILE} regime=shifted_down seed=325"),
-            "answers_follow_the_values": (SUM, f"{TILE} regime=shifted_down"),
-            "huge_scores_match_the_definition": (SUM, f"{TILE} regime=shifted_down"),
-            "order_of_keys_does_not_matter": (SUM, f"{TILE} seed=2"),
-            "tiny_scores_match_the_definition": {"cuda": SUM},
-            "other_calls_do_not_matter": {"cuda": SUM},
-            "first_call_decides_nothing": {"cuda": SUM},
-            "tensors_beyond_2_31_elements": "finding #134: offsets have 32 bits",
-        },
+        known_failures=[
+            Because(SUM, f"{TILE} regime=shifted_down").fail("""
+                ragged_sizes_match_the_definition answers_follow_the_values huge_scores_match_the_definition
+                out_matches_the_definition seed=325
+            """),
+            Because(SUM, TILE).fail("order_of_keys_does_not_matter seed=2"),
+            Because(SUM, on="cuda").fail(
+                "tiny_scores_match_the_definition other_calls_do_not_matter first_call_decides_nothing"
+            ),
+            Because("finding #134: offsets have 32 bits").fail("tensors_beyond_2_31_elements"),
+        ],
     ),
 ]

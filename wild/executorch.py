@@ -11,6 +11,7 @@ import torch
 from flash_attest import Implementation, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import file_of
+from flash_attest.wild.known import Because, known
 
 package = file_of("executorch")
 
@@ -55,46 +56,44 @@ def few_queries(case):
     return accepts(case) or ("more than 4 queries take another path" if case.seqlen_q > 4 else None)
 
 
-def implementation(name, function, headdims, *, few=(64,), accepts=accepts, known=None, **features):
+def implementation(name, function, headdims, *, few=(64,), accepts=accepts, known_failures=(), **features):
     """Return an Implementation. few: the head dims on a CPU, where compiling takes seconds."""
     same = dict(dtypes={torch.bfloat16}, gqa=True, softmax_scale=True, strides=True, accepts=accepts) | features
     supports = {"cpu": Supports(headdims=few, **same), "cuda": Supports(headdims=headdims, **same)}
     return Implementation(
         name=f"executorch{name}", forward=adapted(function)[0], layout="bhsd", supports=supports, traced=True,
-        share={"cpu": 0.05}, known_failures=known or {},
+        share={"cpu": 0.05}, known_failures=known(*known_failures),
     )  # fmt: skip
 
 
-NO_QUERIES = {"no_queries_give_no_gradient": "finding #113: 0 queries and grouped heads raise ZeroDivisionError"}
-OFFSETS = {"offsets_need_64_bits": "finding #112: offsets are 32 bits"}
-WRONG_VALUES = (
-    "huge_scores_match_the_definition", "out_matches_the_definition", "shifting_all_scores_changes_only_lse",
-    "single_key_is_copied",
-)  # fmt: skip
-PADDING = dict.fromkeys(
-    (
-        *WRONG_VALUES, "padding_keys_count_nothing", "ragged_sizes_match_the_definition",
-        "tiny_scores_match_the_definition", "answers_follow_the_values", "calls_outside_the_promise_raise_or_are_right",
-    ),
-    "finding #110: zeros past the last key are counted as keys",
-)  # fmt: skip
-FIXED = dict.fromkeys(
-    (
-        *WRONG_VALUES,
-        "every_column_of_headdim_matters",
-        "winning_key_is_copied",
-        "single_query_matches_the_definition",
-    ),
-    "finding #111: P is exp(score - 5), whatever the maximum; of a single key, too, where bfloat16 rounds it",
+NO_QUERIES = Because("finding #113: 0 queries and grouped heads raise ZeroDivisionError").fail(
+    "no_queries_give_no_gradient"
 )
-
+OFFSETS = Because("finding #112: offsets are 32 bits").fail("offsets_need_64_bits")
+PADDING = Because("finding #110: zeros past the last key are counted as keys").fail("""
+    huge_scores_match_the_definition out_matches_the_definition shifting_all_scores_changes_only_lse
+    single_key_is_copied padding_keys_count_nothing ragged_sizes_match_the_definition
+    tiny_scores_match_the_definition answers_follow_the_values calls_outside_the_promise_raise_or_are_right
+""")
+FIXED = Because(
+    "finding #111: P is exp(score - 5), whatever the maximum; of a single key, too, where bfloat16 rounds it"
+).fail("""
+    huge_scores_match_the_definition out_matches_the_definition shifting_all_scores_changes_only_lse
+    single_key_is_copied every_column_of_headdim_matters winning_key_is_copied
+    single_query_matches_the_definition
+""")
 POWERS, OTHERS = (16, 32, 64, 128, 256), (24, 48, 80, 96, 112, 192)
 IMPLS = [
-    implementation("", attention, POWERS, cross=True, known=PADDING | NO_QUERIES | OFFSETS),
-    implementation("_other_headdims", attention, OTHERS, few=(24,), cross=True, known=NO_QUERIES | OFFSETS),
-    implementation("_causal", causal, POWERS, causal="always", known=OFFSETS),
+    implementation("", attention, POWERS, cross=True, known_failures=[PADDING, NO_QUERIES, OFFSETS]),
+    implementation("_other_headdims", attention, OTHERS, few=(24,), cross=True, known_failures=[NO_QUERIES, OFFSETS]),
+    implementation("_causal", causal, POWERS, causal="always", known_failures=[OFFSETS]),
     implementation(
-        "_masked", masked, POWERS, cross=True, bias={"boolean_vector", "boolean_matrix"}, known=NO_QUERIES | OFFSETS
+        "_masked",
+        masked,
+        POWERS,
+        cross=True,
+        bias={"boolean_vector", "boolean_matrix"},
+        known_failures=[NO_QUERIES, OFFSETS],
     ),
-    implementation("_decode", decode, POWERS, cross=True, accepts=few_queries, known=FIXED | NO_QUERIES),
+    implementation("_decode", decode, POWERS, cross=True, accepts=few_queries, known_failures=[FIXED, NO_QUERIES]),
 ]

@@ -7,8 +7,9 @@ merge of one part writes nothing (finding #128), so it gets two or more.
 
 import torch
 
-from flash_attest import Implementation, KnownFailure, Precision, Supports
+from flash_attest import Implementation, Precision, Supports
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 package = module_of("fa3_fwd", "fa3_fwd_interface")
 
@@ -58,11 +59,11 @@ def several(case):
     return None if case.num_splits > 1 else "a single part is not written"
 
 
-def implementation(name, forward, merge="accumulator", accepts=positive, known=None, **features):
+def implementation(name, forward, merge="accumulator", accepts=positive, known_failures=(), **features):
     same = dict(dtypes={torch.bfloat16}, headdims=range(8, 257, 8), cross=True)
     return Implementation(
         name=f"fa3_fwd{name}", forward=forward, lse="natural", devices={"cuda"},
-        precision=Precision(merge=merge, tanh=2**-11), known_failures=known or {},
+        precision=Precision(merge=merge, tanh=2**-11), known_failures=known(*known_failures),
         supports=Supports(**same, **features, accepts=accepts),
     )  # fmt: skip
 
@@ -70,23 +71,20 @@ def implementation(name, forward, merge="accumulator", accepts=positive, known=N
 SAME = dict(causal="optional", softmax_scale=True, softcap=True, gqa=True)
 SPLITS = (1, 2, 3, 8, 64)
 ONE = "seqlen_q=1 seqlen_k=1 headdim=8 dtype=bfloat16"
-SCALE = {
-    "scale_zero_is_q_zero": ("finding #126: a scale of 0 gives NaN", f"{ONE} softmax_scale=0.0"),
-    "negative_scale_is_negated_q": ("finding #126: a negative scale gives NaN", f"{ONE} softmax_scale=0.5"),
-}
-MANY = {
-    "batches_beyond_65535": (
-        "finding #141: nothing is written",
-        "seqlen_q=2 seqlen_k=2 headdim=8 dtype=bfloat16 batch=65601 num_splits=2",
-    )
-}
+SCALES = (
+    Because("finding #126: a scale of 0 gives NaN", ONE).fail("scale_zero_is_q_zero softmax_scale=0.0"),
+    Because("finding #126: a negative scale gives NaN", ONE).fail("negative_scale_is_negated_q softmax_scale=0.5"),
+)
+MANY = Because("finding #141: nothing is written").fail(
+    "batches_beyond_65535 seqlen_q=2 seqlen_k=2 headdim=8 dtype=bfloat16 batch=65601 num_splits=2"
+)
 NO_KEYS = ("finding #136: lse is +inf in a call without keys", ONE.replace("seqlen_k=1", "seqlen_k=0"))
-INFINITE = {"no_keys_give_zero": NO_KEYS}
+INFINITE = Because(*NO_KEYS).fail("no_keys_give_zero")
 # The other sequences of a call, and the rest of a cache, are keys as well.
-MAYBE_INFINITE = {"no_keys_give_zero": KnownFailure(*NO_KEYS, every_run=False)}
+MAYBE_INFINITE = Because(*NO_KEYS, every_run=False).fail("no_keys_give_zero")
 IMPLS = [
-    implementation("", dense, accepts=few_negative, known=SCALE | INFINITE, strides="aligned", **SAME),
-    implementation("_varlen", varlen, known=MAYBE_INFINITE, form="varlen", **SAME),
-    implementation("_cache", cache, "lse", fits, MAYBE_INFINITE, form="cache", append=True, splits=SPLITS, **SAME),
-    implementation("_merge", merge, "lse", several, known=MANY, form="parts", splits=SPLITS),
+    implementation("", dense, accepts=few_negative, known_failures=[*SCALES, INFINITE], strides="aligned", **SAME),
+    implementation("_varlen", varlen, known_failures=[MAYBE_INFINITE], form="varlen", **SAME),
+    implementation("_cache", cache, "lse", fits, [MAYBE_INFINITE], form="cache", append=True, splits=SPLITS, **SAME),
+    implementation("_merge", merge, "lse", several, [MANY], form="parts", splits=SPLITS),
 ]

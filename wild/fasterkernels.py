@@ -9,6 +9,7 @@ import torch
 from flash_attest import Implementation, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 prefill_kernel = module_of("fasterkernels", "fskernels.triton.triton_fa2")
 decode_kernel = module_of("fasterkernels", "fskernels.triton.triton_gqa_decode")
@@ -37,7 +38,7 @@ def one_query(case):
     return has_keys(case) if case.seqlen_q == 1 else "the decode has one query"
 
 
-def kernel(name, function, known, layout, **supports):
+def kernel(name, function, known_failures, layout, **supports):
     """Return an Implementation of the package, with the laws that are known to fail."""
     forward, _ = adapted(function)
     common = dict(dtypes={torch.float16}, cross=True) | supports
@@ -54,10 +55,11 @@ def kernel(name, function, known, layout, **supports):
         tile=(128, 128) if layout == "bhsd" else (16, 64),
         traced=True,
         share={"cpu": 0.05},
-        known_failures=known,
+        known_failures=known(*known_failures),
     )
 
 
+OFFSETS = "finding #23: offsets have 32 bits"
 SINK = "finding #22: the sink is added to the sum as it is"
 ONE_KEY = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 sinks=count"
 
@@ -65,37 +67,32 @@ IMPLS = [
     kernel(
         "",
         prefill,
-        {
-            "offsets_need_64_bits": (
-                "finding #23: offsets have 32 bits",
-                "seqlen_q=1 seqlen_k=4 headdim=64 dtype=float16",
-            ),
-            "tensors_beyond_2_31_elements": "finding #23: offsets have 32 bits",
-        },
+        [
+            Because(OFFSETS, "seqlen_q=1 seqlen_k=4 headdim=64 dtype=float16").fail("offsets_need_64_bits"),
+            Because(OFFSETS).fail("tensors_beyond_2_31_elements"),
+        ],
         "bhsd",
         softmax_scale=True,
         strides=True,
         accepts=has_keys,
     ),
-    kernel("_decode", decode, {}, "bshd", gqa=True, accepts=one_query),
+    kernel("_decode", decode, [], "bshd", gqa=True, accepts=one_query),
     kernel(
         "_decode_sinks",
         decode,
-        {
-            "sink_takes_its_share": (SINK, ONE_KEY),
-            "padding_keys_count_nothing": (SINK, ONE_KEY),
-            "other_calls_do_not_matter": SINK,
-            "ragged_sizes_match_the_definition": (SINK, f"{ONE_KEY} regime=shifted_down"),
-            "out_matches_the_definition": (SINK, f"{ONE_KEY} regime=shifted_down"),
-            "answers_follow_the_values": (SINK, f"{ONE_KEY} regime=shifted_down"),
-            "tiny_scores_match_the_definition": (SINK, f"{ONE_KEY} regime=flat"),
-            "huge_scores_match_the_definition": (SINK, f"{ONE_KEY} nheads=2 regime=shifted_up"),
-            "high_sink_takes_all": (SINK, "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 sinks=high"),
-            "single_query_matches_the_definition": (
-                SINK,
-                "seqlen_q=1 seqlen_k=256 headdim=64 dtype=float16 sinks=count regime=shifted_down",
-            ),
-        },
+        [
+            Because(SINK, ONE_KEY).fail("""
+                sink_takes_its_share padding_keys_count_nothing
+                ragged_sizes_match_the_definition regime=shifted_down
+                out_matches_the_definition regime=shifted_down
+                answers_follow_the_values regime=shifted_down
+                tiny_scores_match_the_definition regime=flat
+                huge_scores_match_the_definition nheads=2 regime=shifted_up
+                high_sink_takes_all sinks=high
+                single_query_matches_the_definition seqlen_k=256 regime=shifted_down
+            """),
+            Because(SINK).fail("other_calls_do_not_matter"),
+        ],
         "bshd",
         gqa=True,
         sinks=True,

@@ -12,6 +12,7 @@ import torch
 from flash_attest import Implementation, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 package = module_of("fastflash_attention", "fastflash_attention")
 kernel = module_of("fastflash_attention", "fastflash_attention._kernel")
@@ -59,7 +60,7 @@ COMMON = dict(layout="bhsd", traced=True, share={"cpu": 0.05}, tile=(64, 64))
 CONTIGUOUS = dict(
     COMMON,
     supports=supports(False),
-    known_failures={"calls_outside_the_promise_raise_or_are_right": (STRIDED, PLAIN)},
+    known_failures=Because(STRIDED, PLAIN).fail("calls_outside_the_promise_raise_or_are_right"),
 )
 IMPLS = [
     Implementation(name="fastflash_attention", forward=forward, backward=backward, **CONTIGUOUS),
@@ -78,11 +79,13 @@ IMPLS = [
         forward=forward,
         backward=backward,
         supports=supports(True),
-        known_failures={
-            "any_layout_equals_the_contiguous_one": (STRIDED, f"{PLAIN} layout=last_strided"),
-            "memory_around_inputs_is_not_read": (OUTSIDE, f"{PLAIN} layout=last_strided"),
-            "inputs_come_back_unchanged": (OUTSIDE, f"{PLAIN} nheads=2 layout=packed"),
-        },
+        known_failures=known(
+            Because(STRIDED, PLAIN).fail("any_layout_equals_the_contiguous_one layout=last_strided"),
+            Because(OUTSIDE, PLAIN).fail("""
+                memory_around_inputs_is_not_read layout=last_strided
+                inputs_come_back_unchanged nheads=2 layout=packed
+            """),
+        ),
         **COMMON,
     ),
 ]

@@ -16,6 +16,7 @@ import torch
 from flash_attest import Implementation, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 package = module_of("ffpa_attn", "ffpa_attn")
 KERNELS = {"FFPA_FORCE_NO_SDPA_FALLBACK": "1", "FFPA_TRITON_ALLOW_SMALL_D": "1"}
@@ -47,7 +48,7 @@ def accepts(case):
     return None
 
 
-def implementation(name, known=None, **features):
+def implementation(name, *known_failures, **features):
     forward, backward = map(by_kernels, adapted(attention, bias_grad="bias" in features))
     same = dict(cross=True, gqa=True, softmax_scale="positive", strides=True, accepts=accepts) | features
     return Implementation(
@@ -56,7 +57,7 @@ def implementation(name, known=None, **features):
             "cpu": Supports(headdims={64}, **same),
             "cuda": Supports(headdims={320, 512, 1024}, **same),  # of 12, as each is compiled for a minute
         },
-        empty_rows="undefined", traced=True, share={"cpu": 0.02}, known_failures=known or {}, **ATOMICS,
+        empty_rows="undefined", traced=True, share={"cpu": 0.02}, known_failures=known(*known_failures), **ATOMICS,
     )  # fmt: skip
 
 
@@ -68,26 +69,29 @@ BEYOND = "finding #121: offsets of heads have 32 bits"
 HIDDEN = "finding #122: a first tile of keys that is hidden gives NaN"
 SUMS = "finding #142: scores of a single query are rounded to the dtype of the inputs"
 ONE_KEY = "seqlen_q=1 seqlen_k=65 headdim=64 dtype=float16 bias=matrix bias_mask=dead_row bias_keeps_key=True"
-ROUNDED = "seqlen_q=1 seqlen_k=512 headdim={headdim} dtype=bfloat16 regime=shifted_up"
 
 
-def rounded(more=""):
-    """Return the known failure of a law that judges a single query, with a case for each device."""
-    sizes = {"cpu": 64, "cuda": 320}
-    return {device: (SUMS, f"{ROUNDED.format(headdim=size)} {more}".strip()) for device, size in sizes.items()}
+def rounded(laws):
+    """Return laws that judge a single query, with a case for each device."""
+    case = "seqlen_q=1 seqlen_k=512 headdim={} dtype=bfloat16 regime=shifted_up"
+    return known(*(Because(SUMS, case.format(d), on=on).fail(laws) for on, d in (("cpu", 64), ("cuda", 320))))
 
 
-KNOWN = {
-    "offsets_need_64_bits": (BEYOND, "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 nheads=2"),
-    "tensors_beyond_2_31_elements": BEYOND,
-    "single_query_matches_the_definition": rounded(),
-}
-MASKED = KNOWN | {
-    "biased_attention_matches_the_definition": rounded("bias=boolean_matrix"),
-    "out_averages_the_keys_that_a_bias_leaves": (HIDDEN, f"{ONE_KEY} seed=3"),
-    "tiny_scores_match_the_definition": (HIDDEN, f"{ONE_KEY} regime=flat"),
-}
+KNOWN = known(
+    Because(BEYOND).fail("""
+        tensors_beyond_2_31_elements
+        offsets_need_64_bits seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16 nheads=2
+    """),
+    rounded("single_query_matches_the_definition"),
+)
+MASKED = known(
+    rounded("biased_attention_matches_the_definition bias=boolean_matrix"),
+    Because(HIDDEN, ONE_KEY).fail("""
+        out_averages_the_keys_that_a_bias_leaves seed=3
+        tiny_scores_match_the_definition regime=flat
+    """),
+)
 IMPLS = [
     implementation("", KNOWN, causal="optional"),
-    implementation("_biased", MASKED, bias={"matrix", "boolean_matrix"}, bias_grad=True),
+    implementation("_biased", KNOWN, MASKED, bias={"matrix", "boolean_matrix"}, bias_grad=True),
 ]

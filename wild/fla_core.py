@@ -10,6 +10,7 @@ import torch
 from flash_attest import Implementation, Precision, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 attn = module_of("fla_core", "fla.ops.attn.parallel")
 
@@ -44,7 +45,7 @@ def varlen(q, k, v, *, cu_seqlens_q, softmax_scale=None, window=None, sinks=None
     )[0]
 
 
-def fla(name, function, dtype=torch.float16, known=None, **supports):
+def fla(name, function, dtype=torch.float16, known_failures=(), **supports):
     """Return an Implementation of the package, with the laws that are known to fail."""
     forward, backward = adapted(function, sink_grad=supports.get("sink_grad", False))
     common = dict(dtypes={dtype}, causal="always", gqa=True, softmax_scale=True) | supports
@@ -61,7 +62,7 @@ def fla(name, function, dtype=torch.float16, known=None, **supports):
         tile=(128, 64),
         traced=True,
         share={"cpu": 0.02},
-        known_failures=known or {},
+        known_failures=known(*known_failures),
     )
 
 
@@ -70,16 +71,14 @@ def no_slack(case):
     return "rows past the last sequence" if case.slack else None
 
 
-CHUNKS = {
-    "answers_follow_lengths_and_tables": (
-        "finding #31: the chunks of cu_seqlens are cached by object",
-        "seqlen_q=129 seqlen_k=129 headdim=64 dtype=float32 causal=True neighbours=one",
-    ),
-}
+CHUNKS = Because("finding #31: the chunks of cu_seqlens are cached by object").fail("""
+    answers_follow_lengths_and_tables
+        seqlen_q=129 seqlen_k=129 headdim=64 dtype=float32 causal=True neighbours=one
+""")
 PACKED = dict(form="varlen", window={"left"}, sinks=True)
 IMPLS = [
     fla("", attention, strides=True, window={"left"}, sinks=True, sink_grad=True),
     fla("_neutral", neutral, strides=True),
-    fla("_varlen", varlen, torch.float32, CHUNKS, **PACKED),
-    fla("_varlen_dsink", varlen, torch.float32, CHUNKS, sink_grad=True, accepts=no_slack, **PACKED),
+    fla("_varlen", varlen, torch.float32, [CHUNKS], **PACKED),
+    fla("_varlen_dsink", varlen, torch.float32, [CHUNKS], sink_grad=True, accepts=no_slack, **PACKED),
 ]

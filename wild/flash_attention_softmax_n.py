@@ -8,9 +8,10 @@ module asks for a GPU when it is imported, also by those who want its functions 
 
 import torch
 
-from flash_attest import Implementation, KnownFailure, Precision, Supports
+from flash_attest import Implementation, Precision, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 package = module_of("flash_attention_softmax_n", "flash_attention_softmax_n")
 
@@ -102,7 +103,7 @@ def of_triton(name, function=plain, *, layout="bhsd", backward=True, known_failu
         tile=(128, 64),
         traced=True,
         share={"cpu": 0.03},
-        known_failures=dict(known_failures),
+        known_failures=known(*known_failures),
     )
 
 
@@ -121,7 +122,7 @@ def of_pytorch(name, function, *, known_failures=(), **supports):
         outside="undefined",
         precision=Precision(scaled="q"),
         share={"cpu": 0.2},
-        known_failures=dict(known_failures),
+        known_failures=known(*known_failures),
     )
 
 
@@ -131,47 +132,13 @@ N_OUT = "finding #34: n is added to a sum in another base"
 N_GRADIENT = "finding #35: the gradient ignores n"
 VIEWS = "finding #36: the stride of the heads is taken for the stride of the batch"
 MASK = "finding #39: a boolean mask is ignored"
-OF_BIG_TENSORS = {"tensors_beyond_2_31_elements": "finding #135: offsets have 32 bits"}
+OF_BIG_TENSORS = Because("finding #135: offsets have 32 bits").fail("tensors_beyond_2_31_elements")
 TILE, ONE = "seqlen_q=128 seqlen_k=128 headdim=64 dtype=float16", "seqlen_q=1 seqlen_k=1 headdim=1 dtype=float32"
-OF_LOW_SCORES = (
-    "huge_scores_match_the_definition",
-    "out_matches_the_definition",
-    "gradients_match_the_definition",
-    "ragged_sizes_match_the_definition",
-    "gradients_of_keys_sum_to_zero",
-    "q_dq_equals_k_dk",
-    "v_dv_equals_out_dout",
-)
-# The rows of a second batch are written over those of the first, and others stay as memory was.
-OF_VIEWS = {
-    "padding_keys_count_nothing": "",
-    "ragged_sizes_match_the_definition": "",
-    "every_column_of_headdim_matters": "",
-    "long_sequences_see_their_keys": "",
-    "out_matches_the_definition": "",
-    "winning_key_is_copied": "regime=selecting",
-    "answers_follow_the_values": "",
-    "huge_scores_match_the_definition": "regime=shifted_up",
-    "tiny_scores_match_the_definition": "regime=flat",
-    "memory_around_inputs_is_not_read": "",
-    "what_memory_held_before_does_not_matter": "",
-    "out_scales_with_v": "",
-    "out_is_additive_in_v": "regime=exact",
-    "order_of_keys_does_not_matter": "",
-    "order_of_batches_and_heads_does_not_matter": "seed=1",
-    "repeats_agree": "",
-}
-# Blocks race there, and what memory held differs; some laws are for a GPU alone.
-OF_VIEWS_ON_A_GPU = (
-    "first_call_decides_nothing",
-    "one_tensor_may_be_q_k_and_v",
-    "shifting_all_scores_changes_only_lse",
-    "tensors_beyond_2_31_elements",
-    "work_waits_on_the_current_stream",
-)
-OF_ONE_KEY = ("single_key_is_copied", "single_query_matches_the_definition")
-MASKED = "seqlen_q=1 seqlen_k=2 headdim=2 dtype=float32 bias=boolean_matrix"
-OF_MASKS = ("bias_picks_its_key", "keys_hidden_by_bias_change_no_bit", "out_averages_the_keys_that_a_bias_leaves")
+OF_LOW_SCORES = """
+    huge_scores_match_the_definition out_matches_the_definition gradients_match_the_definition
+    ragged_sizes_match_the_definition gradients_of_keys_sum_to_zero q_dq_equals_k_dk v_dv_equals_out_dout
+"""
+MASKED = "seqlen_q=1 seqlen_k=2 headdim=2 dtype=float32 bias=boolean_matrix bias_mask=right"
 
 IMPLS = [
     of_triton(
@@ -179,48 +146,66 @@ IMPLS = [
         cross=True,
         softmax_scale=True,
         accepts=whole_tiles,
-        known_failures={
-            **dict.fromkeys(OF_LOW_SCORES, (FAR, f"{TILE} regime=shifted_down")),
-            **OF_BIG_TENSORS,
-        },
+        known_failures=[Because(FAR, f"{TILE} regime=shifted_down").fail(OF_LOW_SCORES), OF_BIG_TENSORS],
     ),
     # finding #38: the causal gradient does not compile
-    of_triton("_causal", causal="optional", backward=False, known_failures=OF_BIG_TENSORS),
+    of_triton("_causal", causal="optional", backward=False, known_failures=[OF_BIG_TENSORS]),
     of_triton(
         "_n",
         with_n,
         sinks=True,
-        known_failures={
-            "out_matches_the_definition": (N_OUT, f"{TILE} sinks=count regime=one_sign"),
-            "gradients_match_the_definition": (N_GRADIENT, f"{TILE} sinks=count regime=flat"),
-            "tiny_scores_match_the_definition": (N_GRADIENT, f"{TILE} sinks=count regime=flat"),
-            "ragged_sizes_match_the_definition": (N_GRADIENT, f"{TILE} sinks=count"),
-            **OF_BIG_TENSORS,
-        },
+        known_failures=[
+            Because(N_OUT, f"{TILE} sinks=count").fail("out_matches_the_definition regime=one_sign"),
+            Because(N_GRADIENT, f"{TILE} sinks=count").fail("""
+                ragged_sizes_match_the_definition
+                gradients_match_the_definition regime=flat
+                tiny_scores_match_the_definition regime=flat
+            """),
+            OF_BIG_TENSORS,
+        ],
     ),
     of_triton(
         "_views",
         of_views,
         layout="bshd",
         backward=False,
-        known_failures={
-            "neighbours_change_no_bit": (VIEWS, f"{TILE} batch=2"),
-            "batch_changes_no_bit": (VIEWS, TILE),
-            "copies_agree": (VIEWS, f"{TILE} batch=3 nheads=2 seed=339"),
-            "no_race_is_traced": (VIEWS, f"{TILE} batch=2 seed=1"),
-            **{law: (VIEWS, f"{TILE} batch=2 {more}".strip()) for law, more in OF_VIEWS.items()},
-            "other_calls_do_not_matter": KnownFailure(VIEWS, every_run=False),
-            **{law: {"cuda": KnownFailure(VIEWS, every_run=False)} for law in OF_VIEWS_ON_A_GPU},
-        },
+        known_failures=[
+            # The rows of a second batch are written over those of the first, and others stay as
+            # memory was.
+            Because(VIEWS, f"{TILE} batch=2").fail("""
+                padding_keys_count_nothing ragged_sizes_match_the_definition every_column_of_headdim_matters
+                long_sequences_see_their_keys out_matches_the_definition answers_follow_the_values
+                memory_around_inputs_is_not_read what_memory_held_before_does_not_matter out_scales_with_v
+                order_of_keys_does_not_matter repeats_agree neighbours_change_no_bit
+                winning_key_is_copied regime=selecting
+                huge_scores_match_the_definition regime=shifted_up
+                tiny_scores_match_the_definition regime=flat
+                out_is_additive_in_v regime=exact
+                order_of_batches_and_heads_does_not_matter seed=1
+                no_race_is_traced seed=1
+                copies_agree batch=3 nheads=2 seed=339
+            """),
+            Because(VIEWS, TILE).fail("batch_changes_no_bit"),
+            Because(VIEWS, every_run=False).fail("other_calls_do_not_matter"),
+            # Blocks race there, and what memory held differs; some laws are for a GPU alone.
+            Because(VIEWS, on="cuda", every_run=False).fail("""
+                first_call_decides_nothing one_tensor_may_be_q_k_and_v shifting_all_scores_changes_only_lse
+                tensors_beyond_2_31_elements work_waits_on_the_current_stream
+            """),
+        ],
     ),
     of_pytorch("_sdpa", sdpa, bias={"matrix", "boolean_matrix"}),
     of_pytorch(
         "_slow",
         slow,
         bias={"boolean_matrix"},
-        known_failures={
-            **dict.fromkeys((*OF_LOW_SCORES, *OF_ONE_KEY), (LOW, f"{ONE} regime=shifted_down")),
-            **dict.fromkeys(OF_MASKS, (MASK, f"{MASKED} bias_mask=right")),
-        },
+        known_failures=[
+            Because(LOW, f"{ONE} regime=shifted_down").fail(
+                f"{OF_LOW_SCORES} single_key_is_copied single_query_matches_the_definition"
+            ),
+            Because(MASK, MASKED).fail("""
+                bias_picks_its_key keys_hidden_by_bias_change_no_bit out_averages_the_keys_that_a_bias_leaves
+            """),
+        ],
     ),
 ]

@@ -12,6 +12,7 @@ import torch
 from flash_attest import Implementation, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 package = module_of("flash_attention_triton", "flash_attention_triton")
 
@@ -61,10 +62,14 @@ IMPLS = [
         backward=backward,
         supports=supports(softmax_scale=True, accepts=few_negative),
         repeatable={"out", "dk", "dv"},
-        known_failures={
-            "scale_zero_is_q_zero": ("finding #50: a scale of 0 is taken for None", f"{PLAIN} softmax_scale=0.0"),
-            "negative_scale_is_negated_q": ("finding #51: a negative scale gives NaN", f"{PLAIN} softmax_scale=0.5"),
-        },
+        known_failures=known(
+            Because("finding #50: a scale of 0 is taken for None", PLAIN).fail(
+                "scale_zero_is_q_zero softmax_scale=0.0"
+            ),
+            Because("finding #51: a negative scale gives NaN", PLAIN).fail(
+                "negative_scale_is_negated_q softmax_scale=0.5"
+            ),
+        ),
         **COMMON,
     ),
     Implementation(

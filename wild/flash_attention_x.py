@@ -8,6 +8,7 @@ import torch
 from flash_attest import Implementation, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 package = module_of("flash_attention_x", "flash_attention_x")
 
@@ -40,7 +41,7 @@ def declare(name, *, backward=backward, known_failures=(), **supports):
         tile=(128, 32),
         traced=True,
         share={"cpu": 0.05},
-        known_failures={"tensors_beyond_2_31_elements": OFFSETS, **dict(known_failures)},
+        known_failures=known(Because(OFFSETS).fail("tensors_beyond_2_31_elements"), *known_failures),
     )
 
 
@@ -54,15 +55,11 @@ IMPLS = [
         strides=True,
         cross=False,
         softmax_scale=False,
-        known_failures={
-            "any_layout_equals_the_contiguous_one": (
-                "finding #53: k is read by the strides of v",
-                "seqlen_q=33 seqlen_k=33 headdim=64 dtype=float16 layout=mixed",
+        known_failures=[
+            Because("finding #53: k is read by the strides of v").fail(
+                "any_layout_equals_the_contiguous_one seqlen_q=33 seqlen_k=33 headdim=64 dtype=float16 layout=mixed"
             ),
-            "offsets_need_64_bits": (
-                OFFSETS,
-                "seqlen_q=4 seqlen_k=4 headdim=64 dtype=float16",
-            ),
-        },
+            Because(OFFSETS).fail("offsets_need_64_bits seqlen_q=4 seqlen_k=4 headdim=64 dtype=float16"),
+        ],
     ),
 ]

@@ -22,6 +22,7 @@ from flash_attest.emulation import emulated
 from flash_attest.emulator import cutedsl
 from flash_attest.emulator.build_cache import cache_folder
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 if not torch.cuda.is_available():  # calls are processes of their own, and would all compile
     os.environ.setdefault("FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED", "1")
@@ -89,17 +90,16 @@ def hopper(trained, pages):
     return {d for d in range(8, 257, 8) if not trained or d > 128 or d % 32 not in (8, 16)}
 
 
-RACE = {  # in every backward of several tiles
-    "no_race_is_traced": (
-        "finding #137: rows of the next tile are written, with the value that they have",
-        "seqlen_q=129 seqlen_k=1 headdim=64 dtype=float16",
-    )
-}
+# In every backward of several tiles.
+RACE = Because("finding #137: rows of the next tile are written, with the value that they have").fail(
+    "no_race_is_traced seqlen_q=129 seqlen_k=1 headdim=64 dtype=float16"
+)
 
 
 def implementation(
-    name, function, repeatable=("out", "lse"), trained=False, accepts=moderate, known=None, traced=EMULATED, **features
-):
+    name, function, repeatable=("out", "lse"), trained=False, accepts=moderate, known_failures=(), traced=EMULATED,
+    **features,
+):  # fmt: skip
     """repeatable: dq is summed by atomics, and so are dk and dv of grouped heads."""
     forward, backward = adapted(function, sink_grad="sink_grad" in features) if EMULATED else (function, "autograd")
     masks = dict(causal="optional", window={"left", "right", "both"}, softcap=True, sinks=True)
@@ -119,26 +119,24 @@ def implementation(
         name=f"flash_attn_4{name}", forward=forward, backward=backward if trained else None, lse="natural",
         devices={"cuda", "cpu"} if EMULATED else {"cuda"}, repeatable=repeatable,
         precision=Precision(exp=8.8e-5 if BLACKWELL else 0.0, tanh=2**-11), compiles=True,
-        known_failures=(known or {}) | (RACE if trained else {}),
+        known_failures=known(*known_failures, RACE if trained else {}),
         supports=on | {"cpu": supports({64})} if EMULATED else on, traced=traced, share={"cpu": 0.05},
     )  # fmt: skip
 
 
 TRAINED = dict(trained=True, sink_grad=True, lse_grad=True)
 SIZES = "seqlen_q=64 seqlen_k=64 headdim=64 dtype=bfloat16"
-SCALE = {
-    "scale_zero_is_q_zero": ("finding #127: a scale of 0 gives NaN", f"{SIZES} softmax_scale=0.0"),
-    "negative_scale_is_negated_q": ("finding #127: a negative scale gives NaN", f"{SIZES} softmax_scale=0.5"),
-}
+SCALES = (
+    Because("finding #127: a scale of 0 gives NaN", SIZES).fail("scale_zero_is_q_zero softmax_scale=0.0"),
+    Because("finding #127: a negative scale gives NaN", SIZES).fail("negative_scale_is_negated_q softmax_scale=0.5"),
+)
 ONE = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
-HIGH = "finding #129: lse is inf with a sink far above all scores"
-SINK = {
-    "high_sink_takes_all": (HIGH, f"{ONE} sinks=high"),
-    "lse_matches_the_definition": (HIGH, f"{ONE} sinks=high"),
-    "loss_on_out_and_lse": (HIGH, f"{ONE} sinks=high dlse=True regime=mean"),
-    "gradients_of_long_sums_match_the_definition": (HIGH, f"{ONE} sinks=high dlse=True regime=mean"),
-    "huge_scores_match_the_definition": (HIGH, f"{ONE} sinks=count regime=shifted_down"),
-}
+SINK = Because("finding #129: lse is inf with a sink far above all scores", f"{ONE} sinks=high").fail("""
+    high_sink_takes_all lse_matches_the_definition
+    loss_on_out_and_lse dlse=True regime=mean
+    gradients_of_long_sums_match_the_definition dlse=True regime=mean
+    huge_scores_match_the_definition sinks=count regime=shifted_down
+""")
 # Not traced: the last tile also has rows past the end of the tensor, whose lse it reads from shared
 # memory without having written it. flash_fwd_combine.py says that this is intended. It is harmless,
 # because the results of these rows are never stored.
@@ -148,7 +146,9 @@ MERGE = Implementation(
     supports=Supports(form="parts", headdims={64, 128}, splits=(1, 2, 3, 8, 64)),
 )  # fmt: skip
 IMPLS = [
-    implementation("", dense, accepts=few_negative, known=SCALE | SINK, strides="last_contiguous", **TRAINED),
+    implementation(
+        "", dense, accepts=few_negative, known_failures=[*SCALES, SINK], strides="last_contiguous", **TRAINED
+    ),
     implementation("_repeatable", repeatable, ("out", "lse", "dq", "dk", "dv"), **TRAINED),
     implementation("_varlen", packed, form="varlen", **TRAINED),
     implementation("_padded", packed, form="padded", **TRAINED),

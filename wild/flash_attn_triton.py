@@ -17,6 +17,7 @@ import torch
 from flash_attest import Implementation, Precision, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of, version_of
+from flash_attest.wild.known import Because, known
 
 MISSING = "triton.tools.experimental_descriptor"
 if version_of("flash_attn_triton") and find_spec("triton") and not find_spec(MISSING):
@@ -56,12 +57,13 @@ IMPLS = [
         tile=(128, 64),
         traced=True,
         share={"cpu": 0.05},
-        known_failures={
-            "calls_outside_the_promise_raise_or_are_right": ("finding #43: the number of keys is taken from q", PLAIN),
-            "negative_scale_is_negated_q": (
-                "finding #46: a negative scale gives NaN",
-                f"{PLAIN} softmax_scale=0.5 regime=peaked",
+        known_failures=known(
+            Because("finding #43: the number of keys is taken from q", PLAIN).fail(
+                "calls_outside_the_promise_raise_or_are_right"
             ),
-        },
+            Because("finding #46: a negative scale gives NaN", PLAIN).fail(
+                "negative_scale_is_negated_q softmax_scale=0.5 regime=peaked"
+            ),
+        ),
     )
 ]

@@ -16,6 +16,7 @@ import torch
 from flash_attest import Implementation, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 ABSENT = () if importlib.util.find_spec("triton_kernels") else ("", ".matmul_ogs", ".numerics")
 STUBS = {f"triton_kernels{name}": mock.MagicMock() for name in ABSENT}
@@ -67,7 +68,7 @@ def declare(name, *, known_failures=(), **supports):
         tile=(64, 64),
         traced=True,
         share={"cpu": 0.04},
-        known_failures=dict(known_failures),
+        known_failures=known(*known_failures),
     )
 
 
@@ -78,21 +79,18 @@ IMPLS = [
     declare(
         "_any_scale",
         accepts=near_scores,
-        known_failures={
-            **dict.fromkeys(
-                (
-                    "row_that_sees_one_key_copies_it",
-                    "ragged_sizes_match_the_definition",
-                    "out_matches_the_definition",
-                    "q_dq_equals_k_dk",
-                ),
-                (SCALE, f"{ONE} causal=True softmax_scale=-0.25"),
-            ),
-            "huge_scores_match_the_definition": (SCALE, f"{ONE} softmax_scale=-1.0 regime=shifted_up"),
-            "tiny_scores_match_the_definition": (SCALE, f"{ONE} softmax_scale=-0.0009765625 regime=flat"),
-            "scale_zero_is_q_zero": (SCALE, f"{ONE} softmax_scale=0.0"),
-            "v_dv_equals_out_dout": (SCALE, f"{ONE} softmax_scale=-0.25"),
-            "negative_scale_is_negated_q": (SCALE, f"{ONE} softmax_scale=0.5"),
-        },
+        known_failures=[
+            Because(SCALE, f"{ONE} causal=True softmax_scale=-0.25").fail("""
+                row_that_sees_one_key_copies_it ragged_sizes_match_the_definition out_matches_the_definition
+                q_dq_equals_k_dk
+            """),
+            Because(SCALE, ONE).fail("""
+                huge_scores_match_the_definition softmax_scale=-1.0 regime=shifted_up
+                tiny_scores_match_the_definition softmax_scale=-0.0009765625 regime=flat
+                scale_zero_is_q_zero softmax_scale=0.0
+                v_dv_equals_out_dout softmax_scale=-0.25
+                negative_scale_is_negated_q softmax_scale=0.5
+            """),
+        ],
     ),
 ]

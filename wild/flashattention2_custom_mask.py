@@ -12,6 +12,7 @@ import torch
 from flash_attest import Implementation, Precision, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 package = module_of("flashattention2_custom_mask", "fa2_custom_mask")
 
@@ -52,39 +53,41 @@ def supports(**features):
 GRADIENT = "finding #56: gradients skip tiles from length 256 on"
 SHAPES = "finding #57, finding #58: the forward checks neither lengths nor strides"
 NEGATIVE = "finding #59: the maximum is taken before a negative scale"
-COMMON = dict(
-    layout="bhsd", precision=Precision(scaled_in_backward="k"), tile=(128, 64), traced=True, share={"cpu": 0.05}
-)
 TILE = "seqlen_q=128 seqlen_k=128 headdim=32 dtype=float16"
-OUTSIDE = "calls_outside_the_promise_raise_or_are_right"
-IMPLS = []
-for name, function, has_backward, features, known in (
-    (
+
+
+def implementation(name, function, *known_failures, has_backward=False, tile=TILE, **features):
+    """Return an Implementation. tile: a case with one tile."""
+    forward, backward = adapted(function)
+    shapes = Because(SHAPES, tile).fail("calls_outside_the_promise_raise_or_are_right")
+    return Implementation(
+        name=f"flashattention2_custom_mask_{name}",
+        forward=forward,
+        backward=backward if has_backward else None,
+        layout="bhsd",
+        supports=supports(**features),
+        empty_rows="undefined",
+        precision=Precision(scaled_in_backward="k"),
+        tile=(128, 64),
+        traced=True,
+        share={"cpu": 0.05},
+        known_failures=known(shapes, *known_failures),
+    )
+
+
+IMPLS = [
+    implementation(
         "plain",
         plain,
-        False,
-        dict(softmax_scale=True),
-        {"negative_scale_is_negated_q": (NEGATIVE, f"{TILE} softmax_scale=0.5 regime=peaked")},
+        Because(NEGATIVE, TILE).fail("negative_scale_is_negated_q softmax_scale=0.5 regime=peaked"),
+        softmax_scale=True,
     ),
-    (
+    implementation(
         "gradient",
         plain,
-        True,
-        {},
-        {"gradients_match_the_definition": (GRADIENT, "seqlen_q=256 seqlen_k=256 headdim=32 dtype=float16")},
+        Because(GRADIENT, TILE).fail("gradients_match_the_definition seqlen_q=256 seqlen_k=256"),
+        has_backward=True,
     ),
-    ("causal", causal, True, dict(causal="always"), {}),
-    ("masked", masked, False, dict(bias={"boolean_matrix"}), {}),
-):
-    forward, backward = adapted(function)
-    IMPLS.append(
-        Implementation(
-            name=f"flashattention2_custom_mask_{name}",
-            forward=forward,
-            backward=backward if has_backward else None,
-            supports=supports(**features),
-            empty_rows="undefined",
-            known_failures={OUTSIDE: (SHAPES, f"{TILE} causal=True" if name == "causal" else TILE), **known},
-            **COMMON,
-        )
-    )
+    implementation("causal", causal, has_backward=True, tile=f"{TILE} causal=True", causal="always"),
+    implementation("masked", masked, bias={"boolean_matrix"}),
+]

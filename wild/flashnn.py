@@ -8,6 +8,7 @@ import torch
 from flash_attest import Implementation, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 package = module_of("flashnn", "flashnn")
 
@@ -39,29 +40,30 @@ def declare(name, *, known_failures=(), **supports):
         tile=(64, 64),
         traced=True,
         share={"cpu": 0.05},
-        known_failures=dict(known_failures),
+        known_failures=known(*known_failures),
     )
 
 
 SCALE = "finding #61: NaN with a scale of 0 or below"
 ONE = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
-MANY = "seqlen_q=64 seqlen_k=64 headdim=64 dtype=float16"
-LONG = "seqlen_q=200 seqlen_k=200 headdim=64 dtype=float16"
 IMPLS = [
     declare("", strides="last_contiguous", softmax_scale="positive", accepts=not_empty),
     declare(
         "_any_scale",
         accepts=not_empty,
-        known_failures={
-            "out_matches_the_definition": (SCALE, f"{ONE} causal=True softmax_scale=-0.25"),
-            "row_that_sees_one_key_copies_it": (SCALE, f"{ONE} causal=True softmax_scale=-0.25"),
-            "prefix_alone_equals_prefix_of_the_whole": (SCALE, f"{MANY} causal=True softmax_scale=-0.25"),
-            "chunks_change_no_bit": (SCALE, f"{MANY} causal=True softmax_scale=-0.25"),
-            "tiny_scores_match_the_definition": (SCALE, f"{ONE} softmax_scale=-0.0009765625 regime=flat"),
-            "long_sequences_see_their_keys": (SCALE, f"{LONG} softmax_scale=-0.25"),
-            "scale_zero_is_q_zero": (SCALE, f"{ONE} softmax_scale=0.0"),
-            **({"out_is_additive_in_v": SCALE} if torch.cuda.is_available() else {}),
-            "negative_scale_is_negated_q": (SCALE, f"{ONE} softmax_scale=0.5"),
-        },
+        known_failures=[
+            Because(SCALE, f"{ONE} causal=True softmax_scale=-0.25").fail("""
+                out_matches_the_definition row_that_sees_one_key_copies_it
+                prefix_alone_equals_prefix_of_the_whole seqlen_q=64 seqlen_k=64
+                chunks_change_no_bit seqlen_q=64 seqlen_k=64
+            """),
+            Because(SCALE, ONE).fail("""
+                tiny_scores_match_the_definition softmax_scale=-0.0009765625 regime=flat
+                long_sequences_see_their_keys seqlen_q=200 seqlen_k=200 softmax_scale=-0.25
+                scale_zero_is_q_zero softmax_scale=0.0
+                negative_scale_is_negated_q softmax_scale=0.5
+            """),
+            Because(SCALE).fail("out_is_additive_in_v") if torch.cuda.is_available() else {},
+        ],
     ),
 ]

@@ -33,9 +33,10 @@ class Row:
 
     version: the one that was judged. newest: the newest on the index. device, profile: how it was
     judged; "cpu, as sm_90" if another GPU than the default was emulated. adapter: a digest of the
-    adapter and of this suite's version. seconds: of the run. counts: laws by verdict, over the
-    implementations of the adapter; "known" are known failures. cases: how many were judged. status:
-    the exit status of the run. verdict: its last line.
+    adapter's text, as what it says is known only once its package is there, and of this suite's
+    version. seconds: of the run. counts: laws by verdict, over the implementations of the adapter;
+    "known" are known failures. cases: how many were judged. status: the exit status of the run.
+    verdict: its last line.
     """
 
     version: str

@@ -10,6 +10,7 @@ import torch
 from flash_attest import Implementation, Precision, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 jvp = module_of("jvp_flash_attention", "jvp_flash_attention.jvp_attention")
 
@@ -38,7 +39,8 @@ def masked(case):
 
 FLOAT32 = {"dtypes": {torch.float32}, "headdims": {32, 64, 128} if torch.cuda.is_available() else {32}}
 SMALL = "seqlen_q=32 seqlen_k=32 headdim=32 dtype=float32"
-BEYOND = {"tensors_beyond_2_31_elements": "finding #132: out and dout are read at offsets of 32 bits"}
+BEYOND = Because("finding #132: out and dout are read at offsets of 32 bits").fail("tensors_beyond_2_31_elements")
+NEGATIVE = "finding #65: NaN"
 FEATURES = {"causal": "optional", "bias": {"boolean_matrix"}, "softmax_scale": True, "strides": True}
 forward, backward = adapted(attention)
 forward_masked, backward_masked = adapted(attention_masked)
@@ -65,19 +67,17 @@ IMPLS = [
         forward=forward_masked,
         backward=backward_masked,
         supports=Supports(**FLOAT32, **FEATURES, accepts=masked),
-        known_failures=BEYOND
-        | {
-            "keys_hidden_by_bias_change_no_bit": (
-                "finding #66: hidden keys count in the running maximum",
-                f"{SMALL} bias=boolean_matrix bias_mask=right",
+        known_failures=known(
+            BEYOND,
+            Because("finding #66: hidden keys count in the running maximum", SMALL).fail(
+                "keys_hidden_by_bias_change_no_bit bias=boolean_matrix bias_mask=right"
             ),
-            "negative_scale_is_negated_q": ("finding #65: NaN", f"{SMALL} softmax_scale=0.5 regime=large"),
-            "other_calls_do_not_matter": {"cuda": "finding #65: NaN"},
-            "any_layout_equals_the_contiguous_one": (
-                "finding #71: strides of dimensions of size 1 are compared",
-                f"{SMALL} layout=size_one",
+            Because(NEGATIVE, SMALL).fail("negative_scale_is_negated_q softmax_scale=0.5 regime=large"),
+            Because(NEGATIVE, on="cuda").fail("other_calls_do_not_matter"),
+            Because("finding #71: strides of dimensions of size 1 are compared", SMALL).fail(
+                "any_layout_equals_the_contiguous_one layout=size_one"
             ),
-        },
+        ),
         **COMMON,
     ),
 ]

@@ -13,6 +13,7 @@ import torch
 
 from flash_attest import Implementation, Supports
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because
 
 with patch.dict(sys.modules, {"jax": MagicMock()}):
     package = module_of("memory_efficient_attention", "memory_efficient_attention.attention_torch")
@@ -51,19 +52,19 @@ def whole_chunks(case):
     return has_rows(case) or (None if whole else "should have whole chunks")
 
 
-def implementation(name, function, accepts, bias, outside="error", known=None):
+def implementation(name, function, accepts, bias, outside="error", **more):
     supports = Supports(
         dtypes={torch.float32}, headdims=range(1, 129), cross=True, strides=True, accepts=accepts, bias=bias,
     )  # fmt: skip
     return Implementation(
         name=f"memory_efficient_attention{name}", forward=function, backward=backward_of(function), supports=supports,
-        empty_rows="undefined", outside=outside, known_failures=known or {},
+        empty_rows="undefined", outside=outside, **more,
     )  # fmt: skip
 
 
 MASKS = {"boolean_vector", "boolean_matrix"}
-MORE_ROWS = "finding #73: out has more rows than there are queries"
+MORE_ROWS = Because("finding #73: out has more rows than there are queries").fail("queries_beyond_65535")
 IMPLS = [
-    implementation("", attention, has_rows, {"vector", "matrix", *MASKS}, known={"queries_beyond_65535": MORE_ROWS}),
+    implementation("", attention, has_rows, {"vector", "matrix", *MASKS}, known_failures=MORE_ROWS),
     implementation("_whole_chunks", chunked, whole_chunks, MASKS, "undefined"),
 ]

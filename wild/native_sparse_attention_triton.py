@@ -11,6 +11,7 @@ import torch
 from flash_attest import Implementation, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import file_of
+from flash_attest.wild.known import Because, known
 
 package = file_of("native_sparse_attention_triton")
 
@@ -38,7 +39,7 @@ def with_lse(q, k, v, *, softmax_scale=None, **packed):
     return package._flash_attention_fwd(q, k, v, **packed, causal=True, sm_scale=scale)
 
 
-def implementation(name, forward, backward, known=None, **features):
+def implementation(name, forward, backward, known_failures=(), **features):
     same = dict(form="varlen", causal="always", softmax_scale=True, strides=True) | features
     far = FAR if same["causal"] == "never" else f"{FAR} causal=True"
     return Implementation(
@@ -49,21 +50,22 @@ def implementation(name, forward, backward, known=None, **features):
             "cuda": Supports(headdims=(16, 32, 48, 64, 80, 96, 128, 192, 256), **same),
         },
         tile=(128, 64), traced=True, share={"cpu": 0.02},
-        known_failures={"offsets_need_64_bits": ("finding #117: offsets are 32 bits", far), **(known or {})},
+        known_failures=known(Because("finding #117: offsets are 32 bits", far).fail("offsets_need_64_bits"), *known_failures),
     )  # fmt: skip
 
 
 FAR = "batch=2 seqlen_q=4 seqlen_k=4 headdim=32 dtype=float16"
 NAN = "finding #115: dq is NaN"
-NANS = dict.fromkeys(
-    ("gradients_match_the_definition", "huge_scores_match_the_definition", "ragged_sizes_match_the_definition"),
-    (NAN, "seqlen_q=33 seqlen_k=33 headdim=32 dtype=float16 regime=shifted_down"),
-)
-# Which of these laws meet it depends on the head dims that are drawn.
-NANS |= (
-    dict.fromkeys(("answers_follow_the_values", "no_dout_gives_no_gradient"), NAN)
-    if torch.cuda.is_available()
-    else {"answers_follow_lengths_and_tables": NAN}
+NANS = (
+    Because(NAN, "seqlen_q=33 seqlen_k=33 headdim=32 dtype=float16 regime=shifted_down").fail(
+        "gradients_match_the_definition huge_scores_match_the_definition ragged_sizes_match_the_definition"
+    ),
+    # Which of these laws meet it depends on the head dims that are drawn.
+    Because(NAN).fail(
+        "answers_follow_the_values no_dout_gives_no_gradient"
+        if torch.cuda.is_available()
+        else "answers_follow_lengths_and_tables"
+    ),
 )
 IMPLS = [
     implementation("", with_lse, causal, gqa=True),

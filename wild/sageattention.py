@@ -10,6 +10,7 @@ import torch
 from flash_attest import Implementation, Precision, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 core = module_of("sageattention", "sageattention.core")
 
@@ -44,7 +45,7 @@ def whole_blocks(case):
     return square(case) or (f"seqlen_k={case.seqlen_k}: not whole blocks" if case.seqlen_k % 128 else None)
 
 
-def sage(name, function, known, accepts=square, **supports):
+def sage(name, function, known_failures, accepts=square, **supports):
     """Return an Implementation of the package, with the laws that are known to fail."""
     forward, _ = adapted(function)
     common = dict(dtypes={torch.float16}, causal="optional", cross=True, gqa=True, softmax_scale=True, accepts=accepts)
@@ -59,7 +60,7 @@ def sage(name, function, known, accepts=square, **supports):
         tile=(128, 64),
         traced=True,
         share={"cpu": 0.05},
-        known_failures=known,
+        known_failures=known(*known_failures),
     )
 
 
@@ -67,59 +68,52 @@ ONE_KEY = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
 CAUSAL = f"{ONE_KEY} causal=True"
 PADDING = "finding #88: padding keys are counted"
 SCALE = "finding #89: the scale past the last key is read"
-OVERFLOW = ("finding #91: P v overflows", "seqlen_q=1 seqlen_k=128 headdim=64 dtype=float16 regime=one_sign seed=1")
+OVERFLOW = Because(
+    "finding #91: P v overflows", "seqlen_q=1 seqlen_k=128 headdim=64 dtype=float16 regime=one_sign seed=1"
+)
 SCALE_VARLEN = "finding #90: the scale past the last key is read"
 
 IMPLS = [
     sage(
         "_unsmoothed",
         unsmoothed,
-        {
-            "padding_keys_count_nothing": (PADDING, ONE_KEY),
-            "ragged_sizes_match_the_definition": (PADDING, ONE_KEY),
-            "out_matches_the_definition": (PADDING, ONE_KEY),
-            "answers_follow_the_values": (PADDING, ONE_KEY),
-            "single_key_is_copied": (PADDING, ONE_KEY),
-            "tiny_scores_match_the_definition": (PADDING, f"{ONE_KEY} regime=flat"),
-            "out_averages_exactly_its_prefix": (SCALE, CAUSAL),
-            "row_that_sees_one_key_copies_it": (SCALE, CAUSAL),
-            "batch_changes_no_bit": (SCALE, CAUSAL),
-            "winning_key_is_copied": (SCALE, f"{CAUSAL} regime=selecting"),
-            "huge_scores_match_the_definition": (SCALE, f"{CAUSAL} regime=shifted_up"),
-            "scale_zero_is_q_zero": (SCALE, f"{CAUSAL} softmax_scale=0.0"),
-            "order_of_batches_and_heads_does_not_matter": (SCALE, f"{CAUSAL} nheads=2"),
-            "no_race_is_traced": (SCALE, CAUSAL),
-            "single_query_matches_the_definition": OVERFLOW,
-        },
+        [
+            Because(PADDING, ONE_KEY).fail("""
+                padding_keys_count_nothing ragged_sizes_match_the_definition out_matches_the_definition
+                answers_follow_the_values single_key_is_copied
+                tiny_scores_match_the_definition regime=flat
+            """),
+            Because(SCALE, CAUSAL).fail("""
+                out_averages_exactly_its_prefix row_that_sees_one_key_copies_it batch_changes_no_bit
+                no_race_is_traced
+                winning_key_is_copied regime=selecting
+                huge_scores_match_the_definition regime=shifted_up
+                scale_zero_is_q_zero softmax_scale=0.0
+                order_of_batches_and_heads_does_not_matter nheads=2
+            """),
+            OVERFLOW.fail("single_query_matches_the_definition"),
+        ],
     ),
     sage(
         "_blocks",
         copied,
-        {
-            "out_matches_the_definition": OVERFLOW,
-            "single_query_matches_the_definition": OVERFLOW,
-            "answers_follow_the_values": OVERFLOW,
-        },
+        [OVERFLOW.fail("out_matches_the_definition single_query_matches_the_definition answers_follow_the_values")],
         whole_blocks,
     ),
     sage(
         "_varlen",
         varlen,
-        {
-            "out_averages_exactly_its_prefix": (SCALE_VARLEN, CAUSAL),
-            "out_matches_the_definition": (SCALE_VARLEN, CAUSAL),
-            "single_key_is_copied": (SCALE_VARLEN, CAUSAL),
-            "batch_changes_no_bit": (SCALE_VARLEN, CAUSAL),
-            "answers_follow_lengths_and_tables": (SCALE_VARLEN, CAUSAL),
-            "answers_follow_the_values": OVERFLOW,
-            "single_query_matches_the_definition": OVERFLOW,
-            "winning_key_is_copied": (SCALE_VARLEN, f"{CAUSAL} regime=selecting"),
-            "no_race_is_traced": (SCALE_VARLEN, CAUSAL),
-            "offsets_need_64_bits": (
-                "finding #92: offsets have 32 bits",
-                "seqlen_q=9 seqlen_k=9 headdim=64 dtype=float16 regime=peaked seed=2",
+        [
+            Because(SCALE_VARLEN, CAUSAL).fail("""
+                out_averages_exactly_its_prefix out_matches_the_definition single_key_is_copied
+                batch_changes_no_bit answers_follow_lengths_and_tables no_race_is_traced
+                winning_key_is_copied regime=selecting
+            """),
+            OVERFLOW.fail("answers_follow_the_values single_query_matches_the_definition"),
+            Because("finding #92: offsets have 32 bits").fail(
+                "offsets_need_64_bits seqlen_q=9 seqlen_k=9 headdim=64 dtype=float16 regime=peaked seed=2"
             ),
-        },
+        ],
         form="varlen",
     ),
 ]

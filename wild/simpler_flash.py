@@ -13,9 +13,10 @@ import sys
 
 import torch
 
-from flash_attest import Implementation, KnownFailure, Supports
+from flash_attest import Implementation, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 if spec := importlib.util.find_spec("simpler_flash"):
     sys.modules.setdefault("simpler_flash", importlib.util.module_from_spec(spec))
@@ -36,7 +37,7 @@ def few_queries(case):
     return None if case.seqlen_q <= 8 else "more than 8 queries"
 
 
-def flash_attention(name, known, devices=("cpu", "cuda"), **supports):
+def flash_attention(name, known_failures, devices=("cpu", "cuda"), **supports):
     """Return an Implementation of the package, with the laws that are known to fail."""
     common = dict(dtypes={torch.float16}, causal="optional", cross=True, accepts=few_queries) | supports
     return Implementation(
@@ -53,7 +54,7 @@ def flash_attention(name, known, devices=("cpu", "cuda"), **supports):
         tile=(64, 64),
         traced="cpu" in devices,
         share={"cpu": 0.02} if "cpu" in devices else 1.0,
-        known_failures=known,
+        known_failures=known(*known_failures),
     )
 
 
@@ -64,46 +65,40 @@ def many_queries(case):
 
 RACE = "finding #96: factors of rows are read before they are written"
 NEGATIVE = "finding #98: the least score is taken for the maximum"
-SCALED = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
-
-RACED = (
-    "chunks_change_no_bit", "copies_agree", "every_column_of_headdim_matters", "huge_scores_match_the_definition",
-    "memory_around_inputs_is_not_read", "out_averages_exactly_its_prefix", "out_is_additive_in_v",
-    "out_matches_the_definition", "out_scales_with_v", "prefix_alone_equals_prefix_of_the_whole",
-    "queries_beyond_65535", "ragged_sizes_match_the_definition", "repeats_agree", "single_key_is_copied",
-    "split_keys_merge_by_lse", "tiny_scores_match_the_definition", "winning_key_is_copied",
-)  # fmt: skip
+OFFSETS = "finding #93: offsets have 32 bits"
+ONE = "seqlen_q=1 seqlen_k=1 headdim=64 dtype=float16"
+TRACED = Because(RACE, ONE).fail("no_race_is_traced seed=4")
 IMPLS = [
-    flash_attention("", {"no_race_is_traced": (RACE, f"{SCALED} seed=4")}),
+    flash_attention("", [TRACED]),
     flash_attention(
         "_scaled",
-        {
-            "scale_zero_is_q_zero": ("finding #97: a scale of 0 is taken for None", f"{SCALED} softmax_scale=0.0"),
-            "negative_scale_is_negated_q": (NEGATIVE, f"{SCALED} softmax_scale=0.5"),
-            "padding_keys_count_nothing": (NEGATIVE, f"{SCALED} softmax_scale=-0.25"),
-            "tiny_scores_match_the_definition": (NEGATIVE, f"{SCALED} softmax_scale=-0.0009765625 regime=flat"),
-            **dict.fromkeys(
-                (
-                    "lse_matches_the_definition",
-                    "out_matches_the_definition",
-                    "query_sees_exactly_its_prefix",
-                    "ragged_sizes_match_the_definition",
-                    "row_that_sees_one_key_copies_it",
-                    "single_key_is_copied",
-                ),
-                (NEGATIVE, f"{SCALED} causal=True softmax_scale=-0.25"),
+        [
+            TRACED,
+            Because("finding #97: a scale of 0 is taken for None", ONE).fail("scale_zero_is_q_zero softmax_scale=0.0"),
+            Because(NEGATIVE, ONE).fail("""
+                negative_scale_is_negated_q softmax_scale=0.5
+                padding_keys_count_nothing softmax_scale=-0.25
+                tiny_scores_match_the_definition softmax_scale=-0.0009765625 regime=flat
+            """),
+            Because(NEGATIVE, f"{ONE} causal=True softmax_scale=-0.25").fail("""
+                lse_matches_the_definition out_matches_the_definition query_sees_exactly_its_prefix
+                ragged_sizes_match_the_definition row_that_sees_one_key_copies_it single_key_is_copied
+            """),
+            Because(OFFSETS).fail(
+                "offsets_need_64_bits seqlen_q=4 seqlen_k=4 headdim=64 dtype=float16 batch=2 nheads=2"
             ),
-            "no_race_is_traced": (RACE, f"{SCALED} seed=4"),
-            "offsets_need_64_bits": (
-                "finding #93: offsets have 32 bits",
-                "seqlen_q=4 seqlen_k=4 headdim=64 dtype=float16 batch=2 nheads=2",
-            ),
-        },
+        ],
         softmax_scale=True,
         strides=True,
     ),
 ]
 if torch.cuda.is_available():
-    known = dict.fromkeys(RACED, KnownFailure(RACE, every_run=False))
-    known["tensors_beyond_2_31_elements"] = "finding #93: offsets have 32 bits"
-    IMPLS += [flash_attention("_many_queries", known, {"cuda"}, accepts=many_queries)]
+    RACED = Because(RACE, every_run=False).fail("""
+        chunks_change_no_bit copies_agree every_column_of_headdim_matters huge_scores_match_the_definition
+        memory_around_inputs_is_not_read out_averages_exactly_its_prefix out_is_additive_in_v
+        out_matches_the_definition out_scales_with_v prefix_alone_equals_prefix_of_the_whole
+        queries_beyond_65535 ragged_sizes_match_the_definition repeats_agree single_key_is_copied
+        split_keys_merge_by_lse tiny_scores_match_the_definition winning_key_is_copied
+    """)
+    BEYOND = Because(OFFSETS).fail("tensors_beyond_2_31_elements")
+    IMPLS += [flash_attention("_many_queries", [RACED, BEYOND], {"cuda"}, accepts=many_queries)]

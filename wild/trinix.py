@@ -13,6 +13,7 @@ from flash_attest import Implementation, Supports
 from flash_attest.adapters import imported
 from flash_attest.emulation import emulated
 from flash_attest.wild import module_of
+from flash_attest.wild.known import Because, known
 
 module_of("trinix", "trinix")
 functional = imported("trinix.layers.attention.functional")
@@ -69,14 +70,11 @@ def supports(**features):
     return {"cpu": Supports(headdims={32}, **every), "cuda": Supports(headdims=range(16, 129), **every)}
 
 
-OFFSETS = {
-    "offsets_need_64_bits": (
-        "finding #109: offsets of rows have 32 bits",
-        "seqlen_q=4 seqlen_k=4 headdim=32 dtype=float16",
-    ),
-    "tensors_beyond_2_31_elements": "finding #109: offsets of rows have 32 bits",
-}
-HIDDEN_BY_WINDOW = (
+OFFSETS = Because("finding #109: offsets of rows have 32 bits").fail("""
+    tensors_beyond_2_31_elements
+    offsets_need_64_bits seqlen_q=4 seqlen_k=4 headdim=32 dtype=float16
+""")
+HIDDEN_BY_WINDOW = Because(
     "finding #104: a row is NaN if its window does not reach the first tile",
     "seqlen_q=33 seqlen_k=33 headdim=32 dtype=float16 window=0:",
 )
@@ -92,29 +90,28 @@ IMPLS = [
         name="trinix_masked",
         forward=masked,
         supports=supports(bias={"matrix"}, accepts=masks_at_the_first_tile),
-        known_failures={
-            "calls_outside_the_promise_raise_or_are_right": (
-                "finding #108: a boolean mask is added as 0 and 1",
-                "seqlen_q=2 seqlen_k=2 headdim=32 dtype=float16 nheads=3 bias=matrix bias_mask=first_and_window seed=1",
-            ),
-            "biased_attention_matches_the_definition": (
-                "finding #103: a row is NaN if the mask hides its first tile",
-                "batch=4 seqlen_q=33 seqlen_k=33 nheads=16 headdim=32 dtype=float16 bias=matrix bias_mask=left "
-                "bias_batch=4 bias_nheads=16",
-            ),
-            **OFFSETS,
-        },
+        known_failures=known(
+            OFFSETS,
+            Because("finding #108: a boolean mask is added as 0 and 1").fail("""
+                calls_outside_the_promise_raise_or_are_right
+                    seqlen_q=2 seqlen_k=2 headdim=32 dtype=float16 nheads=3 bias=matrix bias_mask=first_and_window
+                    seed=1
+            """),
+            Because("finding #103: a row is NaN if the mask hides its first tile").fail("""
+                biased_attention_matches_the_definition
+                    batch=4 seqlen_q=33 seqlen_k=33 nheads=16 headdim=32 dtype=float16 bias=matrix bias_mask=left
+                    bias_batch=4 bias_nheads=16
+            """),
+        ),
         **COMMON,
     ),
     Implementation(
         name="trinix_windowed",
         forward=windowed,
         supports=supports(window={"left", "right", "both"}, accepts=windows_at_the_first_tile),
-        known_failures={
-            "ragged_sizes_match_the_definition": HIDDEN_BY_WINDOW,
-            "query_sees_exactly_its_window": HIDDEN_BY_WINDOW,
-            **OFFSETS,
-        },
+        known_failures=known(
+            OFFSETS, HIDDEN_BY_WINDOW.fail("ragged_sizes_match_the_definition query_sees_exactly_its_window")
+        ),
         **COMMON,
     ),
 ]

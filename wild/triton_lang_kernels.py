@@ -7,6 +7,7 @@ outside of its tensors (finding #120), so only its multiples are declared here.
 from flash_attest import Implementation, Precision, Supports
 from flash_attest.adapters import adapted
 from flash_attest.wild import file_of
+from flash_attest.wild.known import Because, known
 
 package = file_of("triton_lang_kernels")
 
@@ -30,10 +31,10 @@ def accepts(case):
     return None
 
 
-KNOWN = {
-    "calls_outside_the_promise_raise_or_are_right": "finding #120: shapes are not checked",
-    "tensors_beyond_2_31_elements": "finding #131: offsets have 32 bits",
-}
+KNOWN = known(
+    Because("finding #120: shapes are not checked").fail("calls_outside_the_promise_raise_or_are_right"),
+    Because("finding #131: offsets have 32 bits").fail("tensors_beyond_2_31_elements"),
+)
 
 
 def implementation(name, function):

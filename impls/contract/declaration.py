@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from flash_attest.impls.contract.precision import MOST_OF_EXP, Precision
-from flash_attest.impls.contract.record import DEVICES, INVARIANCES, OUTPUTS, Implementation
+from flash_attest.impls.contract.record import DEVICES, INVARIANCES, OUTPUTS, Implementation, KnownFailure
 from flash_attest.impls.contract.supports import (
     BIAS_KINDS,
     DTYPES,
@@ -129,17 +129,25 @@ def declaration_problems(impl: Implementation) -> list[str]:
         _is_share(impl.share),
         f"share={impl.share!r}: should be a number from {LEAST_SHARE} to 1, or such numbers by device, as in {{'cpu': 0.2}}",
     )
-    listed = isinstance(impl.known_failures, Mapping)
+    listed = isinstance(impl.known_failures, Mapping) and all(isinstance(law, str) for law in impl.known_failures)
     must(listed, f"known_failures={impl.known_failures!r}: should be {{'law': 'why, #123'}}")
     for law, known in impl.known_failures.items() if listed else ():
-        by_device = isinstance(known, Mapping)
-        what = f"known_failures[{law!r}]={known!r}: should"
-        must(not by_device or _subset(known, DEVICES, least=1), f"{what} be by device, as in {{'cuda': 'why, #123'}}")
-        for one in known.values() if by_device else [known]:
-            pair = isinstance(one, tuple) and len(one) in (2, 3) and all(isinstance(text, str) for text in one[:2])
-            must(isinstance(one, str) or pair, f"{what} be 'why, #123', or ('why, #123', 'seqlen_q=65 ...')")
-            must("#" in str(one[0] if pair else one), f"{what} name its issue, as in 'why, #123'")
+        problems += (f"known_failures[{law!r}]={known!r}: should {what}" for what in _known_problems(known))
     return problems
+
+
+def _known_problems(known: object) -> Iterator[str]:
+    """Yield what an entry of known_failures should do."""
+    by_device = isinstance(known, Mapping)
+    if by_device and not _subset(known, DEVICES, least=1):
+        yield "be by device, as in {'cuda': 'why, #123'}"
+    for one in known.values() if by_device else [known]:
+        match one:
+            case str(why) | KnownFailure(str(why), str(), bool()):
+                if "#" not in why:
+                    yield "name its issue, as in 'why, #123'"
+            case _:
+                yield "be 'why, #123', or KnownFailure('why, #123', 'seqlen_q=65 ...')"
 
 
 def _feature_problems(impl: Implementation, s: Supports) -> Iterator[str]:

@@ -39,7 +39,8 @@ class NotInstalled(ImportError):
 class KnownFailure(NamedTuple):
     """A law's failure that is known.
 
-    why: the reason, with its issue; "" if nothing is known. case: one that fails, or "".
+    why: the reason, with its issue; "" if nothing is known.
+    case: one that fails, or "". It is judged first.
     every_run: False if the failure need not show, as with a race, or with memory that others lay
         out: then a pass is no failure, either.
     """
@@ -47,6 +48,9 @@ class KnownFailure(NamedTuple):
     why: str
     case: str = ""
     every_run: bool = True
+
+
+NOTHING_KNOWN = KnownFailure("")
 
 
 @dataclass(frozen=True)
@@ -113,10 +117,10 @@ class Implementation:
     share: the part of a profile's cases and repeats, and of the size of a case, that is judged:
         less than 1, and at least 0.01, for kernels that are emulated, which are a thousand times
         slower. {"cpu": 0.2} is for that device alone.
-    known_failures: laws that are known to fail, as in {"repeats_agree": "why, #123"}, or with a
-        case that fails, which is judged first: {"repeats_agree": ("why, #123", "seqlen_q=65")}.
-        {"repeats_agree": {"cuda": "why, #123"}} is for that device alone. One that need not show is
-        KnownFailure("why, #123", every_run=False) (docs/use/reading-a-failure.md#known-failures).
+    known_failures: laws that are known to fail, as in {"repeats_agree": "why, #123"}. A
+        KnownFailure in place of the text also has a case that fails, or need not show:
+        KnownFailure("why, #123", "seqlen_q=65"). {"repeats_agree": {"cuda": "why, #123"}} is for
+        that device alone (docs/use/reading-a-failure.md#known-failures).
     """
 
     name: str
@@ -143,7 +147,7 @@ class Implementation:
     traced: bool = False
     compiles: bool = False
     share: float | Mapping[str, float] = 1.0
-    known_failures: Mapping[str, str | tuple[str, str] | KnownFailure | Mapping] = field(default_factory=dict)
+    known_failures: Mapping[str, str | KnownFailure | Mapping[str, str | KnownFailure]] = field(default_factory=dict)
     _on: dict[str, Implementation] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self):
@@ -152,8 +156,7 @@ class Implementation:
         problems = declaration_problems(self)
         if problems:
             raise ContractError(problems)
-        known = {f"test_{law.removeprefix('test_')}": why for law, why in self.known_failures.items()}
-        object.__setattr__(self, "known_failures", known)  # as laws are named in results.json
+        object.__setattr__(self, "known_failures", _by_law_and_device(self.known_failures))
         if isinstance(self.supports, Mapping):
             for device, supports in self.supports.items():
                 self._on[device] = replace(self, supports=supports)
@@ -179,14 +182,24 @@ class Implementation:
 
     def known_failure(self, law: str, device: str) -> KnownFailure:
         """Return what is known of a law's failure on "cpu" or "cuda"."""
-        known = self.known_failures.get(law, "")
-        if isinstance(known, Mapping):
-            known = known.get(device, "")
-        return KnownFailure(known) if isinstance(known, str) else KnownFailure(*known)
+        return self.known_failures.get(law, {}).get(device, NOTHING_KNOWN)
 
     def share_on(self, device: str) -> float:
         """Return `share` on "cpu" or "cuda". It is 1 if `share` is a mapping without the device."""
         return self.share.get(device, 1.0) if isinstance(self.share, Mapping) else self.share
+
+
+def _by_law_and_device(known_failures: Mapping[str, Any]) -> dict[str, dict[str, KnownFailure]]:
+    """Return known failures in their one form, whatever the file has written: by law, as laws are
+    named in results.json, and by device.
+    """
+    return {
+        f"test_{law.removeprefix('test_')}": {
+            device: KnownFailure(one) if isinstance(one, str) else one
+            for device, one in (given if isinstance(given, Mapping) else dict.fromkeys(DEVICES, given)).items()
+        }
+        for law, given in known_failures.items()
+    }
 
 
 @dataclass(frozen=True)

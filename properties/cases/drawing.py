@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from hypothesis.internal.conjecture.providers import AVAILABLE_PROVIDERS, HypothesisProvider
 
+from flash_attest.properties.cases import cover
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.cover import COURSE, FIRST_TRIED, NoCase
+from flash_attest.properties.cases.cover import COURSE, NoCase
 from flash_attest.properties.failures import AnotherCase
 
 
@@ -48,7 +49,7 @@ AVAILABLE_PROVIDERS[COVERING] = f"{CoveringProvider.__module__}.{CoveringProvide
 DRAWN_FIRST = 60
 
 
-TRIED = 20  # how many cases are tried for each one that counts, after FIRST_TRIED
+TRIED = 20  # how many cases are tried for each one that counts, after cover.FIRST_TRIED
 
 
 class NothingSaid(Unsatisfiable):
@@ -86,7 +87,7 @@ class Drawing:
         """
         held, failure, why = 0, None, ""
         for position, case in enumerate(self._without_end()):
-            if position == FIRST_TRIED + TRIED * held:
+            if position == cover.FIRST_TRIED + TRIED * held:
                 break
             try:
                 hold(case)

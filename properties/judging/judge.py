@@ -75,7 +75,7 @@ def judge(law: Law, impl: Implementation, plan: Plan) -> Result:
         result.matches = list(broken.matches)
         result.wrong = broken.wrong and broken.wrong.as_dict()
         result.found_at = next((f"{s.file}:{s.line}" for finding in broken.found for s in finding.sites if s.line), "")
-    if outcome.verdict == PASS and impl.known_failure(law.name, judgement.device).why:  # may make it a failure
+    if outcome.verdict == PASS and judgement.known_failure.why:  # may make it a failure
         result.replay = replay_of(plan.origin, judgement.test)
     if outcome.beside_case is not None:
         result.beside_case = str(outcome.beside_case)
@@ -169,7 +169,7 @@ def _known_failure(judgement: Judgement) -> Outcome | None:
     """Return the outcome of a law that fails in the case that its known failure names, as it is:
     nobody reads it to find the cause. None if it holds there, or if there is no such case.
     """
-    text = judgement.impl.known_failure(judgement.law.name, judgement.device).case
+    text = judgement.known_failure.case
     if not text or judgement.plan.case is not None or not judgement.takes(case := parse_case(text)):
         return None
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from hypothesis.errors import Unsatisfiable
 
 from flash_attest.emulator import devices
-from flash_attest.impls.contract.record import Implementation
+from flash_attest.impls.contract.record import Implementation, KnownFailure
 from flash_attest.properties.calling.meter import Meter
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.drawing import Drawing
@@ -44,7 +44,7 @@ class Judgement:
     @property
     def missing(self) -> str | None:
         """The first need of the law that the implementation or its caller lacks, or None."""
-        caller, device = self.plan.caller_of(self.impl), self.law.device or self.plan.device
+        caller, device = self.plan.caller_of(self.impl), self.law.judged_on(self.plan.device)
         return missing(
             self.impl, self.law.needs, same_process=caller.same_process, sees_memory=caller.sees_memory(device)
         )
@@ -53,6 +53,11 @@ class Judgement:
     def device(self) -> str:
         """The device on which the law is judged. Every machine with a GPU also has a CPU."""
         return "cpu" if self.law.device == "cpu" and not self.missing else self.plan.device
+
+    @property
+    def known_failure(self) -> KnownFailure:
+        """The law's known failure there; its `why` is "" if nothing is known."""
+        return self.impl.known_failure(self.law.name, self.device)
 
     @property
     def drawing(self) -> Drawing:

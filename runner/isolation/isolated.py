@@ -129,7 +129,7 @@ class Isolated:
             result = verdicts.hung(judgement, hung, result.cases, right, self._threads_of(impl))
         if not result.same_as:
             tracing.add_trace(judgement, result, self._traced, partial(self.ask_another, limit=self.limit))
-        self.judge.explains(impl, result)
+        self.judge.explains(judgement, result)
         result.seconds = time.perf_counter() - began
         return result
 

@@ -43,7 +43,7 @@ def add_trace(judgement: Judgement, result: Result, traced_before: Counter[str],
     law, impl, plan = judgement.law, judgement.impl, judgement.plan
     if result.verdict != FAIL or not result.smallest or not plan.goes_on:
         return
-    if impl.known_failure(law.name, judgement.device).why:
+    if judgement.known_failure.why:
         return  # as expected
     if not is_traceable(judgement) or plan.traces or judgement.device == "cpu":
         return  # nothing can be traced, or the judging process has traced it

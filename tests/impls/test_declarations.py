@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from flash_attest.impls import ContractError, torch_math
+from flash_attest.impls import ContractError, KnownFailure, torch_math
 from flash_attest.properties.cases.case import Case
 from flash_attest.properties.cases.support import missing, unsupported
 from flash_attest.properties.law import laws
@@ -40,18 +40,33 @@ def test_a_tile_is_two_numbers(tile):
     assert caught.value.problems == [f"tile={tile!r}: should be (BLOCK_M, BLOCK_N), both at least 1, or None"]
 
 
-@pytest.mark.parametrize("known", [["test_no_race_is_traced"], "test_no_race_is_traced", None])
+@pytest.mark.parametrize("known", [["test_no_race_is_traced"], "test_no_race_is_traced", None, {5: "why, #1"}])
 def test_known_failures_are_a_mapping(known):
     with pytest.raises(ContractError) as caught:
         replace(torch_math.IMPL, known_failures=known)
     assert caught.value.problems == [f"known_failures={known!r}: should be {{'law': 'why, #123'}}"]
 
 
-@pytest.mark.parametrize("known", [("why, #1",), ("why, #1", 5), 5])
-def test_a_known_failure_is_a_reason_or_a_reason_and_a_case(known):
-    with pytest.raises(ContractError) as caught:
-        replace(torch_math.IMPL, known_failures={"test_no_race_is_traced": known})
-    assert caught.value.problems[0].endswith("should be 'why, #123', or ('why, #123', 'seqlen_q=65 ...')")
+@pytest.mark.parametrize("known", [
+    5, ("why, #1", "seqlen_q=65"), KnownFailure(5), KnownFailure("why, #1", 65), KnownFailure("why, #1", every_run=0),
+])  # fmt: skip
+def test_a_known_failure_is_a_reason_or_a_record_with_one(known):
+    should = "should be 'why, #123', or KnownFailure('why, #123', 'seqlen_q=65 ...')"
+    for given in (known, {"cpu": known}):
+        with pytest.raises(ContractError) as caught:
+            replace(torch_math.IMPL, known_failures={"no_race_is_traced": given})
+        assert caught.value.problems == [f"known_failures['no_race_is_traced']={given!r}: {should}"]
+
+
+def test_known_failures_have_one_form_whatever_was_written():
+    impl = replace(
+        torch_math.IMPL, known_failures={"repeats_agree": "why, #1", "test_copies_agree": {"cuda": "why, #2"}}
+    )
+    first, second = KnownFailure("why, #1"), KnownFailure("why, #2")
+    one_form = {"test_repeats_agree": {"cuda": first, "cpu": first}, "test_copies_agree": {"cuda": second}}
+    assert impl.known_failures == replace(impl, name="again").known_failures == one_form
+    assert impl.known_failure("test_copies_agree", "cuda") == second
+    assert not impl.known_failure("test_copies_agree", "cpu").why and not impl.known_failure("test_x", "cuda").why
 
 
 @pytest.mark.parametrize("known", [{}, {"gpu": "why, #1"}])

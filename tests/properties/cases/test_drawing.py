@@ -7,8 +7,8 @@ import pytest
 from hypothesis.errors import Unsatisfiable
 
 from flash_attest.properties.cases.case import Case
-from flash_attest.properties.cases.cover import COURSE
-from flash_attest.properties.cases.drawing import DRAWN_FIRST, FIRST_TRIED, TRIED, Drawing
+from flash_attest.properties.cases.cover import COURSE, FIRST_TRIED
+from flash_attest.properties.cases.drawing import DRAWN_FIRST, TRIED, Drawing
 from flash_attest.properties.cases.draws import Draws
 from flash_attest.properties.cases.strategies import attention_cases
 from flash_attest.properties.failures import AnotherCase, LawBroken, Undecided

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from flash_attest.emulator.errors import NotCovered
-from flash_attest.impls import torch_math
+from flash_attest.impls import KnownFailure, torch_math
 from flash_attest.mutants import ALL, build
 from flash_attest.properties.cases.case import parse_case
 from flash_attest.properties.cases.draws import Draws
@@ -138,7 +138,7 @@ def test_a_known_failure_of_no_law_does_not_keep_laws_from_being_judged(tmp_path
 
 
 def test_the_case_of_a_known_failure_is_a_case():
-    impl = replace(torch_math.IMPL, known_failures={OUT.name: ("why, #1", "seqlen=5")})
+    impl = replace(torch_math.IMPL, known_failures={OUT.name: KnownFailure("why, #1", "seqlen=5")})
     (problem,) = conformance.problems(impl, "cpu")
     assert problem.startswith("known_failures['out_matches_the_definition']: its case: there is no field 'seqlen'; ")
 

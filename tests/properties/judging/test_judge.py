@@ -296,7 +296,7 @@ def test_the_case_of_a_known_failure_is_judged_first():
     supports = replace(torch_math.IMPL.supports, bias_grad=False, sink_grad=False, lse_grad=False)
     wrong = replace(torch_math.IMPL, forward=wrong_at_41, backward=None, supports=supports)
     wrong = replace(wrong, known_failures={LAW.name: "twice, #1"})
-    known = replace(wrong, known_failures={LAW.name: ("twice, #1", "seqlen_q=41 headdim=8 dtype=float32")})
+    known = replace(wrong, known_failures={LAW.name: KnownFailure("twice, #1", "seqlen_q=41 headdim=8 dtype=float32")})
     few = Plan(examples=2)
     assert judge(LAW, wrong, few).verdict == PASS
     result = judge(LAW, known, few)
