@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
@@ -52,12 +52,15 @@ def blocks_of(seqlen: int, causal: bool, window: Window | None, device: torch.de
     )
 
 
-compiled_flex = torch.compile(flex_attention, fullgraph=True)
+@functools.cache
+def compiled_flex() -> Callable:
+    """Return flex_attention, compiled. torch.compile imports the compiler, which takes seconds."""
+    return torch.compile(flex_attention, fullgraph=True)
 
 
 def by_blocks(q, k, v, *, causal=False, window=None):
     """(b, h, s, d), (b, h, s, d), (b, h, s, d) -> out (b, h, s, d)."""
-    return compiled_flex(q, k, v, block_mask=blocks_of(q.shape[2], causal, window, q.device))
+    return compiled_flex()(q, k, v, block_mask=blocks_of(q.shape[2], causal, window, q.device))
 
 
 BY_BLOCKS = Implementation(

@@ -58,11 +58,22 @@ def processor() -> str:
 
 
 def _build(sources: list[Path], flags: Sequence[str], to: Path) -> None:
+    how = "-O2", "-g1", *COMMON, *flags
+    headers = _precompiled(sorted(sources[0].parent.glob("*.h")), how, to.with_name("headers.h"))
     objects = [to.with_name(f"{source.stem}.o") for source in sources]
     with ThreadPoolExecutor() as pool:
         processes = list(
-            pool.map(lambda s, o: run(compiler()[0], "-O2", "-g1", *COMMON, *flags, "-c", s, "-o", o), sources, objects)
+            pool.map(lambda s, o: run(compiler()[0], *how, "-include", headers, "-c", s, "-o", o), sources, objects)
         )
     processes.append(run(compiler()[0], "-shared", *objects, "-o", to, "-lrt", "-pthread"))
     if wrong := [m.stderr for m in processes if m.returncode]:
         raise CompileError(f"{sources[0].parent} does not compile with {compiler()[1]}:\n{wrong[0]}")
+
+
+def _precompiled(headers: list[Path], how: Sequence[str], to: Path) -> Path:
+    """Write a header that includes these, and compile it: reading them takes half of g++'s time
+    for a file. If they do not compile, the message is that of the files that include them.
+    """
+    to.write_text("".join(f'#include "{header}"\n' for header in headers))
+    run(compiler()[0], "-x", "c++-header", *how, to, "-o", f"{to}.gch")
+    return to

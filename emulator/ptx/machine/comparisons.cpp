@@ -84,17 +84,26 @@ Flow set(Warp& warp, const Instruction& at, uint32_t mask) {
     return Flow::next;
 }
 
+// The handlers of one comparison of one type: setp, and set by its result.
+struct Compared { Handler predicate, u32, f32, u16 = nullptr, half = nullptr; };
+
+// Not a template: g++ would compile its names once for each type and comparison.
+__attribute__((noinline, cold)) void add_rows(Table& table, std::string_view compare, std::string_view type, const Compared& by) {
+    table.add({"setp.", compare, ".", type}, by.predicate);
+    for (auto result : {"u32.", "s32."}) table.add({"set.", compare, ".", result, type}, by.u32);
+    table.add({"set.", compare, ".f32.", type}, by.f32);
+    if (!by.half) return;
+    for (auto result : {"u16.", "s16."}) table.add({"set.", compare, ".", result, type}, by.u16);
+    table.add({"set.", compare, ".", type, ".", type}, by.half);
+}
+
 template <class O, class Sources, class T>
 void rows(Table& table, std::string_view compare, std::string_view type) {
-    table.add({"setp.", compare, ".", type}, setp<O, Sources, T>);
-    table.add({"set.", compare, ".u32.", type}, set<O, Sources, T, u32, ~0u>);
-    table.add({"set.", compare, ".s32.", type}, set<O, Sources, T, u32, ~0u>);
-    table.add({"set.", compare, ".f32.", type}, set<O, Sources, T, u32, 0x3f800000>);
-    if constexpr (is_half<T>) {
-        table.add({"set.", compare, ".u16.", type}, set<O, Sources, T, u16, 0xffff>);
-        table.add({"set.", compare, ".s16.", type}, set<O, Sources, T, u16, 0xffff>);
-        table.add({"set.", compare, ".", type, ".", type}, set<O, Sources, T, u16, one<T>>);
-    }
+    constexpr Handler u32_too = set<O, Sources, T, u32, ~0u>, f32_too = set<O, Sources, T, u32, 0x3f800000>;
+    if constexpr (is_half<T>)
+        add_rows(table, compare, type, {setp<O, Sources, T>, u32_too, f32_too, set<O, Sources, T, u16, 0xffff>, set<O, Sources, T, u16, one<T>>});
+    else
+        add_rows(table, compare, type, {setp<O, Sources, T>, u32_too, f32_too});
 }
 
 template <class T>
@@ -143,15 +152,19 @@ Flow set_pair(Warp& warp, const Instruction& at, uint32_t mask) {
     return Flow::next;
 }
 
+__attribute__((noinline, cold)) void add_pair_rows(Table& table, std::string_view compare, std::string_view type, const Compared& by) {
+    table.add({"setp.", compare, type}, by.predicate);
+    for (auto result : {"u32.", "s32."}) table.add({"set.", compare, result, type}, by.u32);
+    table.add({"set.", compare, type, ".", type}, by.half);
+}
+
 template <class T, bool Ftz>
 void of_pairs(Table& table) {
+    const std::string type = joined({type_name<T>, "x2"});
     each_of_floats([&](std::string_view compare, auto order) {
         using O = decltype(order);
-        const std::string name = joined({compare, Ftz ? ".ftz." : "."}), type = joined({type_name<T>, "x2"});
-        table.add({"setp.", name, type}, setp_pair<O, Ftz, T>);
-        table.add({"set.", name, "u32.", type}, set_pair<O, Ftz, T, 0xffff>);
-        table.add({"set.", name, "s32.", type}, set_pair<O, Ftz, T, 0xffff>);
-        table.add({"set.", name, type, ".", type}, set_pair<O, Ftz, T, one<T>>);
+        constexpr Handler u32_too = set_pair<O, Ftz, T, 0xffff>, half = set_pair<O, Ftz, T, one<T>>;
+        add_pair_rows(table, joined({compare, Ftz ? ".ftz." : "."}), type, {setp_pair<O, Ftz, T>, u32_too, nullptr, nullptr, half});
     });
 }
 

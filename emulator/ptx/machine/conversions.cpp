@@ -210,16 +210,25 @@ void convert(Warp& warp, const Instruction& at, uint32_t mask, const How& how) {
     });
 }
 
-template <int To, int From, int R, bool Ftz, bool Sat, bool Relu>
-Flow general(Warp& warp, const Instruction& at, uint32_t mask) {
-    convert(warp, at, mask, {To, From, static_cast<Rounding>(R), Ftz, Sat, Relu});
-    return Flow::next;
+// Not a template: g++ would compile its names a thousand times.
+__attribute__((noinline, cold)) void add_row(Table& table, const How& how, Handler run) {
+    const char *ftz = how.ftz ? ".ftz" : "", *sat = how.sat ? ".sat." : ".", *relu = how.relu ? ".relu" : "";
+    table.add({"cvt", rounding_name[how.rounding], relu, ftz, sat, name_of[how.to], ".", name_of[how.from]}, run);
 }
 
 template <int To, int From, int R, bool Ftz, bool Sat, bool Relu>
+struct General {
+    static constexpr How how = {To, From, static_cast<Rounding>(R), Ftz, Sat, Relu};
+    static Flow run(Warp& warp, const Instruction& at, uint32_t mask) {
+        convert(warp, at, mask, how);
+        return Flow::next;
+    }
+};
+
+template <int To, int From, int R, bool Ftz, bool Sat, bool Relu>
 void general_row(Table& table) {
-    const char *ftz = Ftz ? ".ftz" : "", *sat = Sat ? ".sat." : ".", *relu = Relu ? ".relu" : "";
-    table.add({"cvt", rounding_name[R], relu, ftz, sat, name_of[To], ".", name_of[From]}, general<To, From, R, Ftz, Sat, Relu>);
+    using Row = General<To, From, R, Ftz, Sat, Relu>;
+    add_row(table, Row::how, Row::run);
 }
 
 constexpr int digits(int type) { return type == HALF ? 11 : type == BRAIN ? 8 : type == SINGLE ? 24 : 53; }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -24,7 +22,7 @@ from flash_attest.properties.cases.case import (
     parse_case,
 )
 from flash_attest.properties.cases.inputs import build
-from tests.places import ROOT
+from tests.runs import python
 
 QUIET = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
@@ -174,8 +172,7 @@ def test_the_same_case_has_the_same_tensors_in_another_process():
         "import torch; torch.rand(9); from tests.properties.cases.test_cases import fingerprint; "
         f"print(fingerprint({text!r}), end='')"
     )
-    other = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert other.stdout == fingerprint(text)
+    assert python("-c", script).stdout == fingerprint(text)
 
 
 def test_another_seed_gives_other_tensors():
